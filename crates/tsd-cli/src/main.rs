@@ -1,0 +1,3 @@
+//! The `tsdb` command.
+
+fn main() {}

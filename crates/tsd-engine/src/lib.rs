@@ -1,0 +1,1 @@
+//! The actors: write, UID assignment, row compaction, query.

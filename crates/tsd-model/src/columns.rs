@@ -1,0 +1,108 @@
+//! Decoded points of one series, as columns: what the query operators loop over.
+
+/// Points in time order: `times_ms[i]` belongs to `bits[i]`.
+///
+/// `bits` holds `i64 as u64` where the point is an integer and [`f64::to_bits`] where it is
+/// floating (single precision widened to double, which is exact).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PointColumns {
+    /// Epoch milliseconds, strictly rising.
+    pub times_ms: Vec<i64>,
+    /// Values, 64 bits each.
+    pub bits: Vec<u64>,
+    /// What `bits` means.
+    pub kinds: ValueKinds,
+}
+
+/// Which points are integers. Kept apart from the values so that uniform series pay nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ValueKinds {
+    /// Every point is an integer (also: there are no points).
+    #[default]
+    AllIntegers,
+    /// Every point is floating.
+    AllFloats,
+    /// `true` where the point is an integer; as long as the columns.
+    Mixed(Vec<bool>),
+}
+
+/// One value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// Signed 64-bit integer.
+    Integer(i64),
+    /// Double; singles are widened.
+    Float(f64),
+}
+
+impl PointColumns {
+    /// Number of points.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.times_ms.len()
+    }
+
+    /// Whether there are no points.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.times_ms.is_empty()
+    }
+
+    /// Whether point `i` is an integer; false past the end.
+    #[must_use]
+    pub fn is_integer(&self, i: usize) -> bool {
+        match &self.kinds {
+            ValueKinds::AllIntegers => i < self.len(),
+            ValueKinds::AllFloats => false,
+            ValueKinds::Mixed(flags) => flags.get(i).copied().unwrap_or(false),
+        }
+    }
+
+    /// Value of point `i`.
+    #[must_use]
+    pub fn value(&self, i: usize) -> Option<Value> {
+        let bits = *self.bits.get(i)?;
+        Some(if self.is_integer(i) {
+            Value::Integer(bits as i64)
+        } else {
+            Value::Float(f64::from_bits(bits))
+        })
+    }
+
+    /// Appends one point. The caller keeps times rising.
+    pub fn push(&mut self, time_ms: i64, value: Value) {
+        let (bits, integer) = match value {
+            Value::Integer(v) => (v as u64, true),
+            Value::Float(v) => (v.to_bits(), false),
+        };
+        self.note_kind(integer, 1);
+        self.times_ms.push(time_ms);
+        self.bits.push(bits);
+    }
+
+    /// Records that `count` points of one kind are about to be pushed to the columns by hand.
+    /// Call it before the columns grow.
+    pub fn note_kind(&mut self, integer: bool, count: usize) {
+        let len = self.len();
+        match &mut self.kinds {
+            kinds if len == 0 => {
+                *kinds = if integer { ValueKinds::AllIntegers } else { ValueKinds::AllFloats };
+            }
+            ValueKinds::AllIntegers if integer => {}
+            ValueKinds::AllFloats if !integer => {}
+            ValueKinds::Mixed(flags) => flags.extend(std::iter::repeat_n(integer, count)),
+            kinds => {
+                let mut flags = vec![*kinds == ValueKinds::AllIntegers; len];
+                flags.extend(std::iter::repeat_n(integer, count));
+                *kinds = ValueKinds::Mixed(flags);
+            }
+        }
+    }
+
+    /// Drops all points and keeps the allocations.
+    pub fn clear(&mut self) {
+        self.times_ms.clear();
+        self.bits.clear();
+        self.kinds = ValueKinds::AllIntegers;
+    }
+}

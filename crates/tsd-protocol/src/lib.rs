@@ -1,0 +1,1 @@
+//! Telnet lines and HTTP bodies, both ways, without sockets.

@@ -1,0 +1,1 @@
+//! OpenTSDB's query engine over columns, without I/O.

@@ -1,0 +1,1 @@
+//! Telnet and HTTP listeners on one port.

@@ -1,0 +1,1 @@
+//! Storage backend: runs of row cells in a log-structured merge tree.

@@ -1,0 +1,1 @@
+//! Write-ahead log and memtable of rows in front of any backend.
