@@ -4,11 +4,24 @@
 //! crate knows no backend.
 
 mod batch;
+mod clock;
+pub mod conformance;
 mod error;
+mod faulty;
 mod filter;
+mod held;
+mod memory;
+mod metered;
+mod operation;
 mod storage;
 
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef};
+pub use clock::{ClockMs, system_clock_ms};
 pub use error::{Recovery, StorageError};
+pub use faulty::{Fault, FaultyStorage};
 pub use filter::{RowFilter, TagPattern, WantedTag};
+pub use held::{HeldCell, HeldRow, HeldRows, IngestRows, ingest_by_put};
+pub use memory::MemoryStorage;
+pub use metered::MeteredStorage;
+pub use operation::Operation;
 pub use storage::{BoxFuture, Column, Delete, Get, RowRewrite, RowScanner, Scan, Storage, Table};

@@ -89,6 +89,23 @@ pub struct Scan {
     pub batch_rows: Option<usize>,
 }
 
+impl Scan {
+    /// Whether a cell is asked for, by its column and its timestamp.
+    #[must_use]
+    pub fn wants(&self, family: Family, qualifier: &[u8], timestamp_ms: i64) -> bool {
+        self.wants_column(family, qualifier)
+            && self.time_range_ms.is_none_or(|(from, to)| (from..to).contains(&timestamp_ms))
+    }
+
+    /// Whether a column is asked for.
+    #[must_use]
+    pub fn wants_column(&self, family: Family, qualifier: &[u8]) -> bool {
+        self.family.is_none_or(|f| {
+            f == family && self.qualifier.as_ref().is_none_or(|q| q.as_ref() == qualifier)
+        })
+    }
+}
+
 /// An open scan. Dropping it cancels the scan.
 pub trait RowScanner: Send {
     /// The next rows, in key order, never empty; `None` after the last. A failed scan stays failed: it

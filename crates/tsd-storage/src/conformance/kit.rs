@@ -1,0 +1,1 @@
+//! Short words for the cases.

@@ -1,0 +1,401 @@
+//! A store in memory: what every other store is compared with, and the daemon's store for trials.
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{
+        Arc, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use tsd_model::{Cell, Family, Row};
+
+use crate::{
+    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, RowRewrite, RowScanner, Scan,
+    Storage, StorageError, Table, clock::ClockMs, system_clock_ms,
+};
+
+/// Rows a scan returns at once where it does not say.
+const SCAN_ROWS: usize = 256;
+
+/// Cells in sorted maps. Tables are fixed when it is made; nothing survives the process.
+#[derive(Debug)]
+pub struct MemoryStorage {
+    shared: Arc<Shared>,
+    clock: ClockMs,
+}
+
+type ColumnKey = (Family, Bytes);
+type Columns = BTreeMap<ColumnKey, (Bytes, i64)>;
+type Rows = BTreeMap<Bytes, Columns>;
+
+#[derive(Debug)]
+struct Shared {
+    tables: BTreeMap<Table, RwLock<Rows>>,
+    closed: AtomicBool,
+}
+
+impl MemoryStorage {
+    /// An empty store with these tables.
+    #[must_use]
+    pub fn new(tables: impl IntoIterator<Item = Table>) -> Self {
+        let tables = tables.into_iter().map(|t| (t, RwLock::default())).collect();
+        Self {
+            shared: Arc::new(Shared { tables, closed: AtomicBool::new(false) }),
+            clock: system_clock_ms,
+        }
+    }
+
+    /// Takes cell timestamps from another clock.
+    #[must_use]
+    pub const fn with_clock(mut self, clock: ClockMs) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    fn put_now(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
+        let now = (self.clock)();
+        let mut rows = self.shared.write(table)?;
+        for row in batch.rows() {
+            for cell in row.cells() {
+                let columns = row_of(&mut rows, row.key);
+                columns.insert(
+                    (cell.family, Bytes::copy_from_slice(cell.qualifier)),
+                    (Bytes::copy_from_slice(cell.value), cell.timestamp_ms.unwrap_or(now)),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn append_now(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
+        let now = (self.clock)();
+        let mut rows = self.shared.write(table)?;
+        for row in batch.rows() {
+            for cell in row.cells() {
+                let (value, timestamp_ms) = row_of(&mut rows, row.key)
+                    .entry((cell.family, Bytes::copy_from_slice(cell.qualifier)))
+                    .or_default();
+                *value = [value.as_ref(), cell.value].concat().into();
+                *timestamp_ms = cell.timestamp_ms.unwrap_or(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn increment_now(
+        &self,
+        table: &Table,
+        column: &Column,
+        amount: i64,
+    ) -> Result<i64, StorageError> {
+        let now = (self.clock)();
+        let mut rows = self.shared.write(table)?;
+        let key = (column.family, column.qualifier.clone());
+        let before = match rows.get(&column.row).and_then(|columns| columns.get(&key)) {
+            None => 0,
+            Some((value, _)) => i64::from_be_bytes(
+                value
+                    .as_ref()
+                    .try_into()
+                    .map_err(|_| StorageError::NotACounter { length: value.len() })?,
+            ),
+        };
+        let sum = before.wrapping_add(amount);
+        row_of(&mut rows, &column.row)
+            .insert(key, (Bytes::copy_from_slice(&sum.to_be_bytes()), now));
+        Ok(sum)
+    }
+
+    /// Replaces the column's value by `new`, or removes it, if it is `expected`.
+    fn compare_and(
+        &self,
+        table: &Table,
+        column: Column,
+        expected: Option<&Bytes>,
+        new: Option<Bytes>,
+    ) -> Result<bool, StorageError> {
+        let now = (self.clock)();
+        let mut rows = self.shared.write(table)?;
+        let key = (column.family, column.qualifier);
+        let present = rows.get(&column.row).and_then(|columns| columns.get(&key)).map(|(v, _)| v);
+        if present != expected {
+            return Ok(false);
+        }
+        match new {
+            Some(value) => {
+                row_of(&mut rows, &column.row).insert(key, (value, now));
+            }
+            None => remove(&mut rows, &column.row, &[key]),
+        }
+        Ok(true)
+    }
+
+    fn delete_now(&self, table: &Table, delete: &Delete) -> Result<(), StorageError> {
+        let mut rows = self.shared.write(table)?;
+        match delete {
+            Delete::Row(row) => {
+                rows.remove(row);
+            }
+            Delete::Columns { row, columns } => remove(&mut rows, row, columns),
+        }
+        Ok(())
+    }
+
+    fn rewrite_now(&self, table: &Table, rewrite: RowRewrite) -> Result<(), StorageError> {
+        let now = (self.clock)();
+        let mut rows = self.shared.write(table)?;
+        if let Some((cell, timestamp_ms)) = rewrite.put {
+            row_of(&mut rows, &rewrite.row)
+                .insert((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now)));
+        }
+        remove(&mut rows, &rewrite.row, &rewrite.delete);
+        Ok(())
+    }
+
+    fn ingest_now(&self, table: &Table, held: &mut dyn HeldRows) -> Result<(), StorageError> {
+        while let Some(row) = held.next_row() {
+            let mut rows = self.shared.write(table)?;
+            let columns = row_of(&mut rows, row.key);
+            if row.delete_row {
+                columns.clear();
+            }
+            for (family, qualifier) in &row.deletes {
+                columns.remove(&(*family, Bytes::copy_from_slice(qualifier)));
+            }
+            for cell in &row.cells {
+                columns.insert(
+                    (cell.family, Bytes::copy_from_slice(cell.qualifier)),
+                    (Bytes::copy_from_slice(cell.value), cell.timestamp_ms),
+                );
+            }
+            if columns.is_empty() {
+                rows.remove(row.key);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn table(&self, table: &Table) -> Result<&RwLock<Rows>, StorageError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StorageError::Closed);
+        }
+        self.tables.get(table).ok_or_else(|| StorageError::NoSuchTable(table.clone()))
+    }
+
+    // Nothing panics while it holds a lock, so a poisoned one still guards whole rows.
+    fn read(&self, table: &Table) -> Result<RwLockReadGuard<'_, Rows>, StorageError> {
+        Ok(self.table(table)?.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn write(&self, table: &Table) -> Result<RwLockWriteGuard<'_, Rows>, StorageError> {
+        Ok(self.table(table)?.write().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn get(&self, table: &Table, get: &Get) -> Result<Option<Row>, StorageError> {
+        let rows = self.read(table)?;
+        Ok(rows.get(&get.row).and_then(|columns| {
+            row(&get.row, columns, |family, qualifier, _| get.wants(family, qualifier))
+        }))
+    }
+}
+
+fn row_of<'a>(rows: &'a mut Rows, key: &[u8]) -> &'a mut Columns {
+    rows.entry(Bytes::copy_from_slice(key)).or_default()
+}
+
+fn remove(rows: &mut Rows, row: &Bytes, columns: &[ColumnKey]) {
+    if let Some(present) = rows.get_mut(row) {
+        for column in columns {
+            present.remove(column);
+        }
+        if present.is_empty() {
+            rows.remove(row);
+        }
+    }
+}
+
+fn row(key: &Bytes, columns: &Columns, wants: impl Fn(Family, &[u8], i64) -> bool) -> Option<Row> {
+    let cells: Vec<Cell> = columns
+        .iter()
+        .filter(|((family, qualifier), (_, ts))| wants(*family, qualifier, *ts))
+        .map(|((family, qualifier), (value, timestamp_ms))| Cell {
+            family: *family,
+            qualifier: qualifier.clone(),
+            value: value.clone(),
+            timestamp_ms: *timestamp_ms,
+        })
+        .collect();
+    (!cells.is_empty()).then(|| Row::from_cells(key.clone(), cells))
+}
+
+struct MemoryScanner {
+    shared: Arc<Shared>,
+    table: Table,
+    scan: Scan,
+    after: Option<Bytes>,
+    left: usize,
+}
+
+impl MemoryScanner {
+    fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
+        let rows = self.shared.read(&self.table)?;
+        let start = match &self.after {
+            Some(key) => Bound::Excluded(key.clone()),
+            None => Bound::Included(self.scan.start.clone()),
+        };
+        let want = self.scan.batch_rows.unwrap_or(SCAN_ROWS).clamp(1, 4096).min(self.left);
+        let scan = &self.scan;
+        let found: Vec<Row> = rows
+            .range((start, Bound::Unbounded))
+            .take_while(|(key, _)| scan.stop.is_empty() || **key < scan.stop)
+            .filter(|(key, _)| scan.filter.as_ref().is_none_or(|f| f.matches(key)))
+            .filter_map(|(key, columns)| {
+                row(key, columns, |family, qualifier, ts| scan.wants(family, qualifier, ts))
+            })
+            .take(want)
+            .collect();
+        self.left -= found.len();
+        self.after = found.last().map(|row| row.key.clone()).or(self.after.take());
+        Ok((!found.is_empty()).then_some(found))
+    }
+}
+
+impl RowScanner for MemoryScanner {
+    fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>> {
+        Box::pin(async move { self.next_batch() })
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn get<'a>(
+        &'a self,
+        table: &'a Table,
+        get: Get,
+    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+        Box::pin(async move { self.shared.get(table, &get) })
+    }
+
+    fn multi_get<'a>(
+        &'a self,
+        table: &'a Table,
+        gets: Vec<Get>,
+    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+        Box::pin(async move {
+            self.shared.table(table)?;
+            gets.iter().map(|get| self.shared.get(table, get)).collect()
+        })
+    }
+
+    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
+        let left = scan.limit.unwrap_or(usize::MAX);
+        let (shared, table) = (Arc::clone(&self.shared), table.clone());
+        Box::new(MemoryScanner { shared, table, scan, after: None, left })
+    }
+
+    fn put<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move { self.put_now(table, &batch) })
+    }
+
+    fn append<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move { self.append_now(table, &batch) })
+    }
+
+    fn increment<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        amount: i64,
+    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+        Box::pin(async move { self.increment_now(table, &column, amount) })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move { self.compare_and(table, column, expected.as_ref(), Some(value)) })
+    }
+
+    fn compare_and_delete<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move { self.compare_and(table, column, Some(&expected), None) })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        table: &'a Table,
+        delete: Delete,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move { self.delete_now(table, &delete) })
+    }
+
+    fn rewrite_row<'a>(
+        &'a self,
+        table: &'a Table,
+        rewrite: RowRewrite,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move { self.rewrite_now(table, rewrite) })
+    }
+
+    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move {
+            match self.shared.table(table) {
+                Ok(_) => Ok(true),
+                Err(StorageError::NoSuchTable(_)) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        let closed = self.shared.closed.load(Ordering::Acquire);
+        Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move {
+            self.shared.closed.store(true, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let rows: usize = self
+            .shared
+            .tables
+            .values()
+            .map(|rows| rows.read().unwrap_or_else(std::sync::PoisonError::into_inner).len())
+            .sum();
+        vec![("tsd_storage_memory_rows", rows as f64)]
+    }
+}
+
+impl IngestRows for MemoryStorage {
+    fn ingest<'a>(
+        &'a self,
+        table: &'a Table,
+        mut rows: Box<dyn HeldRows>,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move { self.ingest_now(table, &mut *rows) })
+    }
+}

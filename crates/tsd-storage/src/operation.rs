@@ -1,0 +1,72 @@
+//! Names of the calls of a store, for decorators.
+
+/// A call of [`Storage`](crate::Storage) or [`IngestRows`](crate::IngestRows).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// `get`.
+    Get,
+    /// `multi_get`.
+    MultiGet,
+    /// One batch of an open scan.
+    ScanBatch,
+    /// `put`.
+    Put,
+    /// `append`.
+    Append,
+    /// `increment`.
+    Increment,
+    /// `compare_and_set`.
+    CompareAndSet,
+    /// `compare_and_delete`.
+    CompareAndDelete,
+    /// `delete`.
+    Delete,
+    /// `rewrite_row`.
+    RewriteRow,
+    /// `table_exists`.
+    TableExists,
+    /// `flush`.
+    Flush,
+    /// `ingest`.
+    Ingest,
+}
+
+impl Operation {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 13] = [
+        Self::Get,
+        Self::MultiGet,
+        Self::ScanBatch,
+        Self::Put,
+        Self::Append,
+        Self::Increment,
+        Self::CompareAndSet,
+        Self::CompareAndDelete,
+        Self::Delete,
+        Self::RewriteRow,
+        Self::TableExists,
+        Self::Flush,
+        Self::Ingest,
+    ];
+
+    /// The name metrics use.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::MultiGet => "multi_get",
+            Self::ScanBatch => "scan_batch",
+            Self::Put => "put",
+            Self::Append => "append",
+            Self::Increment => "increment",
+            Self::CompareAndSet => "compare_and_set",
+            Self::CompareAndDelete => "compare_and_delete",
+            Self::Delete => "delete",
+            Self::RewriteRow => "rewrite_row",
+            Self::TableExists => "table_exists",
+            Self::Flush => "flush",
+            Self::Ingest => "ingest",
+        }
+    }
+}
