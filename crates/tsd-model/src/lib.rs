@@ -10,5 +10,5 @@ mod table_schema;
 
 pub use cell::{Cell, Family, Row};
 pub use columns::{PointColumns, Value, ValueKinds};
-pub use packed_run::{PackedRun, PackedRunError, RunShape};
+pub use packed_run::{PackablePoint, PackedRun, PackedRunError, RunEncoder, RunShape};
 pub use table_schema::{SchemaError, TableSchema};

@@ -1,0 +1,350 @@
+//! From cells to a packed run.
+//!
+//! A run remembers numbers, not bytes. Only cells whose bytes follow from the number are taken: the
+//! shortest integer width, four or eight bytes of float, a length that agrees with the flags, no
+//! reserved bit. Whatever else a table may hold stays a plain cell.
+
+use super::{
+    COMPACTED, FloatWidth, IRREGULAR, MILLIS, Mix, PackedRun, PackedRunError, RAW, ROW_SECS,
+    RunShape, VERSION, decimal,
+    int_stream::IntEncoder,
+    varint::{self, zigzag},
+};
+
+/// A point whose cell a run can give back byte for byte.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PackablePoint {
+    offset: u32,
+    millis: bool,
+    value: Number,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Number {
+    Integer(i64),
+    Single(f32),
+    Double(f64),
+}
+
+/// A point qualifier without reserved bits.
+pub(super) struct QualifierParts {
+    pub(super) offset: u32,
+    pub(super) millis: bool,
+    pub(super) flags: u8,
+}
+
+/// Takes a point qualifier apart; nothing where only a plain cell keeps it.
+pub(super) fn parse_qualifier(qualifier: &[u8]) -> Option<QualifierParts> {
+    match *qualifier {
+        [a, b] if a < 0xF0 => {
+            let both = u16::from_be_bytes([a, b]);
+            let offset = u32::from(both >> 4);
+            let flags = (both & 0x0F) as u8;
+            (offset < ROW_SECS).then_some(QualifierParts { offset, millis: false, flags })
+        }
+        [a, b, c, d] if a >= 0xF0 => {
+            let all = u32::from_be_bytes([a, b, c, d]);
+            let offset = (all & 0x0FFF_FFC0) >> 6;
+            let flags = (all & 0x0F) as u8;
+            (offset < ROW_SECS * 1_000 && all & 0x30 == 0).then_some(QualifierParts {
+                offset,
+                millis: true,
+                flags,
+            })
+        }
+        _ => None,
+    }
+}
+
+impl PackablePoint {
+    /// The point of one cell, unless the cell has a form that a number would not bring back.
+    #[must_use]
+    pub fn try_from_cell(qualifier: &[u8], value: &[u8]) -> Option<Self> {
+        let QualifierParts { offset, millis, flags } = parse_qualifier(qualifier)?;
+        let value = match (flags, value) {
+            (0, &[a]) => Number::Integer(i64::from(a as i8)),
+            (1, &[a, b]) => Number::Integer(i64::from(i16::from_be_bytes([a, b]))),
+            (3, &[a, b, c, d]) => Number::Integer(i64::from(i32::from_be_bytes([a, b, c, d]))),
+            (0xB, &[a, b, c, d]) => Number::Single(f32::from_be_bytes([a, b, c, d])),
+            (7, value) => Number::Integer(i64::from_be_bytes(value.try_into().ok()?)),
+            (0xF, value) => Number::Double(f64::from_be_bytes(value.try_into().ok()?)),
+            _ => return None,
+        };
+        let exact = match value {
+            Number::Integer(v) => integer_flags(v) == flags,
+            Number::Single(v) => v.is_finite(),
+            Number::Double(v) => v.is_finite(),
+        };
+        exact.then_some(Self { offset, millis, value })
+    }
+
+    /// Offset from the base time, in milliseconds.
+    #[must_use]
+    pub const fn offset_ms(&self) -> u32 {
+        if self.millis { self.offset } else { self.offset * 1_000 }
+    }
+
+    /// Whether the qualifier has millisecond form. All points of a run have the same form.
+    #[must_use]
+    pub const fn is_millis(&self) -> bool {
+        self.millis
+    }
+}
+
+/// Flags of the shortest width that holds an integer: width − 1.
+pub(super) const fn integer_flags(v: i64) -> u8 {
+    if v as i8 as i64 == v {
+        0
+    } else if v as i16 as i64 == v {
+        1
+    } else if v as i32 as i64 == v {
+        3
+    } else {
+        7
+    }
+}
+
+/// Makes packed runs; keeps its buffers from one run to the next.
+#[derive(Debug, Default)]
+pub struct RunEncoder {
+    points: Vec<PackablePoint>,
+    timestamps_ms: Vec<i64>,
+    numbers: Vec<i64>,
+    ints: IntEncoder,
+}
+
+impl RunEncoder {
+    /// An encoder without points.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of points taken.
+    #[must_use]
+    pub const fn point_count(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Whether there are no points.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// Drops the points taken.
+    pub fn clear(&mut self) {
+        self.points.clear();
+        self.timestamps_ms.clear();
+    }
+
+    /// Takes a point later than all before it and of their resolution. `timestamp_ms` is the time
+    /// of its cell.
+    pub fn push(&mut self, point: PackablePoint, timestamp_ms: i64) -> Result<(), PackedRunError> {
+        if let Some(last) = self.points.last() {
+            if last.millis != point.millis {
+                return Err(PackedRunError::NotPackable("seconds beside milliseconds"));
+            }
+            if last.offset >= point.offset {
+                return Err(PackedRunError::NotPackable("times that do not rise"));
+            }
+            if self.points.len() >= PackedRun::MAX_POINTS {
+                return Err(PackedRunError::NotPackable("too many points"));
+            }
+        }
+        self.points.push(point);
+        self.timestamps_ms.push(timestamp_ms);
+        Ok(())
+    }
+
+    /// Takes the points of one compacted column in canonical form (rising times of one resolution,
+    /// right trailing byte) and appends them to `out` as a run of shape [`RunShape::Compacted`].
+    /// Points taken before are dropped.
+    pub fn encode_compacted(
+        &mut self,
+        qualifier: &[u8],
+        value: &[u8],
+        timestamp_ms: i64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), PackedRunError> {
+        self.clear();
+        let taken = self.push_compacted(qualifier, value, timestamp_ms);
+        let written = taken.and_then(|()| self.finish(RunShape::Compacted, out));
+        self.clear();
+        written
+    }
+
+    fn push_compacted(
+        &mut self,
+        mut qualifier: &[u8],
+        mut value: &[u8],
+        timestamp_ms: i64,
+    ) -> Result<(), PackedRunError> {
+        const CUT: PackedRunError = PackedRunError::NotPackable("cut column");
+        while let Some(&first) = qualifier.first() {
+            let width = if first >= 0xF0 { 4 } else { 2 };
+            let (head, rest) = qualifier.split_at_checked(width).ok_or(CUT)?;
+            let length = usize::from(head.last().copied().unwrap_or(0) & 7) + 1;
+            let (number, tail) = value.split_at_checked(length).ok_or(CUT)?;
+            let point = PackablePoint::try_from_cell(head, number)
+                .ok_or(PackedRunError::NotPackable("odd point in a column"))?;
+            self.push(point, timestamp_ms)?;
+            (qualifier, value) = (rest, tail);
+        }
+        let tail: &[u8] = if self.points.len() > 1 { &[0] } else { &[] };
+        if value == tail {
+            Ok(())
+        } else {
+            Err(PackedRunError::NotPackable("another trailing byte"))
+        }
+    }
+
+    /// Appends the points taken as a run to `out`, and drops them. In [`RunShape::Compacted`] all
+    /// must have one cell timestamp. After an error `out` is as before.
+    pub fn finish(&mut self, shape: RunShape, out: &mut Vec<u8>) -> Result<(), PackedRunError> {
+        let written = self.write(shape, out);
+        self.clear();
+        written
+    }
+
+    fn write(&mut self, shape: RunShape, out: &mut Vec<u8>) -> Result<(), PackedRunError> {
+        let (Some(first), Some(last), Some(&timestamp)) =
+            (self.points.first(), self.points.last(), self.timestamps_ms.first())
+        else {
+            return Err(PackedRunError::NotPackable("no points"));
+        };
+        let compacted = shape == RunShape::Compacted;
+        if compacted && self.timestamps_ms.iter().any(|&t| t != timestamp) {
+            return Err(PackedRunError::NotPackable("several cell timestamps in one column"));
+        }
+        let (start, span, millis) = (first.offset, last.offset - first.offset, first.millis);
+        let count = self.points.len();
+
+        let neighbours = self.points.iter().zip(self.points.iter().skip(1));
+        self.numbers.clear();
+        self.numbers.extend(neighbours.map(|(a, b)| i64::from(b.offset - a.offset)));
+        let regular = self.numbers.iter().all(|s| Some(s) == self.numbers.first());
+
+        out.push(
+            VERSION
+                | if compacted { COMPACTED } else { 0 }
+                | if millis { MILLIS } else { 0 }
+                | if regular { 0 } else { IRREGULAR },
+        );
+        let kinds_at = out.len();
+        out.push(0);
+        varint::put(out, count as u64);
+        varint::put(out, u64::from(start));
+        varint::put(out, u64::from(span));
+        if !regular {
+            self.ints.encode(&self.numbers, out);
+        }
+        let kinds = self.write_values(out);
+        if let Some(at) = out.get_mut(kinds_at) {
+            *at = kinds;
+        }
+        if compacted {
+            varint::put(out, zigzag(timestamp));
+        } else {
+            self.numbers.clear();
+            let pairs = self.timestamps_ms.iter().zip(&self.points);
+            self.numbers.extend(pairs.map(|(t, p)| t.wrapping_sub(i64::from(p.offset_ms()))));
+            self.ints.encode(&self.numbers, out);
+        }
+        Ok(())
+    }
+
+    /// Writes marks and values, and says which kinds they are.
+    fn write_values(&mut self, out: &mut Vec<u8>) -> u8 {
+        let (mix, width) = self.survey();
+        let Self { points, numbers, ints, .. } = self;
+        if mix == Mix::Both {
+            numbers.clear();
+            numbers.extend(points.iter().map(|p| i64::from(matches!(p.value, Number::Integer(_)))));
+            ints.encode(numbers, out);
+        }
+        let mut kinds = match mix {
+            Mix::Integers => 0,
+            Mix::Floats => 1,
+            Mix::Both => 2,
+        };
+        if mix == Mix::Integers {
+            numbers.clear();
+            numbers.extend(points.iter().map(|p| match p.value {
+                Number::Integer(v) => v,
+                Number::Single(_) | Number::Double(_) => 0,
+            }));
+            ints.encode(numbers, out);
+            return kinds;
+        }
+        kinds |= match width {
+            FloatWidth::Eight => 0x00,
+            FloatWidth::Four => 0x04,
+            FloatWidth::Shortest => 0x08,
+            FloatWidth::Marked => 0x0C,
+        };
+        if width == FloatWidth::Marked {
+            numbers.clear();
+            numbers.extend(points.iter().map(|p| i64::from(matches!(p.value, Number::Single(_)))));
+            ints.encode(numbers, out);
+        }
+        let all_narrow = width == FloatWidth::Four;
+        let doubles = points.iter().map(|p| match p.value {
+            Number::Integer(v) => (v as f64, false),
+            Number::Single(v) => (f64::from(v), all_narrow),
+            Number::Double(v) => (v, false),
+        });
+        // Beyond 2^53 an integer is no exact double.
+        let exact = points.iter().all(|p| match p.value {
+            Number::Integer(v) => v.unsigned_abs() < 1 << 53,
+            Number::Single(_) | Number::Double(_) => true,
+        });
+        let exponent = if exact { decimal::scale(doubles, numbers) } else { None };
+        if let Some(exponent) = exponent {
+            out.push(exponent);
+        } else {
+            kinds |= RAW;
+            numbers.clear();
+            numbers.extend(points.iter().map(|p| match p.value {
+                Number::Integer(v) => v,
+                Number::Single(v) if all_narrow && mix == Mix::Floats => i64::from(v.to_bits()),
+                Number::Single(v) => f64::from(v).to_bits() as i64,
+                Number::Double(v) => v.to_bits() as i64,
+            }));
+        }
+        ints.encode(numbers, out);
+        kinds
+    }
+
+    /// What kinds of values there are, and what tells singles from doubles.
+    fn survey(&self) -> (Mix, FloatWidth) {
+        let (mut integers, mut singles, mut doubles, mut shortest) = (false, false, false, true);
+        for p in &self.points {
+            match p.value {
+                Number::Integer(_) => integers = true,
+                Number::Single(_) => singles = true,
+                Number::Double(v) => {
+                    doubles = true;
+                    shortest &= !is_single(v);
+                }
+            }
+        }
+        let mix = match (integers, singles || doubles) {
+            (_, false) => Mix::Integers,
+            (false, true) => Mix::Floats,
+            (true, true) => Mix::Both,
+        };
+        let width = match (singles, doubles) {
+            (_, false) => FloatWidth::Four,
+            (false, true) => FloatWidth::Eight,
+            (true, true) if shortest => FloatWidth::Shortest,
+            (true, true) => FloatWidth::Marked,
+        };
+        (mix, width)
+    }
+}
+
+/// Whether single precision keeps a double.
+pub(super) fn is_single(v: f64) -> bool {
+    f64::from(v as f32).to_bits() == v.to_bits()
+}
