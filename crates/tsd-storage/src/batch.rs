@@ -276,3 +276,78 @@ impl<'a> Iterator for Cells<'a> {
         Some(CellRef { family, qualifier, value, timestamp_ms })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Plain = (Vec<u8>, Vec<(u8, Vec<u8>, Vec<u8>, Option<i64>)>);
+
+    fn family(code: u8) -> Family {
+        match code {
+            0 => Family::Id,
+            1 => Family::Name,
+            _ => Family::T,
+        }
+    }
+
+    fn plain(batch: &CellBatch) -> Vec<Plain> {
+        let cells = |row: RowRef<'_>| {
+            row.cells()
+                .map(|c| (c.family as u8, c.qualifier.to_vec(), c.value.to_vec(), c.timestamp_ms))
+                .collect()
+        };
+        batch.rows().map(|row| (row.key.to_vec(), cells(row))).collect()
+    }
+
+    fn rows() -> impl Strategy<Value = Vec<Plain>> {
+        let bytes = |min| prop::collection::vec(any::<u8>(), min..20);
+        let cell = (0..3_u8, bytes(0), bytes(0), any::<Option<i64>>());
+        prop::collection::vec((bytes(1), prop::collection::vec(cell, 0..5)), 0..5)
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_gives_back_what_was_pushed(rows in rows()) {
+            let mut batch = CellBatch::new();
+            for (key, cells) in &rows {
+                prop_assert_eq!(batch.begin_row(key), Ok(()));
+                for (code, qualifier, value, timestamp_ms) in cells {
+                    let family = family(*code);
+                    let timestamp_ms = *timestamp_ms;
+                    let pushed = batch.push(CellRef { family, qualifier, value, timestamp_ms });
+                    prop_assert_eq!(pushed, Ok(()));
+                }
+            }
+            prop_assert_eq!(plain(&batch), rows.clone());
+            let copy = CellBatch::from_bytes(batch.as_bytes().to_vec());
+            let copy = copy.map_err(|e| TestCaseError::fail(e.to_string()))?;
+            prop_assert_eq!(copy.cell_count(), batch.cell_count());
+            prop_assert_eq!(copy.row_count(), batch.row_count());
+            prop_assert_eq!(plain(&copy), rows);
+        }
+
+        #[test]
+        fn any_bytes_are_a_batch_or_an_error(bytes: Vec<u8>) {
+            if let Ok(batch) = CellBatch::from_bytes(bytes) {
+                prop_assert_eq!(plain(&batch).len(), batch.row_count());
+            }
+        }
+    }
+
+    #[test]
+    fn keys_and_qualifiers_have_a_limit() {
+        let mut batch = CellBatch::new();
+        let long = vec![0; MAX_KEY_BYTES + 1];
+        let cell = CellRef { family: Family::T, qualifier: &long, value: b"", timestamp_ms: None };
+        assert_eq!(batch.push(cell), Err(BatchError::NoRow));
+        assert_eq!(batch.begin_row(b""), Err(BatchError::RowKey(0)));
+        assert_eq!(batch.begin_row(&long), Err(BatchError::RowKey(MAX_KEY_BYTES + 1)));
+        assert_eq!(batch.begin_row(b"row"), Ok(()));
+        let size = BatchError::CellSize { qualifier: MAX_KEY_BYTES + 1, value: 0 };
+        assert_eq!(batch.push(cell), Err(size));
+        assert_eq!(batch.cell_count(), 0);
+    }
+}

@@ -233,3 +233,68 @@ impl<S: IngestRows + ?Sized> IngestRows for FaultyStorage<S> {
         Box::pin(self.wrap(Operation::Ingest, self.inner.ingest(table, rows)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tsd_model::Family;
+
+    use super::*;
+    use crate::{CellRef, MemoryStorage, conformance};
+
+    fn faulty() -> (FaultyStorage<MemoryStorage>, Table) {
+        let table = Table::new("tsdb");
+        (FaultyStorage::new(Arc::new(MemoryStorage::new([table.clone()]))), table)
+    }
+
+    fn one_cell() -> CellBatch {
+        let cell = CellRef { family: Family::T, qualifier: b"q", value: b"v", timestamp_ms: None };
+        CellBatch::single(b"row", cell).unwrap()
+    }
+
+    #[tokio::test]
+    async fn passes_the_conformance_suite_without_faults() {
+        conformance::run_all(async || {
+            Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new(conformance::tables()))))
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn an_error_has_no_effect_and_a_lost_acknowledgement_has() {
+        let (store, table) = faulty();
+        let row = || Get::row(Bytes::from_static(b"row"));
+        let timeout = StorageError::Timeout("put");
+        store.script(
+            Operation::Put,
+            [Fault::Error(timeout.clone()), Fault::Pass, Fault::LostAck(timeout)],
+        );
+        assert!(store.put(&table, one_cell()).await.is_err());
+        assert!(store.get(&table, row()).await.unwrap().is_none());
+        store.put(&table, one_cell()).await.unwrap();
+        store.delete(&table, Delete::Row(Bytes::from_static(b"row"))).await.unwrap();
+        assert!(store.put(&table, one_cell()).await.is_err());
+        assert!(store.get(&table, row()).await.unwrap().is_some());
+        store.put(&table, one_cell()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_failed_scan_stays_failed() {
+        let (store, table) = faulty();
+        store.put(&table, one_cell()).await.unwrap();
+        store.script(Operation::ScanBatch, [Fault::Error(StorageError::Timeout("scan"))]);
+        let mut scanner = store.scan(&table, Scan::default());
+        assert!(scanner.next_rows().await.is_err());
+        assert!(scanner.next_rows().await.is_err());
+        assert!(store.scan(&table, Scan::default()).next_rows().await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn healing_forgets_the_script() {
+        let (store, table) = faulty();
+        store.script(Operation::Put, vec![Fault::Error(StorageError::DiskFull); 3]);
+        store.heal();
+        store.put(&table, one_cell()).await.unwrap();
+    }
+}

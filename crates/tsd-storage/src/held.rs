@@ -123,3 +123,96 @@ fn column_delete(row: &HeldRow<'_>) -> Delete {
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{Fault, FaultyStorage, Get, MemoryStorage, Operation, Scan};
+
+    /// One row a number: what happens to it, by its remainder.
+    #[derive(Default)]
+    struct Numbered {
+        next: u32,
+        key: [u8; 4],
+    }
+
+    impl HeldRows for Numbered {
+        fn next_row(&mut self) -> Option<HeldRow<'_>> {
+            if self.next == 3000 {
+                return None;
+            }
+            self.key = self.next.to_be_bytes();
+            let kind = self.next % 3;
+            self.next += 1;
+            let cell = |qualifier| HeldCell {
+                family: Family::T,
+                qualifier,
+                value: &[7; 100],
+                timestamp_ms: 5,
+            };
+            Some(HeldRow {
+                key: &self.key,
+                delete_row: kind == 1,
+                deletes: if kind == 2 { vec![(Family::T, b"old")] } else { Vec::new() },
+                cells: if kind == 2 { Vec::new() } else { vec![cell(b"a"), cell(b"b")] },
+            })
+        }
+    }
+
+    async fn filled() -> (MemoryStorage, Table) {
+        let table = Table::new("tsdb");
+        let store = MemoryStorage::new([table.clone()]);
+        let mut batch = CellBatch::new();
+        for i in 0..3000_u32 {
+            batch.begin_row(&i.to_be_bytes()).unwrap();
+            for qualifier in [b"old", b"too"] {
+                let cell =
+                    CellRef { family: Family::T, qualifier, value: b"", timestamp_ms: Some(1) };
+                batch.push(cell).unwrap();
+            }
+        }
+        store.put(&table, batch).await.unwrap();
+        (store, table)
+    }
+
+    async fn contents(store: &dyn Storage, table: &Table) -> Vec<(Bytes, Vec<tsd_model::Cell>)> {
+        let mut rows = Vec::new();
+        let mut scanner = store.scan(table, Scan::default());
+        while let Some(batch) = scanner.next_rows().await.unwrap() {
+            rows.extend(batch.into_iter().map(|row| (row.key, row.cells)));
+        }
+        rows
+    }
+
+    #[tokio::test]
+    async fn ingestion_by_puts_equals_ingestion() {
+        let (by_put, table) = filled().await;
+        let (direct, _) = filled().await;
+        ingest_by_put(&by_put, &table, Box::new(Numbered::default())).await.unwrap();
+        direct.ingest(&table, Box::new(Numbered::default())).await.unwrap();
+        let rows = contents(&direct, &table).await;
+        assert_eq!(contents(&by_put, &table).await, rows);
+        let columns: Vec<_> = rows.iter().take(3).map(|(_, cells)| cells.len()).collect();
+        assert_eq!(columns, [4, 2, 1]);
+    }
+
+    #[tokio::test]
+    async fn ingestion_by_puts_may_be_done_again_after_a_failure() {
+        let (inner, table) = filled().await;
+        let store = FaultyStorage::new(Arc::new(inner));
+        store.script(Operation::Put, [Fault::Pass, Fault::Error(StorageError::Timeout("put"))]);
+        assert!(ingest_by_put(&store, &table, Box::new(Numbered::default())).await.is_err());
+        ingest_by_put(&store, &table, Box::new(Numbered::default())).await.unwrap();
+        let (direct, _) = filled().await;
+        direct.ingest(&table, Box::new(Numbered::default())).await.unwrap();
+        assert_eq!(contents(&store, &table).await, contents(&direct, &table).await);
+        let get = Get::row(Bytes::copy_from_slice(&2_u32.to_be_bytes()));
+        assert_eq!(store.get(&table, get).await.unwrap().unwrap().cells.len(), 1);
+    }
+}

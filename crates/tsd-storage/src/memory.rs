@@ -399,3 +399,23 @@ impl IngestRows for MemoryStorage {
         Box::pin(async move { self.ingest_now(table, &mut *rows) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MeteredStorage, conformance};
+
+    #[tokio::test]
+    async fn passes_the_conformance_suite() {
+        conformance::run_all(async || Arc::new(MemoryStorage::new(conformance::tables()))).await;
+    }
+
+    #[tokio::test]
+    async fn passes_the_conformance_suite_behind_meters() {
+        conformance::run_all(async || {
+            let inner = Arc::new(MemoryStorage::new(conformance::tables()));
+            Arc::new(MeteredStorage::new("memory", inner))
+        })
+        .await;
+    }
+}
