@@ -1,1 +1,27 @@
 //! OpenTSDB's query engine over columns, without I/O.
+//!
+//! From the words of a request to numbers: [`RawQuery`] → [`Query`] → plan → series → groups.
+//! Nothing here waits, reads a clock or knows a store; what OpenTSDB answers is the measure,
+//! including the last bit of a sum and the oddities that dashboards have come to rely on.
+
+mod aggregator;
+mod error;
+mod filter;
+mod request;
+mod time;
+
+pub use aggregator::{
+    Aggregator, Estimation, Interpolation, Percentile, aggregate_floats, aggregate_integers,
+    percentile,
+};
+pub use error::{ErrorDetails, QueryError, QueryErrorClass};
+pub use filter::{
+    Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
+    retain_values,
+};
+pub use request::{
+    BodyFilter, BodyValueFilter, DownsampleError, DownsampleSpec, DownsampleWindow, FillPolicy,
+    Query, RateOptions, RawQuery, RawSubQuery, RollupUsage, SeriesSource, SubQuery,
+    parse_m_parameter, parse_tsuid_parameter,
+};
+pub use time::{Clock, Duration, DurationError, TimeUnit, find_zone, parse_time};

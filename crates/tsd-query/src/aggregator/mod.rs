@@ -1,0 +1,194 @@
+//! Aggregators: how several values become one.
+//!
+//! An aggregator has two forms. The integer form is used where every contributing value is an
+//! integer, wraps like Java's `long` and truncates; the floating form knows NaN as "no value".
+//! Values are always taken in the order given, since floating sums depend on it.
+
+mod floats;
+mod integers;
+mod percentile;
+
+pub use floats::aggregate_floats;
+pub use integers::aggregate_integers;
+pub use percentile::{Estimation, percentile};
+
+/// How a series without a point of its own at an instant takes part in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Interpolation {
+    /// On the straight line between its neighbours.
+    Linear,
+    /// As zero.
+    Zero,
+    /// As the greatest value there is.
+    Max,
+    /// As the smallest value there is.
+    Min,
+    /// As its previous value.
+    Previous,
+}
+
+/// A registered aggregator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Aggregator {
+    /// Sum, linear interpolation.
+    Sum,
+    /// Sum, missing values count as the previous one.
+    Pfsum,
+    /// Sum, missing values count as zero.
+    Zimsum,
+    /// Minimum, linear interpolation.
+    Min,
+    /// Minimum, missing values do not matter.
+    Mimmin,
+    /// Maximum, linear interpolation.
+    Max,
+    /// Maximum, missing values do not matter.
+    Mimmax,
+    /// Mean.
+    Avg,
+    /// Upper median.
+    Median,
+    /// Product.
+    Mult,
+    /// Population standard deviation.
+    Dev,
+    /// Last minus first.
+    Diff,
+    /// Number of values.
+    Count,
+    /// First value.
+    First,
+    /// Last value.
+    Last,
+    /// Sum of squares.
+    SquareSum,
+    /// No aggregation: every series on its own.
+    None,
+    /// Estimated percentile.
+    Percentile(Percentile),
+}
+
+/// Which percentile, and how it is estimated from integers (doubles are always estimated in the
+/// legacy way).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Percentile {
+    per_mille: u16,
+    estimation: Estimation,
+}
+
+impl Percentile {
+    /// The quantile, 0 to 1.
+    #[must_use]
+    pub fn quantile(self) -> f64 {
+        f64::from(self.per_mille) / 10.0 / 100.0
+    }
+
+    /// How integers are estimated.
+    #[must_use]
+    pub const fn estimation(self) -> Estimation {
+        self.estimation
+    }
+}
+
+const fn pct(per_mille: u16, estimation: Estimation) -> Aggregator {
+    Aggregator::Percentile(Percentile { per_mille, estimation })
+}
+
+/// Every registered name.
+const REGISTERED: &[(&str, Aggregator)] = &[
+    ("mult", Aggregator::Mult),
+    ("p90", pct(900, Estimation::Legacy)),
+    ("zimsum", Aggregator::Zimsum),
+    ("mimmax", Aggregator::Mimmax),
+    ("sum", Aggregator::Sum),
+    ("p50", pct(500, Estimation::Legacy)),
+    ("none", Aggregator::None),
+    ("p95", pct(950, Estimation::Legacy)),
+    ("ep99r7", pct(990, Estimation::R7)),
+    ("p75", pct(750, Estimation::Legacy)),
+    ("p99", pct(990, Estimation::Legacy)),
+    ("ep99r3", pct(990, Estimation::R3)),
+    ("ep95r7", pct(950, Estimation::R7)),
+    ("min", Aggregator::Min),
+    ("avg", Aggregator::Avg),
+    ("ep75r7", pct(750, Estimation::R7)),
+    ("dev", Aggregator::Dev),
+    ("ep95r3", pct(950, Estimation::R3)),
+    ("ep75r3", pct(750, Estimation::R3)),
+    ("ep50r7", pct(500, Estimation::R7)),
+    ("ep90r7", pct(900, Estimation::R7)),
+    ("mimmin", Aggregator::Mimmin),
+    ("p999", pct(999, Estimation::Legacy)),
+    ("ep50r3", pct(500, Estimation::R3)),
+    ("ep90r3", pct(900, Estimation::R3)),
+    ("ep999r7", pct(999, Estimation::R7)),
+    ("last", Aggregator::Last),
+    ("max", Aggregator::Max),
+    ("count", Aggregator::Count),
+    ("ep999r3", pct(999, Estimation::R3)),
+    ("first", Aggregator::First),
+    ("pfsum", Aggregator::Pfsum),
+    ("squareSum", Aggregator::SquareSum),
+    ("diff", Aggregator::Diff),
+    ("median", Aggregator::Median),
+];
+
+impl Aggregator {
+    /// Every registered name, for `/api/aggregators`.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        REGISTERED.iter().map(|(name, _)| *name)
+    }
+
+    /// The aggregator of that name; names are case-sensitive.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        REGISTERED.iter().find(|(n, _)| *n == name).map(|(_, aggregator)| *aggregator)
+    }
+
+    /// Registered name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        REGISTERED.iter().find(|(_, a)| *a == self).map_or("none", |(name, _)| *name)
+    }
+
+    /// What a series without an own value contributes.
+    #[must_use]
+    pub const fn interpolation(self) -> Interpolation {
+        match self {
+            Self::Zimsum
+            | Self::Count
+            | Self::First
+            | Self::Last
+            | Self::SquareSum
+            | Self::None => Interpolation::Zero,
+            Self::Pfsum => Interpolation::Previous,
+            Self::Mimmin => Interpolation::Max,
+            Self::Mimmax => Interpolation::Min,
+            Self::Sum
+            | Self::Min
+            | Self::Max
+            | Self::Avg
+            | Self::Median
+            | Self::Mult
+            | Self::Dev
+            | Self::Diff
+            | Self::Percentile(_) => Interpolation::Linear,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_aggregators() {
+        for (name, aggregator) in REGISTERED {
+            assert_eq!(aggregator.name(), *name);
+            assert_eq!(Aggregator::from_name(name), Some(*aggregator));
+        }
+        assert_eq!(Aggregator::names().count(), 35);
+        assert_eq!(Aggregator::from_name("SUM"), None);
+        assert_eq!(Aggregator::from_name("movingAverage"), None);
+    }
+}

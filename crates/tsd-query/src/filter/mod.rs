@@ -1,0 +1,11 @@
+//! Filters over tag values and over point values.
+
+mod notation;
+mod tag_filter;
+mod value_filter;
+mod wildcard;
+
+pub(crate) use notation::{BraceEntry, EntryError, add_tag, parse_brace_entry, short_filter};
+pub use tag_filter::{FilterError, FilterKind, TagFilter};
+pub use value_filter::{Comparison, ValueFilter, ValueFilterError, retain_values};
+pub use wildcard::Wildcard;

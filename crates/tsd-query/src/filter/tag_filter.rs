@@ -1,0 +1,249 @@
+//! Which series of a metric a query reads, by the value of a tag.
+
+use regex::{Regex, RegexBuilder};
+
+use super::wildcard::Wildcard;
+
+/// Longest program a pattern may compile to. Matching is linear in the value whatever the pattern.
+const REGEX_SIZE_LIMIT: usize = 1 << 20;
+
+/// A filter on one tag key.
+#[derive(Clone, Debug)]
+pub struct TagFilter {
+    /// Tag key.
+    pub tagk: String,
+    /// What accepts a value.
+    pub kind: FilterKind,
+    /// The filter as it was written, without its type.
+    pub filter: String,
+    /// Whether series with different values form different groups.
+    pub group_by: bool,
+}
+
+/// What accepts a tag value.
+#[derive(Clone, Debug)]
+pub enum FilterKind {
+    /// One of these; resolved to UIDs and pushed into the scan.
+    LiteralOr(Vec<String>),
+    /// One of these, compared in lower case (the list is in lower case).
+    IliteralOr(Vec<String>),
+    /// None of these.
+    NotLiteralOr(Vec<String>),
+    /// None of these, compared in lower case.
+    NotIliteralOr(Vec<String>),
+    /// A pattern with stars.
+    Wildcard(Wildcard),
+    /// A pattern with stars, compared in lower case.
+    Iwildcard(Wildcard),
+    /// An expression found anywhere in the value.
+    Regexp(Regex),
+}
+
+/// A filter that cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// No such type.
+    #[error("Could not find a tag value filter of the type: {0}")]
+    UnknownType(String),
+    /// No tag key.
+    #[error("Tagk cannot be null or empty")]
+    NoTagKey,
+    /// No text.
+    #[error("Filter cannot be null or empty")]
+    Empty,
+    /// A literal filter of separators alone.
+    #[error("Filter must contain more than just a pipe")]
+    OnlyPipes,
+    /// A wildcard without a star.
+    #[error("Filter must contain an asterisk")]
+    NoStar,
+    /// An expression that does not compile.
+    #[error("{0}")]
+    Regexp(String),
+}
+
+/// Type names, as in `/api/config/filters`.
+pub(crate) const TYPES: &[&str] = &[
+    "iliteral_or",
+    "wildcard",
+    "not_iliteral_or",
+    "not_literal_or",
+    "iwildcard",
+    "literal_or",
+    "regexp",
+];
+
+impl TagFilter {
+    /// Builds a filter. `kind` is a type name in lower case.
+    pub fn try_new(
+        tagk: &str,
+        kind: &str,
+        filter: &str,
+        group_by: bool,
+    ) -> Result<Self, FilterError> {
+        if !TYPES.contains(&kind) {
+            return Err(FilterError::UnknownType(kind.to_owned()));
+        }
+        if tagk.is_empty() {
+            return Err(FilterError::NoTagKey);
+        }
+        if filter.is_empty() {
+            return Err(FilterError::Empty);
+        }
+        let kind = match kind {
+            "literal_or" => FilterKind::LiteralOr(alternatives(filter)?),
+            "iliteral_or" => FilterKind::IliteralOr(alternatives(&filter.to_lowercase())?),
+            "not_literal_or" => FilterKind::NotLiteralOr(alternatives(filter)?),
+            "not_iliteral_or" => FilterKind::NotIliteralOr(alternatives(&filter.to_lowercase())?),
+            "wildcard" => FilterKind::Wildcard(Wildcard::parse(filter).ok_or(FilterError::NoStar)?),
+            "iwildcard" => FilterKind::Iwildcard(
+                Wildcard::parse(&filter.to_lowercase()).ok_or(FilterError::NoStar)?,
+            ),
+            _ => FilterKind::Regexp(
+                RegexBuilder::new(filter)
+                    .size_limit(REGEX_SIZE_LIMIT)
+                    .build()
+                    .map_err(|e| FilterError::Regexp(e.to_string()))?,
+            ),
+        };
+        Ok(Self { tagk: tagk.to_owned(), kind, filter: filter.to_owned(), group_by })
+    }
+
+    /// Type name.
+    #[must_use]
+    pub const fn type_name(&self) -> &'static str {
+        match self.kind {
+            FilterKind::LiteralOr(_) => "literal_or",
+            FilterKind::IliteralOr(_) => "iliteral_or",
+            FilterKind::NotLiteralOr(_) => "not_literal_or",
+            FilterKind::NotIliteralOr(_) => "not_iliteral_or",
+            FilterKind::Wildcard(_) => "wildcard",
+            FilterKind::Iwildcard(_) => "iwildcard",
+            FilterKind::Regexp(_) => "regexp",
+        }
+    }
+
+    /// Registered type names.
+    pub fn type_names() -> impl Iterator<Item = &'static str> {
+        TYPES.iter().copied()
+    }
+
+    /// Whether a series with this tag value passes.
+    #[must_use]
+    pub fn accepts(&self, tagv: &str) -> bool {
+        let lower = || tagv.to_lowercase();
+        match &self.kind {
+            FilterKind::LiteralOr(values) => values.iter().any(|v| v == tagv),
+            FilterKind::IliteralOr(values) => values.contains(&lower()),
+            FilterKind::NotLiteralOr(values) => !values.iter().any(|v| v == tagv),
+            FilterKind::NotIliteralOr(values) => !values.contains(&lower()),
+            FilterKind::Wildcard(pattern) => pattern.matches(tagv),
+            FilterKind::Iwildcard(pattern) => pattern.matches(&lower()),
+            FilterKind::Regexp(pattern) => pattern.is_match(tagv),
+        }
+    }
+
+    /// Whether every value passes, so that only the key must be there.
+    #[must_use]
+    pub fn accepts_all(&self) -> bool {
+        match &self.kind {
+            FilterKind::Wildcard(pattern) | FilterKind::Iwildcard(pattern) => pattern.matches_all(),
+            _ => false,
+        }
+    }
+
+    /// Whether two filters are the same, grouping aside.
+    #[must_use]
+    pub fn same_filter(&self, other: &Self) -> bool {
+        let same_set = |a: &[String], b: &[String]| {
+            a.len() == b.len() && a.iter().all(|value| b.contains(value))
+        };
+        self.tagk == other.tagk
+            && match (&self.kind, &other.kind) {
+                (FilterKind::LiteralOr(a), FilterKind::LiteralOr(b))
+                | (FilterKind::IliteralOr(a), FilterKind::IliteralOr(b))
+                | (FilterKind::NotLiteralOr(a), FilterKind::NotLiteralOr(b))
+                | (FilterKind::NotIliteralOr(a), FilterKind::NotIliteralOr(b)) => same_set(a, b),
+                (FilterKind::Wildcard(a), FilterKind::Wildcard(b))
+                | (FilterKind::Iwildcard(a), FilterKind::Iwildcard(b)) => a == b,
+                (FilterKind::Regexp(a), FilterKind::Regexp(b)) => a.as_str() == b.as_str(),
+                _ => false,
+            }
+    }
+}
+
+impl PartialEq for TagFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.group_by == other.group_by && self.same_filter(other)
+    }
+}
+
+/// Alternatives between pipes, each once, in the order written. Trailing empty ones vanish.
+fn alternatives(filter: &str) -> Result<Vec<String>, FilterError> {
+    let trimmed = filter.trim_end_matches('|');
+    if trimmed.is_empty() {
+        return Err(FilterError::OnlyPipes);
+    }
+    let mut values: Vec<String> = Vec::new();
+    let mut seen = hashbrown::HashSet::<&str, foldhash::fast::RandomState>::default();
+    for value in trimmed.split('|') {
+        if seen.insert(value) {
+            values.push(value.to_owned());
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: &str, filter: &str, accepted: &[&str], refused: &[&str]) {
+        let filter = TagFilter::try_new("host", kind, filter, false).unwrap();
+        assert_eq!(filter.type_name(), kind);
+        for value in accepted {
+            assert!(filter.accepts(value), "{filter:?} must accept {value}");
+        }
+        for value in refused {
+            assert!(!filter.accepts(value), "{filter:?} must refuse {value}");
+        }
+    }
+
+    #[test]
+    fn each_type_accepts_its_values() {
+        check("literal_or", "web01|web02", &["web01", "web02"], &["web03", "WEB01", ""]);
+        check("iliteral_or", "Web01|web02", &["web01", "WEB02"], &["web03"]);
+        check("not_literal_or", "web01|web02", &["web03", "WEB01"], &["web01"]);
+        check("not_iliteral_or", "Web01|web02", &["web03"], &["web01", "WEB02"]);
+        check("wildcard", "web*", &["web01"], &["Web01", "db01"]);
+        check("iwildcard", "WEB*", &["web01", "Web01"], &["db01"]);
+        check("regexp", "0[12]", &["web01", "web02x"], &["web03"]);
+        check("regexp", "(?i)WEB", &["xweb"], &["db"]);
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_named() {
+        let refuse = |kind, filter| TagFilter::try_new("host", kind, filter, false).unwrap_err();
+        assert_eq!(
+            refuse("not_key", "").to_string(),
+            "Could not find a tag value filter of the type: not_key"
+        );
+        assert_eq!(refuse("literal_or", "").to_string(), "Filter cannot be null or empty");
+        assert_eq!(
+            refuse("literal_or", "||").to_string(),
+            "Filter must contain more than just a pipe"
+        );
+        assert_eq!(refuse("wildcard", "web").to_string(), "Filter must contain an asterisk");
+        assert!(matches!(refuse("regexp", "(("), FilterError::Regexp(_)));
+        assert!(matches!(refuse("regexp", "(a{1000}){1000}"), FilterError::Regexp(_)));
+    }
+
+    #[test]
+    fn empty_alternatives_stay_only_where_something_follows() {
+        let filter = TagFilter::try_new("host", "literal_or", "|a||a|", false).unwrap();
+        assert!(matches!(&filter.kind, FilterKind::LiteralOr(v) if v == &["", "a"]));
+    }
+}

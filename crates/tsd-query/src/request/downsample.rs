@@ -1,0 +1,240 @@
+//! Downsampling specifications: `1m-avg`, `1dc-sum-nan`, `0all-max`.
+
+use crate::{
+    aggregator::Aggregator,
+    time::{Duration, DurationError, TimeUnit},
+};
+
+/// How a series is thinned before it is aggregated with others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DownsampleSpec {
+    /// The text as given.
+    pub text: String,
+    /// Which points share a bucket.
+    pub window: DownsampleWindow,
+    /// What makes one value of them.
+    pub function: Aggregator,
+    /// What stands for an empty bucket.
+    pub fill: FillPolicy,
+}
+
+/// Which points share a bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DownsampleWindow {
+    /// Buckets of equal length, aligned to the epoch.
+    Fixed {
+        /// Length of a bucket.
+        interval_ms: i64,
+    },
+    /// Buckets that follow the calendar of the request's zone.
+    Calendar {
+        /// Units in a bucket.
+        count: i64,
+        /// Calendar unit.
+        unit: TimeUnit,
+        /// Length as a plain duration, by which the scan range is widened.
+        interval_ms: i64,
+    },
+    /// One bucket for the whole query range.
+    All,
+}
+
+/// What stands for an empty bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FillPolicy {
+    /// Nothing: the bucket has no point.
+    #[default]
+    None,
+    /// NaN.
+    Nan,
+    /// NaN that is written as `null`.
+    Null,
+    /// Zero.
+    Zero,
+    /// Accepted in requests and refused as soon as a bucket has to be filled.
+    Scalar,
+}
+
+/// Text that is no downsampling specification.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DownsampleError {
+    /// Fewer than two parts.
+    #[error("Invalid downsampling specifier '{0}': must provide at least interval and function")]
+    TooFewParts(String),
+    /// More than three parts.
+    #[error(
+        "Invalid downsampling specifier '{0}': must consist of interval, function, and optional \
+         fill policy"
+    )]
+    TooManyParts(String),
+    /// A function nobody registered.
+    #[error("No such downsampling function: {0}")]
+    UnknownFunction(String),
+    /// `none`, which makes no single value.
+    #[error("cannot use the NONE aggregator for downsampling")]
+    NoneFunction,
+    /// A fill policy that does not exist.
+    #[error("Unrecognized fill policy: {0}")]
+    UnknownFill(String),
+    /// The interval is no duration.
+    #[error(transparent)]
+    Interval(#[from] DurationError),
+    /// A calendar interval with something between number and unit.
+    #[error("For input string: \"{0}\"")]
+    CalendarCount(String),
+}
+
+impl FillPolicy {
+    /// The policy of that name, in any case.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::None, Self::Nan, Self::Null, Self::Zero, Self::Scalar]
+            .into_iter()
+            .find(|policy| policy.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Name in requests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Nan => "nan",
+            Self::Null => "null",
+            Self::Zero => "zero",
+            Self::Scalar => "scalar",
+        }
+    }
+}
+
+impl DownsampleSpec {
+    /// Reads a specification. With `use_calendar` a plain interval is read as a calendar one.
+    pub fn parse(text: &str, use_calendar: bool) -> Result<Self, DownsampleError> {
+        let (interval, function, fill) = split(text)?;
+        let window = if interval.contains("all") {
+            DownsampleWindow::All
+        } else if let Some(interval) = interval.strip_suffix('c') {
+            calendar(interval)?
+        } else if use_calendar {
+            calendar(interval)?
+        } else {
+            DownsampleWindow::Fixed { interval_ms: Duration::parse(interval)?.millis }
+        };
+        let function = Aggregator::from_name(function)
+            .ok_or_else(|| DownsampleError::UnknownFunction(function.to_owned()))?;
+        if function == Aggregator::None {
+            return Err(DownsampleError::NoneFunction);
+        }
+        let fill = match fill {
+            None => FillPolicy::None,
+            Some(name) => FillPolicy::from_name(name)
+                .ok_or_else(|| DownsampleError::UnknownFill(name.to_owned()))?,
+        };
+        Ok(Self { text: text.to_owned(), window, function, fill })
+    }
+
+    /// Interval as a plain duration; 0 where the window is the whole range.
+    #[must_use]
+    pub const fn interval_ms(&self) -> i64 {
+        match self.window {
+            DownsampleWindow::Fixed { interval_ms }
+            | DownsampleWindow::Calendar { interval_ms, .. } => interval_ms,
+            DownsampleWindow::All => 0,
+        }
+    }
+}
+
+/// Interval, function and fill policy. Empty parts at the end vanish, as in Java's `split`.
+fn split(text: &str) -> Result<(&str, &str, Option<&str>), DownsampleError> {
+    let mut parts = text.trim_end_matches('-').split('-');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(interval), Some(function), fill, None) => Ok((interval, function, fill)),
+        (_, _, _, Some(_)) => Err(DownsampleError::TooManyParts(text.to_owned())),
+        _ => Err(DownsampleError::TooFewParts(text.to_owned())),
+    }
+}
+
+fn calendar(interval: &str) -> Result<DownsampleWindow, DownsampleError> {
+    let duration = Duration::parse(interval)?;
+    let unit_length = if duration.unit == TimeUnit::Millisecond { 2 } else { 1 };
+    let digits = interval.len().checked_sub(unit_length).and_then(|end| interval.get(..end));
+    let digits = digits.unwrap_or(interval);
+    let count: i32 =
+        digits.parse().map_err(|_| DownsampleError::CalendarCount(digits.to_owned()))?;
+    Ok(DownsampleWindow::Calendar {
+        count: i64::from(count),
+        unit: duration.unit,
+        interval_ms: duration.millis,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, window: DownsampleWindow, function: Aggregator, fill: FillPolicy) {
+        let expected = DownsampleSpec { text: text.to_owned(), window, function, fill };
+        assert_eq!(DownsampleSpec::parse(text, false), Ok(expected));
+    }
+
+    #[track_caller]
+    fn refuse(text: &str, use_calendar: bool, message: &str) {
+        let got = DownsampleSpec::parse(text, use_calendar).map_err(|e| e.to_string());
+        assert_eq!(got, Err(message.to_owned()), "{text}");
+    }
+
+    #[test]
+    fn three_kinds_of_windows() {
+        let fixed = |interval_ms| DownsampleWindow::Fixed { interval_ms };
+        check("1m-avg", fixed(60_000), Aggregator::Avg, FillPolicy::None);
+        check("1.5h-sum-NaN", fixed(3_600_000), Aggregator::Sum, FillPolicy::Nan);
+        check("0all-max-zero", DownsampleWindow::All, Aggregator::Max, FillPolicy::Zero);
+        let month = DownsampleWindow::Calendar {
+            count: 2,
+            unit: TimeUnit::Month,
+            interval_ms: 5_184_000_000,
+        };
+        check("2nc-count", month, Aggregator::Count, FillPolicy::None);
+    }
+
+    #[test]
+    fn use_calendar_turns_plain_intervals() {
+        let spec = DownsampleSpec::parse("1d-sum", true).map(|spec| spec.window);
+        assert!(matches!(spec, Ok(DownsampleWindow::Calendar { count: 1, .. })));
+    }
+
+    #[test]
+    fn refusals_have_the_original_words() {
+        let few =
+            "Invalid downsampling specifier '1m': must provide at least interval and function";
+        refuse("1m", false, few);
+        refuse(
+            "1m-avg-nan-x",
+            false,
+            "Invalid downsampling specifier '1m-avg-nan-x': must consist of interval, function, \
+             and optional fill policy",
+        );
+        refuse("1m-nope", false, "No such downsampling function: nope");
+        refuse("1m-none", false, "cannot use the NONE aggregator for downsampling");
+        refuse("1m-avg-bad", false, "Unrecognized fill policy: bad");
+        refuse("1q-avg", false, "Invalid duration (suffix): 1q");
+        refuse("1h30mc-sum", false, "For input string: \"1h30\"");
+        refuse("1.5hc-sum", false, "For input string: \"1.5\"");
+        refuse("1.5h-sum", true, "For input string: \"1.5\"");
+        refuse("c-sum", false, "Cannot parse null or empty duration");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC*", calendar: bool) {
+            let _ = DownsampleSpec::parse(&text, calendar);
+        }
+
+        #[test]
+        fn texts_near_the_grammar_are_read_or_refused(text in "[0-9]{0,20}[.a-z]{0,4}-[a-z-]{0,12}") {
+            let _ = DownsampleSpec::parse(&text, true);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Requests: from the words of a URI or body to a checked [`Query`].
+//!
+//! Parsers of bodies and URIs fill a [`RawQuery`]; [`RawQuery::validate`] checks it in the
+//! original's order, so that of several mistakes the same one is reported.
+
+mod downsample;
+mod query;
+mod rate;
+mod raw;
+mod uri;
+mod validate;
+
+pub use downsample::{DownsampleError, DownsampleSpec, DownsampleWindow, FillPolicy};
+pub use query::{Query, RollupUsage, SeriesSource, SubQuery};
+pub use rate::RateOptions;
+pub use raw::{BodyFilter, BodyValueFilter, RawQuery, RawSubQuery};
+pub use uri::{parse_m_parameter, parse_tsuid_parameter};

@@ -1,0 +1,152 @@
+//! A query as it was written: plain texts that a body or URI parser fills in.
+
+use super::RateOptions;
+use crate::{
+    error::QueryError,
+    filter::{TagFilter, ValueFilter, add_tag, short_filter},
+};
+
+/// A query before validation.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of the request")]
+pub struct RawQuery {
+    /// Time expression; JSON numbers as their text.
+    pub start: Option<String>,
+    /// Time expression; the present where absent.
+    pub end: Option<String>,
+    /// Zone name.
+    pub timezone: Option<String>,
+    /// Sub queries; `None` where the body has none, which the original answers with a null pointer.
+    pub queries: Option<Vec<RawSubQuery>>,
+    /// Every downsampling follows the calendar.
+    pub use_calendar: bool,
+    /// See [`super::Query::ms_resolution`].
+    pub ms_resolution: bool,
+    /// See [`super::Query::show_tsuids`].
+    pub show_tsuids: bool,
+    /// See [`super::Query::show_query`].
+    pub show_query: bool,
+    /// See [`super::Query::show_stats`].
+    pub show_stats: bool,
+    /// See [`super::Query::show_summary`].
+    pub show_summary: bool,
+    /// See [`super::Query::no_annotations`].
+    pub no_annotations: bool,
+    /// See [`super::Query::global_annotations`].
+    pub global_annotations: bool,
+    /// See [`super::Query::delete`].
+    pub delete: bool,
+    /// See [`super::Query::override_byte_limit`].
+    pub override_byte_limit: bool,
+    /// See [`super::Query::override_data_point_limit`].
+    pub override_data_point_limit: bool,
+}
+
+/// A sub query before validation.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of the request")]
+pub struct RawSubQuery {
+    /// Name of the aggregator.
+    pub aggregator: Option<String>,
+    /// Name of the metric.
+    pub metric: Option<String>,
+    /// Hexadecimal TSUIDs; they win over the metric.
+    pub tsuids: Vec<String>,
+    /// Downsampling specification.
+    pub downsample: Option<String>,
+    /// Whether rates are taken.
+    pub rate: bool,
+    /// How, where given.
+    pub rate_options: Option<RateOptions>,
+    /// Filters on tags. Bodies use [`Self::set_filters`] and [`Self::set_tags`].
+    pub filters: Vec<TagFilter>,
+    /// Filters on point values, from wherever they were written.
+    pub value_filters: Vec<ValueFilter>,
+    /// See [`super::SubQuery::explicit_tags`].
+    pub explicit_tags: bool,
+    /// See [`super::SubQuery::percentiles`].
+    pub percentiles: Vec<f32>,
+    /// See [`super::SubQuery::show_histogram_buckets`].
+    pub show_histogram_buckets: bool,
+    /// See [`super::SubQuery::pre_aggregate`].
+    pub pre_aggregate: bool,
+    /// Name of the rollup usage.
+    pub rollup_usage: Option<String>,
+}
+
+/// An entry of `filters` in a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BodyFilter {
+    /// `type`
+    pub kind: Option<String>,
+    /// `tagk`
+    pub tagk: Option<String>,
+    /// `filter`; numbers as their text.
+    pub filter: Option<String>,
+    /// `groupBy` or `group_by`
+    pub group_by: bool,
+}
+
+/// An entry of `valueFilters` in a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BodyValueFilter {
+    /// `type`
+    pub kind: Option<String>,
+    /// `filter`; numbers as their text.
+    pub filter: Option<String>,
+}
+
+impl RawSubQuery {
+    /// Takes `filters` of a body; replaces what `tags` or an earlier `filters` put there.
+    ///
+    /// An entry under the key `value` with the type of a value filter becomes one.
+    pub fn set_filters(&mut self, filters: &[BodyFilter]) -> Result<(), QueryError> {
+        self.filters.clear();
+        for entry in filters {
+            let kind = entry.kind.as_deref().unwrap_or_default();
+            let tagk = entry.tagk.as_deref().unwrap_or_default();
+            let filter = entry.filter.as_deref().unwrap_or_default();
+            if tagk == ValueFilter::KEY && ValueFilter::is_kind(kind) {
+                self.value_filters.push(value_filter(kind, filter)?);
+            } else {
+                let filter = TagFilter::try_new(tagk, kind, filter, entry.group_by)
+                    .map_err(|e| QueryError::unreadable_json(e.to_string()))?;
+                self.filters.push(filter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `tags` of a body: grouping filters in short notation; replaces what `filters` put there.
+    pub fn set_tags<'a>(
+        &mut self,
+        tags: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), QueryError> {
+        self.filters.clear();
+        for (tagk, expr) in tags {
+            let filter = short_filter(tagk, expr, true)
+                .map_err(|e| QueryError::unreadable_json(e.to_string()))?;
+            add_tag(&mut self.filters, filter);
+        }
+        Ok(())
+    }
+
+    /// Takes `valueFilters` of a body, beside those from `filters`.
+    pub fn add_value_filters(&mut self, filters: &[BodyValueFilter]) -> Result<(), QueryError> {
+        for entry in filters {
+            let kind = entry.kind.as_deref().unwrap_or_default();
+            if !ValueFilter::is_kind(kind) {
+                return Err(QueryError::unreadable_json(format!(
+                    "Could not find a value filter of the type: {kind}"
+                )));
+            }
+            self.value_filters
+                .push(value_filter(kind, entry.filter.as_deref().unwrap_or_default())?);
+        }
+        Ok(())
+    }
+}
+
+fn value_filter(kind: &str, filter: &str) -> Result<ValueFilter, QueryError> {
+    ValueFilter::try_new(kind, filter).map_err(|e| QueryError::bad_request(e.to_string()))
+}

@@ -1,0 +1,147 @@
+//! Sub queries in a URI: `m=sum:1m-avg:rate:sys.cpu.user{host=*}{dc=lga}`.
+//!
+//! The grammar is a split at colons, so a colon inside a filter breaks it; that is the original's
+//! behaviour and clients avoid it.
+
+use super::{RateOptions, RawSubQuery};
+use crate::{
+    error::QueryError,
+    filter::{BraceEntry, EntryError, ValueFilter, add_tag, parse_brace_entry},
+};
+
+/// Reads the value of an `m` parameter.
+pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
+    let (mut sub, pieces, last) = split(text, "m")?;
+    for piece in pieces {
+        let lower = piece.to_lowercase();
+        if common_piece(piece, &lower, &mut sub)? {
+            continue;
+        }
+        if lower.starts_with("pre-agg") {
+            sub.pre_aggregate = true;
+        } else if lower.starts_with("rollup_") {
+            sub.rollup_usage = Some(piece.to_owned());
+        } else if lower.starts_with("explicit_tags") {
+            sub.explicit_tags = true;
+        }
+    }
+    sub.metric = Some(parse_metric(last, &mut sub)?.to_owned());
+    Ok(sub)
+}
+
+/// Reads the value of a `tsuid` parameter.
+pub fn parse_tsuid_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
+    let (mut sub, pieces, last) = split(text, "tsuid")?;
+    for piece in pieces {
+        common_piece(piece, &piece.to_lowercase(), &mut sub)?;
+    }
+    sub.tsuids = last.trim_end_matches(',').split(',').map(str::to_owned).collect();
+    Ok(sub)
+}
+
+/// Cuts at colons: the aggregator, the pieces in the middle, the last piece.
+fn split<'a>(
+    text: &'a str,
+    parameter: &str,
+) -> Result<(RawSubQuery, Vec<&'a str>, &'a str), QueryError> {
+    if text.is_empty() {
+        return Err(QueryError::bad_request("The query string was empty"));
+    }
+    let mut pieces: Vec<&str> = text.split(':').collect();
+    let wrong = |how: &str| {
+        QueryError::bad_request(format!(
+            "Invalid parameter {parameter}={text} ({how} :-separated parts)"
+        ))
+    };
+    if pieces.len() > 5 {
+        return Err(wrong("too many"));
+    }
+    let last = pieces.pop().filter(|_| !pieces.is_empty()).ok_or_else(|| wrong("not enough"))?;
+    let aggregator = pieces.remove(0).to_owned();
+    let sub = RawSubQuery { aggregator: Some(aggregator), ..RawSubQuery::default() };
+    Ok((sub, pieces, last))
+}
+
+/// Reads a middle piece that both parameters know; false where it is none.
+fn common_piece(piece: &str, lower: &str, sub: &mut RawSubQuery) -> Result<bool, QueryError> {
+    let Some(first) = lower.chars().next() else {
+        return Err(QueryError::internal("String index out of range: 0"));
+    };
+    if lower.starts_with("rate") {
+        sub.rate = true;
+        sub.rate_options = Some(RateOptions::parse(piece)?);
+    } else if first.is_ascii_digit() {
+        sub.downsample = Some(piece.to_owned());
+    } else if lower.starts_with("percentiles") {
+        sub.percentiles = parse_percentiles(piece)?;
+    } else if lower.starts_with("show-histogram-buckets") {
+        sub.show_histogram_buckets = true;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// `percentiles[50,99.9]`
+fn parse_percentiles(piece: &str) -> Result<Vec<f32>, QueryError> {
+    let malformed =
+        || QueryError::bad_request(format!("Malformated percentile query paramater: {piece}"));
+    let (_, rest) = piece.split_once('[').ok_or_else(malformed)?;
+    let (list, _) = rest.split_once(']').ok_or_else(malformed)?;
+    list.split(',').map(|p| p.trim().parse().map_err(|_| malformed())).collect()
+}
+
+/// Reads `name{group by}{filter}` and returns the name.
+fn parse_metric<'a>(text: &'a str, sub: &mut RawSubQuery) -> Result<&'a str, QueryError> {
+    let Some((name, braces)) = text.split_once('{') else { return Ok(text) };
+    let missing = || QueryError::internal(format!("Missing '}}' at the end of: {text}"));
+    let braces = braces.strip_suffix('}').ok_or_else(missing)?;
+    let (grouping, rest) = match braces.split_once('}') {
+        None => (braces, None),
+        Some((grouping, rest)) => (grouping, Some(rest)),
+    };
+    if let Some(rest) = rest {
+        let filtering = rest.rsplit_once('{').map_or(rest, |(_, inner)| inner);
+        parse_entries(filtering, false, sub)?;
+    }
+    parse_entries(grouping, true, sub)?;
+    Ok(name)
+}
+
+fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<(), QueryError> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let mut pieces = text.split(',');
+    while let Some(piece) = pieces.next() {
+        let joined;
+        let mut entry = piece;
+        if is_open_value_filter(piece)
+            && let Some(rest) = pieces.clone().next()
+        {
+            // The comma between the bounds of a range is no separator of entries.
+            pieces.next();
+            joined = format!("{piece},{rest}");
+            entry = &joined;
+        }
+        match parse_brace_entry(entry, group_by) {
+            Ok(BraceEntry::Value(filter)) => sub.value_filters.push(filter),
+            Ok(BraceEntry::Tag(filter)) => add_tag(&mut sub.filters, filter),
+            Err(EntryError::Value(e)) => return Err(QueryError::bad_request(e.to_string())),
+            Err(EntryError::Tag(why)) => {
+                return Err(QueryError::internal(format!("When parsing tag '{entry}': {why}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether an entry is a range whose second bound was cut off.
+fn is_open_value_filter(entry: &str) -> bool {
+    let Some((ValueFilter::KEY, expr)) = entry.split_once('=') else { return false };
+    let Some((kind, rest)) = expr.split_once('(') else { return false };
+    ValueFilter::is_kind(kind.trim()) && !rest.contains(')')
+}
+
+#[cfg(test)]
+mod tests;

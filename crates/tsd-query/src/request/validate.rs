@@ -1,0 +1,167 @@
+//! Checks a query in the original's order, with the original's words.
+
+use super::{DownsampleSpec, Query, RawQuery, RawSubQuery, RollupUsage, SeriesSource, SubQuery};
+use crate::{
+    aggregator::Aggregator,
+    error::QueryError,
+    time::{Clock, find_zone, parse_time},
+};
+
+/// Greatest time OpenTSDB accepts: thirteen digits.
+const LAST_MS: i64 = 9_999_999_999_999;
+
+impl RawQuery {
+    /// Checks everything that can be checked without looking names up.
+    pub fn validate(&self, clock: &Clock) -> Result<Query, QueryError> {
+        let queries = self
+            .queries
+            .as_deref()
+            .ok_or_else(|| QueryError::internal("An internal null pointer exception was thrown"))?;
+        let zone_name = self.timezone.as_deref();
+        let time = |text: &Option<String>| {
+            parse_time(text.as_deref().unwrap_or_default(), zone_name, clock)
+        };
+        let start_ms =
+            time(&self.start)?.ok_or_else(|| QueryError::invalid("Missing start time"))?;
+        let end_ms = time(&self.end)?.unwrap_or(clock.now_ms);
+        if end_ms < start_ms {
+            return Err(QueryError::invalid(format!(
+                "End time [{end_ms}] must be greater than or equal to the start time [{start_ms}]"
+            )));
+        }
+        if queries.is_empty() {
+            return Err(QueryError::invalid("Missing queries"));
+        }
+        let mut sub_queries: Vec<SubQuery> = Vec::with_capacity(queries.len());
+        let mut distinct: Vec<&RawSubQuery> = Vec::with_capacity(queries.len());
+        for raw in queries {
+            if !distinct.iter().any(|earlier| raw.same_question(earlier)) {
+                distinct.push(raw);
+            }
+        }
+        for (index, raw) in distinct.into_iter().enumerate() {
+            let sub = raw.validate(index, self.use_calendar)?;
+            if sub.downsample.is_some()
+                && let Some(name) = zone_name.filter(|name| !name.is_empty())
+                && find_zone(name).is_none()
+            {
+                return Err(QueryError::invalid("The timezone specification could not be found"));
+            }
+            sub_queries.push(sub);
+        }
+        for sub in &sub_queries {
+            sub.check_histogram()?;
+        }
+        for time in [start_ms, end_ms] {
+            if !(0..=LAST_MS).contains(&time) {
+                return Err(QueryError::internal(format!("Invalid timestamp: {time}")));
+            }
+        }
+        Ok(Query {
+            start_ms,
+            end_ms,
+            zone: zone_name.and_then(find_zone).unwrap_or(jiff::tz::TimeZone::UTC),
+            sub_queries,
+            ms_resolution: self.ms_resolution,
+            show_tsuids: self.show_tsuids,
+            show_query: self.show_query,
+            show_stats: self.show_stats,
+            show_summary: self.show_summary,
+            no_annotations: self.no_annotations,
+            global_annotations: self.global_annotations,
+            delete: self.delete,
+            override_byte_limit: self.override_byte_limit,
+            override_data_point_limit: self.override_data_point_limit,
+        })
+    }
+}
+
+impl RawSubQuery {
+    /// Whether two sub queries collapse into one: everything counts but the rollup usage.
+    fn same_question(&self, other: &Self) -> bool {
+        self.aggregator == other.aggregator
+            && self.metric == other.metric
+            && self.tsuids == other.tsuids
+            && self.downsample == other.downsample
+            && self.rate == other.rate
+            && self.rate_options == other.rate_options
+            && self.filters == other.filters
+            && self.value_filters == other.value_filters
+            && self.explicit_tags == other.explicit_tags
+            && self.percentiles == other.percentiles
+            && self.show_histogram_buckets == other.show_histogram_buckets
+            && self.pre_aggregate == other.pre_aggregate
+    }
+
+    fn validate(&self, index: usize, use_calendar: bool) -> Result<SubQuery, QueryError> {
+        let name = self.aggregator.as_deref().filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| QueryError::invalid("Missing the aggregation function"))?;
+        let aggregator = Aggregator::from_name(name)
+            .ok_or_else(|| QueryError::invalid(format!("No such aggregation function: {name}")))?;
+        let source = if self.tsuids.is_empty() {
+            let metric = self.metric.as_deref().filter(|metric| !metric.is_empty());
+            let metric = metric.ok_or_else(|| {
+                QueryError::invalid("Missing the metric or tsuids, provide at least one")
+            })?;
+            SeriesSource::Metric(metric.to_owned())
+        } else {
+            SeriesSource::Tsuids(self.tsuids.clone())
+        };
+        let downsample = match self.downsample.as_deref().filter(|text| !text.is_empty()) {
+            None => None,
+            Some(text) => Some(
+                DownsampleSpec::parse(text, use_calendar)
+                    .map_err(|e| QueryError::invalid(e.to_string()))?,
+            ),
+        };
+        for p in &self.percentiles {
+            if !(0.0..=100.0).contains(p) {
+                return Err(QueryError::invalid(format!("Invalid percentile parameters: {p:?}")));
+            }
+        }
+        let usage = self.rollup_usage.as_deref().map(RollupUsage::from_name).unwrap_or_default();
+        Ok(SubQuery {
+            index,
+            aggregator,
+            source,
+            filters: self.filters.clone(),
+            value_filters: self.value_filters.clone(),
+            downsample,
+            rate: self.rate.then(|| self.rate_options.unwrap_or_default()),
+            rate_options: self.rate_options,
+            explicit_tags: self.explicit_tags,
+            percentiles: self.percentiles.clone(),
+            show_histogram_buckets: self.show_histogram_buckets,
+            pre_aggregate: self.pre_aggregate,
+            rollup_usage: usage,
+        })
+    }
+}
+
+impl SubQuery {
+    /// Histograms can only be added up.
+    fn check_histogram(&self) -> Result<(), QueryError> {
+        if !self.is_histogram() {
+            return Ok(());
+        }
+        if !self.value_filters.is_empty() {
+            return Err(QueryError::bad_request("Value filters cannot be used with histograms"));
+        }
+        if !matches!(self.aggregator, Aggregator::None | Aggregator::Sum) {
+            return Err(QueryError::bad_request(
+                "Only NONE or SUM aggregation function supported for histogram query",
+            ));
+        }
+        match &self.downsample {
+            Some(DownsampleSpec { function, .. }) if *function != Aggregator::Sum => {
+                Err(QueryError::bad_request(
+                    "Only SUM downsampling aggregation supported for histogram query",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

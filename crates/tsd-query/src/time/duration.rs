@@ -1,0 +1,166 @@
+//! Durations such as `5m` or `1d`.
+//!
+//! OpenTSDB reads the leading digits and the last character and ignores what stands between:
+//! `1h30m` is one minute. Dashboards in use rely on such texts being accepted.
+
+/// Unit of a duration or of a calendar interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeUnit {
+    /// `ms`
+    Millisecond,
+    /// `s`
+    Second,
+    /// `m`
+    Minute,
+    /// `h`
+    Hour,
+    /// `d`
+    Day,
+    /// `w`
+    Week,
+    /// `n`: 30 days as a duration, a calendar month in calendar downsampling.
+    Month,
+    /// `y`: 365 days as a duration, a calendar year in calendar downsampling.
+    Year,
+}
+
+impl TimeUnit {
+    /// Length as a plain duration.
+    #[must_use]
+    pub const fn millis(self) -> i64 {
+        match self {
+            Self::Millisecond => 1,
+            Self::Second => 1_000,
+            Self::Minute => 60_000,
+            Self::Hour => 3_600_000,
+            Self::Day => 86_400_000,
+            Self::Week => 604_800_000,
+            Self::Month => 2_592_000_000,
+            Self::Year => 31_536_000_000,
+        }
+    }
+}
+
+/// A duration above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Duration {
+    /// Length in milliseconds.
+    pub millis: i64,
+    /// Unit it was written in.
+    pub unit: TimeUnit,
+}
+
+/// Text that is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    /// Nothing there.
+    #[error("Cannot parse null or empty duration")]
+    Empty,
+    /// Digits alone.
+    #[error("Invalid duration, must have an integer and unit: {0}")]
+    NoUnit(String),
+    /// No digits, or more than fit.
+    #[error("Invalid duration (number): {0}")]
+    Number(String),
+    /// Zero.
+    #[error("Zero or negative duration: {0}")]
+    Zero(String),
+    /// A unit that does not exist.
+    #[error("Invalid duration (suffix): {0}")]
+    Suffix(String),
+    /// More milliseconds than fit.
+    #[error("Duration must be < Long.MAX_VALUE ms: {0}")]
+    Overflow(String),
+}
+
+impl Duration {
+    /// Reads a duration.
+    pub fn parse(text: &str) -> Result<Self, DurationError> {
+        let Some(last) = text.chars().next_back() else { return Err(DurationError::Empty) };
+        let Some(digits) = text.find(|c: char| !c.is_ascii_digit()).and_then(|at| text.get(..at))
+        else {
+            return Err(DurationError::NoUnit(text.to_owned()));
+        };
+        let count: i64 = digits.parse().map_err(|_| DurationError::Number(text.to_owned()))?;
+        if count <= 0 {
+            return Err(DurationError::Zero(text.to_owned()));
+        }
+        let unit = unit_of(text, last).ok_or_else(|| DurationError::Suffix(text.to_owned()))?;
+        let millis = count
+            .checked_mul(unit.millis())
+            .ok_or_else(|| DurationError::Overflow(text.to_owned()))?;
+        Ok(Self { millis, unit })
+    }
+}
+
+/// Unit by the last character; milliseconds need a lower-case `m` before it.
+fn unit_of(text: &str, last: char) -> Option<TimeUnit> {
+    Some(match last.to_ascii_lowercase() {
+        's' if text.chars().rev().nth(1) == Some('m') => TimeUnit::Millisecond,
+        's' => TimeUnit::Second,
+        'm' => TimeUnit::Minute,
+        'h' => TimeUnit::Hour,
+        'd' => TimeUnit::Day,
+        'w' => TimeUnit::Week,
+        'n' => TimeUnit::Month,
+        'y' => TimeUnit::Year,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<i64, &str>) {
+        let got = Duration::parse(text).map(|d| d.millis).map_err(|e| e.to_string());
+        assert_eq!(got, expected.map_err(str::to_owned), "{text}");
+    }
+
+    #[test]
+    fn units_and_their_lengths() {
+        check("250ms", Ok(250));
+        check("30s", Ok(30_000));
+        check("5m", Ok(300_000));
+        check("2h", Ok(7_200_000));
+        check("1d", Ok(86_400_000));
+        check("1w", Ok(604_800_000));
+        check("1n", Ok(2_592_000_000));
+        check("1y", Ok(31_536_000_000));
+    }
+
+    #[test]
+    fn only_leading_digits_and_last_character_count() {
+        check("1.5h", Ok(3_600_000));
+        check("1h30m", Ok(60_000));
+        check("1H", Ok(3_600_000));
+        check("100mS", Ok(100));
+        check("100MS", Ok(100_000));
+    }
+
+    #[test]
+    fn refusals_have_the_original_words() {
+        check("", Err("Cannot parse null or empty duration"));
+        check("60", Err("Invalid duration, must have an integer and unit: 60"));
+        check("h", Err("Invalid duration (number): h"));
+        check("99999999999999999999h", Err("Invalid duration (number): 99999999999999999999h"));
+        check("0m", Err("Zero or negative duration: 0m"));
+        check("5q", Err("Invalid duration (suffix): 5q"));
+        check(
+            "9223372036854775807y",
+            Err("Duration must be < Long.MAX_VALUE ms: 9223372036854775807y"),
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC*") {
+            if let Ok(duration) = Duration::parse(&text) {
+                prop_assert!(duration.millis > 0);
+            }
+        }
+    }
+}

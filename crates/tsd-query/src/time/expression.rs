@@ -1,0 +1,175 @@
+//! Time expressions: `1h-ago`, `2013/01/01-00:00:31`, `1356998400`, `now`.
+//!
+//! Which rule reads a text is decided by its shape alone, in a fixed order, and several shapes
+//! mean something surprising (`1356998400.5` is a time in 1970). They are kept, since saved
+//! dashboards contain them.
+
+use jiff::{civil, tz::TimeZone};
+
+use super::{Clock, Duration, find_zone};
+use crate::error::QueryError;
+
+/// Reads a time expression into epoch milliseconds; `None` where the text is empty.
+///
+/// `zone_name` is the zone the request names, if any; it matters for calendar text only.
+pub fn parse_time(
+    text: &str,
+    zone_name: Option<&str>,
+    clock: &Clock,
+) -> Result<Option<i64>, QueryError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let refuse = |why: &str| Err(QueryError::invalid(format!("Invalid time: {text}. {why}")));
+    if let Some(digits) = text.strip_suffix("ms")
+        && !digits.is_empty()
+        && digits.bytes().all(|b| b.is_ascii_digit())
+    {
+        return match digits.parse() {
+            Ok(ms) => Ok(Some(ms)),
+            Err(_) => refuse(&format!("Value too long: {digits}")),
+        };
+    }
+    if text.eq_ignore_ascii_case("now") {
+        return Ok(Some(clock.now_ms));
+    }
+    if let Some(head) = strip_ago(text) {
+        let duration = Duration::parse(head).map_err(|e| QueryError::invalid(e.to_string()))?;
+        return Ok(Some(clock.now_ms.saturating_sub(duration.millis)));
+    }
+    if text.contains(['/', ':']) {
+        return parse_calendar(text, zone_name, clock).map(Some);
+    }
+    if text.contains('.') {
+        return match dotted(text) {
+            Some(ms) => Ok(Some(ms)),
+            None => refuse(
+                "Millisecond timestamps must be in the format <seconds>.<ms> where the \
+                 milliseconds are limited to 3 digits",
+            ),
+        };
+    }
+    match parse_long(text) {
+        Err(why) => refuse(&why),
+        Ok(n) if n < 0 => refuse("Negative timestamps are not supported."),
+        Ok(n) if text.len() <= 10 => Ok(Some(n * 1000)),
+        Ok(n) => Ok(Some(n)),
+    }
+}
+
+/// What stands before `-ago`, in any case.
+fn strip_ago(text: &str) -> Option<&str> {
+    let at = text.len().checked_sub(4)?;
+    let tail = text.get(at..)?;
+    if tail.eq_ignore_ascii_case("-ago") { text.get(..at) } else { None }
+}
+
+/// Ten digits, a dot, one to three digits; the dot is dropped and the rest taken as milliseconds.
+fn dotted(text: &str) -> Option<i64> {
+    let (secs, fraction) = text.split_once('.')?;
+    let all_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if secs.len() != 10 || !(1..=3).contains(&fraction.len()) {
+        return None;
+    }
+    if !all_digits(secs) || !all_digits(fraction) {
+        return None;
+    }
+    format!("{secs}{fraction}").parse().ok()
+}
+
+/// A signed decimal with the original's complaints.
+fn parse_long(text: &str) -> Result<i64, String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() {
+        return Err(format!("Just a sign, no value: {text}"));
+    }
+    if let Some(c) = digits.chars().find(|c| !c.is_ascii_digit()) {
+        return Err(format!("Invalid character '{c}' in {text}"));
+    }
+    if digits.len() > 19 {
+        return Err(format!("Value too long: {text}"));
+    }
+    let flow = if text.starts_with('-') { "Underflow" } else { "Overflow" };
+    text.parse().map_err(|_| format!("{flow} in {text}"))
+}
+
+/// Text whose length alone chooses the pattern.
+fn parse_calendar(text: &str, zone_name: Option<&str>, clock: &Clock) -> Result<i64, QueryError> {
+    let pattern: &str = match text.encode_utf16().count() {
+        10 => "y/M/d",
+        16 if text.contains('-') => "y/M/d-H:m",
+        16 => "y/M/d H:m",
+        19 if text.contains('-') => "y/M/d-H:m:s",
+        19 => "y/M/d H:m:s",
+        _ => return Err(QueryError::invalid(format!("Invalid absolute date: {text}"))),
+    };
+    let zone = match zone_name {
+        None | Some("") => clock.zone.clone(),
+        Some(name) => find_zone(name)
+            .ok_or_else(|| QueryError::invalid(format!("Invalid timezone name: {name}")))?,
+    };
+    CalendarFields::parse(text, pattern).and_then(|fields| fields.epoch_ms(&zone)).ok_or_else(
+        || QueryError::invalid(format!("Invalid date: {text}. Unparseable date: \"{text}\"")),
+    )
+}
+
+/// Fields of a calendar text, each of any size: `2013/13/45` is 14 February 2014.
+#[derive(Debug)]
+struct CalendarFields {
+    year: i64,
+    month: i64,
+    day: i64,
+    hour: i64,
+    minute: i64,
+    second: i64,
+}
+
+impl CalendarFields {
+    fn parse(text: &str, pattern: &str) -> Option<Self> {
+        let mut fields = Self { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0 };
+        let mut rest = text;
+        for c in pattern.chars() {
+            let field = match c {
+                'y' => &mut fields.year,
+                'M' => &mut fields.month,
+                'd' => &mut fields.day,
+                'H' => &mut fields.hour,
+                'm' => &mut fields.minute,
+                's' => &mut fields.second,
+                literal => {
+                    rest = rest.strip_prefix(literal)?;
+                    continue;
+                }
+            };
+            let trimmed = rest.trim_start_matches([' ', '\t']);
+            let unsigned = trimmed.strip_prefix('-').unwrap_or(trimmed);
+            let end = unsigned.find(|c: char| !c.is_ascii_digit()).unwrap_or(unsigned.len());
+            let number: i64 = unsigned.get(..end)?.parse().ok()?;
+            *field = if unsigned.len() == trimmed.len() { number } else { -number };
+            rest = unsigned.get(end..)?;
+        }
+        Some(fields)
+    }
+
+    fn epoch_ms(&self, zone: &TimeZone) -> Option<i64> {
+        let months = self.year.checked_mul(12)?.checked_add(self.month.checked_sub(1)?)?;
+        let year = i16::try_from(months.div_euclid(12)).ok()?;
+        let month = i8::try_from(months.rem_euclid(12) + 1).ok()?;
+        let seconds = self
+            .day
+            .checked_sub(1)?
+            .checked_mul(86_400)?
+            .checked_add(self.hour.checked_mul(3_600)?)?
+            .checked_add(self.minute.checked_mul(60)?)?
+            .checked_add(self.second)?;
+        let first = civil::DateTime::new(year, month, 1, 0, 0, 0, 0).ok()?;
+        let local = first.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()?;
+        // Java takes the standard (later) one of two equal wall times, and moves a wall time that
+        // does not exist forward.
+        let instant = zone.to_ambiguous_timestamp(local).later().ok()?;
+        Some(instant.as_millisecond())
+    }
+}
+
+#[cfg(test)]
+mod tests;
