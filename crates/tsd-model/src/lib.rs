@@ -3,12 +3,57 @@
 //! Nothing here waits, reads a clock or logs, and no input makes it panic. The layouts are drawn
 //! in `docs/storage-format.md`.
 
+mod base_time;
 mod cell;
+mod column_kind;
 mod columns;
+mod flags;
+mod float_text;
+mod hex;
+mod integer_text;
+mod java_hash;
+mod java_letter;
+mod java_text;
+mod name;
 mod packed_run;
+mod point_value;
+mod qualifier;
+mod row_key;
+mod series_key;
 mod table_schema;
+mod timestamp;
+mod timestamp_text;
+mod tsuid;
+mod uid;
+mod value_text;
 
+pub use base_time::BaseTime;
 pub use cell::{Cell, Family, Row};
+pub use column_kind::ColumnKind;
 pub use columns::{PointColumns, Value, ValueKinds};
+pub use flags::Flags;
+pub use float_text::{FloatTextError, parse_java_double, parse_java_single};
+pub use hex::{from_hex, to_hex};
+pub use integer_text::{IntegerTextError, parse_integer};
+pub use java_hash::{
+    java_bytes_hash, java_string_hash, sort_as_copied_hash_map, sort_as_grown_hash_map,
+};
+pub use java_text::{java_byte_list, java_double, write_java_double, write_java_json_string};
+pub use name::{
+    JavaChar, NameEncodeError, NameError, NameRole, NameRule, decode_latin1, encode_latin1,
+    encode_latin1_lossy,
+};
 pub use packed_run::{PackablePoint, PackedRun, PackedRunError, RunEncoder, RunShape};
+pub use point_value::{EncodedValue, PointValue, ValueError};
+pub use qualifier::Qualifier;
+pub use row_key::{RowKey, RowKeyError};
+pub use series_key::{SaltBucket, SeriesKey, SeriesKeyError};
 pub use table_schema::{SchemaError, TableSchema};
+pub use timestamp::{Timestamp, TimestampError};
+pub use timestamp_text::{
+    TimestampTextError, parse_http_timestamp_number, parse_http_timestamp_string,
+    parse_import_timestamp, parse_telnet_timestamp,
+};
+pub use tsuid::{Tsuid, TsuidError};
+pub use uid::{Uid, UidError, UidKind};
+pub use value_text::{Entrance, ValueTextError, parse_point_value};

@@ -1,0 +1,186 @@
+//! Integers as text: the rules and the words OpenTSDB has for them.
+
+/// Why a text is no integer. The messages are those OpenTSDB's clients see.
+///
+/// Texts are read as ISO-8859-1, as the telnet port does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IntegerTextError {
+    /// Nothing there.
+    #[error("Empty string")]
+    Empty,
+    /// `+` or `-` and no digit.
+    #[error("Just a sign, no value: {0}")]
+    JustASign(String),
+    /// More than 19 digits; leading zeros count.
+    #[error("Value too long: {0}")]
+    TooLong(String),
+    /// Something that is no decimal digit.
+    #[error("Invalid character '{character}' in {text}")]
+    InvalidCharacter {
+        /// The first one.
+        character: char,
+        /// The whole text.
+        text: String,
+    },
+    /// Does not fit 64 bits.
+    #[error("Overflow in {0}")]
+    Overflow(String),
+}
+
+/// Parses a signed 64-bit integer: optional sign, then 1 to 19 decimal digits, nothing else.
+#[inline]
+pub fn parse_integer(text: &[u8]) -> Result<i64, IntegerTextError> {
+    let (negative, digits) = split_sign(text);
+    if !digits.is_empty()
+        && digits.len() <= MAX_DIGITS
+        && let Some(magnitude) = parse_digits(digits)
+    {
+        if !negative && let Ok(value) = i64::try_from(magnitude) {
+            return Ok(value);
+        }
+        if negative && magnitude <= i64::MIN.unsigned_abs() {
+            return Ok(0_i64.wrapping_sub(magnitude as i64));
+        }
+    }
+    Err(explain(text, digits))
+}
+
+/// Most digits OpenTSDB reads; as many as always fit 64 unsigned bits.
+pub(crate) const MAX_DIGITS: usize = 19;
+
+/// Splits off a leading sign; true for minus.
+#[inline]
+pub(crate) const fn split_sign(text: &[u8]) -> (bool, &[u8]) {
+    match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    }
+}
+
+/// Value of at most [`MAX_DIGITS`] decimal digits; `None` where there is another byte.
+#[inline]
+pub(crate) fn parse_digits(digits: &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    let mut rest = digits;
+    while let Some((eight, tail)) = rest.split_first_chunk::<8>() {
+        value = value.wrapping_mul(100_000_000).wrapping_add(parse_eight(*eight)?);
+        rest = tail;
+    }
+    for &byte in rest {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+    }
+    Some(value)
+}
+
+/// Eight digits at once: pairs, then fours, then all, each by one multiplication.
+#[inline]
+const fn parse_eight(bytes: [u8; 8]) -> Option<u64> {
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    const HIGH: u64 = 0xF0F0_F0F0_F0F0_F0F0;
+    let word = u64::from_le_bytes(bytes);
+    // Digits are 30..39: the high nibble is 3, and still is with 6 added.
+    let shifted = word.wrapping_add(0x0606_0606_0606_0606);
+    if (word & HIGH) != ZEROS || (shifted & HIGH) != ZEROS {
+        return None;
+    }
+    let ones = word - ZEROS;
+    let pairs = ones.wrapping_mul(10).wrapping_add(ones >> 8);
+    let low = (pairs & 0x0000_00FF_0000_00FF).wrapping_mul(0x000F_4240_0000_0064);
+    let high = ((pairs >> 16) & 0x0000_00FF_0000_00FF).wrapping_mul(0x0000_2710_0000_0001);
+    Some(low.wrapping_add(high) >> 32)
+}
+
+#[cold]
+fn explain(text: &[u8], digits: &[u8]) -> IntegerTextError {
+    let all = || crate::name::decode_latin1(text);
+    if text.is_empty() {
+        IntegerTextError::Empty
+    } else if digits.is_empty() {
+        IntegerTextError::JustASign(all())
+    } else if digits.len() > MAX_DIGITS {
+        IntegerTextError::TooLong(all())
+    } else if let Some(&byte) = digits.iter().find(|b| !b.is_ascii_digit()) {
+        IntegerTextError::InvalidCharacter { character: char::from(byte), text: all() }
+    } else {
+        IntegerTextError::Overflow(all())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: i64) {
+        assert_eq!(parse_integer(text.as_bytes()), Ok(expected), "{text}");
+    }
+
+    #[track_caller]
+    fn check_err(text: &str, message: &str) {
+        let error = parse_integer(text.as_bytes()).map_err(|e| e.to_string());
+        assert_eq!(error, Err(message.to_owned()), "{text}");
+    }
+
+    #[test]
+    fn signs_and_leading_zeros_pass() {
+        check("+5", 5);
+        check("-5", -5);
+        check("-0", 0);
+        check("0000000000000000001", 1);
+        check("-0000000000000000001", -1);
+        check("9223372036854775807", i64::MAX);
+        check("-9223372036854775808", i64::MIN);
+        check("1356998400", 1_356_998_400);
+    }
+
+    #[test]
+    fn errors_speak_as_opentsdb_does() {
+        check_err("", "Empty string");
+        check_err("-", "Just a sign, no value: -");
+        check_err("+", "Just a sign, no value: +");
+        check_err("00000000000000000001", "Value too long: 00000000000000000001");
+        check_err("99999999999999999999x", "Value too long: 99999999999999999999x");
+        check_err("--5", "Invalid character '-' in --5");
+        check_err("+-5", "Invalid character '-' in +-5");
+        check_err("12345678x", "Invalid character 'x' in 12345678x");
+        check_err("1234567:", "Invalid character ':' in 1234567:");
+        check_err("1234567/", "Invalid character '/' in 1234567/");
+        check_err("5 ", "Invalid character ' ' in 5 ");
+        check_err("9223372036854775808", "Overflow in 9223372036854775808");
+        check_err("-9223372036854775809", "Overflow in -9223372036854775809");
+        check_err("9999999999999999999", "Overflow in 9999999999999999999");
+    }
+
+    #[test]
+    fn bytes_above_ascii_show_as_latin_1() {
+        let error = parse_integer(b"1\xE9").map_err(|e| e.to_string());
+        assert_eq!(error, Err("Invalid character 'é' in 1é".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn every_integer_is_read_back(v: i64, shift in 0..64_u32) {
+            let v = v >> shift;
+            prop_assert_eq!(parse_integer(v.to_string().as_bytes()), Ok(v));
+        }
+
+        #[test]
+        fn any_bytes_parse_as_the_plain_rule_says(text in prop::collection::vec(
+            prop_oneof![b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', any::<u8>()], 0..22))
+        {
+            let plain = std::str::from_utf8(&text).ok().and_then(|s| {
+                let digits = s.strip_prefix(['+', '-']).unwrap_or(s);
+                (digits.len() <= 19).then(|| s.parse::<i64>().ok()).flatten()
+            });
+            prop_assert_eq!(parse_integer(&text).ok(), plain);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Names of metrics, tag keys and tag values: which characters, which bytes.
+//!
+//! Tables hold names as ISO-8859-1. A letter beyond that is accepted by OpenTSDB and stored as
+//! `?`, so that all such names of one length share a UID; here encoding such a name says so
+//! ([`NameEncodeError`]) and nobody creates a UID for it.
+
+use crate::java_letter::is_java_letter;
+
+/// What a name names, as error texts have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRole<'a> {
+    /// A metric.
+    Metric,
+    /// A tag key; the text is its value.
+    TagKey(&'a str),
+    /// A tag value; the text is its key.
+    TagValue(&'a str),
+}
+
+/// A name no entrance takes. The message is OpenTSDB's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// No character at all.
+    #[error("Invalid {what}: empty string")]
+    Empty {
+        /// What was named.
+        what: String,
+    },
+    /// A character outside the rule.
+    #[error("Invalid {what} (\"{name}\"): illegal character: {character}")]
+    IllegalCharacter {
+        /// What was named.
+        what: String,
+        /// The whole name.
+        name: String,
+        /// The first bad UTF-16 unit; a lone surrogate where the character is beyond the BMP.
+        character: JavaChar,
+    },
+}
+
+/// One UTF-16 unit, as Java writes it out: a surrogate on its own becomes `?` in UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JavaChar(pub u16);
+
+impl std::fmt::Display for JavaChar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", char::from_u32(u32::from(self.0)).unwrap_or('?'))
+    }
+}
+
+/// A name with a letter that ISO-8859-1 lacks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("name \"{name}\" has the letter {letter}, which the tables cannot hold")]
+pub struct NameEncodeError {
+    /// The whole name.
+    pub name: String,
+    /// The first such letter.
+    pub letter: char,
+}
+
+/// The rule for names: ASCII letters and digits, `-`, `_`, `.`, `/`, other letters, and characters an
+/// operator allows besides (`tsd.core.tag.allow_specialchars`, for metrics too).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameRule {
+    extra: Vec<u16>,
+}
+
+impl NameRule {
+    /// The rule with extra characters.
+    #[must_use]
+    pub fn with_special_characters(characters: &str) -> Self {
+        Self { extra: characters.encode_utf16().collect() }
+    }
+
+    /// Checks a name.
+    pub fn check(&self, role: NameRole<'_>, name: &str) -> Result<(), NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty { what: role.describe() });
+        }
+        match name.encode_utf16().find(|unit| !self.allows(*unit)) {
+            None => Ok(()),
+            Some(unit) => Err(NameError::IllegalCharacter {
+                what: role.describe(),
+                name: name.to_owned(),
+                character: JavaChar(unit),
+            }),
+        }
+    }
+
+    fn allows(&self, unit: u16) -> bool {
+        const PUNCTUATION: [u16; 4] = [b'-' as u16, b'_' as u16, b'.' as u16, b'/' as u16];
+        matches!(unit, 0x30..=0x39)
+            || PUNCTUATION.contains(&unit)
+            || is_java_letter(unit)
+            || self.extra.contains(&unit)
+    }
+}
+
+impl NameRole<'_> {
+    fn describe(self) -> String {
+        match self {
+            Self::Metric => "metric name".to_owned(),
+            Self::TagKey(value) => format!("tag name with value [{value}]"),
+            Self::TagValue(key) => format!("tag value with key [{key}]"),
+        }
+    }
+}
+
+/// Text of stored bytes, or of bytes off the telnet port. Every byte is one character.
+#[must_use]
+pub fn decode_latin1(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| char::from(*b)).collect()
+}
+
+/// Bytes of a name that is to be stored; refuses what ISO-8859-1 cannot hold.
+pub fn encode_latin1(name: &str) -> Result<Vec<u8>, NameEncodeError> {
+    name.chars()
+        .map(|c| {
+            u8::try_from(u32::from(c))
+                .map_err(|_| NameEncodeError { name: name.to_owned(), letter: c })
+        })
+        .collect()
+}
+
+/// Bytes of a name as OpenTSDB writes and looks it up: one `?` for each character that
+/// ISO-8859-1 lacks. For reading what it wrote.
+#[must_use]
+pub fn encode_latin1_lossy(name: &str) -> Vec<u8> {
+    name.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(role: NameRole<'_>, name: &str, expected: Result<(), &str>) {
+        let result = NameRule::default().check(role, name).map_err(|e| e.to_string());
+        assert_eq!(result, expected.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn letters_digits_and_four_signs_pass() {
+        check(NameRole::Metric, "sys.cpu-user_0/ok", Ok(()));
+        check(NameRole::Metric, "température", Ok(()));
+        check(NameRole::Metric, "中", Ok(()));
+    }
+
+    #[test]
+    fn errors_speak_as_opentsdb_does() {
+        check(NameRole::Metric, "a b", Err("Invalid metric name (\"a b\"): illegal character:  "));
+        check(
+            NameRole::TagKey("v"),
+            "k$",
+            Err("Invalid tag name with value [v] (\"k$\"): illegal character: $"),
+        );
+        check(
+            NameRole::TagValue("k"),
+            "v:",
+            Err("Invalid tag value with key [k] (\"v:\"): illegal character: :"),
+        );
+        check(NameRole::TagValue("k"), "", Err("Invalid tag value with key [k]: empty string"));
+        check(NameRole::Metric, "a😀", Err("Invalid metric name (\"a😀\"): illegal character: ?"));
+    }
+
+    #[test]
+    fn special_characters_are_added_to_the_rule() {
+        let rule = NameRule::with_special_characters("$@:");
+        assert_eq!(rule.check(NameRole::Metric, "a$b@c:"), Ok(()));
+        assert!(rule.check(NameRole::Metric, "a b").is_err());
+    }
+
+    #[test]
+    fn names_are_latin_1_bytes() {
+        assert_eq!(encode_latin1("é").unwrap(), [0xE9]);
+        assert_eq!(encode_latin1("a中").unwrap_err().letter, '中');
+        assert_eq!(encode_latin1_lossy("a中"), b"a?");
+    }
+
+    proptest! {
+        #[test]
+        fn encode_undoes_decode(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert_eq!(encode_latin1(&decode_latin1(&bytes)), Ok(bytes));
+        }
+
+        #[test]
+        fn any_text_is_checked(name in ".*") {
+            let _ = NameRule::default().check(NameRole::Metric, &name);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The text of a value to the value that is stored.
+//!
+//! This runs once a point, so what nearly every point is (an integer, or digits with one decimal
+//! point) is read in one pass without allocation or a call; all else takes Java's full grammar.
+
+use crate::{
+    float_text::{FloatTextError, parse_java_double, parse_java_single},
+    integer_text::{IntegerTextError, MAX_DIGITS, parse_integer, split_sign},
+    point_value::PointValue,
+};
+
+/// The door a point comes in by. It decides how wide a floating value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entrance {
+    /// Telnet: a single where the double survives single precision, else a double.
+    Telnet,
+    /// HTTP: always a double.
+    Http,
+    /// File import: always a single, rounded.
+    Import,
+}
+
+/// Why a text is no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueTextError {
+    /// Without `.`, `e` and `E` it must be an integer.
+    #[error(transparent)]
+    Integer(#[from] IntegerTextError),
+    /// With one of them it must be a floating number.
+    #[error(transparent)]
+    Float(#[from] FloatTextError),
+    /// A number too large for its precision. The text is Java's: `Infinity` or `-Infinity`.
+    #[error("value is NaN or Infinite: {0}")]
+    NotFinite(&'static str),
+}
+
+/// Parses the value of a point as the entrance does.
+#[inline]
+pub fn parse_point_value(text: &[u8], entrance: Entrance) -> Result<PointValue, ValueTextError> {
+    match scan(text) {
+        Some(Scanned::Integer(value)) => Ok(PointValue::Integer(value)),
+        Some(Scanned::Decimal { negative, digits, scale }) => {
+            match (entrance, exact_double(negative, digits, scale)) {
+                (Entrance::Import, _) | (_, None) => parse_slowly(text, entrance),
+                (Entrance::Http, Some(value)) => Ok(PointValue::Double(value)),
+                (Entrance::Telnet, Some(value)) => Ok(narrow_if_exact(value)),
+            }
+        }
+        None => parse_slowly(text, entrance),
+    }
+}
+
+enum Scanned {
+    Integer(i64),
+    Decimal { negative: bool, digits: u64, scale: usize },
+}
+
+/// Reads `[+-] digits [. digits]` with fewer than 19 digits; `None` for anything else.
+#[inline]
+fn scan(text: &[u8]) -> Option<Scanned> {
+    let (negative, body) = split_sign(text);
+    if body.len() > MAX_DIGITS || body.is_empty() {
+        return None;
+    }
+    let mut value = 0_u64;
+    let mut point = None;
+    for (at, &byte) in body.iter().enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit <= 9 {
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        } else if byte == b'.' && point.is_none() {
+            point = Some(at);
+        } else {
+            return None;
+        }
+    }
+    match point {
+        None if body.len() < MAX_DIGITS => {
+            Some(Scanned::Integer(if negative { -(value as i64) } else { value as i64 }))
+        }
+        None => None,
+        Some(_) if body.len() == 1 => None,
+        Some(at) => Some(Scanned::Decimal { negative, digits: value, scale: body.len() - 1 - at }),
+    }
+}
+
+/// `digits / 10^scale`, where both are exact doubles, so that one division rounds correctly.
+#[inline]
+fn exact_double(negative: bool, digits: u64, scale: usize) -> Option<f64> {
+    let power = POWERS_OF_TEN.get(scale)?;
+    if digits >= 1 << 53 {
+        return None;
+    }
+    let value = digits as f64 / power;
+    Some(if negative { -value } else { value })
+}
+
+const POWERS_OF_TEN: [f64; 19] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18,
+];
+
+#[inline]
+fn narrow_if_exact(value: f64) -> PointValue {
+    let single = value as f32;
+    #[expect(clippy::float_cmp, reason = "the question is whether nothing at all was lost")]
+    let exact = f64::from(single) == value;
+    if exact { PointValue::Single(single) } else { PointValue::Double(value) }
+}
+
+#[inline(never)]
+fn parse_slowly(text: &[u8], entrance: Entrance) -> Result<PointValue, ValueTextError> {
+    if !text.iter().any(|b| matches!(b, b'.' | b'e' | b'E')) {
+        return Ok(PointValue::Integer(parse_integer(text)?));
+    }
+    let value = match entrance {
+        Entrance::Import => PointValue::Single(parse_java_single(text)?),
+        Entrance::Http => PointValue::Double(parse_java_double(text)?),
+        Entrance::Telnet => narrow_if_exact(parse_java_double(text)?),
+    };
+    match value {
+        PointValue::Single(v) if !v.is_finite() => Err(not_finite(f64::from(v))),
+        PointValue::Double(v) if !v.is_finite() => Err(not_finite(v)),
+        finite => Ok(finite),
+    }
+}
+
+const fn not_finite(value: f64) -> ValueTextError {
+    ValueTextError::NotFinite(if value.is_nan() {
+        "NaN"
+    } else if value > 0.0 {
+        "Infinity"
+    } else {
+        "-Infinity"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, telnet: PointValue, http: PointValue, import: PointValue) {
+        let bits = |entrance| parse_point_value(text.as_bytes(), entrance).map(PointValue::encode);
+        assert_eq!(bits(Entrance::Telnet), Ok(telnet.encode()), "telnet {text}");
+        assert_eq!(bits(Entrance::Http), Ok(http.encode()), "http {text}");
+        assert_eq!(bits(Entrance::Import), Ok(import.encode()), "import {text}");
+    }
+
+    #[test]
+    fn each_entrance_has_its_width() {
+        use PointValue::{Double, Integer, Single};
+        check("42", Integer(42), Integer(42), Integer(42));
+        check("-0", Integer(0), Integer(0), Integer(0));
+        check("42.5", Single(42.5), Double(42.5), Single(42.5));
+        check("42.1", Double(42.1), Double(42.1), Single(42.1));
+        check("0.0", Single(0.0), Double(0.0), Single(0.0));
+        check("-0.0", Single(-0.0), Double(-0.0), Single(-0.0));
+        check("1e-400", Single(0.0), Double(0.0), Single(0.0));
+        check(
+            "123456789012345678.5",
+            Double(123_456_789_012_345_680.0),
+            Double(123_456_789_012_345_680.0),
+            Single(123_456_790_000_000_000.0),
+        );
+        check(" 1.5 ", Single(1.5), Double(1.5), Single(1.5));
+    }
+
+    #[test]
+    fn infinite_depends_on_the_precision() {
+        let http = |text: &str| parse_point_value(text.as_bytes(), Entrance::Http);
+        assert_eq!(http("1e39"), Ok(PointValue::Double(1e39)));
+        assert_eq!(http("1e400"), Err(ValueTextError::NotFinite("Infinity")));
+        assert_eq!(
+            parse_point_value(b"-1e39", Entrance::Import),
+            Err(ValueTextError::NotFinite("-Infinity"))
+        );
+    }
+
+    #[test]
+    fn nan_and_hex_integers_fail_as_integers() {
+        for text in ["NaN", "Infinity", "0x10", "", "-", "1,000", "5f"] {
+            let result = parse_point_value(text.as_bytes(), Entrance::Telnet);
+            assert!(matches!(result, Err(ValueTextError::Integer(_))), "{text}: {result:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_fast_path_agrees_with_the_slow_one(
+            text in "[+-]?[0-9]{0,12}[.]?[0-9]{0,12}"
+        ) {
+            for entrance in [Entrance::Telnet, Entrance::Http, Entrance::Import] {
+                prop_assert_eq!(
+                    parse_point_value(text.as_bytes(), entrance).map(PointValue::encode),
+                    parse_slowly(text.as_bytes(), entrance).map(PointValue::encode)
+                );
+            }
+        }
+
+        #[test]
+        fn any_bytes_parse_or_err(text in prop::collection::vec(any::<u8>(), 0..24)) {
+            let _ = parse_point_value(&text, Entrance::Telnet);
+        }
+    }
+}
