@@ -1,1 +1,29 @@
 //! The actors: write, UID assignment, row compaction, query.
+//!
+//! Front ends hold an [`EngineHandle`] with async methods; addresses and messages stay in here, and
+//! only one module knows actix. Correctness rests on the store's compare-and-set, not on mailboxes.
+//! The crate knows no backend and no HTTP.
+
+mod actor;
+mod clock;
+mod compaction;
+mod config;
+mod engine;
+mod handle;
+mod ingest;
+mod metrics;
+mod put_error;
+mod series_cache;
+mod uid;
+mod writer;
+
+pub use clock::{Clock, SystemClock};
+pub use config::{
+    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, RowConfig, Tables, UidConfig,
+    WhiteList,
+};
+pub use engine::{Engine, StartError};
+pub use handle::EngineHandle;
+pub use ingest::{IngestSession, NameText};
+pub use put_error::{CommitReport, PointFailure, PutError};
+pub use uid::{FilterError, UidError};

@@ -1,0 +1,29 @@
+//! Wall-clock time, passed in so that tests can steer it.
+
+use std::{
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// What time it is.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// Epoch milliseconds.
+    fn now_ms(&self) -> i64;
+
+    /// Epoch seconds.
+    fn now_secs(&self) -> i64 {
+        self.now_ms().div_euclid(1_000)
+    }
+}
+
+/// The system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_ms(&self) -> i64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+    }
+}

@@ -1,0 +1,150 @@
+//! Rows that wait for compaction, oldest hour first.
+//!
+//! Ordered by base time, then by the whole row key, as OpenTSDB orders them. Bounded in bytes over
+//! all buckets together; a row that finds no room is not queued, which costs nothing but that it
+//! stays in pieces until a query meets it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+
+/// What a queued row costs beside its key: tree node and handle.
+const ENTRY_BYTES: usize = 64;
+
+/// Totals over the queues of all buckets.
+#[derive(Debug, Default)]
+pub(crate) struct QueueTotals {
+    /// Rows queued.
+    pub(crate) rows: AtomicUsize,
+    /// Bytes queued.
+    pub(crate) bytes: AtomicUsize,
+    /// Rows that found no room.
+    pub(crate) refused: AtomicUsize,
+}
+
+/// Queue of one bucket.
+#[derive(Debug)]
+pub(crate) struct RowQueue {
+    hours: BTreeMap<u32, BTreeSet<Bytes>>,
+    rows: usize,
+    bytes: usize,
+    max_total_bytes: usize,
+    base_at: usize,
+    totals: Arc<QueueTotals>,
+}
+
+impl RowQueue {
+    /// An empty queue of keys whose base time starts at byte `base_at`.
+    pub(crate) const fn new(
+        base_at: usize,
+        max_total_bytes: usize,
+        totals: Arc<QueueTotals>,
+    ) -> Self {
+        Self { hours: BTreeMap::new(), rows: 0, bytes: 0, max_total_bytes, base_at, totals }
+    }
+
+    /// Queues a row. A row already there, or no row key at all, changes nothing.
+    pub(crate) fn insert(&mut self, key: Bytes) {
+        let Some(base) = self.base_of(&key) else { return };
+        let cost = key.len() + ENTRY_BYTES;
+        if self.totals.bytes.load(Ordering::Relaxed) + cost > self.max_total_bytes {
+            if !self.hours.get(&base).is_some_and(|hour| hour.contains(&key)) {
+                self.totals.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        if self.hours.entry(base).or_default().insert(key) {
+            self.rows += 1;
+            self.bytes += cost;
+            self.totals.rows.fetch_add(1, Ordering::Relaxed);
+            self.totals.bytes.fetch_add(cost, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the first row of an hour at or before `latest_base`.
+    pub(crate) fn pop_due(&mut self, latest_base: i64) -> Option<Bytes> {
+        let mut hour = self.hours.first_entry()?;
+        if i64::from(*hour.key()) > latest_base {
+            return None;
+        }
+        let key = hour.get_mut().pop_first();
+        if hour.get().is_empty() {
+            hour.remove();
+        }
+        let key = key?;
+        let cost = key.len() + ENTRY_BYTES;
+        self.rows -= 1;
+        self.bytes -= cost;
+        self.totals.rows.fetch_sub(1, Ordering::Relaxed);
+        self.totals.bytes.fetch_sub(cost, Ordering::Relaxed);
+        Some(key)
+    }
+
+    /// Rows of hours at or before `latest_base`.
+    pub(crate) fn due(&self, latest_base: i64) -> usize {
+        let Ok(latest) = u32::try_from(latest_base.min(i64::from(u32::MAX))) else { return 0 };
+        self.hours.range(..=latest).map(|(_, rows)| rows.len()).sum()
+    }
+
+    /// Rows queued.
+    pub(crate) const fn len(&self) -> usize {
+        self.rows
+    }
+
+    fn base_of(&self, key: &[u8]) -> Option<u32> {
+        let bytes = key.get(self.base_at..)?.first_chunk::<4>()?;
+        Some(u32::from_be_bytes(*bytes))
+    }
+}
+
+impl Drop for RowQueue {
+    fn drop(&mut self) {
+        self.totals.rows.fetch_sub(self.rows, Ordering::Relaxed);
+        self.totals.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(metric: u8, base: u32, tag: u8) -> Bytes {
+        let mut key = vec![metric];
+        key.extend_from_slice(&base.to_be_bytes());
+        key.push(tag);
+        key.into()
+    }
+
+    #[test]
+    fn rows_leave_by_hour_then_by_key() {
+        let mut queue = RowQueue::new(1, usize::MAX, Arc::default());
+        for row in [key(1, 7_200, 0), key(2, 3_600, 1), key(1, 3_600, 2), key(2, 3_600, 1)] {
+            queue.insert(row);
+        }
+        assert_eq!((queue.len(), queue.due(3_600), queue.due(-1)), (3, 2, 0));
+        assert_eq!(queue.pop_due(7_199), Some(key(1, 3_600, 2)));
+        assert_eq!(queue.pop_due(7_199), Some(key(2, 3_600, 1)));
+        assert_eq!(queue.pop_due(7_199), None);
+        assert_eq!(queue.pop_due(7_200), Some(key(1, 7_200, 0)));
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_counts() {
+        let totals = Arc::new(QueueTotals::default());
+        let mut queue = RowQueue::new(1, 2 * (6 + ENTRY_BYTES), Arc::clone(&totals));
+        for tag in 0..5 {
+            queue.insert(key(1, 0, tag));
+        }
+        queue.insert(key(1, 0, 0));
+        assert_eq!(queue.len(), 2);
+        assert_eq!(totals.refused.load(Ordering::Relaxed), 3);
+        drop(queue);
+        assert_eq!(totals.bytes.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,266 @@
+//! Starts the engine on a thread of its own and stops it again.
+//!
+//! actix wants its own system; the thread keeps it away from whatever runtime the front ends use.
+//! Actors are spread over a few further threads: write actor `i` and compaction actor `i` of a bucket
+//! share one, so that a notice between them does not cross threads.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64},
+        mpsc,
+    },
+    thread,
+};
+
+use tsd_model::NameRule;
+use tsd_storage::{Storage, StorageError, Table};
+
+use crate::{
+    actor::{self, DoerRef, Threads},
+    compaction::{CompactionStats, CompactorSettings, QueueTotals, RowCompactor, RowRules, Slope},
+    config::EngineConfig,
+    handle::{EngineHandle, Inner},
+    ingest::{IngestShared, NameRules},
+    metrics::WriteMetrics,
+    series_cache::SeriesCache,
+    uid::{
+        AssignerSettings, AssignerStats, FilterError, NameFilter, Resolver, UidAdmin, UidAssigner,
+        UidCaches, UidTable,
+    },
+    writer::{Gate, Lane, Writer, WriterSettings},
+};
+
+/// Write actors where nothing else is configured; salt buckets beyond it share them.
+const MAX_WRITE_ACTORS: usize = 64;
+/// Threads of actors where nothing else is configured.
+const MAX_ARBITERS: usize = 8;
+/// Orders that wait for the UID actor: one a chunk and kind.
+const UID_MAILBOX: usize = 65_536;
+/// Notices that wait for a compaction actor: one a write.
+const COMPACTION_MAILBOX: usize = 4_096;
+
+/// The actors over one store.
+#[derive(Debug)]
+pub struct Engine;
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The store lacks a table.
+    #[error("table {0} does not exist")]
+    NoTable(Table),
+    /// The store failed.
+    #[error("the store does not answer")]
+    Storage(#[from] StorageError),
+    /// A white list holds a bad pattern.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The system gave no thread.
+    #[error("no thread for the engine")]
+    Thread(#[source] std::io::Error),
+    /// The thread ended as it started.
+    #[error("the engine's thread ended as it started")]
+    Lost,
+}
+
+/// Ends the engine's thread when told to or dropped.
+#[derive(Debug)]
+pub(crate) struct StopSignal(pub(crate) tokio::sync::mpsc::Sender<()>);
+
+impl Engine {
+    /// Checks that the tables exist and starts the actors. Blocks for as long as the store takes to
+    /// answer that; call it at start-up.
+    ///
+    /// The engine runs until [`EngineHandle::shutdown`] or until the last handle is dropped.
+    pub fn start(
+        config: EngineConfig,
+        storage: Arc<dyn Storage>,
+    ) -> Result<EngineHandle, StartError> {
+        let filter = Arc::new(NameFilter::new(config.uids.filter.as_ref())?);
+        let (started, outcome) = mpsc::sync_channel(1);
+        thread::Builder::new()
+            .name("tsd-engine".to_owned())
+            .spawn(move || run(config, storage, filter, &started))
+            .map_err(StartError::Thread)?;
+        outcome.recv().unwrap_or(Err(StartError::Lost))
+    }
+}
+
+/// The engine's thread.
+fn run(
+    config: EngineConfig,
+    storage: Arc<dyn Storage>,
+    filter: Arc<NameFilter>,
+    started: &mpsc::SyncSender<Result<EngineHandle, StartError>>,
+) {
+    actix::System::new().block_on(async move {
+        if let Err(error) = check_tables(&config, &*storage).await {
+            // Whoever started the engine may have gone away; there is nobody else to tell.
+            let _ = started.send(Err(error));
+            return;
+        }
+        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let arbiters = if config.arbiters == 0 { cores.min(MAX_ARBITERS) } else { config.arbiters };
+        let threads = Threads::start(arbiters);
+        let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
+        let handle = build(config, storage, filter, &threads, StopSignal(stop));
+        let _ = started.send(Ok(handle));
+        // Ends when told to, or when the last handle is gone.
+        stopped.recv().await;
+        threads.stop();
+    });
+}
+
+async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
+    for table in [&config.tables.data, &config.tables.uid] {
+        if !storage.table_exists(table).await? {
+            return Err(StartError::NoTable(table.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn build(
+    config: EngineConfig,
+    storage: Arc<dyn Storage>,
+    filter: Arc<NameFilter>,
+    threads: &Threads,
+    stop: StopSignal,
+) -> EngineHandle {
+    let names = NameRules {
+        rule: NameRule::with_special_characters(&config.uids.allow_specialchars),
+        fold_unmappable_letters: config.uids.fold_unmappable_letters,
+    };
+    let uid_table = UidTable {
+        storage: Arc::clone(&storage),
+        table: config.tables.uid.clone(),
+        schema: config.schema,
+    };
+    let caches = Arc::new(UidCaches::new(config.uids.max_cached_names));
+    let uid_stats = Arc::new(AssignerStats::default());
+    let assigner = {
+        let settings = AssignerSettings {
+            table: uid_table.clone(),
+            caches: Arc::clone(&caches),
+            random_metrics: config.uids.random_metrics,
+            max_pending: config.uids.max_pending,
+            max_batch: config.uids.max_batch,
+            stats: Arc::clone(&uid_stats),
+        };
+        actor::spawn(&threads.get(0), "uid", UID_MAILBOX, move || {
+            UidAssigner::new(settings.clone())
+        })
+    };
+    let lanes_wanted = match config.ingest.write_actors {
+        0 => (config.schema.salt_buckets() as usize).min(MAX_WRITE_ACTORS),
+        n => n,
+    };
+    let resolver = Resolver {
+        schema: config.schema,
+        caches,
+        assigner,
+        filter,
+        stats: Arc::clone(&uid_stats),
+        auto_create: [
+            config.uids.auto_create_metrics,
+            config.uids.auto_create_tagks,
+            config.uids.auto_create_tagvs,
+        ],
+        lanes: lanes_wanted,
+    };
+    let compaction_stats = Arc::new(CompactionStats::default());
+    let queue_totals = Arc::new(QueueTotals::default());
+    let rounds: Vec<Arc<AtomicU32>> = (0..lanes_wanted).map(|_| Arc::default()).collect();
+    let compactors: Vec<DoerRef<RowCompactor>> = if config.compaction.enabled {
+        let settings = |round: &Arc<AtomicU32>| CompactorSettings {
+            storage: Arc::clone(&storage),
+            table: config.tables.data.clone(),
+            rules: RowRules {
+                schema: config.schema,
+                fix_duplicates: config.rows.fix_duplicates,
+                use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
+                use_max_value: config.rows.use_max_value,
+            },
+            slope: Slope {
+                flush_interval: config.compaction.flush_interval.as_secs().max(1),
+                min_flush_threshold: config.compaction.min_flush_threshold,
+                flush_speed: u64::from(config.compaction.flush_speed),
+            },
+            interval: config.compaction.flush_interval,
+            max_in_flight: config.compaction.max_concurrent_flushes.div_ceil(lanes_wanted),
+            max_queue_bytes: config.compaction.max_queue_bytes,
+            clock: Arc::clone(&config.clock),
+            totals: Arc::clone(&queue_totals),
+            stats: Arc::clone(&compaction_stats),
+            round: Arc::clone(round),
+        };
+        rounds
+            .iter()
+            .enumerate()
+            .map(|(i, round)| {
+                let settings = settings(round);
+                actor::spawn(&threads.get(i), "row_compaction", COMPACTION_MAILBOX, move || {
+                    RowCompactor::new(settings.clone())
+                })
+            })
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let write_metrics = WriteMetrics::new();
+    let lanes = (0..lanes_wanted)
+        .map(|i| {
+            let gate = Gate::new(config.ingest.bucket_queue_bytes);
+            let settings = WriterSettings {
+                storage: Arc::clone(&storage),
+                table: config.tables.data.clone(),
+                appends: config.ingest.enable_appends,
+                max_write_bytes: config.ingest.max_write_bytes,
+                max_in_flight: config.ingest.max_writes_in_flight,
+                compactor: compactors.get(i).cloned(),
+                compaction_stats: Arc::clone(&compaction_stats),
+                metrics: write_metrics.clone(),
+            };
+            // Room for every sender the gate admits, and for drains.
+            let mailbox = gate.orders() + 64;
+            let writer = actor::spawn(&threads.get(i), "write", mailbox, move || {
+                Writer::new(settings.clone())
+            });
+            Lane { writer, gate }
+        })
+        .collect();
+    let ingest = Arc::new(IngestShared {
+        schema: config.schema,
+        names: names.clone(),
+        max_tags: config.ingest.max_tags,
+        appends: config.ingest.enable_appends,
+        use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
+        // Append columns are never compacted.
+        compaction: config.compaction.enabled && !config.ingest.enable_appends,
+        queue_deadline: config.ingest.queue_deadline,
+        chunks_in_flight: config.ingest.session_chunks_in_flight,
+        clock: Arc::clone(&config.clock),
+        series: SeriesCache::new(config.ingest.series_cache_entries),
+        resolver: resolver.clone(),
+        lanes,
+        rounds,
+        closed: AtomicBool::new(false),
+        received: AtomicU64::new(0),
+        received_total: metrics::counter!("tsd_ingest_points_received_total"),
+        cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
+    });
+    let uids = UidAdmin { table: uid_table, resolver, rules: names, changing: Arc::default() };
+    EngineHandle::new(Inner {
+        config,
+        storage,
+        ingest,
+        uids,
+        uid_stats,
+        compactors,
+        compaction_stats,
+        queue_totals,
+        stop,
+    })
+}

@@ -1,0 +1,167 @@
+//! What the front ends hold of the engine.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tsd_model::{Uid, UidKind};
+use tsd_storage::Storage;
+
+use crate::{
+    actor::DoerRef,
+    compaction::{CompactionOrder, CompactionStats, QueueTotals, RowCompactor},
+    config::EngineConfig,
+    engine::StopSignal,
+    ingest::{IngestSession, IngestShared, NameText},
+    uid::{AssignerStats, UidAdmin, UidError},
+    writer::WriteOrder,
+};
+
+/// A running engine. Cheap to clone; its methods may be called from any thread and any runtime.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    inner: Arc<Inner>,
+}
+
+/// What the handles share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: EngineConfig,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) ingest: Arc<IngestShared>,
+    pub(crate) uids: UidAdmin,
+    pub(crate) uid_stats: Arc<AssignerStats>,
+    pub(crate) compactors: Vec<DoerRef<RowCompactor>>,
+    pub(crate) compaction_stats: Arc<CompactionStats>,
+    pub(crate) queue_totals: Arc<QueueTotals>,
+    pub(crate) stop: StopSignal,
+}
+
+impl EngineHandle {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The settings it was started with.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.inner.config
+    }
+
+    /// The store below.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.inner.storage
+    }
+
+    /// A session for the points of one connection or one request.
+    #[must_use]
+    pub fn ingest_session(&self, text: NameText) -> IngestSession {
+        IngestSession::new(Arc::clone(&self.inner.ingest), text)
+    }
+
+    /// UID of a name.
+    pub async fn uid_of(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+        self.inner.uids.uid_of(kind, name).await
+    }
+
+    /// UIDs of names, in one read where the caches lack them.
+    pub async fn uids_of(
+        &self,
+        kind: UidKind,
+        names: &[String],
+    ) -> Vec<Result<Option<Uid>, UidError>> {
+        self.inner.uids.uids_of(kind, names).await
+    }
+
+    /// Name of a UID.
+    pub async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
+        self.inner.uids.name_of(kind, uid).await
+    }
+
+    /// Names of UIDs, in one read where the caches lack them.
+    pub async fn names_of(
+        &self,
+        kind: UidKind,
+        uids: &[Uid],
+    ) -> Result<Vec<Option<String>>, UidError> {
+        self.inner.uids.names_of(kind, uids).await
+    }
+
+    /// Names that begin with `prefix`, in byte order, at most `max`.
+    pub async fn suggest(
+        &self,
+        kind: UidKind,
+        prefix: &str,
+        max: usize,
+    ) -> Result<Vec<String>, UidError> {
+        self.inner.uids.suggest(kind, prefix, max).await
+    }
+
+    /// Gives a new name a UID, whether points may create such names or not. A name that has one is
+    /// [`UidError::NameTaken`].
+    pub async fn assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+        self.inner.uids.assign(kind, name).await
+    }
+
+    /// Gives a UID another name. Other daemons keep the old one until their caches are dropped.
+    pub async fn rename_uid(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
+        self.inner.uids.rename(kind, old, new, &self.inner.ingest.series).await
+    }
+
+    /// Takes a name out of the UID table. Rows of its series stay.
+    pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<(), UidError> {
+        self.inner.uids.delete(kind, name, &self.inner.ingest.series).await
+    }
+
+    /// Forgets every cached name and series.
+    pub fn drop_caches(&self) {
+        self.inner.uids.resolver.caches.clear();
+        self.inner.ingest.series.clear();
+    }
+
+    /// Waits until every row that a query found in pieces, or a round took, is compacted.
+    pub async fn compactions_idle(&self) {
+        // An actor that cannot answer has nothing under way.
+        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionOrder::Idle))).await;
+    }
+
+    /// Compacts every queued row that is old enough, and waits for it.
+    pub async fn flush_compactions(&self) {
+        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionOrder::Flush))).await;
+    }
+
+    /// Waits until all points taken before are stored or have failed.
+    pub async fn drain_writes(&self) {
+        join_all(self.inner.ingest.lanes.iter().map(|l| l.writer.ask(WriteOrder::Drain))).await;
+    }
+
+    /// Takes no further points, stores those it has, flushes the store and ends the actors. Says
+    /// whether all of that was done within `limit`; the actors end in any case.
+    pub async fn shutdown(&self, limit: Duration) -> bool {
+        self.inner.ingest.closed.store(true, Ordering::Release);
+        for lane in &self.inner.ingest.lanes {
+            lane.gate.close();
+        }
+        let work = async {
+            self.drain_writes().await;
+            self.inner.storage.flush().await
+        };
+        let done = match tokio::time::timeout(limit, work).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the store could not be flushed");
+                false
+            }
+            Err(_) => {
+                tracing::error!("points were still being written when time was up");
+                false
+            }
+        };
+        // Full means that it was told already.
+        let _ = self.inner.stop.0.try_send(());
+        done
+    }
+}

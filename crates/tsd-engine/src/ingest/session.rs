@@ -1,0 +1,472 @@
+//! One connection's or one request's points on their way to the write actors.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{sync::mpsc, time::Instant};
+use tsd_model::{Family, PointValue, Qualifier, TableSchema, Timestamp};
+use tsd_storage::{CellBatch, CellRef};
+
+use super::{
+    NameText,
+    group::CommitGroup,
+    pending::{LogEntry, NewPoint, PointBody, touch},
+    validate::{NameRules, check_point},
+};
+use crate::{
+    actor::TellError,
+    clock::Clock,
+    compaction::latest_base,
+    put_error::{CommitReport, PointFailure, PutError},
+    series_cache::{SeriesCache, Touch},
+    uid::Resolver,
+    writer::{Contribution, Lane, WriteOrder},
+};
+
+/// Failures of a pipelined session that may wait to be read.
+const FAILURES_WAITING: usize = 1_024;
+
+/// The column that holds all points of a row where appends are on.
+const APPEND_QUALIFIER: [u8; 3] = [5, 0, 0];
+
+/// What all sessions share.
+#[derive(Debug)]
+pub(crate) struct IngestShared {
+    pub(crate) schema: TableSchema,
+    pub(crate) names: NameRules,
+    pub(crate) max_tags: usize,
+    pub(crate) appends: bool,
+    pub(crate) use_otsdb_timestamp: bool,
+    pub(crate) compaction: bool,
+    pub(crate) queue_deadline: Duration,
+    pub(crate) chunks_in_flight: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) series: SeriesCache,
+    pub(crate) resolver: Resolver,
+    pub(crate) lanes: Vec<Lane>,
+    /// Compaction rounds of each lane.
+    pub(crate) rounds: Vec<Arc<AtomicU32>>,
+    pub(crate) closed: AtomicBool,
+    /// Points taken in, of any fate.
+    pub(crate) received: AtomicU64,
+    pub(crate) received_total: metrics::Counter,
+    pub(crate) cache_misses: metrics::Counter,
+}
+
+/// Points of one connection or request, gathered into chunks.
+///
+/// A point goes through [`Self::put_cached`]; where that knows no series, the caller parses the
+/// tags and goes through [`Self::put_new`]. A chunk ends with [`Self::commit`], which waits until it is
+/// durable, or [`Self::send`], which waits until it is accepted. Points for one cell land in the
+/// order they were put.
+#[derive(Debug)]
+pub struct IngestSession {
+    shared: Arc<IngestShared>,
+    text: NameText,
+    lanes: Vec<LaneChunk>,
+    key: Vec<u8>,
+    log: Vec<LogEntry>,
+    points: usize,
+    due_before: u32,
+    in_flight: VecDeque<Arc<CommitGroup>>,
+    sink: Option<mpsc::Sender<PointFailure>>,
+}
+
+/// What one chunk has for one write actor.
+#[derive(Debug, Default)]
+struct LaneChunk {
+    batch: CellBatch,
+    tags: Vec<u32>,
+    // Key of the row that is open in `batch`.
+    row: Vec<u8>,
+    touched: Vec<Bytes>,
+}
+
+impl IngestSession {
+    pub(crate) fn new(shared: Arc<IngestShared>, text: NameText) -> Self {
+        let mut lanes = Vec::new();
+        lanes.resize_with(shared.lanes.len(), LaneChunk::default);
+        let due_before = due_before(&shared);
+        Self {
+            shared,
+            text,
+            lanes,
+            key: Vec::with_capacity(64),
+            log: Vec::new(),
+            points: 0,
+            due_before,
+            in_flight: VecDeque::new(),
+            sink: None,
+        }
+    }
+
+    /// Takes a point of a known series: `None` means that the series is not known and the point is
+    /// to be given to [`Self::put_new`].
+    ///
+    /// `metric` and `tags_raw` are bytes as sent; a point with the same ones is of the same series.
+    /// `tag` names the point in failures.
+    #[inline]
+    pub fn put_cached(
+        &mut self,
+        metric: &[u8],
+        tags_raw: &[u8],
+        timestamp: i64,
+        value: PointValue,
+        tag: u32,
+    ) -> Option<Result<(), PutError>> {
+        let Self { shared, lanes, key, log, due_before, .. } = self;
+        let shared = &**shared;
+        let logging = !log.is_empty();
+        let put = shared.series.with(self.text, metric, tags_raw, |series| {
+            let timestamp = check_numbers(timestamp, value)?;
+            let base = timestamp.base_time();
+            let touched = shared.compaction
+                && touch(series.touch, base.as_secs(), *due_before, || shared.round(series.lane));
+            let body = PointBody { timestamp, value, tag };
+            if logging {
+                log.push(LogEntry::Known {
+                    template: series.template.into(),
+                    lane: series.lane,
+                    touched,
+                    body,
+                });
+                return Ok(());
+            }
+            shared.encode(lanes, key, series.template, series.lane, touched, body)
+        })?;
+        if put.is_ok() {
+            self.points += 1;
+        }
+        Some(put)
+    }
+
+    /// Takes a point of any series and queues it for its UIDs.
+    ///
+    /// `tags` are the parsed form of `tags_raw`, each key once. The point's numbers and names are
+    /// checked here, in OpenTSDB's order; whether its names have UIDs shows when the chunk ends.
+    pub fn put_new(
+        &mut self,
+        metric: &[u8],
+        tags_raw: &[u8],
+        tags: &[(&[u8], &[u8])],
+        timestamp: i64,
+        value: PointValue,
+        tag: u32,
+    ) -> Result<(), PutError> {
+        let timestamp = check_numbers(timestamp, value)?;
+        let shared = &*self.shared;
+        let names = check_point(&shared.names, shared.max_tags, self.text, metric, tags)?;
+        shared.cache_misses.increment(1);
+        self.log.push(LogEntry::New(Box::new(NewPoint {
+            metric: metric.into(),
+            tags: tags_raw.into(),
+            names,
+            body: PointBody { timestamp, value, tag },
+        })));
+        self.points += 1;
+        Ok(())
+    }
+
+    /// Points put since the last chunk ended.
+    #[must_use]
+    pub const fn pending(&self) -> usize {
+        self.points
+    }
+
+    /// Ends the chunk and waits until each point is durable or has failed.
+    pub async fn commit(&mut self) -> CommitReport {
+        self.commit_within(None).await
+    }
+
+    /// As [`Self::commit`], but gives up waiting after `limit`: what is open then may still be
+    /// stored, and is counted in [`CommitReport::timed_out`].
+    pub async fn commit_within(&mut self, limit: Option<Duration>) -> CommitReport {
+        let points = self.points;
+        let group = CommitGroup::new(None);
+        let work = async {
+            self.hand_over(&group).await;
+            group.wait().await;
+        };
+        let in_time = match limit {
+            Some(limit) => tokio::time::timeout(limit, work).await.is_ok(),
+            None => {
+                work.await;
+                true
+            }
+        };
+        let mut report = group.report();
+        if !in_time {
+            self.forget_chunk();
+            report.timed_out =
+                points.saturating_sub(report.stored).saturating_sub(report.failures.len());
+        }
+        report
+    }
+
+    /// Ends the chunk and waits until the write actors took it, which is what slows a sender down
+    /// that is faster than the store. Failures come out of [`Self::failures`].
+    pub async fn send(&mut self) {
+        if self.points == 0 {
+            return;
+        }
+        self.in_flight.retain(|group| !group.is_done());
+        while self.in_flight.len() >= self.shared.chunks_in_flight.max(1) {
+            if let Some(group) = self.in_flight.pop_front() {
+                group.wait().await;
+            }
+        }
+        if self.sink.is_none() {
+            self.failures();
+        }
+        let group = CommitGroup::new(self.sink.clone());
+        self.hand_over(&group).await;
+        self.in_flight.push_back(group);
+    }
+
+    /// Failures of points that were given to [`Self::send`], as they happen; at most a thousand wait,
+    /// more are only counted. A second call closes the first one's channel.
+    pub fn failures(&mut self) -> mpsc::Receiver<PointFailure> {
+        let (sink, failures) = mpsc::channel(FAILURES_WAITING);
+        self.sink = Some(sink);
+        failures
+    }
+
+    /// Waits until every chunk that was sent is durable or has failed.
+    pub async fn drain(&mut self) {
+        while let Some(group) = self.in_flight.front() {
+            group.wait().await;
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// Drops the points put since the last chunk ended.
+    pub fn forget_chunk(&mut self) {
+        self.log.clear();
+        self.points = 0;
+        for lane in &mut self.lanes {
+            *lane = LaneChunk::default();
+        }
+    }
+
+    /// Turns the log into cells and gives each write actor its part.
+    async fn hand_over(&mut self, group: &Arc<CommitGroup>) {
+        self.shared.received.fetch_add(self.points as u64, Ordering::Relaxed);
+        self.shared.received_total.increment(self.points as u64);
+        if self.shared.closed.load(Ordering::Acquire) {
+            group.fail(self.tags().map(|tag| PointFailure { tag, error: PutError::Closed }));
+            self.forget_chunk();
+        }
+        if !self.log.is_empty() {
+            self.resolve_log(group).await;
+        }
+        let deadline = Instant::now() + self.shared.queue_deadline;
+        let shared = Arc::clone(&self.shared);
+        for (chunk, lane) in self.lanes.iter_mut().zip(&shared.lanes) {
+            if chunk.tags.is_empty() {
+                continue;
+            }
+            let chunk = std::mem::take(chunk);
+            give(chunk, lane, group, deadline).await;
+        }
+        group.handed_over();
+        self.points = 0;
+        self.due_before = due_before(&self.shared);
+    }
+
+    /// Tags of the points put since the last chunk ended.
+    fn tags(&self) -> impl Iterator<Item = u32> {
+        let known = self.lanes.iter().flat_map(|lane| lane.tags.iter().copied());
+        known.chain(self.log.iter().map(|entry| match entry {
+            LogEntry::Known { body, .. } => body.tag,
+            LogEntry::New(point) => point.body.tag,
+        }))
+    }
+
+    async fn resolve_log(&mut self, group: &Arc<CommitGroup>) {
+        let shared = Arc::clone(&self.shared);
+        let generation = shared.series.generation();
+        let names: Vec<_> = self
+            .log
+            .iter()
+            .filter_map(|entry| match entry {
+                LogEntry::New(point) => Some(&point.names),
+                LogEntry::Known { .. } => None,
+            })
+            .collect();
+        let mut series = shared.resolver.resolve(&names).await.into_iter();
+        let Self { lanes, key, log, due_before, .. } = self;
+        let mut failures = Vec::new();
+        for entry in log.drain(..) {
+            let (body, put) = match entry {
+                LogEntry::Known { template, lane, touched, body } => {
+                    (body, shared.encode(lanes, key, &template, lane, touched, body))
+                }
+                LogEntry::New(point) => {
+                    let put = match series.next() {
+                        Some(Ok(series)) => {
+                            shared.encode_new(lanes, key, &point, &series, *due_before, |touch| {
+                                shared.series.insert(
+                                    generation,
+                                    self.text,
+                                    &point.metric,
+                                    &point.tags,
+                                    &series.template,
+                                    series.lane,
+                                    touch,
+                                );
+                            })
+                        }
+                        Some(Err(error)) => Err(error.into()),
+                        None => Err(PutError::Lost),
+                    };
+                    (point.body, put)
+                }
+            };
+            if let Err(error) = put {
+                failures.push(PointFailure { tag: body.tag, error });
+            }
+        }
+        group.fail(failures);
+    }
+}
+
+/// A series as its points need it.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolvedSeries {
+    /// Row key with zeros for the base time.
+    pub(crate) template: Vec<u8>,
+    /// Write actor.
+    pub(crate) lane: usize,
+}
+
+impl IngestShared {
+    /// The lane's compaction round.
+    fn round(&self, lane: usize) -> u32 {
+        self.rounds.get(lane).map_or(0, |round| round.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn encode(
+        &self,
+        lanes: &mut [LaneChunk],
+        key: &mut Vec<u8>,
+        template: &[u8],
+        lane: usize,
+        touched: bool,
+        body: PointBody,
+    ) -> Result<(), PutError> {
+        let chunk = lanes.get_mut(lane).ok_or(PutError::Lost)?;
+        let base_at = self.schema.base_time_start();
+        key.clear();
+        key.extend_from_slice(template);
+        if let Some(base) = key.get_mut(base_at..base_at + 4) {
+            base.copy_from_slice(&body.timestamp.base_time().to_bytes());
+        }
+        let stored = |e: tsd_storage::BatchError| PutError::Storage(e.into());
+        if chunk.row != *key {
+            chunk.batch.begin_row(key).map_err(stored)?;
+            chunk.row.clear();
+            chunk.row.extend_from_slice(key);
+        }
+        let (flags, bytes) = body.value.encode();
+        let qualifier = Qualifier::new(body.timestamp, flags);
+        if self.appends {
+            let mut entry = [0_u8; 12];
+            let (q, v) = (qualifier.as_bytes(), &*bytes);
+            if let Some((head, rest)) = entry.split_at_mut_checked(q.len()) {
+                head.copy_from_slice(q);
+                if let Some(tail) = rest.get_mut(..v.len()) {
+                    tail.copy_from_slice(v);
+                }
+            }
+            let value = entry.get(..q.len() + v.len()).unwrap_or_default();
+            chunk.push(&APPEND_QUALIFIER, value, None).map_err(stored)?;
+        } else {
+            let timestamp_ms = self.use_otsdb_timestamp.then(|| body.timestamp.as_millis());
+            chunk.push(qualifier.as_bytes(), &bytes, timestamp_ms).map_err(stored)?;
+        }
+        chunk.tags.push(body.tag);
+        if touched {
+            chunk.touched.push(Bytes::copy_from_slice(key));
+        }
+        Ok(())
+    }
+
+    fn encode_new(
+        &self,
+        lanes: &mut [LaneChunk],
+        key: &mut Vec<u8>,
+        point: &NewPoint,
+        series: &ResolvedSeries,
+        due_before: u32,
+        learn: impl FnOnce(Touch),
+    ) -> Result<(), PutError> {
+        // No base time is odd: the first point of a series always touches its row.
+        let mut last = Touch { base: 1, round: 0 };
+        let base = point.body.timestamp.base_time().as_secs();
+        let touched =
+            self.compaction && touch(&mut last, base, due_before, || self.round(series.lane));
+        self.encode(lanes, key, &series.template, series.lane, touched, point.body)?;
+        learn(last);
+        Ok(())
+    }
+}
+
+impl LaneChunk {
+    #[inline]
+    fn push(
+        &mut self,
+        qualifier: &[u8],
+        value: &[u8],
+        timestamp_ms: Option<i64>,
+    ) -> Result<(), tsd_storage::BatchError> {
+        self.batch.push(CellRef { family: Family::T, qualifier, value, timestamp_ms })
+    }
+}
+
+/// Gives a write actor its part of a chunk, when it has room.
+async fn give(chunk: LaneChunk, lane: &Lane, group: &Arc<CommitGroup>, deadline: Instant) {
+    let ticket = group.ticket(chunk.tags);
+    let room =
+        match tokio::time::timeout_at(deadline, lane.gate.enter(chunk.batch.byte_len())).await {
+            Ok(Some(room)) => room,
+            Ok(None) => return ticket.finish(Err(PutError::Closed)),
+            Err(_) => return ticket.finish(Err(PutError::Throttled)),
+        };
+    let contribution = Contribution { batch: chunk.batch, ticket, touched: chunk.touched, room };
+    match lane.writer.tell(WriteOrder::Write(contribution)) {
+        Ok(()) => {}
+        // The gate admits no more than the mailbox holds, so this is a safety net.
+        Err(TellError::Full(WriteOrder::Write(refused))) => {
+            refused.ticket.finish(Err(PutError::Throttled));
+        }
+        // The dropped ticket answers.
+        Err(TellError::Full(_) | TellError::Closed) => {}
+    }
+}
+
+/// Checks what needs no names: the value first, then the time.
+#[inline]
+fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timestamp, PutError> {
+    let finite = match value {
+        PointValue::Integer(_) => true,
+        PointValue::Single(v) => v.is_finite(),
+        PointValue::Double(v) => v.is_finite(),
+    };
+    if !finite {
+        return Err(PutError::NotFinite);
+    }
+    Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))
+}
+
+/// Rows with this base time or an older one may have been compacted already.
+fn due_before(shared: &IngestShared) -> u32 {
+    u32::try_from(latest_base(shared.clock.now_secs()).max(0)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,291 @@
+//! What people do with names: look up, suggest, assign, rename, delete.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tsd_model::{
+    Family, NameRole, Uid, UidKind, decode_latin1, encode_latin1, encode_latin1_lossy,
+};
+use tsd_storage::{CellBatch, CellRef, Column, Delete, Recovery, Scan, StorageError};
+
+use super::{Resolver, UidError, UidTable};
+use crate::{ingest::NameRules, series_cache::SeriesCache};
+
+/// Tries of a rename's puts, and the pause after the first, which doubles.
+const RENAME_TRIES: u32 = 6;
+const RENAME_PAUSE: Duration = Duration::from_millis(800);
+
+/// Work on names by hand.
+#[derive(Clone, Debug)]
+pub(crate) struct UidAdmin {
+    pub(crate) table: UidTable,
+    pub(crate) resolver: Resolver,
+    pub(crate) rules: NameRules,
+    /// Names and UIDs that are being changed by this process.
+    pub(crate) changing: Arc<papaya::HashSet<(UidKind, Bytes)>>,
+}
+
+/// Marks a name as being changed while it lives.
+struct Change<'a> {
+    admin: &'a UidAdmin,
+    key: (UidKind, Bytes),
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.admin.changing.pin().remove(&self.key);
+    }
+}
+
+impl UidAdmin {
+    /// UID of a name.
+    pub(crate) async fn uid_of(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+        let stored = Bytes::from(encode_latin1_lossy(name));
+        self.find(kind, stored)
+            .await?
+            .ok_or_else(|| UidError::NoSuchName { kind, name: name.to_owned() })
+    }
+
+    /// UIDs of names, those the caches lack in one read.
+    pub(crate) async fn uids_of(
+        &self,
+        kind: UidKind,
+        names: &[String],
+    ) -> Vec<Result<Option<Uid>, UidError>> {
+        let names = names.iter().map(|name| Bytes::from(encode_latin1_lossy(name))).collect();
+        self.resolver.look_up(kind, names).await.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// Name of a UID.
+    pub(crate) async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
+        let names = self.names_of(kind, &[uid]).await?;
+        names
+            .into_iter()
+            .next()
+            .flatten()
+            .ok_or_else(|| UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() })
+    }
+
+    /// Names of UIDs, those the caches lack in one read.
+    pub(crate) async fn names_of(
+        &self,
+        kind: UidKind,
+        uids: &[Uid],
+    ) -> Result<Vec<Option<String>>, UidError> {
+        let caches = &self.resolver.caches;
+        let epoch = caches.epoch();
+        let mut names: Vec<Option<String>> =
+            uids.iter().map(|&uid| caches.name(kind, uid).map(|n| decode_latin1(&n))).collect();
+        let missing: Vec<usize> =
+            names.iter().enumerate().filter(|(_, n)| n.is_none()).map(|(i, _)| i).collect();
+        if missing.is_empty() {
+            return Ok(names);
+        }
+        let asked: Vec<Uid> = missing.iter().filter_map(|&i| uids.get(i).copied()).collect();
+        let found = self.table.names(kind, &asked).await?;
+        for ((i, uid), name) in missing.into_iter().zip(asked).zip(found) {
+            if let (Some(name), Some(slot)) = (name, names.get_mut(i)) {
+                caches.insert_name_at(epoch, kind, &name, uid);
+                *slot = Some(decode_latin1(&name));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Names that begin with `prefix`, in byte order, at most `max`.
+    pub(crate) async fn suggest(
+        &self,
+        kind: UidKind,
+        prefix: &str,
+        max: usize,
+    ) -> Result<Vec<String>, UidError> {
+        let prefix = encode_latin1_lossy(prefix);
+        let (start, stop) = if prefix.is_empty() {
+            (b"!".to_vec(), b"~".to_vec())
+        } else {
+            let stop = end_of_prefix(&prefix);
+            (prefix, stop)
+        };
+        let scan = Scan {
+            start: start.into(),
+            stop: stop.into(),
+            family: Some(Family::Id),
+            qualifier: Some(Bytes::from_static(kind.as_str().as_bytes())),
+            limit: Some(max),
+            ..Scan::default()
+        };
+        let epoch = self.resolver.caches.epoch();
+        let mut rows = self.table.storage.scan(&self.table.table, scan);
+        let mut names = Vec::new();
+        while names.len() < max
+            && let Some(batch) = rows.next_rows().await?
+        {
+            for row in batch.into_iter().take(max - names.len()) {
+                let Some(cell) = row.cells.first() else { continue };
+                let uid = self.table.uid_in(kind, &row.key, cell)?;
+                self.resolver.caches.insert_at(epoch, kind, &row.key, uid);
+                names.push(decode_latin1(&row.key));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Gives a new name a UID, whether points may create such names or not.
+    pub(crate) async fn assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+        let stored = self.check(kind, name)?;
+        if let Some(uid) = self.find(kind, stored.clone()).await? {
+            return Err(UidError::NameTaken {
+                kind,
+                name: name.to_owned(),
+                uid: uid.as_bytes().to_vec(),
+            });
+        }
+        if !self.resolver.filter.allows(kind, name) {
+            return Err(UidError::BlockedByFilter { kind, name: name.to_owned() });
+        }
+        match self.resolver.assign(kind, vec![stored]).await.pop() {
+            Some((_, result)) => result,
+            None => Err(UidError::Lost),
+        }
+    }
+
+    /// Gives a UID another name. Not atomic: a crash in between leaves both names with the UID.
+    pub(crate) async fn rename(
+        &self,
+        kind: UidKind,
+        old: &str,
+        new: &str,
+        series: &SeriesCache,
+    ) -> Result<(), UidError> {
+        let new_stored = self.check(kind, new)?;
+        let old_stored = Bytes::from(encode_latin1_lossy(old));
+        let uid = self.uid_of(kind, old).await?;
+        if let Some(taken) = self.find(kind, new_stored.clone()).await? {
+            return Err(UidError::NameTaken {
+                kind,
+                name: new.to_owned(),
+                uid: taken.as_bytes().to_vec(),
+            });
+        }
+        let _old = self.begin_change(kind, old_stored.clone(), old)?;
+        let _new = self.begin_change(kind, new_stored.clone(), new)?;
+        let uid_bytes = Bytes::copy_from_slice(uid.as_bytes());
+        let result = async {
+            self.put(UidTable::reverse(kind, uid), &new_stored).await?;
+            self.put(UidTable::forward(kind, &new_stored), &uid_bytes).await?;
+            self.delete_column(UidTable::forward(kind, &old_stored)).await
+        }
+        .await;
+        // After a failure the table may hold either state: read it again.
+        self.resolver.caches.forget(kind, &old_stored, uid);
+        series.clear();
+        Ok(result?)
+    }
+
+    /// Takes a name out of the UID table. Rows of its series stay, and nobody can read them.
+    pub(crate) async fn delete(
+        &self,
+        kind: UidKind,
+        name: &str,
+        series: &SeriesCache,
+    ) -> Result<(), UidError> {
+        let stored = Bytes::from(encode_latin1_lossy(name));
+        let uid = self.uid_of(kind, name).await?;
+        let _change = self.begin_change(kind, stored.clone(), name)?;
+        let reverse = UidTable::reverse(kind, uid);
+        let meta = Bytes::from_static(kind.meta_qualifier().as_bytes());
+        let names = Delete::Columns {
+            row: reverse.row,
+            columns: vec![(Family::Name, reverse.qualifier), (Family::Name, meta)],
+        };
+        let (forward, names) = tokio::join!(
+            self.delete_column(UidTable::forward(kind, &stored)),
+            self.table.storage.delete(&self.table.table, names),
+        );
+        self.resolver.caches.forget(kind, &stored, uid);
+        series.clear();
+        forward?;
+        Ok(names?)
+    }
+
+    async fn find(&self, kind: UidKind, stored: Bytes) -> Result<Option<Uid>, UidError> {
+        match self.resolver.look_up(kind, vec![stored]).await.pop() {
+            Some((_, found)) => found,
+            None => Err(UidError::Lost),
+        }
+    }
+
+    /// The bytes of a name that is to be stored.
+    fn check(&self, kind: UidKind, name: &str) -> Result<Bytes, UidError> {
+        let role = match kind {
+            UidKind::Metric => NameRole::Metric,
+            UidKind::Tagk => NameRole::TagKey(""),
+            UidKind::Tagv => NameRole::TagValue(""),
+        };
+        self.rules.rule.check(role, name).map_err(|_| UidError::IllegalName {
+            kind,
+            name: name.to_owned(),
+            character: self.rules.first_illegal(name),
+        })?;
+        if self.rules.fold_unmappable_letters {
+            return Ok(encode_latin1_lossy(name).into());
+        }
+        encode_latin1(name).map(Bytes::from).map_err(|error| UidError::IllegalName {
+            kind,
+            name: name.to_owned(),
+            character: Some(error.letter),
+        })
+    }
+
+    fn begin_change(
+        &self,
+        kind: UidKind,
+        stored: Bytes,
+        name: &str,
+    ) -> Result<Change<'_>, UidError> {
+        if self.changing.pin().insert((kind, stored.clone())) {
+            Ok(Change { admin: self, key: (kind, stored) })
+        } else {
+            Err(UidError::BeingChanged { kind, name: name.to_owned() })
+        }
+    }
+
+    async fn put(&self, column: Column, value: &Bytes) -> Result<(), StorageError> {
+        let cell = CellRef {
+            family: column.family,
+            qualifier: &column.qualifier,
+            value,
+            timestamp_ms: None,
+        };
+        let batch = CellBatch::single(&column.row, cell)?;
+        let mut pause = RENAME_PAUSE;
+        for _ in 1..RENAME_TRIES {
+            match self.table.storage.put(&self.table.table, batch.clone()).await {
+                Err(error) if error.recovery() == Recovery::RetryLater => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                result => return result,
+            }
+        }
+        self.table.storage.put(&self.table.table, batch).await
+    }
+
+    async fn delete_column(&self, column: Column) -> Result<(), StorageError> {
+        let delete =
+            Delete::Columns { row: column.row, columns: vec![(column.family, column.qualifier)] };
+        self.table.storage.delete(&self.table.table, delete).await
+    }
+}
+
+/// The first key after all that begin with `prefix`; empty where there is none.
+fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}

@@ -1,0 +1,86 @@
+//! The built-in UID filter: white lists of regular expressions for new names.
+
+use regex::Regex;
+use tsd_model::UidKind;
+
+use crate::config::WhiteList;
+
+/// A pattern of a white list that is no regular expression.
+#[derive(Debug, thiserror::Error)]
+#[error("pattern {pattern:?} of the white list for '{kind}'")]
+pub struct FilterError {
+    kind: UidKind,
+    pattern: String,
+    source: regex::Error,
+}
+
+/// Compiled white lists. A name passes if every pattern of its kind is found in it.
+#[derive(Debug, Default)]
+pub(crate) struct NameFilter {
+    lists: [Vec<Regex>; 3],
+}
+
+impl NameFilter {
+    /// Compiles the lists; none lets every name pass.
+    pub(crate) fn new(list: Option<&WhiteList>) -> Result<Self, FilterError> {
+        let Some(list) = list else { return Ok(Self::default()) };
+        let compile = |kind, patterns: &[String]| {
+            patterns
+                .iter()
+                .filter(|pattern| !pattern.is_empty())
+                .map(|pattern| {
+                    Regex::new(pattern).map_err(|source| FilterError {
+                        kind,
+                        pattern: pattern.clone(),
+                        source,
+                    })
+                })
+                .collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self {
+            lists: [
+                compile(UidKind::Metric, &list.metric_patterns)?,
+                compile(UidKind::Tagk, &list.tagk_patterns)?,
+                compile(UidKind::Tagv, &list.tagv_patterns)?,
+            ],
+        })
+    }
+
+    /// Whether a name may get a UID.
+    pub(crate) fn allows(&self, kind: UidKind, name: &str) -> bool {
+        let [metric, tagk, tagv] = &self.lists;
+        let list = match kind {
+            UidKind::Metric => metric,
+            UidKind::Tagk => tagk,
+            UidKind::Tagv => tagv,
+        };
+        list.iter().all(|pattern| pattern.is_match(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn every_pattern_of_the_kind_must_be_found_somewhere() {
+        let list = WhiteList {
+            metric_patterns: vec!["^sys".into(), "cpu".into()],
+            ..WhiteList::default()
+        };
+        let filter = NameFilter::new(Some(&list)).unwrap();
+        for (name, allowed) in [("sys.cpu.user", true), ("sys.mem", false), ("my.sys.cpu", false)] {
+            assert_eq!(filter.allows(UidKind::Metric, name), allowed, "{name}");
+        }
+        assert!(filter.allows(UidKind::Tagk, "anything"));
+        assert!(NameFilter::new(None).unwrap().allows(UidKind::Metric, "x"));
+    }
+
+    #[test]
+    fn a_bad_pattern_is_named() {
+        let list = WhiteList { tagk_patterns: vec!["(".into()], ..WhiteList::default() };
+        let error = NameFilter::new(Some(&list)).unwrap_err();
+        assert_eq!(error.to_string(), "pattern \"(\" of the white list for 'tagk'");
+    }
+}

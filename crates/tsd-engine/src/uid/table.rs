@@ -1,0 +1,112 @@
+//! Cells of the UID table: where each mapping lives and how it is read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tsd_model::{Cell, Family, Row, TableSchema, Uid, UidKind, decode_latin1};
+use tsd_storage::{Column, Get, Storage, StorageError, Table};
+
+use super::UidError;
+
+/// Row of the counters.
+const COUNTER_ROW: &[u8] = &[0];
+
+/// The UID table of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct UidTable {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) table: Table,
+    pub(crate) schema: TableSchema,
+}
+
+impl UidTable {
+    /// Column of a kind's counter.
+    pub(crate) const fn counter(kind: UidKind) -> Column {
+        Column {
+            row: Bytes::from_static(COUNTER_ROW),
+            family: Family::Id,
+            qualifier: Bytes::from_static(kind.as_str().as_bytes()),
+        }
+    }
+
+    /// Column of the mapping from a name.
+    pub(crate) fn forward(kind: UidKind, name: &[u8]) -> Column {
+        Column {
+            row: Bytes::copy_from_slice(name),
+            family: Family::Id,
+            qualifier: Bytes::from_static(kind.as_str().as_bytes()),
+        }
+    }
+
+    /// Column of the mapping from a UID.
+    pub(crate) fn reverse(kind: UidKind, uid: Uid) -> Column {
+        Column {
+            row: Bytes::copy_from_slice(uid.as_bytes()),
+            family: Family::Name,
+            qualifier: Bytes::from_static(kind.as_str().as_bytes()),
+        }
+    }
+
+    /// UID of a name, as the table has it.
+    pub(crate) async fn uid(&self, kind: UidKind, name: &Bytes) -> Result<Option<Uid>, UidError> {
+        let row = self.storage.get(&self.table, get(Self::forward(kind, name))).await?;
+        row.and_then(first_cell).map(|cell| self.uid_in(kind, name, &cell)).transpose()
+    }
+
+    /// UIDs of names, as the table has them.
+    pub(crate) async fn uids(
+        &self,
+        kind: UidKind,
+        names: &[Bytes],
+    ) -> Result<Vec<Result<Option<Uid>, UidError>>, StorageError> {
+        let gets = names.iter().map(|name| get(Self::forward(kind, name))).collect();
+        let rows = self.storage.multi_get(&self.table, gets).await?;
+        Ok(names
+            .iter()
+            .zip(rows)
+            .map(|(name, row)| match row.and_then(first_cell) {
+                Some(cell) => self.uid_in(kind, name, &cell).map(Some),
+                None => Ok(None),
+            })
+            .collect())
+    }
+
+    /// Names of UIDs, as the table has them.
+    pub(crate) async fn names(
+        &self,
+        kind: UidKind,
+        uids: &[Uid],
+    ) -> Result<Vec<Option<Bytes>>, StorageError> {
+        let gets = uids.iter().map(|&uid| get(Self::reverse(kind, uid))).collect();
+        let rows = self.storage.multi_get(&self.table, gets).await?;
+        Ok(rows.into_iter().map(|row| row.and_then(first_cell).map(|cell| cell.value)).collect())
+    }
+
+    /// The UID in a cell, if it has the right width.
+    pub(crate) fn uid_in(&self, kind: UidKind, name: &[u8], cell: &Cell) -> Result<Uid, UidError> {
+        let expected = kind.width(&self.schema);
+        Uid::with_width(&cell.value, expected).map_err(|_| UidError::WrongWidth {
+            kind,
+            name: decode_latin1(name),
+            found: cell.value.len(),
+            expected,
+        })
+    }
+
+    /// The highest number of a kind that was handed out.
+    pub(crate) async fn used(&self, kind: UidKind) -> Result<i64, StorageError> {
+        let row = self.storage.get(&self.table, get(Self::counter(kind))).await?;
+        let Some(cell) = row.and_then(first_cell) else { return Ok(0) };
+        <[u8; 8]>::try_from(&*cell.value)
+            .map(i64::from_be_bytes)
+            .map_err(|_| StorageError::NotACounter { length: cell.value.len() })
+    }
+}
+
+fn get(column: Column) -> Get {
+    Get::column(column.row, column.family, column.qualifier)
+}
+
+fn first_cell(row: Row) -> Option<Cell> {
+    row.cells.into_iter().next()
+}

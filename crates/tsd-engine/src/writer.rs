@@ -1,0 +1,221 @@
+//! Write actors: one per salt bucket, each with at most a few calls of the store in flight.
+//!
+//! An idle actor writes what it gets at once. While a call is in flight it collects, so batches grow
+//! with the load and nothing waits on a timer. Every contributor is answered when its points are
+//! durable. What an actor holds is bounded by its [`Gate`]: senders take room for their bytes
+//! before they send and give it back when they are answered, so a full actor stops its senders,
+//! and they their sockets.
+
+use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tsd_storage::{CellBatch, Storage, StorageError, Table};
+
+use crate::{
+    actor::{Desk, Doer, DoerRef, Reply},
+    compaction::{CompactionStats, RowCompactor},
+    ingest::Ticket,
+    metrics::WriteMetrics,
+    put_error::PutError,
+};
+
+/// Bytes of one permit of a gate.
+const ROOM_UNIT: usize = 64;
+
+/// What one sender gives to one write actor.
+pub(crate) struct Contribution {
+    /// Cells, in order.
+    pub(crate) batch: CellBatch,
+    /// Who is answered.
+    pub(crate) ticket: Ticket,
+    /// Rows that row compaction should know of once they are stored.
+    pub(crate) touched: Vec<Bytes>,
+    /// Room taken in the actor's gate.
+    pub(crate) room: OwnedSemaphorePermit,
+}
+
+/// Orders to a write actor.
+pub(crate) enum WriteOrder {
+    /// Put these cells.
+    Write(Contribution),
+    /// Answer when everything taken before is stored or has failed.
+    Drain(Reply<()>),
+    /// Fail inside the handler.
+    #[cfg(test)]
+    Panic,
+}
+
+/// A write actor and the room it has.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    /// The actor.
+    pub(crate) writer: DoerRef<Writer>,
+    /// Room for cells.
+    pub(crate) gate: Gate,
+}
+
+/// Bytes of cells that may be held at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    room: Arc<Semaphore>,
+    units: u32,
+}
+
+impl Gate {
+    /// Room for `bytes`.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let units = u32::try_from((bytes / ROOM_UNIT).max(1))
+            .unwrap_or(u32::MAX)
+            .min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+        Self { room: Arc::new(Semaphore::new(units as usize)), units }
+    }
+
+    /// Orders that can hold room at once: a mailbox of this size never fills.
+    pub(crate) const fn orders(&self) -> usize {
+        self.units as usize
+    }
+
+    /// Waits for room. More than the whole is granted when everything is free. `None`: closed.
+    pub(crate) async fn enter(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes / ROOM_UNIT + 1).unwrap_or(u32::MAX).min(self.units);
+        Arc::clone(&self.room).acquire_many_owned(units).await.ok()
+    }
+
+    /// Bytes held now.
+    pub(crate) fn held_bytes(&self) -> usize {
+        (self.units as usize).saturating_sub(self.room.available_permits()) * ROOM_UNIT
+    }
+
+    /// Lets nobody in any more.
+    pub(crate) fn close(&self) {
+        self.room.close();
+    }
+}
+
+/// Settings of a write actor.
+#[derive(Clone, Debug)]
+pub(crate) struct WriterSettings {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) table: Table,
+    pub(crate) appends: bool,
+    pub(crate) max_write_bytes: usize,
+    pub(crate) max_in_flight: usize,
+    pub(crate) compactor: Option<DoerRef<RowCompactor>>,
+    pub(crate) compaction_stats: Arc<CompactionStats>,
+    pub(crate) metrics: WriteMetrics,
+}
+
+/// State of a write actor.
+pub(crate) struct Writer {
+    settings: WriterSettings,
+    waiting: VecDeque<Contribution>,
+    in_flight: usize,
+    drains: Vec<Reply<()>>,
+}
+
+impl Writer {
+    pub(crate) const fn new(settings: WriterSettings) -> Self {
+        Self { settings, waiting: VecDeque::new(), in_flight: 0, drains: Vec::new() }
+    }
+
+    /// Starts calls of the store while there is something to write and a call is free.
+    fn pump(&mut self, desk: &mut Desk<'_, Self>) {
+        while self.in_flight < self.settings.max_in_flight.max(1) {
+            let Some(flight) = Flight::load(&mut self.waiting, self.settings.max_write_bytes)
+            else {
+                break;
+            };
+            self.in_flight += 1;
+            let settings = self.settings.clone();
+            desk.spawn(flight.fly(settings), |writer, (), desk| {
+                writer.in_flight -= 1;
+                writer.pump(desk);
+            });
+        }
+        if self.in_flight == 0 && self.waiting.is_empty() {
+            for drain in self.drains.drain(..) {
+                // An asker that went away needs no answer.
+                let _ = drain.send(());
+            }
+        }
+    }
+}
+
+impl Doer for Writer {
+    type Order = WriteOrder;
+
+    fn handle(&mut self, order: WriteOrder, desk: &mut Desk<'_, Self>) {
+        match order {
+            WriteOrder::Write(contribution) => self.waiting.push_back(contribution),
+            WriteOrder::Drain(reply) => self.drains.push(reply),
+            #[cfg(test)]
+            WriteOrder::Panic => panic!("told to"),
+        }
+        self.pump(desk);
+    }
+}
+
+/// One call of the store and who waits for it.
+struct Flight {
+    batch: CellBatch,
+    contributors: Vec<(Ticket, OwnedSemaphorePermit)>,
+    touched: Vec<Bytes>,
+}
+
+impl Flight {
+    fn load(waiting: &mut VecDeque<Contribution>, max_bytes: usize) -> Option<Self> {
+        let first = waiting.pop_front()?;
+        let mut flight = Self {
+            batch: first.batch,
+            contributors: vec![(first.ticket, first.room)],
+            touched: first.touched,
+        };
+        while let Some(next) = waiting.front()
+            && flight.batch.byte_len() + next.batch.byte_len() <= max_bytes
+            && let Some(next) = waiting.pop_front()
+        {
+            flight.batch.extend(&next.batch);
+            flight.contributors.push((next.ticket, next.room));
+            flight.touched.extend(next.touched);
+        }
+        Some(flight)
+    }
+
+    async fn fly(self, settings: WriterSettings) {
+        let started = Instant::now();
+        let points: usize = self.contributors.iter().map(|(ticket, _)| ticket.points()).sum();
+        settings.metrics.points_per_write.record(points as f64);
+        let result = if settings.appends {
+            settings.storage.append(&settings.table, self.batch).await
+        } else {
+            settings.storage.put(&settings.table, self.batch).await
+        };
+        settings.metrics.write_seconds.record(started.elapsed());
+        match &result {
+            Ok(()) => settings.metrics.stored.increment(points as u64),
+            Err(error) => {
+                settings.metrics.failed.increment(points as u64);
+                tracing::warn!(%error, points, "a write failed");
+            }
+        }
+        let result = result.map_err(put_error);
+        for (ticket, room) in self.contributors {
+            ticket.finish(result.clone());
+            drop(room);
+        }
+        if let Some(compactor) = &settings.compactor
+            && !self.touched.is_empty()
+        {
+            RowCompactor::note_touched(compactor, &settings.compaction_stats, self.touched);
+        }
+    }
+}
+
+/// What a sender is told of a failed call.
+pub(crate) fn put_error(error: StorageError) -> PutError {
+    match error {
+        StorageError::Closed => PutError::Closed,
+        other => PutError::Storage(other),
+    }
+}
