@@ -1,1 +1,34 @@
-//! Telnet lines and HTTP bodies, both ways, without sockets.
+//! OpenTSDB's text, both ways: telnet lines, HTTP bodies and answers. No sockets, no storage.
+//!
+//! Points come in through [`PutLine`] (telnet) and [`PutBatch`] (HTTP); both leave the series as
+//! text that can be looked up in a cache, and take it apart only on request. Queries come in
+//! through [`parse_query_body`] and [`parse_query_uri`] and leave through the answer writer. What
+//! OpenTSDB says when something is wrong is in the error types: their `Display` is the wire format.
+
+mod build_facts;
+mod health;
+mod http;
+mod java_map;
+mod json;
+mod latin1;
+mod point_fault;
+mod put_error_kind;
+mod tag_pairs;
+mod telnet;
+
+pub use build_facts::BuildFacts;
+pub use health::Health;
+pub use http::{
+    ApiError, CommonTag, HttpPoint, LegacyForm, PutBatch, PutBodyError, PutOptions, PutOutcome,
+    PutPointError, PutReply, QueryString, QueryStringError, RefusedPoint, SERIES_SEPARATOR,
+    parse_query_body, parse_query_uri, query_error, split_series,
+};
+pub use json::{JsonError, JsonFault, write_json_string};
+pub use latin1::Latin1;
+pub use point_fault::{PointFault, SeriesRules};
+pub use put_error_kind::PutErrorKind;
+pub use tag_pairs::TagPairs;
+pub use telnet::{
+    DEFAULT_LINE_LIMIT, LineCutter, PutLine, PutLineError, TelnetCommand, TelnetCommands,
+    TelnetPutError, parse_tags, reply,
+};

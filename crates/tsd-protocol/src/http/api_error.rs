@@ -1,0 +1,357 @@
+//! Error answers of the HTTP API and of the legacy pages.
+
+use std::fmt::Write;
+
+/// An error answer: a status, and what the client is told.
+///
+/// Rendered as `{"error":{"code":…,"message":…,"details":…,"trace":…}}` for API routes and as a
+/// page or `{"err":…}` for legacy ones.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status, repeated in the body.
+    pub status: u16,
+    /// What went wrong.
+    pub message: String,
+    /// More about it; left out when empty.
+    pub details: String,
+    /// Where it went wrong, if the daemon shows that; left out when empty.
+    pub trace: String,
+}
+
+/// How the error of a legacy page is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LegacyForm {
+    /// A page of HTML.
+    Html,
+    /// `{"err":…}`: the URI has the parameter `json`.
+    Json,
+    /// Nothing: the URI has the parameter `png`.
+    Png,
+}
+
+impl ApiError {
+    /// An error without details.
+    #[must_use]
+    pub fn new(status: u16, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), details: String::new(), trace: String::new() }
+    }
+
+    /// The same with details.
+    #[must_use]
+    pub fn with_details(mut self, details: impl Into<String>) -> Self {
+        self.details = details.into();
+        self
+    }
+
+    /// The same with a trace.
+    #[must_use]
+    pub fn with_trace(mut self, trace: impl Into<String>) -> Self {
+        self.trace = trace.into();
+        self
+    }
+
+    /// 400 whose message and details are the same text, as where OpenTSDB wraps an exception.
+    #[must_use]
+    pub fn wrapped(status: u16, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self::new(status, text.clone()).with_details(text)
+    }
+
+    /// 404 for an unknown API route.
+    #[must_use]
+    pub fn endpoint_not_found() -> Self {
+        Self::new(404, "Endpoint not found")
+    }
+
+    /// 404 for a missing file below `/s`.
+    #[must_use]
+    pub fn page_not_found() -> Self {
+        Self::new(404, "Page not found")
+    }
+
+    /// 405 for a verb that an endpoint does not take.
+    #[must_use]
+    pub fn method_not_allowed(method: &str) -> Self {
+        Self::new(405, "Method not allowed")
+            .with_details(format!("The HTTP method [{method}] is not permitted for this endpoint"))
+    }
+
+    /// 405 for `OPTIONS` where cross-origin requests are not configured.
+    #[must_use]
+    pub fn options_not_allowed() -> Self {
+        Self::new(405, "Method not allowed")
+            .with_details("The HTTP method [OPTIONS] is not permitted")
+    }
+
+    /// 200 (as OpenTSDB answers) for an origin that is not on the list.
+    #[must_use]
+    pub fn origin_not_allowed(origin: &str) -> Self {
+        Self::new(200, "CORS domain not allowed")
+            .with_details(format!("The domain [{origin}] is not permitted access"))
+    }
+
+    /// 405 for `method_override` without a value.
+    #[must_use]
+    pub fn missing_method_override() -> Self {
+        Self::new(405, "Missing method override value")
+    }
+
+    /// 405 for a `method_override` that is no verb.
+    #[must_use]
+    pub fn unknown_method_override() -> Self {
+        Self::new(405, "Unknown or unsupported method override value")
+    }
+
+    /// 501 for an API version that does not exist yet.
+    #[must_use]
+    pub fn version_too_new() -> Self {
+        Self::new(501, "Requested API version is greater than the max implemented")
+    }
+
+    /// 400 for an API version that is no number.
+    #[must_use]
+    pub fn bad_version() -> Self {
+        Self::new(400, "Invalid API version format supplied")
+    }
+
+    /// 400 for a serializer nobody has.
+    #[must_use]
+    pub fn unknown_serializer(name: &str) -> Self {
+        Self::new(400, "Requested serializer was not found")
+            .with_details(format!("Could not find a serializer with the name: {name}"))
+    }
+
+    /// 400 for a missing parameter of the URI.
+    #[must_use]
+    pub fn missing_parameter(name: &str) -> Self {
+        Self::new(400, format!("Missing parameter <code>{name}</code>"))
+    }
+
+    /// 400 for an empty body.
+    #[must_use]
+    pub fn missing_content() -> Self {
+        Self::new(400, "Missing message content")
+    }
+
+    /// 400 for an empty body of a write.
+    #[must_use]
+    pub fn missing_put_content() -> Self {
+        Self::new(400, "Missing request content")
+    }
+
+    /// 400 for a body that is not the JSON it should be.
+    #[must_use]
+    pub fn bad_json(details: impl Into<String>) -> Self {
+        Self::new(400, "Unable to parse the given JSON").with_details(details)
+    }
+
+    /// 400 for a chunked request where those are off.
+    #[must_use]
+    pub fn chunked_not_supported() -> Self {
+        Self::new(400, "Chunked request not supported.")
+    }
+
+    /// 413 for a body over the limit.
+    #[must_use]
+    pub fn body_too_large(limit: u64) -> Self {
+        Self::new(413, format!("The request body is larger than {limit} bytes"))
+    }
+
+    /// 400 for deleting by query where that is off.
+    #[must_use]
+    pub fn delete_not_enabled() -> Self {
+        Self::new(400, "Bad request")
+            .with_details("Deleting data is not enabled (tsd.http.query.allow_delete=false)")
+    }
+
+    /// 400 for a write of which some points failed, without `details` or `summary`.
+    #[must_use]
+    pub fn points_had_errors() -> Self {
+        Self::new(400, "One or more data points had errors").with_details(PUT_ERROR_DETAILS)
+    }
+
+    /// 400 for a synchronous write that took too long.
+    #[must_use]
+    pub fn put_timed_out(succeeded: u64, failed: u64, timed_out: u64) -> Self {
+        Self::new(
+            400,
+            format!(
+                "The put call has timedout with {succeeded} successful writes, {failed} failed \
+                 writes and {timed_out} timed out writes."
+            ),
+        )
+        .with_details(PUT_ERROR_DETAILS)
+    }
+
+    /// 503 for work that the daemon has no room for.
+    #[must_use]
+    pub fn overloaded(what: &str) -> Self {
+        Self::new(503, format!("Please throttle: {what}"))
+    }
+
+    /// 500 for what nobody foresaw.
+    #[must_use]
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, message)
+    }
+
+    /// The error object of an API route.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut out = String::with_capacity(64 + self.message.len() + self.details.len());
+        let _ = write!(out, "{{\"error\":{{\"code\":{},\"message\":\"", self.status);
+        escape(&mut out, &self.message);
+        out.push('"');
+        for (key, text) in [("details", &self.details), ("trace", &self.trace)] {
+            if !text.is_empty() {
+                let _ = write!(out, ",\"{key}\":\"");
+                escape(&mut out, text);
+                out.push('"');
+            }
+        }
+        out.push_str("}}");
+        out
+    }
+
+    /// Status of a legacy page with this error: the fault of a client is always 400.
+    #[must_use]
+    pub fn legacy_status(&self) -> u16 {
+        match self.status {
+            404 => 404,
+            500.. => 500,
+            _ => 400,
+        }
+    }
+
+    /// Body of a legacy page with this error.
+    #[must_use]
+    pub fn render_legacy(&self, form: LegacyForm) -> String {
+        match form {
+            LegacyForm::Png => String::new(),
+            LegacyForm::Json => {
+                let mut out = String::from("{\"err\":\"");
+                escape(&mut out, self.legacy_text());
+                out.push_str("\"}");
+                out
+            }
+            LegacyForm::Html => {
+                let (title, lead) = match self.legacy_status() {
+                    404 => ("Page Not Found", "There is nothing here."),
+                    500 => ("Internal Server Error", "The daemon failed on this request:"),
+                    _ => ("Bad Request", "The daemon cannot do this:"),
+                };
+                let mut out = format!(
+                    "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>{title}</title></head>\
+                     <body><h1>{title}</h1><p>{lead}</p><blockquote>"
+                );
+                escape_html(&mut out, self.legacy_text());
+                out.push_str("</blockquote></body></html>");
+                out
+            }
+        }
+    }
+
+    fn legacy_text(&self) -> &str {
+        match self.status {
+            404 => "Page Not Found",
+            500.. if !self.trace.is_empty() => &self.trace,
+            _ => &self.message,
+        }
+    }
+}
+
+const PUT_ERROR_DETAILS: &str = "Please see the TSD logs or append \"details\" to the put request";
+
+/// Escapes as OpenTSDB's hand-written error path does: no surrogates, no upper bound.
+fn escape(out: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+}
+
+fn escape_html(out: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn error_objects() {
+        let errors = [
+            ApiError::endpoint_not_found(),
+            ApiError::method_not_allowed("PUT"),
+            ApiError::options_not_allowed(),
+            ApiError::origin_not_allowed("http://x"),
+            ApiError::missing_method_override(),
+            ApiError::unknown_method_override(),
+            ApiError::version_too_new(),
+            ApiError::bad_version(),
+            ApiError::unknown_serializer("xml"),
+            ApiError::missing_parameter("start"),
+            ApiError::missing_content(),
+            ApiError::missing_put_content(),
+            ApiError::bad_json("unexpected \"x\"\n\tat é\u{1}\u{8}\u{c}\r\\/😀"),
+            ApiError::chunked_not_supported(),
+            ApiError::delete_not_enabled(),
+            ApiError::points_had_errors(),
+            ApiError::put_timed_out(3, 1, 2),
+            ApiError::wrapped(400, "No such name for 'metrics': 'm'"),
+            ApiError::internal("boom").with_trace("boom\n\tat here"),
+        ];
+        let texts: Vec<String> = errors.iter().map(ApiError::render).collect();
+        insta::assert_snapshot!(texts.join("\n"));
+    }
+
+    #[test]
+    fn legacy_pages_hide_the_status() {
+        let refused = ApiError::method_not_allowed("<b>");
+        assert_eq!(refused.legacy_status(), 400);
+        assert_eq!(ApiError::version_too_new().legacy_status(), 500);
+        assert_eq!(refused.render_legacy(LegacyForm::Json), r#"{"err":"Method not allowed"}"#);
+        assert_eq!(refused.render_legacy(LegacyForm::Png), "");
+        let html = ApiError::new(400, "no <script> & 'x'").render_legacy(LegacyForm::Html);
+        assert!(html.contains("no &lt;script&gt; &amp; &#39;x&#39;"), "{html}");
+        assert_eq!(
+            ApiError::endpoint_not_found().render_legacy(LegacyForm::Json),
+            r#"{"err":"Page Not Found"}"#
+        );
+        let failed = ApiError::internal("boom").with_trace("boom\n\tat here");
+        assert_eq!(failed.render_legacy(LegacyForm::Json), r#"{"err":"boom\n\tat here"}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn error_objects_are_json(message in any::<String>(), details in any::<String>()) {
+            let error = ApiError::new(400, message.clone()).with_details(details.clone());
+            let read: serde_json::Value = serde_json::from_str(&error.render())?;
+            prop_assert_eq!(&read["error"]["message"], &message);
+            prop_assert_eq!(read["error"]["details"].as_str().unwrap_or_default(), &details);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Bodies and parameters of HTTP requests, and what is answered.
+
+mod api_error;
+mod point_fields;
+mod put_batch;
+mod put_error;
+mod put_reply;
+mod query_request;
+mod query_string;
+
+pub use api_error::{ApiError, LegacyForm};
+pub use put_batch::{CommonTag, HttpPoint, PutBatch, RefusedPoint, SERIES_SEPARATOR, split_series};
+pub use put_error::{PutBodyError, PutPointError};
+pub use put_reply::{PutOptions, PutOutcome, PutReply};
+pub use query_request::{parse_query_body, parse_query_uri, query_error};
+pub use query_string::{QueryString, QueryStringError};

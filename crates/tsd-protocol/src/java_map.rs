@@ -1,0 +1,76 @@
+//! The order in which Java's hash map hands out its entries.
+//!
+//! OpenTSDB keeps the tags of a point in a `HashMap`. Its order shows in three places: in error
+//! texts (`{host=a, cpu=0}`), in the `tags` object of an answer, and in which of several new names
+//! gets the lower UID. So tags leave this crate in that order.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Display},
+};
+
+use tsd_model::{decode_latin1, sort_as_grown_hash_map};
+
+use crate::Latin1;
+
+/// Puts tag pairs (keys in ISO-8859-1 and distinct, in order of insertion) into the order of a Java
+/// hash map.
+pub(crate) fn sort_tags_as_java_map<V: Copy>(pairs: &mut [(&[u8], V)]) {
+    if pairs.len() < 2 {
+        return;
+    }
+    let mut entries: Vec<(Cow<'_, str>, (&[u8], V))> = pairs
+        .iter()
+        .map(|pair| {
+            let ascii = std::str::from_utf8(pair.0).ok().filter(|key| key.is_ascii());
+            (ascii.map_or_else(|| decode_latin1(pair.0).into(), Cow::from), *pair)
+        })
+        .collect();
+    sort_as_grown_hash_map(&mut entries, |(key, _)| key);
+    for (pair, (_, entry)) in pairs.iter_mut().zip(entries) {
+        *pair = entry;
+    }
+}
+
+/// `{k=v, k2=v2}`: tag pairs in ISO-8859-1, already in map order, as Java prints a map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapText<'a>(pub &'a [(&'a [u8], &'a [u8])]);
+
+impl Display for MapText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (i, (k, v)) in self.0.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            write!(f, "{comma}{}={}", Latin1(k), Latin1(v))?;
+        }
+        f.write_str("}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(given: &[&str], expected: &[&str]) {
+        let mut pairs: Vec<(&[u8], ())> = given.iter().map(|k| (k.as_bytes(), ())).collect();
+        sort_tags_as_java_map(&mut pairs);
+        let expected: Vec<(&[u8], ())> = expected.iter().map(|k| (k.as_bytes(), ())).collect();
+        assert_eq!(pairs, expected);
+    }
+
+    /// The order in which a real OpenTSDB assigned UIDs to these keys.
+    #[test]
+    fn order_is_by_slot_then_by_insertion() {
+        let given = ["zeta", "owner", "dept", "alpha", "Beta", "host", "cpu", "k10"];
+        check(&given, &["zeta", "owner", "alpha", "host", "cpu", "dept", "k10", "Beta"]);
+        let reversed: Vec<&str> = given.iter().rev().copied().collect();
+        check(&reversed, &["owner", "zeta", "alpha", "host", "cpu", "k10", "dept", "Beta"]);
+    }
+
+    #[test]
+    fn map_text_is_as_java_prints_it() {
+        assert_eq!(MapText(&[]).to_string(), "{}");
+        assert_eq!(MapText(&[(b"a", b"1"), (b"\xe9", b"2")]).to_string(), "{a=1, é=2}");
+    }
+}

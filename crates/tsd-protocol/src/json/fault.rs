@@ -1,0 +1,72 @@
+//! Why a JSON text could not be read.
+//!
+//! The wording is our own: OpenTSDB shows its parser's class names here, which differ between
+//! its releases, so no client can depend on them.
+
+/// A JSON text that could not be read, with the place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{fault} at line {line}, column {column}")]
+pub struct JsonError {
+    /// What is wrong.
+    pub fault: JsonFault,
+    /// Line of the place, from 1.
+    pub line: usize,
+    /// Byte column of the place, from 1.
+    pub column: usize,
+}
+
+/// What is wrong with a JSON text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JsonFault {
+    /// The text ends too early.
+    #[error("unexpected end of input: expected {wanted}")]
+    End {
+        /// What should have come.
+        wanted: &'static str,
+    },
+    /// Something else was due here.
+    #[error("unexpected character '{found}': expected {wanted}")]
+    Unexpected {
+        /// What stands there.
+        found: char,
+        /// What should have come.
+        wanted: &'static str,
+    },
+    /// A number such as `01`.
+    #[error("invalid numeric value: leading zeroes not allowed")]
+    LeadingZero,
+    /// A raw control character inside a string.
+    #[error("illegal unquoted control character in a string")]
+    ControlCharacter,
+    /// More nesting than is read.
+    #[error("nesting too deep")]
+    TooDeep,
+    /// A field holds a value of a kind it cannot take.
+    #[error("cannot read {found} as the field '{field}'")]
+    WrongType {
+        /// Name of the field.
+        field: &'static str,
+        /// Kind of value found.
+        found: &'static str,
+    },
+    /// A time that is no integer.
+    #[error("cannot read \"{text}\" as a 64-bit integer")]
+    NotAnInteger {
+        /// The text as given, shortened.
+        text: String,
+    },
+    /// The body is larger than offsets can tell.
+    #[error("the body is too large")]
+    TooLarge,
+}
+
+impl JsonError {
+    #[cold]
+    pub(crate) fn new(text: &[u8], offset: usize, fault: JsonFault) -> Self {
+        let before = text.get(..offset.min(text.len())).unwrap_or_default();
+        let line = memchr::memchr_iter(b'\n', before).count() + 1;
+        let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1) + 1;
+        Self { fault, line, column }
+    }
+}

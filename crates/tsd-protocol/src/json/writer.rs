@@ -1,0 +1,172 @@
+//! Writing JSON, byte by byte what OpenTSDB's library writes.
+//!
+//! Compact, UTF-8, `/` and DEL as they are, characters beyond the basic plane as two escaped
+//! surrogates.
+
+use std::io::Write;
+
+/// Writes `text` with its quotes.
+pub fn write_json_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    if text.bytes().all(|b| (0x20..0x80).contains(&b) && b != b'"' && b != b'\\') {
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        write_json_chars(out, text.chars());
+    }
+    out.push(b'"');
+}
+
+/// Writes ISO-8859-1 bytes as a string with its quotes.
+pub(crate) fn write_latin1_string(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    if text.iter().all(|b| (0x20..0x80).contains(b) && *b != b'"' && *b != b'\\') {
+        out.extend_from_slice(text);
+    } else {
+        write_json_chars(out, text.iter().map(|b| char::from(*b)));
+    }
+    out.push(b'"');
+}
+
+/// Writes characters, escaped where needed, without quotes.
+pub(crate) fn write_json_chars(out: &mut Vec<u8>, chars: impl Iterator<Item = char>) {
+    for c in chars {
+        match c {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            '\u{8}' => out.extend_from_slice(b"\\b"),
+            '\u{c}' => out.extend_from_slice(b"\\f"),
+            '\n' => out.extend_from_slice(b"\\n"),
+            '\r' => out.extend_from_slice(b"\\r"),
+            '\t' => out.extend_from_slice(b"\\t"),
+            c if c < ' ' || c > '\u{ffff}' => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing to memory cannot fail.
+                    let _ = write!(out, "\\u{unit:04X}");
+                }
+            }
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+/// Writes the members of an object; the commas take care of themselves.
+#[derive(Debug)]
+pub(crate) struct JsonObject<'o> {
+    out: &'o mut Vec<u8>,
+    first: bool,
+}
+
+impl<'o> JsonObject<'o> {
+    /// Opens an object.
+    pub(crate) fn open(out: &'o mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, first: true }
+    }
+
+    /// Writes a key; the value is to follow.
+    pub(crate) fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        self.separate();
+        write_json_string(self.out, key);
+        self.out.push(b':');
+        self.out
+    }
+
+    /// Writes a key in ISO-8859-1; the value is to follow.
+    pub(crate) fn latin1_key(&mut self, key: &[u8]) -> &mut Vec<u8> {
+        self.separate();
+        write_latin1_string(self.out, key);
+        self.out.push(b':');
+        self.out
+    }
+
+    /// Writes a string member.
+    pub(crate) fn string(&mut self, key: &str, value: &str) -> &mut Self {
+        write_json_string(self.key(key), value);
+        self
+    }
+
+    /// Writes a member whose value is JSON as its `Display` has it: numbers, booleans, `null`.
+    pub(crate) fn literal(&mut self, key: &str, value: impl std::fmt::Display) -> &mut Self {
+        // Writing to memory cannot fail.
+        let _ = write!(self.key(key), "{value}");
+        self
+    }
+
+    /// Closes the object.
+    pub(crate) fn close(&mut self) {
+        self.out.push(b'}');
+    }
+
+    fn separate(&mut self) {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+    }
+}
+
+/// Writes the elements of an array; the commas take care of themselves.
+#[derive(Debug)]
+pub(crate) struct JsonList<'o> {
+    out: &'o mut Vec<u8>,
+    first: bool,
+}
+
+impl<'o> JsonList<'o> {
+    /// Opens an array.
+    pub(crate) fn open(out: &'o mut Vec<u8>) -> Self {
+        out.push(b'[');
+        Self { out, first: true }
+    }
+
+    /// Starts an element; the value is to follow.
+    pub(crate) fn element(&mut self) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+        self.out
+    }
+
+    /// Closes the array.
+    pub(crate) fn close(&mut self) {
+        self.out.push(b']');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let mut out = Vec::new();
+        write_json_string(&mut out, text);
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+
+    #[test]
+    fn escapes_are_javas() {
+        check("plain /\u{7f}", "\"plain /\u{7f}\"");
+        check("\0\u{1}\u{8}\u{c}\n\r\t\u{1f}", "\"\\u0000\\u0001\\b\\f\\n\\r\\t\\u001F\"");
+        check("\"\\", "\"\\\"\\\\\"");
+        check("é中\u{2028}", "\"é中\u{2028}\"");
+        check("😀", "\"\\uD83D\\uDE00\"");
+    }
+
+    #[test]
+    fn latin1_is_written_as_utf8() {
+        let mut out = Vec::new();
+        write_latin1_string(&mut out, b"m\xe9\"");
+        assert_eq!(String::from_utf8_lossy(&out), "\"mé\\\"\"");
+    }
+
+    proptest! {
+        #[test]
+        fn json_readers_get_the_text_back(text in any::<String>()) {
+            let mut out = Vec::new();
+            write_json_string(&mut out, &text);
+            prop_assert_eq!(serde_json::from_slice::<String>(&out)?, text);
+        }
+    }
+}

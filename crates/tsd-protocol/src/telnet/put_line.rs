@@ -1,0 +1,149 @@
+//! `put <metric> <timestamp> <value> <tagk>=<tagv> …`
+//!
+//! Millions of these a second come in and nearly all of them name a series seen before. So a line
+//! is read twice at most: [`PutLine::parse`] finds metric, time and value and leaves the tags as
+//! they stand; only when `metric` and `tags_raw` together are in no cache does
+//! [`PutLine::tags`] look at the tags. OpenTSDB checks the tags' syntax *before* the value, so
+//! whenever anything is wrong the whole line is gone through again in OpenTSDB's order.
+
+use tsd_model::{
+    Entrance, PointValue, Timestamp, TimestampTextError, ValueTextError, parse_point_value,
+    parse_telnet_timestamp,
+};
+
+use super::put_line_error::PutLineError;
+use crate::{
+    Latin1, PointFault, SeriesRules, TagPairs, java_map::MapText, tag_pairs::TagCollector,
+};
+
+/// One point of the telnet port, as slices of its line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PutLine<'l> {
+    /// Metric, in ISO-8859-1. Not empty; its characters are not checked yet.
+    pub metric: &'l [u8],
+    /// Time, above zero.
+    pub timestamp: Timestamp,
+    /// Value, finite.
+    pub value: PointValue,
+    /// The rest of the line, tags as they stand: with the metric the key of a series cache.
+    pub tags_raw: &'l [u8],
+}
+
+impl<'l> PutLine<'l> {
+    /// Reads a whole line, command included, but does not look at the tags unless something else
+    /// is wrong.
+    #[inline]
+    pub fn parse(line: &'l [u8]) -> Result<Self, PutLineError> {
+        match Self::parse_plain(line) {
+            Some(point) => Ok(point),
+            None => Self::parse_in_order(line),
+        }
+    }
+
+    /// Lines without anything unusual. `None` says nothing about why.
+    #[inline]
+    fn parse_plain(line: &'l [u8]) -> Option<Self> {
+        let rest = line.strip_prefix(b"put ")?;
+        let (metric, rest) = split_word(rest)?;
+        let (time, rest) = split_word(rest)?;
+        let (value, tags_raw) = split_word(rest)?;
+        if metric.is_empty() || value.is_empty() {
+            return None;
+        }
+        let timestamp = Timestamp::try_new(parse_telnet_timestamp(time).ok()?).ok()?;
+        let value = parse_point_value(value, Entrance::Telnet).ok()?;
+        Some(Self { metric, timestamp, value, tags_raw })
+    }
+
+    /// Every check in the order in which OpenTSDB makes them.
+    #[cold]
+    fn parse_in_order(line: &'l [u8]) -> Result<Self, PutLineError> {
+        let mut words = line.splitn(5, |b| *b == b' ');
+        let (Some(_), Some(metric), Some(time), Some(value), Some(tags_raw)) =
+            (words.next(), words.next(), words.next(), words.next(), words.next())
+        else {
+            let got = line.iter().filter(|b| **b == b' ').count();
+            return Err(PutLineError::NotEnoughArguments { needed: 4, got });
+        };
+        Self::check_words(metric, time, value, tags_raw)
+    }
+
+    /// The checks behind the count of words; `rollup` shares them.
+    pub(super) fn check_words(
+        metric: &'l [u8],
+        time: &[u8],
+        value: &[u8],
+        tags_raw: &'l [u8],
+    ) -> Result<Self, PutLineError> {
+        if metric.is_empty() {
+            return Err(PutLineError::EmptyMetric);
+        }
+        let time = parse_time(time)?;
+        if value.is_empty() {
+            return Err(PutLineError::EmptyValue);
+        }
+        let tags = parse_tags(tags_raw)?;
+        let value = parse_value(value, metric, time)?;
+        let timestamp = Timestamp::try_new(time)
+            .map_err(|_| PointFault::bad_timestamp(time, value, metric, &tags))?;
+        Ok(Self { metric, timestamp, value, tags_raw })
+    }
+
+    /// Reads and checks the tags; also checks the metric. For series that are in no cache.
+    pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'l>, PutLineError> {
+        let tags = parse_tags(self.tags_raw)?;
+        rules.check(self.metric, &tags)?;
+        Ok(tags)
+    }
+}
+
+/// Everything up to the next blank, and what follows it.
+#[inline]
+fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memchr(b' ', text)?;
+    Some((text.get(..end)?, text.get(end + 1..)?))
+}
+
+/// The time of a telnet line.
+pub(super) fn parse_time(text: &[u8]) -> Result<i64, PutLineError> {
+    parse_telnet_timestamp(text).map_err(|e| match e {
+        TimestampTextError::NotPositive(timestamp) => PutLineError::InvalidTimestamp { timestamp },
+        other => PutLineError::TimestampText(other),
+    })
+}
+
+/// The value of a telnet line, finite.
+pub(super) fn parse_value(
+    text: &[u8],
+    metric: &[u8],
+    timestamp: i64,
+) -> Result<PointValue, PutLineError> {
+    parse_point_value(text, Entrance::Telnet).map_err(|e| match e {
+        ValueTextError::NotFinite(value) => PointFault::not_finite(value, metric, timestamp).into(),
+        other => PutLineError::ValueText(other),
+    })
+}
+
+/// Reads the tags of a telnet line: words `k=v`, empty words ignored, a repeated pair as well.
+pub fn parse_tags(tags_raw: &[u8]) -> Result<TagPairs<'_>, PutLineError> {
+    let mut tags = TagCollector::default();
+    for word in tags_raw.split(|b| *b == b' ').filter(|word| !word.is_empty()) {
+        let mut sides = word.split(|b| *b == b'=');
+        let (Some(key), Some(value), None) = (sides.next(), sides.next(), sides.next()) else {
+            return Err(PutLineError::InvalidTag { word: Latin1(word).to_string() });
+        };
+        if key.is_empty() || value.is_empty() {
+            return Err(PutLineError::InvalidTag { word: Latin1(word).to_string() });
+        }
+        if tags.insert(key, value).is_some_and(|given| *given != value) {
+            return Err(PutLineError::DuplicateTag {
+                word: Latin1(word).to_string(),
+                tags: MapText(&tags.finish()).to_string(),
+            });
+        }
+    }
+    Ok(tags.finish())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Replies of the commands that are not writes. All are UTF-8 and end in `\n`.
+
+use super::command::TelnetCommands;
+use crate::Latin1;
+
+/// Reply to a word that is no command.
+#[must_use]
+pub fn unknown_command(word: &[u8]) -> String {
+    format!("unknown command: {}.  Try `help'.\n", Latin1(word))
+}
+
+/// Reply of `help`.
+#[must_use]
+pub fn help(commands: TelnetCommands) -> String {
+    let mut out = String::from("available commands: ");
+    for word in commands.words() {
+        out.push_str(word);
+        out.push(' ');
+    }
+    out.push('\n');
+    out
+}
+
+/// Reply of `dropcaches`.
+pub const CACHES_DROPPED: &str = "Caches dropped.\n";
+
+/// Reply of `diediedie`, sent before the daemon stops.
+pub const CLEANING_UP: &str = "Cleaning up and exiting now.\n";
+
+/// Reply of `status`.
+#[must_use]
+pub fn status(health: crate::Health) -> String {
+    format!("{}\n", health.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Health;
+
+    #[test]
+    fn replies() {
+        let all = TelnetCommands { writes: true, die: true };
+        let read_only = TelnetCommands { writes: false, die: false };
+        insta::assert_snapshot!(
+            [
+                unknown_command(b"bogus"),
+                unknown_command(b""),
+                unknown_command(b"put\tm\xe9"),
+                help(all),
+                help(read_only),
+                CACHES_DROPPED.into(),
+                CLEANING_UP.into(),
+                status(Health::Ok),
+                status(Health::ShuttingDown),
+            ]
+            .map(|reply| format!("{reply:?}"))
+            .join("\n"),
+            @r#"
+        "unknown command: bogus.  Try `help'.\n"
+        "unknown command: .  Try `help'.\n"
+        "unknown command: put\tmé.  Try `help'.\n"
+        "available commands: stats dropcaches version status exit help put rollup histogram diediedie \n"
+        "available commands: stats dropcaches version status exit help \n"
+        "Caches dropped.\n"
+        "Cleaning up and exiting now.\n"
+        "ok\n"
+        "shutting-down\n"
+        "#
+        );
+    }
+}
