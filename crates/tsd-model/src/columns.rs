@@ -26,6 +26,33 @@ pub enum ValueKinds {
     Mixed(Vec<bool>),
 }
 
+impl ValueKinds {
+    /// Adds `count` points of one kind after the `len` there are.
+    pub(crate) fn extend(&mut self, len: usize, integer: bool, count: usize) {
+        match self {
+            kinds if len == 0 => {
+                *kinds = if integer { Self::AllIntegers } else { Self::AllFloats };
+            }
+            Self::AllIntegers if integer => {}
+            Self::AllFloats if !integer => {}
+            Self::Mixed(flags) => flags.extend(std::iter::repeat_n(integer, count)),
+            kinds => {
+                let mut flags = vec![*kinds == Self::AllIntegers; len];
+                flags.extend(std::iter::repeat_n(integer, count));
+                *kinds = Self::Mixed(flags);
+            }
+        }
+    }
+
+    /// Puts the points from `start` on into another order, given by their places after `start`.
+    pub(crate) fn reorder(&mut self, start: usize, order: impl Iterator<Item = usize>) {
+        if let Self::Mixed(flags) = self {
+            let old = flags.split_off(start.min(flags.len()));
+            flags.extend(order.filter_map(|at| old.get(at).copied()));
+        }
+    }
+}
+
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
@@ -84,18 +111,15 @@ impl PointColumns {
     /// Call it before the columns grow.
     pub fn note_kind(&mut self, integer: bool, count: usize) {
         let len = self.len();
-        match &mut self.kinds {
-            kinds if len == 0 => {
-                *kinds = if integer { ValueKinds::AllIntegers } else { ValueKinds::AllFloats };
-            }
-            ValueKinds::AllIntegers if integer => {}
-            ValueKinds::AllFloats if !integer => {}
-            ValueKinds::Mixed(flags) => flags.extend(std::iter::repeat_n(integer, count)),
-            kinds => {
-                let mut flags = vec![*kinds == ValueKinds::AllIntegers; len];
-                flags.extend(std::iter::repeat_n(integer, count));
-                *kinds = ValueKinds::Mixed(flags);
-            }
+        self.kinds.extend(len, integer, count);
+    }
+
+    /// Drops all points but the first `len`. The kinds stay mixed where they were.
+    pub fn truncate(&mut self, len: usize) {
+        self.times_ms.truncate(len);
+        self.bits.truncate(len);
+        if let ValueKinds::Mixed(flags) = &mut self.kinds {
+            flags.truncate(len);
         }
     }
 

@@ -7,6 +7,7 @@ mod base_time;
 mod cell;
 mod column_kind;
 mod columns;
+mod compaction_queue;
 mod flags;
 mod float_text;
 mod hex;
@@ -16,9 +17,14 @@ mod java_letter;
 mod java_text;
 mod name;
 mod packed_run;
+mod point_column;
 mod point_value;
 mod qualifier;
+mod row_compaction;
+mod row_decode;
+mod row_error;
 mod row_key;
+mod row_merge;
 mod series_key;
 mod table_schema;
 mod timestamp;
@@ -31,6 +37,7 @@ pub use base_time::BaseTime;
 pub use cell::{Cell, Family, Row};
 pub use column_kind::ColumnKind;
 pub use columns::{PointColumns, Value, ValueKinds};
+pub use compaction_queue::{FlushPace, compare_queued_rows};
 pub use flags::Flags;
 pub use float_text::{FloatTextError, parse_java_double, parse_java_single};
 pub use hex::{from_hex, to_hex};
@@ -44,9 +51,17 @@ pub use name::{
     encode_latin1_lossy,
 };
 pub use packed_run::{PackablePoint, PackedRun, PackedRunError, RunEncoder, RunShape};
+pub use point_column::{
+    AppendedPoints, PointReader, StoredPoint, append_entry, encode_column, fix_up, read_column,
+    read_points_strictly,
+};
 pub use point_value::{EncodedValue, PointValue, ValueError};
 pub use qualifier::Qualifier;
+pub use row_compaction::{RowCompaction, plan_row_compaction};
+pub use row_decode::{RowExtras, decode_row};
+pub use row_error::{ColumnError, RowError};
 pub use row_key::{RowKey, RowKeyError};
+pub use row_merge::{DroppedDuplicates, MergeRule};
 pub use series_key::{SaltBucket, SeriesKey, SeriesKeyError};
 pub use table_schema::{SchemaError, TableSchema};
 pub use timestamp::{Timestamp, TimestampError};

@@ -1,0 +1,294 @@
+//! Merges the point columns of a row: what queries read and what row compaction writes.
+//!
+//! Each column is read front to back as it is stored. The next point is the one with the smallest
+//! offset, and of several the one whose cell was written last, so the first of an instant to come
+//! is the newest. What happens to the others is the [`MergeRule`].
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+};
+
+use bytes::Bytes;
+
+use crate::{
+    cell::{Cell, Family},
+    column_kind::ColumnKind,
+    columns::Value,
+    point_column::{AppendedPoints, PointReader, StoredPoint},
+    row_error::{ColumnError, RowError},
+};
+
+/// Which of several points of one instant counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MergeRule {
+    /// Equal values are one point; different ones make the row unreadable. OpenTSDB's default.
+    #[default]
+    Unanimous,
+    /// The cell written last (`tsd.storage.fix_duplicates`).
+    Newest,
+    /// The largest number, of equal ones the newest (`tsd.storage.use_otsdb_timestamp`, where cell
+    /// timestamps say nothing about the order of writes).
+    Largest,
+    /// The smallest number (as before, with `tsd.storage.use_max_value` off).
+    Smallest,
+}
+
+impl MergeRule {
+    /// The rule that OpenTSDB's settings of these names make.
+    #[must_use]
+    pub const fn from_settings(
+        fix_duplicates: bool,
+        use_otsdb_timestamp: bool,
+        use_max_value: bool,
+    ) -> Self {
+        match (use_otsdb_timestamp, use_max_value, fix_duplicates) {
+            (true, true, _) => Self::Largest,
+            (true, false, _) => Self::Smallest,
+            (false, _, true) => Self::Newest,
+            (false, _, false) => Self::Unanimous,
+        }
+    }
+}
+
+/// In which order the points of one column are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColumnOrder {
+    /// As they stand, also where a writer left them unsorted: a rewrite changes nothing of that.
+    AsStored,
+    /// Sorted by time: what columns of decoded points promise.
+    Sorted,
+}
+
+/// Points left out of a merge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DroppedDuplicates {
+    /// With the value bytes of the point that was kept.
+    pub identical: u64,
+    /// With other bytes.
+    pub variant: u64,
+}
+
+/// All points of a row, before the merge.
+#[derive(Debug, Default)]
+pub(crate) struct RowPoints<'a> {
+    points: Vec<MergePoint<'a>>,
+    /// Where each column's points start.
+    starts: Vec<usize>,
+    /// Some column is not in time order.
+    unordered: bool,
+    /// Some point was not stored as it should have been.
+    pub(crate) fixed: bool,
+    /// Newest cell timestamp of a point column.
+    pub(crate) newest_ms: Option<i64>,
+    /// There is an append column.
+    pub(crate) appended: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MergePoint<'a> {
+    offset_ms: u32,
+    written_ms: i64,
+    point: StoredPoint<'a>,
+}
+
+impl<'a> RowPoints<'a> {
+    /// Reads every column of points of a row. Other columns are left out.
+    pub(crate) fn read(key: &Bytes, cells: &'a [Cell]) -> Result<Self, RowError> {
+        let mut all = Self::default();
+        for cell in cells.iter().filter(|cell| cell.family == Family::T) {
+            let result = match ColumnKind::of(&cell.qualifier) {
+                ColumnKind::Point | ColumnKind::Compacted => all.add_points(cell),
+                ColumnKind::Append => all.add_appended(cell),
+                ColumnKind::BadAppend => {
+                    return Err(RowError::NotAnAppend {
+                        key: key.clone(),
+                        qualifier: cell.qualifier.clone(),
+                    });
+                }
+                ColumnKind::Annotation | ColumnKind::Histogram | ColumnKind::Unknown => continue,
+            };
+            result.map_err(|problem| RowError::Column {
+                qualifier: cell.qualifier.clone(),
+                problem,
+            })?;
+            all.newest_ms = all.newest_ms.max(Some(cell.timestamp_ms));
+        }
+        Ok(all)
+    }
+
+    /// Number of columns that hold a point.
+    pub(crate) fn column_count(&self) -> usize {
+        self.starts.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    fn add_points(&mut self, cell: &'a Cell) -> Result<(), ColumnError> {
+        let mut reader = PointReader::new(&cell.qualifier, &cell.value)?;
+        let start = self.points.len();
+        while let Some(point) = reader.next_point()? {
+            self.push(start, cell.timestamp_ms, point);
+        }
+        self.fixed |= reader.was_fixed();
+        self.end_column(start);
+        Ok(())
+    }
+
+    fn add_appended(&mut self, cell: &'a Cell) -> Result<(), ColumnError> {
+        let start = self.points.len();
+        for point in AppendedPoints::decode(&cell.value)?.points() {
+            self.push(start, cell.timestamp_ms, *point);
+        }
+        self.appended = true;
+        self.end_column(start);
+        Ok(())
+    }
+
+    fn push(&mut self, column_start: usize, written_ms: i64, point: StoredPoint<'a>) {
+        let offset_ms = point.qualifier.offset_ms();
+        if self.points.len() > column_start {
+            self.unordered |= self.points.last().is_some_and(|p| p.offset_ms > offset_ms);
+        }
+        self.points.push(MergePoint { offset_ms, written_ms, point });
+    }
+
+    fn end_column(&mut self, start: usize) {
+        if self.points.len() > start {
+            self.starts.push(start);
+        }
+    }
+
+    /// The points of the row in time order, one an instant.
+    pub(crate) fn merge(
+        mut self,
+        key: &Bytes,
+        rule: MergeRule,
+        order: ColumnOrder,
+    ) -> Result<(Vec<StoredPoint<'a>>, DroppedDuplicates), RowError> {
+        if self.unordered && order == ColumnOrder::AsStored {
+            let points = self.interleave();
+            return resolve(key, points, rule);
+        }
+        // Stable, so within a column (one cell timestamp) the order stored is kept.
+        self.points.sort_by_key(|p| (p.offset_ms, Reverse(p.written_ms)));
+        resolve(key, self.points.into_iter(), rule)
+    }
+
+    /// The merge proper, for the rare row that a sort would reorder.
+    fn interleave(self) -> std::vec::IntoIter<MergePoint<'a>> {
+        let ends = self.starts.iter().copied().skip(1).chain([self.points.len()]);
+        let mut heads: BinaryHeap<Head<'a>> = BinaryHeap::new();
+        let head = |at: usize, end: usize, column: usize| {
+            let point = *self.points.get(at).filter(|_| at < end)?;
+            Some(Head { point, column, at, end })
+        };
+        for (column, (start, end)) in self.starts.iter().zip(ends).enumerate() {
+            heads.extend(head(*start, end, column));
+        }
+        let mut merged = Vec::with_capacity(self.points.len());
+        while let Some(first) = heads.pop() {
+            merged.push(first.point);
+            heads.extend(head(first.at + 1, first.end, first.column));
+        }
+        merged.into_iter()
+    }
+}
+
+/// Next point of a column; the greatest in the heap comes first.
+struct Head<'a> {
+    point: MergePoint<'a>,
+    column: usize,
+    at: usize,
+    end: usize,
+}
+
+impl Head<'_> {
+    const fn rank(&self) -> (Reverse<u32>, i64, Reverse<usize>) {
+        (Reverse(self.point.offset_ms), self.point.written_ms, Reverse(self.column))
+    }
+}
+
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for Head<'_> {}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+/// Keeps one point an instant.
+fn resolve<'a>(
+    key: &Bytes,
+    points: impl Iterator<Item = MergePoint<'a>>,
+    rule: MergeRule,
+) -> Result<(Vec<StoredPoint<'a>>, DroppedDuplicates), RowError> {
+    let mut kept: Vec<StoredPoint<'a>> = Vec::with_capacity(points.size_hint().0);
+    let mut dropped = DroppedDuplicates::default();
+    let mut last_offset = None;
+    for MergePoint { offset_ms, point, .. } in points {
+        let newest = kept.last_mut().filter(|_| last_offset == Some(offset_ms));
+        let Some(newest) = newest else {
+            last_offset = Some(offset_ms);
+            kept.push(point);
+            continue;
+        };
+        if newest.value == point.value {
+            dropped.identical += 1;
+            continue;
+        }
+        dropped.variant += 1;
+        match rule {
+            MergeRule::Newest => {}
+            MergeRule::Largest | MergeRule::Smallest => {
+                let better =
+                    if rule == MergeRule::Largest { Ordering::Greater } else { Ordering::Less };
+                if compare(&point, newest) == Some(better) {
+                    *newest = point;
+                }
+            }
+            MergeRule::Unanimous => {
+                return Err(RowError::Duplicate {
+                    key: key.clone(),
+                    offset_ms,
+                    newest: Bytes::copy_from_slice(newest.value),
+                    other: Bytes::copy_from_slice(point.value),
+                });
+            }
+        }
+    }
+    Ok((kept, dropped))
+}
+
+/// Numeric order of two points, integers exactly among themselves.
+fn compare(a: &StoredPoint<'_>, b: &StoredPoint<'_>) -> Option<Ordering> {
+    match (a.point_value().ok()?.widen(), b.point_value().ok()?.widen()) {
+        (Value::Integer(a), Value::Integer(b)) => Some(a.cmp(&b)),
+        (a, b) => as_double(a).partial_cmp(&as_double(b)),
+    }
+}
+
+const fn as_double(value: Value) -> f64 {
+    match value {
+        Value::Integer(v) => v as f64,
+        Value::Float(v) => v,
+    }
+}
