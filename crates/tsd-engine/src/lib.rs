@@ -26,4 +26,5 @@ pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
 pub use ingest::{IngestSession, NameText};
 pub use put_error::{CommitReport, PointFailure, PutError};
+pub use tsd_model::UidKind;
 pub use uid::{FilterError, UidError};

@@ -82,6 +82,12 @@ impl Default for SeriesRules {
 }
 
 impl SeriesRules {
+    /// The rules of a configuration.
+    #[must_use]
+    pub fn new(max_tags: usize, special_characters: &str) -> Self {
+        Self { max_tags, names: NameRule::with_special_characters(special_characters) }
+    }
+
     /// Checks a series, given in ISO-8859-1, as OpenTSDB does and in its order.
     pub fn check(&self, metric: &[u8], tags: &TagPairs<'_>) -> Result<(), PointFault> {
         let metric = decode_latin1(metric);

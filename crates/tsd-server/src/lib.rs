@@ -1,1 +1,23 @@
 //! Telnet and HTTP listeners on one port.
+//!
+//! A [`Server`] takes connections, bounds what each of them may hold and for how long, and speaks OpenTSDB's
+//! two protocols over an engine. Texts come from the protocol crate, points and answers go to and from the
+//! engine; rows and stores are unknown here.
+
+mod config;
+mod connection;
+mod cors;
+mod guarded_io;
+mod http;
+mod latency;
+mod metrics;
+mod put_failure;
+mod server;
+mod shared;
+mod stats;
+mod telnet;
+
+pub use config::{Limits, Mode, ServerConfig};
+pub use cors::{Cors, CorsError};
+pub use metrics::install_metrics;
+pub use server::{BindError, Server, ShutdownReport};

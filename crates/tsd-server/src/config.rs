@@ -1,0 +1,184 @@
+//! Settings of the listener, typed and checked before the port opens.
+//!
+//! Names of `opentsdb.conf` stay outside: whoever reads the file maps each key once. Limits that
+//! OpenTSDB lacks have defaults that no working collector meets.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    time::Duration,
+};
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use tsd_protocol::BuildFacts;
+
+use crate::Cors;
+
+/// Which commands and routes a daemon serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Reads and writes.
+    #[default]
+    ReadWrite,
+    /// Reads only.
+    ReadOnly,
+    /// Writes only.
+    WriteOnly,
+}
+
+impl Mode {
+    /// Whether points may be written.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::ReadOnly)
+    }
+
+    /// Whether points may be read.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        !matches!(self, Self::WriteOnly)
+    }
+}
+
+/// How much one client may hold, and for how long.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once (`tsd.core.connections.limit`); `None` sets no limit. One more is accepted and
+    /// closed without a byte, so that a balancer sees it at once.
+    pub connections: Option<NonZeroUsize>,
+    /// A connection that neither reads nor writes for this long is closed (`tsd.core.socket.timeout`).
+    /// A request that is being answered is not silence.
+    pub idle_timeout: Option<Duration>,
+    /// From the first byte of a request to the end of its headers.
+    pub header_timeout: Duration,
+    /// Longest silence inside a request body.
+    pub body_timeout: Duration,
+    /// Longest time a client may leave an answer unread before the connection is closed.
+    pub write_timeout: Duration,
+    /// How long a client that closed its sending side may still wait for an answer; after that it counts as
+    /// gone and its query is cancelled. TCP cannot tell the two apart.
+    pub half_close_grace: Duration,
+    /// Largest request line.
+    pub request_line_bytes: usize,
+    /// Largest sum of request headers.
+    pub header_bytes: usize,
+    /// Largest request body, both as sent and inflated.
+    pub body_bytes: usize,
+    /// All request bodies in memory at once; a request that would pass it gets 503.
+    pub all_bodies_bytes: usize,
+    /// A telnet connection with more than this buffered and no line end in sight is closed. A longer
+    /// line that arrives whole is accepted, as in OpenTSDB.
+    pub telnet_line_bytes: usize,
+    /// Error lines that wait for a telnet client to read them; beyond it they are dropped and counted.
+    pub telnet_reply_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: None,
+            idle_timeout: None,
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_mins(1),
+            write_timeout: Duration::from_mins(1),
+            half_close_grace: Duration::from_secs(5),
+            request_line_bytes: 4_096,
+            header_bytes: 8_192,
+            body_bytes: 16 << 20,
+            all_bodies_bytes: 256 << 20,
+            telnet_line_bytes: 1_024,
+            telnet_reply_bytes: 64 << 10,
+        }
+    }
+}
+
+/// Settings of a [`crate::Server`].
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Address to listen on (`tsd.network.bind`).
+    pub bind: IpAddr,
+    /// Port to listen on (`tsd.network.port`); 0 takes a free one.
+    pub port: u16,
+    /// Connections the kernel holds before they are accepted (`tsd.network.backlog`).
+    pub backlog: u32,
+    /// `tsd.network.tcp_no_delay`.
+    pub tcp_no_delay: bool,
+    /// `tsd.network.keep_alive`.
+    pub tcp_keep_alive: bool,
+    /// `tsd.network.reuse_address`.
+    pub reuse_address: bool,
+    /// `tsd.mode`.
+    pub mode: Mode,
+    /// Serves `/api/…` (`tsd.core.enable_api`).
+    pub api_enabled: bool,
+    /// Serves the pages outside `/api` (`tsd.core.enable_ui`).
+    pub ui_enabled: bool,
+    /// Refuses the `diediedie` commands (`tsd.no_diediedie`).
+    pub no_diediedie: bool,
+    /// Answers a telnet point that could not be stored (`tsd.rpc.telnet.return_errors`).
+    pub telnet_return_errors: bool,
+    /// Adds a `trace` to error objects (`tsd.http.show_stack_trace`).
+    pub show_stack_trace: bool,
+    /// Accepts bodies that are chunked, longer than 8192 bytes or announced by `Expect: 100-continue`
+    /// (`tsd.http.request.enable_chunked`). OpenTSDB's default refuses them.
+    pub chunked_requests: bool,
+    /// Header whose `k=v` value is added to the tags of every point of a request (`tsd.http.header_tag`).
+    pub header_tag: Option<String>,
+    /// `DELETE /api/query` (`tsd.http.query.allow_delete`).
+    pub allow_delete: bool,
+    /// Who may call from a browser (`tsd.http.request.cors_*`).
+    pub cors: Cors,
+    /// Host name in statistics.
+    pub host_name: String,
+    /// Names the host tag of statistics `fqdn` (`tsd.stats.canonical`).
+    pub stats_canonical: bool,
+    /// Adds a `port` tag to statistics (`tsd.core.stats_with_port`).
+    pub stats_with_port: bool,
+    /// Bounds.
+    pub limits: Limits,
+    /// Every effective property, for `/api/config`. Values of keys with `PASS` are hidden there.
+    pub properties: BTreeMap<String, String>,
+    /// What `version` tells.
+    pub build: BuildFacts,
+    /// Renders `/metrics`; see [`crate::install_metrics`]. Without it the route is unknown.
+    pub metrics: Option<PrometheusHandle>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: 4242,
+            backlog: 3_072,
+            tcp_no_delay: true,
+            tcp_keep_alive: true,
+            reuse_address: true,
+            mode: Mode::default(),
+            api_enabled: true,
+            ui_enabled: true,
+            no_diediedie: false,
+            telnet_return_errors: true,
+            show_stack_trace: true,
+            chunked_requests: true,
+            header_tag: None,
+            allow_delete: false,
+            cors: Cors::default(),
+            host_name: "(unknown)".to_owned(),
+            stats_canonical: false,
+            stats_with_port: false,
+            limits: Limits::default(),
+            properties: BTreeMap::new(),
+            build: BuildFacts::default(),
+            metrics: None,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Where to listen.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.bind, self.port)
+    }
+}

@@ -1,0 +1,312 @@
+//! A socket that ends by itself when its client goes silent, goes away or stops reading.
+//!
+//! Neither the telnet loop nor the HTTP machinery has to think of slow clients: a read or write that takes
+//! too long fails like any broken socket. hyper's own header timer is not used because it also runs while a
+//! kept-alive connection waits for its next request, which would cut off every collector that sends once a
+//! minute. And hyper knows only "answer half-closed clients" or "notice that a client left", not both:
+//! here an end of input is withheld for a grace period while a request is being answered.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep},
+};
+
+/// Timeouts of one connection; `None` waits for ever.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// Neither read nor write.
+    pub(crate) idle: Option<Duration>,
+    /// From the first byte of a request until [`Pulse::request_received`].
+    pub(crate) header: Option<Duration>,
+    /// A write without progress.
+    pub(crate) write: Option<Duration>,
+    /// End of input while a request is being answered.
+    pub(crate) half_close: Duration,
+}
+
+/// Shared between a socket and whoever answers its requests.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    answering: AtomicUsize,
+    /// Requests whose headers arrived; tells the socket that no header is being waited for.
+    received: AtomicUsize,
+}
+
+impl Pulse {
+    /// Notes that a whole request head arrived; the request is being answered until the guard goes.
+    pub(crate) fn request_received(self: &Arc<Self>) -> Answering {
+        self.received.fetch_add(1, Ordering::Relaxed);
+        self.answering.fetch_add(1, Ordering::Relaxed);
+        Answering(Arc::clone(self))
+    }
+
+    fn is_answering(&self) -> bool {
+        self.answering.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Held while a request is being answered.
+#[derive(Debug)]
+pub(crate) struct Answering(Arc<Pulse>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answering.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct GuardedIo<S> {
+    inner: S,
+    patience: Patience,
+    pulse: Arc<Pulse>,
+    last_activity: Instant,
+    /// When the first byte of a request came, and how many requests had been received before it.
+    head: Option<(Instant, usize)>,
+    end_of_input: Option<Instant>,
+    read_timer: Option<Pin<Box<Sleep>>>,
+    write_timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> GuardedIo<S> {
+    pub(crate) fn new(inner: S, patience: Patience) -> (Self, Arc<Pulse>) {
+        let pulse = Arc::new(Pulse::default());
+        let guarded = Self {
+            inner,
+            patience,
+            pulse: Arc::clone(&pulse),
+            last_activity: Instant::now(),
+            head: None,
+            end_of_input: None,
+            read_timer: None,
+            write_timer: None,
+        };
+        (guarded, pulse)
+    }
+
+    /// The next moment at which a pending read is to end, if any.
+    fn read_deadline(&mut self) -> Option<Instant> {
+        let answering = self.pulse.is_answering();
+        if let Some(ended) = self.end_of_input {
+            // Looked at again when the answer is out, or when the grace is over.
+            return Some(if answering { ended + self.patience.half_close } else { ended });
+        }
+        let idle = self.patience.idle.map(|idle| {
+            let since = if answering { Instant::now() } else { self.last_activity };
+            since + idle
+        });
+        if self.head.is_some_and(|(_, seen)| seen != self.pulse.received.load(Ordering::Relaxed)) {
+            self.head = None;
+        }
+        let head = match (self.head, self.patience.header) {
+            (Some((began, _)), Some(limit)) => Some(began + limit),
+            _ => None,
+        };
+        match (idle, head) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Ends a pending read that waited too long.
+    fn poll_impatience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let Some(deadline) = self.read_deadline() else {
+                self.read_timer = None;
+                return Poll::Pending;
+            };
+            if deadline <= Instant::now() {
+                return Poll::Ready(if self.end_of_input.is_some() {
+                    Ok(())
+                } else {
+                    Err(io::ErrorKind::TimedOut.into())
+                });
+            }
+            let timer =
+                self.read_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            // A timer that fires too early is set again; one that would fire too late is moved.
+            if timer.is_elapsed() || timer.deadline() > deadline {
+                timer.as_mut().reset(deadline);
+            }
+            ready!(timer.as_mut().poll(cx));
+        }
+    }
+
+    /// Accounts for a write; fails one that made no progress for too long.
+    fn after_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if result.is_ready() {
+            self.write_timer = None;
+            self.last_activity = Instant::now();
+            return result;
+        }
+        if let Some(limit) = self.patience.write {
+            let timer = self.write_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+            ready!(timer.as_mut().poll(cx));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.end_of_input.is_some() {
+            return this.poll_impatience(cx);
+        }
+        let before = buf.filled().len();
+        match Pin::new(&mut this.inner).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) if buf.filled().len() > before => {
+                this.last_activity = Instant::now();
+                // Bytes that come while a request is being answered are its body, or a request sent
+                // ahead, which waits in the parser's buffer like an idle connection.
+                if this.head.is_none() && !this.pulse.is_answering() {
+                    let received = this.pulse.received.load(Ordering::Relaxed);
+                    this.head = Some((this.last_activity, received));
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Ok(())) => {
+                this.end_of_input = Some(Instant::now());
+                this.poll_impatience(cx)
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => this.poll_impatience(cx),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.inner).poll_write(cx, buf);
+        this.after_write(cx, result)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
+        this.after_write(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn patience() -> Patience {
+        Patience {
+            idle: Some(Duration::from_secs(60)),
+            header: Some(Duration::from_secs(10)),
+            write: Some(Duration::from_secs(5)),
+            half_close: Duration::from_secs(3),
+        }
+    }
+
+    async fn seconds_of<T>(future: impl Future<Output = T>) -> (u64, T) {
+        let began = Instant::now();
+        let value = future.await;
+        (began.elapsed().as_secs(), value)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_after_the_idle_timeout() {
+        let (_client, server) = tokio::io::duplex(64);
+        let (mut io, _pulse) = GuardedIo::new(server, patience());
+        let (seconds, end) = seconds_of(io.read_u8()).await;
+        assert_eq!((seconds, end.unwrap_err().kind()), (60, io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_request_ends_after_the_header_timeout() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let (mut io, _pulse) = GuardedIo::new(server, patience());
+        client.write_all(b"G").await.unwrap();
+        assert_eq!(io.read_u8().await.unwrap(), b'G');
+        let (seconds, end) = seconds_of(io.read_u8()).await;
+        assert_eq!((seconds, end.unwrap_err().kind()), (10, io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_being_answered_is_not_silence() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let (mut io, pulse) = GuardedIo::new(server, patience());
+        client.write_all(b"G").await.unwrap();
+        io.read_u8().await.unwrap();
+        let answering = pulse.request_received();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            drop(answering);
+        });
+        let (seconds, end) = seconds_of(io.read_u8()).await;
+        assert_eq!(end.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(seconds >= 300, "{seconds}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_input_is_withheld_while_a_request_is_answered() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let (mut io, pulse) = GuardedIo::new(server, patience());
+        client.shutdown().await.unwrap();
+        let answering = pulse.request_received();
+        let mut buf = [0; 1];
+        let (seconds, end) = seconds_of(io.read(&mut buf)).await;
+        assert_eq!((seconds, end.unwrap()), (3, 0));
+        drop(answering);
+        let (seconds, end) = seconds_of(io.read(&mut buf)).await;
+        assert_eq!((seconds, end.unwrap()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unread_answer_ends_after_the_write_timeout() {
+        let (_client, server) = tokio::io::duplex(4);
+        let (mut io, _pulse) = GuardedIo::new(server, patience());
+        let (seconds, end) = seconds_of(io.write_all(b"more than four")).await;
+        assert_eq!((seconds, end.unwrap_err().kind()), (5, io::ErrorKind::TimedOut));
+    }
+}

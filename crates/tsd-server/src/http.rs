@@ -1,0 +1,79 @@
+//! HTTP/1.1 on a connection: hyper underneath, routes and forms of OpenTSDB on top.
+
+mod body;
+mod encoding;
+mod error;
+mod reply;
+mod respond;
+mod route;
+mod routes;
+mod service;
+
+use std::{convert::Infallible, error::Error as _, io, net::SocketAddr, pin::pin, sync::Arc};
+
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub(crate) use self::{body::BodyMemory, route::Route};
+use crate::{
+    guarded_io::{GuardedIo, Pulse},
+    shared::Shared,
+};
+
+/// Most bytes of a connection's read buffer; bodies are read in pieces of up to this size.
+const READ_BUFFER: usize = 256 << 10;
+
+/// Serves HTTP until the connection ends.
+pub(crate) async fn serve<S>(
+    shared: Arc<Shared>,
+    io: GuardedIo<S>,
+    pulse: Arc<Pulse>,
+    peer: SocketAddr,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let limits = &shared.config.limits;
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        // Before anything is awaited: from here on the end of input means something else.
+        let answering = pulse.request_received();
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(service::answer(&shared, request, peer, answering).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .auto_date_header(false)
+            .title_case_headers(true)
+            .pipeline_flush(true)
+            .max_buf_size(READ_BUFFER)
+            .max_header_size(limits.request_line_bytes + limits.header_bytes)
+            .serve_connection(TokioIo::new(io), service)
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shared.stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    ended.map_err(io_error)
+}
+
+/// What ended a connection, as the system would say it.
+fn io_error(error: hyper::Error) -> io::Error {
+    let kind =
+        error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let kind = kind.unwrap_or_else(|| {
+        if error.is_timeout() {
+            io::ErrorKind::TimedOut
+        } else if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+            io::ErrorKind::UnexpectedEof
+        } else {
+            io::ErrorKind::InvalidData
+        }
+    });
+    io::Error::new(kind, error)
+}

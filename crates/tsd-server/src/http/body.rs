@@ -1,0 +1,175 @@
+//! Reading a request's body, bounded in size, in time and in the memory of all bodies together.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::{HeaderMap, body::Incoming, header};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout, timeout_at},
+};
+use tsd_protocol::ApiError;
+
+use super::{
+    encoding::{Encoding, InflateError, inflate},
+    error::HttpError,
+};
+use crate::Limits;
+
+/// Memory is accounted in pieces of this size.
+const UNIT: usize = 1_024;
+/// How long the rest of an oversize body is read and thrown away, so that the client sees the answer
+/// and not a reset connection.
+const DISCARD_FOR: Duration = Duration::from_secs(2);
+
+/// Memory that all request bodies share.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyMemory {
+    units: Arc<Semaphore>,
+}
+
+impl BodyMemory {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let units = bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS);
+        Self { units: Arc::new(Semaphore::new(units)) }
+    }
+
+    /// Reserves room for `bytes`; there is none to wait for, since who waits holds memory too.
+    fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, HttpError> {
+        u32::try_from(bytes.div_ceil(UNIT))
+            .ok()
+            .and_then(|units| Arc::clone(&self.units).try_acquire_many_owned(units).ok())
+            .ok_or_else(|| {
+                HttpError::Final(ApiError::overloaded("too many request bodies in memory"))
+            })
+    }
+}
+
+/// A body that was read whole and inflated.
+#[derive(Debug, Default)]
+pub(crate) struct RequestBody {
+    bytes: Bytes,
+    _memory: Vec<OwnedSemaphorePermit>,
+}
+
+impl RequestBody {
+    /// The content.
+    pub(crate) const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The content as text in its declared character set.
+    pub(crate) fn text(&self) -> Result<&str, HttpError> {
+        std::str::from_utf8(&self.bytes).map_err(|error| {
+            ApiError::bad_json(format!("Invalid UTF-8 at byte {}", error.valid_up_to())).into()
+        })
+    }
+}
+
+/// Reads the body of a request.
+pub(crate) async fn read_body(
+    headers: &HeaderMap,
+    mut body: Incoming,
+    limits: &Limits,
+    memory: &BodyMemory,
+) -> Result<RequestBody, HttpError> {
+    let declared = declared_length(headers);
+    if declared.is_some_and(|length| length > limits.body_bytes as u64) {
+        // A client that asked first has sent nothing yet, and is spared sending it.
+        if !headers.contains_key(header::EXPECT) {
+            discard(&mut body).await;
+        }
+        return Err(too_large(limits.body_bytes));
+    }
+    let mut read = BytesMut::new();
+    let mut held = Vec::new();
+    let mut reserved = 0;
+    loop {
+        let frame = match timeout(limits.body_timeout, body.frame()).await {
+            Err(_) => {
+                let late = ApiError::new(408, "The request body did not arrive in time");
+                return Err(HttpError::Final(late));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(error))) => {
+                let torn = ApiError::new(400, "The request body broke off");
+                return Err(HttpError::Final(torn.with_details(error.to_string())));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        let length = read.len() + data.len();
+        if length > limits.body_bytes {
+            drop((read, held));
+            discard(&mut body).await;
+            return Err(too_large(limits.body_bytes));
+        }
+        if length > reserved {
+            // Reserved by doubling, as the buffer grows.
+            let wanted = length.max(reserved * 2).max(declared.unwrap_or(0) as usize);
+            held.push(memory.reserve(wanted - reserved)?);
+            reserved = wanted;
+            read.reserve(wanted - read.len());
+        }
+        read.extend_from_slice(&data);
+    }
+    let bytes = read.freeze();
+    let encoding = headers
+        .get(header::CONTENT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .and_then(Encoding::of_request);
+    let Some(encoding) = encoding.filter(|_| !bytes.is_empty()) else {
+        return decode_charset(headers, RequestBody { bytes, _memory: held });
+    };
+    // How much it inflates to is known only afterwards, so the most it may is reserved meanwhile.
+    let meanwhile = memory.reserve(limits.body_bytes.min(bytes.len().saturating_mul(1_032)))?;
+    let inflated = inflate(encoding, &bytes, limits.body_bytes).map_err(|error| match error {
+        InflateError::TooLarge { limit } => too_large(limit),
+        InflateError::Corrupt(source) => ApiError::new(400, "Unable to inflate the request body")
+            .with_details(source.to_string())
+            .into(),
+    })?;
+    drop(meanwhile);
+    let memory = vec![memory.reserve(inflated.len())?];
+    decode_charset(headers, RequestBody { bytes: inflated, _memory: memory })
+}
+
+/// Length that the headers declare.
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn too_large(limit: usize) -> HttpError {
+    HttpError::Final(ApiError::body_too_large(limit as u64))
+}
+
+async fn discard(body: &mut Incoming) {
+    let deadline = Instant::now() + DISCARD_FOR;
+    while let Ok(Some(Ok(_))) = timeout_at(deadline, body.frame()).await {}
+}
+
+/// Turns a body in ISO-8859-1 into UTF-8; anything else is taken for UTF-8 and checked where it is parsed.
+fn decode_charset(headers: &HeaderMap, body: RequestBody) -> Result<RequestBody, HttpError> {
+    let charset = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| {
+            let at = value.to_ascii_lowercase().find("charset=")?;
+            value.get(at + "charset=".len()..)?.split(';').next()
+        })
+        .map(|name| name.trim().trim_matches('"').to_ascii_lowercase());
+    match charset.as_deref() {
+        None | Some("" | "utf-8" | "utf8" | "us-ascii" | "ascii") => Ok(body),
+        Some("iso-8859-1" | "latin1" | "iso8859-1") => {
+            if body.bytes.is_ascii() {
+                return Ok(body);
+            }
+            let text: String = body.bytes.iter().map(|b| char::from(*b)).collect();
+            Ok(RequestBody { bytes: Bytes::from(text), _memory: body._memory })
+        }
+        Some(other) => Err(ApiError::new(400, "Unsupported character set")
+            .with_details(format!("Bodies are read as UTF-8 or ISO-8859-1, not {other}"))
+            .into()),
+    }
+}

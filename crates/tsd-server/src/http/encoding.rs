@@ -1,0 +1,209 @@
+//! Compression of bodies, both ways.
+
+use std::io::{self, Read, Write};
+
+use bytes::Bytes;
+use flate2::{
+    Compression,
+    read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder},
+    write::{GzEncoder, ZlibEncoder},
+};
+
+/// As small as the slow default on time series JSON, in a third of the time.
+const LEVEL: Compression = Compression::new(3);
+
+/// A coding both sides know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// RFC 1952.
+    Gzip,
+    /// RFC 1950, as the name `deflate` means in HTTP.
+    Deflate,
+}
+
+impl Encoding {
+    /// Value of `Content-Encoding`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+        }
+    }
+
+    /// What `Content-Encoding` of a request names; `None` leaves the body as it is.
+    pub(crate) fn of_request(header: &str) -> Option<Self> {
+        match header.trim().to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" => Some(Self::Gzip),
+            "deflate" | "x-deflate" => Some(Self::Deflate),
+            _ => None,
+        }
+    }
+
+    /// What an `Accept-Encoding` prefers: gzip on ties, `*` means gzip unless that is ruled out.
+    pub(crate) fn preferred(accept: &str) -> Option<Self> {
+        let (mut star, mut gzip, mut deflate) = (None::<f32>, None::<f32>, None::<f32>);
+        for part in accept.split(',') {
+            let (name, parameters) = part.split_once(';').unwrap_or((part, ""));
+            let quality = parameters
+                .split_once('=')
+                .map_or(1.0, |(_, q)| q.trim().parse::<f32>().unwrap_or(0.0));
+            let slot = match name.trim().to_ascii_lowercase().as_str() {
+                "*" => &mut star,
+                "gzip" | "x-gzip" => &mut gzip,
+                "deflate" | "x-deflate" => &mut deflate,
+                _ => continue,
+            };
+            *slot = Some(slot.map_or(quality, |q| q.max(quality)));
+        }
+        let (g, d) = (gzip.unwrap_or(0.0), deflate.unwrap_or(0.0));
+        if g > 0.0 || d > 0.0 {
+            return Some(if g >= d { Self::Gzip } else { Self::Deflate });
+        }
+        if star.unwrap_or(0.0) > 0.0 {
+            return match (gzip, deflate) {
+                (None, _) => Some(Self::Gzip),
+                (_, None) => Some(Self::Deflate),
+                _ => None,
+            };
+        }
+        None
+    }
+}
+
+/// Why a body could not be inflated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InflateError {
+    /// Not what its header says.
+    #[error("body is no valid compressed data")]
+    Corrupt(#[source] io::Error),
+    /// Inflates to more than is accepted.
+    #[error("body inflates to more than {limit} bytes")]
+    TooLarge {
+        /// Most bytes accepted.
+        limit: usize,
+    },
+}
+
+/// Inflates a whole body of at most `limit` bytes.
+pub(crate) fn inflate(
+    encoding: Encoding,
+    body: &[u8],
+    limit: usize,
+) -> Result<Bytes, InflateError> {
+    let mut out = Vec::new();
+    match encoding {
+        Encoding::Gzip => read_within(MultiGzDecoder::new(body), &mut out, limit)?,
+        // Some clients send the bare stream, without the zlib frame. A zlib header is a multiple of 31.
+        Encoding::Deflate => match body {
+            [a, b, ..] if a & 0x0F == 8 && u16::from_be_bytes([*a, *b]).is_multiple_of(31) => {
+                read_within(ZlibDecoder::new(body), &mut out, limit)?;
+            }
+            _ => read_within(DeflateDecoder::new(body), &mut out, limit)?,
+        },
+    }
+    Ok(Bytes::from(out))
+}
+
+fn read_within(decoder: impl Read, out: &mut Vec<u8>, limit: usize) -> Result<(), InflateError> {
+    let mut bounded = decoder.take(limit as u64 + 1);
+    bounded.read_to_end(out).map_err(InflateError::Corrupt)?;
+    if out.len() > limit { Err(InflateError::TooLarge { limit }) } else { Ok(()) }
+}
+
+/// Compresses a body piece by piece.
+#[derive(Debug)]
+pub(crate) enum Deflater {
+    /// To gzip.
+    Gzip(GzEncoder<Vec<u8>>),
+    /// To zlib.
+    Deflate(ZlibEncoder<Vec<u8>>),
+}
+
+impl Deflater {
+    pub(crate) fn new(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::Gzip => Self::Gzip(GzEncoder::new(Vec::new(), LEVEL)),
+            Encoding::Deflate => Self::Deflate(ZlibEncoder::new(Vec::new(), LEVEL)),
+        }
+    }
+
+    /// Takes a piece in and returns what is ready to be sent, perhaps nothing.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
+        let out = match self {
+            Self::Gzip(encoder) => {
+                encoder.write_all(piece)?;
+                encoder.get_mut()
+            }
+            Self::Deflate(encoder) => {
+                encoder.write_all(piece)?;
+                encoder.get_mut()
+            }
+        };
+        Ok(Bytes::from(std::mem::take(out)))
+    }
+
+    /// Returns what is left to send.
+    pub(crate) fn finish(self) -> io::Result<Bytes> {
+        match self {
+            Self::Gzip(encoder) => encoder.finish(),
+            Self::Deflate(encoder) => encoder.finish(),
+        }
+        .map(Bytes::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[track_caller]
+    fn check(accept: &str, expected: Option<Encoding>) {
+        assert_eq!(Encoding::preferred(accept), expected, "{accept}");
+    }
+
+    #[test]
+    fn the_best_coding_that_both_know_is_taken() {
+        check("", None);
+        check("identity, br", None);
+        check("gzip", Some(Encoding::Gzip));
+        check("deflate, gzip", Some(Encoding::Gzip));
+        check("gzip;q=0.2, deflate;q=0.3", Some(Encoding::Deflate));
+        check("gzip;q=0, deflate", Some(Encoding::Deflate));
+        check("gzip;q=0", None);
+        check("*", Some(Encoding::Gzip));
+        check("gzip;q=0, *", Some(Encoding::Deflate));
+        check("*;q=0", None);
+        check("gzip;q=nonsense", None);
+    }
+
+    #[test]
+    fn what_was_deflated_inflates_again() {
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            let mut deflater = Deflater::new(encoding);
+            let mut sent = deflater.push(b"one, ").unwrap().to_vec();
+            sent.extend(deflater.push(b"two").unwrap());
+            sent.extend(deflater.finish().unwrap());
+            assert_eq!(inflate(encoding, &sent, 8).unwrap(), "one, two");
+            assert!(matches!(inflate(encoding, &sent, 7), Err(InflateError::TooLarge { .. })));
+            let torn = sent.get(..sent.len() - 6).unwrap();
+            assert!(matches!(inflate(encoding, torn, 8), Err(InflateError::Corrupt(_))));
+        }
+    }
+
+    #[test]
+    fn a_bare_deflate_stream_is_understood() {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), LEVEL);
+        encoder.write_all(b"bare").unwrap();
+        let sent = encoder.finish().unwrap();
+        assert_eq!(inflate(Encoding::Deflate, &sent, 100).unwrap(), "bare");
+    }
+
+    #[test]
+    fn noise_is_an_error() {
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            assert!(inflate(encoding, b"\xff\xfe\x00no", 100).is_err());
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! An answer before it is a response: status, type and body.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use hyper::{
+    StatusCode,
+    body::{Body, Frame, SizeHint},
+};
+
+use super::encoding::Deflater;
+use crate::guarded_io::Answering;
+
+/// Types of body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentType {
+    /// API answers.
+    Json,
+    /// JSON outside `/api`.
+    LegacyJson,
+    /// A page.
+    Html,
+    /// Lines of text.
+    Text,
+    /// A Prometheus exposition.
+    Metrics,
+}
+
+impl ContentType {
+    /// Value of the header.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json; charset=UTF-8",
+            Self::LegacyJson => "application/json",
+            Self::Html => "text/html; charset=UTF-8",
+            Self::Text => "text/plain; charset=UTF-8",
+            Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// A failure after the head of an answer is out; all that is left is to end the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("answer broken off: {0}")]
+pub(crate) struct BrokenAnswer(pub(crate) String);
+
+/// Pieces of a body that is made while it is sent. Dropping it ends the work behind it.
+pub(crate) type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, BrokenAnswer>> + Send>>;
+
+/// What an answer says.
+pub(crate) enum ReplyBody {
+    /// Nothing.
+    Empty,
+    /// All at once.
+    Full(Bytes),
+    /// Piece by piece.
+    Pieces(Pieces),
+}
+
+impl fmt::Debug for ReplyBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Full(bytes) => f.debug_tuple("Full").field(&bytes.len()).finish(),
+            Self::Pieces(_) => f.write_str("Pieces"),
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: Option<ContentType>,
+    pub(crate) body: ReplyBody,
+    pub(crate) close: bool,
+}
+
+impl Reply {
+    pub(crate) fn new(
+        status: StatusCode,
+        content_type: ContentType,
+        body: impl Into<Bytes>,
+    ) -> Self {
+        Self {
+            status,
+            content_type: Some(content_type),
+            body: ReplyBody::Full(body.into()),
+            close: false,
+        }
+    }
+
+    pub(crate) fn json(body: impl Into<Bytes>) -> Self {
+        Self::new(StatusCode::OK, ContentType::Json, body)
+    }
+
+    pub(crate) const fn status_only(status: StatusCode) -> Self {
+        Self { status, content_type: None, body: ReplyBody::Empty, close: false }
+    }
+
+    pub(crate) fn pieces(content_type: ContentType, pieces: Pieces) -> Self {
+        Self {
+            status: StatusCode::OK,
+            content_type: Some(content_type),
+            body: ReplyBody::Pieces(pieces),
+            close: false,
+        }
+    }
+
+    #[must_use]
+    pub(crate) const fn closing_if(mut self, close: bool) -> Self {
+        self.close = close;
+        self
+    }
+
+    /// The body, of an answer that has it all.
+    #[cfg(test)]
+    pub(crate) fn full_body(&self) -> Bytes {
+        match &self.body {
+            ReplyBody::Full(bytes) => bytes.clone(),
+            ReplyBody::Empty | ReplyBody::Pieces(_) => Bytes::new(),
+        }
+    }
+}
+
+/// A body on its way out. The request counts as being answered until it is dropped.
+pub(crate) struct OutBody {
+    source: Source,
+    answering: Option<Answering>,
+}
+
+enum Source {
+    Full(Option<Bytes>),
+    Pieces { head: Option<Bytes>, pieces: Pieces, tail: Option<Bytes>, deflater: Option<Deflater> },
+    Ended,
+}
+
+impl fmt::Debug for OutBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutBody").finish_non_exhaustive()
+    }
+}
+
+impl OutBody {
+    pub(crate) fn full(bytes: Bytes, answering: Answering) -> Self {
+        let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
+        Self { source: Source::Full(bytes), answering: Some(answering) }
+    }
+
+    /// Sends `head`, the pieces, `tail`, all through `deflater`.
+    pub(crate) fn pieces(
+        head: Option<Bytes>,
+        pieces: Pieces,
+        tail: Option<Bytes>,
+        deflater: Option<Deflater>,
+        answering: Answering,
+    ) -> Self {
+        Self { source: Source::Pieces { head, pieces, tail, deflater }, answering: Some(answering) }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
+        loop {
+            match &mut self.source {
+                Source::Ended => return Poll::Ready(None),
+                Source::Full(bytes) => {
+                    let bytes = bytes.take();
+                    self.source = Source::Ended;
+                    return Poll::Ready(bytes.map(Ok));
+                }
+                Source::Pieces { head, pieces, tail, deflater } => {
+                    let piece = match head.take() {
+                        Some(head) => Some(head),
+                        None => match ready!(pieces.as_mut().poll_next(cx)) {
+                            Some(Ok(piece)) => Some(piece),
+                            Some(Err(error)) => {
+                                self.source = Source::Ended;
+                                return Poll::Ready(Some(Err(error)));
+                            }
+                            None => None,
+                        },
+                    };
+                    let result = match (piece, deflater.as_mut()) {
+                        (Some(piece), None) => Ok(piece),
+                        (Some(piece), Some(deflater)) => deflater.push(&piece),
+                        (None, _) => {
+                            let last = last_piece(tail.take(), deflater.take());
+                            self.source = Source::Ended;
+                            last
+                        }
+                    };
+                    match result {
+                        Ok(bytes) if bytes.is_empty() => {}
+                        Ok(bytes) => return Poll::Ready(Some(Ok(bytes))),
+                        Err(error) => {
+                            self.source = Source::Ended;
+                            return Poll::Ready(Some(Err(BrokenAnswer(error.to_string()))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn last_piece(tail: Option<Bytes>, deflater: Option<Deflater>) -> std::io::Result<Bytes> {
+    let tail = tail.unwrap_or_default();
+    let Some(mut deflater) = deflater else { return Ok(tail) };
+    let mut out = deflater.push(&tail)?.to_vec();
+    out.extend_from_slice(&deflater.finish()?);
+    Ok(Bytes::from(out))
+}
+
+impl Body for OutBody {
+    type Data = Bytes;
+    type Error = BrokenAnswer;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+        let this = self.get_mut();
+        let next = ready!(this.poll_next(cx));
+        if matches!(this.source, Source::Ended) {
+            this.answering = None;
+        }
+        Poll::Ready(next.map(|piece| piece.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.source, Source::Ended | Source::Full(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Full(Some(bytes)) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Full(None) | Source::Ended => SizeHint::with_exact(0),
+            Source::Pieces { .. } => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! From an answer to a response: headers, compression, JSONP.
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap, Response,
+    header::{
+        ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+        ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue,
+    },
+};
+
+use super::{
+    encoding::{Deflater, Encoding},
+    reply::{OutBody, Reply, ReplyBody},
+};
+use crate::guarded_io::Answering;
+
+/// Bodies below this size are sent as they are: the frame of a compressed one eats the gain.
+const WORTH_COMPRESSING: usize = 256;
+
+/// What a request wants of its answer's outer form.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    /// Function that the JSON is wrapped in.
+    pub(crate) jsonp: Option<String>,
+    /// Origin to be named as allowed, and the headers it may send.
+    pub(crate) origin: Option<(HeaderValue, HeaderValue)>,
+}
+
+/// Makes the response.
+pub(crate) fn respond(
+    reply: Reply,
+    wishes: Wishes,
+    asked: &HeaderMap,
+    answering: Answering,
+) -> Response<OutBody> {
+    let encoding = asked
+        .get(ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .and_then(Encoding::preferred);
+    let wrap = wishes.jsonp.map(|name| (Bytes::from(format!("{name}(")), Bytes::from_static(b")")));
+    let (body, encoding) = match reply.body {
+        ReplyBody::Empty => (OutBody::full(Bytes::new(), answering), None),
+        ReplyBody::Full(bytes) => {
+            let bytes = match wrap {
+                Some((head, tail)) => Bytes::from([&head[..], &bytes, &tail].concat()),
+                None => bytes,
+            };
+            let packed = encoding
+                .filter(|_| bytes.len() >= WORTH_COMPRESSING)
+                .and_then(|encoding| Some((compress(encoding, &bytes)?, encoding)));
+            match packed {
+                Some((packed, encoding)) => (OutBody::full(packed, answering), Some(encoding)),
+                None => (OutBody::full(bytes, answering), None),
+            }
+        }
+        ReplyBody::Pieces(pieces) => {
+            let (head, tail) = wrap.unzip();
+            let deflater = encoding.map(Deflater::new);
+            (OutBody::pieces(head, pieces, tail, deflater, answering), encoding)
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = reply.status;
+    let headers = response.headers_mut();
+    if let Some(content_type) = reply.content_type {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type.as_str()));
+    }
+    if let Some(encoding) = encoding {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding.name()));
+    }
+    if let Some((origin, allowed)) = wishes.origin {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(
+            ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, POST, PUT, DELETE"),
+        );
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    if reply.close {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The bytes compressed; `None` sends them as they are.
+fn compress(encoding: Encoding, bytes: &[u8]) -> Option<Bytes> {
+    let mut deflater = Deflater::new(encoding);
+    let mut packed = deflater.push(bytes).ok()?.to_vec();
+    packed.extend_from_slice(&deflater.finish().ok()?);
+    Some(Bytes::from(packed))
+}

@@ -1,0 +1,256 @@
+//! Which part of the daemon a path names.
+//!
+//! OpenTSDB looks only at the first components of a path: `/api/v1/PUT/anything` is `/api/put`.
+
+use tsd_protocol::ApiError;
+
+use super::error::HttpError;
+use crate::ServerConfig;
+
+/// Highest version of the API.
+const MAX_VERSION: u32 = 1;
+
+/// What answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// `/api/put`.
+    Put,
+    /// `/api/query`.
+    Query,
+    /// `/api/suggest`.
+    Suggest,
+    /// `/api/uid/…`.
+    Uid,
+    /// `/api/stats`.
+    Stats,
+    /// `/api/status`.
+    Status,
+    /// `/api/config`.
+    Config,
+    /// `/api/version`.
+    Version,
+    /// `/api/aggregators`.
+    Aggregators,
+    /// `/api/dropcaches`.
+    DropCaches,
+    /// `/`.
+    Home,
+    /// `/metrics`, which OpenTSDB does not have.
+    Metrics,
+    /// `/suggest`.
+    LegacySuggest,
+    /// `/stats`.
+    LegacyStats,
+    /// `/version`.
+    LegacyVersion,
+    /// `/aggregators`.
+    LegacyAggregators,
+    /// `/diediedie`.
+    DieDieDie,
+    /// Anything else.
+    Unknown,
+}
+
+impl Route {
+    /// Every route, in the order of their numbers.
+    pub(crate) const ALL: [Self; 18] = [
+        Self::Put,
+        Self::Query,
+        Self::Suggest,
+        Self::Uid,
+        Self::Stats,
+        Self::Status,
+        Self::Config,
+        Self::Version,
+        Self::Aggregators,
+        Self::DropCaches,
+        Self::Home,
+        Self::Metrics,
+        Self::LegacySuggest,
+        Self::LegacyStats,
+        Self::LegacyVersion,
+        Self::LegacyAggregators,
+        Self::DieDieDie,
+        Self::Unknown,
+    ];
+
+    /// Name of the route in metrics.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Put => "api/put",
+            Self::Query => "api/query",
+            Self::Suggest => "api/suggest",
+            Self::Uid => "api/uid",
+            Self::Stats => "api/stats",
+            Self::Status => "api/status",
+            Self::Config => "api/config",
+            Self::Version => "api/version",
+            Self::Aggregators => "api/aggregators",
+            Self::DropCaches => "api/dropcaches",
+            Self::Home => "home",
+            Self::Metrics => "metrics",
+            Self::LegacySuggest => "suggest",
+            Self::LegacyStats => "stats",
+            Self::LegacyVersion => "version",
+            Self::LegacyAggregators => "aggregators",
+            Self::DieDieDie => "diediedie",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether a daemon with this configuration serves the route.
+    fn is_served(self, config: &ServerConfig) -> bool {
+        let (reads, writes) = (config.mode.reads(), config.mode.writes());
+        match self {
+            Self::Put => config.api_enabled && writes,
+            Self::Query | Self::Suggest => config.api_enabled && reads,
+            Self::Uid
+            | Self::Stats
+            | Self::Status
+            | Self::Config
+            | Self::Version
+            | Self::Aggregators
+            | Self::DropCaches => config.api_enabled,
+            Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
+            Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
+            Self::DieDieDie => config.ui_enabled && !config.no_diediedie,
+            Self::Metrics => config.metrics.is_some(),
+            Self::Unknown => false,
+        }
+    }
+}
+
+/// A path taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Path<'p> {
+    /// What answers.
+    pub(crate) route: Route,
+    /// Version of the API; 0 outside of it, and where it was asked for.
+    pub(crate) version: u32,
+    /// The component after the route, if any.
+    pub(crate) sub_path: &'p str,
+}
+
+impl<'p> Path<'p> {
+    /// Takes a path apart. A route that is not served here is unknown.
+    pub(crate) fn parse(path: &'p str, config: &ServerConfig) -> Result<Self, HttpError> {
+        let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
+        let first = parts.next().unwrap_or_default();
+        let mut version = 0;
+        let route = if first.eq_ignore_ascii_case("api") {
+            version = MAX_VERSION;
+            let mut next = parts.next().unwrap_or_default();
+            if let Some(asked) = asked_version(next) {
+                version = asked?;
+                next = parts.next().unwrap_or_default();
+            }
+            match next.to_ascii_lowercase().as_str() {
+                "put" => Route::Put,
+                "query" => Route::Query,
+                "suggest" => Route::Suggest,
+                "uid" => Route::Uid,
+                "stats" => Route::Stats,
+                "status" => Route::Status,
+                "config" => Route::Config,
+                "version" => Route::Version,
+                "aggregators" => Route::Aggregators,
+                "dropcaches" => Route::DropCaches,
+                _ => Route::Unknown,
+            }
+        } else {
+            match first.to_ascii_lowercase().as_str() {
+                "" => Route::Home,
+                "metrics" => Route::Metrics,
+                "suggest" => Route::LegacySuggest,
+                "stats" => Route::LegacyStats,
+                "version" => Route::LegacyVersion,
+                "aggregators" => Route::LegacyAggregators,
+                "diediedie" => Route::DieDieDie,
+                _ => Route::Unknown,
+            }
+        };
+        let route = if route.is_served(config) { route } else { Route::Unknown };
+        Ok(Self { route, version, sub_path: parts.next().unwrap_or_default() })
+    }
+
+    /// Whether a path is one of the API's, whatever follows; for errors before it is taken apart.
+    pub(crate) fn is_api(path: &str) -> bool {
+        path.split('/').nth(1).is_some_and(|first| first.eq_ignore_ascii_case("api"))
+    }
+}
+
+/// The version that a component asks for; `None` if it is no version.
+fn asked_version(component: &str) -> Option<Result<u32, HttpError>> {
+    let digits = component.strip_prefix(['v', 'V'])?;
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    Some(match digits.parse::<u32>() {
+        Ok(version) if version > MAX_VERSION => Err(ApiError::version_too_new().into()),
+        Ok(version) => Ok(version),
+        Err(_) => Err(ApiError::bad_version().into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::Mode;
+
+    #[track_caller]
+    fn check(path: &str, route: Route, version: u32, sub_path: &str) {
+        let parsed = Path::parse(path, &ServerConfig::default()).unwrap();
+        assert_eq!(parsed, Path { route, version, sub_path }, "{path}");
+    }
+
+    #[test]
+    fn only_the_first_components_tell_the_route() {
+        check("/api/put", Route::Put, 1, "");
+        check("/API/v1/Put/x/y", Route::Put, 1, "x");
+        check("/api/v0/put", Route::Put, 0, "");
+        check("/api/uid/assign", Route::Uid, 1, "assign");
+        check("/api/version", Route::Version, 1, "");
+        check("/api", Route::Unknown, 1, "");
+        check("/api/v1", Route::Unknown, 1, "");
+        check("/api/nothing", Route::Unknown, 1, "");
+        check("/", Route::Home, 0, "");
+        check("/Version", Route::LegacyVersion, 0, "");
+        check("/q", Route::Unknown, 0, "");
+    }
+
+    #[test]
+    fn versions_beyond_the_first_are_refused() {
+        let error = |path| Path::parse(path, &ServerConfig::default()).unwrap_err();
+        assert_eq!(error("/api/v2/put"), ApiError::version_too_new().into());
+        assert_eq!(error("/api/v1x/put"), ApiError::bad_version().into());
+    }
+
+    #[test]
+    fn modes_and_switches_hide_routes() {
+        let route = |path, config: &ServerConfig| Path::parse(path, config).unwrap().route;
+        let read_only = ServerConfig { mode: Mode::ReadOnly, ..ServerConfig::default() };
+        assert_eq!(route("/api/put", &read_only), Route::Unknown);
+        assert_eq!(route("/api/query", &read_only), Route::Query);
+        let write_only = ServerConfig { mode: Mode::WriteOnly, ..ServerConfig::default() };
+        assert_eq!(route("/api/put", &write_only), Route::Put);
+        for path in ["/api/query", "/api/suggest", "/suggest", "/"] {
+            assert_eq!(route(path, &write_only), Route::Unknown, "{path}");
+        }
+        let no_api = ServerConfig { api_enabled: false, ..ServerConfig::default() };
+        assert_eq!(route("/api/version", &no_api), Route::Unknown);
+        assert_eq!(route("/version", &no_api), Route::LegacyVersion);
+        let no_ui = ServerConfig { ui_enabled: false, ..ServerConfig::default() };
+        assert_eq!(route("/version", &no_ui), Route::Unknown);
+        let no_die = ServerConfig { no_diediedie: true, ..ServerConfig::default() };
+        assert_eq!(route("/diediedie", &no_die), Route::Unknown);
+    }
+
+    #[test]
+    fn routes_are_numbered_as_listed() {
+        for (at, route) in Route::ALL.iter().enumerate() {
+            assert_eq!(*route as usize, at);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Pages outside the API that are not data.
+
+use hyper::StatusCode;
+use tracing::info;
+
+use crate::{
+    http::{
+        error::HttpError,
+        reply::{ContentType, Reply},
+        service::Asked,
+    },
+    shared::Shared,
+};
+
+/// What a daemon says of itself to a browser.
+pub(super) fn home(shared: &Shared) -> Reply {
+    let links: String = [
+        ("/api/version", "version"),
+        ("/api/aggregators", "aggregators"),
+        ("/api/config", "configuration"),
+        ("/api/stats", "statistics"),
+        ("/metrics", "metrics for Prometheus"),
+    ]
+    .iter()
+    .filter(|(path, _)| *path != "/metrics" || shared.config.metrics.is_some())
+    .map(|(path, text)| format!("<li><a href=\"{path}\">{text}</a> <code>{path}</code></li>"))
+    .collect();
+    let body = format!(
+        "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Saltern</title></head><body>\
+         <h1>Saltern {}</h1>\
+         <p>A time series daemon that speaks OpenTSDB's protocols. It has no graphs of its own: point \
+         Grafana or any other OpenTSDB client at this address.</p>\
+         <p>Points come in by <code>put</code> lines on this port or by <code>POST /api/put</code>; \
+         they are read by <code>/api/query</code>.</p><ul>{links}</ul></body></html>",
+        shared.config.build.version
+    );
+    Reply::new(StatusCode::OK, ContentType::Html, body)
+}
+
+/// Stops the daemon after this answer.
+pub(super) fn diediedie(asked: &Asked<'_>) -> Reply {
+    info!(peer = %asked.peer, "a client asked the daemon to stop");
+    asked.shared.stop_requested.cancel();
+    let body = "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>TSD Exiting</title></head>\
+                <body><h1>Cleaning up and exiting now.</h1></body></html>";
+    Reply::new(StatusCode::OK, ContentType::Html, body).closing_if(true)
+}
+
+/// The Prometheus exposition.
+pub(super) fn metrics(asked: &Asked<'_>) -> Result<Reply, HttpError> {
+    asked.allow(&[hyper::Method::GET])?;
+    let Some(handle) = &asked.shared.config.metrics else {
+        return Err(tsd_protocol::ApiError::page_not_found().into());
+    };
+    Ok(Reply::new(StatusCode::OK, ContentType::Metrics, handle.render()))
+}

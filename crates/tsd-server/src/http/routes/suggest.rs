@@ -1,0 +1,114 @@
+//! `/api/suggest` and `/suggest`: names that begin with what was typed.
+
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use tsd_engine::UidKind;
+use tsd_protocol::ApiError;
+
+use crate::http::{
+    error::HttpError,
+    reply::{ContentType, Reply},
+    service::Asked,
+};
+
+/// Names if the client names no number.
+const DEFAULT_MAX: usize = 25;
+/// Most names of one answer.
+const LARGEST_MAX: usize = 1 << 20;
+
+/// What is looked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    kind: String,
+    prefix: String,
+    max: Option<String>,
+}
+
+/// Names of a kind with a prefix. Outside the API a body is ignored.
+pub(super) async fn suggest(asked: &Asked<'_>, api: bool) -> Result<Reply, HttpError> {
+    asked.allow(&[Method::GET, Method::POST])?;
+    let wanted = if api && !asked.body.bytes().is_empty() {
+        read_body(asked.body.text()?)?
+    } else {
+        Wanted {
+            kind: asked.query.required("type")?.to_owned(),
+            prefix: asked.query.get("q").unwrap_or_default().to_owned(),
+            max: asked.query.get("max").map(str::to_owned),
+        }
+    };
+    let max = read_max(wanted.max.as_deref())?;
+    let kind = match wanted.kind.as_str() {
+        "metrics" => UidKind::Metric,
+        "tagk" => UidKind::Tagk,
+        "tagv" => UidKind::Tagv,
+        other => return Err(ApiError::new(400, format!("Invalid 'type' parameter:{other}")).into()),
+    };
+    let names = asked
+        .shared
+        .engine
+        .suggest(kind, &wanted.prefix, max)
+        .await
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let body = json!(names).to_string();
+    Ok(if api {
+        Reply::json(body)
+    } else {
+        Reply::new(StatusCode::OK, ContentType::LegacyJson, body)
+    })
+}
+
+fn read_max(text: Option<&str>) -> Result<usize, ApiError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(DEFAULT_MAX) };
+    let max: i32 =
+        text.parse().map_err(|_| ApiError::new(400, "Unable to parse 'max' as a number"))?;
+    Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(DEFAULT_MAX).min(LARGEST_MAX))
+}
+
+/// Reads `{"type":…,"q":…,"max":…}`; numbers count as their text.
+fn read_body(body: &str) -> Result<Wanted, ApiError> {
+    let fields: Map<String, Value> =
+        serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
+    let text = |name: &str| match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(Value::Bool(flag)) => Ok(Some(flag.to_string())),
+        Some(_) => Err(ApiError::bad_json(format!("{name} must be a text"))),
+    };
+    Ok(Wanted {
+        kind: text("type")?.ok_or_else(|| ApiError::new(400, "Missing 'type' parameter"))?,
+        prefix: text("q")?.unwrap_or_default(),
+        max: text("max")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn bodies_may_hold_numbers_as_numbers_or_texts() {
+        let wanted = read_body(r#"{"type":"metrics","q":"sys","max":10}"#).unwrap();
+        assert_eq!(
+            wanted,
+            Wanted { kind: "metrics".into(), prefix: "sys".into(), max: Some("10".into()) }
+        );
+        assert_eq!(read_body(r#"{"type":"tagk"}"#).unwrap().prefix, "");
+        assert_eq!(read_body("{}").unwrap_err().message, "Missing 'type' parameter");
+        for bad in ["", "[]", "{", r#"{"type":["metrics"]}"#] {
+            assert_eq!(read_body(bad).unwrap_err().message, "Unable to parse the given JSON");
+        }
+    }
+
+    #[test]
+    fn senseless_maxima_mean_the_default() {
+        for (text, max) in
+            [(None, 25), (Some(""), 25), (Some("0"), 25), (Some("-1"), 25), (Some("7"), 7)]
+        {
+            assert_eq!(read_max(text).unwrap(), max, "{text:?}");
+        }
+        assert!(read_max(Some("many")).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! `/api/uid/assign`: UIDs for names before their first point.
+
+use std::collections::BTreeMap;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value};
+use tsd_engine::{UidError, UidKind};
+use tsd_protocol::ApiError;
+
+use crate::http::{
+    error::HttpError,
+    reply::{ContentType, Reply},
+    service::Asked,
+};
+
+/// Kinds by the names they have here.
+const KINDS: [(&str, UidKind); 3] =
+    [("metric", UidKind::Metric), ("tagk", UidKind::Tagk), ("tagv", UidKind::Tagv)];
+
+/// Keys of an answer in the order in which OpenTSDB writes them.
+const REPLY_ORDER: [&str; 6] =
+    ["tagv_errors", "metric", "tagk", "tagk_errors", "metric_errors", "tagv"];
+
+/// Names by kind, as a client gave them.
+type Wanted = Vec<(String, Vec<String>)>;
+
+/// Hands the request to its sub-endpoint.
+pub(super) async fn uid(asked: &Asked<'_>) -> Result<Reply, HttpError> {
+    match asked.path.sub_path.to_ascii_lowercase().as_str() {
+        "assign" => assign(asked).await,
+        "rename" | "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
+        _ => Err(ApiError::new(501, "There is no such UID endpoint").into()),
+    }
+}
+
+async fn assign(asked: &Asked<'_>) -> Result<Reply, HttpError> {
+    asked.allow(&[Method::GET, Method::POST])?;
+    if !asked.shared.config.mode.writes() {
+        return Err(ApiError::new(404, "Operation not allowed")
+            .with_details("This operation is not allowed in ro mode.")
+            .into());
+    }
+    let wanted = if asked.method == Method::POST {
+        if asked.body.bytes().is_empty() {
+            return Err(ApiError::missing_content().into());
+        }
+        read_body(asked.body.text()?)?
+    } else {
+        KINDS
+            .iter()
+            .filter_map(|(label, _)| {
+                let names = asked.query.get(label).filter(|names| !names.is_empty())?;
+                Some(((*label).to_owned(), names.split(',').map(str::to_owned).collect()))
+            })
+            .collect()
+    };
+    if wanted.is_empty() {
+        return Err(ApiError::new(400, "Missing values to assign UIDs").into());
+    }
+    let mut maps: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    let mut failed = false;
+    for (label, names) in wanted {
+        let mut assigned = BTreeMap::new();
+        let mut errors = BTreeMap::new();
+        for name in names {
+            match assign_one(asked, &label, &name).await? {
+                Ok(uid) => assigned.insert(name, uid),
+                Err(text) => errors.insert(name, text),
+            };
+        }
+        if !errors.is_empty() {
+            failed = true;
+            maps.insert(format!("{label}_errors"), sorted(errors));
+        }
+        maps.insert(label, sorted(assigned));
+    }
+    let status = if failed { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    Ok(Reply::new(status, ContentType::Json, render(maps)))
+}
+
+/// Gives one name a UID. The inner error belongs to the name, the outer one to the whole request.
+async fn assign_one(
+    asked: &Asked<'_>,
+    label: &str,
+    name: &str,
+) -> Result<Result<String, String>, ApiError> {
+    let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == label) else {
+        return Ok(Err("Unknown type name".to_owned()));
+    };
+    match asked.shared.engine.assign(*kind, name).await {
+        Ok(uid) => Ok(Ok(uid.to_string())),
+        Err(UidError::NameTaken { uid, .. }) => {
+            let hex: String = uid.iter().map(|byte| format!("{byte:02X}")).collect();
+            Ok(Err(format!("Name already exists with UID: {hex}")))
+        }
+        Err(UidError::IllegalName { name, character, .. }) => Ok(Err(match character {
+            Some(character) => {
+                format!("Invalid {label} (\"{name}\"): illegal character: {character}")
+            }
+            None => format!("Invalid {label}: empty string"),
+        })),
+        Err(error @ (UidError::Throttled | UidError::Closed)) => {
+            Err(ApiError::overloaded(&error.to_string()))
+        }
+        Err(error @ (UidError::Storage(_) | UidError::Lost)) => {
+            Err(ApiError::internal(error.to_string()))
+        }
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+fn sorted(map: BTreeMap<String, String>) -> Map<String, Value> {
+    map.into_iter().map(|(name, text)| (name, Value::from(text))).collect()
+}
+
+fn render(mut maps: BTreeMap<String, Map<String, Value>>) -> String {
+    let mut reply = Map::new();
+    for key in REPLY_ORDER {
+        if let Some(map) = maps.remove(key) {
+            reply.insert(key.to_owned(), Value::Object(map));
+        }
+    }
+    reply.extend(maps.into_iter().map(|(key, map)| (key, Value::Object(map))));
+    Value::Object(reply).to_string()
+}
+
+/// Reads `{"metric":[…],"tagk":[…],"tagv":[…]}`.
+fn read_body(body: &str) -> Result<Wanted, ApiError> {
+    let fields: Map<String, Value> =
+        serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
+    fields
+        .into_iter()
+        .map(|(label, names)| {
+            let names: Vec<String> = serde_json::from_value(names)
+                .map_err(|error| ApiError::bad_json(format!("{label}: {error}")))?;
+            Ok((label, names))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn replies_have_opentsdbs_order_of_keys() {
+        let map = |name: &str| sorted(BTreeMap::from([(name.to_owned(), "x".to_owned())]));
+        let maps = BTreeMap::from([
+            ("metric".to_owned(), map("m")),
+            ("metric_errors".to_owned(), map("n")),
+            ("tagv".to_owned(), map("v")),
+            ("tagv_errors".to_owned(), map("w")),
+            ("host".to_owned(), map("h")),
+        ]);
+        assert_eq!(
+            render(maps),
+            r#"{"tagv_errors":{"w":"x"},"metric":{"m":"x"},"metric_errors":{"n":"x"},"tagv":{"v":"x"},"host":{"h":"x"}}"#
+        );
+    }
+
+    #[test]
+    fn bodies_are_lists_of_names_by_kind() {
+        let wanted = read_body(r#"{"metric":["a","b"],"tagk":["c"]}"#).unwrap();
+        assert_eq!(
+            wanted,
+            [
+                ("metric".into(), vec!["a".into(), "b".into()]),
+                ("tagk".into(), vec!["c".to_owned()])
+            ]
+        );
+        for bad in ["", "[]", r#"{"metric":"a"}"#, r#"{"metric":[{}]}"#] {
+            assert_eq!(read_body(bad).unwrap_err().message, "Unable to parse the given JSON");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! One request: limits, form of errors, cross-origin rules, then its route.
+
+use std::{net::SocketAddr, time::Instant};
+
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::{Body, Incoming},
+    header::{CONTENT_LENGTH, EXPECT, HeaderValue, ORIGIN, TRANSFER_ENCODING},
+    http::request::Parts,
+};
+use tsd_protocol::{ApiError, QueryString};
+
+use super::{
+    body::{RequestBody, read_body},
+    error::{ErrorForm, HttpError},
+    reply::{OutBody, Reply},
+    respond::{Wishes, respond},
+    route::{Path, Route},
+    routes,
+};
+use crate::{guarded_io::Answering, shared::Shared};
+
+/// Bodies beyond this size count as chunked for OpenTSDB.
+const WHOLE_BODY_BYTES: u64 = 8_192;
+
+/// A request as its route sees it.
+#[derive(Debug)]
+pub(crate) struct Asked<'r> {
+    pub(crate) shared: &'r Shared,
+    pub(crate) method: &'r Method,
+    pub(crate) path: Path<'r>,
+    pub(crate) uri: &'r hyper::Uri,
+    pub(crate) query: QueryString,
+    pub(crate) headers: &'r HeaderMap,
+    pub(crate) body: RequestBody,
+    pub(crate) peer: SocketAddr,
+}
+
+impl Asked<'_> {
+    /// Fails unless the request's method is one of these.
+    pub(crate) fn allow(&self, methods: &[Method]) -> Result<(), ApiError> {
+        if methods.contains(self.method) {
+            Ok(())
+        } else {
+            Err(ApiError::method_not_allowed(self.method.as_str()))
+        }
+    }
+
+    /// The method, or what `method_override` makes of a GET.
+    pub(crate) fn api_method(&self) -> Result<Method, ApiError> {
+        let Some(wanted) = self.query.get("method_override") else {
+            return Ok(self.method.clone());
+        };
+        if self.method != Method::GET {
+            return Ok(self.method.clone());
+        }
+        match wanted.to_ascii_lowercase().as_str() {
+            "" => Err(ApiError::missing_method_override()),
+            "get" => Ok(Method::GET),
+            "post" => Ok(Method::POST),
+            "put" => Ok(Method::PUT),
+            "delete" => Ok(Method::DELETE),
+            _ => Err(ApiError::unknown_method_override()),
+        }
+    }
+}
+
+/// What is known of a request whether or not it fails.
+#[derive(Debug)]
+struct Progress {
+    route: Route,
+    form: ErrorForm,
+    wishes: Wishes,
+}
+
+/// Answers a request.
+pub(crate) async fn answer(
+    shared: &Shared,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    answering: Answering,
+) -> Response<OutBody> {
+    let began = Instant::now();
+    shared.counters.received_http.add(1);
+    let (parts, body) = request.into_parts();
+    let mut progress = Progress {
+        route: Route::Unknown,
+        form: ErrorForm::Legacy(tsd_protocol::LegacyForm::Html),
+        wishes: Wishes::default(),
+    };
+    let reply = match handle(shared, &parts, body, peer, &mut progress).await {
+        Ok(reply) => reply,
+        Err(error) => error.render(progress.form),
+    };
+    shared.counters.answered(progress.route, reply.status.as_u16(), began.elapsed());
+    respond(reply, progress.wishes, &parts.headers, answering)
+}
+
+async fn handle(
+    shared: &Shared,
+    parts: &Parts,
+    body: Incoming,
+    peer: SocketAddr,
+    progress: &mut Progress,
+) -> Result<Reply, HttpError> {
+    let config = &shared.config;
+    let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
+    if !known.contains(&parts.method) {
+        return Err(HttpError::Bare(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    let uri_path = parts.uri.path();
+    if parts.uri.authority().is_some() || !uri_path.starts_with('/') {
+        return Err(HttpError::Bare(StatusCode::BAD_REQUEST));
+    }
+    check_head(parts, config.limits.request_line_bytes, config.limits.header_bytes)?;
+    let api = ErrorForm::Api { trace: config.show_stack_trace };
+    let query = match QueryString::parse(parts.uri.query().unwrap_or_default()) {
+        Ok(query) => query,
+        Err(error) => {
+            if Path::is_api(uri_path) {
+                progress.form = api;
+            }
+            return Err(ApiError::new(400, error.to_string()).into());
+        }
+    };
+    progress.form = ErrorForm::legacy(&query);
+    if !config.chunked_requests && counts_as_chunked(parts, &body) {
+        return Err(HttpError::Final(ApiError::chunked_not_supported()));
+    }
+    if Path::is_api(uri_path) {
+        progress.form = api;
+        progress.wishes.jsonp =
+            query.get("jsonp").filter(|name| !name.is_empty()).map(str::to_owned);
+    }
+    let path = Path::parse(uri_path, config)?;
+    progress.route = path.route;
+    if path.version == 0 {
+        progress.form = ErrorForm::legacy(&query);
+        progress.wishes.jsonp = None;
+    }
+    if let Some(name) = query.get("serializer").filter(|name| *name != "json") {
+        return Err(ApiError::unknown_serializer(name).into());
+    }
+    if let Some(reply) = check_origin(shared, parts, progress)? {
+        return Ok(reply);
+    }
+    let body = read_body(&parts.headers, body, &config.limits, &shared.body_memory).await?;
+    if !body.bytes().is_empty() {
+        shared.counters.http_body_bytes.record(body.bytes().len() as f64);
+    }
+    let asked = Asked {
+        shared,
+        method: &parts.method,
+        path,
+        uri: &parts.uri,
+        query,
+        headers: &parts.headers,
+        body,
+        peer,
+    };
+    routes::dispatch(asked).await
+}
+
+/// Fails if the request line or the headers are too long.
+fn check_head(parts: &Parts, line_limit: usize, header_limit: usize) -> Result<(), HttpError> {
+    let uri = parts.uri.path_and_query().map_or(0, |p| p.as_str().len());
+    let line = parts.method.as_str().len() + uri + "  HTTP/1.1\r\n".len();
+    if line > line_limit {
+        return Err(HttpError::Bare(StatusCode::URI_TOO_LONG));
+    }
+    let headers: usize = parts
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
+        .sum();
+    if headers > header_limit {
+        return Err(HttpError::Bare(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+    }
+    Ok(())
+}
+
+/// Whether OpenTSDB takes the request for a chunked one.
+fn counts_as_chunked(parts: &Parts, body: &Incoming) -> bool {
+    let declared = parts
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok())
+        .unwrap_or(0);
+    parts.headers.contains_key(TRANSFER_ENCODING)
+        || declared > WHOLE_BODY_BYTES
+        || (parts.headers.contains_key(EXPECT) && !body.is_end_stream())
+}
+
+/// Applies the cross-origin rules; an answer to a preflight ends the request.
+fn check_origin(
+    shared: &Shared,
+    parts: &Parts,
+    progress: &mut Progress,
+) -> Result<Option<Reply>, HttpError> {
+    let cors = &shared.config.cors;
+    let preflight = parts.method == Method::OPTIONS;
+    let origin = parts.headers.get(ORIGIN).filter(|_| cors.is_enabled());
+    let Some(origin) = origin else {
+        return if preflight { Err(ApiError::options_not_allowed().into()) } else { Ok(None) };
+    };
+    let text = String::from_utf8_lossy(origin.as_bytes());
+    if !cors.allows(&text) {
+        return Err(ApiError::origin_not_allowed(&text).into());
+    }
+    if let Ok(headers) = HeaderValue::from_str(cors.headers()) {
+        progress.wishes.origin = Some((origin.clone(), headers));
+    }
+    Ok(preflight.then(|| Reply::status_only(StatusCode::OK)))
+}

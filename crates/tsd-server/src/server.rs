@@ -1,0 +1,201 @@
+//! The listener: accepts, counts and bounds connections, and lets them finish at the end.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, info, warn};
+use tsd_engine::EngineHandle;
+
+use crate::{ServerConfig, connection, shared::Shared};
+
+/// Time between two rounds in which the metrics recorder digests its histograms.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+/// Pause after a failed accept: what fails it, such as too few file descriptors, seldom ends at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The port could not be opened.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Connections that were cut off at the deadline.
+    pub cut_off: usize,
+}
+
+/// A running listener. Dropping it without [`Self::shutdown`] leaves it running until the runtime ends.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    kill: CancellationToken,
+    accepting: JoinHandle<()>,
+    upkeep: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens the port and serves it on the current tokio runtime.
+    pub async fn bind(config: ServerConfig, engine: EngineHandle) -> Result<Self, BindError> {
+        let wanted = config.address();
+        let failed = |source| BindError::Listen { address: wanted, source };
+        let listener = listen(&config).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let upkeep = config.metrics.clone().map(|metrics| {
+            tokio::spawn(async move {
+                let mut tick = interval(METRICS_UPKEEP);
+                tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+                loop {
+                    tick.tick().await;
+                    metrics.run_upkeep();
+                }
+            })
+        });
+        let shared = Arc::new(Shared::new(config, address, engine));
+        let tasks = TaskTracker::new();
+        let kill = CancellationToken::new();
+        let accepting =
+            tokio::spawn(accept(listener, Arc::clone(&shared), tasks.clone(), kill.clone()));
+        info!(%address, "serving");
+        Ok(Self { address, shared, tasks, kill, accepting, upkeep })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Completes when a client sent an accepted `diediedie`.
+    pub async fn stop_requested(&self) {
+        self.shared.stop_requested.cancelled().await;
+    }
+
+    /// Stops accepting, lets every connection finish what it has received, and cuts off the rest when
+    /// `deadline` has passed.
+    pub async fn shutdown(self, deadline: Duration) -> ShutdownReport {
+        self.shared.stopping.cancel();
+        let _ = self.accepting.await;
+        if let Some(upkeep) = self.upkeep {
+            upkeep.abort();
+        }
+        self.tasks.close();
+        let mut cut_off = 0;
+        if timeout(deadline, self.tasks.wait()).await.is_err() {
+            cut_off = self.tasks.len();
+            warn!(cut_off, "connections did not finish in time");
+            self.kill.cancel();
+            self.tasks.wait().await;
+        }
+        ShutdownReport { cut_off }
+    }
+}
+
+fn listen(config: &ServerConfig) -> io::Result<TcpListener> {
+    let address = config.address();
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(config.reuse_address)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(config.backlog).unwrap_or(i32::MAX))?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Held by an open connection.
+#[derive(Debug)]
+struct Slot(Arc<Shared>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.open_connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.counters.connections_open.decrement(1.0);
+    }
+}
+
+/// Takes a slot unless all are taken.
+fn take_slot(shared: &Arc<Shared>) -> Option<Slot> {
+    let open: &AtomicUsize = &shared.open_connections;
+    let limit = shared.config.limits.connections.map_or(usize::MAX, std::num::NonZeroUsize::get);
+    open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
+        .ok()?;
+    shared.counters.connections_open.increment(1.0);
+    Some(Slot(Arc::clone(shared)))
+}
+
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    kill: CancellationToken,
+) {
+    let mut failing = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.stopping.cancelled() => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => {
+                failing = false;
+                accepted
+            }
+            Err(error) => {
+                shared.counters.exceptions_unknown.add(1);
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(%error, "cannot accept connections");
+                }
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Some(slot) = take_slot(&shared) else {
+            shared.counters.connections_rejected.add(1);
+            continue;
+        };
+        shared.counters.connections_total.add(1);
+        if let Err(error) = tune(&stream, &shared.config) {
+            debug!(%peer, %error, "cannot set socket options");
+        }
+        let (shared, kill) = (Arc::clone(&shared), kill.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = connection::serve(shared, stream, peer) => {}
+                () = kill.cancelled() => {}
+            }
+            drop(slot);
+        });
+    }
+}
+
+fn tune(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {
+    stream.set_nodelay(config.tcp_no_delay)?;
+    SockRef::from(stream).set_keepalive(config.tcp_keep_alive)
+}

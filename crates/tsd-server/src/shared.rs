@@ -1,0 +1,63 @@
+//! What every connection of a listener shares.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tsd_engine::{EngineHandle, UidKind};
+use tsd_protocol::{Health, SeriesRules};
+
+use crate::{ServerConfig, http::BodyMemory, metrics::Counters};
+
+/// How long the store may take to show that it lives.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// State of a listener.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: ServerConfig,
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: EngineHandle,
+    /// Which series names points may have.
+    pub(crate) rules: Arc<SeriesRules>,
+    pub(crate) counters: Counters,
+    pub(crate) body_memory: BodyMemory,
+    pub(crate) open_connections: AtomicUsize,
+    /// The listener is being shut down.
+    pub(crate) stopping: CancellationToken,
+    /// A client asked for it.
+    pub(crate) stop_requested: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn new(config: ServerConfig, address: SocketAddr, engine: EngineHandle) -> Self {
+        let settings = engine.config();
+        let rules = SeriesRules::new(settings.ingest.max_tags, &settings.uids.allow_specialchars);
+        Self {
+            rules: Arc::new(rules),
+            body_memory: BodyMemory::new(config.limits.all_bodies_bytes),
+            config,
+            address,
+            engine,
+            counters: Counters::default(),
+            open_connections: AtomicUsize::new(0),
+            stopping: CancellationToken::new(),
+            stop_requested: CancellationToken::new(),
+        }
+    }
+
+    /// Whether the daemon can do its work, as one small read of the store shows.
+    pub(crate) async fn health(&self) -> Health {
+        if self.stopping.is_cancelled() {
+            return Health::ShuttingDown;
+        }
+        match timeout(PROBE, self.engine.suggest(UidKind::Metric, "", 1)).await {
+            Ok(Ok(_)) => Health::Ok,
+            Ok(Err(_)) | Err(_) => Health::Error,
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The telnet protocol: lines in, mostly silence out.
+//!
+//! A connection is one loop. It reads what there is, hands every point of it to an ingest session, and
+//! lets the session pass them on with one call; while the write actors are full that call waits, nothing
+//! more is read, and TCP slows the client down. Errors of points are offered to the client and dropped if it
+//! does not read.
+
+mod input;
+mod output;
+mod rollup;
+
+use std::{
+    future::{Future, poll_fn},
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+    time::timeout,
+};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tracing::{debug, info};
+use tsd_engine::{IngestSession, NameText, PointFailure};
+use tsd_protocol::{
+    LineCutter, PutLine, PutLineError, SeriesRules, TelnetCommand, TelnetCommands,
+    reply as telnet_reply,
+};
+
+use self::{input::Input, output::Output};
+use crate::{
+    guarded_io::{GuardedIo, Pulse},
+    put_failure::telnet_reply_to,
+    shared::Shared,
+    stats::Stats,
+};
+
+/// Serves telnet until the connection ends.
+pub(crate) async fn serve<S>(
+    shared: Arc<Shared>,
+    io: GuardedIo<S>,
+    pulse: Arc<Pulse>,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut session = shared.engine.ingest_session(NameText::Latin1);
+    let failures = session.failures();
+    let mut connection = Connection {
+        io,
+        pulse,
+        input: Input::new(),
+        points: Points {
+            commands: TelnetCommands {
+                writes: shared.config.mode.writes(),
+                die: !shared.config.no_diediedie,
+            },
+            rules: shared.rules.clone(),
+            output: Output::new(shared.config.limits.telnet_reply_bytes),
+            session,
+            text: String::new(),
+            received: Received::default(),
+            shared: Arc::clone(&shared),
+        },
+        failures,
+        stopping: Box::pin(shared.stopping.clone().cancelled_owned()),
+    };
+    let ended = connection.run().await;
+    connection.finish().await;
+    ended
+}
+
+/// One connection.
+struct Connection<S> {
+    io: GuardedIo<S>,
+    pulse: Arc<Pulse>,
+    input: Input,
+    points: Points,
+    failures: mpsc::Receiver<PointFailure>,
+    stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// The part of a connection that works while lines are cut.
+struct Points {
+    shared: Arc<Shared>,
+    commands: TelnetCommands,
+    rules: Arc<SeriesRules>,
+    session: IngestSession,
+    output: Output,
+    /// Scratch for replies.
+    text: String,
+    /// Lines since the counters were last told.
+    received: Received,
+}
+
+/// What comes next on a connection.
+enum Event {
+    /// So many bytes; 0 ends it.
+    Read(usize),
+    /// A point sent before could not be stored.
+    Failed(PointFailure),
+}
+
+/// What was read since the counters were last told of it.
+#[derive(Debug, Default)]
+struct Received {
+    lines: u64,
+    points: u64,
+}
+
+/// A command whose answer is awaited.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Stats,
+    Version,
+    Status,
+    DropCaches,
+    Help,
+    Exit,
+    DieDieDie,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            let event = poll_fn(|cx| self.poll_event(cx)).await?;
+            match event {
+                Event::Failed(failure) => self.points.report(failure),
+                Event::Read(0) => return Ok(()),
+                Event::Read(n) => {
+                    self.points.shared.counters.telnet_read_bytes.increment(n as u64);
+                    // The bytes belong to a request, and the client may be made to wait.
+                    let answering = self.pulse.request_received();
+                    let goes_on = self.work_off().await?;
+                    drop(answering);
+                    if !goes_on {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Event>> {
+        if let Poll::Ready(Some(failure)) = self.failures.poll_recv(cx) {
+            return Poll::Ready(Ok(Event::Failed(failure)));
+        }
+        if let Poll::Ready(Err(error)) = self.points.output.poll_send(cx, &mut self.io) {
+            return Poll::Ready(Err(error));
+        }
+        if let Poll::Ready(read) = self.input.poll_read(cx, &mut self.io) {
+            return Poll::Ready(read.map(Event::Read));
+        }
+        // Only now: what the kernel has received before the end is still served.
+        self.stopping.as_mut().poll(cx).map(|()| Ok(Event::Read(0)))
+    }
+
+    /// Serves every whole line that was read. False ends the connection.
+    async fn work_off(&mut self) -> io::Result<bool> {
+        loop {
+            let (consumed, order) = self.points.take_lines(self.input.bytes());
+            self.input.consume(consumed);
+            self.points.pass_on().await;
+            while let Ok(failure) = self.failures.try_recv() {
+                self.points.report(failure);
+            }
+            let Some(order) = order else { break };
+            if !self.obey(order).await? {
+                return Ok(false);
+            }
+        }
+        let limit = self.points.shared.config.limits.telnet_line_bytes;
+        if self.input.bytes().len() > limit {
+            debug!(limit, "a telnet line is too long");
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(true)
+    }
+
+    /// Answers a command. False ends the connection.
+    async fn obey(&mut self, order: Order) -> io::Result<bool> {
+        let shared = Arc::clone(&self.points.shared);
+        let reply = match order {
+            Order::Exit => return Ok(false),
+            Order::Stats => Stats::collect(&shared).await.text(),
+            Order::Version => shared.config.build.render_text(),
+            Order::Status => telnet_reply::status(shared.health().await),
+            Order::Help => telnet_reply::help(self.points.commands),
+            Order::DropCaches => {
+                shared.engine.drop_caches();
+                telnet_reply::CACHES_DROPPED.to_owned()
+            }
+            Order::DieDieDie => {
+                info!("a client asked the daemon to stop");
+                telnet_reply::CLEANING_UP.to_owned()
+            }
+        };
+        let patience = shared.config.limits.write_timeout;
+        self.points.output.reply(&mut self.io, reply.as_bytes(), patience).await?;
+        if matches!(order, Order::DieDieDie) {
+            shared.stop_requested.cancel();
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Tells of what became of the last points, if the client still listens.
+    async fn finish(mut self) {
+        let grace = self.points.shared.config.limits.half_close_grace;
+        // After the grace nobody is told, and the points are stored all the same.
+        let _ = timeout(grace, async {
+            self.points.session.drain().await;
+            while let Ok(failure) = self.failures.try_recv() {
+                self.points.report(failure);
+            }
+            poll_fn(|cx| self.points.output.poll_send(cx, &mut self.io)).await?;
+            self.io.shutdown().await
+        })
+        .await;
+    }
+}
+
+impl Points {
+    /// Takes whole lines off `bytes` up to a command that needs an answer. Returns how many bytes they took.
+    fn take_lines(&mut self, bytes: &[u8]) -> (usize, Option<Order>) {
+        let mut lines = LineCutter::new(bytes);
+        while let Some(line) = lines.next() {
+            self.received.lines += 1;
+            let order = match self.commands.parse(line) {
+                TelnetCommand::Put => {
+                    self.received.points += 1;
+                    if let Err(error) = self.take_point(line) {
+                        self.refuse("put", &error);
+                    }
+                    continue;
+                }
+                TelnetCommand::Rollup => {
+                    let (kind, reply) = rollup::refusal(line);
+                    self.shared.counters.put_errors(kind).add(1);
+                    self.offer(reply.as_bytes());
+                    continue;
+                }
+                TelnetCommand::Histogram => {
+                    self.refuse("histogram", &PutLineError::HistogramsDisabled);
+                    continue;
+                }
+                TelnetCommand::Unknown(word) => {
+                    self.offer(telnet_reply::unknown_command(word).as_bytes());
+                    continue;
+                }
+                TelnetCommand::Stats => Order::Stats,
+                TelnetCommand::Version => Order::Version,
+                TelnetCommand::Status => Order::Status,
+                TelnetCommand::DropCaches => Order::DropCaches,
+                TelnetCommand::Help => Order::Help,
+                TelnetCommand::Exit => Order::Exit,
+                TelnetCommand::DieDieDie => Order::DieDieDie,
+            };
+            return (lines.consumed(), Some(order));
+        }
+        (lines.consumed(), None)
+    }
+
+    /// Gives a point to the session.
+    #[inline]
+    fn take_point(&mut self, line: &[u8]) -> Result<(), PutLineError> {
+        let point = PutLine::parse(line)?;
+        let time = point.timestamp.as_given();
+        let put = match self.session.put_cached(point.metric, point.tags_raw, time, point.value, 0)
+        {
+            Some(put) => put,
+            None => {
+                let tags = point.tags(&self.rules)?;
+                self.session.put_new(point.metric, point.tags_raw, &tags, time, point.value, 0)
+            }
+        };
+        if let Err(error) = put {
+            self.report(PointFailure { tag: 0, error });
+        }
+        Ok(())
+    }
+
+    /// Ends the chunk of points; waits while the write actors are full.
+    async fn pass_on(&mut self) {
+        let received = std::mem::take(&mut self.received);
+        self.shared.counters.received_telnet.add(received.lines);
+        self.shared.counters.received_put.add(received.points);
+        self.session.send().await;
+    }
+
+    /// Tells of a line that cannot be a point.
+    #[cold]
+    fn refuse(&mut self, command: &str, error: &PutLineError) {
+        self.shared.counters.put_errors(error.kind()).add(1);
+        self.text.clear();
+        error.render(command, &mut self.text);
+        self.offer_text();
+    }
+
+    /// Tells of a point that the engine did not store.
+    #[cold]
+    fn report(&mut self, failure: PointFailure) {
+        let Some(reply) = telnet_reply_to(&failure.error) else {
+            self.shared.counters.rpc_exceptions.add(1);
+            debug!(error = %failure.error, "a telnet point failed in silence");
+            return;
+        };
+        self.shared.counters.put_errors(reply.kind()).add(1);
+        if reply.is_asynchronous() && !self.shared.config.telnet_return_errors {
+            return;
+        }
+        self.text.clear();
+        reply.render("put", &mut self.text);
+        self.offer_text();
+    }
+
+    fn offer_text(&mut self) {
+        let text = std::mem::take(&mut self.text);
+        self.offer(text.as_bytes());
+        self.text = text;
+    }
+
+    fn offer(&mut self, line: &[u8]) {
+        if !self.output.offer(line) {
+            self.shared.counters.socket_writes_blocked.add(1);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The read side of a telnet connection: large chunks for those who send, nothing for those who are silent.
+//!
+//! Buffers are lent by a small pool of each worker thread. A connection holds one only while it has bytes
+//! that are not worked off, so ten thousand silent collectors cost ten thousand sockets and no buffers.
+
+use std::{
+    cell::RefCell,
+    future::Future,
+    io,
+    pin::pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Room for one read of a connection that just began to send.
+const FIRST_READ: usize = 64 << 10;
+/// Most room for one read; a chunk of this size is a few thousand points.
+const LARGEST_READ: usize = 256 << 10;
+/// Buffers each thread keeps.
+const POOLED: usize = 8;
+
+thread_local! {
+    static POOL: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+}
+
+fn borrow_buffer() -> BytesMut {
+    POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| BytesMut::with_capacity(FIRST_READ))
+}
+
+fn give_back(mut buffer: BytesMut) {
+    buffer.clear();
+    if (FIRST_READ..=2 * LARGEST_READ).contains(&buffer.capacity()) {
+        POOL.with_borrow_mut(|pool| {
+            if pool.len() < POOLED {
+                pool.push(buffer);
+            }
+        });
+    }
+}
+
+/// Bytes read and not worked off.
+#[derive(Debug)]
+pub(crate) struct Input {
+    buffer: BytesMut,
+    read_size: usize,
+}
+
+impl Input {
+    pub(crate) fn new() -> Self {
+        Self { buffer: BytesMut::new(), read_size: FIRST_READ }
+    }
+
+    /// Reads what there is, at most one chunk; 0 at the end of input.
+    pub(crate) fn poll_read<S: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut S,
+    ) -> Poll<io::Result<usize>> {
+        if self.buffer.capacity() == 0 {
+            self.buffer = borrow_buffer();
+        }
+        self.buffer.reserve(self.read_size);
+        let room = self.buffer.capacity() - self.buffer.len();
+        let polled = pin!(io.read_buf(&mut self.buffer)).poll(cx);
+        match &polled {
+            // A full buffer says that more is waiting: the next read is larger.
+            Poll::Ready(Ok(n)) if *n == room => {
+                self.read_size = (self.read_size * 2).min(LARGEST_READ);
+            }
+            Poll::Ready(_) => {}
+            Poll::Pending => {
+                self.read_size = FIRST_READ;
+                self.release();
+            }
+        }
+        polled
+    }
+
+    /// All bytes not worked off.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Drops the first `n` bytes.
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.buffer.advance(n.min(self.buffer.len()));
+    }
+
+    /// Gives the buffer back if nothing is in it; a little rest moves to a little buffer.
+    fn release(&mut self) {
+        if self.buffer.len() <= FIRST_READ / 16 && self.buffer.capacity() > FIRST_READ / 8 {
+            let rest = BytesMut::from(self.bytes());
+            give_back(std::mem::replace(&mut self.buffer, rest));
+        }
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        give_back(std::mem::take(&mut self.buffer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    async fn read<S: AsyncRead + Unpin>(input: &mut Input, io: &mut S) -> usize {
+        poll_fn(|cx| input.poll_read(cx, io)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn rests_of_lines_stay_in_front_of_what_comes_next() {
+        let (mut client, mut server) = tokio::io::duplex(1 << 20);
+        let mut input = Input::new();
+        client.write_all(b"one\ntw").await.unwrap();
+        assert_eq!(read(&mut input, &mut server).await, 6);
+        input.consume(4);
+        client.write_all(b"o\n").await.unwrap();
+        assert_eq!(read(&mut input, &mut server).await, 2);
+        assert_eq!(input.bytes(), b"two\n");
+        drop(client);
+        assert_eq!(read(&mut input, &mut server).await, 0);
+    }
+
+    #[tokio::test]
+    async fn silent_connections_hold_no_buffer() {
+        let (mut client, mut server) = tokio::io::duplex(1 << 20);
+        let mut input = Input::new();
+        client.write_all(&vec![b'x'; 300_000]).await.unwrap();
+        let mut total = 0;
+        while total < 300_000 {
+            total += read(&mut input, &mut server).await;
+        }
+        input.consume(300_000 - 10);
+        let silent = poll_fn(|cx| Poll::Ready(input.poll_read(cx, &mut server).is_pending())).await;
+        assert!(silent);
+        assert_eq!(input.bytes(), b"xxxxxxxxxx");
+        assert!(input.buffer.capacity() < 1_024, "{}", input.buffer.capacity());
+    }
+}
