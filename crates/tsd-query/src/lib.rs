@@ -7,6 +7,8 @@
 mod aggregator;
 mod error;
 mod filter;
+mod pipeline;
+mod plan;
 mod request;
 mod time;
 
@@ -18,6 +20,14 @@ pub use error::{ErrorDetails, QueryError, QueryErrorClass};
 pub use filter::{
     Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
     retain_values,
+};
+pub use pipeline::{
+    AggregateInput, GroupTags, OutputSeries, SeriesBuilder, SeriesPipeline, Span, SpanGroup,
+    aggregate, evaluate, group_spans, sort_spans,
+};
+pub use plan::{
+    KeyRange, NameKind, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,
+    SeriesSelection, SubQueryPlan, TagSelection, WantedTagUid,
 };
 pub use request::{
     BodyFilter, BodyValueFilter, DownsampleError, DownsampleSpec, DownsampleWindow, FillPolicy,

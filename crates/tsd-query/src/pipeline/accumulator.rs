@@ -1,0 +1,211 @@
+//! Folds the values of one downsampling bucket, in time order, in the aggregator's floating form.
+//!
+//! Equal, bit for bit, to [`aggregate_floats`](crate::aggregate_floats) over the whole bucket, but
+//! values may come in several slices and only order statistics are kept.
+
+use tsd_model::{PointColumns, ValueKinds};
+
+use crate::aggregator::{Aggregator, aggregate_floats};
+
+/// State of one bucket. What the fields mean depends on the aggregator.
+#[derive(Clone, Debug)]
+pub(super) struct Accumulator {
+    function: Aggregator,
+    /// Values counted: those that are no NaN, or all of them where position decides.
+    count: u64,
+    /// Sum, product, best, mean or first value.
+    main: f64,
+    /// Welford's M₂ or last value.
+    second: f64,
+    /// Values of order statistics.
+    values: Vec<f64>,
+}
+
+impl Accumulator {
+    pub(super) const fn new(function: Aggregator) -> Self {
+        let main = if matches!(function, Aggregator::Mult) { 1.0 } else { 0.0 };
+        Self { function, count: 0, main, second: 0.0, values: Vec::new() }
+    }
+
+    /// Folds points `from..to` of `columns`.
+    #[expect(clippy::indexing_slicing, reason = "the caller's range lies inside the columns")]
+    pub(super) fn fold(&mut self, columns: &PointColumns, from: usize, to: usize) {
+        let bits = &columns.bits[from..to];
+        match &columns.kinds {
+            ValueKinds::AllIntegers => self.fold_values(bits.iter().map(|b| *b as i64 as f64)),
+            ValueKinds::AllFloats => self.fold_values(bits.iter().map(|b| f64::from_bits(*b))),
+            ValueKinds::Mixed(flags) => {
+                let flags = &flags[from..to];
+                self.fold_values(bits.iter().zip(flags).map(|(bits, integer)| {
+                    if *integer { *bits as i64 as f64 } else { f64::from_bits(*bits) }
+                }));
+            }
+        }
+    }
+
+    #[inline]
+    fn fold_values(&mut self, values: impl Iterator<Item = f64> + Clone) {
+        match self.function {
+            Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum | Aggregator::Avg => {
+                self.add_up(values);
+            }
+            Aggregator::SquareSum => self.add_up(values.map(|v| v * v)),
+            Aggregator::Min | Aggregator::Mimmin => self.keep_best(values, |v, best| v < best),
+            Aggregator::Max | Aggregator::Mimmax => self.keep_best(values, |v, best| v > best),
+            Aggregator::Mult => {
+                self.main = values.fold(self.main, |product, v| product * v);
+            }
+            Aggregator::Dev => self.fold_deviation(values),
+            Aggregator::Diff => self.fold_difference(values),
+            Aggregator::Count => {
+                self.count += values.filter(|v| !v.is_nan()).count() as u64;
+            }
+            Aggregator::First | Aggregator::None => {
+                if self.count == 0
+                    && let Some(first) = values.clone().next()
+                {
+                    self.main = first;
+                    self.count = 1;
+                }
+            }
+            Aggregator::Last => {
+                if let Some(last) = values.last() {
+                    self.main = last;
+                    self.count = 1;
+                }
+            }
+            Aggregator::Median | Aggregator::Percentile(_) => self.values.extend(values),
+        }
+    }
+
+    /// Adds in order. NaN is rare, so it is looked for only when it shows in the sum.
+    #[inline]
+    fn add_up(&mut self, values: impl Iterator<Item = f64> + Clone) {
+        let mut sum = self.main;
+        let mut count = 0;
+        for v in values.clone() {
+            sum += v;
+            count += 1;
+        }
+        if sum.is_nan() {
+            sum = self.main;
+            count = 0;
+            for v in values.filter(|v| !v.is_nan()) {
+                sum += v;
+                count += 1;
+            }
+        }
+        self.main = sum;
+        self.count += count;
+    }
+
+    #[inline]
+    fn keep_best(
+        &mut self,
+        mut values: impl Iterator<Item = f64>,
+        beats: impl Fn(f64, f64) -> bool,
+    ) {
+        if self.count == 0 {
+            let Some(first) = values.find(|v| !v.is_nan()) else { return };
+            self.main = first;
+            self.count = 1;
+        }
+        self.main = values.fold(self.main, |best, v| if beats(v, best) { v } else { best });
+    }
+
+    fn fold_deviation(&mut self, values: impl Iterator<Item = f64>) {
+        for x in values.filter(|v| !v.is_nan()) {
+            self.count += 1;
+            if self.count == 1 {
+                self.main = x;
+                continue;
+            }
+            let mean = self.main + (x - self.main) / self.count as f64;
+            self.second += (x - self.main) * (x - mean);
+            self.main = mean;
+        }
+    }
+
+    fn fold_difference(&mut self, values: impl Iterator<Item = f64>) {
+        for v in values {
+            if self.count > 0 {
+                self.count += 1;
+            } else if !v.is_nan() {
+                self.main = v;
+                self.count = 1;
+            }
+            self.second = v;
+        }
+    }
+
+    /// Value of the bucket; the accumulator is empty again.
+    pub(super) fn take(&mut self) -> f64 {
+        let result = match self.function {
+            Aggregator::Median | Aggregator::Percentile(_) => {
+                aggregate_floats(self.function, &mut self.values)
+            }
+            Aggregator::Count => self.count as f64,
+            Aggregator::Mult => self.main,
+            _ if self.count == 0 => f64::NAN,
+            Aggregator::Avg => self.main / self.count as f64,
+            Aggregator::Dev => (self.second / self.count as f64).sqrt(),
+            Aggregator::Diff if self.count == 1 => 0.0,
+            Aggregator::Diff => self.second - self.main,
+            _ => self.main,
+        };
+        self.values.clear();
+        *self = Self { values: std::mem::take(&mut self.values), ..Self::new(self.function) };
+        result
+    }
+
+    /// Bytes held beyond the struct itself.
+    pub(super) const fn heap_bytes(&self) -> usize {
+        self.values.capacity() * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tsd_model::Value;
+
+    use super::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<i32>().prop_map(|v| Value::Integer(v.into())),
+            (-1e9..1e9).prop_map(Value::Float),
+            Just(Value::Float(f64::NAN)),
+            Just(Value::Float(-0.0)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn folding_slices_equals_aggregating_the_whole(
+            values in proptest::collection::vec(value(), 1..40), cut in 0_usize..40,
+        ) {
+            let mut columns = PointColumns::default();
+            for (time, value) in values.iter().enumerate() {
+                columns.push(time as i64, *value);
+            }
+            let cut = cut.min(values.len());
+            let doubles: Vec<f64> = values
+                .iter()
+                .map(|v| match v { Value::Integer(v) => *v as f64, Value::Float(v) => *v })
+                .collect();
+            for name in Aggregator::names().filter(|name| *name != "none") {
+                let function = Aggregator::from_name(name).unwrap_or(Aggregator::None);
+                let mut accumulator = Accumulator::new(function);
+                accumulator.fold(&columns, 0, cut);
+                accumulator.fold(&columns, cut, values.len());
+                let got = accumulator.take();
+                let expected = aggregate_floats(function, &mut doubles.clone());
+                prop_assert!(
+                    got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(),
+                    "{name}: {got} instead of {expected}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Several series into one.
+//!
+//! The result has a point wherever any series has one. Times are worked off in blocks that fit the
+//! processor's cache; inside a block the series come one after the other, in their order, and each
+//! adds its run of values to the state of every time. That is the order in which the original
+//! adds up a single time, so sums are equal to the last bit.
+
+use tsd_model::{PointColumns, Value, ValueKinds};
+
+use super::resample::{mark_floating, resample_floats, resample_integers};
+use crate::{
+    aggregator::{Aggregator, aggregate_floats, aggregate_integers},
+    error::QueryError,
+};
+
+mod folds;
+
+use folds::{FloatFold, IntegerFold};
+
+/// Times worked off at once.
+const BLOCK: usize = 1024;
+
+/// What is aggregated.
+#[derive(Clone, Copy, Debug)]
+pub struct AggregateInput<'a> {
+    /// The aggregator.
+    pub aggregator: Aggregator,
+    /// Whether the points are rates; then the first of each series is the imaginary one.
+    pub is_rate: bool,
+    /// Points of the series, in series order.
+    pub series: &'a [&'a PointColumns],
+    /// First time of the result.
+    pub from_ms: i64,
+    /// Last time of the result.
+    pub to_ms: i64,
+}
+
+/// Aggregates series over the union of their times between `from_ms` and `to_ms`.
+pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError> {
+    let timeline = timeline(input);
+    let all_integers =
+        !input.is_rate && input.series.iter().all(|points| points.kinds == ValueKinds::AllIntegers);
+    let all_floats = input.is_rate
+        || input.series.iter().all(|p| p.kinds == ValueKinds::AllFloats || p.is_empty());
+    let mut result = PointColumns::default();
+    let mut floats = FloatFold::new(input.aggregator);
+    let mut integers = IntegerFold::new(input.aggregator);
+    let mut float_values = Vec::new();
+    let mut integer_values = Vec::new();
+    let interpolation = input.aggregator.interpolation();
+    for block in timeline.chunks(BLOCK) {
+        let mut floating = vec![all_floats; block.len()];
+        if !all_floats && !all_integers {
+            for points in input.series {
+                mark_floating(points, block, &mut floating);
+            }
+        }
+        let some_floating = floating.contains(&true);
+        let some_integer = floating.contains(&false);
+        if some_floating {
+            floats.reset(block.len());
+            for points in input.series {
+                let range =
+                    resample_floats(points, block, input.is_rate, interpolation, &mut float_values);
+                floats.fold(range.start, &float_values);
+            }
+        }
+        if some_integer {
+            integers.reset(block.len());
+            for points in input.series {
+                let range = resample_integers(points, block, interpolation, &mut integer_values);
+                integers.fold(range.start, &integer_values);
+            }
+        }
+        for (i, (time, floating)) in block.iter().zip(&floating).enumerate() {
+            if *floating {
+                let value = floats.result(i);
+                if value.is_infinite() {
+                    let sign = if value < 0.0 { "-" } else { "" };
+                    return Err(QueryError::failed(format!("Got Infinity: {sign}Infinity")));
+                }
+                result.push(*time, Value::Float(value));
+            } else {
+                result.push(*time, Value::Integer(integers.result(i)));
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Union of the series' times inside the range.
+fn timeline(input: &AggregateInput<'_>) -> Vec<i64> {
+    let mut union: Vec<i64> = Vec::new();
+    let mut merged = Vec::new();
+    let mut sorted_runs = 0_u32;
+    for points in input.series {
+        let times = points.times_ms.as_slice();
+        // The imaginary first rate is no time of the result.
+        let times = if input.is_rate { times.get(1..).unwrap_or_default() } else { times };
+        let from = times.partition_point(|time| *time < input.from_ms);
+        let to = times.partition_point(|time| *time <= input.to_ms).max(from);
+        let times = times.get(from..to).unwrap_or_default();
+        if union == times || times.is_empty() {
+            continue;
+        }
+        if union.is_empty() {
+            union.extend_from_slice(times);
+            continue;
+        }
+        // Merging pays while few series differ; many different ones are sorted at once.
+        sorted_runs += 1;
+        if sorted_runs > 64 {
+            return sorted_union(input);
+        }
+        merge(&union, times, &mut merged);
+        std::mem::swap(&mut union, &mut merged);
+    }
+    union
+}
+
+fn sorted_union(input: &AggregateInput<'_>) -> Vec<i64> {
+    let mut union: Vec<i64> = Vec::new();
+    let mut compacted = 0;
+    for points in input.series {
+        let skipped = usize::from(input.is_rate);
+        let times = points.times_ms.get(skipped..).unwrap_or_default();
+        let from = times.partition_point(|time| *time < input.from_ms);
+        let to = times.partition_point(|time| *time <= input.to_ms).max(from);
+        union.extend_from_slice(times.get(from..to).unwrap_or_default());
+        // Series mostly share their times: sorting now and then keeps the list short.
+        if union.len() > 2 * compacted + (1 << 16) {
+            union.sort_unstable();
+            union.dedup();
+            compacted = union.len();
+        }
+    }
+    union.sort_unstable();
+    union.dedup();
+    union
+}
+
+/// Merges two sorted lists without duplicates into `merged`.
+fn merge(a: &[i64], b: &[i64], merged: &mut Vec<i64>) {
+    merged.clear();
+    merged.reserve(a.len() + b.len());
+    let (mut a, mut b) = (a.iter().copied().peekable(), b.iter().copied().peekable());
+    loop {
+        let next = match (a.peek(), b.peek()) {
+            (Some(x), Some(y)) if x < y => a.next(),
+            (Some(x), Some(y)) if y < x => b.next(),
+            (Some(_), Some(_)) => {
+                b.next();
+                a.next()
+            }
+            (Some(_), None) => a.next(),
+            (None, _) => b.next(),
+        };
+        match next {
+            Some(time) => merged.push(time),
+            None => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Fill policies: a point for every interval of a grid, whether or not a series has data there.
+//!
+//! The grid is laid out from the scan's range, not from the data. Where calendar intervals of the
+//! data are out of step with it, data is not seen; and the calendar grid misses the interval that
+//! holds the end of the scan. Both are the original's behaviour.
+
+use tsd_model::{PointColumns, Value};
+
+use super::calendar::Calendar;
+use crate::{error::QueryError, request::FillPolicy};
+
+/// Which instants are filled.
+#[derive(Clone, Debug)]
+pub(super) enum Grid {
+    /// Multiples of an interval.
+    Fixed(i64),
+    /// A chain of calendar intervals.
+    Calendar(Calendar),
+}
+
+/// Lays points on the grid over `[scan_start_ms, scan_end_ms)` and fills the rest.
+pub(super) fn fill(
+    points: &PointColumns,
+    grid: &Grid,
+    policy: FillPolicy,
+    (scan_start_ms, scan_end_ms): (i64, i64),
+    max_points: usize,
+) -> Result<PointColumns, QueryError> {
+    let absent = match policy {
+        FillPolicy::Zero => Some(0.0),
+        FillPolicy::Nan | FillPolicy::Null => Some(f64::NAN),
+        FillPolicy::None | FillPolicy::Scalar => None,
+    };
+    let (first, end, shortest) = match grid {
+        Grid::Fixed(interval) => (
+            scan_start_ms - scan_start_ms.rem_euclid(*interval),
+            scan_end_ms - scan_end_ms.rem_euclid(*interval),
+            *interval,
+        ),
+        Grid::Calendar(calendar) => {
+            let first = calendar.anchor(scan_start_ms);
+            let end = calendar.anchor(scan_end_ms);
+            // Even the shortest range gets one interval.
+            (first, end.max(first.saturating_add(1)), calendar.shortest_ms())
+        }
+    };
+    let expected = (end.saturating_sub(first) / shortest.max(1)) as u64;
+    if expected > max_points as u64 {
+        return Err(QueryError::too_large(format!(
+            "Sorry, you have attempted to fetch more than our limit of {max_points} data points. \
+             Please try filtering using more tags or decrease your time range."
+        )));
+    }
+    let mut filled = PointColumns::default();
+    let mut next_point = 0;
+    let mut at = first;
+    while at < end {
+        while points.times_ms.get(next_point).is_some_and(|time| *time < at) {
+            next_point += 1;
+        }
+        let value = match points.times_ms.get(next_point) {
+            Some(time) if *time == at => points.value(next_point),
+            _ => match absent {
+                Some(value) => Some(Value::Float(value)),
+                None => return Err(QueryError::failed("unhandled fill policy")),
+            },
+        };
+        if at >= scan_start_ms
+            && let Some(value) = value
+        {
+            filled.push(at, value);
+        }
+        let following = match grid {
+            Grid::Fixed(interval) => at.saturating_add(*interval),
+            Grid::Calendar(calendar) => calendar.next(at),
+        };
+        if following <= at {
+            break;
+        }
+        at = following;
+    }
+    Ok(filled)
+}

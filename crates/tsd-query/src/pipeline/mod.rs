@@ -1,0 +1,21 @@
+//! From the points of series to the points of an answer.
+//!
+//! Two steps. **Per series**: value filters, downsampling, fill, rate ([`SeriesPipeline`]); this
+//! runs wherever the series' rows arrive, in parallel and row by row, and what a series becomes does
+//! not depend on how its rows were cut up. **Per group**: series are brought onto the union of
+//! their times and aggregated in series order ([`evaluate`]), since floating sums depend on it.
+
+mod accumulator;
+mod aggregate;
+mod calendar;
+mod evaluate;
+mod fill;
+mod group;
+mod rate;
+mod resample;
+mod series;
+
+pub use aggregate::{AggregateInput, aggregate};
+pub use evaluate::{OutputSeries, evaluate};
+pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
+pub use series::{SeriesBuilder, SeriesPipeline, Span};

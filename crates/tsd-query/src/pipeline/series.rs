@@ -1,0 +1,363 @@
+//! Everything that happens to one series before it meets others.
+
+use bytes::Bytes;
+use jiff::tz::TimeZone;
+use tsd_model::{PointColumns, Value};
+
+use super::{
+    accumulator::Accumulator,
+    calendar::Calendar,
+    fill::{Grid, fill},
+    rate::rates,
+};
+use crate::{
+    aggregator::Aggregator,
+    error::QueryError,
+    filter::{ValueFilter, retain_values},
+    plan::ScanWindow,
+    request::{DownsampleWindow, FillPolicy, RateOptions, SubQuery},
+};
+
+/// What is done to each series of a sub query. Shared by all tasks that read it.
+#[derive(Clone, Debug)]
+pub struct SeriesPipeline {
+    window: ScanWindow,
+    value_filters: Vec<ValueFilter>,
+    buckets: Option<Buckets>,
+    function: Aggregator,
+    fill: FillPolicy,
+    rate: Option<RateOptions>,
+    max_fill_points: usize,
+}
+
+/// How times are put into buckets.
+#[derive(Clone, Debug)]
+enum Buckets {
+    Fixed { interval_ms: i64, from_ms: i64 },
+    Calendar { calendar: Calendar, from_ms: i64 },
+    All,
+}
+
+/// Most points that a fill policy may make of one series, unless told otherwise.
+const MAX_FILL_POINTS: usize = 10_000_000;
+
+/// A series on its way through the pipeline.
+///
+/// Rows are pushed in time order. A series whose rows are read by several tasks is built by one
+/// builder per part, which are then joined in time order.
+#[derive(Clone, Debug)]
+pub struct SeriesBuilder {
+    range: Option<(i64, i64)>,
+    /// Raw points: all of them where nothing is downsampled, else those of a later part's first
+    /// bucket, which an earlier part may have begun.
+    raw: PointColumns,
+    /// Whether points still go to `raw`.
+    keeps_raw: bool,
+    open: Option<OpenBucket>,
+    done: PointColumns,
+}
+
+#[derive(Clone, Debug)]
+struct OpenBucket {
+    start_ms: i64,
+    end_ms: i64,
+    accumulator: Accumulator,
+}
+
+/// A series that is ready for aggregation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Metric and tag UIDs, without salt.
+    pub tsuid: Bytes,
+    /// Its points after the pipeline. With rates the first entry is the imaginary first rate.
+    pub points: PointColumns,
+}
+
+impl SeriesPipeline {
+    /// The pipeline of a sub query over the rows of `window`. `zone` is the query's.
+    #[must_use]
+    pub fn new(sub: &SubQuery, window: &ScanWindow, zone: &TimeZone) -> Self {
+        let scan_start = window.scan_start_ms();
+        let buckets = sub.downsample.as_ref().map(|spec| match spec.window {
+            DownsampleWindow::All => Buckets::All,
+            DownsampleWindow::Fixed { interval_ms } => {
+                let below = scan_start.rem_euclid(interval_ms);
+                let from_ms =
+                    if below == 0 { scan_start } else { scan_start - below + interval_ms };
+                Buckets::Fixed { interval_ms, from_ms }
+            }
+            DownsampleWindow::Calendar { count, unit, .. } => {
+                let calendar = Calendar::new(count, unit, zone.clone());
+                let anchor = calendar.anchor(scan_start);
+                let from_ms = if anchor < scan_start { calendar.next(anchor) } else { scan_start };
+                Buckets::Calendar { calendar, from_ms }
+            }
+        });
+        Self {
+            window: *window,
+            value_filters: sub.value_filters.clone(),
+            buckets,
+            function: sub.downsample.as_ref().map_or(Aggregator::None, |spec| spec.function),
+            fill: sub.downsample.as_ref().map_or(FillPolicy::None, |spec| spec.fill),
+            rate: sub.rate,
+            max_fill_points: MAX_FILL_POINTS,
+        }
+    }
+
+    /// The same pipeline with another bound on the points a fill policy may make of one series.
+    #[must_use]
+    pub const fn with_max_fill_points(mut self, points: usize) -> Self {
+        self.max_fill_points = points;
+        self
+    }
+
+    /// The range of rows this pipeline is for.
+    #[must_use]
+    pub const fn window(&self) -> &ScanWindow {
+        &self.window
+    }
+
+    /// A builder for a series, or for the earliest part of one.
+    #[must_use]
+    pub const fn start(&self) -> SeriesBuilder {
+        SeriesBuilder::new(self.buckets.is_none())
+    }
+
+    /// A builder for a part of a series that an earlier part may precede.
+    #[must_use]
+    pub const fn start_later_part(&self) -> SeriesBuilder {
+        SeriesBuilder::new(true)
+    }
+
+    /// Fixed intervals can be folded without knowing what came before; a calendar chain hangs on the
+    /// first point of the series.
+    const fn is_fixed(&self) -> bool {
+        matches!(self.buckets, Some(Buckets::Fixed { .. }))
+    }
+
+    /// First time of interest and the time after the last.
+    const fn folded_range(&self) -> (i64, i64) {
+        match &self.buckets {
+            None => (self.window.scan_start_ms(), i64::MAX),
+            Some(Buckets::Fixed { from_ms, .. } | Buckets::Calendar { from_ms, .. }) => {
+                (*from_ms, i64::MAX)
+            }
+            Some(Buckets::All) => (self.window.start_ms, self.window.end_ms),
+        }
+    }
+
+    /// Start and end of the bucket of `time_ms`; `chain_ms` is where an earlier bucket began.
+    fn bucket_of(&self, time_ms: i64, chain_ms: Option<i64>) -> (i64, i64) {
+        match &self.buckets {
+            Some(Buckets::Fixed { interval_ms, .. }) => {
+                let start = time_ms - time_ms.rem_euclid(*interval_ms);
+                (start, start.saturating_add(*interval_ms))
+            }
+            Some(Buckets::Calendar { calendar, .. }) => {
+                let start = match chain_ms {
+                    Some(chain) => calendar.last_not_above(chain, time_ms),
+                    None => calendar.anchor(time_ms),
+                };
+                (start, calendar.next(start).max(time_ms.saturating_add(1)))
+            }
+            Some(Buckets::All) | None => (self.window.start_ms, self.window.end_ms),
+        }
+    }
+}
+
+impl SeriesBuilder {
+    const fn new(keeps_raw: bool) -> Self {
+        const fn no_points() -> PointColumns {
+            PointColumns {
+                times_ms: Vec::new(),
+                bits: Vec::new(),
+                kinds: tsd_model::ValueKinds::AllIntegers,
+            }
+        }
+        Self { range: None, raw: no_points(), keeps_raw, open: None, done: no_points() }
+    }
+
+    /// Takes the next points of the series: later than all before.
+    pub fn push(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
+        if pipeline.value_filters.is_empty() {
+            self.push_accepted(pipeline, columns);
+        } else {
+            let mut kept = columns.clone();
+            retain_values(&pipeline.value_filters, &mut kept);
+            self.push_accepted(pipeline, &kept);
+        }
+    }
+
+    fn push_accepted(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
+        let (Some(first), Some(last)) = (columns.times_ms.first(), columns.times_ms.last()) else {
+            return;
+        };
+        self.range = Some((self.range.map_or(*first, |(first, _)| first), *last));
+        let (from_ms, to_ms) = pipeline.folded_range();
+        let from = columns.times_ms.partition_point(|time| *time < from_ms);
+        let to = columns.times_ms.partition_point(|time| *time < to_ms).max(from);
+        let from = if self.keeps_raw { self.keep(pipeline, columns, from, to) } else { from };
+        self.fold(pipeline, columns, from, to);
+    }
+
+    /// Keeps raw points as long as they must be kept; returns the index of the first that need not.
+    fn keep(
+        &mut self,
+        pipeline: &SeriesPipeline,
+        columns: &PointColumns,
+        from: usize,
+        to: usize,
+    ) -> usize {
+        let mut end = to;
+        if pipeline.is_fixed()
+            && let Some(first) = self.raw.times_ms.first().or_else(|| columns.times_ms.get(from))
+        {
+            let (_, bucket_end) = pipeline.bucket_of(*first, None);
+            end = columns.times_ms.partition_point(|time| *time < bucket_end).clamp(from, to);
+            self.keeps_raw = end == to;
+        }
+        append(&mut self.raw, columns, from, end);
+        end
+    }
+
+    /// Folds points `from..to` into their buckets.
+    #[expect(clippy::indexing_slicing, reason = "indices run below the length of the columns")]
+    fn fold(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns, from: usize, to: usize) {
+        let times = &columns.times_ms[..to];
+        let mut at = from;
+        let mut run = 1;
+        while at < to {
+            let time = times[at];
+            if self.open.as_ref().is_none_or(|open| time >= open.end_ms) {
+                let chain = self.open.as_ref().map(|open| open.start_ms);
+                self.close();
+                let (start_ms, end_ms) = pipeline.bucket_of(time, chain);
+                match &mut self.open {
+                    Some(open) => (open.start_ms, open.end_ms) = (start_ms, end_ms),
+                    None => {
+                        let accumulator = Accumulator::new(pipeline.function);
+                        self.open = Some(OpenBucket { start_ms, end_ms, accumulator });
+                    }
+                }
+            }
+            let Some(open) = &mut self.open else { return };
+            // Most buckets hold as many points as the one before.
+            let guess = (at + run).min(to);
+            let end =
+                if times[guess - 1] < open.end_ms && (guess == to || times[guess] >= open.end_ms) {
+                    guess
+                } else {
+                    at + times[at..].partition_point(|time| *time < open.end_ms)
+                };
+            open.accumulator.fold(columns, at, end);
+            run = end - at;
+            at = end;
+        }
+    }
+
+    /// Turns the open bucket into a point; its accumulator is empty afterwards.
+    fn close(&mut self) {
+        if let Some(open) = &mut self.open {
+            self.done.push(open.start_ms, Value::Float(open.accumulator.take()));
+        }
+    }
+
+    /// Appends a later part of the same series.
+    pub fn join(&mut self, pipeline: &SeriesPipeline, later: Self) {
+        let Some((first, last)) = later.range else { return };
+        self.range = Some((self.range.map_or(first, |(first, _)| first), last));
+        if later.raw.is_empty() && later.open.is_none() {
+            return;
+        }
+        let all = later.raw.len();
+        let from = if self.keeps_raw { self.keep(pipeline, &later.raw, 0, all) } else { 0 };
+        self.fold(pipeline, &later.raw, from, all);
+        if let Some(open) = later.open {
+            self.close();
+            append(&mut self.done, &later.done, 0, later.done.len());
+            self.open = Some(open);
+            self.keeps_raw = false;
+        }
+    }
+
+    /// Bytes this builder holds; what a memory budget counts.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        let columns = self.raw.times_ms.capacity() + self.done.times_ms.capacity();
+        let values = match &self.open {
+            Some(open) => open.accumulator.heap_bytes(),
+            None => 0,
+        };
+        size_of::<Self>() + columns * 17 + values
+    }
+
+    /// The finished series; `None` where it has no part in the answer.
+    pub fn finish(
+        mut self,
+        pipeline: &SeriesPipeline,
+        tsuid: Bytes,
+    ) -> Result<Option<Span>, QueryError> {
+        let scan = (pipeline.window.scan_start_ms(), pipeline.window.scan_end_ms());
+        match self.range {
+            Some((first, last)) if first <= scan.1 && last >= scan.0 => {}
+            _ => return Ok(None),
+        }
+        if self.keeps_raw && pipeline.buckets.is_some() {
+            let raw = std::mem::take(&mut self.raw);
+            self.keeps_raw = false;
+            self.fold(pipeline, &raw, 0, raw.len());
+        } else if !self.raw.is_empty() && pipeline.buckets.is_some() {
+            // A later part that nothing preceded.
+            let mut whole = pipeline.start();
+            whole.join(pipeline, self);
+            self = whole;
+        }
+        let mut points = if pipeline.buckets.is_none() {
+            self.raw
+        } else {
+            self.close();
+            self.done
+        };
+        if pipeline.fill != FillPolicy::None {
+            let grid = match &pipeline.buckets {
+                Some(Buckets::Fixed { interval_ms, .. }) => Some(Grid::Fixed(*interval_ms)),
+                Some(Buckets::Calendar { calendar, .. }) => Some(Grid::Calendar(calendar.clone())),
+                Some(Buckets::All) | None => None,
+            };
+            if let Some(grid) = grid {
+                points = fill(&points, &grid, pipeline.fill, scan, pipeline.max_fill_points)?;
+            }
+        }
+        if let Some(options) = &pipeline.rate {
+            points = rates(&points, options);
+        }
+        Ok(Some(Span { tsuid, points }))
+    }
+}
+
+/// Appends points `from..to` of `source`.
+fn append(target: &mut PointColumns, source: &PointColumns, from: usize, to: usize) {
+    use tsd_model::ValueKinds;
+    let (Some(times), Some(bits)) = (source.times_ms.get(from..to), source.bits.get(from..to))
+    else {
+        return;
+    };
+    match &source.kinds {
+        _ if times.is_empty() => {}
+        ValueKinds::AllIntegers => target.note_kind(true, times.len()),
+        ValueKinds::AllFloats => target.note_kind(false, times.len()),
+        ValueKinds::Mixed(_) => {
+            for (i, time) in times.iter().enumerate() {
+                if let Some(value) = source.value(from + i) {
+                    target.push(*time, value);
+                }
+            }
+            return;
+        }
+    }
+    target.times_ms.extend_from_slice(times);
+    target.bits.extend_from_slice(bits);
+}
+
+#[cfg(test)]
+mod tests;

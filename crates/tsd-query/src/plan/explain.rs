@@ -1,0 +1,62 @@
+//! A plan as text, for people who ask why a query is slow.
+
+use std::fmt;
+
+use super::{SeriesSelection, SubQueryPlan};
+
+impl fmt::Display for SubQueryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = (self.window.scan_end_secs - self.window.scan_start_secs) / 3600;
+        writeln!(f, "metric {}", hex(&self.metric))?;
+        writeln!(
+            f,
+            "rows from {} to {} ({rows} an unbroken series)",
+            self.window.scan_start_secs, self.window.scan_end_secs
+        )?;
+        for range in &self.ranges {
+            match range.bucket {
+                Some(bucket) => write!(f, "scan bucket {bucket} ")?,
+                None => write!(f, "scan ")?,
+            }
+            writeln!(f, "[{}, {})", hex(&range.start), hex(&range.stop))?;
+        }
+        match &self.selection {
+            SeriesSelection::Tsuids(tsuids) => {
+                for tags in tsuids {
+                    writeln!(f, "pushed down: tags {}", hex(tags))?;
+                }
+            }
+            SeriesSelection::Tags(tags) => {
+                for want in &tags.wanted {
+                    write!(f, "pushed down: {} = ", hex(&want.tagk))?;
+                    match &want.tagvs {
+                        None => writeln!(f, "any")?,
+                        Some(values) => {
+                            let values: Vec<_> = values.iter().map(|v| hex(v)).collect();
+                            writeln!(f, "{}", values.join(" or "))?;
+                        }
+                    }
+                }
+                if tags.explicit {
+                    writeln!(f, "pushed down: no other tag keys")?;
+                }
+            }
+        }
+        for post in &self.post_filters {
+            let (kind, filter) = (post.filter.type_name(), &post.filter.filter);
+            writeln!(f, "checked afterwards: {} {kind}({filter})", hex(&post.tagk))?;
+        }
+        for tagk in &self.group_by {
+            writeln!(f, "group by {}", hex(tagk))?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, b| {
+        let _ = write!(text, "{b:02X}");
+        text
+    })
+}

@@ -1,0 +1,15 @@
+//! Planning: from a checked sub query to what is read from the table.
+//!
+//! A plan is data. It names key ranges, the pattern that row keys must satisfy, what is left to
+//! check afterwards and how series are grouped; it can be printed and tested without a store.
+
+mod explain;
+mod ranges;
+mod resolve;
+mod selection;
+mod sub_query_plan;
+
+pub use ranges::{KeyRange, ScanWindow};
+pub use resolve::{NameKind, PlanSettings, ResolvedFilter, ResolvedSubQuery};
+pub use selection::{SeriesSelection, TagSelection, WantedTagUid};
+pub use sub_query_plan::{PostFilter, SubQueryPlan};

@@ -1,0 +1,177 @@
+//! Which names a sub query needs UIDs of, and the sub query once they are known.
+
+use bytes::Bytes;
+use tsd_model::TableSchema;
+
+use crate::{
+    error::QueryError,
+    filter::{FilterKind, TagFilter},
+    request::{SeriesSource, SubQuery},
+};
+
+/// Settings of the server that shape plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanSettings {
+    /// Most literals that are pushed into the scan (`tsd.query.filter.expansion_limit`).
+    pub expansion_limit: usize,
+    /// Leave out tag values that do not exist, instead of failing
+    /// (`tsd.query.skip_unresolved_tagvs`).
+    pub skip_unresolved_tagvs: bool,
+    /// Read what OpenTSDB's fuzzy row filter would read where tags are explicit
+    /// (`tsd.query.enable_fuzzy_filter`).
+    pub fuzzy_filter: bool,
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        Self { expansion_limit: 4096, skip_unresolved_tagvs: false, fuzzy_filter: true }
+    }
+}
+
+/// The three kinds of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NameKind {
+    /// A metric.
+    Metric,
+    /// A tag key.
+    Tagk,
+    /// A tag value.
+    Tagv,
+}
+
+impl NameKind {
+    /// The kind as error texts have it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Metric => "metrics",
+            Self::Tagk => "tagk",
+            Self::Tagv => "tagv",
+        }
+    }
+}
+
+/// A sub query's names as UIDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResolvedSubQuery {
+    /// Series of a metric.
+    Metric {
+        /// Its UID.
+        metric: Bytes,
+        /// As long as the sub query's filters, in their order.
+        filters: Vec<ResolvedFilter>,
+    },
+    /// These series: metric and tag UIDs, sorted.
+    Tsuids(Vec<Bytes>),
+}
+
+/// UIDs of one filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedFilter {
+    /// UID of the tag key.
+    pub tagk: Bytes,
+    /// UIDs of its literals, in the order written; `None` where they were not looked up and the
+    /// filter is applied to names after the scan.
+    pub literals: Option<Vec<Bytes>>,
+}
+
+impl SubQuery {
+    /// The names whose UIDs [`Self::resolve`] asks for.
+    #[must_use]
+    pub fn names(&self, settings: &PlanSettings) -> Vec<(NameKind, &str)> {
+        let SeriesSource::Metric(metric) = &self.source else { return Vec::new() };
+        let mut names = vec![(NameKind::Metric, metric.as_str())];
+        for filter in &self.filters {
+            names.push((NameKind::Tagk, filter.tagk.as_str()));
+            for literal in pushed_literals(filter, settings).unwrap_or_default() {
+                names.push((NameKind::Tagv, literal.as_str()));
+            }
+        }
+        names
+    }
+
+    /// Puts UIDs in place of names. `uid_of` answers `None` for a name that does not exist.
+    pub fn resolve(
+        &self,
+        schema: &TableSchema,
+        settings: &PlanSettings,
+        mut uid_of: impl FnMut(NameKind, &str) -> Option<Bytes>,
+    ) -> Result<ResolvedSubQuery, QueryError> {
+        let metric = match &self.source {
+            SeriesSource::Tsuids(tsuids) => {
+                return resolve_tsuids(tsuids, schema).map(ResolvedSubQuery::Tsuids);
+            }
+            SeriesSource::Metric(metric) => metric,
+        };
+        let missing = |kind: NameKind, name: &str| QueryError::no_such_name(kind.as_str(), name);
+        let metric_uid =
+            uid_of(NameKind::Metric, metric).ok_or_else(|| missing(NameKind::Metric, metric))?;
+        let mut filters = Vec::with_capacity(self.filters.len());
+        for filter in &self.filters {
+            let tagk = uid_of(NameKind::Tagk, &filter.tagk)
+                .ok_or_else(|| missing(NameKind::Tagk, &filter.tagk))?;
+            let mut literals = None;
+            if let Some(names) = pushed_literals(filter, settings) {
+                let mut uids = Vec::with_capacity(names.len());
+                for name in names {
+                    if name.is_empty() {
+                        return Err(QueryError::failed("Missing UID name"));
+                    }
+                    match uid_of(NameKind::Tagv, name) {
+                        Some(uid) => uids.push(uid),
+                        None if settings.skip_unresolved_tagvs => {}
+                        None => return Err(missing(NameKind::Tagv, name)),
+                    }
+                }
+                literals = Some(uids);
+            }
+            filters.push(ResolvedFilter { tagk, literals });
+        }
+        Ok(ResolvedSubQuery::Metric { metric: metric_uid, filters })
+    }
+}
+
+/// The literals of a filter that are few enough to be looked up.
+fn pushed_literals<'a>(filter: &'a TagFilter, settings: &PlanSettings) -> Option<&'a [String]> {
+    match &filter.kind {
+        FilterKind::LiteralOr(literals) if literals.len() <= settings.expansion_limit => {
+            Some(literals)
+        }
+        _ => None,
+    }
+}
+
+/// Bytes of hexadecimal TSUIDs, which must share their metric.
+fn resolve_tsuids(tsuids: &[String], schema: &TableSchema) -> Result<Vec<Bytes>, QueryError> {
+    let mut resolved: Vec<Bytes> = Vec::with_capacity(tsuids.len());
+    let mut first_metric: Option<&str> = None;
+    for text in tsuids {
+        let bytes = parse_hex(text)
+            .ok_or_else(|| QueryError::internal(format!("For input string: \"{text}\"")))?;
+        let tags = bytes.len().checked_sub(schema.metric_width()).unwrap_or_default();
+        if tags == 0 || tags % schema.tag_pair_width() != 0 {
+            return Err(QueryError::internal(format!("TSUID has a wrong length: {text}")));
+        }
+        let metric = text.get(..schema.metric_width() * 2).unwrap_or_default();
+        let shared = *first_metric.get_or_insert(metric);
+        if !shared.eq_ignore_ascii_case(metric) {
+            return Err(QueryError::internal(format!(
+                "One or more TSUIDs did not share the same metric [{shared}] [{metric}]"
+            )));
+        }
+        resolved.push(bytes.into());
+    }
+    resolved.sort();
+    resolved.dedup();
+    Ok(resolved)
+}
+
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|i| text.get(i..i + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
+        .collect()
+}
