@@ -287,3 +287,6 @@ impl<D: Doer> Handler<Envelope<D::Order>> for Host<D> {
         self.guard(ctx, |doer, desk| doer.handle(msg.0, desk));
     }
 }
+
+#[cfg(test)]
+mod tests;

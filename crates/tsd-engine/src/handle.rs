@@ -164,4 +164,14 @@ impl EngineHandle {
         let _ = self.inner.stop.0.try_send(());
         done
     }
+
+    #[cfg(test)]
+    pub(crate) fn uid_admin(&self) -> &UidAdmin {
+        &self.inner.uids
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lanes(&self) -> &[crate::writer::Lane] {
+        &self.inner.ingest.lanes
+    }
 }

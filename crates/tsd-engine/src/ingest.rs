@@ -23,3 +23,6 @@ pub enum NameText {
     /// UTF-8.
     Utf8,
 }
+
+#[cfg(test)]
+mod tests;

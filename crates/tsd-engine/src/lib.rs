@@ -14,6 +14,8 @@ mod ingest;
 mod metrics;
 mod put_error;
 mod series_cache;
+#[cfg(test)]
+mod testing;
 mod uid;
 mod writer;
 

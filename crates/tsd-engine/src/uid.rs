@@ -22,3 +22,6 @@ pub(crate) use self::{
     table::UidTable,
 };
 pub use self::{error::UidError, filter::FilterError};
+
+#[cfg(test)]
+mod tests;

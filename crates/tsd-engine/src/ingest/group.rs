@@ -151,13 +151,13 @@ mod tests {
     async fn with_a_sink_failures_go_there() {
         let (sink, mut failures) = mpsc::channel(4);
         let group = CommitGroup::new(Some(sink));
-        group.ticket(vec![7]).finish(Err(PutError::Timeout));
+        group.ticket(vec![7]).finish(Err(PutError::Throttled));
         group.handed_over();
         group.wait().await;
         assert!(group.report().failures.is_empty());
         assert!(matches!(
             failures.recv().await,
-            Some(PointFailure { tag: 7, error: PutError::Timeout })
+            Some(PointFailure { tag: 7, error: PutError::Throttled })
         ));
     }
 }

@@ -1,0 +1,249 @@
+use std::time::Duration;
+
+use tsd_model::{PointValue, TableSchema};
+use tsd_storage::{Fault, Operation, StorageError};
+
+use super::*;
+use crate::{
+    EngineConfig, PutError,
+    testing::{config, dump, put, put_one, start, store},
+    writer::WriteOrder,
+};
+
+async fn data(store: &crate::testing::TestStore) -> Vec<String> {
+    dump(store, &EngineConfig::default().tables.data).await
+}
+
+#[tokio::test]
+async fn points_become_opentsdbs_cells() {
+    let store = store();
+    let engine = start(config(), &store);
+    let mut session = engine.ingest_session(NameText::Latin1);
+    for round in 0..2 {
+        for (i, (timestamp, value)) in [
+            (1_356_998_400, PointValue::Integer(42)),
+            (1_356_998_401, PointValue::Integer(-300)),
+            (1_356_998_400_250, PointValue::Single(42.5)),
+            (1_357_002_000, PointValue::Double(0.1)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (metric, raw) = (b"sys.cpu", b"host=web01");
+            let tag = u32::try_from(i).unwrap();
+            let cached = session.put_cached(metric, raw, timestamp, value, tag);
+            assert_eq!(cached.is_some(), round == 1, "the second round finds the series");
+            match cached {
+                Some(put) => put.unwrap(),
+                None => session
+                    .put_new(metric, raw, &[(b"host", b"web01")], timestamp, value, tag)
+                    .unwrap(),
+            }
+        }
+        let report = session.commit().await;
+        assert_eq!((report.stored, report.failures.len(), report.timed_out), (4, 0, 0));
+    }
+    assert_eq!(
+        data(&store).await,
+        [
+            "00000150E22700000001000001 t 0000 2A",
+            "00000150E22700000001000001 t 0011 FED4",
+            "00000150E22700000001000001 t F0003E8B 422A0000",
+            "00000150E23510000001000001 t 000F 3FB999999999999A",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn salted_rows_carry_their_bucket() {
+    let store = store();
+    let mut settings = config();
+    settings.schema = TableSchema::try_new(3, 3, 3, 1, 20).unwrap();
+    let engine = start(settings, &store);
+    put_one(&engine, "m", "host=a", 1_356_998_400, 1).await.unwrap();
+    let cells = data(&store).await;
+    assert_eq!(cells.len(), 1);
+    assert_eq!(&cells[0][2..26], "00000150E227000000010000");
+}
+
+#[tokio::test]
+async fn appends_gather_in_one_column() {
+    let store = store();
+    let mut settings = config();
+    settings.ingest.enable_appends = true;
+    let engine = start(settings, &store);
+    put_one(&engine, "m", "host=a", 1_356_998_400, 1).await.unwrap();
+    put_one(&engine, "m", "host=a", 1_356_998_401, 2).await.unwrap();
+    assert_eq!(data(&store).await, ["00000150E22700000001000001 t 050000 000001001002"]);
+}
+
+#[tokio::test]
+async fn cell_times_are_the_points_where_asked_for() {
+    let store = store();
+    let mut settings = config();
+    settings.rows.use_otsdb_timestamp = true;
+    let engine = start(settings, &store);
+    put_one(&engine, "m", "host=a", 1_356_998_400, 1).await.unwrap();
+    let cells = crate::testing::cells(&store, &EngineConfig::default().tables.data).await;
+    assert_eq!(cells[0].1.timestamp_ms, 1_356_998_400_000);
+}
+
+#[tokio::test]
+async fn points_of_one_cell_land_in_order_whatever_the_cache_knows() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "a=1 b=2", 7_200, 0).await.unwrap();
+    let mut session = engine.ingest_session(NameText::Utf8);
+    // One series: two spellings the cache does not know, around one that it knows.
+    for (value, tags) in
+        [(1, "a=1 b=2"), (2, "b=2 a=1"), (3, "a=1 b=2"), (4, "b=2 a=1 "), (5, "a=1 b=2")]
+    {
+        put(&mut session, "m", tags, 7_200, value, 0).unwrap();
+        let last = data(&store).await;
+        assert_eq!(last, ["00000100001C20000001000001000002000002 t 0000 00"]);
+    }
+    assert_eq!(session.commit().await.stored, 5);
+    assert_eq!(data(&store).await, ["00000100001C20000001000001000002000002 t 0000 05"]);
+    // Pipelined chunks keep the order too.
+    for value in 6..40 {
+        put(&mut session, "m", &format!("b=2 a=1{}", " ".repeat(value % 5)), 7_200, 0, 0).unwrap();
+        put(&mut session, "m", "a=1 b=2", 7_200, i64::try_from(value).unwrap(), 0).unwrap();
+        session.send().await;
+    }
+    session.drain().await;
+    assert_eq!(data(&store).await, ["00000100001C20000001000001000002000002 t 0000 27"]);
+}
+
+#[tokio::test]
+async fn bad_points_are_refused_at_once_and_spoil_nothing() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    let mut session = engine.ingest_session(NameText::Utf8);
+    let one = PointValue::Integer(1);
+    for (timestamp, value) in [(10_000_000_000_000, one), (-1, one)] {
+        let refused = session.put_cached(b"m", b"host=a", timestamp, value, 0);
+        assert!(matches!(refused, Some(Err(PutError::BadTimestamp(t))) if t == timestamp));
+    }
+    let nan = PointValue::Double(f64::NAN);
+    let refused = session.put_cached(b"m", b"host=a", -1, nan, 0);
+    assert!(matches!(refused, Some(Err(PutError::NotFinite))));
+    assert!(matches!(put_one(&engine, "m", "", 1, 1).await, Err(PutError::NoTags)));
+    assert!(matches!(put_one(&engine, "m m", "host=a", 1, 1).await, Err(PutError::Name(_))));
+    put(&mut session, "m", "host=a", 2, 1, 0).unwrap();
+    assert_eq!((session.pending(), session.commit().await.stored), (1, 1));
+}
+
+#[tokio::test]
+async fn a_store_error_fails_the_points_it_hit_and_no_others() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    let error = || StorageError::Backend("region moved".into());
+    for fault in [Fault::Error(error()), Fault::LostAck(error())] {
+        store.script(Operation::Put, [fault]);
+        let mut session = engine.ingest_session(NameText::Utf8);
+        put(&mut session, "m", "host=a", 3_600, 1, 4).unwrap();
+        put(&mut session, "m", "host=a", 3_601, 1, 9).unwrap();
+        let report = session.commit().await;
+        assert_eq!(report.failures.iter().map(|f| f.tag).collect::<Vec<_>>(), [4, 9]);
+        assert!(
+            report.failures.iter().all(
+                |f| matches!(&f.error, PutError::Storage(e) if e.to_string() == "region moved")
+            )
+        );
+    }
+    put_one(&engine, "m", "host=a", 3_602, 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn failures_of_pipelined_points_come_later() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    store.script(Operation::Put, [Fault::Error(StorageError::Throttled("test"))]);
+    let mut session = engine.ingest_session(NameText::Latin1);
+    let mut failures = session.failures();
+    put(&mut session, "m", "host=a", 2, 1, 7).unwrap();
+    session.send().await;
+    let failure = failures.recv().await.unwrap();
+    assert_eq!(failure.tag, 7);
+    assert!(matches!(failure.error, PutError::Storage(StorageError::Throttled(_))));
+}
+
+#[tokio::test]
+async fn a_full_queue_throttles_after_the_deadline() {
+    let store = store();
+    let mut settings = config();
+    settings.ingest.bucket_queue_bytes = 64;
+    settings.ingest.queue_deadline = Duration::from_millis(30);
+    let engine = start(settings, &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    store.script(Operation::Put, [Fault::Delay(Duration::from_millis(300))]);
+    let mut first = engine.ingest_session(NameText::Utf8);
+    put(&mut first, "m", "host=a", 2, 1, 0).unwrap();
+    first.send().await;
+    let error = put_one(&engine, "m", "host=a", 3, 1).await.unwrap_err();
+    assert!(matches!(error, PutError::Throttled));
+    first.drain().await;
+    put_one(&engine, "m", "host=a", 3, 1).await.unwrap();
+    assert_eq!(data(&store).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_commit_with_a_limit_counts_what_is_still_open() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    store.script(Operation::Put, [Fault::Delay(Duration::from_millis(200))]);
+    let mut session = engine.ingest_session(NameText::Utf8);
+    put(&mut session, "m", "host=a", 2, 1, 0).unwrap();
+    let report = session.commit_within(Some(Duration::from_millis(20))).await;
+    assert_eq!((report.stored, report.failures.len(), report.timed_out), (0, 0, 1));
+}
+
+#[tokio::test]
+async fn a_failed_write_actor_loses_no_sender_and_is_back() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    store.script(Operation::Put, [Fault::Delay(Duration::from_millis(50))]);
+    let mut first = engine.ingest_session(NameText::Utf8);
+    put(&mut first, "m", "host=a", 2, 1, 0).unwrap();
+    first.send().await;
+    let mut second = engine.ingest_session(NameText::Utf8);
+    put(&mut second, "m", "host=a", 3, 1, 1).unwrap();
+    // Behind the write in flight, so that the actor holds it when it fails.
+    let (report, ()) = tokio::join!(second.commit(), async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        for lane in engine.lanes() {
+            lane.writer.tell(WriteOrder::Panic).ok().unwrap();
+        }
+    });
+    assert!(matches!(report.failures[0].error, PutError::Lost));
+    first.drain().await;
+    put_one(&engine, "m", "host=a", 4, 1).await.unwrap();
+    assert_eq!(data(&store).await.len(), 3, "the write in flight went on");
+}
+
+#[tokio::test]
+async fn a_shut_down_engine_stores_what_it_took_and_takes_no_more() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    let mut session = engine.ingest_session(NameText::Utf8);
+    put(&mut session, "m", "host=a", 2, 1, 0).unwrap();
+    session.send().await;
+    assert!(engine.shutdown(Duration::from_secs(5)).await);
+    assert_eq!(data(&store).await.len(), 2);
+    assert!(matches!(put_one(&engine, "m", "host=a", 3, 1).await, Err(PutError::Closed)));
+    assert!(matches!(put_one(&engine, "n", "host=a", 3, 1).await, Err(PutError::Closed)));
+}
+
+#[test]
+fn an_engine_without_its_tables_does_not_start() {
+    let empty: std::sync::Arc<dyn tsd_storage::Storage> =
+        std::sync::Arc::new(tsd_storage::MemoryStorage::new([]));
+    let error = crate::Engine::start(config(), empty).unwrap_err();
+    assert_eq!(error.to_string(), "table tsdb does not exist");
+}

@@ -1,0 +1,130 @@
+//! What the crate's tests share: engines over stores in memory, a clock that stands still, reading
+//! tables back.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use tsd_model::{Cell, Family, PointValue};
+use tsd_storage::{FaultyStorage, MemoryStorage, Scan, Storage, Table};
+
+use crate::{Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PutError};
+
+/// A memory store that fails on demand.
+pub(crate) type TestStore = FaultyStorage<MemoryStorage>;
+
+/// An empty store with all tables.
+pub(crate) fn store() -> Arc<TestStore> {
+    let tables = EngineConfig::default().tables;
+    Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new([
+        tables.data,
+        tables.uid,
+        tables.meta,
+        tables.tree,
+    ]))))
+}
+
+/// A clock that is set by hand.
+#[derive(Debug, Default)]
+pub(crate) struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    pub(crate) fn at_secs(secs: i64) -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(secs * 1_000)))
+    }
+
+    pub(crate) fn set_secs(&self, secs: i64) {
+        self.0.store(secs * 1_000, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ms(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Settings that create every kind of name.
+pub(crate) fn config() -> EngineConfig {
+    let mut config = EngineConfig::default();
+    config.uids.auto_create_metrics = true;
+    config.ingest.queue_deadline = Duration::from_secs(2);
+    config
+}
+
+/// Starts an engine.
+pub(crate) fn start(config: EngineConfig, store: &Arc<TestStore>) -> EngineHandle {
+    let storage: Arc<dyn Storage> = Arc::<TestStore>::clone(store);
+    Engine::start(config, storage).unwrap()
+}
+
+/// Puts a point the way a front end does.
+pub(crate) fn put(
+    session: &mut IngestSession,
+    metric: &str,
+    tags: &str,
+    timestamp: i64,
+    value: i64,
+    tag: u32,
+) -> Result<(), PutError> {
+    let value = PointValue::Integer(value);
+    let (metric, raw) = (metric.as_bytes(), tags.as_bytes());
+    if let Some(put) = session.put_cached(metric, raw, timestamp, value, tag) {
+        return put;
+    }
+    let pairs: Vec<(&[u8], &[u8])> = tags
+        .split(' ')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(k, v)| (k.as_bytes(), v.as_bytes()))
+        .collect();
+    session.put_new(metric, raw, &pairs, timestamp, value, tag)
+}
+
+/// Puts one point and waits for it.
+pub(crate) async fn put_one(
+    engine: &EngineHandle,
+    metric: &str,
+    tags: &str,
+    timestamp: i64,
+    value: i64,
+) -> Result<(), PutError> {
+    let mut session = engine.ingest_session(NameText::Utf8);
+    put(&mut session, metric, tags, timestamp, value, 0)?;
+    match session.commit().await.failures.pop() {
+        Some(failure) => Err(failure.error),
+        None => Ok(()),
+    }
+}
+
+/// Every cell of a table, in order, with its row key.
+pub(crate) async fn cells(store: &TestStore, table: &Table) -> Vec<(Vec<u8>, Cell)> {
+    let mut rows = store.inner().scan(table, Scan::default());
+    let mut cells = Vec::new();
+    while let Some(batch) = rows.next_rows().await.unwrap() {
+        for row in batch {
+            let key = row.key.to_vec();
+            cells.extend(row.into_cells().unwrap().into_iter().map(|cell| (key.clone(), cell)));
+        }
+    }
+    cells
+}
+
+/// Every cell of a table as (row, family, qualifier, value) in hex, family as text.
+pub(crate) async fn dump(store: &TestStore, table: &Table) -> Vec<String> {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02X}")).collect::<String>();
+    cells(store, table)
+        .await
+        .into_iter()
+        .map(|(row, cell)| {
+            let qualifier = match cell.family {
+                Family::T => hex(&cell.qualifier),
+                _ => String::from_utf8_lossy(&cell.qualifier).into_owned(),
+            };
+            format!("{} {} {qualifier} {}", hex(&row), cell.family.as_str(), hex(&cell.value))
+        })
+        .collect()
+}

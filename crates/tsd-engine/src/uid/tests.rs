@@ -1,0 +1,380 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use tsd_model::{Family, TableSchema, UidKind};
+use tsd_storage::{
+    CellBatch, CellRef, Column, Fault, Get, Operation, Storage, StorageError, Table,
+};
+
+use super::*;
+use crate::{
+    EngineConfig, EngineHandle, NameText, PutError, WhiteList,
+    testing::{TestStore, cells, config, dump, put, put_one, start, store},
+};
+
+fn uid_table() -> Table {
+    EngineConfig::default().tables.uid
+}
+
+/// Both directions of the UID table, checked against each other; returns the UIDs by kind and name.
+async fn checked_names(store: &TestStore) -> BTreeMap<(String, Vec<u8>), Vec<u8>> {
+    let (mut forward, mut reverse, mut counters) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for (row, cell) in cells(store, &uid_table()).await {
+        let kind = String::from_utf8(cell.qualifier.to_vec()).unwrap();
+        match cell.family {
+            Family::Id if row == [0] => {
+                let count = i64::from_be_bytes(cell.value.as_ref().try_into().unwrap());
+                counters.insert(kind, usize::try_from(count).unwrap());
+            }
+            Family::Id => assert!(forward.insert((kind, row), cell.value.to_vec()).is_none()),
+            _ => assert!(reverse.insert((kind, cell.value.to_vec()), row).is_none()),
+        }
+    }
+    assert_eq!(forward, reverse, "every mapping has its counterpart");
+    for (kind, count) in counters {
+        let names = forward.keys().filter(|(k, _)| *k == kind).count();
+        assert_eq!(count, names, "the counter of {kind} has no gap");
+    }
+    forward
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn new_series_from_many_connections_get_one_uid_each() {
+    let store = store();
+    let engine = start(config(), &store);
+    let (tasks, hosts) = (16_usize, 2_000_usize);
+    let mut joined = tokio::task::JoinSet::new();
+    for task in 0..tasks {
+        let engine = engine.clone();
+        joined.spawn(async move {
+            let mut session = engine.ingest_session(NameText::Latin1);
+            for chunk in 0..10 {
+                for i in 0..hosts / 10 {
+                    // Every name is new to some tasks and just being assigned by others.
+                    let host = (chunk * (hosts / 10) + i + task * 37) % hosts;
+                    let tags = format!("host=web{host} cpu={}", host % 7);
+                    put(&mut session, &format!("m.{}", host % 50), &tags, 1_356_998_400, 1, 0)
+                        .unwrap();
+                }
+                let report = session.commit().await;
+                assert_eq!((report.stored, report.failures.len()), (hosts / 10, 0));
+            }
+        });
+    }
+    joined.join_all().await;
+    let names = checked_names(&store).await;
+    assert_eq!(names.len(), 50 + 2 + hosts + 7);
+    let data = cells(&store, &EngineConfig::default().tables.data).await;
+    assert_eq!(data.len(), hosts, "one cell a series, however many put it");
+}
+
+#[tokio::test]
+async fn names_are_numbered_as_opentsdb_does_it() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "sys.cpu", "cpu=zero host=web01", 1_356_998_400, 1).await.unwrap();
+    for (kind, name, number) in [
+        (UidKind::Metric, "sys.cpu", 1),
+        (UidKind::Tagk, "host", 1),
+        (UidKind::Tagk, "cpu", 2),
+        (UidKind::Tagv, "web01", 1),
+        (UidKind::Tagv, "zero", 2),
+    ] {
+        let uid = engine.uid_of(kind, name).await.unwrap();
+        assert_eq!(uid.to_number(), number, "{name}");
+        assert_eq!(engine.name_of(kind, uid).await.unwrap(), name);
+    }
+    // The points of one chunk count as if they came one by one.
+    let mut session = engine.ingest_session(NameText::Utf8);
+    put(&mut session, "b", "x=1 host=h2", 1, 1, 0).unwrap();
+    put(&mut session, "a", "w=1 host=h1", 1, 1, 1).unwrap();
+    assert_eq!(session.commit().await.stored, 2);
+    for (kind, name, number) in [
+        (UidKind::Metric, "b", 2),
+        (UidKind::Metric, "a", 3),
+        (UidKind::Tagk, "x", 3),
+        (UidKind::Tagk, "w", 4),
+    ] {
+        assert_eq!(engine.uid_of(kind, name).await.unwrap().to_number(), number, "{name}");
+    }
+    checked_names(&store).await;
+}
+
+async fn kinds_left(store: &TestStore) -> Vec<(String, Vec<u8>)> {
+    checked_names(store).await.into_keys().collect()
+}
+
+#[tokio::test]
+async fn names_behind_one_that_is_refused_are_not_created() {
+    let kind_names = |names: &[(UidKind, &str)]| {
+        names
+            .iter()
+            .map(|(k, n)| (k.as_str().to_owned(), n.as_bytes().to_vec()))
+            .collect::<Vec<_>>()
+    };
+    for many in [false, true] {
+        let store = store();
+        let mut settings = config();
+        settings.uids.auto_create_tagks = false;
+        let engine = start(settings, &store);
+        engine.assign(UidKind::Tagk, "host").await.unwrap();
+        let mut session = engine.ingest_session(NameText::Utf8);
+        put(&mut session, "m", "host=a cpu=1", 1, 1, 5).unwrap();
+        if many {
+            put(&mut session, "m", "cpu=2 host=b", 1, 1, 6).unwrap();
+        }
+        let report = session.commit().await;
+        assert_eq!(report.failures.len(), 1 + usize::from(many));
+        for failure in report.failures {
+            assert!(matches!(
+                failure.error,
+                PutError::Uid(UidError::NoSuchName { kind: UidKind::Tagk, ref name }) if name == "cpu"
+            ));
+        }
+        // `host` stands before `cpu` in the hash map, so its value is created.
+        let mut expected =
+            vec![(UidKind::Metric, "m"), (UidKind::Tagk, "host"), (UidKind::Tagv, "a")];
+        if many {
+            expected.push((UidKind::Tagv, "b"));
+        }
+        assert_eq!(kinds_left(&store).await, kind_names(&expected));
+    }
+    let store = store();
+    let engine = start(EngineConfig::default(), &store);
+    let error = put_one(&engine, "m", "host=a", 1, 1).await.unwrap_err();
+    assert!(matches!(
+        error,
+        PutError::Uid(UidError::NoSuchName { kind: UidKind::Metric, ref name }) if name == "m"
+    ));
+    assert!(kinds_left(&store).await.is_empty(), "an unknown metric creates no tags");
+}
+
+#[tokio::test]
+async fn the_white_list_keeps_names_out_and_counts() {
+    let store = store();
+    let mut settings = config();
+    settings.uids.filter =
+        Some(WhiteList { metric_patterns: vec!["^sys".into()], ..WhiteList::default() });
+    let engine = start(settings, &store);
+    let error = put_one(&engine, "my.cpu", "host=a", 1, 1).await.unwrap_err();
+    assert!(matches!(error, PutError::Uid(UidError::BlockedByFilter { .. })));
+    assert!(put_one(&engine, "sys.cpu", "host=a", 1, 1).await.is_ok());
+    assert_eq!(kinds_left(&store).await.len(), 3);
+    assert!(engine.assign(UidKind::Metric, "other").await.is_err());
+}
+
+async fn plant(store: &TestStore, row: &[u8], family: Family, kind: UidKind, value: &[u8]) {
+    let cell = CellRef { family, qualifier: kind.as_str().as_bytes(), value, timestamp_ms: None };
+    store.inner().put(&uid_table(), CellBatch::single(row, cell).unwrap()).await.unwrap();
+}
+
+async fn set_counter(store: &TestStore, kind: UidKind, count: i64) {
+    plant(store, &[0], Family::Id, kind, &count.to_be_bytes()).await;
+}
+
+#[tokio::test]
+async fn the_last_uid_is_assigned_and_then_none() {
+    let store = store();
+    set_counter(&store, UidKind::Metric, 0xFF_FFFE).await;
+    let engine = start(config(), &store);
+    put_one(&engine, "last", "host=a", 1, 1).await.unwrap();
+    assert_eq!(engine.uid_of(UidKind::Metric, "last").await.unwrap().to_number(), 0xFF_FFFF);
+    for _ in 0..2 {
+        let error = put_one(&engine, "more", "host=b", 1, 1).await.unwrap_err();
+        assert!(matches!(
+            error,
+            PutError::Uid(UidError::AllAssigned { kind: UidKind::Metric, width: 3 })
+        ));
+    }
+    let counter = UidTable::counter(UidKind::Metric);
+    let sum = store.inner().increment(&uid_table(), counter, 0).await.unwrap();
+    assert_eq!(sum, 0x100_0001, "every attempt moves the counter");
+    assert!(engine.uid_of(UidKind::Tagv, "b").await.is_err(), "and creates no tags");
+}
+
+#[tokio::test]
+async fn a_counter_behind_skips_one_taken_number_and_fails_on_two() {
+    let store = store();
+    for uid in 1..=3_u8 {
+        plant(&store, &[0, 0, uid], Family::Name, UidKind::Tagk, b"taken").await;
+    }
+    set_counter(&store, UidKind::Tagk, 0).await;
+    let engine = start(config(), &store);
+    let error = put_one(&engine, "m", "host=a", 1, 1).await.unwrap_err();
+    assert!(matches!(error, PutError::Uid(UidError::NumbersTaken { kind: UidKind::Tagk, .. })));
+    let counter = UidTable::counter(UidKind::Tagk);
+    assert_eq!(store.inner().increment(&uid_table(), counter, 0).await.unwrap(), 2);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    assert_eq!(engine.uid_of(UidKind::Tagk, "host").await.unwrap().to_number(), 4);
+}
+
+#[tokio::test]
+async fn another_process_that_is_first_wins() {
+    let store = store();
+    let engine = start(config(), &store);
+    // The look-up misses, the other process assigns, then ours finds the name taken.
+    store.script(Operation::Increment, [Fault::Delay(std::time::Duration::from_millis(30))]);
+    let (put, ()) = tokio::join!(put_one(&engine, "m", "host=a", 1, 1), async {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        plant(&store, b"m", Family::Id, UidKind::Metric, &[0, 0, 9]).await;
+        plant(&store, &[0, 0, 9], Family::Name, UidKind::Metric, b"m").await;
+    });
+    put.unwrap();
+    assert_eq!(engine.uid_of(UidKind::Metric, "m").await.unwrap().to_number(), 9);
+    let orphan = Get::column(
+        vec![0, 0, 1].into(),
+        Family::Name,
+        bytes::Bytes::from_static(UidKind::Metric.as_str().as_bytes()),
+    );
+    assert!(store.inner().get(&uid_table(), orphan).await.unwrap().is_some(), "ours is an orphan");
+}
+
+#[tokio::test]
+async fn a_stored_uid_of_another_width_is_an_error() {
+    let store = store();
+    plant(&store, b"m", Family::Id, UidKind::Metric, &[1, 2]).await;
+    let engine = start(config(), &store);
+    let error = put_one(&engine, "m", "host=a", 1, 1).await.unwrap_err();
+    assert!(matches!(error, PutError::Uid(UidError::WrongWidth { found: 2, expected: 3, .. })));
+}
+
+#[tokio::test]
+async fn a_failed_assignment_is_not_remembered() {
+    let store = store();
+    let engine = start(config(), &store);
+    let down = || StorageError::Backend("down".into());
+    for operation in [Operation::MultiGet, Operation::Increment, Operation::CompareAndSet] {
+        store.script(operation, vec![Fault::Error(down()); 8]);
+        let error = put_one(&engine, "m", "host=a", 1, 1).await.unwrap_err();
+        assert!(
+            matches!(error, PutError::Uid(UidError::Storage(StorageError::Backend(_)))),
+            "{operation:?}: {error}"
+        );
+        store.heal();
+    }
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    engine.uid_of(UidKind::Metric, "m").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_answer_leaves_at_worst_an_orphan() {
+    for operation in [Operation::Increment, Operation::CompareAndSet] {
+        let store = store();
+        let engine = start(config(), &store);
+        let lost = Fault::LostAck(StorageError::Timeout("test"));
+        store.script(operation, [lost]);
+        put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+        let uid = engine.uid_of(UidKind::Metric, "m").await.unwrap();
+        engine.drop_caches();
+        assert_eq!(engine.name_of(UidKind::Metric, uid).await.unwrap(), "m");
+        assert_eq!(engine.uid_of(UidKind::Metric, "m").await.unwrap(), uid);
+    }
+}
+
+#[tokio::test]
+async fn random_metric_uids_leave_the_counter_alone() {
+    let store = store();
+    let mut settings = config();
+    settings.uids.random_metrics = true;
+    let engine = start(settings, &store);
+    for i in 0..20 {
+        put_one(&engine, &format!("m{i}"), "host=a", 1, 1).await.unwrap();
+    }
+    let counter = UidTable::counter(UidKind::Metric);
+    assert_eq!(store.inner().increment(&uid_table(), counter, 0).await.unwrap(), 0);
+    for i in 0..20 {
+        let uid = engine.uid_of(UidKind::Metric, &format!("m{i}")).await.unwrap();
+        assert_eq!((uid.width(), uid.to_number() > 0), (3, true));
+    }
+}
+
+#[tokio::test]
+async fn suggestions_are_names_with_the_prefix_in_byte_order() {
+    let store = store();
+    let engine = start(config(), &store);
+    for name in ["sys.cpu.user", "sys.cpu.nice", "sys.mem", "sys.cpu.idle"] {
+        engine.assign(UidKind::Metric, name).await.unwrap();
+    }
+    engine.assign(UidKind::Tagk, "sys.cpu").await.unwrap();
+    let suggest = async |prefix, max| engine.suggest(UidKind::Metric, prefix, max).await.unwrap();
+    assert_eq!(suggest("sys.cpu", 25).await, ["sys.cpu.idle", "sys.cpu.nice", "sys.cpu.user"]);
+    assert_eq!(suggest("", 1).await, ["sys.cpu.idle"]);
+    assert_eq!(suggest("x", 25).await, [""; 0]);
+}
+
+async fn both(engine: &EngineHandle, name: &str) -> Option<u64> {
+    engine.uid_of(UidKind::Tagv, name).await.ok().map(tsd_model::Uid::to_number)
+}
+
+#[tokio::test]
+async fn a_renamed_or_deleted_name_is_not_served_from_any_cache() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=old", 1, 1).await.unwrap();
+    engine.rename_uid(UidKind::Tagv, "old", "new").await.unwrap();
+    assert_eq!((both(&engine, "old").await, both(&engine, "new").await), (None, Some(1)));
+    put_one(&engine, "m", "host=old", 1, 1).await.unwrap();
+    assert_eq!(both(&engine, "old").await, Some(2), "the old name is a new one now");
+    assert!(matches!(
+        engine.rename_uid(UidKind::Tagv, "old", "new").await,
+        Err(UidError::NameTaken { .. })
+    ));
+    engine.delete_uid(UidKind::Tagv, "old").await.unwrap();
+    assert_eq!(both(&engine, "old").await, None);
+    put_one(&engine, "m", "host=old", 1, 1).await.unwrap();
+    assert_eq!(both(&engine, "old").await, Some(3));
+    assert!(matches!(
+        engine.assign(UidKind::Tagv, "a b").await,
+        Err(UidError::IllegalName { character: Some(' '), .. })
+    ));
+    assert_eq!(dump(&store, &uid_table()).await.iter().filter(|c| c.contains("tagv")).count(), 5);
+}
+
+#[tokio::test]
+async fn too_many_waiting_names_are_throttled() {
+    let store = store();
+    let mut settings = config();
+    settings.uids.max_pending = 3;
+    let engine = start(settings, &store);
+    let mut session = engine.ingest_session(NameText::Utf8);
+    for i in 0..6 {
+        put(&mut session, "m", &format!("host={i}"), 1, 1, i).unwrap();
+    }
+    let report = session.commit().await;
+    assert!(report.failures.iter().all(|f| matches!(f.error, PutError::Throttled)));
+    assert!(!report.failures.is_empty() && report.stored + report.failures.len() == 6);
+}
+
+#[tokio::test]
+async fn a_failed_assigner_fails_its_points_and_is_back() {
+    let store = store();
+    let engine = start(config(), &store);
+    store.script(Operation::MultiGet, vec![Fault::Delay(std::time::Duration::from_millis(30)); 3]);
+    let assigner = &engine.uid_admin().resolver.assigner;
+    let (put, ()) = tokio::join!(put_one(&engine, "m", "host=a", 1, 1), async {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        assigner.tell(UidOrder::Panic).ok().unwrap();
+    });
+    assert!(matches!(put, Err(PutError::Uid(UidError::Lost))));
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+}
+
+#[test]
+fn schema_widths_are_used() {
+    let table = UidTable {
+        storage: store(),
+        table: uid_table(),
+        schema: TableSchema::try_new(4, 2, 5, 0, 20).unwrap(),
+    };
+    let cell = |value: &'static [u8]| tsd_model::Cell {
+        family: Family::Id,
+        qualifier: bytes::Bytes::from_static(b"tagv"),
+        value: bytes::Bytes::from_static(value),
+        timestamp_ms: 0,
+    };
+    assert!(table.uid_in(UidKind::Tagv, b"v", &cell(&[0, 0, 0, 0, 1])).is_ok());
+    assert!(table.uid_in(UidKind::Tagk, b"v", &cell(&[0, 0, 0, 0, 1])).is_err());
+    let Column { row, family, .. } = UidTable::counter(UidKind::Tagv);
+    assert_eq!((&row[..], family), (&[0][..], Family::Id));
+    let _: Arc<dyn Storage> = table.storage;
+}
