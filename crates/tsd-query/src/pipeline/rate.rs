@@ -29,23 +29,18 @@ fn rate_between(
     options: &RateOptions,
 ) -> Option<f64> {
     let seconds = (t1 - t0) as f64 / 1000.0;
-    let (mut delta, falls, wrapped) = match (v0, v1) {
-        (Value::Integer(v0), Value::Integer(v1)) => {
-            let delta = v1.wrapping_sub(v0);
-            let wrapped = options.counter_max.wrapping_sub(v0).wrapping_add(v1);
-            (delta as f64, delta < 0, wrapped as f64)
-        }
-        _ => {
-            let (v0, v1) = (as_double(v0), as_double(v1));
-            (v1 - v0, v1 - v0 < 0.0, options.counter_max as f64 - v0 + v1)
-        }
+    let (delta, wrapped) = if let (Value::Integer(v0), Value::Integer(v1)) = (v0, v1) {
+        let wrapped = options.counter_max.wrapping_sub(v0).wrapping_add(v1);
+        (v1.wrapping_sub(v0) as f64, wrapped as f64)
+    } else {
+        let (v0, v1) = (as_double(v0), as_double(v1));
+        (v1 - v0, options.counter_max as f64 - v0 + v1)
     };
-    if options.counter && falls {
+    if options.counter && delta < 0.0 {
         if options.drop_resets {
             return None;
         }
-        delta = wrapped;
-        let rate = delta / seconds;
+        let rate = wrapped / seconds;
         if options.reset_value > 0 && rate > options.reset_value as f64 {
             return Some(0.0);
         }

@@ -232,13 +232,12 @@ impl SeriesBuilder {
                 let chain = self.open.as_ref().map(|open| open.start_ms);
                 self.close();
                 let (start_ms, end_ms) = pipeline.bucket_of(time, chain);
-                match &mut self.open {
-                    Some(open) => (open.start_ms, open.end_ms) = (start_ms, end_ms),
-                    None => {
-                        let accumulator = Accumulator::new(pipeline.function);
-                        self.open = Some(OpenBucket { start_ms, end_ms, accumulator });
-                    }
-                }
+                // The accumulator is used again, for its buffer.
+                let accumulator = match self.open.take() {
+                    Some(open) => open.accumulator,
+                    None => Accumulator::new(pipeline.function),
+                };
+                self.open = Some(OpenBucket { start_ms, end_ms, accumulator });
             }
             let Some(open) = &mut self.open else { return };
             // Most buckets hold as many points as the one before.

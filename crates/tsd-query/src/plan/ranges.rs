@@ -70,7 +70,7 @@ pub struct KeyRange {
 /// One range per salt bucket, or one where keys are not salted. `stop_tail` is appended to the
 /// stop keys.
 pub(super) fn key_ranges(
-    schema: &TableSchema,
+    schema: TableSchema,
     metric: &[u8],
     window: &ScanWindow,
     stop_tail: &[u8],
@@ -130,10 +130,10 @@ mod tests {
     fn every_bucket_has_a_range() {
         let window = ScanWindow::raw(T * 1000, T * 1000, 0);
         let plain = TableSchema::opentsdb_default();
-        let ranges = key_ranges(&plain, &[0, 0, 1], &window, &[0xFF]);
+        let ranges = key_ranges(plain, &[0, 0, 1], &window, &[0xFF]);
         assert_eq!(ranges.len(), 1);
         let salted = TableSchema::try_new(3, 3, 3, 1, 20).unwrap_or(plain);
-        let ranges = key_ranges(&salted, &[0, 0, 1], &window, &[]);
+        let ranges = key_ranges(salted, &[0, 0, 1], &window, &[]);
         assert_eq!(ranges.len(), 20);
         let last = ranges.last().map(|range| range.start.to_vec());
         assert_eq!(last, Some(vec![19, 0, 0, 1, 0x50, 0xE2, 0x27, 0x00]));

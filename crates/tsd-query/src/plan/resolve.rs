@@ -99,7 +99,7 @@ impl SubQuery {
     ) -> Result<ResolvedSubQuery, QueryError> {
         let metric = match &self.source {
             SeriesSource::Tsuids(tsuids) => {
-                return resolve_tsuids(tsuids, schema).map(ResolvedSubQuery::Tsuids);
+                return resolve_tsuids(tsuids, *schema).map(ResolvedSubQuery::Tsuids);
             }
             SeriesSource::Metric(metric) => metric,
         };
@@ -142,13 +142,13 @@ fn pushed_literals<'a>(filter: &'a TagFilter, settings: &PlanSettings) -> Option
 }
 
 /// Bytes of hexadecimal TSUIDs, which must share their metric.
-fn resolve_tsuids(tsuids: &[String], schema: &TableSchema) -> Result<Vec<Bytes>, QueryError> {
+fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, QueryError> {
     let mut resolved: Vec<Bytes> = Vec::with_capacity(tsuids.len());
     let mut first_metric: Option<&str> = None;
     for text in tsuids {
         let bytes = parse_hex(text)
             .ok_or_else(|| QueryError::internal(format!("For input string: \"{text}\"")))?;
-        let tags = bytes.len().checked_sub(schema.metric_width()).unwrap_or_default();
+        let tags = bytes.len().saturating_sub(schema.metric_width());
         if tags == 0 || tags % schema.tag_pair_width() != 0 {
             return Err(QueryError::internal(format!("TSUID has a wrong length: {text}")));
         }

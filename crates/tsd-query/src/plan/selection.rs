@@ -70,9 +70,8 @@ impl TagSelection {
                         Err(_) => return false,
                     }
                 }
-                Some(_) => {}
                 None if self.explicit => return false,
-                None => {}
+                Some(_) | None => {}
             }
         }
         wanted.peek().is_none() && !(self.one_deviation && deviations > 1)

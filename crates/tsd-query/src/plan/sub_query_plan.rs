@@ -65,14 +65,14 @@ impl SubQueryPlan {
         settings: &PlanSettings,
     ) -> Self {
         match resolved {
-            ResolvedSubQuery::Tsuids(tsuids) => Self::of_tsuids(tsuids, window, schema),
+            ResolvedSubQuery::Tsuids(tsuids) => Self::of_tsuids(tsuids, window, *schema),
             ResolvedSubQuery::Metric { metric, filters } => {
-                Self::of_metric(sub, metric, filters, window, schema, settings)
+                Self::of_metric(sub, metric, filters, window, *schema, settings)
             }
         }
     }
 
-    fn of_tsuids(tsuids: &[Bytes], window: ScanWindow, schema: &TableSchema) -> Self {
+    fn of_tsuids(tsuids: &[Bytes], window: ScanWindow, schema: TableSchema) -> Self {
         let split = schema.metric_width();
         let metric = tsuids.first().and_then(|t| t.get(..split)).unwrap_or_default();
         let tags = tsuids
@@ -81,7 +81,7 @@ impl SubQueryPlan {
             .map(Bytes::copy_from_slice)
             .collect::<Vec<_>>();
         Self {
-            schema: *schema,
+            schema,
             metric: Bytes::copy_from_slice(metric),
             window,
             ranges: key_ranges(schema, metric, &window, &[]),
@@ -96,7 +96,7 @@ impl SubQueryPlan {
         metric: &Bytes,
         resolved: &[ResolvedFilter],
         window: ScanWindow,
-        schema: &TableSchema,
+        schema: TableSchema,
         settings: &PlanSettings,
     ) -> Self {
         let keys = keys_in_order(&sub.filters, resolved);
@@ -109,9 +109,10 @@ impl SubQueryPlan {
             let mut tagvs = pushed_values(filters, place == 0);
             let mut over_budget = false;
             if let Some(values) = &tagvs {
-                match budget.checked_sub(values.len()) {
-                    Some(left) => budget = left,
-                    None => (tagvs, over_budget) = (None, true),
+                if values.len() <= budget {
+                    budget -= values.len();
+                } else {
+                    (tagvs, over_budget) = (None, true);
                 }
             }
             for (filter, literals) in filters {
@@ -127,7 +128,7 @@ impl SubQueryPlan {
         let stop_tail =
             if fuzzy { vec![0xFF; keys.len() * schema.tag_pair_width()] } else { Vec::new() };
         Self {
-            schema: *schema,
+            schema,
             metric: metric.clone(),
             window,
             ranges: key_ranges(schema, metric, &window, &stop_tail),

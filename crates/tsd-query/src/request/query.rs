@@ -44,7 +44,6 @@ pub struct Query {
 
 /// One sub query.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches of the request")]
 pub struct SubQuery {
     /// Place in the request.
     pub index: usize,

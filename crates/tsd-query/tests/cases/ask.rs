@@ -1,0 +1,108 @@
+//! Asks the query of a case.
+
+use serde_json::{Value as Json, json};
+use tsd_model::Value;
+use tsd_query::{
+    Clock, FillPolicy, NameKind, PlanSettings, Query, QueryError, RawQuery, SeriesPipeline,
+    SeriesSource, SubQuery, SubQueryPlan, evaluate,
+};
+
+use crate::{request, table::Table};
+
+/// Why a case is not run, if it is not.
+pub(crate) fn not_covered(case: &Json, path: &str) -> Option<&'static str> {
+    match path {
+        "/api/query/gexp" | "/api/query/exp" => return Some("expressions come later"),
+        _ => {}
+    }
+    if case["config"].get("tsd.rollups.enable").is_some() {
+        return Some("rollups come later");
+    }
+    if case.get("setup_requests").is_some() && case.get("expect").is_some() {
+        return Some("histograms come later");
+    }
+    None
+}
+
+/// The answer as JSON, or the refusal.
+pub(crate) fn ask(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
+    let table = Table::of_case(case, salt_buckets);
+    let uri = case["request"]["uri"].as_str().unwrap_or("/api/query");
+    let raw = match &case["query"] {
+        Json::Null => request::from_uri(uri)?,
+        body => request::from_body(body)?,
+    };
+    let in_arrays = request::parameters(uri).iter().any(|(key, _)| key == "arrays");
+    answer(case, &table, &raw, in_arrays)
+}
+
+fn settings(case: &Json) -> PlanSettings {
+    let is = |key: &str, value: &str| case["config"][key].as_str() == Some(value);
+    PlanSettings {
+        fuzzy_filter: !is("tsd.query.enable_fuzzy_filter", "false"),
+        skip_unresolved_tagvs: is("tsd.query.skip_unresolved_tagvs", "true"),
+        ..PlanSettings::default()
+    }
+}
+
+fn answer(case: &Json, table: &Table, raw: &RawQuery, in_arrays: bool) -> Result<Json, QueryError> {
+    let query = raw.validate(&Clock::utc(1_500_000_000_000))?;
+    let mut series = Vec::new();
+    for sub in &query.sub_queries {
+        series.extend(answer_sub_query(table, &query, sub, &settings(case), in_arrays)?);
+    }
+    Ok(Json::Array(series))
+}
+
+fn answer_sub_query(
+    table: &Table,
+    query: &Query,
+    sub: &SubQuery,
+    settings: &PlanSettings,
+    in_arrays: bool,
+) -> Result<Vec<Json>, QueryError> {
+    let resolved =
+        sub.resolve(&table.schema, settings, |kind, name| table.names.uid(kind, name))?;
+    let range = (query.start_ms, query.end_ms);
+    let plan = SubQueryPlan::new(sub, &resolved, range, &table.schema, settings);
+    let pipeline = SeriesPipeline::new(sub, &plan.window, &query.zone);
+    let spans = table.read(&plan, &pipeline)?;
+    let metric = match &sub.source {
+        SeriesSource::Metric(metric) => metric,
+        SeriesSource::Tsuids(_) => table.names.name(NameKind::Metric, &plan.metric),
+    };
+    let name = |kind, uid: &[u8]| table.names.name(kind, uid).to_owned();
+    let mut series = Vec::new();
+    for output in evaluate(sub, &plan, spans)? {
+        let tags: serde_json::Map<_, _> = output
+            .group_tags
+            .tags
+            .iter()
+            .map(|(k, v)| (name(NameKind::Tagk, k), name(NameKind::Tagv, v).into()))
+            .collect();
+        let aggregate_tags: Vec<_> =
+            output.group_tags.aggregate_tags.iter().map(|k| name(NameKind::Tagk, k)).collect();
+        let mut json = json!({"metric": metric, "tags": tags, "aggregateTags": aggregate_tags});
+        if query.show_tsuids {
+            json["tsuids"] = output.tsuids.iter().map(|tsuid| format!("{tsuid:X}")).collect();
+        }
+        let is_null = sub.downsample.as_ref().is_some_and(|spec| spec.fill == FillPolicy::Null);
+        let points = (0..output.points.len()).map(|i| {
+            let time = output.points.times_ms[i] / if query.ms_resolution { 1 } else { 1000 };
+            let value = match output.points.value(i).unwrap() {
+                Value::Integer(v) => json!(v),
+                Value::Float(v) if v.is_nan() && is_null => Json::Null,
+                Value::Float(v) if v.is_nan() => json!("NaN"),
+                Value::Float(v) => json!(v),
+            };
+            (time, value)
+        });
+        json["dps"] = if in_arrays {
+            points.map(|(time, value)| json!([time, value])).collect()
+        } else {
+            Json::Object(points.map(|(time, value)| (time.to_string(), value)).collect())
+        };
+        series.push(json);
+    }
+    Ok(series)
+}
