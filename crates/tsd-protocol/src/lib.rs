@@ -19,9 +19,9 @@ mod telnet;
 pub use build_facts::BuildFacts;
 pub use health::Health;
 pub use http::{
-    ApiError, CommonTag, HttpPoint, LegacyForm, PutBatch, PutBodyError, PutOptions, PutOutcome,
-    PutPointError, PutReply, QueryString, QueryStringError, RefusedPoint, SERIES_SEPARATOR,
-    parse_query_body, parse_query_uri, query_error, split_series,
+    ApiError, CommonTag, HttpPoint, LegacyForm, NAME_SEPARATOR, PutBatch, PutBodyError, PutOptions,
+    PutOutcome, PutPointError, PutReply, QueryString, QueryStringError, RefusedPoint,
+    parse_query_body, parse_query_uri, query_error,
 };
 pub use json::{JsonError, JsonFault, write_json_string};
 pub use latin1::Latin1;

@@ -9,7 +9,7 @@ mod query_request;
 mod query_string;
 
 pub use api_error::{ApiError, LegacyForm};
-pub use put_batch::{CommonTag, HttpPoint, PutBatch, RefusedPoint, SERIES_SEPARATOR, split_series};
+pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RefusedPoint};
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_reply::{PutOptions, PutOutcome, PutReply};
 pub use query_request::{parse_query_body, parse_query_uri, query_error};

@@ -1,15 +1,13 @@
 //! The points of one put body.
 //!
 //! A body is read whole before anything is stored, since one syntax error anywhere refuses all of
-//! it. What is kept of a point is small: its series as text (metric, then keys and values, in
-//! ISO-8859-1, with [`SERIES_SEPARATOR`] between them), its time and its value. The series text is
-//! made for a cache: the same spelling always gives the same bytes, and only when the cache does
-//! not know them are they taken apart and checked ([`HttpPoint::series_names`]).
+//! it. What is kept of a point is small: its names (metric, then keys and values, in ISO-8859-1, with
+//! [`NAME_SEPARATOR`] between them), its time and its value. The names are made for a cache: the
+//! same spelling always gives the same bytes, and only when the cache does not know them are they
+//! taken apart and checked ([`HttpPoint::tags`]).
 //!
 //! A point that is refused later is read again from the body to be shown to the client, so a
 //! million good points cost nothing for that.
-
-use std::ops::Range;
 
 use tsd_model::{
     Entrance, NameError, NameRole, NameRule, PointValue, Timestamp, ValueTextError, encode_latin1,
@@ -26,34 +24,38 @@ use crate::{
     tag_pairs::TagCollector,
 };
 
-/// Stands between the names of a series text. No name may contain it.
-pub const SERIES_SEPARATOR: u8 = 1;
+/// Stands between the names in [`HttpPoint::tags_raw`]. No name may contain it.
+pub const NAME_SEPARATOR: u8 = 1;
 
 /// The points of one body, or of several. Reuse it: it keeps its allocations.
 #[derive(Debug, Default)]
 pub struct PutBatch {
-    series: Vec<u8>,
+    names: Vec<u8>,
     points: Vec<Point>,
     refused: Vec<RefusedPoint>,
 }
 
 #[derive(Debug)]
 struct Point {
-    series: Range<u32>,
+    // Where the metric starts in `names`, the tags start, and the tags end.
+    names: [u32; 3],
     offset: u32,
     timestamp: Timestamp,
     value: PointValue,
 }
 
-/// One point that can be stored if its series can.
+/// One point that can be stored if its names are any good.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HttpPoint<'b> {
-    /// Metric, then tag keys and values as given, separated by [`SERIES_SEPARATOR`].
-    pub series: &'b [u8],
+    /// Metric, in ISO-8859-1. Not empty; its characters are not checked yet.
+    pub metric: &'b [u8],
     /// Time, above zero.
     pub timestamp: Timestamp,
     /// Value, finite.
     pub value: PointValue,
+    /// Tag keys and values as given, in ISO-8859-1, separated by [`NAME_SEPARATOR`]: with the metric
+    /// the key of a series cache.
+    pub tags_raw: &'b [u8],
     /// Where the point stands in the body.
     pub offset: u32,
 }
@@ -71,7 +73,7 @@ pub struct RefusedPoint {
 /// over a point's tag of the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonTag {
-    series_tail: Vec<u8>,
+    names: Vec<u8>,
 }
 
 impl CommonTag {
@@ -82,21 +84,21 @@ impl CommonTag {
         if key.is_empty() || value.is_empty() || value.contains('=') {
             return None;
         }
-        let mut series_tail = Vec::new();
+        let mut names = Vec::new();
         for name in [key, value] {
-            series_tail.push(SERIES_SEPARATOR);
-            if !push_chars(&mut series_tail, name.chars()) {
+            names.push(NAME_SEPARATOR);
+            if !push_chars(&mut names, name.chars()) {
                 return None;
             }
         }
-        Some(Self { series_tail })
+        Some(Self { names })
     }
 }
 
 impl PutBatch {
     /// Forgets the points and keeps the memory.
     pub fn clear(&mut self) {
-        self.series.clear();
+        self.names.clear();
         self.points.clear();
         self.refused.clear();
     }
@@ -142,14 +144,14 @@ impl PutBatch {
             return self.read_null(reader, offset);
         }
         let fields = PointFields::read(reader)?;
-        let series_start = self.series.len();
+        let start = self.names.len();
         match self.convert(&fields, common) {
-            Ok((timestamp, value)) => {
-                let series = series_start as u32..self.series.len() as u32;
-                self.points.push(Point { series, offset, timestamp, value });
+            Ok((timestamp, value, tags_at)) => {
+                let names = [start, tags_at, self.names.len()].map(|at| at as u32);
+                self.points.push(Point { names, offset, timestamp, value });
             }
             Err(error) => {
-                self.series.truncate(series_start);
+                self.names.truncate(start);
                 self.refused.push(RefusedPoint { offset, error });
             }
         }
@@ -170,13 +172,13 @@ impl PutBatch {
         }
     }
 
-    /// Checks a point in OpenTSDB's order and appends its series text.
+    /// Checks a point in OpenTSDB's order, appends its names and says where its tags start.
     #[inline]
     fn convert(
         &mut self,
         fields: &PointFields<'_>,
         common: Option<&CommonTag>,
-    ) -> Result<(Timestamp, PointValue), PutPointError> {
+    ) -> Result<(Timestamp, PointValue, usize), PutPointError> {
         let metric =
             fields.metric.filter(|m| !m.raw.is_empty()).ok_or(PutPointError::EmptyMetric)?;
         if fields.timestamp <= 0 {
@@ -189,44 +191,48 @@ impl PutBatch {
         let (Ok(value), Ok(timestamp)) = (&parsed, Timestamp::try_new(fields.timestamp)) else {
             return Err(explain(metric, tags, fields.timestamp, parsed));
         };
-        self.push_series(metric, tags)?;
+        let tags_at = self.push_names(metric, tags)?;
         if let Some(tag) = common {
-            self.series.extend_from_slice(&tag.series_tail);
+            self.names.extend_from_slice(&tag.names);
         }
-        Ok((timestamp, *value))
+        Ok((timestamp, *value, tags_at))
     }
 
     #[inline]
-    fn push_series(&mut self, metric: RawText<'_>, tags: &RawTags<'_>) -> Result<(), PointFault> {
-        if !push_name(&mut self.series, metric) {
+    fn push_names(&mut self, metric: RawText<'_>, tags: &RawTags<'_>) -> Result<usize, PointFault> {
+        let names = &mut self.names;
+        if !push_name(names, metric) {
             return Err(unstorable(NameRole::Metric, metric));
         }
+        let tags_at = names.len() + 1;
         for (key, value) in tags {
             let Some(value) = value else {
                 return Err(PointFault::NullTagValue { key: key.to_owned_string() });
             };
-            self.series.push(SERIES_SEPARATOR);
-            if !push_name(&mut self.series, *key) {
+            names.push(NAME_SEPARATOR);
+            if !push_name(names, *key) {
                 return Err(unstorable(NameRole::TagKey(&value.to_owned_string()), *key));
             }
-            self.series.push(SERIES_SEPARATOR);
-            if !push_name(&mut self.series, *value) {
+            names.push(NAME_SEPARATOR);
+            if !push_name(names, *value) {
                 return Err(unstorable(NameRole::TagValue(&key.to_owned_string()), *value));
             }
         }
-        Ok(())
+        Ok(tags_at)
     }
 
     /// Points that can be stored, in the order of the body.
     pub fn points(&self) -> impl ExactSizeIterator<Item = HttpPoint<'_>> {
-        self.points.iter().map(|point| HttpPoint {
-            series: self
-                .series
-                .get(point.series.start as usize..point.series.end as usize)
-                .unwrap_or_default(),
-            timestamp: point.timestamp,
-            value: point.value,
-            offset: point.offset,
+        let names = |from: usize, to: usize| self.names.get(from..to).unwrap_or_default();
+        self.points.iter().map(move |point| {
+            let [start, tags_at, end] = point.names.map(|at| at as usize);
+            HttpPoint {
+                metric: names(start, tags_at - 1),
+                timestamp: point.timestamp,
+                value: point.value,
+                tags_raw: names(tags_at, end),
+                offset: point.offset,
+            }
         })
     }
 
@@ -238,30 +244,25 @@ impl PutBatch {
 }
 
 impl<'b> HttpPoint<'b> {
-    /// Takes the series text apart and checks it. For series that are in no cache.
-    pub fn series_names(
-        &self,
-        rules: &SeriesRules,
-    ) -> Result<(&'b [u8], TagPairs<'b>), PointFault> {
-        let (metric, tags) = split_series(self.series);
-        rules.check(metric, &tags)?;
-        Ok((metric, tags))
+    /// Takes the tags apart and checks them and the metric. For series that are in no cache.
+    pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'b>, PointFault> {
+        let tags = split_names(self.tags_raw);
+        rules.check(self.metric, &tags)?;
+        Ok(tags)
     }
 }
 
-/// Takes a series text apart: metric, and tags in the order of a Java hash map. Of a repeated key
-/// the last value counts.
-#[must_use]
-pub fn split_series(series: &[u8]) -> (&[u8], TagPairs<'_>) {
-    let mut names = series.split(|b| *b == SERIES_SEPARATOR);
-    let metric = names.next().unwrap_or_default();
+/// Takes [`HttpPoint::tags_raw`] apart: tags in the order of a Java hash map. Of a repeated key the
+/// last value counts.
+fn split_names(tags_raw: &[u8]) -> TagPairs<'_> {
+    let mut names = tags_raw.split(|b| *b == NAME_SEPARATOR);
     let mut tags = TagCollector::default();
     while let (Some(key), Some(value)) = (names.next(), names.next()) {
         if let Some(given) = tags.insert(key, value) {
             *given = value;
         }
     }
-    (metric, tags.finish())
+    tags.finish()
 }
 
 #[inline]
@@ -281,17 +282,16 @@ fn explain(
     timestamp: i64,
     value: Result<PointValue, ValueTextError>,
 ) -> PutPointError {
-    let mut series = Vec::new();
-    push_lossy(&mut series, metric);
+    let metric: Vec<u8> = lossy(metric).collect();
+    let mut names = Vec::new();
     for (key, tag) in tags {
-        for name in [Some(*key), *tag] {
-            series.push(SERIES_SEPARATOR);
-            if let Some(name) = name {
-                push_lossy(&mut series, name);
-            }
-        }
+        names.extend(lossy(*key));
+        names.push(NAME_SEPARATOR);
+        names.extend(tag.iter().flat_map(|tag| lossy(*tag)));
+        names.push(NAME_SEPARATOR);
     }
-    let (metric, tags) = split_series(&series);
+    names.pop();
+    let (metric, tags) = (metric.as_slice(), split_names(&names));
     match value {
         Ok(value) => PointFault::bad_timestamp(timestamp, value, metric, &tags).into(),
         Err(ValueTextError::NotFinite(value)) => {
@@ -315,29 +315,27 @@ fn unstorable(role: NameRole<'_>, name: RawText<'_>) -> PointFault {
 
 /// Appends a name in ISO-8859-1; false if a character has no place there.
 #[inline]
-fn push_name(series: &mut Vec<u8>, name: RawText<'_>) -> bool {
+fn push_name(names: &mut Vec<u8>, name: RawText<'_>) -> bool {
     if name.plain {
-        series.extend_from_slice(name.raw);
+        names.extend_from_slice(name.raw);
         return true;
     }
-    push_chars(series, name.chars())
+    push_chars(names, name.chars())
 }
 
-fn push_chars(series: &mut Vec<u8>, mut chars: impl Iterator<Item = char>) -> bool {
+fn push_chars(names: &mut Vec<u8>, mut chars: impl Iterator<Item = char>) -> bool {
     chars.all(|c| match u8::try_from(c) {
-        Ok(b) if b != SERIES_SEPARATOR => {
-            series.push(b);
+        Ok(b) if b != NAME_SEPARATOR => {
+            names.push(b);
             true
         }
         _ => false,
     })
 }
 
-fn push_lossy(series: &mut Vec<u8>, name: RawText<'_>) {
-    series.extend(name.chars().map(|c| match u8::try_from(c) {
-        Ok(b) if b != SERIES_SEPARATOR => b,
-        _ => b'?',
-    }));
+/// A name in ISO-8859-1, `?` for what has no place there.
+fn lossy(name: RawText<'_>) -> impl Iterator<Item = u8> {
+    name.chars().map(|c| u8::try_from(c).ok().filter(|b| *b != NAME_SEPARATOR).unwrap_or(b'?'))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ fn details(body: &str) -> (u16, String) {
     };
     let mut outcome = PutOutcome::new(&batch);
     for point in batch.points() {
-        match point.series_names(&SeriesRules::default()) {
+        match point.tags(&SeriesRules::default()) {
             Ok(_) => outcome.succeed(1),
             Err(fault) => outcome.fail(point.offset, fault.into()),
         }
@@ -55,7 +55,7 @@ fn check(fields: &str, timestamp: i64, value: PointValue) {
     let points: Vec<_> = batch.points().collect();
     assert_eq!(points.len(), 1);
     assert_eq!((points[0].timestamp.as_given(), points[0].value), (timestamp, value), "{fields}");
-    assert_eq!(points[0].series, b"m\x01host\x01a");
+    assert_eq!((points[0].metric, points[0].tags_raw), (&b"m"[..], &b"host\x01a"[..]));
 }
 
 #[track_caller]
@@ -150,7 +150,7 @@ fn letters_that_tables_cannot_hold_are_refused() {
         "Invalid tag value with key [host] (\"€\"): illegal character: €",
     );
     let batch = read(&point("\"metric\":\"é\\u00fc\"")).unwrap();
-    assert_eq!(batch.points().next().unwrap().series, b"\xe9\xfc\x01host\x01a");
+    assert_eq!(batch.points().next().unwrap().metric, b"\xe9\xfc");
 }
 
 #[test]
@@ -216,15 +216,15 @@ fn of_repeated_fields_and_tags_the_last_one_counts() {
     let tags = "\"tags\":{\"host\":\"old\"},\"tags\":{\"a\":\"1\",\"b\":\"2\",\"a\":\"3\"}";
     let batch = read(&point(tags)).unwrap();
     let point = batch.points().next().unwrap();
-    let (metric, tags) = point.series_names(&SeriesRules::default()).unwrap();
-    assert_eq!(metric, b"m");
+    let tags = point.tags(&SeriesRules::default()).unwrap();
     assert_eq!(tags.as_slice(), [(&b"a"[..], &b"3"[..]), (b"b", b"2")]);
 }
 
 #[test]
 fn numbers_and_booleans_are_names_too() {
     let batch = read(&point("\"metric\":5.0,\"tags\":{\"n\":10,\"up\":true}")).unwrap();
-    assert_eq!(batch.points().next().unwrap().series, b"5.0\x01n\x0110\x01up\x01true");
+    let point = batch.points().next().unwrap();
+    assert_eq!((point.metric, point.tags_raw), (&b"5.0"[..], &b"n\x0110\x01up\x01true"[..]));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_common_tag_wins_over_the_points_own() {
     let mut batch = PutBatch::default();
     batch.read(&point(""), Some(&common)).unwrap();
     let point = batch.points().next().unwrap();
-    let (_, tags) = point.series_names(&SeriesRules::default()).unwrap();
+    let tags = point.tags(&SeriesRules::default()).unwrap();
     assert_eq!(tags.as_slice(), [(&b"host"[..], &b"z"[..])]);
     for text in ["", "a", "a=", "=b", "a=b=c", "a=中", "a\u{1}=b"] {
         assert_eq!(CommonTag::parse(text), None, "{text}");
@@ -304,9 +304,8 @@ proptest! {
         let read = batch.points().next().unwrap();
         prop_assert_eq!(read.timestamp.as_given(), timestamp);
         prop_assert_eq!(read.value, PointValue::Integer(value));
-        let (read_metric, read_tags) = split_series(read.series);
-        prop_assert_eq!(tsd_model::decode_latin1(read_metric), metric);
-        let read_tags: std::collections::BTreeMap<String, String> = read_tags
+        prop_assert_eq!(tsd_model::decode_latin1(read.metric), metric);
+        let read_tags: std::collections::BTreeMap<String, String> = split_names(read.tags_raw)
             .iter()
             .map(|(k, v)| (tsd_model::decode_latin1(k), tsd_model::decode_latin1(v)))
             .collect();
