@@ -7,67 +7,73 @@ use tsd_model::{
 };
 
 use crate::json::{
-    JsonError, JsonFault, JsonObject, JsonReader, RawText, Scalar, write_json_chars,
+    JsonError, JsonFault, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
 };
 
 /// Tag pairs in the order of the body; a repeated key is still there.
-pub(crate) type RawTags<'t> = SmallVec<[(RawText<'t>, Option<RawText<'t>>); 8]>;
+pub(crate) type RawTags<'t> = SmallVec<[(Scalar<'t>, Option<Scalar<'t>>); 8]>;
 
 /// One data point. Absent and `null` fields are the same.
 #[derive(Debug, Default)]
 pub(crate) struct PointFields<'t> {
-    pub(crate) metric: Option<RawText<'t>>,
+    pub(crate) metric: Option<Scalar<'t>>,
     /// Zero if there is none, and as given if it is no good.
     pub(crate) timestamp: i64,
-    pub(crate) value: Option<RawText<'t>>,
-    pub(crate) tags: Option<RawTags<'t>>,
-    tsuid: Option<RawText<'t>>,
+    pub(crate) value: Option<Scalar<'t>>,
+    /// The pairs of `tags`, none also where there is no such field.
+    pub(crate) tags: RawTags<'t>,
+    has_tags: bool,
+    tsuid: Option<Scalar<'t>>,
 }
 
 impl<'t> PointFields<'t> {
-    /// Reads an object whose brace was not consumed yet. Of repeated fields the last one counts.
+    /// Reads an object whose brace was not consumed yet, over what was here before. Of repeated
+    /// fields the last one counts.
     #[inline]
-    pub(crate) fn read(reader: &mut JsonReader<'t>) -> Result<Self, JsonError> {
-        let mut fields = Self::default();
+    pub(crate) fn read(&mut self, reader: &mut JsonReader<'t>) -> Result<(), JsonError> {
+        self.metric = None;
+        self.timestamp = 0;
+        self.value = None;
+        self.has_tags = false;
+        self.tags.clear();
+        self.tsuid = None;
         reader.expect(b'{', "a data point")?;
         if reader.take(b'}') {
-            return Ok(fields);
+            return Ok(());
         }
         loop {
             let key = reader.key()?;
             match key.raw {
-                b"metric" => fields.metric = reader.scalar("metric")?.text(),
-                b"timestamp" => fields.timestamp = read_timestamp(reader)?,
-                b"value" => fields.value = reader.scalar("value")?.text(),
-                b"tags" => fields.read_tags(reader)?,
-                b"tsuid" => fields.tsuid = reader.scalar("tsuid")?.text(),
+                b"metric" => self.metric = reader.scalar("metric")?.text(),
+                b"timestamp" => self.timestamp = read_timestamp(reader)?,
+                b"value" => self.value = reader.scalar("value")?.text(),
+                b"tags" => self.read_tags(reader)?,
+                b"tsuid" => self.tsuid = reader.scalar("tsuid")?.text(),
                 _ => reader.skip_value()?,
             }
             if !reader.more(b'}', "a comma or } after a field")? {
-                return Ok(fields);
+                return Ok(());
             }
         }
     }
 
     #[inline]
     fn read_tags(&mut self, reader: &mut JsonReader<'t>) -> Result<(), JsonError> {
-        if reader.peek_token() != Some(b'{') {
-            return match reader.scalar("tags")? {
-                Scalar::Null => {
-                    self.tags = None;
-                    Ok(())
-                }
+        self.tags.clear();
+        self.has_tags = false;
+        if !reader.take(b'{') {
+            return match reader.scalar("tags")?.kind {
+                ScalarKind::Null => Ok(()),
                 _ => Err(reader.fault(JsonFault::WrongType { field: "tags", found: "a text" })),
             };
         }
-        let tags = self.tags.insert(RawTags::new());
-        reader.take(b'{');
+        self.has_tags = true;
         if reader.take(b'}') {
             return Ok(());
         }
         loop {
             let key = reader.key()?;
-            tags.push((key, reader.scalar("tags")?.text()));
+            self.tags.push((key, reader.scalar("tags")?.text()));
             if !reader.more(b'}', "a comma or } after a tag")? {
                 return Ok(());
             }
@@ -84,8 +90,8 @@ impl<'t> PointFields<'t> {
         if let Some(value) = self.value {
             write_text(object.key("value"), value);
         }
-        if let Some(tags) = &self.tags {
-            write_tags(object.key("tags"), tags);
+        if self.has_tags {
+            write_tags(object.key("tags"), &self.tags);
         }
         if let Some(tsuid) = self.tsuid {
             write_text(object.key("tsuid"), tsuid);
@@ -99,14 +105,13 @@ impl<'t> PointFields<'t> {
 fn read_timestamp(reader: &mut JsonReader<'_>) -> Result<i64, JsonError> {
     reader.peek_token();
     let start = reader.offset();
-    let (read, raw) = match reader.scalar("timestamp")? {
-        Scalar::Number(raw) => (parse_http_timestamp_number(raw), raw),
-        Scalar::Text(text) if text.plain => (parse_http_timestamp_string(text.raw), text.raw),
-        Scalar::Text(text) => {
-            (parse_http_timestamp_string(text.to_owned_string().as_bytes()), text.raw)
-        }
-        Scalar::Null => return Ok(0),
-        Scalar::Bool(_) => {
+    let scalar = reader.scalar("timestamp")?;
+    let read = match scalar.kind {
+        ScalarKind::Number => parse_http_timestamp_number(scalar.raw),
+        ScalarKind::Plain => parse_http_timestamp_string(scalar.raw),
+        ScalarKind::Escaped => parse_http_timestamp_string(scalar.to_owned_string().as_bytes()),
+        ScalarKind::Null => return Ok(0),
+        ScalarKind::Bool => {
             let fault = JsonFault::WrongType { field: "timestamp", found: "a boolean" };
             return Err(reader.fault_at(start, fault));
         }
@@ -114,14 +119,14 @@ fn read_timestamp(reader: &mut JsonReader<'_>) -> Result<i64, JsonError> {
     match read {
         Ok(timestamp) | Err(TimestampTextError::NotPositive(timestamp)) => Ok(timestamp),
         Err(_) => {
-            let head = raw.get(..raw.len().min(64)).unwrap_or_default();
+            let head = scalar.raw.get(..scalar.raw.len().min(64)).unwrap_or(scalar.raw);
             let text = String::from_utf8_lossy(head).into_owned();
             Err(reader.fault_at(start, JsonFault::NotAnInteger { text }))
         }
     }
 }
 
-fn write_text(out: &mut Vec<u8>, text: RawText<'_>) {
+fn write_text(out: &mut Vec<u8>, text: Scalar<'_>) {
     out.push(b'"');
     write_json_chars(out, text.chars());
     out.push(b'"');
@@ -129,7 +134,7 @@ fn write_text(out: &mut Vec<u8>, text: RawText<'_>) {
 
 /// Writes tags in the order of a Java hash map, the last one of each key.
 fn write_tags(out: &mut Vec<u8>, tags: &RawTags<'_>) {
-    let mut pairs: Vec<(String, Option<RawText<'_>>)> = Vec::new();
+    let mut pairs: Vec<(String, Option<Scalar<'_>>)> = Vec::new();
     let mut index = std::collections::HashMap::new();
     for (key, value) in tags {
         let key = key.to_owned_string();

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     PointFault, SeriesRules, TagPairs,
-    json::{JsonError, JsonFault, JsonReader, RawText},
+    json::{JsonError, JsonFault, JsonReader, Scalar},
     tag_pairs::TagCollector,
 };
 
@@ -115,27 +115,29 @@ impl PutBatch {
         if u32::try_from(body.len()).is_err() {
             return Err(reader.fault(JsonFault::TooLarge).into());
         }
+        let mut fields = PointFields::default();
         if reader.take(b'[') {
             if reader.take(b']') {
                 return Err(PutBodyError::NoPoints);
             }
             loop {
-                self.read_element(&mut reader, common)?;
+                self.read_element(&mut reader, &mut fields, common)?;
                 if !reader.more(b']', "a comma or ] after a data point")? {
                     break;
                 }
             }
         } else {
-            self.read_element(&mut reader, common)?;
+            self.read_element(&mut reader, &mut fields, common)?;
         }
         Ok(())
     }
 
     /// Reads a point, or the `null` in its place.
     #[inline]
-    fn read_element(
+    fn read_element<'t>(
         &mut self,
-        reader: &mut JsonReader<'_>,
+        reader: &mut JsonReader<'t>,
+        fields: &mut PointFields<'t>,
         common: Option<&CommonTag>,
     ) -> Result<(), JsonError> {
         let token = reader.peek_token();
@@ -143,9 +145,9 @@ impl PutBatch {
         if token != Some(b'{') {
             return self.read_null(reader, offset);
         }
-        let fields = PointFields::read(reader)?;
+        fields.read(reader)?;
         let start = self.names.len();
-        match self.convert(&fields, common) {
+        match self.convert(fields, common) {
             Ok((timestamp, value, tags_at)) => {
                 let names = [start, tags_at, self.names.len()].map(|at| at as u32);
                 self.points.push(Point { names, offset, timestamp, value });
@@ -185,8 +187,10 @@ impl PutBatch {
             return Err(PutPointError::InvalidTimestamp);
         }
         let value = fields.value.filter(|v| !v.raw.is_empty()).ok_or(PutPointError::EmptyValue)?;
-        let tags = fields.tags.as_ref().filter(|tags| !tags.is_empty());
-        let tags = tags.ok_or(PutPointError::MissingTags)?;
+        let tags = &fields.tags;
+        if tags.is_empty() {
+            return Err(PutPointError::MissingTags);
+        }
         let parsed = parse_value(value);
         let (Ok(value), Ok(timestamp)) = (&parsed, Timestamp::try_new(fields.timestamp)) else {
             return Err(explain(metric, tags, fields.timestamp, parsed));
@@ -199,7 +203,7 @@ impl PutBatch {
     }
 
     #[inline]
-    fn push_names(&mut self, metric: RawText<'_>, tags: &RawTags<'_>) -> Result<usize, PointFault> {
+    fn push_names(&mut self, metric: Scalar<'_>, tags: &RawTags<'_>) -> Result<usize, PointFault> {
         let names = &mut self.names;
         if !push_name(names, metric) {
             return Err(unstorable(NameRole::Metric, metric));
@@ -266,18 +270,17 @@ fn split_names(tags_raw: &[u8]) -> TagPairs<'_> {
 }
 
 #[inline]
-fn parse_value(value: RawText<'_>) -> Result<PointValue, ValueTextError> {
-    if value.plain {
-        parse_point_value(value.raw, Entrance::Http)
-    } else {
-        parse_point_value(value.to_owned_string().as_bytes(), Entrance::Http)
+fn parse_value(value: Scalar<'_>) -> Result<PointValue, ValueTextError> {
+    match value.as_is() {
+        Some(text) => parse_point_value(text, Entrance::Http),
+        None => parse_point_value(value.to_owned_string().as_bytes(), Entrance::Http),
     }
 }
 
 /// Why value or time of an otherwise complete point is refused.
 #[cold]
 fn explain(
-    metric: RawText<'_>,
+    metric: Scalar<'_>,
     tags: &RawTags<'_>,
     timestamp: i64,
     value: Result<PointValue, ValueTextError>,
@@ -303,7 +306,7 @@ fn explain(
 
 /// Why a name has no bytes: its character is illegal, or legal and beyond ISO-8859-1.
 #[cold]
-fn unstorable(role: NameRole<'_>, name: RawText<'_>) -> PointFault {
+fn unstorable(role: NameRole<'_>, name: Scalar<'_>) -> PointFault {
     let name = name.to_owned_string();
     match (NameRule::default().check(role, &name), encode_latin1(&name)) {
         (Ok(()), Err(letter)) => letter.into(),
@@ -315,12 +318,14 @@ fn unstorable(role: NameRole<'_>, name: RawText<'_>) -> PointFault {
 
 /// Appends a name in ISO-8859-1; false if a character has no place there.
 #[inline]
-fn push_name(names: &mut Vec<u8>, name: RawText<'_>) -> bool {
-    if name.plain {
-        names.extend_from_slice(name.raw);
-        return true;
+fn push_name(names: &mut Vec<u8>, name: Scalar<'_>) -> bool {
+    match name.as_is() {
+        Some(text) => {
+            names.extend_from_slice(text);
+            true
+        }
+        None => push_chars(names, name.chars()),
     }
-    push_chars(names, name.chars())
 }
 
 fn push_chars(names: &mut Vec<u8>, mut chars: impl Iterator<Item = char>) -> bool {
@@ -334,7 +339,7 @@ fn push_chars(names: &mut Vec<u8>, mut chars: impl Iterator<Item = char>) -> boo
 }
 
 /// A name in ISO-8859-1, `?` for what has no place there.
-fn lossy(name: RawText<'_>) -> impl Iterator<Item = u8> {
+fn lossy(name: Scalar<'_>) -> impl Iterator<Item = u8> {
     name.chars().map(|c| u8::try_from(c).ok().filter(|b| *b != NAME_SEPARATOR).unwrap_or(b'?'))
 }
 

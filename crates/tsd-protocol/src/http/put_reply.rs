@@ -136,8 +136,9 @@ impl PutOutcome {
 /// Writes the point at `offset` of `body` as it was received.
 fn echo_point(body: &str, offset: u32, out: &mut Vec<u8>) {
     let mut reader = JsonReader::new_at(body, offset as usize);
-    match PointFields::read(&mut reader) {
-        Ok(fields) => fields.echo(out),
+    let mut fields = PointFields::default();
+    match fields.read(&mut reader) {
+        Ok(()) => fields.echo(out),
         Err(_) => out.extend_from_slice(b"null"),
     }
 }

@@ -4,15 +4,17 @@
 //! its releases, so no client can depend on them.
 
 /// A JSON text that could not be read, with the place.
+///
+/// One pointer wide, since it is in the result of every step of the reader.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{fault} at line {line}, column {column}")]
-pub struct JsonError {
-    /// What is wrong.
-    pub fault: JsonFault,
-    /// Line of the place, from 1.
-    pub line: usize,
-    /// Byte column of the place, from 1.
-    pub column: usize,
+#[error("{} at line {}, column {}", .0.fault, .0.line, .0.column)]
+pub struct JsonError(Box<FaultAt>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FaultAt {
+    fault: JsonFault,
+    line: usize,
+    column: usize,
 }
 
 /// What is wrong with a JSON text.
@@ -67,6 +69,18 @@ impl JsonError {
         let before = text.get(..offset.min(text.len())).unwrap_or_default();
         let line = memchr::memchr_iter(b'\n', before).count() + 1;
         let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1) + 1;
-        Self { fault, line, column }
+        Self(Box::new(FaultAt { fault, line, column }))
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn fault(&self) -> &JsonFault {
+        &self.0.fault
+    }
+
+    /// Line and byte column of the place, from 1.
+    #[must_use]
+    pub fn place(&self) -> (usize, usize) {
+        (self.0.line, self.0.column)
     }
 }

@@ -5,6 +5,6 @@ mod reader;
 mod writer;
 
 pub use fault::{JsonError, JsonFault};
-pub(crate) use reader::{JsonReader, RawText, Scalar};
+pub(crate) use reader::{JsonReader, Scalar, ScalarKind};
 pub use writer::write_json_string;
 pub(crate) use writer::{JsonList, JsonObject, write_json_chars, write_latin1_string};
