@@ -3,6 +3,7 @@
 //! Nothing here waits, reads a clock or logs, and no input makes it panic. The layouts are drawn
 //! in `docs/storage-format.md`.
 
+mod annotation;
 mod base_time;
 mod cell;
 mod column_kind;
@@ -11,15 +12,19 @@ mod compaction_queue;
 mod flags;
 mod float_text;
 mod hex;
+mod histogram;
 mod integer_text;
 mod java_hash;
 mod java_letter;
 mod java_text;
+mod json_object;
+mod meta;
 mod name;
 mod packed_run;
 mod point_column;
 mod point_value;
 mod qualifier;
+mod rollup;
 mod row_compaction;
 mod row_decode;
 mod row_error;
@@ -29,10 +34,13 @@ mod series_key;
 mod table_schema;
 mod timestamp;
 mod timestamp_text;
+mod tree;
 mod tsuid;
 mod uid;
+mod uid_table;
 mod value_text;
 
+pub use annotation::{Annotation, AnnotationPlace};
 pub use base_time::BaseTime;
 pub use cell::{Cell, Family, Row};
 pub use column_kind::ColumnKind;
@@ -41,11 +49,17 @@ pub use compaction_queue::{FlushPace, compare_queued_rows};
 pub use flags::Flags;
 pub use float_text::{FloatTextError, parse_java_double, parse_java_single};
 pub use hex::{from_hex, to_hex};
+pub use histogram::{
+    HistogramBucket, HistogramError, SimpleHistogram, histogram_offset_ms, histogram_qualifier,
+    parse_bounds,
+};
 pub use integer_text::{IntegerTextError, parse_integer};
 pub use java_hash::{
     java_bytes_hash, java_string_hash, sort_as_copied_hash_map, sort_as_grown_hash_map,
 };
 pub use java_text::{java_byte_list, java_double, write_java_double, write_java_json_string};
+pub use json_object::{CustomFields, JsonError};
+pub use meta::{TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TsMeta, UidMeta};
 pub use name::{
     JavaChar, NameEncodeError, NameError, NameRole, NameRule, decode_latin1, encode_latin1,
     encode_latin1_lossy,
@@ -57,6 +71,9 @@ pub use point_column::{
 };
 pub use point_value::{EncodedValue, PointValue, ValueError};
 pub use qualifier::Qualifier;
+pub use rollup::{
+    RollupAggregator, RollupConfig, RollupConfigError, RollupInterval, RollupQualifier, RowSpan,
+};
 pub use row_compaction::{RowCompaction, plan_row_compaction};
 pub use row_decode::{RowExtras, decode_row};
 pub use row_error::{ColumnError, RowError};
@@ -69,6 +86,11 @@ pub use timestamp_text::{
     TimestampTextError, parse_http_timestamp_number, parse_http_timestamp_string,
     parse_import_timestamp, parse_telnet_timestamp,
 };
+pub use tree::{
+    BRANCH_QUALIFIER, Branch, Leaf, TREE_QUALIFIER, TreeColumn, TreeDefinition, TreeId, TreeRule,
+    TreeRuleKind,
+};
 pub use tsuid::{Tsuid, TsuidError};
 pub use uid::{Uid, UidError, UidKind};
+pub use uid_table::{UID_COUNTER_ROW, UidCell, UidCellError, decode_counter, encode_counter};
 pub use value_text::{Entrance, ValueTextError, parse_point_value};

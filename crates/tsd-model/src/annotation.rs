@@ -1,0 +1,166 @@
+//! Annotations: notes on a series or on everything, kept beside the points.
+//!
+//! Their qualifier repeats an oddity of OpenTSDB: a start time divisible by 1000 is divided by 1000
+//! whatever its unit, and offset and form follow from that. For whole seconds given in
+//! milliseconds that is right; for seconds divisible by 1000 the offset has nothing to do with
+//! the row. Lookups repeat the computation, so it must be matched; readers take times from the
+//! JSON.
+
+use smallvec::SmallVec;
+
+use crate::{
+    base_time::BaseTime,
+    column_kind::ANNOTATION_PREFIX,
+    json_object::{CustomFields, CustomOrder, JsonError, ObjectReader, ObjectWriter},
+    timestamp::Timestamp,
+};
+
+/// A note. Times are in the unit the client gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// TSUID in hex; empty for a global note.
+    pub tsuid: String,
+    /// When it begins; at least 1.
+    pub start_time: i64,
+    /// When it ends; 0 where it does not.
+    pub end_time: i64,
+    /// One line.
+    pub description: String,
+    /// More.
+    pub notes: String,
+    /// Free fields.
+    pub custom: Option<CustomFields>,
+}
+
+/// Where an annotation of some start time is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnnotationPlace {
+    /// Hour of the row, from the start time as given.
+    pub base: BaseTime,
+    /// Three or five bytes.
+    pub qualifier: SmallVec<[u8; 8]>,
+}
+
+impl AnnotationPlace {
+    /// Place of an annotation; `None` unless the start time is at least 1.
+    #[must_use]
+    pub fn of(start_time: i64) -> Option<Self> {
+        if start_time < 1 {
+            return None;
+        }
+        let secs = if start_time > Timestamp::MAX_SECS { start_time / 1_000 } else { start_time };
+        let base = (secs - secs % i64::from(BaseTime::SPAN_SECONDS)) as u32;
+        let mut qualifier: SmallVec<[u8; 8]> = SmallVec::new();
+        qualifier.push(ANNOTATION_PREFIX);
+        let number = if start_time % 1_000 == 0 { start_time / 1_000 } else { start_time };
+        if number > Timestamp::MAX_SECS {
+            let offset_ms = number % (i64::from(BaseTime::SPAN_SECONDS) * 1_000);
+            qualifier.extend_from_slice(&(offset_ms as u32).to_be_bytes());
+        } else {
+            let offset_secs = number % i64::from(BaseTime::SPAN_SECONDS);
+            qualifier.extend_from_slice(&(offset_secs as u16).to_be_bytes());
+        }
+        Some(Self { base: BaseTime::from_stored(base.to_be_bytes()), qualifier })
+    }
+}
+
+impl Annotation {
+    /// The value of the cell.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let object = ObjectWriter::new();
+        let object =
+            if self.tsuid.is_empty() { object } else { object.string("tsuid", &self.tsuid) };
+        object
+            .integer("startTime", self.start_time)
+            .integer("endTime", self.end_time)
+            .string("description", &self.description)
+            .string("notes", &self.notes)
+            .custom("custom", self.custom.as_ref(), CustomOrder::Sorted)
+            .finish()
+    }
+
+    /// Reads the value of a cell: any field order, unknown fields ignored.
+    pub fn from_json(value: &[u8]) -> Result<Self, JsonError> {
+        let object = ObjectReader::new(value)?;
+        Ok(Self {
+            tsuid: object.string("tsuid")?,
+            start_time: object.integer("startTime")?,
+            end_time: object.integer("endTime")?,
+            description: object.string("description")?,
+            notes: object.string("notes")?,
+            custom: object.custom("custom")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::column_kind::ColumnKind;
+
+    #[test]
+    fn start_times_below_one_have_no_place() {
+        assert_eq!(AnnotationPlace::of(0), None);
+        assert_eq!(AnnotationPlace::of(i64::MIN), None);
+    }
+
+    #[test]
+    fn custom_fields_are_sorted_by_utf_16() {
+        let custom = ["z", "\u{FFFD}", "😀", "a"].map(|k| (k.to_owned(), Some("v".to_owned())));
+        let note = Annotation { custom: Some(custom.to_vec()), ..Annotation::default() };
+        assert!(
+            note.to_json().ends_with(r#"{"a":"v","z":"v","\uD83D\uDE00":"v","�":"v"}}"#),
+            "{}",
+            note.to_json()
+        );
+    }
+
+    #[test]
+    fn foreign_json_is_read_in_any_form() {
+        let json = br#" { "x": [1], "endTime" : "7", "custom": {"a": null, "b": 1},
+            "startTime": 1356998400.9, "notes": null } "#;
+        let expected = Annotation {
+            start_time: 1_356_998_400,
+            end_time: 7,
+            custom: Some(vec![("a".into(), None), ("b".into(), Some("1".into()))]),
+            ..Annotation::default()
+        };
+        assert_eq!(Annotation::from_json(json), Ok(expected));
+        assert_eq!(Annotation::from_json(b"[]"), Err(JsonError::NotAnObject));
+        assert_eq!(
+            Annotation::from_json(br#"{"startTime":{}}"#),
+            Err(JsonError::Field("startTime"))
+        );
+        assert!(Annotation::from_json(b"{").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn reading_undoes_writing(
+            tsuid in "[0-9A-F]{0,18}", start_time: i64, end_time: i64, description: String,
+            notes: String, custom in prop::option::of(prop::collection::btree_map(
+                any::<String>(), prop::option::of(any::<String>()), 0..6)),
+        ) {
+            let mut custom: Option<CustomFields> = custom.map(|c| c.into_iter().collect());
+            if let Some(fields) = &mut custom {
+                fields.sort_by(|a, b| a.0.encode_utf16().cmp(b.0.encode_utf16()));
+            }
+            let note = Annotation { tsuid, start_time, end_time, description, notes, custom };
+            prop_assert_eq!(Annotation::from_json(note.to_json().as_bytes()), Ok(note));
+        }
+
+        #[test]
+        fn places_are_annotation_columns(start_time in 1..i64::MAX) {
+            let place = AnnotationPlace::of(start_time).map(|p| ColumnKind::of(&p.qualifier));
+            prop_assert_eq!(place, Some(ColumnKind::Annotation));
+        }
+
+        #[test]
+        fn any_bytes_read_or_err(value in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = Annotation::from_json(&value);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! JSON objects in cells: written byte for byte as OpenTSDB writes them, read in any form.
+//!
+//! OpenTSDB updates some of them by comparing the stored bytes with its own rendering of what it
+//! read, so an object with other bytes can never be updated by it again.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use crate::{
+    java_hash::sort_as_copied_hash_map,
+    java_text::{java_double, write_java_json_string},
+};
+
+/// Free key and value pairs of annotations and meta objects; a value may be null.
+pub type CustomFields = Vec<(String, Option<String>)>;
+
+/// Bytes that are no object of the kind looked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// Not JSON.
+    #[error("not JSON: {0}")]
+    Syntax(String),
+    /// JSON, but not an object.
+    #[error("not a JSON object")]
+    NotAnObject,
+    /// A field holds something it cannot.
+    #[error("field {0} holds something else")]
+    Field(&'static str),
+}
+
+/// How a map of custom fields is ordered.
+#[derive(Clone, Copy)]
+pub(crate) enum CustomOrder {
+    /// By UTF-16 units of the key.
+    Sorted,
+    /// As a Java hash map lists it.
+    HashMap,
+}
+
+/// Writes one object, field by field.
+pub(crate) struct ObjectWriter {
+    out: String,
+}
+
+impl ObjectWriter {
+    pub(crate) fn new() -> Self {
+        Self { out: "{".to_owned() }
+    }
+
+    fn key(&mut self, key: &str) {
+        if self.out.len() > 1 {
+            self.out.push(',');
+        }
+        write_java_json_string(key, &mut self.out);
+        self.out.push(':');
+    }
+
+    pub(crate) fn string(mut self, key: &str, value: &str) -> Self {
+        self.key(key);
+        write_java_json_string(value, &mut self.out);
+        self
+    }
+
+    pub(crate) fn integer(mut self, key: &str, value: i64) -> Self {
+        self.key(key);
+        let _ = write!(self.out, "{value}");
+        self
+    }
+
+    pub(crate) fn boolean(mut self, key: &str, value: bool) -> Self {
+        self.key(key);
+        self.out.push_str(if value { "true" } else { "false" });
+        self
+    }
+
+    /// A double in Java's notation; what is no number goes in quotes.
+    pub(crate) fn double(mut self, key: &str, value: f64) -> Self {
+        let text = java_double(value);
+        if value.is_finite() {
+            self.key(key);
+            self.out.push_str(&text);
+            self
+        } else {
+            self.string(key, &text)
+        }
+    }
+
+    pub(crate) fn custom(
+        mut self,
+        key: &str,
+        custom: Option<&CustomFields>,
+        order: CustomOrder,
+    ) -> Self {
+        self.key(key);
+        let Some(custom) = custom else {
+            self.out.push_str("null");
+            return self;
+        };
+        let mut fields: Vec<_> = custom.iter().collect();
+        match order {
+            CustomOrder::Sorted => {
+                fields.sort_by(|a, b| a.0.encode_utf16().cmp(b.0.encode_utf16()));
+            }
+            CustomOrder::HashMap => sort_as_copied_hash_map(&mut fields, |f| &f.0),
+        }
+        self.out.push('{');
+        for (at, (name, value)) in fields.into_iter().enumerate() {
+            if at > 0 {
+                self.out.push(',');
+            }
+            write_java_json_string(name, &mut self.out);
+            self.out.push(':');
+            match value {
+                Some(value) => write_java_json_string(value, &mut self.out),
+                None => self.out.push_str("null"),
+            }
+        }
+        self.out.push('}');
+        self
+    }
+
+    /// An object whose keys are 0, 1, 2 and so on.
+    pub(crate) fn numbered(mut self, key: &str, values: &[String]) -> Self {
+        self.key(key);
+        let inner = values
+            .iter()
+            .enumerate()
+            .fold(Self::new(), |inner, (at, value)| inner.string(&at.to_string(), value));
+        self.out.push_str(&inner.finish());
+        self
+    }
+
+    pub(crate) fn finish(mut self) -> String {
+        self.out.push('}');
+        self.out
+    }
+}
+
+/// Reads the fields of one object; unknown ones are ignored, missing ones are the default.
+pub(crate) struct ObjectReader(Map<String, Value>);
+
+impl ObjectReader {
+    pub(crate) fn new(bytes: &[u8]) -> Result<Self, JsonError> {
+        match serde_json::from_slice(bytes) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(_) => Err(JsonError::NotAnObject),
+            Err(error) => Err(JsonError::Syntax(error.to_string())),
+        }
+    }
+
+    pub(crate) fn string(&self, key: &'static str) -> Result<String, JsonError> {
+        match self.0.get(key) {
+            None | Some(Value::Null) => Ok(String::new()),
+            Some(value) => scalar(value).ok_or(JsonError::Field(key)),
+        }
+    }
+
+    pub(crate) fn integer(&self, key: &'static str) -> Result<i64, JsonError> {
+        match self.0.get(key) {
+            None | Some(Value::Null) => Ok(0),
+            Some(Value::Number(n)) => n
+                .as_i64()
+                .or_else(|| n.as_f64().map(|double| double as i64))
+                .ok_or(JsonError::Field(key)),
+            Some(Value::String(text)) => text.trim().parse().map_err(|_| JsonError::Field(key)),
+            Some(_) => Err(JsonError::Field(key)),
+        }
+    }
+
+    pub(crate) fn double(&self, key: &'static str, default: f64) -> Result<f64, JsonError> {
+        match self.0.get(key) {
+            None | Some(Value::Null) => Ok(default),
+            Some(Value::Number(n)) => n.as_f64().ok_or(JsonError::Field(key)),
+            Some(Value::String(text)) => {
+                crate::parse_java_double(text.as_bytes()).map_err(|_| JsonError::Field(key))
+            }
+            Some(_) => Err(JsonError::Field(key)),
+        }
+    }
+
+    pub(crate) fn boolean(&self, key: &'static str) -> Result<bool, JsonError> {
+        match self.0.get(key) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(value)) => Ok(*value),
+            Some(_) => Err(JsonError::Field(key)),
+        }
+    }
+
+    pub(crate) fn custom(&self, key: &'static str) -> Result<Option<CustomFields>, JsonError> {
+        let fields = match self.0.get(key) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(fields)) => fields,
+            Some(_) => return Err(JsonError::Field(key)),
+        };
+        fields
+            .iter()
+            .map(|(name, value)| match value {
+                Value::Null => Ok((name.clone(), None)),
+                value => scalar(value)
+                    .map(|text| (name.clone(), Some(text)))
+                    .ok_or(JsonError::Field(key)),
+            })
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    /// Values of an object whose keys are 0, 1, 2 and so on, in that order.
+    pub(crate) fn numbered(&self, key: &'static str) -> Result<Vec<String>, JsonError> {
+        let fields = match self.0.get(key) {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Object(fields)) => fields,
+            Some(_) => return Err(JsonError::Field(key)),
+        };
+        (0..fields.len())
+            .map(|at| fields.get(&at.to_string()).and_then(scalar).ok_or(JsonError::Field(key)))
+            .collect()
+    }
+}
+
+/// Text of a string, a number or a boolean, which Java takes for a string alike.
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
