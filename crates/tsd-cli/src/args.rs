@@ -1,0 +1,354 @@
+//! The command line.
+//!
+//! OpenTSDB's options keep their names. Each that sets a key of the configuration is turned into
+//! that key in one place, [`Overrides::apply`], so a flag can do nothing that a key cannot.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Config;
+
+/// A time series daemon that speaks OpenTSDB's protocols, and its tools.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tsdb",
+    version,
+    about = "A time series daemon that speaks OpenTSDB's protocols, and its tools.",
+    after_help = "\
+Every setting is a key of opentsdb.conf. It is taken from, in this order: a flag, the environment
+(tsd.network.port is TSD_NETWORK_PORT), the file given by --config or found as ./opentsdb.conf,
+/etc/opentsdb.conf, /etc/opentsdb/opentsdb.conf or /opt/opentsdb/opentsdb.conf, a default.
+
+Start a daemon that keeps its data in ./tsdb-data, put a point, read it back:
+  tsdb tsd
+  echo \"put sys.load $(date +%s) 0.5 host=a\" | nc -N localhost 4242
+  curl 'localhost:4242/api/query?start=1h-ago&m=sum:sys.load'",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The sub-commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon in the foreground
+    #[command(after_help = "\
+SIGTERM and SIGINT stop taking requests, finish those under way, write everything down and exit
+with 0; a second signal exits at once. Logs go to standard error.")]
+    Tsd(TsdArgs),
+    /// Load points from text files
+    #[command(after_help = "\
+A line is `<metric> <timestamp> <value> <tagk>=<tagv> ...`, as after `put`. Timestamps are whole
+seconds or milliseconds and must rise within a series, unless
+tsd.core.bulk.allow_out_of_order_timestamps is set. Values with a point or an exponent are kept in
+single precision, as OpenTSDB's importer keeps them. Names ending in .gz are unpacked; `-` is
+standard input. The first bad line ends the import with exit status 1; lines before it stay.
+The daemon must not be running on the same data directory.")]
+    Import(ImportArgs),
+    /// Print the points of a query
+    #[command(after_help = "\
+A query is `FUNC [rate [counter[,max[,reset]]]] [downsample MS FUNC] METRIC [TAGK=TAGV ...]`;
+several may follow each other. Times are those of the HTTP API: 1h-ago, 2013/01/01-00:00:00,
+seconds since 1970. Each point is one line: `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`.
+
+  tsdb query 1h-ago sum sys.load host=a
+  tsdb query 2013/01/01-00:00:00 2013/01/02-00:00:00 avg downsample 60000 avg sys.load
+
+The daemon must not be running on the same data directory; ask a running one over HTTP.")]
+    Query(QueryArgs),
+    /// Print the version
+    Version,
+}
+
+/// Arguments of `tsdb tsd`.
+#[derive(Debug, Args)]
+pub struct TsdArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Port to listen on; 0 lets the system choose one [tsd.network.port]
+    #[arg(long, value_name = "PORT")]
+    port: Option<String>,
+    /// Address to listen on [tsd.network.bind]
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<String>,
+    /// Connections that may wait to be accepted [tsd.network.backlog]
+    #[arg(long, value_name = "COUNT")]
+    backlog: Option<String>,
+    /// Threads that serve connections [tsd.network.worker_threads]
+    #[arg(long, value_name = "COUNT")]
+    worker_threads: Option<String>,
+    /// Connections at once, 0 for any number [tsd.core.connections.limit]
+    #[arg(long, value_name = "COUNT")]
+    max_connections: Option<String>,
+    /// rw, ro (queries only) or wo (puts only) [tsd.mode]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// Create metrics that are put for the first time [tsd.core.auto_create_metrics]
+    #[arg(long)]
+    auto_metric: bool,
+    #[command(flatten)]
+    damage: DamageArgs,
+    // OpenTSDB's start scripts pass these; there is nothing here they could change.
+    #[arg(long, hide = true)]
+    staticroot: Option<String>,
+    #[arg(long, hide = true)]
+    cachedir: Option<String>,
+    #[arg(long, hide = true)]
+    flush_interval: Option<String>,
+    #[arg(long, hide = true)]
+    async_io: Option<String>,
+}
+
+/// Arguments of `tsdb import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    damage: DamageArgs,
+    /// Report bad lines and go on
+    #[arg(long)]
+    pub skip_errors: bool,
+    /// Create metrics that are not there yet [tsd.core.auto_create_metrics]
+    #[arg(long)]
+    auto_metric: bool,
+    /// Files to load, in order
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `tsdb query`.
+#[derive(Debug, Args)]
+pub struct QueryArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    damage: DamageArgs,
+    /// Log what is done
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// START [END] QUERY...
+    #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
+    pub words: Vec<String>,
+}
+
+/// Consent to open a damaged log.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DamageArgs {
+    /// Start although the write-ahead log is damaged, and lose what the error message lists
+    #[arg(long)]
+    pub accept_damage: bool,
+}
+
+/// Flags every sub-command has.
+#[derive(Debug, Args)]
+pub struct Overrides {
+    /// Configuration file; it must exist
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory of the embedded store [tsd.storage.data_directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
+    /// [tsd.log.level]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// text or json [tsd.log.format]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Table of points [tsd.storage.hbase.data_table]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    table: Option<String>,
+    /// Table of UIDs [tsd.storage.hbase.uid_table]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    uidtable: Option<String>,
+    #[arg(long, hide = true)]
+    zkquorum: Option<String>,
+    #[arg(long, hide = true)]
+    zkbasedir: Option<String>,
+}
+
+impl Overrides {
+    fn apply(&self, config: &mut Config) {
+        let mut set = |flag, key, value: Option<&str>| {
+            if let Some(value) = value {
+                config.set_flag(flag, key, value);
+            }
+        };
+        let data = self.data.as_ref().map(|path| path.to_string_lossy());
+        set("--data", "tsd.storage.data_directory", data.as_deref());
+        set("--log-level", "tsd.log.level", self.log_level.as_deref());
+        set("--log-format", "tsd.log.format", self.log_format.as_deref());
+        set("--table", "tsd.storage.hbase.data_table", self.table.as_deref());
+        set("--uidtable", "tsd.storage.hbase.uid_table", self.uidtable.as_deref());
+        set("--zkquorum", "tsd.storage.hbase.zk_quorum", self.zkquorum.as_deref());
+        set("--zkbasedir", "tsd.storage.hbase.zk_basedir", self.zkbasedir.as_deref());
+    }
+
+    fn load(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = Config::load(self.config.as_deref())?;
+        config.add_environment(
+            std::env::vars_os()
+                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))),
+        );
+        self.apply(&mut config);
+        Ok(config)
+    }
+}
+
+impl TsdArgs {
+    /// The configuration with this command line on top.
+    pub fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        let mut set = |flag, key, value: &Option<String>| {
+            if let Some(value) = value {
+                config.set_flag(flag, key, value.as_str());
+            }
+        };
+        set("--port", "tsd.network.port", &self.port);
+        set("--bind", "tsd.network.bind", &self.bind);
+        set("--backlog", "tsd.network.backlog", &self.backlog);
+        set("--worker-threads", "tsd.network.worker_threads", &self.worker_threads);
+        set("--max-connections", "tsd.core.connections.limit", &self.max_connections);
+        set("--mode", "tsd.mode", &self.mode);
+        set("--staticroot", "tsd.http.staticroot", &self.staticroot);
+        set("--cachedir", "tsd.http.cachedir", &self.cachedir);
+        set("--flush-interval", "tsd.storage.flush_interval", &self.flush_interval);
+        set("--async-io", "tsd.network.async_io", &self.async_io);
+        if self.auto_metric {
+            config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
+        }
+        self.damage.apply(&mut config);
+        Ok(config)
+    }
+}
+
+impl ImportArgs {
+    /// The configuration with this command line on top.
+    pub fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.auto_metric {
+            config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
+        }
+        self.damage.apply(&mut config);
+        Ok(config)
+    }
+}
+
+impl QueryArgs {
+    /// The configuration with this command line on top.
+    pub fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() && !self.verbose {
+            config.set_flag("tsdb query without --verbose", "tsd.log.level", "warn");
+        }
+        self.damage.apply(&mut config);
+        Ok(config)
+    }
+}
+
+impl DamageArgs {
+    fn apply(self, config: &mut Config) {
+        if self.accept_damage {
+            config.set_flag("--accept-damage", "tsd.storage.accept_damage", "true");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_reads_well() {
+        insta::assert_snapshot!("help", Cli::command().render_help());
+    }
+
+    #[test]
+    fn help_of_each_command_reads_well() {
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands_mut() {
+            let name = format!("help-{}", command.get_name());
+            insta::assert_snapshot!(name, command.render_long_help());
+        }
+    }
+
+    #[test]
+    fn a_lone_dash_is_a_path() {
+        let cli = Cli::try_parse_from(["tsdb", "import", "--skip-errors", "-"]).unwrap();
+        assert!(matches!(cli.command, Command::Import(args) if args.paths == [PathBuf::from("-")]));
+        let cli = Cli::try_parse_from(["tsdb", "import", "--", "-"]).unwrap();
+        assert!(matches!(cli.command, Command::Import(args) if args.paths == [PathBuf::from("-")]));
+    }
+
+    #[test]
+    fn options_and_words_of_a_query_may_be_mixed() {
+        let cli = Cli::try_parse_from(["tsdb", "query", "1h-ago", "--verbose", "sum", "m", "+o=1"])
+            .unwrap();
+        assert!(matches!(cli.command, Command::Query(args) if args.words.len() == 4));
+    }
+
+    #[test]
+    fn every_flag_sets_a_key_that_exists() {
+        let cli = Cli::try_parse_from([
+            "tsdb",
+            "tsd",
+            "--port",
+            "1",
+            "--bind",
+            "::1",
+            "--backlog",
+            "2",
+            "--worker-threads",
+            "3",
+            "--max-connections",
+            "4",
+            "--mode",
+            "ro",
+            "--auto-metric",
+            "--accept-damage",
+            "--staticroot",
+            "s",
+            "--cachedir",
+            "c",
+            "--flush-interval",
+            "5",
+            "--async-io",
+            "true",
+            "--data",
+            "d",
+            "--log-level",
+            "debug",
+            "--log-format",
+            "json",
+            "--table",
+            "t",
+            "--uidtable",
+            "u",
+            "--zkquorum",
+            "q",
+            "--zkbasedir",
+            "/z",
+        ])
+        .unwrap();
+        let Command::Tsd(args) = cli.command else { unreachable!() };
+        let warnings = args.config().unwrap().warnings();
+        assert!(warnings.iter().all(|w| !w.contains("unknown")), "{warnings:?}");
+    }
+}

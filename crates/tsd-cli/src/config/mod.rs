@@ -1,0 +1,257 @@
+//! The configuration: where values come from, and what each means.
+//!
+//! A value is looked for on the command line, in the environment, in the file, and in the table
+//! of defaults, in that order. Everything is checked before anything starts: a bad value names its
+//! key and where it was given; a key nobody knows is a warning, since OpenTSDB ignores those.
+
+mod error;
+pub mod keys;
+mod properties;
+mod settings;
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+pub use error::ConfigError;
+pub use keys::{Effect, Key, Kind};
+pub use properties::{PropertiesError, Property, parse as parse_properties};
+pub use settings::{EngineKind, ImportSettings, LogFormat, LogSettings, Settings, StorageSettings};
+
+/// Where OpenTSDB looks for its file, in this order.
+pub const SEARCH_PATH: [&str; 4] = [
+    "./opentsdb.conf",
+    "/etc/opentsdb.conf",
+    "/etc/opentsdb/opentsdb.conf",
+    "/opt/opentsdb/opentsdb.conf",
+];
+
+/// Who gave a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody: the table of defaults.
+    Default,
+    /// A file.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+    },
+    /// An environment variable of that name.
+    Environment(String),
+    /// A flag of the command line.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{} line {line}", path.display()),
+            Self::Environment(name) => write!(f, "environment variable {name}"),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// A value and who gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Given {
+    value: String,
+    origin: Origin,
+}
+
+/// All keys with their values, not yet typed.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    values: BTreeMap<String, Given>,
+    file: Option<PathBuf>,
+    unknown_variables: Vec<String>,
+}
+
+impl Config {
+    /// Defaults only.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the file `path`, or else the first readable of [`SEARCH_PATH`], or nothing.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut config = Self::new();
+        if let Some(path) = path {
+            let text = fs::read(path)
+                .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+            config.add_file(path, &text)?;
+            return Ok(config);
+        }
+        for path in SEARCH_PATH.map(Path::new) {
+            match fs::read(path) {
+                Ok(text) => {
+                    config.add_file(path, &text)?;
+                    break;
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => {} // Unreadable: OpenTSDB goes on to the next as well.
+            }
+        }
+        Ok(config)
+    }
+
+    /// Adds what a file's text sets.
+    pub fn add_file(&mut self, path: &Path, text: &[u8]) -> Result<(), ConfigError> {
+        let properties = parse_properties(text)
+            .map_err(|source| ConfigError::Malformed { path: path.to_owned(), source })?;
+        for Property { key, value, line } in properties {
+            let origin = Origin::File { path: path.to_owned(), line };
+            self.values.insert(key, Given { value, origin });
+        }
+        self.file = Some(path.to_owned());
+        Ok(())
+    }
+
+    /// Adds what environment variables set: `TSD_NETWORK_PORT` is `tsd.network.port`.
+    pub fn add_environment(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
+        let by_variable: BTreeMap<String, &Key> =
+            keys::KEYS.iter().map(|key| (key.environment_variable(), key)).collect();
+        for (name, value) in variables {
+            if let Some(key) = by_variable.get(&name) {
+                let origin = Origin::Environment(name);
+                self.values.insert(key.name.to_owned(), Given { value, origin });
+            } else if name.starts_with("TSD_") {
+                self.unknown_variables.push(name);
+            }
+        }
+    }
+
+    /// Sets a key as a flag of the command line does.
+    pub fn set_flag(&mut self, flag: &'static str, key: &str, value: impl Into<String>) {
+        let given = Given { value: value.into(), origin: Origin::Flag(flag) };
+        self.values.insert(key.to_owned(), given);
+    }
+
+    /// The file that was read.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether anybody set the key.
+    #[must_use]
+    pub fn is_set(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    /// What to tell the operator before start: one line each, no key twice.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (key, given) in &self.values {
+            let origin = &given.origin;
+            match keys::find(key) {
+                // The storage client's own keys; they matter with HBase only.
+                None if key.starts_with("hbase.") => {
+                    lines.push(format!("{key} ({origin}) has no effect on the embedded store"));
+                }
+                None => lines.push(format!("unknown key {key} ({origin})")),
+                Some(Key { effect: Effect::None, default, .. })
+                    if *default != Some(given.value.trim()) =>
+                {
+                    lines.push(format!("{key} ({origin}) has no effect in this version"));
+                }
+                Some(_) => {}
+            }
+        }
+        lines.extend(
+            self.unknown_variables
+                .iter()
+                .map(|name| format!("unknown environment variable {name}")),
+        );
+        lines
+    }
+
+    /// Every key with its value as text, for `/api/config`.
+    #[must_use]
+    pub fn effective(&self) -> BTreeMap<String, String> {
+        let defaults = keys::KEYS
+            .iter()
+            .filter_map(|key| Some((key.name.to_owned(), key.default?.to_owned())));
+        let given = self.values.iter().map(|(key, given)| (key.clone(), given.value.clone()));
+        defaults.chain(given).collect()
+    }
+
+    /// Checks every value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        for (name, given) in &self.values {
+            if let Some(key) = keys::find(name) {
+                key.kind.check(&given.value).map_err(|expected| ConfigError::BadValue {
+                    key: name.clone(),
+                    value: given.value.clone(),
+                    origin: given.origin.clone(),
+                    expected,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a key as text.
+    fn text(&self, name: &str) -> Option<&str> {
+        match self.values.get(name) {
+            Some(given) => Some(given.value.trim()),
+            None => keys::find(name)?.default,
+        }
+    }
+
+    /// A value as a boolean, by OpenTSDB's rule.
+    fn bool(&self, name: &str) -> bool {
+        self.text(name).is_some_and(is_true)
+    }
+
+    /// A value as a number. [`Self::check`] came first, so it is one.
+    fn int<T: TryFrom<i64> + Default>(&self, name: &str) -> T {
+        self.text(name)
+            .and_then(|text| text.parse::<i64>().ok())
+            .and_then(|n| T::try_from(n).ok())
+            .unwrap_or_default()
+    }
+
+    /// An error about a value that only its owner could judge.
+    fn bad_value(&self, name: &str, expected: String) -> ConfigError {
+        let given = self.values.get(name);
+        ConfigError::BadValue {
+            key: name.to_owned(),
+            value: self.text(name).unwrap_or_default().to_owned(),
+            origin: given.map_or(Origin::Default, |g| g.origin.clone()),
+            expected,
+        }
+    }
+}
+
+/// `1`, `true` and `yes` in any case.
+fn is_true(text: &str) -> bool {
+    ["1", "true", "yes"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
+}
+
+impl Kind {
+    /// Checks a value; the error says what would be right.
+    pub fn check(self, value: &str) -> Result<(), String> {
+        let value = value.trim();
+        match self {
+            Self::Bool | Self::Text => Ok(()),
+            Self::Int { min, max } => match value.parse::<i64>() {
+                Ok(n) if (min..=max).contains(&n) => Ok(()),
+                _ if max == i64::MAX => Err(format!("expected a whole number from {min} up")),
+                _ => Err(format!("expected a whole number from {min} to {max}")),
+            },
+            Self::OneOf(words) if words.contains(&value) => Ok(()),
+            Self::OneOf(words) => Err(format!("expected one of {}", words.join(", "))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

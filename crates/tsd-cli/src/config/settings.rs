@@ -1,0 +1,169 @@
+//! The configuration with types: every key is mapped here, once, and nowhere else.
+
+mod engine;
+mod server;
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    time::Duration,
+};
+
+use tracing_subscriber::EnvFilter;
+use tsd_engine::EngineConfig;
+use tsd_model::TableSchema;
+use tsd_server::ServerConfig;
+
+use super::{Config, ConfigError};
+
+/// What the rest of the program is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Threads that serve sockets.
+    pub worker_threads: usize,
+    /// How long a shutdown may take before what is left is cut off.
+    pub shutdown_timeout: Duration,
+    /// Logs.
+    pub log: LogSettings,
+    /// Where cells go.
+    pub storage: StorageSettings,
+    /// The engine. Its schema is what the keys say; an embedded store may know better.
+    pub engine: EngineConfig,
+    /// The listener.
+    pub server: ServerConfig,
+    /// Rules of `tsdb import`.
+    pub import: ImportSettings,
+}
+
+/// Rules of `tsdb import`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportSettings {
+    /// Times of a series need not rise.
+    pub allow_out_of_order: bool,
+    /// Names may be refused when their UIDs are looked up.
+    pub names_may_be_refused: bool,
+}
+
+/// Logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// A level, or directives such as `info,tsd_engine=debug`.
+    pub level: String,
+    /// Form of a line.
+    pub format: LogFormat,
+}
+
+/// Form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Which store holds the cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// Write-ahead log and log-structured merge tree in the data directory.
+    Embedded,
+    /// Nothing on disk; everything is gone with the process.
+    Memory,
+}
+
+/// Where cells go, and in which shape.
+#[derive(Clone, Debug)]
+pub struct StorageSettings {
+    /// Which store.
+    pub engine: EngineKind,
+    /// Directory of the embedded store.
+    pub data_directory: PathBuf,
+    /// Widths and salting.
+    pub schema: TableSchema,
+}
+
+impl Settings {
+    /// Checks every value and gives it its type.
+    pub fn from_config(config: &Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let storage = storage(config)?;
+        Ok(Self {
+            worker_threads: worker_threads(config),
+            shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
+            log: log(config)?,
+            engine: engine::engine(config, storage.schema)?,
+            server: server::server(config)?,
+            import: import(config),
+            storage,
+        })
+    }
+}
+
+fn text(config: &Config, key: &str) -> String {
+    config.text(key).unwrap_or_default().to_owned()
+}
+
+fn listen(config: &Config) -> Result<SocketAddr, ConfigError> {
+    let bind = text(config, "tsd.network.bind");
+    (bind.as_str(), config.int::<u16>("tsd.network.port"))
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addresses| addresses.next())
+        .ok_or_else(|| {
+            config.bad_value("tsd.network.bind", "expected an address of this host".to_owned())
+        })
+}
+
+fn worker_threads(config: &Config) -> usize {
+    match config.int("tsd.network.worker_threads") {
+        0 => std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
+        threads => threads,
+    }
+}
+
+fn log(config: &Config) -> Result<LogSettings, ConfigError> {
+    let level = text(config, "tsd.log.level");
+    EnvFilter::try_new(&level).map_err(|_| {
+        let expected = "expected trace, debug, info, warn, error or off, or directives";
+        config.bad_value("tsd.log.level", expected.to_owned())
+    })?;
+    let format = match config.text("tsd.log.format") {
+        Some("json") => LogFormat::Json,
+        _ => LogFormat::Text,
+    };
+    Ok(LogSettings { level, format })
+}
+
+fn import(config: &Config) -> ImportSettings {
+    let creates = |key| config.bool(key);
+    ImportSettings {
+        allow_out_of_order: config.bool("tsd.core.bulk.allow_out_of_order_timestamps"),
+        names_may_be_refused: config.bool("tsd.uidfilter.enable")
+            || !creates("tsd.core.auto_create_metrics")
+            || !creates("tsd.core.auto_create_tagks")
+            || !creates("tsd.core.auto_create_tagvs"),
+    }
+}
+
+fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
+    let schema = TableSchema::try_new(
+        config.int("tsd.storage.uid.width.metric"),
+        config.int("tsd.storage.uid.width.tagk"),
+        config.int("tsd.storage.uid.width.tagv"),
+        config.int("tsd.storage.salt.width"),
+        config.int("tsd.storage.salt.buckets"),
+    )
+    .map_err(|e| config.bad_value("tsd.storage.salt.width", e.to_string()))?;
+    if config.bool("tsd.core.uid.random_metrics") && schema.metric_width() > 7 {
+        let expected = "random metric UIDs need a width of at most 7".to_owned();
+        return Err(config.bad_value("tsd.storage.uid.width.metric", expected));
+    }
+    Ok(StorageSettings {
+        engine: match config.text("tsd.storage.engine") {
+            Some("memory") => EngineKind::Memory,
+            _ => EngineKind::Embedded,
+        },
+        data_directory: text(config, "tsd.storage.data_directory").into(),
+        schema,
+    })
+}

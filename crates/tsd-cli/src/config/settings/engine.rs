@@ -1,0 +1,111 @@
+//! Keys of the engine.
+
+use std::time::Duration;
+
+use tsd_engine::{
+    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, RowConfig, Tables, UidConfig,
+    WhiteList,
+};
+use tsd_model::TableSchema;
+use tsd_storage::Table;
+
+use super::text;
+use crate::config::{Config, ConfigError};
+
+/// The engine's part. The schema is that of the store, which may know better than the keys.
+pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfig, ConfigError> {
+    let defaults = EngineConfig::default();
+    Ok(EngineConfig {
+        schema,
+        tables: tables(config),
+        uids: uids(config, defaults.uids)?,
+        ingest: IngestConfig {
+            max_tags: config.int("tsd.storage.max_tags"),
+            enable_appends: config.bool("tsd.storage.enable_appends"),
+            series_cache_entries: config.int("tsd.core.series_cache.size"),
+            bucket_queue_bytes: config.int("tsd.storage.write.queue_size"),
+            queue_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
+            ..defaults.ingest
+        },
+        compaction: CompactionConfig {
+            enabled: config.bool("tsd.storage.enable_compaction"),
+            flush_interval: Duration::from_secs(
+                config.int("tsd.storage.compaction.flush_interval"),
+            ),
+            min_flush_threshold: config.int("tsd.storage.compaction.min_flush_threshold"),
+            max_concurrent_flushes: config.int("tsd.storage.compaction.max_concurrent_flushes"),
+            flush_speed: config.int("tsd.storage.compaction.flush_speed"),
+            on_read: config.bool("tsd.storage.compaction.on_read"),
+            ..defaults.compaction
+        },
+        rows: RowConfig {
+            fix_duplicates: config.bool("tsd.storage.fix_duplicates"),
+            use_otsdb_timestamp: config.bool("tsd.storage.use_otsdb_timestamp"),
+            use_max_value: config.bool("tsd.storage.use_max_value"),
+            date_tiered_compaction_start_ms: config
+                .int("tsd.storage.get_date_tiered_compaction_start"),
+        },
+        query: QueryConfig {
+            timeout: match config.int("tsd.query.timeout") {
+                0 => None,
+                ms => Some(Duration::from_millis(ms)),
+            },
+            max_bytes: config.int("tsd.query.limits.bytes.default"),
+            max_data_points: config.int("tsd.query.limits.data_points.default"),
+            allow_bytes_override: config.bool("tsd.query.limits.bytes.allow_override"),
+            allow_data_points_override: config
+                .bool("tsd.query.limits.data_points.allow_override"),
+            filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
+            skip_unresolved_tagvs: config.bool("tsd.query.skip_unresolved_tagvs"),
+            enable_fuzzy_filter: config.bool("tsd.query.enable_fuzzy_filter"),
+            scan_batch_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
+            max_running: config.int("tsd.query.max_running"),
+            max_waiting: config.int("tsd.query.max_waiting"),
+            ..defaults.query
+        },
+        ..defaults
+    })
+}
+
+fn tables(config: &Config) -> Tables {
+    let table = |key| Table::new(config.text(key).unwrap_or_default());
+    Tables {
+        data: table("tsd.storage.hbase.data_table"),
+        uid: table("tsd.storage.hbase.uid_table"),
+        meta: table("tsd.storage.hbase.meta_table"),
+        tree: table("tsd.storage.hbase.tree_table"),
+    }
+}
+
+fn uids(config: &Config, defaults: UidConfig) -> Result<UidConfig, ConfigError> {
+    let filter = match config.bool("tsd.uidfilter.enable") {
+        false => None,
+        true => Some(WhiteList {
+            metric_patterns: patterns(config, "tsd.uidfilter.whitelist.metric_patterns")?,
+            tagk_patterns: patterns(config, "tsd.uidfilter.whitelist.tagk_patterns")?,
+            tagv_patterns: patterns(config, "tsd.uidfilter.whitelist.tagv_patterns")?,
+        }),
+    };
+    Ok(UidConfig {
+        auto_create_metrics: config.bool("tsd.core.auto_create_metrics"),
+        auto_create_tagks: config.bool("tsd.core.auto_create_tagks"),
+        auto_create_tagvs: config.bool("tsd.core.auto_create_tagvs"),
+        random_metrics: config.bool("tsd.core.uid.random_metrics"),
+        allow_specialchars: text(config, "tsd.core.tag.allow_specialchars"),
+        filter,
+        ..defaults
+    })
+}
+
+/// A list of regular expressions, cut at the delimiter, which is one itself.
+fn patterns(config: &Config, key: &str) -> Result<Vec<String>, ConfigError> {
+    let Some(list) = config.text(key).filter(|list| !list.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let delimiter = text(config, "tsd.uidfilter.whitelist.delimiter");
+    if delimiter.is_empty() {
+        let expected = "expected a text that parts patterns".to_owned();
+        return Err(config.bad_value("tsd.uidfilter.whitelist.delimiter", expected));
+    }
+    Ok(list.split(delimiter.as_str()).map(str::to_owned).collect())
+}

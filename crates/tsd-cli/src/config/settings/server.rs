@@ -1,0 +1,79 @@
+//! Keys of the listener.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use tsd_server::{Cors, Limits, Mode, ServerConfig};
+
+use super::{listen, text};
+use crate::config::{Config, ConfigError};
+
+/// The listener's part.
+pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
+    let defaults = ServerConfig::default();
+    let address = listen(config)?;
+    let header_tag = text(config, "tsd.http.header_tag");
+    Ok(ServerConfig {
+        bind: address.ip(),
+        port: address.port(),
+        backlog: config.int("tsd.network.backlog"),
+        tcp_no_delay: config.bool("tsd.network.tcp_no_delay"),
+        tcp_keep_alive: config.bool("tsd.network.keep_alive"),
+        reuse_address: config.bool("tsd.network.reuse_address"),
+        mode: match config.text("tsd.mode") {
+            Some("ro") => Mode::ReadOnly,
+            Some("wo") => Mode::WriteOnly,
+            _ => Mode::ReadWrite,
+        },
+        api_enabled: config.bool("tsd.core.enable_api"),
+        ui_enabled: config.bool("tsd.core.enable_ui"),
+        // OpenTSDB compares the text: only `false` itself allows the command.
+        no_diediedie: config.text("tsd.no_diediedie") != Some("false"),
+        telnet_return_errors: config.bool("tsd.rpc.telnet.return_errors"),
+        show_stack_trace: config.bool("tsd.http.show_stack_trace"),
+        chunked_requests: config.bool("tsd.http.request.enable_chunked"),
+        header_tag: (!header_tag.is_empty()).then_some(header_tag),
+        allow_delete: config.bool("tsd.http.query.allow_delete"),
+        cors: cors(config)?,
+        host_name: host_name(),
+        stats_canonical: config.bool("tsd.stats.canonical"),
+        stats_with_port: config.bool("tsd.core.stats_with_port"),
+        limits: limits(config, defaults.limits),
+        properties: config.effective(),
+        build: crate::version::build_facts(),
+        metrics: None,
+    })
+}
+
+fn limits(config: &Config, defaults: Limits) -> Limits {
+    let request_timeout = Duration::from_secs(config.int("tsd.http.request.timeout"));
+    Limits {
+        connections: NonZeroUsize::new(config.int("tsd.core.connections.limit")),
+        idle_timeout: match config.int("tsd.core.socket.timeout") {
+            0 => None,
+            secs => Some(Duration::from_secs(secs)),
+        },
+        header_timeout: defaults.header_timeout.min(request_timeout),
+        body_timeout: request_timeout,
+        write_timeout: Duration::from_secs(config.int("tsd.network.write_timeout")),
+        body_bytes: config.int("tsd.http.request.max_chunk"),
+        all_bodies_bytes: config.int("tsd.http.request.max_total"),
+        telnet_line_bytes: config.int("tsd.network.max_line_length"),
+        ..defaults
+    }
+}
+
+fn cors(config: &Config) -> Result<Cors, ConfigError> {
+    let domains = text(config, "tsd.http.request.cors_domains");
+    let headers = text(config, "tsd.http.request.cors_headers");
+    Cors::try_new(&domains, &headers).map_err(|error| {
+        let key = match error {
+            tsd_server::CorsError::BadHeaders { .. } => "tsd.http.request.cors_headers",
+            _ => "tsd.http.request.cors_domains",
+        };
+        config.bad_value(key, error.to_string())
+    })
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

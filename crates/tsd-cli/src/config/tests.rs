@@ -1,0 +1,113 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+
+fn from_file(text: &str) -> Config {
+    let mut config = Config::new();
+    config.add_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap();
+    config
+}
+
+#[test]
+fn command_line_beats_environment_beats_file_beats_default() {
+    let mut config = Config::new();
+    assert_eq!(config.text("tsd.network.port"), Some("4242"));
+    config.add_file(Path::new("f"), b"tsd.network.port = 1").unwrap();
+    assert_eq!(config.text("tsd.network.port"), Some("1"));
+    config.add_environment([("TSD_NETWORK_PORT".to_owned(), "2".to_owned())]);
+    assert_eq!(config.text("tsd.network.port"), Some("2"));
+    config.set_flag("--port", "tsd.network.port", "3");
+    assert_eq!(config.text("tsd.network.port"), Some("3"));
+}
+
+#[test]
+fn variables_reach_keys_that_hold_underscores() {
+    let mut config = Config::new();
+    config.add_environment([("TSD_CORE_AUTO_CREATE_METRICS".to_owned(), "no".to_owned())]);
+    assert!(!config.bool("tsd.core.auto_create_metrics"));
+}
+
+#[test]
+fn booleans_follow_opentsdb() {
+    for yes in ["1", "true", "TRUE", "yes", " Yes "] {
+        assert!(is_true(yes), "{yes:?}");
+    }
+    for no in ["", "0", "false", "on", "y", "truee"] {
+        assert!(!is_true(no), "{no:?}");
+    }
+}
+
+#[track_caller]
+fn check_error(text: &str, expected: &str) {
+    let error = Settings::from_config(&from_file(text)).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_bad_value_names_key_value_and_place() {
+    check_error(
+        "\ntsd.network.port = 70000",
+        "tsd.network.port = \"70000\" (opentsdb.conf line 2): \
+         expected a whole number from 0 to 65535",
+    );
+    check_error(
+        "tsd.mode = rx",
+        "tsd.mode = \"rx\" (opentsdb.conf line 1): expected one of rw, ro, wo",
+    );
+    check_error(
+        "tsd.storage.salt.width=9",
+        "tsd.storage.salt.width = \"9\" (opentsdb.conf line 1): \
+         expected a whole number from 0 to 8",
+    );
+    check_error(
+        "tsd.log.level = a=b=c",
+        "tsd.log.level = \"a=b=c\" (opentsdb.conf line 1): \
+         expected trace, debug, info, warn, error or off, or directives",
+    );
+    check_error(
+        "tsd.core.uid.random_metrics = true\ntsd.storage.uid.width.metric = 8",
+        "tsd.storage.uid.width.metric = \"8\" (opentsdb.conf line 2): \
+         random metric UIDs need a width of at most 7",
+    );
+}
+
+#[test]
+fn unknown_keys_and_keys_without_effect_are_told_apart() {
+    let mut config = from_file(
+        "tsd.network.prot = 1\ntsd.http.staticroot = /usr/share/opentsdb\nhbase.rpc.timeout=1\n\
+         tsd.network.tcp_no_delay = true\n",
+    );
+    config.add_environment([("TSD_NETWORK_PROT".to_owned(), "1".to_owned())]);
+    assert_eq!(
+        config.warnings(),
+        [
+            "hbase.rpc.timeout (opentsdb.conf line 3) has no effect on the embedded store",
+            "tsd.http.staticroot (opentsdb.conf line 2) has no effect in this version",
+            "unknown key tsd.network.prot (opentsdb.conf line 1)",
+            "unknown environment variable TSD_NETWORK_PROT",
+        ]
+    );
+}
+
+#[test]
+fn unknown_keys_are_shown_with_the_others() {
+    let shown = from_file("my.key = 7").effective();
+    assert_eq!(shown.get("my.key").unwrap(), "7");
+    assert_eq!(shown.get("tsd.network.port").unwrap(), "4242");
+    assert!(!shown.contains_key("tsd.core.timezone"));
+}
+
+#[test]
+fn defaults_are_a_salted_embedded_store() {
+    let settings = Settings::from_config(&Config::new()).unwrap();
+    assert_eq!(settings.storage.engine, EngineKind::Embedded);
+    assert_eq!(settings.storage.schema.salt_width(), 1);
+    assert_eq!(settings.storage.schema.salt_buckets(), 20);
+    assert_eq!(settings.server.address().to_string(), "0.0.0.0:4242");
+}
+
+#[test]
+fn a_file_that_is_named_must_be_there() {
+    let error = Config::load(Some(Path::new("/nowhere/opentsdb.conf"))).unwrap_err();
+    assert!(matches!(error, ConfigError::Unreadable { .. }));
+}

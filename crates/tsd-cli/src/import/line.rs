@@ -1,0 +1,108 @@
+//! One line of an import file: `<metric> <timestamp> <value> <tagk>=<tagv> ...`.
+
+use tsd_model::{
+    Entrance, PointValue, TimestampTextError, ValueTextError, parse_import_timestamp,
+    parse_point_value,
+};
+use tsd_protocol::{PutLineError, TagPairs, parse_tags};
+
+/// A point as slices of its line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ImportLine<'l> {
+    /// Metric, not checked yet.
+    pub(super) metric: &'l [u8],
+    /// Time, above zero.
+    pub(super) timestamp: i64,
+    /// Value; floating ones in single precision.
+    pub(super) value: PointValue,
+    /// The rest of the line.
+    pub(super) tags_raw: &'l [u8],
+}
+
+/// A line that is no point.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum LineError {
+    /// Too few words.
+    #[error("expected `metric timestamp value tagk=tagv ...`, got {0} words")]
+    Words(usize),
+    /// The line begins with a blank.
+    #[error("empty metric name")]
+    EmptyMetric,
+    /// A time that is none.
+    #[error("invalid timestamp: {0}")]
+    Timestamp(#[from] TimestampTextError),
+    /// A value that is none.
+    #[error("invalid value: {0}")]
+    Value(#[from] ValueTextError),
+    /// Tags that are none.
+    #[error("{0}")]
+    Tags(#[from] PutLineError),
+}
+
+impl<'l> ImportLine<'l> {
+    /// Reads a line without its end.
+    pub(super) fn parse(line: &'l [u8]) -> Result<Self, LineError> {
+        let mut words = line.splitn(4, |b| *b == b' ');
+        let (Some(metric), Some(time), Some(value), Some(tags_raw)) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(LineError::Words(line.split(|b| *b == b' ').count()));
+        };
+        if metric.is_empty() {
+            return Err(LineError::EmptyMetric);
+        }
+        Ok(Self {
+            metric,
+            timestamp: parse_import_timestamp(time)?,
+            value: parse_point_value(value, Entrance::Import)?,
+            tags_raw,
+        })
+    }
+
+    /// Reads the tags.
+    pub(super) fn tags(&self) -> Result<TagPairs<'l>, LineError> {
+        Ok(parse_tags(self.tags_raw)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, timestamp: i64, value: PointValue) {
+        let point = ImportLine::parse(line.as_bytes()).unwrap();
+        assert_eq!((point.timestamp, point.value), (timestamp, value));
+        assert_eq!(point.tags().unwrap().len(), 1);
+    }
+
+    #[track_caller]
+    fn refuse(line: &str, expected: &str) {
+        let error = ImportLine::parse(line.as_bytes()).and_then(|point| point.tags());
+        assert_eq!(error.unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn floats_are_single_precision() {
+        check("m 1356998400 1 host=a", 1_356_998_400, PointValue::Integer(1));
+        check("m 1356998400123 0.1 host=a ", 1_356_998_400_123, PointValue::Single(0.1));
+        check("m 1356998400 1e3 host=a", 1_356_998_400, PointValue::Single(1000.0));
+    }
+
+    #[test]
+    fn each_refusal_says_why() {
+        refuse("m 1356998400", "expected `metric timestamp value tagk=tagv ...`, got 2 words");
+        refuse(" 1356998400 1 host=a", "empty metric name");
+        refuse("m 1356998400 1 host", "illegal argument: invalid tag: host");
+    }
+
+    #[test]
+    fn a_dot_in_the_time_is_refused() {
+        assert!(matches!(
+            ImportLine::parse(b"m 1356998400.5 1 host=a"),
+            Err(LineError::Timestamp(_))
+        ));
+    }
+}

@@ -1,0 +1,74 @@
+//! How far an import is.
+
+use std::{
+    io::{self, IsTerminal},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// A bar with rate and time left on a terminal; nothing elsewhere.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    read: Arc<AtomicU64>,
+    points: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// For inputs of that many bytes; `None` where nobody knows.
+    pub(super) fn new(total_bytes: Option<u64>) -> Self {
+        let bar = match total_bytes {
+            Some(total) => ProgressBar::new(total),
+            None => ProgressBar::new_spinner(),
+        };
+        bar.set_draw_target(if io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        let points = Arc::new(AtomicU64::new(0));
+        let template = match total_bytes {
+            Some(_) => "{bar:30} {percent:>3} %  {points}  {eta} left",
+            None => "{spinner} {points}  {elapsed}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            let shown = Arc::clone(&points);
+            bar.set_style(style.with_key(
+                "points",
+                move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+                    let points = shown.load(Ordering::Relaxed);
+                    let secs = state.elapsed().as_secs_f64().max(0.001);
+                    let _ = write!(text, "{points} points  {:.0} points/s", points as f64 / secs);
+                },
+            ));
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar, read: Arc::new(AtomicU64::new(0)), points }
+    }
+
+    /// Counts bytes taken from files.
+    pub(super) fn read(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.read)
+    }
+
+    /// Notes points that were taken in.
+    pub(super) fn add(&self, points: u64) {
+        self.points.fetch_add(points, Ordering::Relaxed);
+        self.bar.set_position(self.read.load(Ordering::Relaxed));
+    }
+
+    /// Runs something that writes lines, with the bar out of its way.
+    pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

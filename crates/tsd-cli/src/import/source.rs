@@ -1,0 +1,164 @@
+//! Where lines come from: files, packed files, standard input.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use flate2::read::MultiGzDecoder;
+
+/// Bytes asked for at once.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Longest line; a longer one is no import file.
+const MAX_LINE_BYTES: usize = 1 << 20;
+
+/// An input, read a block of whole lines at a time.
+pub(super) struct Source {
+    reader: Box<dyn Read>,
+    block: Vec<u8>,
+    /// Bytes of `block` that were given out.
+    given: usize,
+    ended: bool,
+}
+
+impl Source {
+    /// Opens a path; `-` is standard input, and only names ending in `.gz` are unpacked. `read` counts
+    /// the bytes taken from the file itself.
+    pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> io::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::new(Box::new(io::stdin())));
+        }
+        let file = Counted { inner: File::open(path)?, read };
+        Ok(Self::new(if path.extension().is_some_and(|e| e == "gz") {
+            Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(64 << 10, file)))
+        } else {
+            Box::new(file)
+        }))
+    }
+
+    fn new(reader: Box<dyn Read>) -> Self {
+        Self { reader, block: Vec::new(), given: 0, ended: false }
+    }
+
+    /// The next lines, all whole, the last one of the input perhaps without its end; `None` at the
+    /// end.
+    pub(super) fn next_block(&mut self) -> io::Result<Option<&[u8]>> {
+        self.block.drain(..self.given);
+        self.given = 0;
+        let mut searched = 0;
+        loop {
+            if let Some(end) = last_line_end(&self.block, searched) {
+                self.given = end;
+                return Ok(self.block.get(..end));
+            }
+            if self.ended {
+                self.given = self.block.len();
+                return Ok((self.given > 0).then_some(self.block.as_slice()));
+            }
+            if self.block.len() > MAX_LINE_BYTES {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("a line of more than {MAX_LINE_BYTES} bytes"),
+                ));
+            }
+            searched = self.block.len();
+            // One read at a time: a pipe that is fed slowly gives what it has.
+            self.block.resize(searched + BLOCK_BYTES, 0);
+            let room = self.block.get_mut(searched..).unwrap_or_default();
+            let got = loop {
+                match self.reader.read(room) {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    got => break got,
+                }
+            };
+            self.block.truncate(searched + *got.as_ref().unwrap_or(&0));
+            self.ended = got? == 0;
+        }
+    }
+}
+
+fn last_line_end(block: &[u8], searched: usize) -> Option<usize> {
+    let at = block.get(searched..)?.iter().rposition(|b| *b == b'\n')?;
+    Some(searched + at + 1)
+}
+
+/// Lines of a block, without their ends.
+pub(super) fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
+    block
+        .split_inclusive(|b| *b == b'\n')
+        .map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+struct Counted<R> {
+    inner: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(buf)?;
+        self.read.fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::io::Write;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    fn read_all(mut source: Source) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some(block) = source.next_block().unwrap() {
+            all.extend(lines(block).map(<[u8]>::to_vec));
+        }
+        all
+    }
+
+    #[test]
+    fn blocks_hold_whole_lines() {
+        let text: String = (0..100_000).map(|n| format!("line {n}\n")).collect();
+        let source = Source::new(Box::new(io::Cursor::new(text.clone().into_bytes())));
+        let expected: Vec<_> = text.lines().map(|l| l.as_bytes().to_vec()).collect();
+        assert_eq!(read_all(source), expected);
+    }
+
+    #[test]
+    fn the_last_line_needs_no_end_and_windows_ends_are_cut() {
+        let source = Source::new(Box::new(&b"a\r\n\nb"[..]));
+        assert_eq!(read_all(source), [b"a".to_vec(), b"".to_vec(), b"b".to_vec()]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_read_for_ever() {
+        let mut source = Source::new(Box::new(io::repeat(b'x')));
+        assert_eq!(source.next_block().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn packed_files_of_several_members_are_unpacked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("points.gz");
+        let mut file = File::create(&path).unwrap();
+        for part in ["a\n", "b\n"] {
+            let mut member = GzEncoder::new(Vec::new(), Compression::fast());
+            member.write_all(part.as_bytes()).unwrap();
+            file.write_all(&member.finish().unwrap()).unwrap();
+        }
+        let read = Arc::new(AtomicU64::new(0));
+        let source = Source::open(&path, Arc::clone(&read)).unwrap();
+        assert_eq!(read_all(source), [b"a".to_vec(), b"b".to_vec()]);
+        assert_eq!(read.load(Ordering::Relaxed), file.metadata().unwrap().len());
+    }
+}

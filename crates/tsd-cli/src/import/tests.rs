@@ -1,0 +1,122 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use tsd_engine::{Engine, EngineConfig};
+use tsd_storage::{MemoryStorage, Scan, Storage};
+
+use super::*;
+
+/// What an import leaves: (row, qualifier, value) in hexadecimal.
+struct Left {
+    result: Result<Imported, ImportError>,
+    cells: Vec<String>,
+}
+
+fn import_text(text: &str, auto_create_metrics: bool, options: ImportOptions) -> Left {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("points");
+    fs::write(&path, text).unwrap();
+    let mut config = EngineConfig::default();
+    config.uids.auto_create_metrics = auto_create_metrics;
+    let tables = config.tables.clone();
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new([
+        tables.data.clone(),
+        tables.uid,
+        tables.meta,
+        tables.tree,
+    ]));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let engine = Engine::start(config, Arc::clone(&storage)).unwrap();
+    runtime.block_on(async {
+        let result = import(&engine, &[path], options).await;
+        let mut scanner = storage.scan(&tables.data, Scan::default());
+        let mut cells = Vec::new();
+        while let Some(rows) = scanner.next_rows().await.unwrap() {
+            for row in rows {
+                let key = hex(&row.key);
+                let of_row = row.into_cells().unwrap();
+                cells.extend(
+                    of_row.iter().map(|c| format!("{key} {} {}", hex(&c.qualifier), hex(&c.value))),
+                );
+            }
+        }
+        Left { result, cells }
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02X}")).collect()
+}
+
+const FIRST: &str = "00000150E22700000001000001 0000 01";
+
+#[test]
+fn floats_are_four_bytes_and_integers_short() {
+    let text = "m 1356998400 1 host=a\nm 1356998401 0.1 host=a\nm 1356998402 300 host=a\n";
+    let left = import_text(text, true, ImportOptions::default());
+    assert_eq!(left.result.unwrap(), Imported { points: 3, bad_lines: 0 });
+    assert_eq!(
+        left.cells,
+        [
+            FIRST,
+            "00000150E22700000001000001 001B 3DCCCCCD",
+            "00000150E22700000001000001 0021 012C",
+        ]
+    );
+}
+
+#[test]
+fn the_first_bad_line_ends_it_and_what_came_before_stays() {
+    let text = "m 1356998400 1 host=a\nm 1356998400 2 host=a\nm 1356998401 3 host=a\n";
+    let left = import_text(text, true, ImportOptions::default());
+    let error = left.result.unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "line 2: new timestamp=1356998400 is less than or equal to previous=1356998400000"
+        ),
+        "{error}"
+    );
+    assert_eq!(left.cells, [FIRST]);
+}
+
+#[test]
+fn bad_lines_are_skipped_on_demand() {
+    let text = "m 1356998400 1 host=a\nm 1356998400 2 host=a\nnonsense\nm 1356998401 3 host=a";
+    let options = ImportOptions { skip_errors: true, ..ImportOptions::default() };
+    let left = import_text(text, true, options);
+    assert_eq!(left.result.unwrap(), Imported { points: 2, bad_lines: 2 });
+    assert_eq!(left.cells.len(), 2);
+}
+
+#[test]
+fn times_may_fall_on_demand() {
+    let text = "m 1356998401 1 host=a\nm 1356998400 1 host=a\n";
+    let options = ImportOptions { allow_out_of_order: true, ..ImportOptions::default() };
+    let left = import_text(text, true, options);
+    assert_eq!(left.result.unwrap().points, 2);
+}
+
+#[test]
+fn an_unknown_metric_ends_it_where_metrics_are_not_created() {
+    let text = "m 1356998400 1 host=a\nm 1356998401 1 host=a\n";
+    let options = ImportOptions { settle_new_series: true, ..ImportOptions::default() };
+    let left = import_text(text, false, options);
+    let error = left.result.unwrap_err();
+    assert!(matches!(error, ImportError::BadLine { line: 1, .. }), "{error}");
+    assert!(left.cells.is_empty());
+    let options = ImportOptions { skip_errors: true, ..options };
+    let left = import_text(text, false, options);
+    assert_eq!(left.result.unwrap(), Imported { points: 0, bad_lines: 2 });
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let tables = EngineConfig::default().tables;
+    let storage = MemoryStorage::new([tables.data, tables.uid, tables.meta, tables.tree]);
+    let engine = Engine::start(EngineConfig::default(), Arc::new(storage)).unwrap();
+    let paths = ["/nowhere/points".into()];
+    let error = runtime.block_on(import(&engine, &paths, ImportOptions::default())).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read /nowhere/points");
+}

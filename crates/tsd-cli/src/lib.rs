@@ -1,0 +1,126 @@
+//! The `tsdb` command: configuration, wiring, and OpenTSDB's sub-commands.
+//!
+//! The only place that names a concrete backend. It is a library so that tests can put the same
+//! parts together in their own process.
+
+mod args;
+pub mod config;
+mod daemon;
+mod data_directory;
+mod import;
+mod logging;
+mod node;
+mod open_files;
+mod query;
+mod store;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::{Parser, error::ErrorKind};
+use tracing::warn;
+
+use crate::{
+    args::{Cli, Command, ImportArgs, QueryArgs, TsdArgs},
+    config::{Config, Settings},
+    import::{ImportError, ImportOptions},
+    node::OpenEngine,
+};
+
+pub use import::{Imported, import};
+pub use node::Node;
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result = match cli.command {
+        Command::Tsd(args) => tsd(&args),
+        Command::Import(args) => import_files(&args),
+        Command::Query(args) => print_query(&args),
+        Command::Version => {
+            print!("{}", version::build_facts().render_text());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tsdb: {error:#}");
+            ExitCode::from(exit_status(&error))
+        }
+    }
+}
+
+/// Answers a command line that cannot be run: 2, but 1 for an unknown command, as OpenTSDB does.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        ErrorKind::InvalidSubcommand
+        | ErrorKind::MissingSubcommand
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => ExitCode::from(1),
+        _ => ExitCode::from(2),
+    }
+}
+
+/// 2 where the store failed an import or the words are no query, as OpenTSDB has it; else 1.
+fn exit_status(error: &anyhow::Error) -> u8 {
+    let store_failed =
+        matches!(error.downcast_ref::<ImportError>(), Some(ImportError::Store { .. }));
+    if store_failed || error.is::<query::WordsError>() { 2 } else { 1 }
+}
+
+fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
+    let (config, settings) = prepare(args.config()?)?;
+    daemon::run(&config, &settings)
+}
+
+fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
+    let mut config = args.config()?;
+    // An import waits for room however long it takes.
+    config.set_flag("tsdb import", "tsd.storage.write.deadline", i32::MAX.to_string());
+    let (config, settings) = prepare(config)?;
+    let options = ImportOptions {
+        skip_errors: args.skip_errors,
+        allow_out_of_order: settings.import.allow_out_of_order,
+        settle_new_series: settings.import.names_may_be_refused,
+    };
+    with_engine(&config, &settings, async |open| {
+        import(&open.engine, &args.paths, options).await?;
+        Ok(())
+    })
+}
+
+fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
+    let query = query::parse(&args.words)?;
+    let (config, settings) = prepare(args.config()?)?;
+    with_engine(&config, &settings, async |open| query::print(&open.engine, &query).await)
+}
+
+/// Checks the configuration, starts logging, and says what is odd.
+fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
+    let settings = Settings::from_config(&config)?;
+    logging::start(&settings.log);
+    for warning in config.warnings() {
+        warn!("{warning}");
+    }
+    Ok((config, settings))
+}
+
+/// Runs a tool over the store, without a listener.
+fn with_engine(
+    config: &Config,
+    settings: &Settings,
+    tool: impl AsyncFnOnce(&OpenEngine) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let open = OpenEngine::open(config, settings).await?;
+        let result = tool(&open).await;
+        let closed = open.close(settings.shutdown_timeout).await;
+        result.and(closed)
+    })
+}

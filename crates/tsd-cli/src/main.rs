@@ -1,3 +1,0 @@
-//! The `tsdb` command.
-
-fn main() {}

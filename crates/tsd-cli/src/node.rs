@@ -1,0 +1,147 @@
+//! A running daemon: store, engine and listener put together.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use anyhow::Context;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tsd_engine::{Engine, EngineHandle};
+use tsd_server::{Server, install_metrics};
+use tsd_storage::Storage;
+
+use crate::{
+    config::{Config, Settings},
+    store::{self, Replayed},
+};
+
+/// A daemon in this process.
+#[derive(Debug)]
+pub struct Node {
+    engine: EngineHandle,
+    server: Server,
+    storage: Arc<dyn Storage>,
+    directory: Option<PathBuf>,
+    replayed: Replayed,
+    shutdown_timeout: Duration,
+}
+
+/// A store with an engine over it, for tools that need no listener.
+#[derive(Debug)]
+pub(crate) struct OpenEngine {
+    pub(crate) engine: EngineHandle,
+    pub(crate) storage: Arc<dyn Storage>,
+    directory: Option<PathBuf>,
+    replayed: Replayed,
+}
+
+impl Node {
+    /// Opens the store, starts the engine and listens.
+    pub async fn start(config: &Config) -> anyhow::Result<Self> {
+        let settings = Settings::from_config(config)?;
+        let metrics = metrics_recorder();
+        let open = OpenEngine::open(config, &settings).await?;
+        let mut server = settings.server.clone();
+        server.metrics = metrics.cloned();
+        let server = match Server::bind(server, open.engine.clone()).await {
+            Ok(server) => server,
+            Err(error) => {
+                open.close(settings.shutdown_timeout).await?;
+                return Err(error.into());
+            }
+        };
+        let OpenEngine { engine, storage, directory, replayed } = open;
+        let shutdown_timeout = settings.shutdown_timeout;
+        Ok(Self { engine, server, storage, directory, replayed, shutdown_timeout })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// The store below everything.
+    #[must_use]
+    pub const fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The engine.
+    #[must_use]
+    pub const fn engine(&self) -> &EngineHandle {
+        &self.engine
+    }
+
+    /// Directory of the store, if it is on disk.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// Cells and bytes that start-up found in the log.
+    #[must_use]
+    pub const fn replayed(&self) -> (u64, u64) {
+        (self.replayed.cells, self.replayed.bytes)
+    }
+
+    /// Completes when a client asked the daemon to stop.
+    pub async fn stop_requested(&self) {
+        self.server.stop_requested().await;
+    }
+
+    /// Stops taking requests, finishes those under way, and writes everything down.
+    pub async fn shutdown(self) -> anyhow::Result<()> {
+        // Half of the time is the clients', the other half the store's.
+        let half = self.shutdown_timeout / 2;
+        self.server.shutdown(half).await;
+        let open = OpenEngine {
+            engine: self.engine,
+            storage: self.storage,
+            directory: self.directory,
+            replayed: self.replayed,
+        };
+        open.close(half).await
+    }
+}
+
+impl OpenEngine {
+    /// Opens the store and starts the engine.
+    pub(crate) async fn open(config: &Config, settings: &Settings) -> anyhow::Result<Self> {
+        let open = store::open(config, settings).await?;
+        let mut engine = settings.engine.clone();
+        engine.schema = open.schema;
+        let storage = Arc::clone(&open.storage);
+        let engine = tokio::task::spawn_blocking(move || Engine::start(engine, storage)).await?;
+        Ok(Self {
+            engine: engine.context("cannot start the engine")?,
+            storage: open.storage,
+            directory: open.directory,
+            replayed: open.replayed,
+        })
+    }
+
+    /// Ends the engine and closes the store.
+    pub(crate) async fn close(self, limit: Duration) -> anyhow::Result<()> {
+        let in_time = self.engine.shutdown(limit).await;
+        drop(self.engine);
+        self.storage.close().await.context("cannot close the store")?;
+        anyhow::ensure!(in_time, "not everything was written before the time was up");
+        Ok(())
+    }
+}
+
+/// The process has one recorder; nodes of one process share it.
+fn metrics_recorder() -> Option<&'static PrometheusHandle> {
+    static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    RECORDER
+        .get_or_init(|| {
+            install_metrics()
+                .inspect_err(|error| tracing::warn!(%error, "no metrics will be rendered"))
+                .ok()
+        })
+        .as_ref()
+}

@@ -1,0 +1,19 @@
+//! The limit on open files.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the soft limit to the hard one and returns it; `None` is no limit.
+///
+/// Each connection is an open file, and the soft limit is 1 024 on most systems for the sake of
+/// programs that use `select`.
+pub fn raise_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::warn!(%error, "cannot raise the limit on open files");
+            limit.current
+        }
+    }
+}

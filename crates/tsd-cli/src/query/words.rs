@@ -1,0 +1,194 @@
+//! The words of `tsdb query`.
+
+use tsd_query::{RateOptions, RawQuery, RawSubQuery};
+
+/// Words that are no query.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WordsError {
+    /// Fewer than three.
+    #[error("expected START [END] QUERY...")]
+    TooFew,
+    /// The words ended inside a query.
+    #[error("the query ends where {0} should follow")]
+    Ended(&'static str),
+    /// A number was expected.
+    #[error("{what} must be a number, not {word:?}")]
+    NotANumber {
+        /// What the number is.
+        what: &'static str,
+        /// What stands there.
+        word: String,
+    },
+    /// A tag that cannot be one.
+    #[error("{0}")]
+    Tag(String),
+}
+
+/// Reads `START [END] [+opt=val...] QUERY...`. Options are for graphs and ignored.
+pub(crate) fn parse(words: &[String]) -> Result<RawQuery, WordsError> {
+    let (start, rest) = words.split_first().ok_or(WordsError::TooFew)?;
+    if words.len() < 3 {
+        return Err(WordsError::TooFew);
+    }
+    let (end, rest) = match rest.split_first() {
+        Some((end, rest)) if words.len() > 3 && is_time(end) => (Some(end.clone()), rest),
+        _ => (None, rest),
+    };
+    let mut words = Words { rest };
+    let mut queries = Vec::new();
+    while words.skip_options() {
+        queries.push(words.query()?);
+    }
+    if queries.is_empty() {
+        return Err(WordsError::Ended("FUNC"));
+    }
+    Ok(RawQuery {
+        start: Some(start.clone()),
+        end,
+        queries: Some(queries),
+        ms_resolution: true,
+        no_annotations: true,
+        ..RawQuery::default()
+    })
+}
+
+/// Whether the second word is an end rather than an aggregator.
+fn is_time(word: &str) -> bool {
+    !word.starts_with('+')
+        && (word == "now"
+            || word.contains([':', '/', '-'])
+            || word.parse::<u64>().is_ok_and(|n| n > 0))
+}
+
+struct Words<'w> {
+    rest: &'w [String],
+}
+
+impl<'w> Words<'w> {
+    fn peek(&self) -> Option<&'w str> {
+        self.rest.first().map(String::as_str)
+    }
+
+    fn next(&mut self, what: &'static str) -> Result<&'w str, WordsError> {
+        let (word, rest) = self.rest.split_first().ok_or(WordsError::Ended(what))?;
+        self.rest = rest;
+        Ok(word)
+    }
+
+    fn take_if(&mut self, wanted: impl Fn(&str) -> bool) -> Option<&'w str> {
+        let word = self.peek().filter(|word| wanted(word))?;
+        self.rest = self.rest.get(1..)?;
+        Some(word)
+    }
+
+    /// Skips `+opt=val`; whether anything is left.
+    fn skip_options(&mut self) -> bool {
+        while self.take_if(|word| word.starts_with('+')).is_some() {}
+        !self.rest.is_empty()
+    }
+
+    fn query(&mut self) -> Result<RawSubQuery, WordsError> {
+        let mut query = RawSubQuery {
+            aggregator: Some(self.next("FUNC")?.to_owned()),
+            ..RawSubQuery::default()
+        };
+        if self.take_if(|word| word == "rate").is_some() {
+            query.rate = true;
+            let options = self.take_if(|word| word == "counter" || word.starts_with("counter,"));
+            query.rate_options = options.map(rate_options).transpose()?;
+        }
+        if self.take_if(|word| word == "downsample").is_some() {
+            let interval = number("the downsampling interval", self.next("MS")?)?;
+            let function = self.next("FUNC")?;
+            query.downsample = Some(format!("{interval}ms-{function}"));
+        }
+        query.metric = Some(self.next("METRIC")?.to_owned());
+        let mut tags = Vec::new();
+        while let Some(tag) = self.take_if(|word| word.find('=').is_some_and(|at| at > 0)) {
+            tags.push(tag.split_once('=').unwrap_or((tag, "")));
+        }
+        query.set_tags(tags).map_err(|e| WordsError::Tag(e.to_string()))?;
+        Ok(query)
+    }
+}
+
+/// `counter[,max[,reset]]`
+fn rate_options(word: &str) -> Result<RateOptions, WordsError> {
+    let mut parts = word.split(',').skip(1);
+    let mut options = RateOptions { counter: true, ..RateOptions::default() };
+    if let Some(max) = parts.next().filter(|max| !max.is_empty()) {
+        options.counter_max = number("the largest counter value", max)?;
+    }
+    if let Some(reset) = parts.next().filter(|reset| !reset.is_empty()) {
+        options.reset_value = number("the reset value", reset)?;
+    }
+    Ok(options)
+}
+
+fn number(what: &'static str, word: &str) -> Result<i64, WordsError> {
+    word.parse().map_err(|_| WordsError::NotANumber { what, word: word.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn parse_text(text: &str) -> Result<RawQuery, WordsError> {
+        parse(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn an_end_is_told_from_an_aggregator() {
+        for (text, end) in [
+            ("1h-ago sum m", None),
+            ("1h-ago 30m-ago sum m", Some("30m-ago")),
+            ("1h-ago now sum m", Some("now")),
+            ("1356998400 1357002000 sum m", Some("1357002000")),
+            ("2013/01/01 2013/01/02-03:04 sum m", Some("2013/01/02-03:04")),
+        ] {
+            assert_eq!(parse_text(text).unwrap().end.as_deref(), end, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_query_is_read() {
+        let query = parse_text(
+            "1h-ago +wxh=9x9 sum rate counter,255,30 downsample 60000 avg m host=a avg n",
+        )
+        .unwrap();
+        let [first, second] = <[_; 2]>::try_from(query.queries.unwrap()).unwrap();
+        assert_eq!(first.aggregator.as_deref(), Some("sum"));
+        assert_eq!(first.downsample.as_deref(), Some("60000ms-avg"));
+        assert_eq!(first.metric.as_deref(), Some("m"));
+        let options = first.rate_options.unwrap();
+        assert_eq!((options.counter_max, options.reset_value), (255, 30));
+        assert_eq!(first.filters.len(), 1);
+        assert_eq!(second.metric.as_deref(), Some("n"));
+        assert!(second.filters.is_empty());
+    }
+
+    #[test]
+    fn a_metric_may_begin_like_a_rate_option() {
+        let query = parse_text("1h-ago sum rate counters.total").unwrap();
+        let [query] = <[_; 1]>::try_from(query.queries.unwrap()).unwrap();
+        assert_eq!(query.metric.as_deref(), Some("counters.total"));
+        assert!(query.rate);
+    }
+
+    #[test]
+    fn refusals_say_what_is_missing() {
+        for (text, expected) in [
+            ("1h-ago sum", "expected START [END] QUERY..."),
+            ("1h-ago sum rate", "the query ends where METRIC should follow"),
+            (
+                "1h-ago sum downsample x avg m",
+                "the downsampling interval must be a number, not \"x\"",
+            ),
+            ("1h-ago +a=b +c=d", "the query ends where FUNC should follow"),
+        ] {
+            assert_eq!(parse_text(text).unwrap_err().to_string(), expected);
+        }
+    }
+}

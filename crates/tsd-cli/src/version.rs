@@ -1,0 +1,20 @@
+//! What this build says of itself.
+
+use tsd_protocol::BuildFacts;
+
+/// Facts of this build. Whoever builds releases sets the variables; a plain build knows its version
+/// only, and there is no build script that would ask git on every compile.
+#[must_use]
+pub fn build_facts() -> BuildFacts {
+    let revision = option_env!("TSDB_BUILD_REVISION").unwrap_or_default();
+    BuildFacts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        short_revision: revision.chars().take(7).collect(),
+        full_revision: revision.to_owned(),
+        repo_status: if revision.is_empty() { "UNKNOWN" } else { "MINT" }.to_owned(),
+        built_at_secs: option_env!("TSDB_BUILD_EPOCH_SECS")
+            .and_then(|secs| secs.parse().ok())
+            .unwrap_or_default(),
+        ..BuildFacts::default()
+    }
+}

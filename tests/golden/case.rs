@@ -1,0 +1,132 @@
+//! A recorded case: settings, steps, and the tables after them.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use serde_json::Value;
+
+/// Everything recorded under one name.
+pub(crate) struct Case {
+    pub(crate) topic: &'static str,
+    pub(crate) name: String,
+    pub(crate) config: BTreeMap<String, String>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) tables: Tables,
+}
+
+/// Table name to its cells, in order.
+pub(crate) type Tables = BTreeMap<String, Vec<GoldenCell>>;
+
+/// A cell: row, family, qualifier, value (hexadecimal, upper case), and its time where pinned.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GoldenCell {
+    pub(crate) row: String,
+    pub(crate) family: String,
+    pub(crate) qualifier: String,
+    pub(crate) value: String,
+    pub(crate) timestamp_ms: Option<i64>,
+}
+
+/// One step.
+pub(crate) enum Step {
+    Telnet { line: String, reply: Option<String> },
+    Http { method: String, uri: String, body: Option<String>, status: u16, reply: String },
+    Plant(Vec<(String, GoldenCell)>),
+    Wait { ms: u64 },
+    Tables(Tables),
+    /// A tool in a process of its own.
+    Tool,
+}
+
+/// Files of the recording, one a topic.
+pub(crate) const TOPICS: [&str; 13] = [
+    "annotations", "appends", "compaction", "fsck", "histograms", "imports", "meta", "points",
+    "rollups", "salted", "tree", "uid", "uidfsck",
+];
+
+/// All cases of a topic.
+pub(crate) fn load(topic: &'static str) -> Vec<Case> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/golden")
+        .join(format!("{topic}.json"));
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let cases: Vec<Value> = serde_json::from_str(&text).expect("an array of cases");
+    cases.iter().map(|case| Case::read(topic, case)).collect()
+}
+
+impl Case {
+    fn read(topic: &'static str, case: &Value) -> Self {
+        let config = object(&case["config"]).map(|(key, value)| (key.clone(), string(value)));
+        Self {
+            topic,
+            name: string(&case["name"]),
+            config: config.collect(),
+            steps: array(&case["steps"]).map(Step::read).collect(),
+            tables: tables(&case["tables"]),
+        }
+    }
+}
+
+impl Step {
+    fn read(step: &Value) -> Self {
+        let reply = step.get("reply").map(string);
+        if let Some(line) = step.get("telnet") {
+            Self::Telnet { line: string(line), reply }
+        } else if let Some(http) = step.get("http") {
+            Self::Http {
+                method: string(&http["method"]),
+                uri: string(&http["uri"]),
+                body: http.get("body").map(string),
+                status: step["status"].as_u64().and_then(|s| s.try_into().ok()).expect("a status"),
+                reply: reply.unwrap_or_default(),
+            }
+        } else if let Some(cells) = step.get("plant") {
+            let cells = array(cells).map(|cell| {
+                let (table, rest) =
+                    cell.as_array().and_then(|c| c.split_first()).expect("a planted cell");
+                (string(table), GoldenCell::read(rest))
+            });
+            Self::Plant(cells.collect())
+        } else if let Some(ms) = step.get("wait_ms") {
+            Self::Wait { ms: ms.as_u64().expect("milliseconds") }
+        } else if let Some(at_this_point) = step.get("tables") {
+            Self::Tables(tables(at_this_point))
+        } else {
+            assert!(step.get("cli").is_some(), "unknown step {step}");
+            Self::Tool
+        }
+    }
+}
+
+impl GoldenCell {
+    fn read(cell: &[Value]) -> Self {
+        let field = |i: usize| string(cell.get(i).expect("four fields"));
+        Self {
+            row: field(0),
+            family: field(1),
+            qualifier: field(2),
+            value: field(3),
+            timestamp_ms: cell.get(4).and_then(Value::as_i64),
+        }
+    }
+}
+
+fn tables(tables: &Value) -> Tables {
+    object(tables)
+        .map(|(name, cells)| {
+            let cells = array(cells).map(|cell| GoldenCell::read(cell.as_array().expect("a cell")));
+            (name.clone(), cells.collect())
+        })
+        .collect()
+}
+
+fn object(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().expect("an object").iter()
+}
+
+fn array(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().expect("an array").iter()
+}
+
+fn string(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
