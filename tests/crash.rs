@@ -123,7 +123,11 @@ fn check(address: SocketAddr, acknowledged: &Acknowledged) -> u64 {
 
 /// New names in every round, so that UIDs are assigned under fire too.
 fn metric(round: u64, writer: u64) -> String {
-    if writer.is_multiple_of(2) { format!("crash.{round}") } else { format!("crash.{round}.{writer}") }
+    if writer.is_multiple_of(2) {
+        format!("crash.{round}")
+    } else {
+        format!("crash.{round}.{writer}")
+    }
 }
 
 /// A value that no other point at this second has.

@@ -39,10 +39,8 @@ fn cases_not_yet_run_are_cases_of_the_recording() {
 
 fn run(store: Store) {
     let not_yet = not_yet();
-    let (waiting, mut cases): (Vec<_>, Vec<_>) = TOPICS
-        .into_iter()
-        .flat_map(load)
-        .partition(|case| not_yet.contains(&title(case)));
+    let (waiting, mut cases): (Vec<_>, Vec<_>) =
+        TOPICS.into_iter().flat_map(load).partition(|case| not_yet.contains(&title(case)));
     for case in &mut cases {
         mend::mend(case);
     }

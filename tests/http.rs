@@ -15,8 +15,7 @@ fn first_put_and_query_of_the_readme() {
     let answer = http(daemon.address(), "POST", "/api/put", Some(body));
     assert_eq!((answer.status, answer.body.as_str()), (204, ""));
     let uri = "/api/query?start=1599999990&end=1600000010&m=sum:sys.load%7Bhost=*%7D";
-    let expected =
-        r#"[{"metric":"sys.load","tags":{"host":"a"},"aggregateTags":[],"dps":{"1600000000":0.5}}]"#;
+    let expected = r#"[{"metric":"sys.load","tags":{"host":"a"},"aggregateTags":[],"dps":{"1600000000":0.5}}]"#;
     assert_eq!(http(daemon.address(), "GET", uri, None).body, expected);
     let query = r#"{"start":1599999990,"end":1600000010,"queries":[{"aggregator":"sum","metric":"sys.load"}]}"#;
     assert_eq!(http(daemon.address(), "POST", "/api/query", Some(query)).body, expected);

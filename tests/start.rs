@@ -39,7 +39,8 @@ fn unknown_keys_warn_once_each() {
     let daemon =
         Start::on(&dir.path().join("data")).args(&["--config", file.to_str().expect("a path")]);
     let daemon = daemon.serve();
-    let warnings: Vec<_> = daemon.at_level("WARN").iter().map(|e| e["message"].to_string()).collect();
+    let warnings: Vec<_> =
+        daemon.at_level("WARN").iter().map(|e| e["message"].to_string()).collect();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings.iter().any(|w| w.contains("unknown key tsd.storage.salt.bucket")));
     assert!(warnings.iter().any(|w| w.contains("tsd.rollups.enable") && w.contains("no effect")));
@@ -124,7 +125,8 @@ fn an_idle_connection_does_not_hold_up_the_end() {
     let daemon = Start::on(dir.path()).env("TSD_SHUTDOWN_TIMEOUT", "2").serve();
     let _telnet = connect(daemon.address());
     let mut half = connect(daemon.address());
-    half.write_all(b"POST /api/put HTTP/1.1\r\nHost: tsd\r\nContent-Length: 100\r\n\r\n[").expect("send");
+    half.write_all(b"POST /api/put HTTP/1.1\r\nHost: tsd\r\nContent-Length: 100\r\n\r\n[")
+        .expect("send");
     daemon.signal("INT");
     assert!(daemon.wait().success());
 }

@@ -28,10 +28,21 @@ pub(crate) struct GoldenCell {
 
 /// One step.
 pub(crate) enum Step {
-    Telnet { line: String, reply: Option<String> },
-    Http { method: String, uri: String, body: Option<String>, status: u16, reply: String },
+    Telnet {
+        line: String,
+        reply: Option<String>,
+    },
+    Http {
+        method: String,
+        uri: String,
+        body: Option<String>,
+        status: u16,
+        reply: String,
+    },
     Plant(Vec<(String, GoldenCell)>),
-    Wait { ms: u64 },
+    Wait {
+        ms: u64,
+    },
     Tables(Tables),
     /// A tool in a process of its own.
     Tool,
@@ -39,8 +50,19 @@ pub(crate) enum Step {
 
 /// Files of the recording, one a topic.
 pub(crate) const TOPICS: [&str; 13] = [
-    "annotations", "appends", "compaction", "fsck", "histograms", "imports", "meta", "points",
-    "rollups", "salted", "tree", "uid", "uidfsck",
+    "annotations",
+    "appends",
+    "compaction",
+    "fsck",
+    "histograms",
+    "imports",
+    "meta",
+    "points",
+    "rollups",
+    "salted",
+    "tree",
+    "uid",
+    "uidfsck",
 ];
 
 /// All cases of a topic.

@@ -47,7 +47,8 @@ fn count_points(mut qualifier: &str) -> Option<(usize, bool)> {
 
 /// The tables keep what was planted, and nothing comes to it.
 fn refuse_every_request(case: &mut Case) {
-    let mut tables = Tables::from([("data".to_owned(), Vec::new()), ("uid".to_owned(), Vec::new())]);
+    let mut tables =
+        Tables::from([("data".to_owned(), Vec::new()), ("uid".to_owned(), Vec::new())]);
     for step in &mut case.steps {
         match step {
             Step::Http { status, .. } => *status = 400,

@@ -201,11 +201,7 @@ impl Replay {
                 })
                 .collect()
         };
-        Err(format!(
-            "table {name}\n  expected{}\n  found{}",
-            lines(&expected),
-            lines(&found)
-        ))
+        Err(format!("table {name}\n  expected{}\n  found{}", lines(&expected), lines(&found)))
     }
 }
 

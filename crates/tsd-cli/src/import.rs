@@ -6,7 +6,11 @@ mod order;
 mod progress;
 mod source;
 
-use std::{fs, path::{Path, PathBuf}, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use tsd_engine::EngineHandle;
 

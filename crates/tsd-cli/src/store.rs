@@ -48,6 +48,6 @@ fn memory(settings: &Settings) -> OpenStore {
     }
 }
 
-async fn embedded(_config: &Config, settings: &Settings) -> anyhow::Result<OpenStore> {
-    Ok(memory(settings))
+async fn embedded(_config: &Config, _settings: &Settings) -> anyhow::Result<OpenStore> {
+    anyhow::bail!("this build has no embedded store; set tsd.storage.engine = memory")
 }

@@ -38,12 +38,7 @@ impl SeriesOrder {
     }
 
     /// Remembers a spelling. `tags` are those of `tags_raw`.
-    pub(super) fn add(
-        &mut self,
-        metric: &[u8],
-        tags_raw: &[u8],
-        tags: &[(&[u8], &[u8])],
-    ) -> Place {
+    pub(super) fn add(&mut self, metric: &[u8], tags_raw: &[u8], tags: &[(&[u8], &[u8])]) -> Place {
         let mut sorted = tags.to_vec();
         sorted.sort_unstable();
         self.key.clear();

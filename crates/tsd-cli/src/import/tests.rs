@@ -20,12 +20,8 @@ fn import_text(text: &str, auto_create_metrics: bool, options: ImportOptions) ->
     let mut config = EngineConfig::default();
     config.uids.auto_create_metrics = auto_create_metrics;
     let tables = config.tables.clone();
-    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new([
-        tables.data.clone(),
-        tables.uid,
-        tables.meta,
-        tables.tree,
-    ]));
+    let storage: Arc<dyn Storage> =
+        Arc::new(MemoryStorage::new([tables.data.clone(), tables.uid, tables.meta, tables.tree]));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let engine = Engine::start(config, Arc::clone(&storage)).unwrap();
     runtime.block_on(async {
@@ -58,11 +54,7 @@ fn floats_are_four_bytes_and_integers_short() {
     assert_eq!(left.result.unwrap(), Imported { points: 3, bad_lines: 0 });
     assert_eq!(
         left.cells,
-        [
-            FIRST,
-            "00000150E22700000001000001 001B 3DCCCCCD",
-            "00000150E22700000001000001 0021 012C",
-        ]
+        [FIRST, "00000150E22700000001000001 001B 3DCCCCCD", "00000150E22700000001000001 0021 012C",]
     );
 }
 

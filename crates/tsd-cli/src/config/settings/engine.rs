@@ -53,8 +53,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             max_bytes: config.int("tsd.query.limits.bytes.default"),
             max_data_points: config.int("tsd.query.limits.data_points.default"),
             allow_bytes_override: config.bool("tsd.query.limits.bytes.allow_override"),
-            allow_data_points_override: config
-                .bool("tsd.query.limits.data_points.allow_override"),
+            allow_data_points_override: config.bool("tsd.query.limits.data_points.allow_override"),
             filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
             skip_unresolved_tagvs: config.bool("tsd.query.skip_unresolved_tagvs"),
             enable_fuzzy_filter: config.bool("tsd.query.enable_fuzzy_filter"),
