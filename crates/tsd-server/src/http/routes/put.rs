@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use tsd_engine::{CommitReport, NameText, PutError};
-use tsd_protocol::{
-    ApiError, CommonTag, PutBatch, PutOptions, PutOutcome, PutPointError, SERIES_SEPARATOR,
-};
+use tsd_protocol::{ApiError, CommonTag, PutBatch, PutOptions, PutOutcome, PutPointError};
 
 use crate::{
     http::{
@@ -67,12 +65,12 @@ async fn store(
     let mut given = Vec::with_capacity(batch.points().len());
     let mut refused = Vec::new();
     for point in batch.points() {
-        let (metric, tags_raw) = split_metric(point.series);
+        let (metric, tags_raw) = (point.metric, point.tags_raw);
         let time = point.timestamp.as_given();
         let put = match session.put_cached(metric, tags_raw, time, point.value, point.offset) {
             Some(put) => put,
-            None => match point.series_names(&shared.rules) {
-                Ok((metric, tags)) => {
+            None => match point.tags(&shared.rules) {
+                Ok(tags) => {
                     session.put_new(metric, tags_raw, &tags, time, point.value, point.offset)
                 }
                 Err(fault) => {
@@ -108,14 +106,6 @@ async fn store(
     report
 }
 
-/// The metric of a series text, and the rest of it.
-fn split_metric(series: &[u8]) -> (&[u8], &[u8]) {
-    match memchr::memchr(SERIES_SEPARATOR, series) {
-        Some(at) => series.split_at(at),
-        None => (series, &[]),
-    }
-}
-
 /// Whether the same point may be stored later. Who asks to wait for the store gets OpenTSDB's answers about it.
 fn worth_a_retry(error: &PutError, options: PutOptions) -> bool {
     match error {
@@ -134,15 +124,4 @@ fn common_tag(asked: &Asked<'_>) -> Result<Option<CommonTag>, HttpError> {
             .with_details(format!("The header {name} must hold one tag as k=v"))
             .into()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_series_text_begins_with_its_metric() {
-        assert_eq!(split_metric(b"m\x01k\x01v"), (&b"m"[..], &b"\x01k\x01v"[..]));
-        assert_eq!(split_metric(b"m"), (&b"m"[..], &b""[..]));
-    }
 }
