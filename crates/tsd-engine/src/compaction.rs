@@ -24,8 +24,8 @@ use tsd_storage::{Storage, Table};
 
 pub(crate) use self::{
     queue::QueueTotals,
-    row::RowRules,
-    slope::{Slope, latest_base},
+    row::{RowRules, is_due, is_in_pieces, latest_base},
+    slope::Slope,
 };
 use self::{queue::RowQueue, row::Outcome, slope::Round};
 use crate::{
@@ -185,13 +185,12 @@ impl RowCompactor {
 
 /// Compacts rows, several at once, and returns those the store had no time for.
 async fn compact_rows(settings: CompactorSettings, rows: Vec<Bytes>) -> Vec<Bytes> {
-    let latest = latest_base(settings.clock.now_secs());
+    let now = settings.clock.now_secs();
     let settings = &settings;
     futures_util::stream::iter(rows)
         .map(|key| async move {
             let outcome =
-                row::compact(&*settings.storage, &settings.table, &key, &settings.rules, latest)
-                    .await;
+                row::compact(&*settings.storage, &settings.table, &key, &settings.rules, now).await;
             settings.stats.note(&outcome);
             matches!(outcome, Outcome::Throttled).then_some(key)
         })
@@ -216,17 +215,17 @@ impl CompactionStats {
             }
             Outcome::Throttled => {}
             Outcome::ReadFailed(error) => {
-                if self.read_errors.fetch_add(1, Ordering::Relaxed) % 100 == 0 {
+                if self.read_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
                     tracing::warn!(%error, "a row could not be read for compaction");
                 }
             }
             Outcome::WriteFailed(error) => {
-                if self.write_errors.fetch_add(1, Ordering::Relaxed) % 100 == 0 {
+                if self.write_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
                     tracing::warn!(%error, "a row could not be rewritten");
                 }
             }
             Outcome::Illegal(error) => {
-                if self.illegal.fetch_add(1, Ordering::Relaxed) % 100 == 0 {
+                if self.illegal.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
                     tracing::warn!(%error, "a row cannot be compacted");
                 }
             }

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tsd_model::TableSchema;
+use tsd_model::{MergeRule, TableSchema};
 use tsd_storage::Table;
 
 use crate::clock::{Clock, SystemClock};
@@ -152,6 +152,8 @@ pub struct QueryConfig {
     pub allow_bytes_override: bool,
     /// Whether a query may lift `max_data_points`.
     pub allow_data_points_override: bool,
+    /// Memory the points of a sub query may take; 0 sets no limit.
+    pub max_memory_bytes: u64,
     /// Most literals of a filter that are looked up before the scan.
     pub filter_expansion_limit: usize,
     /// Leaves literals without a UID out instead of failing.
@@ -160,12 +162,22 @@ pub struct QueryConfig {
     pub enable_fuzzy_filter: bool,
     /// Rows per batch of a scan.
     pub scan_batch_rows: usize,
+    /// Scans that one sub query has open at once.
+    pub max_scans: usize,
     /// Queries that run at once.
     pub max_running: usize,
     /// Queries that wait to run.
     pub max_waiting: usize,
     /// Threads that decode and compute; 0 takes the number of cores.
     pub threads: usize,
+}
+
+impl RowConfig {
+    /// The rule for two values at one instant.
+    #[must_use]
+    pub const fn merge_rule(&self) -> MergeRule {
+        MergeRule::from_settings(self.fix_duplicates, self.use_otsdb_timestamp, self.use_max_value)
+    }
 }
 
 impl Default for EngineConfig {
@@ -261,10 +273,12 @@ impl Default for QueryConfig {
             max_data_points: 0,
             allow_bytes_override: false,
             allow_data_points_override: false,
+            max_memory_bytes: 1 << 30,
             filter_expansion_limit: 4_096,
             skip_unresolved_tagvs: false,
             enable_fuzzy_filter: true,
             scan_batch_rows: 128,
+            max_scans: 32,
             max_running: 16,
             max_waiting: 256,
             threads: 0,

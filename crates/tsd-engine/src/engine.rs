@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use tsd_model::NameRule;
+use tsd_model::{FlushPace, NameRule};
 use tsd_storage::{Storage, StorageError, Table};
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     handle::{EngineHandle, Inner},
     ingest::{IngestShared, NameRules},
     metrics::WriteMetrics,
+    query::{QueryContext, QueryRunner},
     series_cache::SeriesCache,
     uid::{
         AssignerSettings, AssignerStats, FilterError, NameFilter, Resolver, UidAdmin, UidAssigner,
@@ -95,22 +96,46 @@ fn run(
     filter: Arc<NameFilter>,
     started: &mpsc::SyncSender<Result<EngineHandle, StartError>>,
 ) {
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let query_threads = if config.query.threads == 0 { cores } else { config.query.threads };
+    let query_runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(query_threads)
+        .thread_name("tsd-query")
+        .enable_time()
+        .enable_io()
+        .build();
+    let query_runtime = match query_runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            // Whoever started the engine may have gone away; there is nobody else to tell.
+            let _ = started.send(Err(StartError::Thread(error)));
+            return;
+        }
+    };
+    let query_pool = QueryPool { runtime: query_runtime.handle().clone(), threads: query_threads };
     actix::System::new().block_on(async move {
         if let Err(error) = check_tables(&config, &*storage).await {
             // Whoever started the engine may have gone away; there is nobody else to tell.
             let _ = started.send(Err(error));
             return;
         }
-        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arbiters = if config.arbiters == 0 { cores.min(MAX_ARBITERS) } else { config.arbiters };
         let threads = Threads::start(arbiters);
         let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
-        let handle = build(config, storage, filter, &threads, StopSignal(stop));
+        let handle = build(config, storage, filter, &threads, &query_pool, StopSignal(stop));
         let _ = started.send(Ok(handle));
         // Ends when told to, or when the last handle is gone.
         stopped.recv().await;
         threads.stop();
     });
+    // Scans that a store never answers must not keep the thread.
+    query_runtime.shutdown_background();
+}
+
+/// Threads that queries run on.
+struct QueryPool {
+    runtime: tokio::runtime::Handle,
+    threads: usize,
 }
 
 async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
@@ -127,6 +152,7 @@ fn build(
     storage: Arc<dyn Storage>,
     filter: Arc<NameFilter>,
     threads: &Threads,
+    query_pool: &QueryPool,
     stop: StopSignal,
 ) -> EngineHandle {
     let names = NameRules {
@@ -179,14 +205,17 @@ fn build(
             table: config.tables.data.clone(),
             rules: RowRules {
                 schema: config.schema,
-                fix_duplicates: config.rows.fix_duplicates,
-                use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
-                use_max_value: config.rows.use_max_value,
+                merge: config.rows.merge_rule(),
+                keep_cell_times: config.rows.use_otsdb_timestamp,
             },
             slope: Slope {
-                flush_interval: config.compaction.flush_interval.as_secs().max(1),
-                min_flush_threshold: config.compaction.min_flush_threshold,
-                flush_speed: u64::from(config.compaction.flush_speed),
+                pace: FlushPace {
+                    interval_secs: u32::try_from(config.compaction.flush_interval.as_secs())
+                        .unwrap_or(u32::MAX)
+                        .max(1),
+                    min_rows: config.compaction.min_flush_threshold as u64,
+                    speed: config.compaction.flush_speed,
+                },
             },
             interval: config.compaction.flush_interval,
             max_in_flight: config.compaction.max_concurrent_flushes.div_ceil(lanes_wanted),
@@ -252,12 +281,33 @@ fn build(
         cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
     });
     let uids = UidAdmin { table: uid_table, resolver, rules: names, changing: Arc::default() };
+    let queries = {
+        let context = Arc::new(QueryContext {
+            storage: Arc::clone(&storage),
+            data_table: config.tables.data.clone(),
+            schema: config.schema,
+            config: config.query.clone(),
+            rows: config.rows.clone(),
+            merge: config.rows.merge_rule(),
+            uids: uids.clone(),
+            clock: Arc::clone(&config.clock),
+            compactors: if config.compaction.on_read { compactors.clone() } else { Vec::new() },
+            compaction_stats: Arc::clone(&compaction_stats),
+            runtime: query_pool.runtime.clone(),
+            threads: query_pool.threads,
+        });
+        let mailbox = config.query.max_running + config.query.max_waiting;
+        actor::spawn(&threads.get(0), "query", mailbox, move || {
+            QueryRunner::new(Arc::clone(&context))
+        })
+    };
     EngineHandle::new(Inner {
         config,
         storage,
         ingest,
         uids,
         uid_stats,
+        queries,
         compactors,
         compaction_stats,
         queue_totals,

@@ -2,22 +2,27 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
 use tsd_model::{Uid, UidKind};
+use tsd_query::Query;
 use tsd_storage::Storage;
 
 use crate::{
-    actor::DoerRef,
+    actor::{AskError, DoerRef},
     compaction::{CompactionOrder, CompactionStats, QueueTotals, RowCompactor},
     config::EngineConfig,
     engine::StopSignal,
     ingest::{IngestSession, IngestShared, NameText},
+    query::{Limits, QueryAnswer, QueryControl, QueryFailure, QueryJob, QueryOrder, QueryRunner},
     uid::{AssignerStats, UidAdmin, UidError},
     writer::WriteOrder,
 };
+
+/// Beyond its limit, how long a query may take to say that its time is up.
+const QUERY_GRACE: Duration = Duration::from_millis(200);
 
 /// A running engine. Cheap to clone; its methods may be called from any thread and any runtime.
 #[derive(Clone, Debug)]
@@ -33,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) ingest: Arc<IngestShared>,
     pub(crate) uids: UidAdmin,
     pub(crate) uid_stats: Arc<AssignerStats>,
+    pub(crate) queries: DoerRef<QueryRunner>,
     pub(crate) compactors: Vec<DoerRef<RowCompactor>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,
@@ -114,6 +120,41 @@ impl EngineHandle {
     /// Takes a name out of the UID table. Rows of its series stay.
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<(), UidError> {
         self.inner.uids.delete(kind, name, &self.inner.ingest.series).await
+    }
+
+    /// Answers a query. Dropping the future ends it and closes its scans.
+    ///
+    /// The answer is complete or there is none.
+    pub async fn query(
+        &self,
+        query: Query,
+        control: QueryControl,
+    ) -> Result<QueryAnswer, QueryFailure> {
+        let config = &self.inner.config.query;
+        let own = control.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = match (own, config.timeout) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let limits =
+            Limits::new(config, query.override_byte_limit, query.override_data_point_limit, limit);
+        let overdue = limits;
+        let asked = self.inner.queries.ask(|reply| {
+            QueryOrder::Run(Box::new(QueryJob { query, limits, cancel: control.cancel, reply }))
+        });
+        // The query ends itself in time once it runs; this is for one that waits to.
+        let answer = match limit {
+            Some(limit) => tokio::time::timeout(limit + QUERY_GRACE, asked)
+                .await
+                .map_err(|_| QueryFailure::Refused(overdue.timed_out()))?,
+            None => asked.await,
+        };
+        match answer {
+            Ok(answer) => answer,
+            Err(AskError::Full) => Err(QueryFailure::Busy),
+            Err(AskError::Failed) => Err(QueryFailure::Lost),
+            Err(AskError::Closed) => Err(QueryFailure::Closed),
+        }
     }
 
     /// Forgets every cached name and series.

@@ -13,6 +13,7 @@ mod handle;
 mod ingest;
 mod metrics;
 mod put_error;
+mod query;
 mod series_cache;
 #[cfg(test)]
 mod testing;
@@ -28,5 +29,6 @@ pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
 pub use ingest::{IngestSession, NameText};
 pub use put_error::{CommitReport, PointFailure, PutError};
+pub use query::{AnswerSeries, QueryAnswer, QueryControl, QueryFailure, SubAnswer};
 pub use tsd_model::UidKind;
 pub use uid::{FilterError, UidError};

@@ -1,16 +1,19 @@
 //! Compaction of one row: read it, plan, carry the plan out.
 
 use bytes::Bytes;
-use tsd_model::{Family, TableSchema};
-use tsd_storage::{Get, Storage, StorageError, Table};
+use tsd_model::{
+    Cell, ColumnKind, Family, MergeRule, Qualifier, Row, RowCompaction, RowError, RowKey, RunShape,
+    TableSchema, plan_row_compaction,
+};
+use tsd_storage::{Get, RowRewrite, Storage, StorageError, Table};
 
 /// How the cells of a row are to be understood.
 #[derive(Clone, Debug)]
 pub(crate) struct RowRules {
     pub(crate) schema: TableSchema,
-    pub(crate) fix_duplicates: bool,
-    pub(crate) use_otsdb_timestamp: bool,
-    pub(crate) use_max_value: bool,
+    pub(crate) merge: MergeRule,
+    /// A compacted column keeps the newest time of the cells it replaces.
+    pub(crate) keep_cell_times: bool,
 }
 
 /// What became of a row.
@@ -25,21 +28,138 @@ pub(crate) enum Outcome {
     /// It could not be rewritten.
     WriteFailed(StorageError),
     /// Its cells contradict each other.
-    Illegal(String),
+    Illegal(RowError),
 }
 
-/// Compacts a row whose hour is over.
+const NOTHING: Outcome = Outcome::Done { put: false, deleted: 0, identical: 0, variant: 0 };
+
+/// Compacts a row, if its hour is over at `now_secs`.
 pub(crate) async fn compact(
     storage: &dyn Storage,
     table: &Table,
     key: &Bytes,
-    _rules: &RowRules,
-    _latest_base: i64,
+    rules: &RowRules,
+    now_secs: i64,
 ) -> Outcome {
+    if !is_due(&rules.schema, key, now_secs) {
+        return NOTHING;
+    }
     let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
-    match storage.get(table, get).await {
-        Ok(_) => Outcome::Done { put: false, deleted: 0, identical: 0, variant: 0 },
+    let row = match storage.get(table, get).await {
+        Ok(Some(row)) if is_in_pieces(&row) => row,
+        Ok(_) => return NOTHING,
+        Err(StorageError::Throttled(_)) => return Outcome::Throttled,
+        Err(error) => return Outcome::ReadFailed(error),
+    };
+    let plan = match plan(key, row, rules) {
+        Ok(plan) => plan,
+        Err(error) => return Outcome::Illegal(error),
+    };
+    let done = Outcome::Done {
+        put: plan.put.is_some(),
+        deleted: plan.delete.len(),
+        identical: plan.dropped.identical,
+        variant: plan.dropped.variant,
+    };
+    if plan.is_nothing() {
+        return done;
+    }
+    let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete };
+    match storage.rewrite_row(table, rewrite).await {
+        Ok(()) => done,
         Err(StorageError::Throttled(_)) => Outcome::Throttled,
-        Err(error) => Outcome::ReadFailed(error),
+        Err(error) => Outcome::WriteFailed(error),
+    }
+}
+
+fn plan(key: &Bytes, row: Row, rules: &RowRules) -> Result<RowCompaction, RowError> {
+    let cells = row.into_cells().map_err(|source| RowError::Run { key: key.clone(), source })?;
+    plan_row_compaction(key, &cells, rules.merge, rules.keep_cell_times)
+}
+
+/// Whether the row of that key is old enough to be rewritten.
+pub(crate) fn is_due(schema: &TableSchema, key: &[u8], now_secs: i64) -> bool {
+    RowKey::decode(schema, key).is_ok_and(|key| RowCompaction::is_due(key.base_time(), now_secs))
+}
+
+/// Whether compaction could change a row: told from its columns, without taking them apart.
+///
+/// Says yes for every row that a plan would write to, and for few others.
+pub(crate) fn is_in_pieces(row: &Row) -> bool {
+    let mut columns = row.runs.len();
+    let mut whole =
+        row.runs.iter().all(|run| run.shape() == RunShape::Compacted || run.point_count() == 1);
+    for cell in row.cells.iter().filter(|cell| cell.family == Family::T) {
+        match ColumnKind::of(&cell.qualifier) {
+            ColumnKind::Append => return false,
+            kind if kind.is_points() => {
+                columns += 1;
+                whole &= is_as_written(kind, cell);
+            }
+            _ => {}
+        }
+    }
+    columns > 1 || (columns == 1 && !whole)
+}
+
+/// Whether a column of points is what a compaction would make of it.
+fn is_as_written(kind: ColumnKind, cell: &Cell) -> bool {
+    let mut qualifiers = &*cell.qualifier;
+    let (mut length, mut seconds, mut millis, mut last) = (0, false, false, None);
+    while let Some((qualifier, rest)) = Qualifier::split_first(qualifiers) {
+        length += qualifier.flags().value_len();
+        *(if qualifier.is_millis() { &mut millis } else { &mut seconds }) = true;
+        if last.replace(qualifier.offset_ms()) == Some(qualifier.offset_ms()) {
+            return false;
+        }
+        qualifiers = rest;
+    }
+    if kind == ColumnKind::Point {
+        return cell.value.len() == length;
+    }
+    cell.value.len() == length + 1 && cell.value.last() == Some(&u8::from(seconds && millis))
+}
+
+/// The largest base time whose row is due at `now_secs`.
+pub(crate) const fn latest_base(now_secs: i64) -> i64 {
+    now_secs - RowCompaction::MIN_AGE_SECS
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn cell(qualifier: &[u8], value: &[u8]) -> Cell {
+        Cell {
+            family: Family::T,
+            qualifier: Bytes::copy_from_slice(qualifier),
+            value: Bytes::copy_from_slice(value),
+            timestamp_ms: 1,
+        }
+    }
+
+    #[track_caller]
+    fn check(cells: &[Cell], expected: bool) {
+        let row = Row::from_cells(Bytes::from_static(b"row"), cells.to_vec());
+        assert_eq!(is_in_pieces(&row), expected, "{cells:?}");
+        let plan = plan_row_compaction(&row.key, cells, MergeRule::Newest, false).unwrap();
+        assert!(expected || plan.is_nothing(), "a plan would write: {plan:?}");
+    }
+
+    #[test]
+    fn a_row_is_in_pieces_where_a_plan_would_write() {
+        let point = cell(&[0, 0], &[1]);
+        check(std::slice::from_ref(&point), false);
+        check(&[point.clone(), cell(&[1, 0, 0], b"{}")], false);
+        check(&[point.clone(), cell(&[0, 0x10], &[2])], true);
+        check(&[point, cell(&[5, 0, 0], &[0, 0, 1])], false);
+        check(&[cell(&[0, 0, 0, 0x10], &[1, 2, 0])], false);
+        check(&[cell(&[0, 0, 0, 0x10], &[1, 2])], true);
+        check(&[cell(&[0, 0, 0, 0x10], &[1, 2, 1])], true);
+        check(&[cell(&[0, 0, 0, 0], &[1, 1, 0])], true);
+        check(&[cell(&[0, 0, 0xF0, 0, 1, 0], &[1, 2, 1])], false);
+        check(&[cell(&[0, 0x0B], &[0, 0, 0, 0, 1, 2, 3, 4])], true);
+        check(&[cell(&[1, 0, 0], b"{}")], false);
     }
 }

@@ -5,6 +5,10 @@
 //! upper bound, and below it the due rows are spread evenly over the rounds that are left until
 //! the next hour's rows become due.
 
+use tsd_model::FlushPace;
+
+use super::row::latest_base;
+
 /// What a bucket's actor knows when a round begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
@@ -18,40 +22,16 @@ pub(crate) struct Round {
     pub(crate) due: usize,
 }
 
-/// Settings of the slope, as OpenTSDB names them.
+/// How rows of an hour are spread over the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slope {
-    /// Seconds between rounds.
-    pub(crate) flush_interval: u64,
-    /// A round acts if more rows than this are queued.
-    pub(crate) min_flush_threshold: usize,
-    /// How many times faster than rows arrive they may leave.
-    pub(crate) flush_speed: u64,
+    /// The allowance.
+    pub(crate) pace: FlushPace,
 }
-
-/// Rows newer than this are still being written.
-pub(crate) const CUT_OFF_SECS: i64 = 3_601;
 
 const HOUR_SECS: i64 = 3_600;
 
-/// The largest base time whose row may be compacted at `now_secs`.
-pub(crate) const fn latest_base(now_secs: i64) -> i64 {
-    now_secs - CUT_OFF_SECS
-}
-
 impl Slope {
-    /// Rows all buckets together may take in a round.
-    pub(crate) fn allowance(&self, queued_total: usize) -> usize {
-        if queued_total <= self.min_flush_threshold {
-            return 0;
-        }
-        let share = (queued_total as u128)
-            .saturating_mul(u128::from(self.flush_interval))
-            .saturating_mul(u128::from(self.flush_speed))
-            / 3_600;
-        usize::try_from(share).unwrap_or(usize::MAX).max(self.min_flush_threshold).min(queued_total)
-    }
-
     /// Rows this bucket takes in a round.
     pub(crate) fn take(&self, round: Round) -> usize {
         if round.due == 0 || round.queued_total == 0 {
@@ -61,16 +41,22 @@ impl Slope {
         let share = |all: usize| {
             (all as u128 * round.queued as u128).div_ceil(round.queued_total as u128) as usize
         };
-        let allowed = share(self.allowance(round.queued_total));
+        let allowed = share(self.pace.rows_per_round(round.queued_total as u64) as usize);
         let spread = round.due.div_ceil(self.rounds_left(round.now_secs));
-        spread.max(share(self.min_flush_threshold)).min(allowed).min(round.due)
+        spread.max(share(self.pace.min_rows as usize)).min(allowed).min(round.due)
     }
 
-    /// Rounds until the next hour's rows become due, this one included.
+    /// Rounds to spread the due rows over, this one included: what is left of the hour after they
+    /// became due, or of a part of it where the configured speed is above the usual 2.
     fn rounds_left(&self, now_secs: i64) -> usize {
+        let interval = i64::from(self.pace.interval_secs.max(1));
+        let window = (2 * HOUR_SECS / i64::from(self.pace.speed.max(1))).min(HOUR_SECS);
         let since_due = latest_base(now_secs).rem_euclid(HOUR_SECS);
-        let left = (HOUR_SECS - since_due) as u64;
-        usize::try_from(left.div_ceil(self.flush_interval.max(1))).unwrap_or(1).max(1)
+        usize::try_from(
+            (window - since_due).max(0).unsigned_abs().div_ceil(interval.unsigned_abs()),
+        )
+        .unwrap_or(1)
+        .max(1)
     }
 }
 
@@ -79,12 +65,13 @@ mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
     use super::*;
 
-    const UPSTREAM: Slope = Slope { flush_interval: 10, min_flush_threshold: 100, flush_speed: 2 };
+    const UPSTREAM: Slope =
+        Slope { pace: FlushPace { interval_secs: 10, min_rows: 100, speed: 2 } };
 
     /// Rows taken in each minute of the hour in which `rows` rows become due at its start, while as
     /// many of the next hour are queued.
     fn minutes(slope: Slope, buckets: usize, rows: usize, jitter: bool) -> Vec<usize> {
-        let start = 1_356_998_400 + CUT_OFF_SECS;
+        let start = 1_356_998_400 + tsd_model::RowCompaction::MIN_AGE_SECS;
         let mut due = vec![rows / buckets; buckets];
         let mut minutes = vec![0; 60];
         let mut now = start;
@@ -113,16 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn the_allowance_is_upstreams() {
-        for (queued, expected) in
-            [(0, 0), (100, 0), (101, 100), (18_000, 100), (36_000, 200), (360_000, 2_000)]
-        {
-            assert_eq!(UPSTREAM.allowance(queued), expected, "{queued} queued");
-        }
-        let eager = Slope { flush_interval: 1, min_flush_threshold: 0, flush_speed: 36_000 };
-        assert_eq!((eager.allowance(0), eager.allowance(1)), (0, 1));
-        let lazy = Slope { flush_interval: 10, min_flush_threshold: 0, flush_speed: 2 };
-        assert_eq!(lazy.allowance(179), 0, "a short queue never moves with a threshold of 0");
+    fn a_higher_speed_makes_the_slope_steeper() {
+        let round = Round { now_secs: 3_601, queued_total: 3_600, queued: 3_600, due: 3_600 };
+        let take = |speed| {
+            let pace = FlushPace { interval_secs: 10, min_rows: 0, speed };
+            Slope { pace }.take(round)
+        };
+        assert_eq!((take(2), take(4), take(36_000)), (10, 20, 3_600));
     }
 
     #[test]

@@ -1,0 +1,23 @@
+//! The way of a query out: names to UIDs, a plan, one scan per salt bucket, groups.
+//!
+//! The query actor bounds how many queries run. A query itself is a tree of tasks on threads of its
+//! own, so that decoding and arithmetic use every core and delay no write. Whatever ends it early (a
+//! failed scan, a limit, the deadline, an asker that went away) drops the tree, and with it every
+//! open scan; there is no partial answer.
+
+mod answer;
+mod budget;
+mod fan_out;
+mod runner;
+mod scan;
+mod sub_query;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::answer::{AnswerSeries, QueryAnswer, QueryControl, QueryFailure, SubAnswer};
+pub(crate) use self::{
+    budget::Limits,
+    runner::{QueryJob, QueryOrder, QueryRunner},
+    sub_query::QueryContext,
+};

@@ -1,0 +1,99 @@
+//! The scans of a sub query: how many, how many at once, and their countdown.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::hash_map::Entry;
+use tokio::task::JoinSet;
+use tsd_query::{KeyRange, Span, SubQueryPlan};
+
+use super::{
+    QueryFailure,
+    scan::{Part, PartSeries, ScanJob},
+};
+
+const ROW_SECS: i64 = 3_600;
+
+/// Parts that the one range of an unsalted table is split into, for each thread.
+const PARTS_A_THREAD: usize = 2;
+
+/// The parts of a plan: its salt buckets, or, where keys are not salted, its range split by time so
+/// that every core has something to do.
+pub(crate) fn parts(plan: &SubQueryPlan, threads: usize) -> Vec<Part> {
+    let whole = |range: &KeyRange| Part {
+        start: range.start.clone(),
+        stop: range.stop.clone(),
+        later: false,
+    };
+    let [range] = plan.ranges.as_slice() else {
+        return plan.ranges.iter().map(whole).collect();
+    };
+    let (from, to) = (plan.window.scan_start_secs, plan.window.scan_end_secs);
+    let hours = (to - from).max(0) / ROW_SECS;
+    let count = hours.min(i64::try_from(threads * PARTS_A_THREAD).unwrap_or(1));
+    let prefix = range.start.get(..plan.schema.base_time_start());
+    let Some(prefix) = prefix.filter(|_| count > 1 && threads > 1) else {
+        return vec![whole(range)];
+    };
+    let bound = |i: i64| {
+        let secs = from + hours * i / count * ROW_SECS;
+        let base = u32::try_from(secs).unwrap_or(u32::MAX).to_be_bytes();
+        Bytes::from([prefix, &base].concat())
+    };
+    (0..count)
+        .map(|i| Part {
+            start: if i == 0 { range.start.clone() } else { bound(i) },
+            stop: if i + 1 == count { range.stop.clone() } else { bound(i + 1) },
+            later: i > 0,
+        })
+        .collect()
+}
+
+/// Reads all parts and puts their series together. The first failure ends all scans.
+pub(crate) async fn read_all(job: Arc<ScanJob>) -> Result<Vec<Span>, QueryFailure> {
+    let parts = parts(&job.plan, job.context.threads);
+    let mut results: Vec<Option<PartSeries>> = Vec::new();
+    results.resize_with(parts.len(), || None);
+    // Dropping the set ends every scan that is still open.
+    let mut scans = JoinSet::new();
+    let mut waiting = parts.into_iter().enumerate();
+    loop {
+        while scans.len() < job.context.config.max_scans.max(1)
+            && let Some((place, part)) = waiting.next()
+        {
+            let job = Arc::clone(&job);
+            scans.spawn(async move { (place, job.read(part).await) });
+        }
+        let Some(ended) = scans.join_next().await else { break };
+        let (place, series) = ended.map_err(|_| QueryFailure::Lost)?;
+        if let Some(slot) = results.get_mut(place) {
+            *slot = Some(series?);
+        }
+    }
+    join(&job, results.into_iter().flatten())
+}
+
+/// Joins the series of all parts, earlier parts first.
+fn join(job: &ScanJob, parts: impl Iterator<Item = PartSeries>) -> Result<Vec<Span>, QueryFailure> {
+    let mut all = PartSeries::default();
+    for part in parts {
+        if all.is_empty() {
+            all = part;
+            continue;
+        }
+        for (tags, later) in part {
+            match all.entry(tags) {
+                Entry::Vacant(entry) => {
+                    entry.insert(later);
+                }
+                Entry::Occupied(mut entry) => entry.get_mut().join(&job.pipeline, later),
+            }
+        }
+    }
+    let mut spans = Vec::with_capacity(all.len());
+    for (tags, series) in all {
+        let tsuid = Bytes::from([&*job.plan.metric, &*tags].concat());
+        spans.extend(series.finish(&job.pipeline, tsuid)?);
+    }
+    Ok(spans)
+}

@@ -1,0 +1,192 @@
+//! One scan: from the rows of a key range to the series in it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use tsd_model::{
+    Family, PointColumns, Row, RowExtras, RowKey, SeriesKey, Uid, UidKind, decode_row,
+};
+use tsd_query::{QueryError, SeriesBuilder, SeriesPipeline, SubQueryPlan};
+use tsd_storage::{RowFilter, Scan};
+
+use super::{QueryContext, QueryFailure, budget::Budget};
+use crate::compaction::{RowCompactor, is_due, is_in_pieces};
+
+/// Rows met in pieces that are made known at once.
+const NOTICE_ROWS: usize = 256;
+
+/// What the scans of one sub query share.
+pub(crate) struct ScanJob {
+    pub(crate) context: Arc<QueryContext>,
+    pub(crate) plan: SubQueryPlan,
+    pub(crate) pipeline: SeriesPipeline,
+    pub(crate) filter: Option<RowFilter>,
+    pub(crate) time_range_ms: Option<(i64, i64)>,
+    pub(crate) budget: Arc<Budget>,
+}
+
+/// A key range to scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) start: Bytes,
+    pub(crate) stop: Bytes,
+    /// Whether an earlier part of the same series may precede it.
+    pub(crate) later: bool,
+}
+
+type TagMap<V> = HashMap<Box<[u8]>, V, foldhash::fast::RandomState>;
+
+/// Series of a part, by their tag bytes.
+pub(crate) type PartSeries = TagMap<SeriesBuilder>;
+
+impl ScanJob {
+    /// Reads a part to its end.
+    pub(crate) async fn read(self: Arc<Self>, part: Part) -> Result<PartSeries, QueryFailure> {
+        let scan = Scan {
+            start: part.start,
+            stop: part.stop,
+            family: Some(Family::T),
+            filter: self.filter.clone(),
+            time_range_ms: self.time_range_ms,
+            batch_rows: Some(self.context.config.scan_batch_rows),
+            ..Scan::default()
+        };
+        let mut rows = self.context.storage.scan(&self.context.data_table, scan);
+        let mut reader = PartReader {
+            job: &self,
+            now_secs: self.context.clock.now_secs(),
+            later: part.later,
+            series: TagMap::default(),
+            columns: PointColumns::default(),
+            extras: RowExtras::default(),
+            met: Vec::new(),
+        };
+        while let Some(batch) = rows.next_rows().await? {
+            self.budget.check()?;
+            reader.spend(&batch);
+            reader.meet_series(&batch).await?;
+            for row in &batch {
+                reader.take(row)?;
+            }
+            // A store that never waits would keep this thread from anything else.
+            tokio::task::yield_now().await;
+        }
+        reader.notify();
+        Ok(reader.series.into_iter().filter_map(|(tags, series)| Some((tags, series?))).collect())
+    }
+}
+
+struct PartReader<'a> {
+    job: &'a ScanJob,
+    now_secs: i64,
+    later: bool,
+    /// `None` where a filter keeps the series out.
+    series: TagMap<Option<SeriesBuilder>>,
+    columns: PointColumns,
+    extras: RowExtras,
+    met: Vec<Bytes>,
+}
+
+impl PartReader<'_> {
+    fn spend(&self, batch: &[Row]) {
+        let (mut cells, mut bytes) = (0, 0);
+        for row in batch {
+            cells += row.cells.len();
+            for cell in &row.cells {
+                bytes += row.key.len() + cell.qualifier.len() + cell.value.len();
+            }
+            for run in &row.runs {
+                cells += run.point_count();
+                bytes += row.key.len() + run.as_bytes().len();
+            }
+        }
+        self.job.budget.spend(batch.len() as u64, cells as u64, bytes as u64);
+    }
+
+    /// Decides on the series of a batch that were not seen before.
+    async fn meet_series(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
+        let plan = &self.job.plan;
+        let mut unsettled: Vec<Box<[u8]>> = Vec::new();
+        for row in batch {
+            let Ok(key) = RowKey::decode(&plan.schema, &row.key) else { continue };
+            let tags = key.tag_bytes();
+            if self.series.contains_key(tags) {
+                continue;
+            }
+            let admitted = !key.is_global() && plan.admits(tags);
+            if admitted && !plan.post_filters.is_empty() {
+                unsettled.push(tags.into());
+            }
+            self.series.insert(tags.into(), admitted.then(|| self.builder()));
+        }
+        if unsettled.is_empty() {
+            return Ok(());
+        }
+        let mut uids: Vec<Uid> = unsettled
+            .iter()
+            .flat_map(|tags| plan.values_to_name(tags))
+            .filter_map(|uid| Uid::try_new(uid).ok())
+            .collect();
+        uids.sort_unstable();
+        uids.dedup();
+        let names = self.job.context.uids.names_of(UidKind::Tagv, &uids).await?;
+        let name_of = |uid: &[u8]| {
+            let at = uids.binary_search_by(|known| known.as_bytes().cmp(uid)).ok()?;
+            names.get(at)?.as_deref()
+        };
+        for tags in unsettled {
+            if !plan.accepts(&tags, name_of) {
+                self.series.insert(tags, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn builder(&self) -> SeriesBuilder {
+        let pipeline = &self.job.pipeline;
+        if self.later { pipeline.start_later_part() } else { pipeline.start() }
+    }
+
+    /// Takes the points of a row.
+    fn take(&mut self, row: &Row) -> Result<(), QueryFailure> {
+        let ScanJob { context, plan, pipeline, budget, .. } = self.job;
+        let Ok(key) = RowKey::decode(&plan.schema, &row.key) else { return Ok(()) };
+        let Some(Some(series)) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
+        self.columns.clear();
+        decode_row(row, key.base_time(), context.merge, &mut self.columns, &mut self.extras)
+            .map_err(|error| QueryError::failed(error.to_string()))?;
+        self.extras = RowExtras::default();
+        let held = series.memory_bytes() as i64;
+        series.push(pipeline, &self.columns);
+        budget.hold(series.memory_bytes() as i64 - held);
+        if context.compacts_what_it_meets()
+            && is_due(&plan.schema, &row.key, self.now_secs)
+            && is_in_pieces(row)
+        {
+            // A slice would keep its whole batch alive while it waits.
+            self.met.push(Bytes::copy_from_slice(&row.key));
+            if self.met.len() >= NOTICE_ROWS {
+                self.notify();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes known which rows were met in pieces.
+    fn notify(&mut self) {
+        let context = &self.job.context;
+        let mut lanes: HashMap<usize, Vec<Bytes>, foldhash::fast::RandomState> = HashMap::default();
+        for key in self.met.drain(..) {
+            if let Ok(series) = SeriesKey::from_row_key(&self.job.plan.schema, &key) {
+                let lane = series.bucket().index() as usize % context.compactors.len().max(1);
+                lanes.entry(lane).or_default().push(key);
+            }
+        }
+        for (lane, rows) in lanes {
+            if let Some(compactor) = context.compactors.get(lane) {
+                RowCompactor::note_met(compactor, &context.compaction_stats, rows);
+            }
+        }
+    }
+}
