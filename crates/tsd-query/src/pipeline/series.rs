@@ -146,16 +146,20 @@ impl SeriesPipeline {
         }
     }
 
-    /// Start and end of the bucket of `time_ms`; `chain_ms` is where an earlier bucket began.
-    fn bucket_of(&self, time_ms: i64, chain_ms: Option<i64>) -> (i64, i64) {
+    /// Start and end of the bucket of `time_ms`; `before` is an earlier bucket of the series.
+    fn bucket_of(&self, time_ms: i64, before: Option<&OpenBucket>) -> (i64, i64) {
         match &self.buckets {
             Some(Buckets::Fixed { interval_ms, .. }) => {
-                let start = time_ms - time_ms.rem_euclid(*interval_ms);
+                // Mostly it is the next one, which spares a division.
+                let start = match before {
+                    Some(before) if time_ms - before.end_ms < *interval_ms => before.end_ms,
+                    _ => time_ms - time_ms.rem_euclid(*interval_ms),
+                };
                 (start, start.saturating_add(*interval_ms))
             }
             Some(Buckets::Calendar { calendar, .. }) => {
-                let start = match chain_ms {
-                    Some(chain) => calendar.last_not_above(chain, time_ms),
+                let start = match before {
+                    Some(before) => calendar.last_not_above(before.start_ms, time_ms),
                     None => calendar.anchor(time_ms),
                 };
                 (start, calendar.next(start).max(time_ms.saturating_add(1)))
@@ -229,15 +233,8 @@ impl SeriesBuilder {
         while at < to {
             let time = times[at];
             if self.open.as_ref().is_none_or(|open| time >= open.end_ms) {
-                let chain = self.open.as_ref().map(|open| open.start_ms);
                 self.close();
-                let (start_ms, end_ms) = pipeline.bucket_of(time, chain);
-                // The accumulator is used again, for its buffer.
-                let accumulator = match self.open.take() {
-                    Some(open) => open.accumulator,
-                    None => Accumulator::new(pipeline.function),
-                };
-                self.open = Some(OpenBucket { start_ms, end_ms, accumulator });
+                self.open_bucket(pipeline, time);
             }
             let Some(open) = &mut self.open else { return };
             // Most buckets hold as many points as the one before.
@@ -251,6 +248,20 @@ impl SeriesBuilder {
             open.accumulator.fold(columns, at, end);
             run = end - at;
             at = end;
+        }
+    }
+
+    /// Moves the open bucket to the one of `time_ms`.
+    fn open_bucket(&mut self, pipeline: &SeriesPipeline, time_ms: i64) {
+        match &mut self.open {
+            Some(open) => {
+                (open.start_ms, open.end_ms) = pipeline.bucket_of(time_ms, Some(open));
+            }
+            open @ None => {
+                let (start_ms, end_ms) = pipeline.bucket_of(time_ms, None);
+                let accumulator = Accumulator::new(pipeline.function);
+                *open = Some(OpenBucket { start_ms, end_ms, accumulator });
+            }
         }
     }
 
