@@ -191,6 +191,12 @@ impl PackedRun {
         self.header.count
     }
 
+    /// Whether the qualifiers have millisecond form.
+    #[must_use]
+    pub const fn is_millis(&self) -> bool {
+        self.header.millis
+    }
+
     /// Offsets of the first and the last point from the base time, in milliseconds.
     #[must_use]
     pub const fn offset_range_ms(&self) -> (u32, u32) {

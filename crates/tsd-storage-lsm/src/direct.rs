@@ -1,0 +1,185 @@
+//! Writes that do not come from the log: each is a small ingestion of its own.
+//!
+//! That costs a few syncs a call, which is right for tools and tests; the daemon has the log in
+//! front. What reads before it writes does both under the table's writer lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use tsd_model::Family;
+use tsd_storage::{
+    CellBatch, Column, Delete, Get, HeldCell, HeldRow, HeldRows, RowRewrite, StorageError,
+};
+
+use crate::{ingest::WriteState, read::Wanted, table::TableStore};
+
+type ColumnKey = (Family, Bytes);
+
+/// Changes of some rows.
+#[derive(Debug, Default)]
+struct Changes {
+    rows: BTreeMap<Bytes, RowChanges>,
+    given: Option<(Bytes, RowChanges)>,
+}
+
+#[derive(Debug, Default)]
+struct RowChanges {
+    delete_row: bool,
+    deletes: BTreeSet<ColumnKey>,
+    puts: BTreeMap<ColumnKey, (Bytes, i64)>,
+}
+
+impl HeldRows for Changes {
+    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+        self.given = self.rows.pop_first();
+        let (key, row) = self.given.as_ref()?;
+        Some(HeldRow {
+            key,
+            delete_row: row.delete_row,
+            deletes: row.deletes.iter().map(|(family, q)| (*family, q.as_ref())).collect(),
+            cells: row
+                .puts
+                .iter()
+                .map(|((family, qualifier), (value, timestamp_ms))| HeldCell {
+                    family: *family,
+                    qualifier,
+                    value,
+                    timestamp_ms: *timestamp_ms,
+                })
+                .collect(),
+        })
+    }
+}
+
+impl Changes {
+    fn row(&mut self, key: &[u8]) -> &mut RowChanges {
+        self.rows.entry(Bytes::copy_from_slice(key)).or_default()
+    }
+
+    fn put_one(&mut self, column: &Column, value: Bytes, now_ms: i64) {
+        self.row(&column.row)
+            .puts
+            .insert((column.family, column.qualifier.clone()), (value, now_ms));
+    }
+}
+
+impl TableStore {
+    pub(crate) fn put(&self, batch: &CellBatch, now_ms: i64) -> Result<(), StorageError> {
+        let mut changes = Changes::default();
+        for row in batch.rows() {
+            let to = changes.row(row.key);
+            for cell in row.cells() {
+                to.puts.insert(
+                    (cell.family, Bytes::copy_from_slice(cell.qualifier)),
+                    (Bytes::copy_from_slice(cell.value), cell.timestamp_ms.unwrap_or(now_ms)),
+                );
+            }
+        }
+        self.apply(&mut self.writer(), changes)
+    }
+
+    pub(crate) fn append(&self, batch: &CellBatch, now_ms: i64) -> Result<(), StorageError> {
+        let mut writer = self.writer();
+        let mut changes = Changes::default();
+        for row in batch.rows() {
+            for cell in row.cells() {
+                let key = (cell.family, Bytes::copy_from_slice(cell.qualifier));
+                let known = changes.rows.get(row.key).and_then(|r| r.puts.get(&key));
+                let present = if let Some((value, _)) = known {
+                    Some(value.clone())
+                } else {
+                    let row = Bytes::copy_from_slice(row.key);
+                    self.value(&Column { row, family: cell.family, qualifier: key.1.clone() })?
+                };
+                let mut value = present.map_or_else(Vec::new, |value| value.to_vec());
+                value.extend_from_slice(cell.value);
+                let timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
+                changes.row(row.key).puts.insert(key, (value.into(), timestamp_ms));
+            }
+        }
+        self.apply(&mut writer, changes)
+    }
+
+    pub(crate) fn increment(
+        &self,
+        column: &Column,
+        amount: i64,
+        now_ms: i64,
+    ) -> Result<i64, StorageError> {
+        let mut writer = self.writer();
+        let before = match self.value(column)? {
+            None => 0,
+            Some(value) => i64::from_be_bytes(
+                value
+                    .as_ref()
+                    .try_into()
+                    .map_err(|_| StorageError::NotACounter { length: value.len() })?,
+            ),
+        };
+        let sum = before.wrapping_add(amount);
+        let mut changes = Changes::default();
+        changes.put_one(column, Bytes::copy_from_slice(&sum.to_be_bytes()), now_ms);
+        self.apply(&mut writer, changes)?;
+        Ok(sum)
+    }
+
+    /// Replaces the column's value by `new`, or removes it, if it is `expected`.
+    pub(crate) fn compare_and(
+        &self,
+        column: &Column,
+        expected: Option<&Bytes>,
+        new: Option<Bytes>,
+        now_ms: i64,
+    ) -> Result<bool, StorageError> {
+        let mut writer = self.writer();
+        if self.value(column)?.as_ref() != expected {
+            return Ok(false);
+        }
+        let mut changes = Changes::default();
+        match new {
+            Some(value) => changes.put_one(column, value, now_ms),
+            None => {
+                changes.row(&column.row).deletes.insert((column.family, column.qualifier.clone()));
+            }
+        }
+        self.apply(&mut writer, changes)?;
+        Ok(true)
+    }
+
+    pub(crate) fn delete(&self, delete: Delete) -> Result<(), StorageError> {
+        let mut changes = Changes::default();
+        match delete {
+            Delete::Row(row) => changes.row(&row).delete_row = true,
+            Delete::Columns { row, columns } => changes.row(&row).deletes.extend(columns),
+        }
+        self.apply(&mut self.writer(), changes)
+    }
+
+    /// Put and deletes at once.
+    pub(crate) fn rewrite(&self, rewrite: RowRewrite, now_ms: i64) -> Result<(), StorageError> {
+        let mut changes = Changes::default();
+        let row = changes.row(&rewrite.row);
+        row.deletes.extend(rewrite.delete);
+        if let Some((cell, timestamp_ms)) = rewrite.put {
+            let column = (cell.family, cell.qualifier);
+            // Put first, then delete: a column that is in both goes.
+            if !row.deletes.contains(&column) {
+                row.puts.insert(column, (cell.value, timestamp_ms.unwrap_or(now_ms)));
+            }
+        }
+        self.apply(&mut self.writer(), changes)
+    }
+
+    fn value(&self, column: &Column) -> Result<Option<Bytes>, StorageError> {
+        let get = Get::column(column.row.clone(), column.family, column.qualifier.clone());
+        let row = self.read_row(&column.row, &Wanted::of_get(&get))?;
+        Ok(row.and_then(|row| row.cells.into_iter().next()).map(|cell| cell.value))
+    }
+
+    fn apply(&self, writer: &mut WriteState, mut changes: Changes) -> Result<(), StorageError> {
+        if changes.rows.is_empty() {
+            return Ok(());
+        }
+        self.ingest(writer, &mut changes)
+    }
+}

@@ -1,0 +1,183 @@
+//! The directory of a store: its lock, and the file that says which tables it has.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tsd_storage::StorageError;
+
+use crate::{TableLayout, TableSpec};
+
+const VERSION_LINE: &str = "saltern lsm 1";
+
+/// A directory that nobody else has open. Unlocked when dropped.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes the directory where it is missing, locks it, and checks the tables against those it
+    /// has; new ones are added.
+    pub(crate) fn open(path: &Path, tables: &[TableSpec]) -> Result<Self, StorageError> {
+        let failed = |source| StorageError::io(format!("opening {}", path.display()), source);
+        fs::create_dir_all(path).map_err(failed)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("LOCK"))
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StorageError::Backend(Arc::from(format!(
+                    "{} is in use by another process",
+                    path.display()
+                ))));
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let directory = Self { path: path.to_owned(), _lock: lock };
+        directory.register(tables)?;
+        Ok(directory)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the tree of a table is.
+    pub(crate) fn tree_path(&self, spec: &TableSpec) -> PathBuf {
+        self.path.join(file_name(spec.table.as_str()))
+    }
+
+    fn register(&self, tables: &[TableSpec]) -> Result<(), StorageError> {
+        let path = self.path.join("TABLES");
+        let wrong =
+            |what: &str| StorageError::Damaged(Arc::from(format!("{}: {what}", path.display())));
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                format!("{VERSION_LINE}\n")
+            }
+            Err(error) => {
+                return Err(StorageError::io(format!("reading {}", path.display()), error));
+            }
+        };
+        let mut lines = text.lines();
+        if lines.next() != Some(VERSION_LINE) {
+            return Err(wrong("written by another version"));
+        }
+        let mut known = Vec::new();
+        for line in lines {
+            let (layout, name) = line.split_once(' ').ok_or_else(|| wrong("not a table"))?;
+            let layout = parse_layout(layout).ok_or_else(|| wrong("unknown layout"))?;
+            known.push((name, layout));
+        }
+        let mut added = text.clone();
+        for spec in tables {
+            match known.iter().find(|(name, _)| *name == spec.table.as_str()) {
+                Some((_, layout)) if *layout == spec.layout => {}
+                Some((name, _)) => {
+                    return Err(wrong(&format!("table {name} has the other layout")));
+                }
+                None => {
+                    added.push_str(layout_name(spec.layout));
+                    added.push(' ');
+                    added.push_str(spec.table.as_str());
+                    added.push('\n');
+                }
+            }
+        }
+        if added == text {
+            return Ok(());
+        }
+        self.write_whole(&path, &added)
+            .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
+    }
+
+    /// Replaces a file as a whole: a crash leaves the old or the new one.
+    fn write_whole(&self, path: &Path, text: &str) -> std::io::Result<()> {
+        let new = path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+const fn layout_name(layout: TableLayout) -> &'static str {
+    match layout {
+        TableLayout::Points => "points",
+        TableLayout::Cells => "cells",
+    }
+}
+
+fn parse_layout(name: &str) -> Option<TableLayout> {
+    match name {
+        "points" => Some(TableLayout::Points),
+        "cells" => Some(TableLayout::Cells),
+        _ => None,
+    }
+}
+
+/// A table name as a file name: `t.` before it, so that it is never one of ours, and what may mean
+/// something to a file system as its hexadecimal number.
+fn file_name(table: &str) -> String {
+    let mut name = String::from("t.");
+    for byte in table.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+            name.push(char::from(byte));
+        } else {
+            name.push('%');
+            for nibble in [byte >> 4, byte & 0x0F] {
+                name.extend(char::from_digit(u32::from(nibble), 16));
+            }
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tsd_storage::Table;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_open_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Directory::open(dir.path(), &[]).unwrap();
+        let second = Directory::open(dir.path(), &[]).unwrap_err();
+        assert!(second.to_string().ends_with("is in use by another process"));
+        drop(first);
+        Directory::open(dir.path(), &[]).unwrap();
+    }
+
+    #[test]
+    fn tables_keep_their_layout() {
+        let dir = tempfile::tempdir().unwrap();
+        let [data, uid] = ["tsdb", "tsdb-uid"].map(Table::new);
+        let open = |tables: &[TableSpec]| Directory::open(dir.path(), tables).map(|_| ());
+        open(&[TableSpec::points(data.clone())]).unwrap();
+        open(&[TableSpec::cells(uid.clone())]).unwrap();
+        open(&[TableSpec::cells(uid), TableSpec::points(data.clone())]).unwrap();
+        assert!(open(&[TableSpec::cells(data)]).unwrap_err().to_string().contains("other layout"));
+        fs::write(dir.path().join("TABLES"), "saltern lsm 9\n").unwrap();
+        assert!(open(&[]).is_err());
+    }
+
+    #[test]
+    fn table_names_are_plain_file_names() {
+        assert_eq!(file_name("tsdb-uid"), "t.tsdb-uid");
+        assert_eq!(file_name("ns:tsdb/../x"), "t.ns%3atsdb%2f..%2fx");
+    }
+}

@@ -1,0 +1,291 @@
+//! Values of tree entries.
+//!
+//! ```text
+//! run of a row's cells = head u8 | (length, packed run) * | cell *
+//!     head: 20 version, 10 plain cells follow the runs, 0F number of packed runs. Without plain
+//!     cells the last run has no length and ends with the value.
+//! cell                 = family u8 | qualifier length | value length | timestamp | qualifier | value
+//! single cell          = timestamp | value          (layout of small tables)
+//! ```
+//!
+//! Lengths are varints of seven bits a byte, timestamps zigzag varints.
+
+use bytes::Bytes;
+use tsd_model::{Cell, Family, PackablePoint, PackedRun, RunEncoder, RunShape};
+use tsd_storage::HeldCell;
+
+const VERSION: u8 = 0x20;
+const VERSION_MASK: u8 = 0xE0;
+const HAS_CELLS: u8 = 0x10;
+const MAX_RUNS: usize = 15;
+
+/// Makes entries from cells; keeps its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct EntryEncoder {
+    seconds: RunEncoder,
+    millis: RunEncoder,
+    column: RunEncoder,
+    runs: Vec<u8>,
+    ends: Vec<usize>,
+    cells: Vec<u8>,
+}
+
+impl EntryEncoder {
+    /// The entry of some cells of a row, each column once, in order.
+    pub(crate) fn encode<'a>(&mut self, cells: impl Iterator<Item = HeldCell<'a>>) -> Vec<u8> {
+        self.seconds.clear();
+        self.millis.clear();
+        self.runs.clear();
+        self.ends.clear();
+        self.cells.clear();
+        for cell in cells {
+            if cell.family != Family::T || !self.pack(&cell) {
+                put_cell(&cell, &mut self.cells);
+            }
+        }
+        for singles in [&mut self.seconds, &mut self.millis] {
+            if !singles.is_empty() && singles.finish(RunShape::Singles, &mut self.runs).is_ok() {
+                self.ends.push(self.runs.len());
+            }
+        }
+        self.assemble()
+    }
+
+    /// Takes a point or a column of points into a run, if it is of the form that runs bring back.
+    fn pack(&mut self, cell: &HeldCell<'_>) -> bool {
+        if let Some(point) = PackablePoint::try_from_cell(cell.qualifier, cell.value) {
+            let run = if point.is_millis() { &mut self.millis } else { &mut self.seconds };
+            return run.push(point, cell.timestamp_ms).is_ok();
+        }
+        // Two runs may come after the columns.
+        if cell.qualifier.len() < 4 || self.ends.len() + 2 >= MAX_RUNS {
+            return false;
+        }
+        let packed = self.column.encode_compacted(
+            cell.qualifier,
+            cell.value,
+            cell.timestamp_ms,
+            &mut self.runs,
+        );
+        if packed.is_ok() {
+            self.ends.push(self.runs.len());
+        }
+        packed.is_ok()
+    }
+
+    fn assemble(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.runs.len() + self.cells.len() + 8);
+        let alone = self.cells.is_empty();
+        out.push(VERSION | if alone { 0 } else { HAS_CELLS } | self.ends.len() as u8);
+        let mut start = 0;
+        for (i, &end) in self.ends.iter().enumerate() {
+            if !alone || i + 1 < self.ends.len() {
+                put_varint((end - start) as u64, &mut out);
+            }
+            out.extend_from_slice(self.runs.get(start..end).unwrap_or_default());
+            start = end;
+        }
+        out.extend_from_slice(&self.cells);
+        out
+    }
+}
+
+fn put_cell(cell: &HeldCell<'_>, out: &mut Vec<u8>) {
+    out.push(cell.family as u8);
+    put_varint(cell.qualifier.len() as u64, out);
+    put_varint(cell.value.len() as u64, out);
+    put_varint(zigzag(cell.timestamp_ms), out);
+    out.extend_from_slice(cell.qualifier);
+    out.extend_from_slice(cell.value);
+}
+
+/// Appends what an entry holds. Nothing is copied: runs and cells are slices of the entry.
+pub(crate) fn decode(
+    entry: &Bytes,
+    cells: &mut Vec<Cell>,
+    runs: &mut Vec<PackedRun>,
+) -> Result<(), &'static str> {
+    const CUT: &str = "cut short";
+    let mut at = Cursor { bytes: entry, at: 0 };
+    let head = at.byte().ok_or(CUT)?;
+    if head & VERSION_MASK != VERSION {
+        return Err("unknown version");
+    }
+    let count = usize::from(head & 0x0F);
+    let alone = head & HAS_CELLS == 0;
+    for i in 0..count {
+        let length = if alone && i + 1 == count {
+            entry.len() - at.at
+        } else {
+            at.varint().ok_or(CUT)? as usize
+        };
+        let bytes = at.slice(length).ok_or(CUT)?;
+        runs.push(PackedRun::open(bytes).map_err(|_| "damaged run")?);
+    }
+    while at.at < entry.len() {
+        cells.push(at.cell().ok_or(CUT)?);
+    }
+    Ok(())
+}
+
+/// Value of a single cell's entry.
+pub(crate) fn encode_single(value: &[u8], timestamp_ms: i64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len() + 7);
+    put_varint(zigzag(timestamp_ms), &mut out);
+    out.extend_from_slice(value);
+    out
+}
+
+/// Timestamp and value of a single cell's entry.
+pub(crate) fn decode_single(entry: &Bytes) -> Option<(i64, Bytes)> {
+    let mut at = Cursor { bytes: entry, at: 0 };
+    let timestamp_ms = unzigzag(at.varint()?);
+    Some((timestamp_ms, entry.slice(at.at..)))
+}
+
+/// The family of that number.
+pub(crate) const fn family(number: u8) -> Option<Family> {
+    match number {
+        0 => Some(Family::Id),
+        1 => Some(Family::Name),
+        2 => Some(Family::T),
+        _ => None,
+    }
+}
+
+struct Cursor<'a> {
+    bytes: &'a Bytes,
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = self.bytes.get(self.at).copied()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut v = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            v |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(v);
+            }
+        }
+        None
+    }
+
+    fn slice(&mut self, length: usize) -> Option<Bytes> {
+        let end = self.at.checked_add(length).filter(|&end| end <= self.bytes.len())?;
+        let slice = self.bytes.slice(self.at..end);
+        self.at = end;
+        Some(slice)
+    }
+
+    fn cell(&mut self) -> Option<Cell> {
+        let family = family(self.byte()?)?;
+        let [qualifier, value] = [self.varint()?, self.varint()?];
+        let timestamp_ms = unzigzag(self.varint()?);
+        let qualifier = self.slice(usize::try_from(qualifier).ok()?)?;
+        let value = self.slice(usize::try_from(value).ok()?)?;
+        Some(Cell { family, qualifier, value, timestamp_ms })
+    }
+}
+
+fn put_varint(mut v: u64, out: &mut Vec<u8>) {
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+}
+
+const fn zigzag(v: i64) -> u64 {
+    ((v << 1) ^ (v >> 63)) as u64
+}
+
+const fn unzigzag(v: u64) -> i64 {
+    (v >> 1) as i64 ^ -((v & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cells_of(entry: Vec<u8>) -> (Vec<Cell>, usize) {
+        let (mut cells, mut runs) = (Vec::new(), Vec::new());
+        decode(&entry.into(), &mut cells, &mut runs).unwrap();
+        for run in &runs {
+            run.expand_into(&mut cells).unwrap();
+        }
+        cells.sort_by(|a, b| (a.family, &a.qualifier).cmp(&(b.family, &b.qualifier)));
+        (cells, runs.len())
+    }
+
+    #[track_caller]
+    fn check(cells: &[(Family, Vec<u8>, Vec<u8>, i64)], runs: usize) {
+        let held = cells.iter().map(|(family, qualifier, value, timestamp_ms)| HeldCell {
+            family: *family,
+            qualifier,
+            value,
+            timestamp_ms: *timestamp_ms,
+        });
+        let (got, got_runs) = cells_of(EntryEncoder::default().encode(held));
+        let got: Vec<_> = got
+            .into_iter()
+            .map(|c| (c.family, c.qualifier.to_vec(), c.value.to_vec(), c.timestamp_ms))
+            .collect();
+        assert_eq!(got, cells);
+        assert_eq!(got_runs, runs);
+    }
+
+    #[test]
+    fn every_kind_of_cell_comes_back() {
+        let t = Family::T;
+        check(&[], 0);
+        check(&[(t, vec![0, 0], vec![1], 5)], 1);
+        check(
+            &[
+                (Family::Name, vec![0, 0], vec![1], -5),
+                // Two points and their forms, an annotation, a compacted column, two points at one
+                // time, an odd width, milliseconds.
+                (t, vec![0, 0], vec![1], 5),
+                (t, vec![0, 0x10, 0, 0x20], vec![1, 2, 0], 7),
+                (t, vec![0, 0x10, 0, 0x30], vec![1, 2, 1], 7),
+                (t, vec![0, 0x20], vec![1], 6),
+                (t, vec![0, 0x21], vec![1, 0], 6),
+                (t, vec![0, 0x31], vec![0, 1], 6),
+                (t, vec![1, 0, 0], b"{}".to_vec(), 8),
+                (t, vec![0xF0, 0, 0, 0x40], vec![9], 9),
+            ],
+            3,
+        );
+        let columns: Vec<_> = (0..20_u8)
+            .map(|i| (t, vec![i, 0x10, i, 0x20], vec![1, 2, 0], 7))
+            .chain([(t, vec![0xEF, 0], vec![1], 1), (t, vec![0xF0, 0, 0, 0], vec![1], 1)])
+            .collect();
+        // One of the points is past the hour and stays plain.
+        check(&columns, 14);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_error_or_cells(
+            head in 0x20_u8..0x40,
+            bytes in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            for bytes in [bytes.clone(), [&[head], bytes.as_slice()].concat()] {
+                let (mut cells, mut runs) = (Vec::new(), Vec::new());
+                let bytes = Bytes::from(bytes);
+                let _ = decode(&bytes, &mut cells, &mut runs);
+                let _ = decode_single(&bytes);
+            }
+        }
+    }
+}

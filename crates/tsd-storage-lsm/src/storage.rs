@@ -1,0 +1,277 @@
+//! The store: tables by name, behind the storage traits.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use lsm_tree::{AbstractTree, Cache, DescriptorTable};
+use tsd_model::Row;
+use tsd_storage::{
+    BoxFuture, CellBatch, ClockMs, Column, Delete, Get, HeldRows, IngestRows, RowRewrite,
+    RowScanner, Scan, Storage, StorageError, Table,
+};
+
+use crate::{
+    LsmConfig,
+    compactor::{CompactionSignal, Compactor},
+    directory::Directory,
+    pool::{BlockingPool, Spawner},
+    read::Wanted,
+    scanner::LsmScanner,
+    table::{Common, DiskSpace, TableStore},
+};
+
+/// Files of tables kept open.
+const OPEN_FILES: usize = 512;
+/// Threads that write: one table's flush does not hold up another's.
+const WRITE_THREADS: usize = 2;
+
+/// The embedded store. Dropping it waits for what is being written and frees the directory.
+#[derive(Debug)]
+pub struct LsmStorage {
+    tables: BTreeMap<Table, Arc<TableStore>>,
+    clock: ClockMs,
+    closed: AtomicBool,
+    signal: Arc<CompactionSignal>,
+    cache: CacheHandle,
+    reads: Spawner,
+    writes: Spawner,
+    // Dropped in this order: callers' threads, the compactor, the lock.
+    _pools: [BlockingPool; 2],
+    compactor: Mutex<Option<Compactor>>,
+    _directory: Directory,
+}
+
+struct CacheHandle(Arc<Cache>);
+
+impl std::fmt::Debug for CacheHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("bytes", &self.0.size()).finish()
+    }
+}
+
+impl LsmStorage {
+    /// Opens the store, or makes it where there is none. Blocks.
+    pub fn open(config: &LsmConfig) -> Result<Self, StorageError> {
+        let directory = Directory::open(&config.dir, &config.tables)?;
+        let cache = Arc::new(Cache::with_capacity_bytes(config.cache_bytes));
+        let signal = Arc::new(CompactionSignal::default());
+        let common = Common {
+            cache: Arc::clone(&cache),
+            files: Arc::new(DescriptorTable::new(OPEN_FILES)),
+            space: Arc::new(DiskSpace::new(directory.path().to_owned(), config.reserve_bytes)),
+            signal: Arc::clone(&signal),
+        };
+        let mut tables = BTreeMap::new();
+        for spec in &config.tables {
+            let table = TableStore::open(directory.tree_path(spec), spec, common.clone())?;
+            tables.insert(spec.table.clone(), Arc::new(table));
+        }
+        let no_thread = |source| StorageError::io("starting the store's threads", source);
+        let pools = [
+            BlockingPool::new("lsm-read", config.read_threads).map_err(no_thread)?,
+            BlockingPool::new("lsm-write", WRITE_THREADS).map_err(no_thread)?,
+        ];
+        let [reads, writes] = pools.each_ref().map(BlockingPool::spawner);
+        let compactor = Compactor::start(tables.values().cloned().collect(), Arc::clone(&signal))
+            .map_err(no_thread)?;
+        // What the last process left undone.
+        signal.request();
+        Ok(Self {
+            tables,
+            clock: config.clock,
+            closed: AtomicBool::new(false),
+            signal,
+            cache: CacheHandle(cache),
+            reads,
+            writes,
+            _pools: pools,
+            compactor: Mutex::new(Some(compactor)),
+            _directory: directory,
+        })
+    }
+
+    pub(crate) fn table(&self, table: &Table) -> Result<Arc<TableStore>, StorageError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StorageError::Closed);
+        }
+        self.tables.get(table).cloned().ok_or_else(|| StorageError::NoSuchTable(table.clone()))
+    }
+
+    /// Runs a write on a thread that may block.
+    fn write<'a, T: Send + 'static>(
+        &'a self,
+        table: &'a Table,
+        write: impl FnOnce(&TableStore, i64) -> Result<T, StorageError> + Send + 'static,
+    ) -> BoxFuture<'a, Result<T, StorageError>> {
+        Box::pin(async move {
+            let table = self.table(table)?;
+            let clock = self.clock;
+            self.writes.call(move || write(&table, clock())).await
+        })
+    }
+}
+
+impl Storage for LsmStorage {
+    fn get<'a>(
+        &'a self,
+        table: &'a Table,
+        get: Get,
+    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+        Box::pin(async move {
+            let table = self.table(table)?;
+            self.reads.call(move || table.read_row(&get.row, &Wanted::of_get(&get))).await
+        })
+    }
+
+    fn multi_get<'a>(
+        &'a self,
+        table: &'a Table,
+        gets: Vec<Get>,
+    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+        Box::pin(async move {
+            let table = self.table(table)?;
+            self.reads
+                .call(move || {
+                    gets.iter().map(|get| table.read_row(&get.row, &Wanted::of_get(get))).collect()
+                })
+                .await
+        })
+    }
+
+    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
+        let spawner = self.reads.clone();
+        Box::new(match self.table(table) {
+            Ok(table) => LsmScanner::new(table, scan, spawner),
+            Err(error) => LsmScanner::failed(error, spawner),
+        })
+    }
+
+    fn put<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.write(table, move |table, now_ms| table.put(&batch, now_ms))
+    }
+
+    fn append<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.write(table, move |table, now_ms| table.append(&batch, now_ms))
+    }
+
+    fn increment<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        amount: i64,
+    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+        self.write(table, move |table, now_ms| table.increment(&column, amount, now_ms))
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        self.write(table, move |table, now_ms| {
+            table.compare_and(&column, expected.as_ref(), Some(value), now_ms)
+        })
+    }
+
+    fn compare_and_delete<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        self.write(table, move |table, now_ms| {
+            table.compare_and(&column, Some(&expected), None, now_ms)
+        })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        table: &'a Table,
+        delete: Delete,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.write(table, move |table, _| table.delete(delete))
+    }
+
+    fn rewrite_row<'a>(
+        &'a self,
+        table: &'a Table,
+        rewrite: RowRewrite,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.write(table, move |table, now_ms| table.rewrite(rewrite, now_ms))
+    }
+
+    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move {
+            match self.table(table) {
+                Ok(_) => Ok(true),
+                Err(StorageError::NoSuchTable(_)) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Nothing to do: every write is in a tree when it returns.
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        let closed = self.closed.load(Ordering::Acquire);
+        Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move {
+            self.closed.store(true, Ordering::Release);
+            let compactor = self.compactor.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let tables: Vec<_> = self.tables.values().cloned().collect();
+            // Behind the writes that wait; on a thread that may block.
+            self.writes
+                .call(move || {
+                    drop(compactor);
+                    for table in tables {
+                        drop(table.writer());
+                    }
+                    Ok(())
+                })
+                .await
+        })
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let sum = |of: fn(&TableStore) -> u64| {
+            self.tables.values().map(|table| of(table)).sum::<u64>() as f64
+        };
+        vec![
+            ("tsd_lsm_disk_bytes", sum(|t| t.tree.disk_space())),
+            ("tsd_lsm_entries", sum(|t| t.tree.approximate_len() as u64)),
+            ("tsd_lsm_segments", sum(|t| t.tree.table_count() as u64)),
+            ("tsd_lsm_top_runs", sum(|t| t.tree.l0_run_count() as u64)),
+            ("tsd_lsm_compaction_steps", self.signal.steps() as f64),
+            ("tsd_lsm_cache_bytes", self.cache.0.size() as f64),
+            ("tsd_lsm_cache_capacity_bytes", self.cache.0.capacity() as f64),
+        ]
+    }
+}
+
+impl IngestRows for LsmStorage {
+    fn ingest<'a>(
+        &'a self,
+        table: &'a Table,
+        mut rows: Box<dyn HeldRows>,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.write(table, move |table, _| table.ingest(&mut table.writer(), &mut *rows))
+    }
+}

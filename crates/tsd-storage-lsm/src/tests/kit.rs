@@ -1,0 +1,95 @@
+//! Stores, rows and series for the tests.
+
+use bytes::Bytes;
+use tsd_model::{Cell, Family, Row};
+use tsd_storage::{HeldCell, HeldRow, HeldRows, Scan, Storage, Table};
+
+use crate::{LsmConfig, LsmStorage, TableSpec};
+
+pub(super) type Dir = tempfile::TempDir;
+
+pub(super) fn new_dir() -> Dir {
+    tempfile::tempdir().unwrap()
+}
+
+pub(super) fn open(dir: &Dir, tables: Vec<TableSpec>) -> LsmStorage {
+    LsmStorage::open(&LsmConfig::new(dir.path(), tables)).unwrap()
+}
+
+pub(super) fn data() -> Table {
+    Table::new("tsdb")
+}
+
+pub(super) fn open_data(dir: &Dir) -> LsmStorage {
+    open(dir, vec![TableSpec::points(data())])
+}
+
+/// A row as the write-behind layer holds it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    pub(super) key: Vec<u8>,
+    pub(super) delete_row: bool,
+    pub(super) deletes: Vec<(Family, Vec<u8>)>,
+    /// Family, qualifier, value, timestamp.
+    pub(super) cells: Vec<(Family, Vec<u8>, Vec<u8>, i64)>,
+}
+
+struct Rows(std::collections::VecDeque<Held>, Held);
+
+pub(super) fn rows(rows: impl IntoIterator<Item = Held>) -> Box<dyn HeldRows> {
+    Box::new(Rows(rows.into_iter().collect(), Held::default()))
+}
+
+impl HeldRows for Rows {
+    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+        self.1 = self.0.pop_front()?;
+        let row = &self.1;
+        Some(HeldRow {
+            key: &row.key,
+            delete_row: row.delete_row,
+            deletes: row.deletes.iter().map(|(f, q)| (*f, q.as_slice())).collect(),
+            cells: row
+                .cells
+                .iter()
+                .map(|(family, qualifier, value, timestamp_ms)| HeldCell {
+                    family: *family,
+                    qualifier,
+                    value,
+                    timestamp_ms: *timestamp_ms,
+                })
+                .collect(),
+        })
+    }
+}
+
+pub(super) async fn scan(store: &dyn Storage, table: &Table, scan: Scan) -> Vec<Row> {
+    let mut scanner = store.scan(table, scan);
+    let mut rows = Vec::new();
+    while let Some(batch) = scanner.next_rows().await.unwrap() {
+        rows.extend(batch);
+    }
+    rows
+}
+
+pub(super) async fn all_cells(store: &dyn Storage, table: &Table) -> Vec<(Bytes, Vec<Cell>)> {
+    let rows = scan(store, table, Scan::default()).await;
+    rows.into_iter().map(|row| (row.key.clone(), row.into_cells().unwrap())).collect()
+}
+
+/// Waits until LSM compaction has nothing left to do.
+pub(super) fn settle(store: &LsmStorage) {
+    let gauges = || {
+        let gauges = store.gauges();
+        let of = |name| gauges.iter().find(|(n, _)| *n == name).unwrap().1;
+        (of("tsd_lsm_top_runs"), of("tsd_lsm_compaction_steps"))
+    };
+    let mut before = gauges();
+    loop {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let now = gauges();
+        if now == before && now.0 < 8.0 {
+            return;
+        }
+        before = now;
+    }
+}

@@ -1,0 +1,185 @@
+//! What a store is after it was closed, or copied while it was written to.
+
+use std::{fs, path::Path};
+
+use tsd_model::Family;
+use tsd_storage::{Get, IngestRows, Recovery, Scan, Storage, StorageError, Table};
+
+use super::kit::{self, Held, all_cells, data, new_dir, open_data, settle};
+use crate::{LsmConfig, LsmStorage, TableSpec};
+
+fn points(key: &[u8], offsets: std::ops::Range<u16>, value: u8) -> Held {
+    let cells = offsets
+        .map(|o| (Family::T, (o << 4).to_be_bytes().to_vec(), vec![value], i64::from(value)))
+        .collect();
+    Held { key: key.to_vec(), cells, ..Held::default() }
+}
+
+#[tokio::test]
+async fn the_order_of_runs_outlives_the_process() {
+    let dir = new_dir();
+    // Each run covers the ones before it, so an old one that came to the top would show.
+    for value in 1..30_u8 {
+        let store = open_data(&dir);
+        store.ingest(&data(), kit::rows([points(b"row", 0..10, value)])).await.unwrap();
+        settle(&store);
+        let rows = all_cells(&store, &data()).await;
+        assert_eq!(rows.len(), 1);
+        assert!(rows[0].1.iter().all(|c| c.value[0] == value), "{value}: {:?}", rows[0].1);
+        assert_eq!(rows[0].1.len(), 10);
+    }
+}
+
+#[tokio::test]
+async fn compaction_of_the_tree_changes_nothing_a_reader_sees() {
+    let dir = new_dir();
+    let store = open_data(&dir);
+    let mut held_open = Vec::new();
+    for round in 0..40_u8 {
+        let rows = (0..20_u8).map(|i| {
+            let mut row = points(&[0, i], u16::from(round) * 4..u16::from(round) * 4 + 4, round);
+            row.delete_row = round % 13 == 12;
+            row
+        });
+        store.ingest(&data(), kit::rows(rows)).await.unwrap();
+        if round % 10 == 5 {
+            let mut scanner = store.scan(&data(), Scan { batch_rows: Some(1), ..Scan::default() });
+            assert_eq!(scanner.next_rows().await.unwrap().unwrap().len(), 1);
+            held_open.push((round, scanner));
+        }
+    }
+    settle(&store);
+    let since = |round: u8| ((round + 1) / 13 * 13).saturating_sub(1);
+    for (key, cells) in all_cells(&store, &data()).await {
+        let first = since(39);
+        assert_eq!(cells.len(), usize::from(39 - first + 1) * 4, "{key:?}");
+    }
+    // A scan goes on in the state it began with.
+    for (round, mut scanner) in held_open {
+        let mut rows = 1;
+        while let Some(batch) = scanner.next_rows().await.unwrap() {
+            for row in batch {
+                rows += 1;
+                assert_eq!(
+                    row.into_cells().unwrap().len(),
+                    usize::from(round - since(round) + 1) * 4
+                );
+            }
+        }
+        assert_eq!(rows, 20);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_taken_before_an_ingestion_ends_has_what_was_there_before() {
+    struct CopyThenMore<'a> {
+        rows: Box<dyn tsd_storage::HeldRows>,
+        given: usize,
+        from: &'a Path,
+        to: &'a Path,
+    }
+    impl tsd_storage::HeldRows for CopyThenMore<'_> {
+        fn next_row(&mut self) -> Option<tsd_storage::HeldRow<'_>> {
+            self.given += 1;
+            if self.given == 5_000 {
+                copy(self.from, self.to);
+            }
+            self.rows.next_row()
+        }
+    }
+    let (dir, copied) = (new_dir(), new_dir());
+    let store = open_data(&dir);
+    store.ingest(&data(), kit::rows([points(b"before", 0..10, 1)])).await.unwrap();
+    let many = (0..10_000_u32).map(|i| points(&i.to_be_bytes(), 0..20, 2));
+    let mut rows =
+        CopyThenMore { rows: kit::rows(many), given: 0, from: dir.path(), to: copied.path() };
+    let table = store.table(&data()).unwrap();
+    table.ingest(&mut table.writer(), &mut rows).unwrap();
+    assert_eq!(all_cells(&store, &data()).await.len(), 10_001);
+
+    let store = open_data(&copied);
+    let rows = all_cells(&store, &data()).await;
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].0.as_ref(), b"before");
+    store.ingest(&data(), kit::rows([points(b"after", 0..10, 1)])).await.unwrap();
+    assert_eq!(all_cells(&store, &data()).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_flipped_byte_in_a_segment_is_an_error_and_no_answer() {
+    let dir = new_dir();
+    {
+        let store = open_data(&dir);
+        let rows = (0..2_000_u32).map(|i| points(&i.to_be_bytes(), 0..20, i as u8));
+        store.ingest(&data(), kit::rows(rows)).await.unwrap();
+        settle(&store);
+    }
+    let tables = dir.path().join("t.tsdb/tables");
+    let segment = fs::read_dir(tables).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[3_000] ^= 0x10;
+    fs::write(&segment, bytes).unwrap();
+    let config = LsmConfig::new(dir.path(), vec![TableSpec::points(data())]);
+    let error = match LsmStorage::open(&config) {
+        Err(error) => error,
+        Ok(store) => {
+            let mut scanner = store.scan(&data(), Scan::default());
+            let error = loop {
+                match scanner.next_rows().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("a damaged segment was read to its end"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(scanner.next_rows().await.is_err(), "a failed scan stays failed");
+            error
+        }
+    };
+    assert!(matches!(error, StorageError::Damaged(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_disk_without_room_refuses_writes_and_serves_reads() {
+    let dir = new_dir();
+    let table = Table::new("tsdb");
+    {
+        let store = open_data(&dir);
+        store.ingest(&table, kit::rows([points(b"row", 0..10, 1)])).await.unwrap();
+    }
+    let mut config = LsmConfig::new(dir.path(), vec![TableSpec::points(table.clone())]);
+    config.reserve_bytes = u64::MAX / 2;
+    let store = LsmStorage::open(&config).unwrap();
+    let error = store.ingest(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap_err();
+    assert!(matches!(error, StorageError::DiskFull));
+    assert_eq!(error.recovery(), Recovery::RetryLater);
+    let row = store.get(&table, Get::row("row".into())).await.unwrap().unwrap();
+    assert_eq!(row.into_cells().unwrap().len(), 10);
+    drop(store);
+    let store = open_data(&dir);
+    store.ingest(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap();
+    assert_eq!(all_cells(&store, &table).await[0].1.len(), 20);
+}
+
+#[tokio::test]
+async fn rows_out_of_order_are_refused_whole() {
+    let dir = new_dir();
+    let store = open_data(&dir);
+    for keys in [[b"b", b"a"], [b"a", b"a"]] {
+        let rows = kit::rows(keys.map(|key| points(key, 0..3, 1)));
+        assert!(matches!(store.ingest(&data(), rows).await, Err(StorageError::Backend(_))));
+    }
+    assert!(all_cells(&store, &data()).await.is_empty());
+}
