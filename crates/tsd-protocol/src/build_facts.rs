@@ -43,21 +43,6 @@ impl BuildFacts {
         );
         out
     }
-
-    /// The fields of `/api/version`, in its order.
-    pub(crate) fn fields(&self) -> [(&'static str, String); 9] {
-        [
-            ("short_revision", self.short_revision.clone()),
-            ("repo", self.repo.clone()),
-            ("host", self.host.clone()),
-            ("version", self.version.clone()),
-            ("full_revision", self.full_revision.clone()),
-            ("repo_status", self.repo_status.clone()),
-            ("user", self.user.clone()),
-            ("branch", self.branch.clone()),
-            ("timestamp", self.built_at_secs.to_string()),
-        ]
-    }
 }
 
 /// `yyyy/MM/dd HH:mm:ss` in UTC.

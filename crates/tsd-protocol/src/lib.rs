@@ -2,7 +2,7 @@
 //!
 //! Points come in through [`PutLine`] (telnet) and [`PutBatch`] (HTTP); both leave the series as
 //! text that can be looked up in a cache, and take it apart only on request. Queries come in
-//! through [`parse_query_body`] and [`parse_query_uri`] and leave through the answer writer. What
+//! through [`parse_query_body`] and [`parse_query_uri`] and leave through [`QueryAnswerWriter`]. What
 //! OpenTSDB says when something is wrong is in the error types: their `Display` is the wire format.
 
 mod build_facts;
@@ -19,9 +19,10 @@ mod telnet;
 pub use build_facts::BuildFacts;
 pub use health::Health;
 pub use http::{
-    ApiError, CommonTag, HttpPoint, LegacyForm, NAME_SEPARATOR, PutBatch, PutBodyError, PutOptions,
-    PutOutcome, PutPointError, PutReply, QueryString, QueryStringError, RefusedPoint,
-    parse_query_body, parse_query_uri, query_error,
+    AnswerLayout, ApiError, CommonTag, HttpPoint, LegacyForm, NAME_SEPARATOR, PutBatch,
+    PutBodyError, PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter, QueryString,
+    QueryStringError, RefusedPoint, SeriesAnswer, StatValue, parse_query_body, parse_query_uri,
+    query_error, render_sub_query,
 };
 pub use json::{JsonError, JsonFault, write_json_string};
 pub use latin1::Latin1;

@@ -7,4 +7,4 @@ mod writer;
 pub use fault::{JsonError, JsonFault};
 pub(crate) use reader::{JsonReader, Scalar, ScalarKind};
 pub use writer::write_json_string;
-pub(crate) use writer::{JsonList, JsonObject, write_json_chars, write_latin1_string};
+pub(crate) use writer::{JsonList, JsonObject, write_json_chars};

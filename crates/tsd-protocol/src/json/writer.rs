@@ -16,17 +16,6 @@ pub fn write_json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Writes ISO-8859-1 bytes as a string with its quotes.
-pub(crate) fn write_latin1_string(out: &mut Vec<u8>, text: &[u8]) {
-    out.push(b'"');
-    if text.iter().all(|b| (0x20..0x80).contains(b) && *b != b'"' && *b != b'\\') {
-        out.extend_from_slice(text);
-    } else {
-        write_json_chars(out, text.iter().map(|b| char::from(*b)));
-    }
-    out.push(b'"');
-}
-
 /// Writes characters, escaped where needed, without quotes.
 pub(crate) fn write_json_chars(out: &mut Vec<u8>, chars: impl Iterator<Item = char>) {
     for c in chars {
@@ -67,14 +56,6 @@ impl<'o> JsonObject<'o> {
     pub(crate) fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.separate();
         write_json_string(self.out, key);
-        self.out.push(b':');
-        self.out
-    }
-
-    /// Writes a key in ISO-8859-1; the value is to follow.
-    pub(crate) fn latin1_key(&mut self, key: &[u8]) -> &mut Vec<u8> {
-        self.separate();
-        write_latin1_string(self.out, key);
         self.out.push(b':');
         self.out
     }
@@ -152,13 +133,6 @@ mod tests {
         check("\"\\", "\"\\\"\\\\\"");
         check("é中\u{2028}", "\"é中\u{2028}\"");
         check("😀", "\"\\uD83D\\uDE00\"");
-    }
-
-    #[test]
-    fn latin1_is_written_as_utf8() {
-        let mut out = Vec::new();
-        write_latin1_string(&mut out, b"m\xe9\"");
-        assert_eq!(String::from_utf8_lossy(&out), "\"mé\\\"\"");
     }
 
     proptest! {

@@ -1,0 +1,161 @@
+//! The sub query as an answer repeats it (`show_query`).
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use tsd_model::{java_double, sort_as_grown_hash_map};
+use tsd_query::{SeriesSource, SubQuery};
+
+use crate::json::{JsonList, JsonObject, write_json_string};
+
+/// Renders a sub query with OpenTSDB's fields in their order; what was not given is `null`.
+///
+/// `filter_tagks` are the UIDs of the tag keys that are filtered on, if they were looked up.
+#[must_use]
+pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> String {
+    let mut out = Vec::new();
+    let mut object = JsonObject::open(&mut out);
+    object.string("aggregator", sub.aggregator.name());
+    let (metric, tsuids) = match &sub.source {
+        SeriesSource::Metric(metric) => (Some(metric), None),
+        SeriesSource::Tsuids(tsuids) => (None, Some(tsuids)),
+    };
+    write_text(object.key("metric"), metric.map(String::as_str));
+    match tsuids {
+        None => write_null(object.key("tsuids")),
+        Some(tsuids) => write_list(object.key("tsuids"), tsuids, |out, text| {
+            write_json_string(out, text);
+        }),
+    }
+    write_text(object.key("downsample"), sub.downsample.as_ref().map(|spec| spec.text.as_str()));
+    object.literal("rate", sub.rate.is_some());
+    write_list(object.key("filters"), &sub.filters, |out, filter| {
+        JsonObject::open(out)
+            .string("tagk", &filter.tagk)
+            .string("filter", &filter.filter)
+            .literal("group_by", filter.group_by)
+            .string("type", filter.type_name())
+            .close();
+    });
+    if sub.percentiles.is_empty() {
+        write_null(object.key("percentiles"));
+    } else {
+        write_list(object.key("percentiles"), &sub.percentiles, |out, p| {
+            out.extend_from_slice(single_text(*p).as_bytes());
+        });
+    }
+    object.literal("index", sub.index);
+    match &sub.rate_options {
+        None => write_null(object.key("rateOptions")),
+        Some(options) => JsonObject::open(object.key("rateOptions"))
+            .literal("counter", options.counter)
+            .literal("counterMax", options.counter_max)
+            .literal("resetValue", options.reset_value)
+            .literal("dropResets", options.drop_resets)
+            .close(),
+    }
+    match filter_tagks {
+        None => write_null(object.key("filterTagKs")),
+        Some(uids) => write_list(object.key("filterTagKs"), uids, |out, uid| {
+            write_json_string(out, &BASE64_STANDARD.encode(uid));
+        }),
+    }
+    object
+        .literal("explicitTags", sub.explicit_tags)
+        .literal("useFuzzyFilter", true)
+        .literal("preAggregate", sub.pre_aggregate)
+        .string("rollupUsage", sub.rollup_usage.name())
+        .string("rollupTable", "raw")
+        .literal("showHistogramBuckets", sub.show_histogram_buckets)
+        .literal("useMultiGets", true);
+    let mut tags: Vec<(&str, String)> = sub
+        .filters
+        .iter()
+        .filter(|filter| filter.group_by)
+        .map(|filter| (filter.tagk.as_str(), format!("{}({})", filter.type_name(), filter.filter)))
+        .collect();
+    sort_as_grown_hash_map(&mut tags, |(tagk, _)| tagk);
+    let mut tags_object = JsonObject::open(object.key("tags"));
+    for (tagk, filter) in &tags {
+        tags_object.string(tagk, filter);
+    }
+    tags_object.close();
+    object.literal("histogramQuery", sub.is_histogram());
+    object.close();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// A single as Java prints it: the fewest digits that tell it from other singles.
+fn single_text(value: f32) -> String {
+    value.to_string().parse().map_or_else(|_| value.to_string(), java_double)
+}
+
+fn write_null(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"null");
+}
+
+fn write_text(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        None => write_null(out),
+        Some(text) => write_json_string(out, text),
+    }
+}
+
+fn write_list<T>(out: &mut Vec<u8>, elements: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
+    let mut list = JsonList::open(out);
+    for element in elements {
+        write(list.element(), element);
+    }
+    list.close();
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use tsd_query::Clock;
+
+    use super::*;
+    use crate::parse_query_body;
+
+    fn echo(sub_query: &str) -> String {
+        let body = format!(r#"{{"start":1,"end":2,"queries":[{sub_query}]}}"#);
+        let raw = parse_query_body(&body).unwrap();
+        let clock = Clock::utc(1_356_998_400_000);
+        let query = raw.validate(&clock).unwrap();
+        render_sub_query(&query.sub_queries[0], None)
+    }
+
+    #[test]
+    fn what_was_not_given_is_null() {
+        insta::assert_snapshot!(echo(r#"{"aggregator":"sum","metric":"m"}"#));
+    }
+
+    #[test]
+    fn what_was_given_is_repeated() {
+        insta::assert_snapshot!(echo(
+            r#"{"aggregator":"sum","tsuids":["000001000001000001"],"downsample":"1m-avg-nan",
+                "rate":true,"rateOptions":{"counter":true,"counterMax":255},
+                "filters":[{"type":"wildcard","tagk":"host","filter":"*","groupBy":true},
+                           {"type":"literal_or","tagk":"dc","filter":"a|b","groupBy":false}],
+                "explicitTags":true,"rollupUsage":"ROLLUP_RAW"}"#
+        ));
+    }
+
+    #[test]
+    fn percentiles_keep_their_digits() {
+        let text = echo(r#"{"aggregator":"sum","metric":"m","percentiles":[99.9,50]}"#);
+        assert!(text.contains(r#""percentiles":[99.9,50.0]"#), "{text}");
+        assert!(text.ends_with(r#""histogramQuery":true}"#), "{text}");
+    }
+
+    #[test]
+    fn tag_keys_are_base64() {
+        let raw = parse_query_body(
+            r#"{"start":1,"end":2,"queries":[{"aggregator":"sum","metric":"m"}]}"#,
+        );
+        let clock = Clock::utc(1);
+        let query = raw.unwrap().validate(&clock).unwrap();
+        let text = render_sub_query(&query.sub_queries[0], Some(&[Bytes::from_static(&[0, 0, 1])]));
+        assert!(text.contains(r#""filterTagKs":["AAAB"]"#), "{text}");
+    }
+}
