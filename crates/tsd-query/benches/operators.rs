@@ -29,7 +29,7 @@ fn pipeline(m: &str) -> SeriesPipeline {
     };
     let query = raw.validate(&Clock::utc(0)).unwrap();
     let sub = query.sub_queries.first().unwrap();
-    let interval = sub.downsample.as_ref().map_or(0, |spec| spec.interval_ms());
+    let interval = sub.downsample.as_ref().map_or(0, tsd_query::DownsampleSpec::interval_ms);
     let window = ScanWindow::raw(query.start_ms, query.end_ms, interval);
     SeriesPipeline::new(sub, &window, &query.zone)
 }

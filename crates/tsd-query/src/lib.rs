@@ -10,6 +10,7 @@ mod filter;
 mod pipeline;
 mod plan;
 mod request;
+mod rollup;
 mod time;
 
 pub use aggregator::{
@@ -33,5 +34,9 @@ pub use request::{
     BodyFilter, BodyValueFilter, DownsampleError, DownsampleSpec, DownsampleWindow, FillPolicy,
     Query, RateOptions, RawQuery, RawSubQuery, RollupUsage, SeriesSource, SubQuery,
     parse_m_parameter, parse_tsuid_parameter,
+};
+pub use rollup::{
+    ReadAttempt, ReadSource, ReadStrategy, RollupAverageBuilder, RollupCells, RollupSettings,
+    choose_reads, join_split,
 };
 pub use time::{Clock, Duration, DurationError, TimeUnit, find_zone, parse_time};

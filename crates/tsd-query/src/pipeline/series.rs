@@ -129,6 +129,30 @@ impl SeriesPipeline {
         SeriesBuilder::new(true)
     }
 
+    /// Whether the value filters let a point stay.
+    pub(crate) fn accepts_value(&self, value: Value) -> bool {
+        self.value_filters.iter().all(|filter| filter.accepts(value))
+    }
+
+    /// What is done to a series after downsampling: fill and rate.
+    pub(crate) fn complete(&self, mut points: PointColumns) -> Result<PointColumns, QueryError> {
+        if self.fill != FillPolicy::None {
+            let grid = match &self.buckets {
+                Some(Buckets::Fixed { interval_ms, .. }) => Some(Grid::Fixed(*interval_ms)),
+                Some(Buckets::Calendar { calendar, .. }) => Some(Grid::Calendar(calendar.clone())),
+                Some(Buckets::All) | None => None,
+            };
+            if let Some(grid) = grid {
+                let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
+                points = fill(&points, &grid, self.fill, scan, self.max_fill_points)?;
+            }
+        }
+        Ok(match &self.rate {
+            Some(options) => rates(&points, options),
+            None => points,
+        })
+    }
+
     /// Fixed intervals can be folded without knowing what came before; a calendar chain hangs on the
     /// first point of the series.
     const fn is_fixed(&self) -> bool {
@@ -192,7 +216,8 @@ impl SeriesBuilder {
         }
     }
 
-    fn push_accepted(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
+    /// [`Self::push`] of points that the value filters were asked about before.
+    pub(crate) fn push_accepted(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
         let (Some(first), Some(last)) = (columns.times_ms.first(), columns.times_ms.last()) else {
             return;
         };
@@ -303,45 +328,36 @@ impl SeriesBuilder {
 
     /// The finished series; `None` where it has no part in the answer.
     pub fn finish(
-        mut self,
+        self,
         pipeline: &SeriesPipeline,
         tsuid: Bytes,
     ) -> Result<Option<Span>, QueryError> {
-        let scan = (pipeline.window.scan_start_ms(), pipeline.window.scan_end_ms());
-        match self.range {
-            Some((first, last)) if first <= scan.1 && last >= scan.0 => {}
-            _ => return Ok(None),
+        match self.into_buckets(pipeline) {
+            None => Ok(None),
+            Some(points) => pipeline.complete(points).map(|points| Some(Span { tsuid, points })),
         }
-        if self.keeps_raw && pipeline.buckets.is_some() {
+    }
+
+    /// The series after downsampling; `None` where it has no part in the answer.
+    pub(crate) fn into_buckets(mut self, pipeline: &SeriesPipeline) -> Option<PointColumns> {
+        let (first, last) = self.range?;
+        if first > pipeline.window.scan_end_ms() || last < pipeline.window.scan_start_ms() {
+            return None;
+        }
+        if pipeline.buckets.is_none() {
+            return Some(self.raw);
+        }
+        if self.keeps_raw {
             let raw = std::mem::take(&mut self.raw);
-            self.keeps_raw = false;
             self.fold(pipeline, &raw, 0, raw.len());
-        } else if !self.raw.is_empty() && pipeline.buckets.is_some() {
+        } else if !self.raw.is_empty() {
             // A later part that nothing preceded.
             let mut whole = pipeline.start();
             whole.join(pipeline, self);
             self = whole;
         }
-        let mut points = if pipeline.buckets.is_none() {
-            self.raw
-        } else {
-            self.close();
-            self.done
-        };
-        if pipeline.fill != FillPolicy::None {
-            let grid = match &pipeline.buckets {
-                Some(Buckets::Fixed { interval_ms, .. }) => Some(Grid::Fixed(*interval_ms)),
-                Some(Buckets::Calendar { calendar, .. }) => Some(Grid::Calendar(calendar.clone())),
-                Some(Buckets::All) | None => None,
-            };
-            if let Some(grid) = grid {
-                points = fill(&points, &grid, pipeline.fill, scan, pipeline.max_fill_points)?;
-            }
-        }
-        if let Some(options) = &pipeline.rate {
-            points = rates(&points, options);
-        }
-        Ok(Some(Span { tsuid, points }))
+        self.close();
+        Some(self.done)
     }
 }
 

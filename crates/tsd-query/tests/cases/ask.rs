@@ -1,22 +1,21 @@
 //! Asks the query of a case.
 
+use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use tsd_model::Value;
 use tsd_query::{
-    Clock, FillPolicy, NameKind, PlanSettings, Query, QueryError, RawQuery, SeriesPipeline,
-    SeriesSource, SubQuery, SubQueryPlan, evaluate,
+    Clock, FillPolicy, NameKind, PlanSettings, Query, QueryError, RawQuery, ReadAttempt,
+    ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource, SubQuery, SubQueryPlan,
+    choose_reads, evaluate,
 };
 
-use crate::{request, table::Table};
+use crate::{request, table::Tables};
 
 /// Why a case is not run, if it is not.
 pub(crate) fn not_covered(case: &Json, path: &str) -> Option<&'static str> {
     match path {
         "/api/query/gexp" | "/api/query/exp" => return Some("expressions come later"),
         _ => {}
-    }
-    if case["config"].get("tsd.rollups.enable").is_some() {
-        return Some("rollups come later");
     }
     if case.get("setup_requests").is_some() && case.get("expect").is_some() {
         return Some("histograms come later");
@@ -26,7 +25,7 @@ pub(crate) fn not_covered(case: &Json, path: &str) -> Option<&'static str> {
 
 /// The answer as JSON, or the refusal.
 pub(crate) fn ask(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
-    let table = Table::of_case(case, salt_buckets);
+    let table = Tables::of_case(case, salt_buckets);
     let uri = case["request"]["uri"].as_str().unwrap_or("/api/query");
     let raw = match &case["query"] {
         Json::Null => request::from_uri(uri)?,
@@ -45,7 +44,12 @@ fn settings(case: &Json) -> PlanSettings {
     }
 }
 
-fn answer(case: &Json, table: &Table, raw: &RawQuery, in_arrays: bool) -> Result<Json, QueryError> {
+fn answer(
+    case: &Json,
+    table: &Tables,
+    raw: &RawQuery,
+    in_arrays: bool,
+) -> Result<Json, QueryError> {
     let query = raw.validate(&Clock::utc(1_500_000_000_000))?;
     let mut series = Vec::new();
     for sub in &query.sub_queries {
@@ -55,7 +59,7 @@ fn answer(case: &Json, table: &Table, raw: &RawQuery, in_arrays: bool) -> Result
 }
 
 fn answer_sub_query(
-    table: &Table,
+    table: &Tables,
     query: &Query,
     sub: &SubQuery,
     settings: &PlanSettings,
@@ -64,16 +68,29 @@ fn answer_sub_query(
     let resolved =
         sub.resolve(&table.schema, settings, |kind, name| table.names.uid(kind, name))?;
     let range = (query.start_ms, query.end_ms);
-    let plan = SubQueryPlan::new(sub, &resolved, range, &table.schema, settings);
-    let pipeline = SeriesPipeline::new(sub, &plan.window, &query.zone);
-    let spans = table.read(&plan, &pipeline)?;
+    let rollups = RollupSettings { config: table.rollups.as_ref(), ..RollupSettings::default() };
+    let ReadStrategy::FirstWithSeries(attempts) = choose_reads(sub, range, &rollups)? else {
+        panic!("no case asks for a split");
+    };
+    let mut outputs = Vec::new();
+    let mut metric_uid = Bytes::new();
+    for ReadAttempt { source, sub, window } in &attempts {
+        let plan = SubQueryPlan::with_window(sub, &resolved, *window, &table.schema, settings);
+        let pipeline = SeriesPipeline::new(sub, window, &query.zone);
+        let spans = table.read(source, &plan, &pipeline)?;
+        metric_uid.clone_from(&plan.metric);
+        if !spans.is_empty() {
+            outputs = evaluate(sub, &plan, spans)?;
+            break;
+        }
+    }
     let metric = match &sub.source {
         SeriesSource::Metric(metric) => metric,
-        SeriesSource::Tsuids(_) => table.names.name(NameKind::Metric, &plan.metric),
+        SeriesSource::Tsuids(_) => table.names.name(NameKind::Metric, &metric_uid),
     };
     let name = |kind, uid: &[u8]| table.names.name(kind, uid).to_owned();
     let mut series = Vec::new();
-    for output in evaluate(sub, &plan, spans)? {
+    for output in outputs {
         let tags: serde_json::Map<_, _> = output
             .group_tags
             .tags

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
-use tsd_model::{PointColumns, TableSchema, Value};
-use tsd_query::{NameKind, QueryError, SeriesPipeline, Span, SubQueryPlan};
+use tsd_model::{PointColumns, RollupConfig, TableSchema, Value};
+use tsd_query::{
+    Aggregator, NameKind, QueryError, ReadSource, RollupAverageBuilder, RollupCells,
+    SeriesPipeline, Span, SubQueryPlan,
+};
 
 /// UIDs by name, from 1 in order of first appearance.
 #[derive(Default)]
@@ -32,88 +35,160 @@ impl Names {
     }
 }
 
-/// Rows of raw data.
-pub(crate) struct Table {
+/// A row: values by aggregator id (raw points have none) and time.
+type Row = BTreeMap<(Option<u8>, i64), Value>;
+
+/// The data table and those of rollups.
+pub(crate) struct Tables {
     pub(crate) schema: TableSchema,
     pub(crate) names: Names,
-    rows: BTreeMap<Vec<u8>, BTreeMap<i64, Value>>,
+    pub(crate) rollups: Option<RollupConfig>,
+    tables: BTreeMap<String, BTreeMap<Vec<u8>, Row>>,
 }
+
+const DATA: &str = "tsdb";
 
 pub(crate) fn time_ms(json: &Json) -> i64 {
     let time = json.as_i64().unwrap();
     if time > 9_999_999_999 { time } else { time * 1000 }
 }
 
-pub(crate) fn value(json: &Json) -> Value {
+fn value(json: &Json) -> Value {
     json.as_i64().map_or_else(|| Value::Float(json.as_f64().unwrap()), Value::Integer)
 }
 
-impl Table {
+impl Tables {
     pub(crate) fn of_case(case: &Json, salt_buckets: u32) -> Self {
         let salt_width = usize::from(salt_buckets > 0);
         let schema = TableSchema::try_new(3, 3, 3, salt_width, salt_buckets.max(1)).unwrap();
-        let mut table = Self { schema, names: Names::default(), rows: BTreeMap::new() };
+        let rollups = case["config"]["tsd.rollups.config"].as_str().map(|json| {
+            let is_aggregator = |name: &str| Aggregator::from_name(name).is_some();
+            RollupConfig::from_json(json.as_bytes(), is_aggregator).unwrap()
+        });
+        let mut tables = Self { schema, names: Names::default(), rollups, tables: BTreeMap::new() };
         for uid in case["uids"].as_array().into_iter().flatten() {
             let kind = match uid[0].as_str().unwrap() {
                 "metric" => NameKind::Metric,
                 "tagk" => NameKind::Tagk,
                 _ => NameKind::Tagv,
             };
-            table.names.assign(kind, uid[1].as_str().unwrap());
+            tables.names.assign(kind, uid[1].as_str().unwrap());
         }
         for point in case["points"].as_array().unwrap() {
-            table.put(point);
+            tables.put(point);
         }
-        table
+        tables
+    }
+
+    /// Metric and tag UIDs of a point.
+    pub(crate) fn series_of(&mut self, point: &Json) -> (Bytes, Vec<u8>) {
+        let metric = self.names.assign(NameKind::Metric, point["metric"].as_str().unwrap());
+        let mut named: Vec<(&str, &str)> = Vec::new();
+        for (tagk, tagv) in point["tags"].as_object().unwrap() {
+            named.push((tagk, tagv.as_str().unwrap()));
+        }
+        if let Some(aggregator) = point["groupByAggregator"].as_str() {
+            named.push(("_aggregate", aggregator));
+        }
+        let mut pairs: Vec<(Bytes, Bytes)> = Vec::new();
+        for (tagk, tagv) in named {
+            let tagk = self.names.assign(NameKind::Tagk, tagk);
+            pairs.push((tagk, self.names.assign(NameKind::Tagv, tagv)));
+        }
+        pairs.sort();
+        (metric, pairs.iter().flat_map(|(k, v)| [k.as_ref(), v].concat()).collect())
     }
 
     fn put(&mut self, point: &Json) {
-        let metric = self.names.assign(NameKind::Metric, point["metric"].as_str().unwrap());
-        let mut pairs: Vec<(Bytes, Bytes)> = Vec::new();
-        for (tagk, tagv) in point["tags"].as_object().unwrap() {
-            let tagk = self.names.assign(NameKind::Tagk, tagk);
-            let tagv = self.names.assign(NameKind::Tagv, tagv.as_str().unwrap());
-            pairs.push((tagk, tagv));
-        }
-        pairs.sort();
-        let tags: Vec<u8> =
-            pairs.iter().flat_map(|(k, v)| [k.as_ref(), v]).flatten().copied().collect();
+        let (metric, tags) = self.series_of(point);
         let time = time_ms(&point["timestamp"]);
-        let base = u32::try_from(time / 3_600_000 * 3_600).unwrap();
+        let secs = u32::try_from(time / 1000).unwrap();
+        let mut base = secs - secs % 3600;
+        let mut table = DATA.to_owned();
+        let mut id = None;
+        if let Some(interval) = point["interval"].as_str() {
+            let config = self.rollups.as_ref().unwrap();
+            let interval = config.interval(interval).unwrap();
+            base = interval.row_span.base_time(secs).as_secs();
+            id = config.aggregator_id(point["aggregator"].as_str().unwrap());
+            let grouped = point["groupByAggregator"].is_string();
+            let (single, pre) = (&interval.table, &interval.pre_aggregation_table);
+            table = if grouped { pre.clone() } else { single.clone() };
+        }
         // Which bucket a series is in does not matter, as long as it is one and the same.
-        let salt = tags.iter().fold(7_u32, |n, b| n * 31 % 251 + u32::from(*b))
-            % self.schema.salt_buckets();
-        let mut key = vec![salt as u8; self.schema.salt_width()];
-        key.extend_from_slice(&metric);
-        key.extend_from_slice(&base.to_be_bytes());
-        key.extend_from_slice(&tags);
-        self.rows.entry(key).or_default().insert(time, value(&point["value"]));
+        let salt = tags.iter().fold(7, |n: u32, b| n * 31 % 251 + u32::from(*b));
+        let salt = (salt % self.schema.salt_buckets()) as u8;
+        let mut key = vec![salt; self.schema.salt_width()];
+        key.extend_from_slice(&[&metric, &base.to_be_bytes()[..], &tags].concat());
+        let row = self.tables.entry(table).or_default().entry(key).or_default();
+        row.insert((id, time), value(&point["value"]));
     }
 
-    /// Reads what a plan says, through the pipeline.
+    /// Rows of a plan, by tags, in time order.
+    fn rows<'t>(&'t self, table: &str, plan: &SubQueryPlan) -> Vec<(&'t [u8], &'t Row)> {
+        let mut found = Vec::new();
+        for range in &plan.ranges {
+            let rows = self.tables.get(table).into_iter();
+            for (key, row) in rows.flat_map(|t| t.range(range.start.to_vec()..range.stop.to_vec()))
+            {
+                let tags = &key[self.schema.tags_start()..];
+                let name_of = |uid: &[u8]| Some(self.names.name(NameKind::Tagv, uid));
+                if plan.admits(tags) && plan.accepts(tags, name_of) {
+                    found.push((tags, row));
+                }
+            }
+        }
+        found
+    }
+
+    /// Reads what an attempt says, through the pipeline.
     pub(crate) fn read(
         &self,
+        source: &ReadSource,
         plan: &SubQueryPlan,
         pipeline: &SeriesPipeline,
     ) -> Result<Vec<Span>, QueryError> {
-        let mut builders = BTreeMap::new();
-        for range in &plan.ranges {
-            for (key, points) in self.rows.range(range.start.to_vec()..range.stop.to_vec()) {
-                let tags = &key[self.schema.tags_start()..];
-                let name_of = |uid: &[u8]| Some(self.names.name(NameKind::Tagv, uid));
-                if !plan.admits(tags) || !plan.accepts(tags, name_of) {
-                    continue;
-                }
-                let mut columns = PointColumns::default();
-                for (time, value) in points {
-                    columns.push(*time, *value);
-                }
-                let tsuid = [&plan.metric, tags].concat();
-                let builder = builders.entry(tsuid).or_insert_with(|| pipeline.start());
-                builder.push(pipeline, &columns);
+        let tsuid = |tags: &[u8]| Bytes::from([&plan.metric, tags].concat());
+        let mut spans = Vec::new();
+        let (table, id) = match source {
+            ReadSource::Points { table } => (table.as_deref().unwrap_or(DATA), None),
+            ReadSource::Rollup { table, cells: RollupCells::One(id), .. } => {
+                (table.as_str(), Some(*id))
             }
+            ReadSource::Rollup {
+                table, cells: RollupCells::SumAndCount { sum, count }, ..
+            } => {
+                let mut builders = BTreeMap::new();
+                for (tags, row) in self.rows(table, plan) {
+                    builders
+                        .entry(tags)
+                        .or_insert_with(|| RollupAverageBuilder::start(pipeline))
+                        .push(pipeline, &columns(row, Some(*sum)), &columns(row, Some(*count)));
+                }
+                for (tags, builder) in builders {
+                    spans.extend(builder.finish(pipeline, tsuid(tags))?);
+                }
+                return Ok(spans);
+            }
+        };
+        let mut builders = BTreeMap::new();
+        for (tags, row) in self.rows(table, plan) {
+            let builder = builders.entry(tags).or_insert_with(|| pipeline.start());
+            builder.push(pipeline, &columns(row, id));
         }
-        let spans = builders.into_iter().map(|(tsuid, b)| b.finish(pipeline, tsuid.into()));
-        spans.filter_map(Result::transpose).collect()
+        for (tags, builder) in builders {
+            spans.extend(builder.finish(pipeline, tsuid(tags))?);
+        }
+        Ok(spans)
     }
+}
+
+fn columns(row: &Row, id: Option<u8>) -> PointColumns {
+    let mut columns = PointColumns::default();
+    for ((cell, time), value) in row {
+        if *cell == id {
+            columns.push(*time, *value);
+        }
+    }
+    columns
 }

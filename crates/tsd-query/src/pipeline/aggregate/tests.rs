@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::aggregator::Interpolation;
 
+type Point = (i64, Value);
+
 fn columns(points: &[(i64, Value)]) -> PointColumns {
     let mut columns = PointColumns::default();
     for (time, value) in points {
@@ -28,7 +30,7 @@ fn plainly(input: &AggregateInput<'_>) -> Result<Vec<(i64, Value)>, QueryError> 
     let mut result = Vec::new();
     for x in times {
         let mut is_float = input.is_rate;
-        let mut active: Vec<(i64, Value, Option<(i64, Value)>)> = Vec::new();
+        let mut active: Vec<(i64, Value, Option<Point>)> = Vec::new();
         for s in input.series {
             let point = |i: usize| (s.times_ms[i], s.value(i).unwrap());
             let Some(last) = s.times_ms.last() else { continue };

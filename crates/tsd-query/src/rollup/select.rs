@@ -1,0 +1,272 @@
+//! Which table a sub query reads.
+//!
+//! Of the rollup intervals that divide the downsampling interval the longest is best. What happens
+//! if it has no series is up to the request. Falling back to raw data keeps the interval of the last
+//! rollup tried instead of the requested one, and forgets the calendar; dashboards show it so.
+
+use tsd_model::{RollupConfig, RollupInterval};
+
+use crate::{
+    aggregator::Aggregator,
+    error::QueryError,
+    filter::FilterKind,
+    plan::ScanWindow,
+    request::{DownsampleSpec, DownsampleWindow, RollupUsage, SubQuery},
+};
+
+/// Settings of the server about rollups.
+#[derive(Clone, Debug)]
+pub struct RollupSettings<'a> {
+    /// The rollups there are; `None` where rollups are off.
+    pub config: Option<&'a RollupConfig>,
+    /// Tag key that tells pre-aggregates apart (`tsd.rollups.agg_tag_key`).
+    pub aggregate_tag_key: &'a str,
+    /// Its value for data that is not aggregated (`tsd.rollups.raw_agg_tag_value`).
+    pub raw_tag_value: &'a str,
+    /// Whether recent data, not rolled up yet, is read from the data table
+    /// (`tsd.rollups.split_query.enable`).
+    pub split_queries: bool,
+    /// The present, epoch milliseconds.
+    pub now_ms: i64,
+}
+
+impl Default for RollupSettings<'_> {
+    fn default() -> Self {
+        Self {
+            config: None,
+            aggregate_tag_key: "_aggregate",
+            raw_tag_value: "RAW",
+            split_queries: false,
+            now_ms: 0,
+        }
+    }
+}
+
+/// How a sub query is answered from the tables.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReadStrategy {
+    /// The first of these that has any series; never empty.
+    FirstWithSeries(Vec<ReadAttempt>),
+    /// Both, joined by [`super::join_split`]: rollups up to a moment, raw data from there on.
+    Split {
+        /// The older part.
+        rollup: Box<ReadAttempt>,
+        /// The younger part.
+        raw: Box<ReadAttempt>,
+    },
+}
+
+/// One read of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadAttempt {
+    /// What is read.
+    pub source: ReadSource,
+    /// The sub query as this read answers it. Plans and pipelines are to be made of this one.
+    pub sub: SubQuery,
+    /// The rows, and the range of the answer.
+    pub window: ScanWindow,
+}
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReadSource {
+    /// Points of the data table, or of a table of pre-aggregates at the default interval.
+    Points {
+        /// The table; `None` is the data table.
+        table: Option<String>,
+    },
+    /// Cells of a rollup table.
+    Rollup {
+        /// The table.
+        table: String,
+        /// Its interval, which places cells in rows.
+        interval: Box<RollupInterval>,
+        /// Which cells.
+        cells: RollupCells,
+    },
+}
+
+/// Which cells of a rollup table are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RollupCells {
+    /// Cells of one aggregator id.
+    One(u8),
+    /// Sums and counts, whose quotient is the average; see [`super::RollupAverageBuilder`].
+    SumAndCount {
+        /// Id of sums.
+        sum: u8,
+        /// Id of counts.
+        count: u8,
+    },
+}
+
+/// Chooses the tables for a sub query.
+pub fn choose_reads(
+    sub: &SubQuery,
+    (start_ms, end_ms): (i64, i64),
+    settings: &RollupSettings<'_>,
+) -> Result<ReadStrategy, QueryError> {
+    let pre_aggregate = sub.pre_aggregate || asks_pre_aggregate(sub, settings);
+    let Some(config) = settings.config else {
+        if sub.pre_aggregate {
+            return Err(QueryError::failed("An internal null pointer exception was thrown"));
+        }
+        return Ok(only(raw(sub.clone(), (start_ms, end_ms), None)));
+    };
+    let default_table = || {
+        let default = config.default_interval().filter(|_| pre_aggregate);
+        default.map(|interval| interval.pre_aggregation_table.clone())
+    };
+    let candidates = candidates(sub, config);
+    let Some(best) = candidates.first().filter(|best| !best.is_default) else {
+        return Ok(only(raw(sub.clone(), (start_ms, end_ms), default_table())));
+    };
+    let rollup =
+        |interval: &RollupInterval, range| rolled_up(sub, range, interval, config, pre_aggregate);
+    if settings.split_queries && best.delay_sla_secs > 0 {
+        let lag_ms = i64::try_from(best.delay_sla_secs).unwrap_or(i64::MAX).saturating_mul(1000);
+        let split_ms = settings.now_ms.saturating_sub(lag_ms);
+        if start_ms >= split_ms {
+            return Ok(only(raw(sub.clone(), (start_ms, end_ms), default_table())));
+        }
+        if end_ms > split_ms {
+            return Ok(ReadStrategy::Split {
+                rollup: Box::new(rollup(best, (start_ms, split_ms))?),
+                raw: Box::new(raw(sub.clone(), (split_ms, end_ms), default_table())),
+            });
+        }
+    }
+    let tried: &[&RollupInterval] = match sub.rollup_usage {
+        RollupUsage::Fallback => &candidates,
+        _ => candidates.get(..1).unwrap_or_default(),
+    };
+    let mut attempts = Vec::new();
+    let mut last = *best;
+    for interval in tried.iter().take_while(|interval| !interval.is_default) {
+        attempts.push(rollup(interval, (start_ms, end_ms))?);
+        last = interval;
+    }
+    if matches!(sub.rollup_usage, RollupUsage::Fallback | RollupUsage::FallbackRaw) {
+        let fallen = fallen_back(sub, last);
+        attempts.push(raw(fallen, (start_ms, end_ms), default_table()));
+    }
+    Ok(ReadStrategy::FirstWithSeries(attempts))
+}
+
+const fn millis(interval: &RollupInterval) -> i64 {
+    interval.seconds as i64 * 1000
+}
+
+fn only(attempt: ReadAttempt) -> ReadStrategy {
+    ReadStrategy::FirstWithSeries(vec![attempt])
+}
+
+/// Intervals that divide the downsampling interval, longest first; none where raw data is wanted.
+fn candidates<'c>(sub: &SubQuery, config: &'c RollupConfig) -> Vec<&'c RollupInterval> {
+    let interval_ms = sub.downsample.as_ref().map_or(0, DownsampleSpec::interval_ms);
+    if interval_ms == 0 || sub.rollup_usage == RollupUsage::Raw || sub.is_histogram() {
+        return Vec::new();
+    }
+    let mut found: Vec<_> = config
+        .intervals()
+        .iter()
+        .filter(|interval| millis(interval) > 0 && interval_ms % millis(interval) == 0)
+        .collect();
+    found.sort_by_key(|interval| std::cmp::Reverse(interval.seconds));
+    found
+}
+
+/// Whether a filter on the aggregate tag names anything but raw data.
+fn asks_pre_aggregate(sub: &SubQuery, settings: &RollupSettings<'_>) -> bool {
+    sub.filters.iter().filter(|filter| filter.tagk == settings.aggregate_tag_key).any(|filter| {
+        match &filter.kind {
+            FilterKind::LiteralOr(values) => values.iter().any(|v| v != settings.raw_tag_value),
+            _ => false,
+        }
+    })
+}
+
+fn raw(sub: SubQuery, (start_ms, end_ms): (i64, i64), table: Option<String>) -> ReadAttempt {
+    let interval_ms = sub.downsample.as_ref().map_or(0, DownsampleSpec::interval_ms);
+    let window = ScanWindow::raw(start_ms, end_ms, interval_ms);
+    ReadAttempt { source: ReadSource::Points { table }, sub, window }
+}
+
+/// The sub query after the rollups had nothing.
+fn fallen_back(sub: &SubQuery, last: &RollupInterval) -> SubQuery {
+    let mut sub = sub.clone();
+    if let Some(spec) = &mut sub.downsample {
+        spec.window = DownsampleWindow::Fixed { interval_ms: millis(last) };
+        spec.function = mapped(spec.function);
+    }
+    sub
+}
+
+/// The aggregator whose cells stand for a function.
+const fn mapped(function: Aggregator) -> Aggregator {
+    match function {
+        Aggregator::Zimsum => Aggregator::Sum,
+        Aggregator::Mimmin => Aggregator::Min,
+        Aggregator::Mimmax => Aggregator::Max,
+        other => other,
+    }
+}
+
+fn rolled_up(
+    sub: &SubQuery,
+    (start_ms, end_ms): (i64, i64),
+    interval: &RollupInterval,
+    config: &RollupConfig,
+    pre_aggregate: bool,
+) -> Result<ReadAttempt, QueryError> {
+    let mut sub = sub.clone();
+    let function = sub.downsample.as_ref().map_or(Aggregator::Sum, |spec| mapped(spec.function));
+    let id = |function: Aggregator| {
+        let name = function.name();
+        config
+            .aggregator_id(name)
+            .ok_or_else(|| QueryError::failed(format!("No ID found mapping to aggregator: {name}")))
+    };
+    let cells = match function {
+        Aggregator::Avg => {
+            RollupCells::SumAndCount { sum: id(Aggregator::Sum)?, count: id(Aggregator::Count)? }
+        }
+        Aggregator::Dev => {
+            id(function)?;
+            return Err(QueryError::failed(
+                "Standard deviation over rolled up data is not supported",
+            ));
+        }
+        other => RollupCells::One(id(other)?),
+    };
+    if let Some(spec) = &mut sub.downsample {
+        // Counts and sums are added up; everything else is made as the function says.
+        spec.function = match function {
+            Aggregator::Count | Aggregator::Avg => Aggregator::Sum,
+            other => other,
+        };
+    }
+    let window = window(start_ms, end_ms, interval, sub.rate.is_some());
+    let table =
+        if pre_aggregate { &interval.pre_aggregation_table } else { &interval.table }.clone();
+    let source = ReadSource::Rollup { table, interval: Box::new(interval.clone()), cells };
+    Ok(ReadAttempt { source, sub, window })
+}
+
+/// Rows of a rollup table for a query range. A rate reads the row before, too.
+fn window(start_ms: i64, end_ms: i64, interval: &RollupInterval, rate: bool) -> ScanWindow {
+    let base = |secs: i64| {
+        let secs = u32::try_from(secs.max(0)).unwrap_or(u32::MAX);
+        i64::from(interval.row_span.base_time(secs).as_secs())
+    };
+    let row_secs = i64::from(interval.seconds).saturating_mul(interval.slots() as i64);
+    let mut scan_start_secs = base(start_ms / 1000);
+    if rate {
+        scan_start_secs = base(scan_start_secs - 1);
+    }
+    let scan_end_secs = base((end_ms / 1000 + 1).saturating_add(row_secs));
+    ScanWindow { start_ms, end_ms, scan_start_secs, scan_end_secs }
+}
+
+#[cfg(test)]
+mod tests;
