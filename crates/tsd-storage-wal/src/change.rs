@@ -1,0 +1,223 @@
+//! What one record of the log does to one table.
+//!
+//! Only results are logged, never conditions: an append, an increment or a compare-and-set is in the
+//! log as the put it came to, so that replaying a record twice does no harm.
+
+use bytes::Bytes;
+use tsd_model::Family;
+use tsd_storage::CellBatch;
+
+/// A change of rows, applied whole.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// Puts cells.
+    Put(CellBatch),
+    /// Deletes a row.
+    DeleteRow(Bytes),
+    /// Deletes columns of a row.
+    DeleteColumns { row: Bytes, columns: Vec<(Family, Bytes)> },
+    /// A row compaction: puts, then deletes.
+    Rewrite { row: Bytes, put: CellBatch, delete: Vec<(Family, Bytes)> },
+}
+
+/// Kind of a record, as a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ChangeKind {
+    Put = 1,
+    DeleteRow = 2,
+    DeleteColumns = 3,
+    Rewrite = 4,
+}
+
+impl ChangeKind {
+    pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Put),
+            2 => Some(Self::DeleteRow),
+            3 => Some(Self::DeleteColumns),
+            4 => Some(Self::Rewrite),
+            _ => None,
+        }
+    }
+}
+
+impl Change {
+    pub(crate) const fn kind(&self) -> ChangeKind {
+        match self {
+            Self::Put(_) => ChangeKind::Put,
+            Self::DeleteRow(_) => ChangeKind::DeleteRow,
+            Self::DeleteColumns { .. } => ChangeKind::DeleteColumns,
+            Self::Rewrite { .. } => ChangeKind::Rewrite,
+        }
+    }
+
+    /// Cells put and columns deleted; a deleted row counts as one.
+    pub(crate) const fn cell_count(&self) -> usize {
+        match self {
+            Self::Put(batch) => batch.cell_count(),
+            Self::DeleteRow(_) => 1,
+            Self::DeleteColumns { columns, .. } => columns.len(),
+            Self::Rewrite { put, delete, .. } => put.cell_count() + delete.len(),
+        }
+    }
+
+    /// About how many bytes it takes in memory and in the log.
+    pub(crate) fn byte_len(&self) -> usize {
+        match self {
+            Self::Put(batch) => batch.byte_len(),
+            Self::DeleteRow(row) => row.len(),
+            Self::DeleteColumns { row, columns } => row.len() + columns_len(columns),
+            Self::Rewrite { row, put, delete } => row.len() + put.byte_len() + columns_len(delete),
+        }
+    }
+
+    /// Appends the body of the record.
+    ///
+    /// ```text
+    /// put             batch
+    /// delete row      key
+    /// delete columns  key length u16 | key | count u32 | column *
+    /// rewrite         as delete columns, then the batch that is put
+    /// column          family u8 | qualifier length u16 | qualifier          (big-endian)
+    /// ```
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Put(batch) => out.extend_from_slice(batch.as_bytes()),
+            Self::DeleteRow(row) => out.extend_from_slice(row),
+            Self::DeleteColumns { row, columns } => encode_columns(row, columns, out),
+            Self::Rewrite { row, put, delete } => {
+                encode_columns(row, delete, out);
+                out.extend_from_slice(put.as_bytes());
+            }
+        }
+    }
+
+    /// Reads the body of a record. The bytes come from outside the process, so all is checked.
+    pub(crate) fn decode(kind: ChangeKind, body: &[u8]) -> Option<Self> {
+        match kind {
+            ChangeKind::Put => Some(Self::Put(CellBatch::from_bytes(body.to_vec()).ok()?)),
+            ChangeKind::DeleteRow => {
+                (!body.is_empty()).then(|| Self::DeleteRow(Bytes::copy_from_slice(body)))
+            }
+            ChangeKind::DeleteColumns => {
+                let (row, columns, rest) = decode_columns(body)?;
+                rest.is_empty().then_some(Self::DeleteColumns { row, columns })
+            }
+            ChangeKind::Rewrite => {
+                let (row, delete, rest) = decode_columns(body)?;
+                let put = CellBatch::from_bytes(rest.to_vec()).ok()?;
+                Some(Self::Rewrite { row, put, delete })
+            }
+        }
+    }
+}
+
+fn columns_len(columns: &[(Family, Bytes)]) -> usize {
+    columns.iter().map(|(_, qualifier)| qualifier.len() + 16).sum()
+}
+
+fn encode_columns(row: &[u8], columns: &[(Family, Bytes)], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(row.len() as u16).to_be_bytes());
+    out.extend_from_slice(row);
+    out.extend_from_slice(&(columns.len() as u32).to_be_bytes());
+    for (family, qualifier) in columns {
+        out.push(*family as u8);
+        out.extend_from_slice(&(qualifier.len() as u16).to_be_bytes());
+        out.extend_from_slice(qualifier);
+    }
+}
+
+type RowColumns<'a> = (Bytes, Vec<(Family, Bytes)>, &'a [u8]);
+
+fn decode_columns(body: &[u8]) -> Option<RowColumns<'_>> {
+    let (row, rest) = decode_short(body)?;
+    let (count, mut rest) = rest.split_first_chunk::<4>()?;
+    let mut columns = Vec::new();
+    for _ in 0..u32::from_be_bytes(*count) {
+        let family = match *rest.split_off_first()? {
+            0 => Family::Id,
+            1 => Family::Name,
+            2 => Family::T,
+            _ => return None,
+        };
+        let (qualifier, after) = decode_short(rest)?;
+        columns.push((family, qualifier));
+        rest = after;
+    }
+    (!row.is_empty()).then_some((row, columns, rest))
+}
+
+fn decode_short(bytes: &[u8]) -> Option<(Bytes, &[u8])> {
+    let (len, rest) = bytes.split_first_chunk::<2>()?;
+    let (bytes, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+    Some((Bytes::copy_from_slice(bytes), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+    use tsd_storage::CellRef;
+
+    use super::*;
+
+    fn changes() -> Vec<Change> {
+        let row = Bytes::from_static(b"row");
+        let columns = vec![(Family::Id, Bytes::new()), (Family::T, Bytes::from_static(b"\0\xff"))];
+        let cell =
+            CellRef { family: Family::T, qualifier: b"q", value: b"v", timestamp_ms: Some(-1) };
+        let batch = CellBatch::single(b"row", cell).unwrap();
+        vec![
+            Change::Put(batch.clone()),
+            Change::Put(CellBatch::new()),
+            Change::DeleteRow(row.clone()),
+            Change::DeleteColumns { row: row.clone(), columns: columns.clone() },
+            Change::DeleteColumns { row: row.clone(), columns: Vec::new() },
+            Change::Rewrite { row: row.clone(), put: batch, delete: columns.clone() },
+            Change::Rewrite { row, put: CellBatch::new(), delete: columns },
+        ]
+    }
+
+    #[test]
+    fn a_body_gives_back_its_change() {
+        for change in changes() {
+            let mut body = Vec::new();
+            change.encode(&mut body);
+            let read = Change::decode(change.kind(), &body).unwrap();
+            let mut again = Vec::new();
+            read.encode(&mut again);
+            assert_eq!(again, body);
+            assert_eq!(read.cell_count(), change.cell_count());
+            assert_eq!(ChangeKind::from_byte(change.kind() as u8), Some(change.kind()));
+        }
+    }
+
+    #[test]
+    fn a_body_cut_short_is_no_body() {
+        for change in changes() {
+            let mut body = Vec::new();
+            change.encode(&mut body);
+            if body.is_empty() || matches!(change, Change::DeleteRow(_)) {
+                continue;
+            }
+            let cut = body.split_off(body.len() - 1);
+            assert!(!cut.is_empty());
+            assert!(Change::decode(change.kind(), &body).is_none(), "{change:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_body_or_nothing(kind in 1..5_u8, body: Vec<u8>) {
+            if let Some(kind) = ChangeKind::from_byte(kind)
+                && let Some(change) = Change::decode(kind, &body)
+            {
+                let mut again = Vec::new();
+                change.encode(&mut again);
+                prop_assert_eq!(again, body);
+            }
+        }
+    }
+}

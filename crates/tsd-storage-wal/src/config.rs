@@ -1,0 +1,78 @@
+//! Settings of the layer.
+
+use std::{path::PathBuf, time::Duration};
+
+use tsd_storage::{ClockMs, Table, system_clock_ms};
+
+/// How a store is opened. Every bound has a counter or a gauge beside it.
+#[derive(Clone, Debug)]
+pub struct WalConfig {
+    /// Directory of the log; made where it is missing, owned by one process.
+    pub directory: PathBuf,
+    /// Which tables are held.
+    pub held: HeldTables,
+    /// Memory for held rows, over all generations. A quarter of it is one generation.
+    pub memtable_bytes: usize,
+    /// How long a row is held at most before its flush begins.
+    pub max_age: Duration,
+    /// Log bytes after which a generation is frozen, however little memory it takes.
+    pub segment_bytes: u64,
+    /// Bytes that may wait for the committer; callers wait beyond that.
+    pub queue_bytes: usize,
+    /// Calls that may wait for the committer; callers wait beyond that.
+    pub queue_entries: usize,
+    /// Bytes that are committed at once.
+    pub group_bytes: usize,
+    /// Whether to open a damaged log all the same, without what cannot be read.
+    pub accept_damage: bool,
+    /// Where commit times come from: they are the timestamps of cells that have none.
+    pub clock: ClockMs,
+}
+
+/// Which tables the layer holds; calls to the others go straight to the backend.
+///
+/// A table that other processes write too (UIDs in a shared HBase) must not be held: a
+/// compare-and-set on it has to be the backend's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldTables {
+    /// All of them.
+    All,
+    /// These.
+    Only(Vec<Table>),
+}
+
+impl HeldTables {
+    pub(crate) fn contains(&self, table: &Table) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(tables) => tables.contains(table),
+        }
+    }
+}
+
+impl WalConfig {
+    /// Defaults: all tables held, in 128 MiB, for ten minutes at most.
+    #[must_use]
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            held: HeldTables::All,
+            memtable_bytes: 128 << 20,
+            max_age: Duration::from_mins(10),
+            segment_bytes: 64 << 20,
+            queue_bytes: 16 << 20,
+            queue_entries: 4096,
+            group_bytes: 4 << 20,
+            accept_damage: false,
+            clock: system_clock_ms,
+        }
+    }
+
+    /// Size at which a generation is frozen.
+    pub(crate) const fn generation_bytes(&self) -> usize {
+        self.memtable_bytes / GENERATIONS
+    }
+}
+
+/// Generations in memory at most: one that is written, the others on their way to the backend.
+pub(crate) const GENERATIONS: usize = 4;

@@ -1,0 +1,173 @@
+//! The real file system.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use super::{LogDir, LogFile};
+
+/// Name of the lock file in the directory.
+const LOCK: &str = "lock";
+
+/// A directory on disk, locked for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct DiskDir {
+    path: PathBuf,
+    /// Held for its lock, which the system drops with the file, also when the process is killed.
+    _lock: File,
+}
+
+/// Why a directory could not be had.
+#[derive(Debug)]
+pub(crate) enum LockError {
+    /// Another process has it; its number, if it could be read.
+    Taken(Option<u32>),
+    Io(io::Error),
+}
+
+impl DiskDir {
+    /// Makes the directory where it is missing, and locks it.
+    pub(crate) fn lock(path: &Path) -> Result<Self, LockError> {
+        let lock = Self::open_lock(path).map_err(LockError::Io)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(LockError::Taken(owner(&lock))),
+            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+        }
+        note_owner(&lock).map_err(LockError::Io)?;
+        Ok(Self { path: path.to_path_buf(), _lock: lock })
+    }
+
+    fn open_lock(path: &Path) -> io::Result<File> {
+        fs::create_dir_all(path)?;
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join(LOCK))
+    }
+
+    fn open(&self, name: &str, options: &OpenOptions) -> io::Result<File> {
+        options.open(self.path.join(name))
+    }
+}
+
+fn owner(mut lock: &File) -> Option<u32> {
+    let mut text = String::new();
+    lock.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Writes our process number for others to name. A full disk must not keep the store from opening
+/// to be read, so only what the lock itself needs is an error.
+fn note_owner(mut lock: &File) -> io::Result<()> {
+    lock.set_len(0)?;
+    let _ = lock.write_all(format!("{}\n", std::process::id()).as_bytes());
+    Ok(())
+}
+
+impl LogDir for DiskDir {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn read(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let file = self.open(name, OpenOptions::new().read(true))?;
+        let size = file.metadata()?.len().saturating_sub(offset);
+        let mut bytes = vec![0; len.min(usize::try_from(size).unwrap_or(usize::MAX))];
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        let file = self.open(name, OpenOptions::new().write(true).create_new(true))?;
+        Ok(Box::new(DiskFile(file)))
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        let file = self.open(name, OpenOptions::new().write(true))?;
+        file.set_len(len)?;
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct DiskFile(File);
+
+impl LogFile for DiskFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_owner_who_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new").join("log");
+        let held = DiskDir::lock(&path).unwrap();
+        match DiskDir::lock(&path) {
+            Err(LockError::Taken(pid)) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("taken, not {other:?}"),
+        }
+        drop(held);
+        DiskDir::lock(&path).unwrap();
+    }
+
+    #[test]
+    fn files_are_written_read_cut_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = DiskDir::lock(dir.path()).unwrap();
+        let mut file = log.create("a").unwrap();
+        assert!(log.create("a").is_err());
+        file.set_len(100).unwrap();
+        file.write_at(10, b"hello").unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(log.read("a", 10, 5).unwrap(), b"hello");
+        assert_eq!(log.read("a", 98, 50).unwrap(), [0, 0]);
+        assert!(log.read("a", 200, 5).unwrap().is_empty());
+        log.truncate("a", 12).unwrap();
+        assert_eq!(log.read("a", 0, 50).unwrap().len(), 12);
+        log.rename("a", "b").unwrap();
+        log.sync().unwrap();
+        let mut names = log.list().unwrap();
+        names.sort();
+        assert_eq!(names, ["b", LOCK]);
+        log.remove("b").unwrap();
+        assert!(log.read("b", 0, 1).is_err());
+    }
+}

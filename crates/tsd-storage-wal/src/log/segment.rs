@@ -1,0 +1,110 @@
+//! Names and headers of segments.
+//!
+//! ```text
+//!  0  magic "SALTWAL1"      32  previous segment u64 (0: none)
+//!  8  version u32 = 1       40  bytes of the previous segment that count u64
+//! 12  0 u32                 48  created i64, epoch milliseconds
+//! 16  segment u64           56  0 u32
+//! 24  first sequence u64    60  CRC32C of bytes 0..60                       (big-endian)
+//! ```
+//!
+//! A segment says where the one before it ended. So the end of every segment but the last is known
+//! for certain, whatever became of a write that failed there, and a missing segment is noticed.
+
+pub(crate) const SEGMENT_HEADER: usize = 64;
+const MAGIC: [u8; 8] = *b"SALTWAL1";
+const VERSION: u32 = 1;
+const SUFFIX: &str = ".wal";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) segment: u64,
+    pub(crate) first_sequence: u64,
+    pub(crate) previous: u64,
+    pub(crate) previous_len: u64,
+    pub(crate) created_ms: i64,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
+        let mut out = Vec::with_capacity(SEGMENT_HEADER);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        out.extend_from_slice(&[0; 4]);
+        for number in [self.segment, self.first_sequence, self.previous, self.previous_len] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        out.extend_from_slice(&self.created_ms.to_be_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
+        let mut header = [0; SEGMENT_HEADER];
+        header.iter_mut().zip(out).for_each(|(to, byte)| *to = byte);
+        header
+    }
+
+    /// The header at the start of `bytes`, if there is one.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.first_chunk::<SEGMENT_HEADER>()?;
+        let (sealed, crc) = header.split_last_chunk::<4>()?;
+        if crc32c::crc32c(sealed) != u32::from_be_bytes(*crc) {
+            return None;
+        }
+        let rest = sealed.strip_prefix(&MAGIC)?.strip_prefix(&VERSION.to_be_bytes())?;
+        let mut numbers = rest
+            .get(4..)?
+            .chunks_exact(8)
+            .map(|chunk| chunk.iter().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte)));
+        Some(Self {
+            segment: numbers.next()?,
+            first_sequence: numbers.next()?,
+            previous: numbers.next()?,
+            previous_len: numbers.next()?,
+            created_ms: numbers.next()? as i64,
+        })
+    }
+}
+
+/// File name of a segment.
+pub(crate) fn segment_name(segment: u64) -> String {
+    format!("{segment:016}{SUFFIX}")
+}
+
+/// Number of the segment of that file name.
+pub(crate) fn segment_of_name(name: &str) -> Option<u64> {
+    let segment = name.strip_suffix(SUFFIX)?.parse().ok()?;
+    (segment_name(segment) == name).then_some(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_header_gives_back_its_fields_and_no_flipped_bit_passes() {
+        let header = SegmentHeader {
+            segment: 7,
+            first_sequence: u64::MAX,
+            previous: 6,
+            previous_len: 123_456,
+            created_ms: -5,
+        };
+        let bytes = header.encode();
+        assert_eq!(SegmentHeader::decode(&bytes), Some(header));
+        for bit in 0..SEGMENT_HEADER * 8 {
+            let mut bytes = bytes;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&bytes), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn names_sort_and_read_back() {
+        assert_eq!(segment_of_name(&segment_name(42)), Some(42));
+        assert!(segment_name(9) < segment_name(10));
+        for name in ["lock", "1.wal", "x.wal", "0000000000000042.wal.damaged", ".wal"] {
+            assert_eq!(segment_of_name(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Memory of a generation's rows: chunks of powers of two out of large blocks.
+//!
+//! A row's chunk grows by moving to one of twice the size; the old one waits in a free list. All of
+//! it is given back at once when the generation goes, which is why rows have no allocations of
+//! their own: a million small frees on another thread cost more than writing the points did.
+
+/// Smallest chunk.
+const MIN_CHUNK: u32 = 64;
+/// Largest chunk that shares a block; larger ones have a block of their own.
+const MAX_SHARED: u32 = 64 * 1024;
+/// Free lists: chunks of 64 B, 128 B, ... 64 KiB.
+const CLASSES: usize = (MAX_SHARED / MIN_CHUNK).ilog2() as usize + 1;
+const FIRST_BLOCK: usize = 16 * 1024;
+const BLOCK: usize = 256 * 1024;
+
+/// A piece of an [`Arena`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    block: u32,
+    offset: u32,
+    cap: u32,
+}
+
+impl Chunk {
+    pub(super) const fn cap(self) -> usize {
+        self.cap as usize
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    blocks: Vec<Box<[u8]>>,
+    /// Block that new chunks are cut from, and how much of it is used.
+    open: Option<(u32, usize)>,
+    free: [Vec<Chunk>; CLASSES],
+    free_blocks: Vec<u32>,
+    bytes: usize,
+}
+
+impl Arena {
+    /// Bytes of all blocks.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A chunk that holds at least `len` bytes, or `None` where no chunk can.
+    pub(super) fn alloc(&mut self, len: usize) -> Option<Chunk> {
+        let cap = u32::try_from(len).ok()?.max(MIN_CHUNK).checked_next_power_of_two()?;
+        if cap > MAX_SHARED {
+            return self.alloc_own_block(cap);
+        }
+        if let Some(chunk) = self.free.get_mut(class(cap)).and_then(Vec::pop) {
+            return Some(chunk);
+        }
+        let need = cap as usize;
+        let (block, offset) = match self.open {
+            Some((block, used)) if used + need <= self.block_len(block) => (block, used),
+            _ => {
+                let len = self.bytes.clamp(FIRST_BLOCK, BLOCK).max(need);
+                (self.add_block(len)?, 0)
+            }
+        };
+        self.open = Some((block, offset + need));
+        Some(Chunk { block, offset: offset as u32, cap })
+    }
+
+    /// Takes a chunk back.
+    pub(super) fn release(&mut self, chunk: Chunk) {
+        if chunk.cap > MAX_SHARED {
+            if let Some(block) = self.blocks.get_mut(chunk.block as usize) {
+                self.bytes -= block.len();
+                *block = Box::default();
+                self.free_blocks.push(chunk.block);
+            }
+        } else if let Some(list) = self.free.get_mut(class(chunk.cap)) {
+            list.push(chunk);
+        }
+    }
+
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a chunk lies within its block")]
+    pub(super) fn slice(&self, chunk: Chunk) -> &[u8] {
+        let start = chunk.offset as usize;
+        &self.blocks[chunk.block as usize][start..start + chunk.cap as usize]
+    }
+
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a chunk lies within its block")]
+    pub(super) fn slice_mut(&mut self, chunk: Chunk) -> &mut [u8] {
+        let start = chunk.offset as usize;
+        &mut self.blocks[chunk.block as usize][start..start + chunk.cap as usize]
+    }
+
+    /// Copies the first `len` bytes of one chunk into another.
+    #[expect(clippy::indexing_slicing, reason = "chunks lie within their blocks")]
+    pub(super) fn copy(&mut self, from: Chunk, to: Chunk, len: usize) {
+        let (source, target) = (from.block as usize, to.block as usize);
+        let (start, end) = (from.offset as usize, from.offset as usize + len);
+        let at = to.offset as usize;
+        if source == target {
+            self.blocks[source].copy_within(start..end, at);
+        } else if let Ok([source, target]) = self.blocks.get_disjoint_mut([source, target]) {
+            target[at..at + len].copy_from_slice(&source[start..end]);
+        }
+    }
+
+    fn alloc_own_block(&mut self, cap: u32) -> Option<Chunk> {
+        let block = match self.free_blocks.pop() {
+            Some(block) => {
+                *self.blocks.get_mut(block as usize)? = new_block(cap as usize);
+                self.bytes += cap as usize;
+                block
+            }
+            None => self.add_block(cap as usize)?,
+        };
+        Some(Chunk { block, offset: 0, cap })
+    }
+
+    fn add_block(&mut self, len: usize) -> Option<u32> {
+        let block = u32::try_from(self.blocks.len()).ok()?;
+        self.blocks.push(new_block(len));
+        self.bytes += len;
+        Some(block)
+    }
+
+    fn block_len(&self, block: u32) -> usize {
+        self.blocks.get(block as usize).map_or(0, |block| block.len())
+    }
+}
+
+fn new_block(len: usize) -> Box<[u8]> {
+    vec![0; len].into_boxed_slice()
+}
+
+const fn class(cap: u32) -> usize {
+    (cap / MIN_CHUNK).ilog2() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn chunks_do_not_overlap_and_are_reused() {
+        let mut arena = Arena::default();
+        let sizes = [1, 64, 65, 1000, 70_000, 3, 65_536, 200_000, 30_000];
+        let mut chunks = Vec::new();
+        for round in 0..40_u8 {
+            for (i, size) in sizes.iter().enumerate() {
+                let chunk = arena.alloc(*size).unwrap();
+                assert!(chunk.cap() >= *size);
+                arena.slice_mut(chunk).fill(round ^ (i as u8) << 4);
+                chunks.push((chunk, round ^ (i as u8) << 4));
+            }
+            for (chunk, fill) in &chunks {
+                assert!(arena.slice(*chunk).iter().all(|b| b == fill));
+            }
+            if round % 2 == 1 {
+                for (chunk, _) in chunks.drain(..) {
+                    arena.release(chunk);
+                }
+            }
+        }
+        let grown = arena.bytes();
+        for size in sizes {
+            arena.alloc(size).unwrap();
+        }
+        let own: usize = sizes.iter().filter(|s| **s > 65_536).map(|s| s.next_power_of_two()).sum();
+        assert_eq!(arena.bytes(), grown + own, "small chunks come from the free lists");
+    }
+
+    #[test]
+    fn growing_keeps_the_bytes() {
+        let mut arena = Arena::default();
+        let mut chunk = arena.alloc(10).unwrap();
+        arena.slice_mut(chunk)[..10].copy_from_slice(b"0123456789");
+        for size in [100, 5_000, 70_000, 140_000] {
+            let larger = arena.alloc(size).unwrap();
+            arena.copy(chunk, larger, 10);
+            arena.release(chunk);
+            chunk = larger;
+            assert_eq!(&arena.slice(chunk)[..10], b"0123456789");
+        }
+    }
+}

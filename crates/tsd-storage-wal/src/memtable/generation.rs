@@ -1,0 +1,289 @@
+//! One generation of the memtable: what was written between two freezes.
+
+use std::sync::{
+    Arc, PoisonError, RwLock, RwLockReadGuard,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+use tsd_model::Family;
+use tsd_storage::{HeldCell, HeldRow, HeldRows, RowFilter};
+
+use super::{
+    TableId,
+    order::Step,
+    row_log::Op,
+    row_state::{ColumnState, RowState},
+    table_rows::TableRows,
+};
+use crate::change::Change;
+
+/// Rows that a walk looks at under one lock.
+const ROWS_A_LOOK: usize = 1024;
+/// Rows that a flush copies under one lock.
+const ROWS_A_COPY: usize = 256;
+/// Bytes after which a walk gives the lock back.
+const BYTES_A_LOOK: usize = 1024 * 1024;
+
+/// Rows of all tables; written by the committer alone, readable for as long as somebody holds it.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    id: u64,
+    base_ms: i64,
+    tables: RwLock<Vec<TableRows>>,
+    bytes: AtomicUsize,
+    rows: AtomicUsize,
+    cells: AtomicUsize,
+}
+
+/// Rows copied out of a generation, in key order.
+#[derive(Debug, Default)]
+pub(crate) struct CopiedRows {
+    data: Vec<u8>,
+    /// End of the key and end of the log; a row starts where the one before ends.
+    ends: Vec<(usize, usize)>,
+    /// Where the walk goes on; `None` at its end.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+impl CopiedRows {
+    fn push(&mut self, key: &[u8], log: &[u8]) {
+        self.data.extend_from_slice(key);
+        let key_end = self.data.len();
+        self.data.extend_from_slice(log);
+        self.ends.push((key_end, self.data.len()));
+    }
+
+    /// Takes the rows apart into keys and logs, all views of one buffer.
+    pub(crate) fn into_rows(self) -> Vec<(Bytes, Bytes)> {
+        let data = Bytes::from(self.data);
+        let mut start = 0;
+        self.ends
+            .into_iter()
+            .map(|(key_end, log_end)| {
+                let row = (data.slice(start..key_end), data.slice(key_end..log_end));
+                start = log_end;
+                row
+            })
+            .collect()
+    }
+}
+
+/// What is known of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Whoever is below has to be asked.
+    Nothing,
+    Deleted,
+    Value(Bytes),
+}
+
+/// Which rows of a table a walk wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowRange<'a> {
+    /// First key.
+    pub(crate) from: &'a [u8],
+    /// Key to stop before; empty: none.
+    pub(crate) stop: &'a [u8],
+    pub(crate) filter: Option<&'a RowFilter>,
+    /// Rows wanted.
+    pub(crate) rows: usize,
+}
+
+impl Generation {
+    pub(crate) fn new(id: u64, base_ms: i64) -> Self {
+        Self {
+            id,
+            base_ms,
+            tables: RwLock::default(),
+            bytes: AtomicUsize::new(0),
+            rows: AtomicUsize::new(0),
+            cells: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Base of the timestamps in its logs.
+    pub(crate) const fn base_ms(&self) -> i64 {
+        self.base_ms
+    }
+
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn row_count(&self) -> usize {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn cell_count(&self) -> usize {
+        self.cells.load(Ordering::Relaxed)
+    }
+
+    /// Applies a change, whole, as one step for readers.
+    pub(crate) fn apply(&self, table: TableId, change: &Change, now_ms: i64) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        if tables.len() <= table.0 {
+            tables.resize_with(table.0 + 1, TableRows::default);
+        }
+        let Some(rows) = tables.get_mut(table.0) else { return };
+        match change {
+            Change::Put(batch) => rows.put(batch, self.base_ms, now_ms),
+            Change::DeleteRow(row) => rows.push(row, Op::DeleteRow, self.base_ms),
+            Change::DeleteColumns { row, columns } => delete(rows, row, columns, self.base_ms),
+            Change::Rewrite { row, put, delete: columns } => {
+                rows.put(put, self.base_ms, now_ms);
+                delete(rows, row, columns, self.base_ms);
+            }
+        }
+        let sum = |of: fn(&TableRows) -> usize| tables.iter().map(of).sum();
+        self.bytes.store(sum(TableRows::bytes), Ordering::Relaxed);
+        self.rows.store(sum(TableRows::row_count), Ordering::Relaxed);
+        self.cells.store(sum(TableRows::cell_count), Ordering::Relaxed);
+    }
+
+    /// A copy of a row's log.
+    pub(crate) fn log(&self, table: TableId, key: &[u8]) -> Option<Vec<u8>> {
+        self.read().get(table.0)?.log(key).map(<[u8]>::to_vec)
+    }
+
+    /// What it knows of a column.
+    pub(crate) fn column(
+        &self,
+        table: TableId,
+        key: &[u8],
+        family: Family,
+        qualifier: &[u8],
+    ) -> Known {
+        let tables = self.read();
+        let Some(log) = tables.get(table.0).and_then(|rows| rows.log(key)) else {
+            return Known::Nothing;
+        };
+        let state = RowState::follow([(log, self.base_ms)]);
+        match state.column(family, qualifier).map(|column| column.cell) {
+            Some(Some((value, _))) => Known::Value(Bytes::copy_from_slice(value)),
+            Some(None) => Known::Deleted,
+            None if state.delete_row => Known::Deleted,
+            None => Known::Nothing,
+        }
+    }
+
+    /// Copies the next rows of a range.
+    pub(crate) fn copy_range(&self, table: TableId, range: RowRange<'_>) -> CopiedRows {
+        let tables = self.read();
+        let mut copied = CopiedRows::default();
+        let Some(rows) = tables.get(table.0) else { return copied };
+        let (mut looked, mut taken, mut last) = (0, 0, None);
+        let found = rows.range(range.from, |key| {
+            if !range.stop.is_empty() && key >= range.stop {
+                return Step::End;
+            }
+            looked += 1;
+            let wanted = range.filter.is_none_or(|filter| filter.matches(key));
+            taken += usize::from(wanted);
+            if looked < ROWS_A_LOOK && taken < range.rows {
+                return if wanted { Step::Take } else { Step::Skip };
+            }
+            last = Some(key);
+            if wanted { Step::TakeLast } else { Step::End }
+        });
+        for row in found {
+            let (key, log) = rows.row(row);
+            copied.push(key, log);
+            if copied.data.len() >= BYTES_A_LOOK {
+                last = Some(key);
+                break;
+            }
+        }
+        copied.next = last.map(successor);
+        copied
+    }
+
+    /// Puts the rows in order for the flush. Nothing is written to the generation any more.
+    pub(crate) fn settle(&self) {
+        let sorted: Vec<Vec<u32>> = self.read().iter().map(TableRows::sorted).collect();
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        for (table, rows) in tables.iter_mut().zip(sorted) {
+            table.settle(rows);
+        }
+    }
+
+    /// Number of rows of a table.
+    pub(crate) fn rows_of(&self, table: TableId) -> usize {
+        self.read().get(table.0).map_or(0, TableRows::row_count)
+    }
+
+    // Nothing panics while it holds the lock, so a poisoned one still guards whole rows.
+    fn read(&self) -> RwLockReadGuard<'_, Vec<TableRows>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn delete(rows: &mut TableRows, row: &[u8], columns: &[(Family, Bytes)], base_ms: i64) {
+    for (family, qualifier) in columns {
+        rows.push(row, Op::DeleteColumn { family: *family, qualifier }, base_ms);
+    }
+}
+
+/// The first key after `key`.
+pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+/// Rows of one table of a frozen generation, on their way into the backend.
+#[derive(Debug)]
+pub(crate) struct FrozenRows {
+    generation: Arc<Generation>,
+    table: TableId,
+    batch: std::vec::IntoIter<(Bytes, Bytes)>,
+    next: Option<Vec<u8>>,
+    row: (Bytes, Bytes),
+}
+
+impl FrozenRows {
+    pub(crate) fn new(generation: Arc<Generation>, table: TableId) -> Self {
+        let (batch, next) = (Vec::new().into_iter(), Some(Vec::new()));
+        Self { generation, table, batch, next, row: (Bytes::new(), Bytes::new()) }
+    }
+
+    fn refill(&mut self) -> Option<()> {
+        while self.batch.len() == 0 {
+            let from = self.next.take()?;
+            let range = RowRange { from: &from, stop: &[], filter: None, rows: ROWS_A_COPY };
+            let mut copied = self.generation.copy_range(self.table, range);
+            self.next = copied.next.take();
+            self.batch = copied.into_rows().into_iter();
+        }
+        Some(())
+    }
+}
+
+impl HeldRows for FrozenRows {
+    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+        self.refill()?;
+        self.row = self.batch.next()?;
+        let (key, log) = &self.row;
+        let state = RowState::follow([(log.as_ref(), self.generation.base_ms)]);
+        let deletes = if state.columns.iter().any(|c| c.cell.is_none()) {
+            let deleted = state.columns.iter().filter(|c| c.cell.is_none());
+            deleted.map(|c| (c.family, c.qualifier)).collect()
+        } else {
+            Vec::new()
+        };
+        let cells = state.columns.iter().filter_map(held_cell).collect();
+        Some(HeldRow { key, delete_row: state.delete_row, deletes, cells })
+    }
+}
+
+fn held_cell<'a>(column: &ColumnState<'a>) -> Option<HeldCell<'a>> {
+    let (value, timestamp_ms) = column.cell?;
+    let (family, qualifier) = (column.family, column.qualifier);
+    Some(HeldCell { family, qualifier, value, timestamp_ms })
+}

@@ -1,0 +1,177 @@
+//! What callers, the committer and the flusher have in common.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Semaphore, oneshot, watch};
+use tsd_storage::{StorageError, Table};
+
+use crate::{
+    WalConfig,
+    files::LogDir,
+    memtable::{Generation, Memtable, TableId},
+    metrics::Metrics,
+};
+
+/// State of an open store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: WalConfig,
+    pub(crate) dir: Arc<dyn LogDir>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) memtable: Memtable,
+    pub(crate) tables: Tables,
+    pub(crate) flushing: Flushing,
+    pub(crate) queue_bytes: Arc<Semaphore>,
+    pub(crate) queue_entries: Arc<Semaphore>,
+    pub(crate) closed: AtomicBool,
+    /// Segments on disk, and bytes of the open one.
+    pub(crate) segments: AtomicU64,
+    pub(crate) segment_bytes: AtomicU64,
+    /// The last flush that failed.
+    pub(crate) flush_failed: watch::Sender<Option<StorageError>>,
+}
+
+impl Shared {
+    pub(crate) fn check_open(&self) -> Result<(), StorageError> {
+        if self.closed.load(Ordering::Acquire) { Err(StorageError::Closed) } else { Ok(()) }
+    }
+}
+
+/// Held tables that were met, numbered as they came.
+#[derive(Debug, Default)]
+pub(crate) struct Tables(RwLock<Vec<Table>>);
+
+impl Tables {
+    pub(crate) fn id(&self, table: &Table) -> Option<TableId> {
+        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tables.iter().position(|t| t == table).map(TableId)
+    }
+
+    /// Numbers a table that exists.
+    pub(crate) fn add(&self, table: &Table) -> TableId {
+        let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let at = tables.iter().position(|t| t == table).unwrap_or_else(|| {
+            tables.push(table.clone());
+            tables.len() - 1
+        });
+        TableId(at)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Table> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A generation on its way to the backend, with the segments that hold it.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) segments: Vec<FrozenSegment>,
+}
+
+/// A segment that goes when its generation is flushed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrozenSegment {
+    pub(crate) segment: u64,
+    /// Put aside rather than removed: its damage was accepted, its bytes may still be of use.
+    pub(crate) damaged: bool,
+}
+
+/// Queue between the committer, who freezes, and the flusher.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    state: Mutex<FlushState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FlushState {
+    frozen: VecDeque<Frozen>,
+    waiters: Vec<(u64, oneshot::Sender<()>)>,
+    stopping: bool,
+}
+
+impl Flushing {
+    fn lock(&self) -> MutexGuard<'_, FlushState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands over a generation.
+    pub(crate) fn push(&self, frozen: Frozen) {
+        self.lock().frozen.push_back(frozen);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the oldest generation; `None` once stopped.
+    pub(crate) fn next(&self) -> Option<Frozen> {
+        let mut state = self.lock();
+        loop {
+            if state.stopping {
+                return None;
+            }
+            if let Some(frozen) = state.frozen.front() {
+                return Some(frozen.clone());
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The oldest generation is flushed.
+    pub(crate) fn done(&self, generation: u64) {
+        let mut state = self.lock();
+        state.frozen.pop_front();
+        let waiters = std::mem::take(&mut state.waiters);
+        for (until, waiter) in waiters {
+            if until <= generation {
+                let _ = waiter.send(());
+            } else {
+                state.waiters.push((until, waiter));
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Answers when all that is frozen now is flushed.
+    pub(crate) fn wait_for_all(&self, waiter: oneshot::Sender<()>) {
+        let mut state = self.lock();
+        match state.frozen.back().map(|frozen| frozen.generation.id()) {
+            Some(last) => state.waiters.push((last, waiter)),
+            None => {
+                let _ = waiter.send(());
+            }
+        }
+    }
+
+    /// Waits until something changed or time has passed, unless `ready` says there is no need.
+    /// Returns whether it was stopped.
+    pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) -> bool {
+        let mut state = self.lock();
+        while !state.stopping && !ready() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.stopping
+    }
+
+    /// Sleeps; returns whether it was stopped.
+    pub(crate) fn pause(&self, how_long: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, how_long, |state| !state.stopping);
+        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    pub(crate) fn stop(&self) {
+        self.lock().stopping = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stopping
+    }
+}

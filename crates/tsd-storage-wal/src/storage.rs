@@ -1,0 +1,695 @@
+//! The layer as a store.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tsd_model::{Family, Row};
+use tsd_storage::{
+    BatchError, BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows,
+    MAX_KEY_BYTES, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+};
+
+use crate::{
+    OpenError, ReplayReport, WalConfig,
+    change::Change,
+    committer::{Committer, Message},
+    executor::Executor,
+    files::{DiskDir, LockError, LogDir},
+    flusher::Flusher,
+    log::LogWriter,
+    memtable::{Generation, Known, Memtable, TableId},
+    metrics::Metrics,
+    overlay::{RowLogs, overlay},
+    replay::{Replayed, log_report, replay},
+    request::{Base, Order, Outcome, Request},
+    scanner::MergedScanner,
+    shared::{Flushing, Shared, Tables},
+};
+
+/// Bytes of a call that one unit of room in the queue stands for.
+const ROOM_UNIT: usize = 64;
+/// Reads of a row that may meet a freeze or the end of a flush before the last one is taken as it is.
+const READ_ATTEMPTS: usize = 4;
+
+/// A write-ahead log and a memtable of rows in front of a backend.
+///
+/// A write returns when the log has it on disk; it reaches the backend later, a whole row at a time.
+/// Reads see both. Close it: what is held then goes to the backend, and the log is empty. A store
+/// that is dropped or killed loses nothing either, but has a log to replay.
+pub struct WalStorage<B> {
+    shared: Arc<Shared>,
+    backend: Arc<B>,
+    queue: mpsc::Sender<Message>,
+    /// Answered as each of the threads ends.
+    ended: Mutex<Vec<oneshot::Receiver<()>>>,
+}
+
+impl<B> std::fmt::Debug for WalStorage<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WalStorage")
+            .field("directory", &self.shared.dir.path())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: IngestRows> WalStorage<B> {
+    /// Opens a log over `backend` and replays it. The rows that were replayed are readable at once,
+    /// and on their way to the backend.
+    ///
+    /// Called in a multi-threaded tokio runtime, the backend is driven there; else on a runtime of
+    /// the layer's own threads.
+    pub async fn open(
+        config: WalConfig,
+        backend: Arc<B>,
+    ) -> Result<(Self, ReplayReport), OpenError> {
+        let directory = config.directory.clone();
+        let dir = in_thread("wal-lock", move || lock(&directory)).await??;
+        Self::open_in(config, Arc::new(dir), backend).await
+    }
+
+    pub(crate) async fn open_in(
+        config: WalConfig,
+        dir: Arc<dyn LogDir>,
+        backend: Arc<B>,
+    ) -> Result<(Self, ReplayReport), OpenError> {
+        let metrics = Arc::new(Metrics::new());
+        let executor = Executor::here();
+        let mut shared = Shared {
+            queue_bytes: Arc::new(Semaphore::new(room_of(config.queue_bytes) as usize)),
+            queue_entries: Arc::new(Semaphore::new(config.queue_entries.max(1))),
+            config,
+            dir,
+            metrics,
+            memtable: Memtable::new(Vec::new()),
+            tables: Tables::default(),
+            flushing: Flushing::default(),
+            closed: AtomicBool::new(false),
+            segments: AtomicU64::new(0),
+            segment_bytes: AtomicU64::new(0),
+            flush_failed: watch::Sender::new(None),
+        };
+        let below = Arc::clone(&backend);
+        let replaying = in_thread("wal-replay", move || {
+            let replayed = replay(&shared, &*below, &executor)?;
+            let now_ms = (shared.config.clock)();
+            let active = Arc::new(Generation::new(replayed.next_generation, now_ms));
+            let frozen = replayed.frozen.iter().map(|frozen| Arc::clone(&frozen.generation));
+            shared.memtable = Memtable::new(frozen.chain([active]).collect());
+            Ok((shared, replayed))
+        });
+        let (shared, replayed) = replaying.await??;
+        log_report(shared.dir.path(), &replayed.report);
+        Self::start(Arc::new(shared), backend, replayed)
+    }
+
+    fn start(
+        shared: Arc<Shared>,
+        backend: Arc<B>,
+        replayed: Replayed,
+    ) -> Result<(Self, ReplayReport), OpenError> {
+        let Replayed { frozen, position, next_generation, report } = replayed;
+        if let Some(frozen) = frozen {
+            shared.segments.store(frozen.segments.len() as u64, Ordering::Relaxed);
+            shared.flushing.push(frozen);
+        }
+        let (queue, messages) = mpsc::channel();
+        let log = LogWriter::new(
+            Arc::clone(&shared.dir),
+            Arc::clone(&shared.metrics),
+            shared.config.clock,
+            shared.config.segment_bytes,
+            position,
+        );
+        let committer = Committer::new(Arc::clone(&shared), messages, log, next_generation + 1);
+        let flusher = Flusher {
+            executor: Executor::here(),
+            shared: Arc::clone(&shared),
+            backend: Arc::clone(&backend),
+        };
+        let store = Self { shared, backend, queue, ended: Mutex::default() };
+        store.spawn("wal-committer", || committer.run())?;
+        store.spawn("wal-flusher", || flusher.run())?;
+        Ok((store, report))
+    }
+
+    fn spawn(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), OpenError> {
+        let (end, ended) = oneshot::channel();
+        let work = move || {
+            // Dropped as the thread ends, however it ends.
+            let _end = end;
+            work();
+        };
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(work)
+            .map_err(|_| OpenError::Thread(name))?;
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
+        Ok(())
+    }
+
+    /// Stops without a flush: what is held stays in the log, to be replayed when it is opened again.
+    /// For when the backend is away and the process must end.
+    pub async fn stop(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.queue_bytes.close();
+        self.shared.queue_entries.close();
+        self.shared.flushing.stop();
+        let _ = self.queue.send(Message::Stop);
+        let ended = std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in ended {
+            let _ = thread.await;
+        }
+    }
+
+    /// Where calls on a table go: to the backend (`None`), or through the log.
+    async fn place(&self, table: &Table) -> Result<Option<TableId>, StorageError> {
+        self.shared.check_open()?;
+        if !self.shared.config.held.contains(table) {
+            return Ok(None);
+        }
+        if let Some(id) = self.shared.tables.id(table) {
+            return Ok(Some(id));
+        }
+        if self.backend.table_exists(table).await? {
+            Ok(Some(self.shared.tables.add(table)))
+        } else {
+            Err(StorageError::NoSuchTable(table.clone()))
+        }
+    }
+
+    async fn submit(
+        &self,
+        table: &Table,
+        id: TableId,
+        order: Order,
+    ) -> Result<Outcome, StorageError> {
+        let bytes = order.byte_len();
+        let limit = self.shared.config.segment_bytes.min(1 << 30);
+        if bytes as u64 > limit {
+            let what = format!("{bytes} bytes in one call, and the log takes {limit} at most");
+            return Err(StorageError::Backend(what.into()));
+        }
+        let room = self.room(bytes).await?;
+        let (answer, answered) = oneshot::channel();
+        let request = Request { table: table.clone(), id, order, answer, room };
+        self.queue.send(Message::Request(Box::new(request))).map_err(|_| StorageError::Closed)?;
+        answered.await.unwrap_or(Err(StorageError::Closed))
+    }
+
+    async fn change(&self, table: &Table, id: TableId, change: Change) -> Result<(), StorageError> {
+        self.submit(table, id, Order::Change(change)).await.map(|_| ())
+    }
+
+    /// Room in the queue; waits for it.
+    async fn room(&self, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], StorageError> {
+        let units = room_of(bytes.min(self.shared.config.queue_bytes));
+        let (entries, bytes) = (&self.shared.queue_entries, &self.shared.queue_bytes);
+        let mut waited = false;
+        let mut take = async |room: &Arc<Semaphore>, units| {
+            if let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) {
+                return Ok(permit);
+            }
+            if !std::mem::replace(&mut waited, true) {
+                self.shared.metrics.queue_waits.increment(1);
+            }
+            let permit = Arc::clone(room).acquire_many_owned(units).await;
+            permit.map_err(|_| StorageError::Closed)
+        };
+        Ok([take(entries, 1).await?, take(bytes, units).await?])
+    }
+
+    /// Does what depends on present values, until it was decided on values that are present.
+    async fn conditional(
+        &self,
+        table: &Table,
+        id: TableId,
+        columns: &[Column],
+        order: impl Fn(Base) -> Order,
+    ) -> Result<Outcome, StorageError> {
+        loop {
+            let base = self.base(table, id, columns).await?;
+            match self.submit(table, id, order(base)).await? {
+                Outcome::ReadAgain => {}
+                outcome => return Ok(outcome),
+            }
+        }
+    }
+
+    /// The backend's values of columns that the memtable does not know.
+    async fn base(
+        &self,
+        table: &Table,
+        id: TableId,
+        columns: &[Column],
+    ) -> Result<Base, StorageError> {
+        let view = self.shared.memtable.view();
+        let mut base = Base { retired: view.retired, ..Base::default() };
+        let is_known =
+            |c: &Column| view.column(id, &c.row, c.family, &c.qualifier) != Known::Nothing;
+        let unknown: Vec<&Column> = columns.iter().filter(|c| !is_known(c)).collect();
+        if unknown.is_empty() {
+            return Ok(base);
+        }
+        let gets = unknown
+            .iter()
+            .map(|c| Get::column(c.row.clone(), c.family, c.qualifier.clone()))
+            .collect();
+        let rows = self.backend.multi_get(table, gets).await?;
+        for (column, row) in unknown.into_iter().zip(rows) {
+            let cells = row.map_or_else(|| Ok(Vec::new()), Row::into_cells);
+            let cells = cells.map_err(|e| StorageError::Damaged(e.to_string().into()))?;
+            let is_it =
+                |c: &tsd_model::Cell| c.family == column.family && c.qualifier == column.qualifier;
+            let value = cells.into_iter().find(is_it).map(|cell| cell.value);
+            base.values.insert(column.clone(), value);
+        }
+        Ok(base)
+    }
+
+    async fn read(
+        &self,
+        table: &Table,
+        id: TableId,
+        gets: &[Get],
+    ) -> Result<Vec<Option<Row>>, StorageError> {
+        let mut attempts = 1;
+        loop {
+            let view = self.shared.memtable.view();
+            let logs: Vec<RowLogs> =
+                gets.iter().map(|get| RowLogs::new(view.logs(id, &get.row))).collect();
+            let asked: Vec<Get> = gets
+                .iter()
+                .zip(&logs)
+                .filter(|(get, logs)| needs_backend(get, logs))
+                .map(|(get, _)| get.clone())
+                .collect();
+            let mut below = match asked.len() {
+                0 => Vec::new(),
+                1 => match asked.into_iter().next() {
+                    Some(get) => vec![self.backend.get(table, get).await?],
+                    None => Vec::new(),
+                },
+                _ => self.backend.multi_get(table, asked).await?,
+            }
+            .into_iter();
+            // A freeze and a flush between the two reads could pair a row's present cells with
+            // older held ones; rare, so it is read again.
+            let now = self.shared.memtable.view();
+            let moved =
+                now.retired != view.retired || now.generations.len() != view.generations.len();
+            if moved && attempts < READ_ATTEMPTS {
+                attempts += 1;
+                continue;
+            }
+            return gets
+                .iter()
+                .zip(&logs)
+                .map(|(get, logs)| {
+                    let below =
+                        if needs_backend(get, logs) { below.next().flatten() } else { None };
+                    if logs.is_empty() {
+                        return Ok(below);
+                    }
+                    overlay(get.row.clone(), below, logs, |f, q, _| get.wants(f, q))
+                })
+                .collect();
+        }
+    }
+}
+
+/// Whether what is held of a row does not answer a get.
+fn needs_backend(get: &Get, logs: &RowLogs) -> bool {
+    if logs.is_empty() {
+        return true;
+    }
+    let state = logs.state();
+    let all_held = get.family.is_some_and(|family| {
+        !get.qualifiers.is_empty()
+            && get.qualifiers.iter().all(|q| state.column(family, q).is_some())
+    });
+    !state.delete_row && !all_held
+}
+
+fn room_of(bytes: usize) -> u32 {
+    u32::try_from(bytes / ROOM_UNIT).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 4)
+}
+
+fn check_row(row: &[u8]) -> Result<(), StorageError> {
+    if row.is_empty() || row.len() > MAX_KEY_BYTES {
+        return Err(BatchError::RowKey(row.len()).into());
+    }
+    Ok(())
+}
+
+fn check_columns(columns: &[(Family, Bytes)]) -> Result<(), StorageError> {
+    match columns.iter().find(|(_, qualifier)| qualifier.len() > MAX_KEY_BYTES) {
+        Some((_, q)) => Err(BatchError::CellSize { qualifier: q.len(), value: 0 }.into()),
+        None => Ok(()),
+    }
+}
+
+fn check_column(column: &Column) -> Result<(), StorageError> {
+    check_row(&column.row)?;
+    check_columns(&[(column.family, column.qualifier.clone())])
+}
+
+fn columns_of(batch: &CellBatch) -> Vec<Column> {
+    let mut columns: Vec<Column> = batch
+        .rows()
+        .flat_map(|row| {
+            row.cells().map(move |cell| Column {
+                row: Bytes::copy_from_slice(row.key),
+                family: cell.family,
+                qualifier: Bytes::copy_from_slice(cell.qualifier),
+            })
+        })
+        .collect();
+    columns.sort_by(|a, b| (&a.row, a.family, &a.qualifier).cmp(&(&b.row, b.family, &b.qualifier)));
+    columns.dedup();
+    columns
+}
+
+fn lock(directory: &Path) -> Result<DiskDir, OpenError> {
+    DiskDir::lock(directory).map_err(|error| {
+        let directory = directory.to_path_buf();
+        match error {
+            LockError::Taken(pid) => OpenError::InUse { directory, pid },
+            LockError::Io(source) => OpenError::Io { directory, source },
+        }
+    })
+}
+
+/// Runs blocking work beside the caller's runtime.
+async fn in_thread<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, OpenError> {
+    let (answer, answered) = oneshot::channel();
+    let work = move || {
+        let _ = answer.send(work());
+    };
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map_err(|_| OpenError::Thread(name))?;
+    answered.await.map_err(|_| OpenError::Thread(name))
+}
+
+impl<B> Drop for WalStorage<B> {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.flushing.stop();
+        let _ = self.queue.send(Message::Stop);
+    }
+}
+
+impl<B: IngestRows> Storage for WalStorage<B> {
+    fn get<'a>(
+        &'a self,
+        table: &'a Table,
+        get: Get,
+    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                return self.backend.get(table, get).await;
+            };
+            let rows = self.read(table, id, &[get]).await?;
+            Ok(rows.into_iter().next().flatten())
+        })
+    }
+
+    fn multi_get<'a>(
+        &'a self,
+        table: &'a Table,
+        gets: Vec<Get>,
+    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+        Box::pin(async move {
+            match self.place(table).await? {
+                Some(id) => self.read(table, id, &gets).await,
+                None => self.backend.multi_get(table, gets).await,
+            }
+        })
+    }
+
+    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
+        // The generations first: what leaves them after this is in the backend's answer as well.
+        let view = self.shared.memtable.view();
+        match self.shared.tables.id(table) {
+            Some(id) if self.shared.config.held.contains(table) => {
+                // Rows may fall away or come in, so the backend cannot know where the limit is.
+                let below = self.backend.scan(table, Scan { limit: None, ..scan.clone() });
+                Box::new(MergedScanner::new(Arc::clone(&self.shared), id, scan, &view, below))
+            }
+            // Not held, or nothing was ever held of it.
+            _ => self.backend.scan(table, scan),
+        }
+    }
+
+    fn put<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            match self.place(table).await? {
+                None => self.backend.put(table, batch).await,
+                Some(_) if batch.cell_count() == 0 => Ok(()),
+                Some(id) => self.change(table, id, Change::Put(batch)).await,
+            }
+        })
+    }
+
+    fn append<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                return self.backend.append(table, batch).await;
+            };
+            if batch.cell_count() == 0 {
+                return Ok(());
+            }
+            let columns = columns_of(&batch);
+            let order = |base| Order::Append { batch: batch.clone(), base };
+            self.conditional(table, id, &columns, order).await.map(|_| ())
+        })
+    }
+
+    fn increment<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        amount: i64,
+    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                return self.backend.increment(table, column, amount).await;
+            };
+            check_column(&column)?;
+            let order = |base| Order::Increment { column: column.clone(), amount, base };
+            match self.conditional(table, id, std::slice::from_ref(&column), order).await? {
+                Outcome::Sum(sum) => Ok(sum),
+                other => Err(StorageError::Backend(format!("{other:?} for a sum").into())),
+            }
+        })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                return self.backend.compare_and_set(table, column, expected, value).await;
+            };
+            self.compare_and(table, id, column, expected, Some(value)).await
+        })
+    }
+
+    fn compare_and_delete<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                return self.backend.compare_and_delete(table, column, expected).await;
+            };
+            self.compare_and(table, id, column, Some(expected), None).await
+        })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        table: &'a Table,
+        delete: Delete,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                return self.backend.delete(table, delete).await;
+            };
+            let change = match delete {
+                Delete::Row(row) => {
+                    check_row(&row)?;
+                    Change::DeleteRow(row)
+                }
+                Delete::Columns { columns, .. } if columns.is_empty() => return Ok(()),
+                Delete::Columns { row, columns } => {
+                    check_row(&row)?;
+                    check_columns(&columns)?;
+                    Change::DeleteColumns { row, columns }
+                }
+            };
+            self.change(table, id, change).await
+        })
+    }
+
+    fn rewrite_row<'a>(
+        &'a self,
+        table: &'a Table,
+        rewrite: RowRewrite,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                return self.backend.rewrite_row(table, rewrite).await;
+            };
+            let RowRewrite { row, put, delete } = rewrite;
+            check_row(&row)?;
+            check_columns(&delete)?;
+            let put = match &put {
+                None => CellBatch::new(),
+                Some((cell, timestamp_ms)) => {
+                    let cell = CellRef {
+                        family: cell.family,
+                        qualifier: &cell.qualifier,
+                        value: &cell.value,
+                        timestamp_ms: *timestamp_ms,
+                    };
+                    CellBatch::single(&row, cell)?
+                }
+            };
+            if put.is_empty() && delete.is_empty() {
+                return Ok(());
+            }
+            self.change(table, id, Change::Rewrite { row, put, delete }).await
+        })
+    }
+
+    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move {
+            self.shared.check_open()?;
+            self.backend.table_exists(table).await
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move {
+            self.shared.check_open()?;
+            self.drain().await?;
+            self.backend.flush().await
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move {
+            if self.shared.closed.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
+            self.shared.queue_bytes.close();
+            self.shared.queue_entries.close();
+            let drained = self.drain().await;
+            self.stop().await;
+            let closed = self.backend.close().await;
+            drained.and(closed)
+        })
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let shared = &self.shared;
+        let view = shared.memtable.view();
+        let waiting =
+            shared.config.queue_entries.saturating_sub(shared.queue_entries.available_permits());
+        let room = room_of(shared.config.queue_bytes) as usize;
+        let waiting_units = room.saturating_sub(shared.queue_bytes.available_permits());
+        let mut gauges = vec![
+            ("tsd_wal_memtable_bytes", view.bytes() as f64),
+            ("tsd_wal_memtable_limit_bytes", shared.config.memtable_bytes as f64),
+            ("tsd_wal_memtable_rows", view.rows() as f64),
+            ("tsd_wal_generations", view.generations.len() as f64),
+            ("tsd_wal_queue_entries", waiting as f64),
+            ("tsd_wal_queue_bytes", (waiting_units * ROOM_UNIT) as f64),
+            ("tsd_wal_segments", shared.segments.load(Ordering::Relaxed) as f64),
+            ("tsd_wal_open_segment_bytes", shared.segment_bytes.load(Ordering::Relaxed) as f64),
+        ];
+        gauges.extend(self.backend.gauges());
+        gauges
+    }
+}
+
+impl<B: IngestRows> WalStorage<B> {
+    async fn compare_and(
+        &self,
+        table: &Table,
+        id: TableId,
+        column: Column,
+        expected: Option<Bytes>,
+        new: Option<Bytes>,
+    ) -> Result<bool, StorageError> {
+        check_column(&column)?;
+        let order = |base| Order::CompareAnd {
+            column: column.clone(),
+            expected: expected.clone(),
+            new: new.clone(),
+            base,
+        };
+        match self.conditional(table, id, std::slice::from_ref(&column), order).await? {
+            Outcome::Swapped(swapped) => Ok(swapped),
+            other => Err(StorageError::Backend(format!("{other:?} for a swap").into())),
+        }
+    }
+
+    /// Hands all that is held to the backend. Fails with the first flush that fails from now on;
+    /// the flusher itself tries on.
+    async fn drain(&self) -> Result<(), StorageError> {
+        let mut failed = self.shared.flush_failed.subscribe();
+        let (waiter, done) = oneshot::channel();
+        self.queue.send(Message::Flush(waiter)).map_err(|_| StorageError::Closed)?;
+        tokio::select! {
+            done = done => done.map_err(|_| StorageError::Closed),
+            _ = failed.changed() => {
+                let error = failed.borrow().clone();
+                Err(error.unwrap_or(StorageError::Closed))
+            }
+        }
+    }
+}
+
+/// Rows can be handed to the layer whole, as to any backend: they go through the log as puts.
+impl<B: IngestRows> IngestRows for WalStorage<B> {
+    fn ingest<'a>(
+        &'a self,
+        table: &'a Table,
+        rows: Box<dyn HeldRows>,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(tsd_storage::ingest_by_put(self, table, rows))
+    }
+}

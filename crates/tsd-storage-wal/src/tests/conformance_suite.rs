@@ -1,0 +1,50 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+async fn run(change: impl Fn(WalConfig) -> WalConfig) {
+    let dir = tempfile::tempdir().unwrap();
+    let number = AtomicU32::new(0);
+    let make = async || {
+        let directory = dir.path().join(number.fetch_add(1, Ordering::Relaxed).to_string());
+        let (store, _) = Store::open(change(small(&directory)), backend()).await.unwrap();
+        Arc::new(store)
+    };
+    conformance::run_all(make).await;
+}
+
+#[tokio::test]
+async fn passes_with_all_tables_held() {
+    run(|config| config).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passes_when_driven_by_many_threads() {
+    run(|config| config).await;
+}
+
+#[tokio::test]
+async fn passes_when_rows_are_held_for_no_time() {
+    run(|config| WalConfig { max_age: Duration::ZERO, ..config }).await;
+}
+
+#[tokio::test]
+async fn passes_when_every_commit_fills_the_memtable() {
+    run(|config| WalConfig { memtable_bytes: 1, ..config }).await;
+}
+
+#[tokio::test]
+async fn passes_with_the_smallest_queue() {
+    run(|config| WalConfig { queue_entries: 1, queue_bytes: 1, ..config }).await;
+}
+
+#[tokio::test]
+async fn passes_with_no_table_held() {
+    run(|config| WalConfig { held: HeldTables::Only(Vec::new()), ..config }).await;
+}
+
+#[tokio::test]
+async fn passes_with_one_table_held() {
+    let [data, _] = conformance::tables();
+    run(|config| WalConfig { held: HeldTables::Only(vec![data.clone()]), ..config }).await;
+}
