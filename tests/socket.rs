@@ -46,12 +46,13 @@ pub(crate) fn try_http(
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_mins(1)))?;
-    let mut request = format!("{method} {uri} HTTP/1.1\r\nHost: tsd\r\nConnection: close\r\n");
-    if let Some(body) = body {
-        request += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-    }
-    request += "\r\n";
-    request += body.unwrap_or_default();
+    let length = body.map_or_else(String::new, |body| {
+        format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len())
+    });
+    let request = format!(
+        "{method} {uri} HTTP/1.1\r\nHost: tsd\r\nConnection: close\r\n{length}\r\n{}",
+        body.unwrap_or_default()
+    );
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

@@ -188,7 +188,8 @@ struct Walk {
 impl Walk {
     fn new(series: usize) -> Self {
         let random = (series as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Self { series, step: 0, random, value: if series % METRICS % 4 == 0 { 5_000 } else { 7 } }
+        let value = if (series % METRICS).is_multiple_of(4) { 5_000 } else { 7 };
+        Self { series, step: 0, random, value }
     }
 
     const fn is_float(&self) -> bool {

@@ -60,6 +60,8 @@ fn refuse_every_request(case: &mut Case) {
             _ => {}
         }
     }
-    tables.values_mut().for_each(|cells| cells.sort());
+    for cells in tables.values_mut() {
+        cells.sort();
+    }
     case.tables = tables;
 }

@@ -199,7 +199,8 @@ impl Replay {
                     let time = c.timestamp_ms.map(|t| t.to_string()).unwrap_or_default();
                     format!("\n    {} {} {} {} {time}", c.row, c.family, c.qualifier, c.value)
                 })
-                .collect()
+                .collect::<Vec<_>>()
+                .concat()
         };
         Err(format!("table {name}\n  expected{}\n  found{}", lines(&expected), lines(&found)))
     }
@@ -275,7 +276,7 @@ fn cell_value(value: &str) -> Bytes {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02X}")).collect()
+    bytes.iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat()
 }
 
 fn unhex(text: &str) -> Vec<u8> {

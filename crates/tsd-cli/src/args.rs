@@ -28,20 +28,20 @@ Start a daemon that keeps its data in ./tsdb-data, put a point, read it back:
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// The sub-commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the daemon in the foreground
     #[command(after_help = "\
 SIGTERM and SIGINT stop taking requests, finish those under way, write everything down and exit
 with 0; a second signal exits at once. Logs go to standard error.")]
-    Tsd(TsdArgs),
+    Tsd(Box<TsdArgs>),
     /// Load points from text files
     #[command(after_help = "\
 A line is `<metric> <timestamp> <value> <tagk>=<tagv> ...`, as after `put`. Timestamps are whole
@@ -68,7 +68,7 @@ The daemon must not be running on the same data directory; ask a running one ove
 
 /// Arguments of `tsdb tsd`.
 #[derive(Debug, Args)]
-pub struct TsdArgs {
+pub(crate) struct TsdArgs {
     #[command(flatten)]
     overrides: Overrides,
     /// Port to listen on; 0 lets the system choose one [tsd.network.port]
@@ -107,48 +107,48 @@ pub struct TsdArgs {
 
 /// Arguments of `tsdb import`.
 #[derive(Debug, Args)]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
     damage: DamageArgs,
     /// Report bad lines and go on
     #[arg(long)]
-    pub skip_errors: bool,
+    pub(crate) skip_errors: bool,
     /// Create metrics that are not there yet [tsd.core.auto_create_metrics]
     #[arg(long)]
     auto_metric: bool,
     /// Files to load, in order
     #[arg(value_name = "PATH", required = true)]
-    pub paths: Vec<PathBuf>,
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 /// Arguments of `tsdb query`.
 #[derive(Debug, Args)]
-pub struct QueryArgs {
+pub(crate) struct QueryArgs {
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
     damage: DamageArgs,
     /// Log what is done
     #[arg(long, short)]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
     /// START [END] QUERY...
     #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
-    pub words: Vec<String>,
+    pub(crate) words: Vec<String>,
 }
 
 /// Consent to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct DamageArgs {
+pub(crate) struct DamageArgs {
     /// Start although the write-ahead log is damaged, and lose what the error message lists
     #[arg(long)]
-    pub accept_damage: bool,
+    pub(crate) accept_damage: bool,
 }
 
 /// Flags every sub-command has.
 #[derive(Debug, Args)]
-pub struct Overrides {
+pub(crate) struct Overrides {
     /// Configuration file; it must exist
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -204,7 +204,7 @@ impl Overrides {
 
 impl TsdArgs {
     /// The configuration with this command line on top.
-    pub fn config(&self) -> Result<Config, crate::config::ConfigError> {
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.overrides.load()?;
         let mut set = |flag, key, value: &Option<String>| {
             if let Some(value) = value {
@@ -231,7 +231,7 @@ impl TsdArgs {
 
 impl ImportArgs {
     /// The configuration with this command line on top.
-    pub fn config(&self) -> Result<Config, crate::config::ConfigError> {
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.overrides.load()?;
         if self.auto_metric {
             config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
@@ -243,7 +243,7 @@ impl ImportArgs {
 
 impl QueryArgs {
     /// The configuration with this command line on top.
-    pub fn config(&self) -> Result<Config, crate::config::ConfigError> {
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.overrides.load()?;
         if self.overrides.log_level.is_none() && !self.verbose {
             config.set_flag("tsdb query without --verbose", "tsd.log.level", "warn");

@@ -5,7 +5,8 @@
 //! defaults; a configuration that says otherwise is refused.
 
 use std::{
-    fs, io,
+    fs::{self, File, TryLockError},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -15,13 +16,14 @@ use crate::config::{Config, PropertiesError, StorageSettings, parse_properties};
 
 /// File that holds the shape.
 const SCHEMA_FILE: &str = "schema.conf";
+const LOCK_FILE: &str = "lock";
 const VERSION_KEY: &str = "format.version";
 const VERSION: u64 = 1;
 
 /// A directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DataDirectoryError {
+pub(crate) enum DataDirectoryError {
     /// The system refused.
     #[error("cannot use the data directory {}", path.display())]
     Io {
@@ -77,6 +79,16 @@ pub enum DataDirectoryError {
         /// What the directory was made with.
         stored: u64,
     },
+    /// Another process has the directory.
+    #[error(
+        "the data directory {} is in use by {owner}; reach a running daemon over HTTP", path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// `process N`, or what is known of it.
+        owner: String,
+    },
     /// There is data but no schema file.
     #[error(
         "{} holds data but no {SCHEMA_FILE}: restore the file, or move the data away",
@@ -88,23 +100,26 @@ pub enum DataDirectoryError {
     },
 }
 
-/// An embedded store's directory, ready to be opened.
-#[derive(Clone, Debug)]
-pub struct DataDirectory {
+/// An embedded store's directory, locked and ready to be opened.
+#[derive(Debug)]
+pub(crate) struct DataDirectory {
     path: PathBuf,
     schema: TableSchema,
+    // Locked for as long as it is open.
+    _lock: File,
 }
 
 impl DataDirectory {
-    /// Creates the directory where it is new, and settles the shape of keys.
-    pub fn prepare(
+    /// Creates the directory where it is new, locks it, and settles the shape of keys.
+    pub(crate) fn prepare(
         settings: &StorageSettings,
         config: &Config,
     ) -> Result<Self, DataDirectoryError> {
         let path = settings.data_directory.clone();
         let io = |source| DataDirectoryError::Io { path: path.clone(), source };
         fs::create_dir_all(&path).map_err(io)?;
-        let directory = Self { path: path.clone(), schema: settings.schema };
+        let mut directory =
+            Self { path: path.clone(), schema: settings.schema, _lock: lock(&path)? };
         let stored = match directory.read_schema()? {
             Some(stored) => stored,
             None if directory.log().exists() || directory.store().exists() => {
@@ -112,12 +127,11 @@ impl DataDirectory {
             }
             None => {
                 directory.write_schema().map_err(io)?;
-                // Another process may have been faster; its file is the one that counts.
-                directory.read_schema()?.unwrap_or(settings.schema)
+                settings.schema
             }
         };
         for ((key, wanted), (_, stored)) in
-            numbers(&settings.schema).into_iter().zip(numbers(&stored))
+            numbers(settings.schema).into_iter().zip(numbers(stored))
         {
             // Without salt the number of buckets shapes no key.
             let shapes_keys = key != "tsd.storage.salt.buckets" || settings.schema.salt_width() > 0;
@@ -125,30 +139,30 @@ impl DataDirectory {
                 return Err(DataDirectoryError::Contradiction { path, key, wanted, stored });
             }
         }
-        Ok(Self { path, schema: stored })
+        directory.schema = stored;
+        Ok(directory)
     }
 
     /// The shape of keys in this directory.
     #[must_use]
-    pub const fn schema(&self) -> &TableSchema {
-        &self.schema
+    pub(crate) const fn schema(&self) -> TableSchema {
+        self.schema
     }
 
     /// The directory itself.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Directory of the write-ahead log.
     #[must_use]
-    pub fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.path.join("log")
     }
 
     /// Directory of the log-structured merge tree.
     #[must_use]
-    pub fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")
     }
 
@@ -185,29 +199,51 @@ impl DataDirectory {
         .map_err(|source| DataDirectoryError::Schema { path: path.clone(), source })
     }
 
-    /// Writes the file whole or not at all, and never over another.
+    /// Writes the file whole or not at all.
     fn write_schema(&self) -> io::Result<()> {
-        let mut text =
-            String::from("# The shape of every key in this directory, fixed when it was made.\n");
-        text.push_str(&format!("{VERSION_KEY} = {VERSION}\n"));
-        for (key, value) in numbers(&self.schema) {
-            text.push_str(&format!("{key} = {value}\n"));
-        }
+        let keys = numbers(self.schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
+        let text = format!(
+            "# The shape of every key in this directory, fixed when it was made.\n\
+             {VERSION_KEY} = {VERSION}\n{keys}"
+        );
         let whole = self.path.join(SCHEMA_FILE);
-        let part = self.path.join(format!("{SCHEMA_FILE}.{}", std::process::id()));
+        let part = self.path.join(format!("{SCHEMA_FILE}.new"));
         fs::write(&part, text)?;
-        fs::File::open(&part)?.sync_all()?;
-        let linked = match fs::hard_link(&part, &whole) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
-        };
-        fs::remove_file(&part)?;
-        linked?;
-        fs::File::open(&self.path)?.sync_all()
+        File::open(&part)?.sync_all()?;
+        fs::rename(&part, &whole)?;
+        File::open(&self.path)?.sync_all()
     }
 }
 
-fn numbers(schema: &TableSchema) -> [(&'static str, u64); 5] {
+/// Takes the lock, and leaves the number of this process for whoever finds it taken.
+fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
+    let path = directory.join(LOCK_FILE);
+    let io = |source| DataDirectoryError::Io { path: path.clone(), source };
+    let mut file = File::options()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(source)) => return Err(io(source)),
+        Err(TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            let known = file.read_to_string(&mut owner).is_ok() && !owner.is_empty();
+            return Err(DataDirectoryError::InUse {
+                path: directory.to_owned(),
+                owner: if known { owner } else { "another process".to_owned() },
+            });
+        }
+    }
+    file.set_len(0).map_err(io)?;
+    file.write_all(format!("process {}", std::process::id()).as_bytes()).map_err(io)?;
+    Ok(file)
+}
+
+fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
     [
         ("tsd.storage.uid.width.metric", schema.metric_width() as u64),
         ("tsd.storage.uid.width.tagk", schema.tagk_width() as u64),
@@ -244,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn the_lock_names_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = prepare(dir.path(), "").unwrap();
+        let error = prepare(dir.path(), "").unwrap_err().to_string();
+        assert!(error.contains(&format!("in use by process {};", std::process::id())), "{error}");
+        drop(held);
+        prepare(dir.path(), "").unwrap();
+    }
+
+    #[test]
     fn a_contradiction_names_the_key() {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path(), "").unwrap();
@@ -262,8 +308,8 @@ mod tests {
     #[test]
     fn data_without_its_schema_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let made = prepare(dir.path(), "").unwrap();
-        fs::create_dir(made.log()).unwrap();
+        let log = prepare(dir.path(), "").unwrap().log();
+        fs::create_dir(log).unwrap();
         fs::remove_file(dir.path().join(SCHEMA_FILE)).unwrap();
         let error = prepare(dir.path(), "").unwrap_err();
         assert!(matches!(error, DataDirectoryError::SchemaLost { .. }));

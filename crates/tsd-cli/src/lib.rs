@@ -23,11 +23,10 @@ use tracing::warn;
 use crate::{
     args::{Cli, Command, ImportArgs, QueryArgs, TsdArgs},
     config::{Config, Settings},
-    import::{ImportError, ImportOptions},
     node::OpenEngine,
 };
 
-pub use import::{Imported, import};
+pub use import::{ImportError, ImportOptions, Imported, import};
 pub use node::Node;
 
 /// Runs the command line of this process.
@@ -98,7 +97,8 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let query = query::parse(&args.words)?;
     let (config, settings) = prepare(args.config()?)?;
-    with_engine(&config, &settings, async |open| query::print(&open.engine, &query).await)
+    let clock = query::clock(&settings.zone_name);
+    with_engine(&config, &settings, async |open| query::print(&open.engine, &query, &clock).await)
 }
 
 /// Checks the configuration, starts logging, and says what is odd.

@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{LogFormat, LogSettings};
 
 /// Starts logging for the whole process. A second call changes nothing.
-pub fn start(settings: &LogSettings) {
+pub(crate) fn start(settings: &LogSettings) {
     let filter = EnvFilter::try_new(&settings.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use tsd_storage::Storage;
 
 use crate::{
     config::{Config, Settings},
+    data_directory::DataDirectory,
     store::{self, Replayed},
 };
 
@@ -24,7 +25,7 @@ pub struct Node {
     engine: EngineHandle,
     server: Server,
     storage: Arc<dyn Storage>,
-    directory: Option<PathBuf>,
+    directory: Option<DataDirectory>,
     replayed: Replayed,
     shutdown_timeout: Duration,
 }
@@ -34,7 +35,7 @@ pub struct Node {
 pub(crate) struct OpenEngine {
     pub(crate) engine: EngineHandle,
     pub(crate) storage: Arc<dyn Storage>,
-    directory: Option<PathBuf>,
+    directory: Option<DataDirectory>,
     replayed: Replayed,
 }
 
@@ -79,7 +80,7 @@ impl Node {
     /// Directory of the store, if it is on disk.
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
-        self.directory.as_deref()
+        self.directory.as_ref().map(DataDirectory::path)
     }
 
     /// Cells and bytes that start-up found in the log.

@@ -31,6 +31,16 @@ pub(crate) async fn print(
     Ok(out.flush()?)
 }
 
+/// The present, with a zone that the configuration has checked.
+pub(crate) fn clock(zone_name: &str) -> Clock {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let clock = Clock::utc(now.as_millis() as i64);
+    match tsd_query::find_zone(zone_name) {
+        Some(zone) => Clock { zone, ..clock },
+        None => clock,
+    }
+}
+
 /// `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`, a line a point; floating values with six decimals.
 fn print_series(out: &mut impl Write, series: &AnswerSeries) -> io::Result<()> {
     let tags: Vec<_> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();

@@ -1,11 +1,15 @@
 //! Opens the store the configuration asks for. The only place that names backends.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use tsd_model::TableSchema;
 use tsd_storage::{MemoryStorage, MeteredStorage, Storage};
+use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
 
-use crate::config::{Config, EngineKind, Settings};
+use crate::{
+    config::{Config, EngineKind, Settings},
+    data_directory::DataDirectory,
+};
 
 /// A store that is open, and what is known of it.
 #[derive(Debug)]
@@ -14,8 +18,8 @@ pub(crate) struct OpenStore {
     pub(crate) storage: Arc<dyn Storage>,
     /// Widths and salting of its keys.
     pub(crate) schema: TableSchema,
-    /// Where it lies, if on disk.
-    pub(crate) directory: Option<PathBuf>,
+    /// Where it lies, if on disk; locked until this is dropped.
+    pub(crate) directory: Option<DataDirectory>,
     /// What was found in its log.
     pub(crate) replayed: Replayed,
 }
@@ -48,6 +52,28 @@ fn memory(settings: &Settings) -> OpenStore {
     }
 }
 
-async fn embedded(_config: &Config, _settings: &Settings) -> anyhow::Result<OpenStore> {
-    anyhow::bail!("this build has no embedded store; set tsd.storage.engine = memory")
+async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenStore> {
+    let storage = &settings.storage;
+    let directory = DataDirectory::prepare(storage, config)?;
+    let tables = &settings.engine.tables;
+    let lsm = LsmConfig {
+        cache_bytes: storage.cache_bytes,
+        reserve_bytes: storage.reserve_bytes,
+        ..LsmConfig::new(
+            directory.store(),
+            vec![
+                TableSpec::points(tables.data.clone()),
+                TableSpec::cells(tables.uid.clone()),
+                TableSpec::cells(tables.meta.clone()),
+                TableSpec::cells(tables.tree.clone()),
+            ],
+        )
+    };
+    let lsm = tokio::task::spawn_blocking(move || LsmStorage::open(&lsm)).await??;
+    Ok(OpenStore {
+        storage: Arc::new(MeteredStorage::new("embedded", Arc::new(lsm))),
+        schema: directory.schema(),
+        replayed: Replayed::default(),
+        directory: Some(directory),
+    })
 }

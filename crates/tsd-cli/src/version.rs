@@ -5,7 +5,7 @@ use tsd_protocol::BuildFacts;
 /// Facts of this build. Whoever builds releases sets the variables; a plain build knows its version
 /// only, and there is no build script that would ask git on every compile.
 #[must_use]
-pub fn build_facts() -> BuildFacts {
+pub(crate) fn build_facts() -> BuildFacts {
     let revision = option_env!("TSDB_BUILD_REVISION").unwrap_or_default();
     BuildFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -179,6 +179,8 @@ pub static KEYS: &[Key] = &[
     idle("tsd.startup.plugin", Some("")),
     bool("tsd.stats.canonical", "false"),
     bool("tsd.storage.accept_damage", "false"),
+    // Memory for blocks of the embedded store.
+    int("tsd.storage.cache.size", "67108864", 0, BYTES_MAX),
     int("tsd.storage.compaction.flush_interval", "10", 1, INT_MAX),
     int("tsd.storage.compaction.flush_speed", "2", 1, INT_MAX),
     int("tsd.storage.compaction.max_concurrent_flushes", "10000", 1, INT_MAX),
@@ -200,8 +202,15 @@ pub static KEYS: &[Key] = &[
     text("tsd.storage.hbase.uid_table", Some("tsdb-uid")),
     idle("tsd.storage.hbase.zk_basedir", Some("/hbase")),
     idle("tsd.storage.hbase.zk_quorum", Some("localhost")),
+    // Bytes of the write-ahead log after which rows leave memory.
+    int("tsd.storage.log.segment_size", "67108864", 65_536, BYTES_MAX),
     int("tsd.storage.max_tags", "8", 1, 1024),
+    // How long in seconds, and in how many bytes, rows are held before they go to the tree.
+    int("tsd.storage.memtable.max_age", "600", 1, INT_MAX),
+    int("tsd.storage.memtable.size", "134217728", 1 << 20, BYTES_MAX),
     idle("tsd.storage.repair_appends", Some("false")),
+    // Bytes of the disk that are left free; below, writes fail and reads go on.
+    int("tsd.storage.reserve", "67108864", 0, BYTES_MAX),
     int("tsd.storage.salt.buckets", "20", 1, 65_536),
     // OpenTSDB's default is 0. Salted from the start, one shape serves every engine.
     int("tsd.storage.salt.width", "1", 0, 8),

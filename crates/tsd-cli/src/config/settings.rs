@@ -33,6 +33,8 @@ pub struct Settings {
     pub server: ServerConfig,
     /// Rules of `tsdb import`.
     pub import: ImportSettings,
+    /// Zone of times written as dates.
+    pub zone_name: String,
 }
 
 /// Rules of `tsdb import`.
@@ -80,6 +82,18 @@ pub struct StorageSettings {
     pub data_directory: PathBuf,
     /// Widths and salting.
     pub schema: TableSchema,
+    /// Bytes of rows held in memory.
+    pub memtable_bytes: usize,
+    /// How long a row is held in memory at most.
+    pub memtable_max_age: Duration,
+    /// Bytes of the log after which rows leave memory.
+    pub segment_bytes: u64,
+    /// Bytes of blocks kept in memory.
+    pub cache_bytes: u64,
+    /// Bytes of the disk that are left free.
+    pub reserve_bytes: u64,
+    /// Whether to open a damaged log without what cannot be read.
+    pub accept_damage: bool,
 }
 
 impl Settings {
@@ -94,6 +108,7 @@ impl Settings {
             engine: engine::engine(config, storage.schema)?,
             server: server::server(config)?,
             import: import(config),
+            zone_name: zone_name(config)?,
             storage,
         })
     }
@@ -134,6 +149,15 @@ fn log(config: &Config) -> Result<LogSettings, ConfigError> {
     Ok(LogSettings { level, format })
 }
 
+fn zone_name(config: &Config) -> Result<String, ConfigError> {
+    const KEY: &str = "tsd.core.timezone";
+    let name = config.text(KEY).filter(|name| !name.is_empty()).unwrap_or("UTC");
+    if tsd_query::find_zone(name).is_none() {
+        return Err(config.bad_value(KEY, "expected the name of a time zone".to_owned()));
+    }
+    Ok(name.to_owned())
+}
+
 fn import(config: &Config) -> ImportSettings {
     let creates = |key| config.bool(key);
     ImportSettings {
@@ -165,5 +189,11 @@ fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
         },
         data_directory: text(config, "tsd.storage.data_directory").into(),
         schema,
+        memtable_bytes: config.int("tsd.storage.memtable.size"),
+        memtable_max_age: Duration::from_secs(config.int("tsd.storage.memtable.max_age")),
+        segment_bytes: config.int("tsd.storage.log.segment_size"),
+        cache_bytes: config.int("tsd.storage.cache.size"),
+        reserve_bytes: config.int("tsd.storage.reserve"),
+        accept_damage: config.bool("tsd.storage.accept_damage"),
     })
 }

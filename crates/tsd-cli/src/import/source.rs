@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn blocks_hold_whole_lines() {
-        let text: String = (0..100_000).map(|n| format!("line {n}\n")).collect();
+        let text: String = (0..100_000).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat();
         let source = Source::new(Box::new(io::Cursor::new(text.clone().into_bytes())));
         let expected: Vec<_> = text.lines().map(|l| l.as_bytes().to_vec()).collect();
         assert_eq!(read_all(source), expected);

@@ -42,7 +42,7 @@ fn import_text(text: &str, auto_create_metrics: bool, options: ImportOptions) ->
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02X}")).collect()
+    bytes.iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat()
 }
 
 const FIRST: &str = "00000150E22700000001000001 0000 01";

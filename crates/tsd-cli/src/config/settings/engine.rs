@@ -18,7 +18,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
     Ok(EngineConfig {
         schema,
         tables: tables(config),
-        uids: uids(config, defaults.uids)?,
+        uids: uids(config)?,
         ingest: IngestConfig {
             max_tags: config.int("tsd.storage.max_tags"),
             enable_appends: config.bool("tsd.storage.enable_appends"),
@@ -76,15 +76,15 @@ fn tables(config: &Config) -> Tables {
     }
 }
 
-fn uids(config: &Config, defaults: UidConfig) -> Result<UidConfig, ConfigError> {
-    let filter = match config.bool("tsd.uidfilter.enable") {
-        false => None,
-        true => Some(WhiteList {
+fn uids(config: &Config) -> Result<UidConfig, ConfigError> {
+    let mut filter = None;
+    if config.bool("tsd.uidfilter.enable") {
+        filter = Some(WhiteList {
             metric_patterns: patterns(config, "tsd.uidfilter.whitelist.metric_patterns")?,
             tagk_patterns: patterns(config, "tsd.uidfilter.whitelist.tagk_patterns")?,
             tagv_patterns: patterns(config, "tsd.uidfilter.whitelist.tagv_patterns")?,
-        }),
-    };
+        });
+    }
     Ok(UidConfig {
         auto_create_metrics: config.bool("tsd.core.auto_create_metrics"),
         auto_create_tagks: config.bool("tsd.core.auto_create_tagks"),
@@ -92,7 +92,7 @@ fn uids(config: &Config, defaults: UidConfig) -> Result<UidConfig, ConfigError> 
         random_metrics: config.bool("tsd.core.uid.random_metrics"),
         allow_specialchars: text(config, "tsd.core.tag.allow_specialchars"),
         filter,
-        ..defaults
+        ..UidConfig::default()
     })
 }
 

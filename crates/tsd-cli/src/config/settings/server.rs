@@ -9,7 +9,6 @@ use crate::config::{Config, ConfigError};
 
 /// The listener's part.
 pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
-    let defaults = ServerConfig::default();
     let address = listen(config)?;
     let header_tag = text(config, "tsd.http.header_tag");
     Ok(ServerConfig {
@@ -37,14 +36,15 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         host_name: host_name(),
         stats_canonical: config.bool("tsd.stats.canonical"),
         stats_with_port: config.bool("tsd.core.stats_with_port"),
-        limits: limits(config, defaults.limits),
+        limits: limits(config),
         properties: config.effective(),
         build: crate::version::build_facts(),
         metrics: None,
     })
 }
 
-fn limits(config: &Config, defaults: Limits) -> Limits {
+fn limits(config: &Config) -> Limits {
+    let defaults = Limits::default();
     let request_timeout = Duration::from_secs(config.int("tsd.http.request.timeout"));
     Limits {
         connections: NonZeroUsize::new(config.int("tsd.core.connections.limit")),
