@@ -44,8 +44,12 @@ pub(crate) enum Step {
         ms: u64,
     },
     Tables(Tables),
-    /// A tool in a process of its own.
-    Tool,
+    /// A tool; only `import` is carried out.
+    Tool {
+        words: Vec<String>,
+        file: Vec<String>,
+        exit: i64,
+    },
 }
 
 /// Files of the recording, one a topic.
@@ -113,8 +117,13 @@ impl Step {
         } else if let Some(at_this_point) = step.get("tables") {
             Self::Tables(tables(at_this_point))
         } else {
-            assert!(step.get("cli").is_some(), "unknown step {step}");
-            Self::Tool
+            let words = step.get("cli").unwrap_or_else(|| panic!("unknown step {step}"));
+            let lines = step.get("file").map(|lines| array(lines).map(string).collect());
+            Self::Tool {
+                words: array(words).map(string).collect(),
+                file: lines.unwrap_or_default(),
+                exit: step["exit"].as_i64().expect("an exit status"),
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tsd_cli::{Node, config::Config};
+use tsd_cli::{ImportOptions, Node, config::Config, import};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
 
@@ -48,7 +48,7 @@ pub(crate) fn replay(case: &Case, store: Store) -> Result<(), String> {
 struct Replay {
     runtime: Runtime,
     node: Node,
-    _directory: TempDir,
+    directory: TempDir,
     /// Planted cells are older than what the daemon writes, and each later than the one before.
     planted: i64,
     tables: BTreeMap<&'static str, Table>,
@@ -79,7 +79,7 @@ impl Replay {
         Self {
             runtime,
             node,
-            _directory: directory,
+            directory,
             planted: 0,
             tables: BTreeMap::from([
                 ("data", Table::new("tsdb")),
@@ -125,7 +125,7 @@ impl Replay {
                 Ok(())
             }
             Step::Tables(tables) => self.compare(tables),
-            Step::Tool => Err("a tool".to_owned()),
+            Step::Tool { words, file, exit } => self.import(words, file, *exit),
         }
     }
 
@@ -137,6 +137,22 @@ impl Replay {
         let reply = reply.unwrap_or_default();
         if reply != latin_1 && reply.as_bytes() != answer {
             return Err(format!("telnet {line:?}: {latin_1:?} instead of {reply:?}"));
+        }
+        Ok(())
+    }
+
+    /// The importer, on the daemon's own engine: the store is open once.
+    fn import(&self, words: &[String], file: &[String], exit: i64) -> Result<(), String> {
+        let [tool, options @ ..] = words else { return Err("no tool".to_owned()) };
+        if tool != "import" || options.iter().any(|option| option != "--skip-errors") {
+            return Err(format!("{words:?} cannot be replayed"));
+        }
+        let path = self.directory.path().join("points");
+        fs::write(&path, file.join("\n")).expect("write");
+        let options = ImportOptions { skip_errors: !options.is_empty(), ..Default::default() };
+        let done = self.runtime.block_on(import(self.node.engine(), &[path], options));
+        if done.is_ok() != (exit == 0) {
+            return Err(format!("import: {done:?}"));
         }
         Ok(())
     }
