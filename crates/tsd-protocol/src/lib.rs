@@ -22,7 +22,7 @@ pub use http::{
     AnswerLayout, ApiError, CommonTag, HttpPoint, LegacyForm, NAME_SEPARATOR, PutBatch,
     PutBodyError, PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter, QueryString,
     QueryStringError, RefusedPoint, SeriesAnswer, StatValue, parse_query_body, parse_query_uri,
-    query_error, render_sub_query,
+    query_error, render_sub_query, write_annotation,
 };
 pub use json::{JsonError, JsonFault, write_json_string};
 pub use latin1::Latin1;
@@ -30,6 +30,7 @@ pub use point_fault::{PointFault, SeriesRules};
 pub use put_error_kind::PutErrorKind;
 pub use tag_pairs::TagPairs;
 pub use telnet::{
-    DEFAULT_LINE_LIMIT, LineCutter, PutLine, PutLineError, TelnetCommand, TelnetCommands,
-    TelnetPutError, parse_tags, reply,
+    DEFAULT_LINE_LIMIT, HistogramLine, HistogramLineError, HistogramValue, LineCutter, PutLine,
+    PutLineError, RollupFault, RollupLine, TelnetCommand, TelnetCommands, TelnetPutError,
+    parse_tags, reply,
 };

@@ -14,7 +14,9 @@ pub use api_error::{ApiError, LegacyForm};
 pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RefusedPoint};
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_reply::{PutOptions, PutOutcome, PutReply};
-pub use query_answer::{AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue};
+pub use query_answer::{
+    AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue, write_annotation,
+};
 pub use query_request::{parse_query_body, parse_query_uri, query_error};
 pub use query_string::{QueryString, QueryStringError};
 pub use sub_query_echo::render_sub_query;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tsd_model::{PointColumns, ValueKinds, sort_as_grown_hash_map, write_java_double};
+use tsd_model::{Annotation, PointColumns, ValueKinds, sort_as_grown_hash_map, write_java_double};
 
 use crate::json::{JsonList, JsonObject, write_json_string};
 
@@ -34,6 +34,10 @@ pub struct SeriesAnswer {
     pub query: Option<Arc<str>>,
     /// TSUIDs in upper-case hex, in the order in which they are shown.
     pub tsuids: Option<Vec<String>>,
+    /// Notes on the series, by start time, if any were read.
+    pub annotations: Option<Vec<Annotation>>,
+    /// Notes on everything, by start time, if they were asked for and there are any.
+    pub global_annotations: Option<Vec<Annotation>>,
     /// The points to be shown, in time order.
     pub points: PointColumns,
     /// NaN is written as `null`: the sub query fills with that.
@@ -152,6 +156,18 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
         if let Some(tsuids) = &series.tsuids {
             write_texts(object.key("tsuids"), tsuids);
         }
+        for (key, notes) in [
+            ("annotations", &series.annotations),
+            ("globalAnnotations", &series.global_annotations),
+        ] {
+            if let Some(notes) = notes {
+                let mut list = JsonList::open(object.key(key));
+                for note in notes {
+                    write_annotation(list.element(), note);
+                }
+                list.close();
+            }
+        }
         object.key("dps").push(if self.layout.arrays { b'[' } else { b'{' });
     }
 
@@ -229,6 +245,26 @@ fn write_double(out: &mut Vec<u8>, value: f64, nan_as_null: bool) {
         write_java_double(value, out);
         out.push(b'"');
     }
+}
+
+/// Writes an annotation as the API shows it, which is not the order in which tables hold it.
+pub fn write_annotation(out: &mut Vec<u8>, note: &Annotation) {
+    let mut object = JsonObject::open(out);
+    object.string("tsuid", &note.tsuid);
+    object.string("description", &note.description).string("notes", &note.notes);
+    if let Some(custom) = &note.custom {
+        let mut custom: Vec<&(String, Option<String>)> = custom.iter().collect();
+        sort_as_grown_hash_map(&mut custom, |(key, _)| key);
+        let mut fields = JsonObject::open(object.key("custom"));
+        for (key, value) in custom {
+            match value {
+                Some(value) => fields.string(key, value),
+                None => fields.literal(key, "null"),
+            };
+        }
+        fields.close();
+    }
+    object.literal("startTime", note.start_time).literal("endTime", note.end_time).close();
 }
 
 fn write_stats(out: &mut Vec<u8>, stats: &[(String, StatValue)]) {

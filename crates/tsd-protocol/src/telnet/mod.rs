@@ -1,12 +1,16 @@
 //! The line protocol.
 
 mod command;
+mod histogram_line;
 mod line_cutter;
 mod put_line;
 mod put_line_error;
 pub mod reply;
+mod rollup_line;
 
 pub use command::{TelnetCommand, TelnetCommands};
+pub use histogram_line::{HistogramLine, HistogramLineError, HistogramValue};
 pub use line_cutter::{DEFAULT_LINE_LIMIT, LineCutter};
 pub use put_line::{PutLine, parse_tags};
 pub use put_line_error::{PutLineError, TelnetPutError};
+pub use rollup_line::{RollupFault, RollupLine};

@@ -90,6 +90,20 @@ fn every_part_of_a_series_has_its_place() {
         aggregate_tags: vec!["dc".into(), "rack".into()],
         query: Some("{\"echo\":true}".into()),
         tsuids: Some(vec!["000001000001000001".into(), "000001000001000002".into()]),
+        annotations: Some(vec![Annotation {
+            tsuid: "000001000001000001".into(),
+            start_time: 1_356_998_400,
+            end_time: 1_356_998_460,
+            description: "D".into(),
+            notes: "N".into(),
+            // Order recorded from an OpenTSDB 2.4.1.
+            custom: Some(
+                [("owner", "ops"), ("a", "1"), ("Z", "2"), ("é", "ü"), ("_", "")]
+                    .map(|(key, value)| (key.to_owned(), Some(value.to_owned())))
+                    .to_vec(),
+            ),
+        }]),
+        global_annotations: Some(Vec::new()),
         points: columns(&[(1_000, Value::Integer(1))]),
         nan_as_null: false,
         stats: Some(vec![
