@@ -19,11 +19,12 @@ pub(crate) fn sort_tags_as_java_map<V: Copy>(pairs: &mut [(&[u8], V)]) {
     if pairs.len() < 2 {
         return;
     }
-    let mut entries: Vec<(Cow<'_, str>, (&[u8], V))> = pairs
+    let mut entries: Vec<_> = pairs
         .iter()
         .map(|pair| {
             let ascii = std::str::from_utf8(pair.0).ok().filter(|key| key.is_ascii());
-            (ascii.map_or_else(|| decode_latin1(pair.0).into(), Cow::from), *pair)
+            let key = ascii.map_or_else(|| Cow::from(decode_latin1(pair.0)), Cow::from);
+            (key, *pair)
         })
         .collect();
     sort_as_grown_hash_map(&mut entries, |(key, _)| key);

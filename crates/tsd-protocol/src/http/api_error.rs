@@ -297,6 +297,8 @@ fn escape_html(out: &mut String, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
+
     use proptest::prelude::*;
 
     use super::*;

@@ -138,12 +138,11 @@ fn write_tags(out: &mut Vec<u8>, tags: &RawTags<'_>) {
     let mut index = std::collections::HashMap::new();
     for (key, value) in tags {
         let key = key.to_owned_string();
-        match index.get(&key).and_then(|at: &usize| pairs.get_mut(*at)) {
-            Some((_, given)) => *given = *value,
-            None => {
-                index.insert(key.clone(), pairs.len());
-                pairs.push((key, *value));
-            }
+        if let Some((_, given)) = index.get(&key).and_then(|at: &usize| pairs.get_mut(*at)) {
+            *given = *value;
+        } else {
+            index.insert(key.clone(), pairs.len());
+            pairs.push((key, *value));
         }
     }
     sort_as_grown_hash_map(&mut pairs, |(key, _)| key);

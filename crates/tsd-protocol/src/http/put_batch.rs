@@ -193,7 +193,7 @@ impl PutBatch {
         }
         let parsed = parse_value(value);
         let (Ok(value), Ok(timestamp)) = (&parsed, Timestamp::try_new(fields.timestamp)) else {
-            return Err(explain(metric, tags, fields.timestamp, parsed));
+            return Err(explain(metric, tags, fields.timestamp, &parsed));
         };
         let tags_at = self.push_names(metric, tags)?;
         if let Some(tag) = common {
@@ -226,6 +226,7 @@ impl PutBatch {
     }
 
     /// Points that can be stored, in the order of the body.
+    #[must_use]
     pub fn points(&self) -> impl ExactSizeIterator<Item = HttpPoint<'_>> {
         let names = |from: usize, to: usize| self.names.get(from..to).unwrap_or_default();
         self.points.iter().map(move |point| {
@@ -283,7 +284,7 @@ fn explain(
     metric: Scalar<'_>,
     tags: &RawTags<'_>,
     timestamp: i64,
-    value: Result<PointValue, ValueTextError>,
+    value: &Result<PointValue, ValueTextError>,
 ) -> PutPointError {
     let metric: Vec<u8> = lossy(metric).collect();
     let mut names = Vec::new();
@@ -296,7 +297,7 @@ fn explain(
     names.pop();
     let (metric, tags) = (metric.as_slice(), split_names(&names));
     match value {
-        Ok(value) => PointFault::bad_timestamp(timestamp, value, metric, &tags).into(),
+        Ok(value) => PointFault::bad_timestamp(timestamp, *value, metric, &tags).into(),
         Err(ValueTextError::NotFinite(value)) => {
             PointFault::not_finite(value, metric, timestamp).into()
         }

@@ -96,17 +96,15 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
                     out.push(b'[');
                     self.step = Step::Next;
                 }
-                Step::Next => match self.series.next() {
-                    Some(series) => {
-                        self.separate(out);
-                        self.write_head(out, &series);
-                        self.step = Step::Points(Box::new(series), 0);
-                    }
-                    None => {
+                Step::Next => {
+                    let Some(series) = self.series.next() else {
                         self.write_end(out);
                         return false;
-                    }
-                },
+                    };
+                    self.separate(out);
+                    self.write_head(out, &series);
+                    self.step = Step::Points(Box::new(series), 0);
+                }
                 Step::Points(series, from) => {
                     let to = self.write_points(out, &series, from, enough);
                     if to < series.points.len() {

@@ -27,7 +27,7 @@ pub(crate) fn write_json_chars(out: &mut Vec<u8>, chars: impl Iterator<Item = ch
             '\n' => out.extend_from_slice(b"\\n"),
             '\r' => out.extend_from_slice(b"\\r"),
             '\t' => out.extend_from_slice(b"\\t"),
-            c if c < ' ' || c > '\u{ffff}' => {
+            '\0'..='\u{1f}' | '\u{10000}'.. => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     // Writing to memory cannot fail.
                     let _ = write!(out, "\\u{unit:04X}");

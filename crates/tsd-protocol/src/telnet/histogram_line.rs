@@ -54,7 +54,7 @@ pub enum HistogramLineError {
 impl<'l> HistogramLine<'l> {
     /// Reads a whole line, command included, where histograms are configured.
     pub fn parse(line: &'l [u8]) -> Result<Self, HistogramLineError> {
-        let got = line.iter().filter(|b| **b == b' ').count();
+        let got = memchr::memchr_iter(b' ', line).count();
         let mut words = line.splitn(5, |b| *b == b' ');
         words.next();
         let (Some(metric), Some(time), Some(value), Some(rest), NEEDED..) =

@@ -62,7 +62,7 @@ impl<'l> PutLine<'l> {
         let (Some(_), Some(metric), Some(time), Some(value), Some(tags_raw)) =
             (words.next(), words.next(), words.next(), words.next(), words.next())
         else {
-            let got = line.iter().filter(|b| **b == b' ').count();
+            let got = memchr::memchr_iter(b' ', line).count();
             return Err(PutLineError::NotEnoughArguments { needed: 4, got });
         };
         Self::check_words(metric, time, value, tags_raw)

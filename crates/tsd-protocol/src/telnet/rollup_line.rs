@@ -1,5 +1,7 @@
 //! `rollup <interval>-<aggregator>[:<group-by aggregator>] <metric> <timestamp> <value> <tags…>`
 
+use std::fmt::Write;
+
 use super::{put_line::PutLine, put_line_error::PutLineError};
 use crate::Latin1;
 
@@ -24,7 +26,7 @@ impl<'l> RollupLine<'l> {
     /// Reads a whole line, command included. `enabled` says whether rollups are configured, since
     /// without them an interval is refused before anything behind it is looked at.
     pub fn parse(line: &'l [u8], enabled: bool) -> Result<Self, PutLineError> {
-        let got = line.iter().filter(|b| **b == b' ').count();
+        let got = memchr::memchr_iter(b' ', line).count();
         let mut words = line.splitn(6, |b| *b == b' ');
         words.next();
         let (Some(spec), Some(metric), Some(time), Some(value), Some(tags_raw), NEEDED..) =
@@ -123,7 +125,8 @@ impl RollupFault {
             Self::UnknownInterval(_) => "No such rollup",
             _ => "illegal argument",
         };
-        out.push_str(&format!("rollup: {class}: {self}\n"));
+        // Writing to memory cannot fail.
+        let _ = writeln!(out, "rollup: {class}: {self}");
     }
 
     /// The fault of a group-by aggregator while rollups are off.

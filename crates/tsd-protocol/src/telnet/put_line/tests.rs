@@ -179,13 +179,14 @@ proptest! {
     ) {
         let line = format!("put {metric} {time} {value} {tags}");
         let long = PutLine::parse_in_order(line.as_bytes());
-        match PutLine::parse_plain(line.as_bytes()) {
-            Some(short) => match &long {
+        if let Some(short) = PutLine::parse_plain(line.as_bytes()) {
+            match &long {
                 Ok(long) => prop_assert_eq!(&short, long),
                 // The short way does not look at the tags; they are what is wrong.
                 Err(error) => prop_assert_eq!(&short.tags(&SeriesRules::default()).unwrap_err(), error),
-            },
-            None => prop_assert_eq!(PutLine::parse(line.as_bytes()), long),
+            }
+        } else {
+            prop_assert_eq!(PutLine::parse(line.as_bytes()), long);
         }
     }
 }
