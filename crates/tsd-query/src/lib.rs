@@ -7,6 +7,7 @@
 mod aggregator;
 mod error;
 mod filter;
+mod histogram;
 mod pipeline;
 mod plan;
 mod request;
@@ -22,6 +23,7 @@ pub use filter::{
     Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
     retain_values,
 };
+pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
 pub use pipeline::{
     AggregateInput, GroupTags, OutputSeries, SeriesBuilder, SeriesPipeline, Span, SpanGroup,
     aggregate, evaluate, group_spans, sort_spans,

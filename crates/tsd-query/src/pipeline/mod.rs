@@ -18,4 +18,5 @@ mod series;
 pub use aggregate::{AggregateInput, aggregate};
 pub use evaluate::{OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
+pub(crate) use series::BucketChain;
 pub use series::{SeriesBuilder, SeriesPipeline, Span};

@@ -170,26 +170,53 @@ impl SeriesPipeline {
         }
     }
 
-    /// Start and end of the bucket of `time_ms`; `before` is an earlier bucket of the series.
-    fn bucket_of(&self, time_ms: i64, before: Option<&OpenBucket>) -> (i64, i64) {
+    /// Start and end of the bucket of `time_ms`; `before` is start and end of an earlier bucket of
+    /// the series.
+    fn bucket_of(&self, time_ms: i64, before: Option<(i64, i64)>) -> (i64, i64) {
         match &self.buckets {
             Some(Buckets::Fixed { interval_ms, .. }) => {
                 // Mostly it is the next one, which spares a division.
                 let start = match before {
-                    Some(before) if time_ms - before.end_ms < *interval_ms => before.end_ms,
+                    Some((_, end)) if (0..*interval_ms).contains(&(time_ms - end)) => end,
                     _ => time_ms - time_ms.rem_euclid(*interval_ms),
                 };
                 (start, start.saturating_add(*interval_ms))
             }
             Some(Buckets::Calendar { calendar, .. }) => {
                 let start = match before {
-                    Some(before) => calendar.last_not_above(before.start_ms, time_ms),
+                    Some((start, _)) => calendar.last_not_above(start, time_ms),
                     None => calendar.anchor(time_ms),
                 };
                 (start, calendar.next(start).max(time_ms.saturating_add(1)))
             }
             Some(Buckets::All) | None => (self.window.start_ms, self.window.end_ms),
         }
+    }
+}
+
+/// The buckets of one series whose values are no numbers, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct BucketChain {
+    current: Option<(i64, i64)>,
+}
+
+impl BucketChain {
+    /// Start of the bucket of a time, which must not be below those asked before; `None` where the
+    /// time is in no bucket. Without downsampling every time is its own bucket.
+    pub(crate) fn bucket_start(&mut self, pipeline: &SeriesPipeline, time_ms: i64) -> Option<i64> {
+        let (from_ms, to_ms) = pipeline.folded_range();
+        if time_ms < from_ms || time_ms >= to_ms {
+            return None;
+        }
+        if pipeline.buckets.is_none() {
+            return Some(time_ms);
+        }
+        let bucket = match self.current {
+            Some(bucket) if time_ms < bucket.1 => bucket,
+            before => pipeline.bucket_of(time_ms, before),
+        };
+        self.current = Some(bucket);
+        Some(bucket.0)
     }
 }
 
@@ -280,7 +307,8 @@ impl SeriesBuilder {
     fn open_bucket(&mut self, pipeline: &SeriesPipeline, time_ms: i64) {
         match &mut self.open {
             Some(open) => {
-                (open.start_ms, open.end_ms) = pipeline.bucket_of(time_ms, Some(open));
+                let before = Some((open.start_ms, open.end_ms));
+                (open.start_ms, open.end_ms) = pipeline.bucket_of(time_ms, before);
             }
             open @ None => {
                 let (start_ms, end_ms) = pipeline.bucket_of(time_ms, None);

@@ -30,7 +30,7 @@ fn not_covered(case: &Json) -> Option<&'static str> {
     if let Some((_, why)) = ELSEWHERE.iter().find(|(endpoint, _)| *endpoint == path) {
         return Some(why);
     }
-    ask::not_covered(case, path)
+    ask::not_covered(path)
 }
 
 fn run(file: &str) {

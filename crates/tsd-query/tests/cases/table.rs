@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
-use tsd_model::{PointColumns, RollupConfig, TableSchema, Value};
+use tsd_model::{HistogramBucket, PointColumns, RollupConfig, SimpleHistogram, TableSchema, Value};
 use tsd_query::{
-    Aggregator, NameKind, QueryError, ReadSource, RollupAverageBuilder, RollupCells,
-    SeriesPipeline, Span, SubQueryPlan,
+    Aggregator, HistogramSeries, NameKind, QueryError, ReadSource, RollupAverageBuilder,
+    RollupCells, SeriesPipeline, Span, SubQueryPlan,
 };
 
 /// UIDs by name, from 1 in order of first appearance.
@@ -43,7 +43,8 @@ pub(crate) struct Tables {
     pub(crate) schema: TableSchema,
     pub(crate) names: Names,
     pub(crate) rollups: Option<RollupConfig>,
-    tables: BTreeMap<String, BTreeMap<Vec<u8>, Row>>,
+    histograms: BTreeMap<Vec<u8>, Vec<(i64, SimpleHistogram)>>,
+    by_name: BTreeMap<String, BTreeMap<Vec<u8>, Row>>,
 }
 
 const DATA: &str = "tsdb";
@@ -65,7 +66,13 @@ impl Tables {
             let is_aggregator = |name: &str| Aggregator::from_name(name).is_some();
             RollupConfig::from_json(json.as_bytes(), is_aggregator).unwrap()
         });
-        let mut tables = Self { schema, names: Names::default(), rollups, tables: BTreeMap::new() };
+        let mut tables = Self {
+            schema,
+            names: Names::default(),
+            rollups,
+            histograms: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+        };
         for uid in case["uids"].as_array().into_iter().flatten() {
             let kind = match uid[0].as_str().unwrap() {
                 "metric" => NameKind::Metric,
@@ -76,6 +83,11 @@ impl Tables {
         }
         for point in case["points"].as_array().unwrap() {
             tables.put(point);
+        }
+        for request in case["setup_requests"].as_array().into_iter().flatten() {
+            for point in request["body"].as_array().unwrap() {
+                tables.put_histogram(point);
+            }
         }
         tables
     }
@@ -120,15 +132,41 @@ impl Tables {
         let salt = (salt % self.schema.salt_buckets()) as u8;
         let mut key = vec![salt; self.schema.salt_width()];
         key.extend_from_slice(&[&metric, &base.to_be_bytes()[..], &tags].concat());
-        let row = self.tables.entry(table).or_default().entry(key).or_default();
+        let row = self.by_name.entry(table).or_default().entry(key).or_default();
         row.insert((id, time), value(&point["value"]));
+    }
+
+    fn put_histogram(&mut self, point: &Json) {
+        let (metric, tags) = self.series_of(point);
+        let mut histogram = SimpleHistogram::default();
+        histogram.underflow = point["underflow"].as_i64().unwrap();
+        histogram.overflow = point["overflow"].as_i64().unwrap();
+        for (bounds, count) in point["buckets"].as_object().unwrap() {
+            let (lower, upper) = bounds.split_once(',').unwrap();
+            let bounds = (lower.parse().unwrap(), upper.parse().unwrap());
+            let count = count.as_i64().unwrap();
+            histogram.set_bucket(HistogramBucket { lower: bounds.0, upper: bounds.1, count });
+        }
+        let points = self.histograms.entry([&metric, &tags[..]].concat()).or_default();
+        points.push((time_ms(&point["timestamp"]), histogram));
+    }
+
+    /// Histograms of the series of a plan.
+    pub(crate) fn histograms(&self, plan: &SubQueryPlan) -> Vec<HistogramSeries> {
+        let mut found = Vec::new();
+        for (tsuid, points) in &self.histograms {
+            if tsuid.starts_with(&plan.metric) && plan.admits(&tsuid[plan.metric.len()..]) {
+                found.push(HistogramSeries { tsuid: tsuid.clone().into(), points: points.clone() });
+            }
+        }
+        found
     }
 
     /// Rows of a plan, by tags, in time order.
     fn rows<'t>(&'t self, table: &str, plan: &SubQueryPlan) -> Vec<(&'t [u8], &'t Row)> {
         let mut found = Vec::new();
         for range in &plan.ranges {
-            let rows = self.tables.get(table).into_iter();
+            let rows = self.by_name.get(table).into_iter();
             for (key, row) in rows.flat_map(|t| t.range(range.start.to_vec()..range.stop.to_vec()))
             {
                 let tags = &key[self.schema.tags_start()..];

@@ -1,0 +1,219 @@
+//! Histogram queries: percentiles and bucket counts instead of numbers.
+//!
+//! Histograms can only be added up: those of one downsampling bucket, and those of a group at the
+//! same instant. There is no interpolation, no fill and no rate.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tsd_model::{HistogramBucket, PointColumns, SimpleHistogram, Value};
+
+use crate::{
+    pipeline::{BucketChain, GroupTags, OutputSeries, SeriesPipeline, Span, group_spans},
+    plan::SubQueryPlan,
+    request::SubQuery,
+};
+
+/// The histograms of one series, in time order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistogramSeries {
+    /// Metric and tag UIDs, without salt.
+    pub tsuid: Bytes,
+    /// Epoch milliseconds and histogram.
+    pub points: Vec<(i64, SimpleHistogram)>,
+}
+
+/// One series of the answer to a histogram query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistogramOutput {
+    /// What is appended to the name of the metric: `_pct_99.9`, `_10.0_20.0`, `_UNDERFLOW`.
+    pub suffix: String,
+    /// The series.
+    pub series: OutputSeries,
+}
+
+/// Adds up, groups and reads off what a histogram sub query asks for.
+#[must_use]
+pub fn evaluate_histograms(
+    sub: &SubQuery,
+    plan: &SubQueryPlan,
+    pipeline: &SeriesPipeline,
+    series: Vec<HistogramSeries>,
+) -> Vec<HistogramOutput> {
+    // Groups are found as for numbers; the histograms wait here until then.
+    let mut waiting: BTreeMap<Bytes, BTreeMap<i64, SimpleHistogram>> = BTreeMap::new();
+    for HistogramSeries { tsuid, points } in series {
+        if has_part(plan, &points) {
+            downsample(pipeline, points, waiting.entry(tsuid).or_default());
+        }
+    }
+    let spans =
+        waiting.keys().map(|tsuid| Span { tsuid: tsuid.clone(), points: PointColumns::default() });
+    let mut outputs = Vec::new();
+    for group in group_spans(plan, sub.aggregator, spans.collect()) {
+        let tsuids: Vec<Bytes> = group.spans.into_iter().map(|span| span.tsuid).collect();
+        let mut merged: BTreeMap<i64, SimpleHistogram> = BTreeMap::new();
+        for tsuid in &tsuids {
+            for (time, histogram) in waiting.remove(tsuid).unwrap_or_default() {
+                add(merged.entry(time).or_default(), &histogram);
+            }
+        }
+        let frame = OutputSeries {
+            group_tags: GroupTags::of(plan, &tsuids),
+            group_key: group.key,
+            tsuids,
+            points: PointColumns::default(),
+        };
+        read_off(sub, plan, &merged, &frame, &mut outputs);
+    }
+    outputs
+}
+
+/// Whether a series has a point at or before the end of the scan and one at or after its start.
+fn has_part(plan: &SubQueryPlan, points: &[(i64, SimpleHistogram)]) -> bool {
+    match (points.first(), points.last()) {
+        (Some((first, _)), Some((last, _))) => {
+            *first <= plan.window.scan_end_ms() && *last >= plan.window.scan_start_ms()
+        }
+        _ => false,
+    }
+}
+
+/// Adds histograms of one bucket; without downsampling every instant is a bucket.
+fn downsample(
+    pipeline: &SeriesPipeline,
+    points: Vec<(i64, SimpleHistogram)>,
+    buckets: &mut BTreeMap<i64, SimpleHistogram>,
+) {
+    let mut chain = BucketChain::default();
+    for (time, histogram) in points {
+        if let Some(start) = chain.bucket_start(pipeline, time) {
+            add(buckets.entry(start).or_default(), &histogram);
+        }
+    }
+}
+
+/// Adds `other` to `sum`, bucket by bucket.
+fn add(sum: &mut SimpleHistogram, other: &SimpleHistogram) {
+    for bucket in other.buckets() {
+        let before = count_of(sum, bucket);
+        sum.set_bucket(HistogramBucket { count: before.wrapping_add(bucket.count), ..*bucket });
+    }
+    sum.underflow = sum.underflow.wrapping_add(other.underflow);
+    sum.overflow = sum.overflow.wrapping_add(other.overflow);
+}
+
+/// Count of the bucket with the same bounds.
+fn count_of(histogram: &SimpleHistogram, bucket: &HistogramBucket) -> i64 {
+    let same = |other: &&HistogramBucket| {
+        (other.lower.to_bits(), other.upper.to_bits())
+            == (bucket.lower.to_bits(), bucket.upper.to_bits())
+    };
+    histogram.buckets().iter().find(same).map_or(0, |bucket| bucket.count)
+}
+
+/// Percentiles first, ascending, then buckets: those of the group's first histogram.
+fn read_off(
+    sub: &SubQuery,
+    plan: &SubQueryPlan,
+    merged: &BTreeMap<i64, SimpleHistogram>,
+    frame: &OutputSeries,
+    outputs: &mut Vec<HistogramOutput>,
+) {
+    let mut push = |suffix: String, value: &dyn Fn(&SimpleHistogram) -> Value| {
+        let mut series = frame.clone();
+        for (time, histogram) in merged.range(plan.window.start_ms..=plan.window.end_ms) {
+            series.points.push(*time, value(histogram));
+        }
+        outputs.push(HistogramOutput { suffix, series });
+    };
+    let mut percentiles = sub.percentiles.clone();
+    percentiles.sort_by(f32::total_cmp);
+    for p in percentiles {
+        push(format!("_pct_{}", java_single(p)), &|histogram| {
+            Value::Float(percentile(histogram, f64::from(p)))
+        });
+    }
+    let Some(first) = merged.values().next().filter(|_| sub.show_histogram_buckets) else { return };
+    push("_UNDERFLOW".to_owned(), &|histogram| Value::Integer(histogram.underflow));
+    for bucket in first.buckets() {
+        let (lower, upper) = (java_single(bucket.lower), java_single(bucket.upper));
+        push(format!("_{lower}_{upper}"), &|histogram| Value::Integer(count_of(histogram, bucket)));
+    }
+    push("_OVERFLOW".to_owned(), &|histogram| Value::Integer(histogram.overflow));
+}
+
+/// Middle of the bucket in which a percentile lies. What is outside the buckets does not count.
+fn percentile(histogram: &SimpleHistogram, p: f64) -> f64 {
+    if !(1.0..=100.0).contains(&p) {
+        return -1.0;
+    }
+    let total: i64 = histogram.buckets().iter().map(|bucket| bucket.count).sum();
+    let mut seen = 0;
+    for bucket in histogram.buckets() {
+        seen += bucket.count;
+        if total != 0 && seen as f64 * 100.0 / total as f64 >= p {
+            return f64::from(f32::midpoint(bucket.lower, bucket.upper));
+        }
+    }
+    0.0
+}
+
+/// A single as Java writes it.
+fn java_single(value: f32) -> String {
+    let size = value.abs();
+    if value == 0.0 || (1e-3..1e7).contains(&size) || !value.is_finite() {
+        return match value {
+            f32::INFINITY => "Infinity".to_owned(),
+            f32::NEG_INFINITY => "-Infinity".to_owned(),
+            _ => format!("{value:?}"),
+        };
+    }
+    let text = format!("{value:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let fraction = if digits.contains('.') { "" } else { ".0" };
+    format!("{digits}{fraction}E{exponent}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn bounds_are_written_as_java_does() {
+        for (value, text) in [
+            (50.0, "50.0"),
+            (99.9, "99.9"),
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1e7, "1.0E7"),
+            (1.25e-4, "1.25E-4"),
+            (9_999_999.0, "9999999.0"),
+            (0.001, "0.001"),
+            (f32::NAN, "NaN"),
+            (f32::INFINITY, "Infinity"),
+        ] {
+            assert_eq!(java_single(value), text);
+        }
+    }
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "middles of buckets are exact")]
+    fn percentiles_are_the_middles_of_buckets() {
+        let histogram = SimpleHistogram::parse("u=9:o=9:0,10=1:10,20=2:20,30=7").unwrap();
+        assert_eq!(percentile(&histogram, 10.0), 5.0);
+        assert_eq!(percentile(&histogram, 30.0), 15.0);
+        assert_eq!(percentile(&histogram, 30.1), 25.0);
+        assert_eq!(percentile(&histogram, 0.5), -1.0);
+        assert_eq!(percentile(&SimpleHistogram::default(), 50.0), 0.0);
+    }
+
+    #[test]
+    fn sums_have_the_buckets_of_both() {
+        let mut sum = SimpleHistogram::parse("u=1:0,10=1").unwrap();
+        add(&mut sum, &SimpleHistogram::parse("o=2:0,10=2:10,20=5").unwrap());
+        assert_eq!(sum, SimpleHistogram::parse("u=1:o=2:0,10=3:10,20=5").unwrap());
+    }
+}
