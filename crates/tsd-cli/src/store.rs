@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use tracing::{error, info};
 use tsd_model::TableSchema;
 use tsd_storage::{MemoryStorage, MeteredStorage, Storage};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
+use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
 
 use crate::{
     config::{Config, EngineKind, Settings},
@@ -70,10 +72,45 @@ async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenSt
         )
     };
     let lsm = tokio::task::spawn_blocking(move || LsmStorage::open(&lsm)).await??;
+    let wal = WalConfig {
+        memtable_bytes: storage.memtable_bytes,
+        max_age: storage.memtable_max_age,
+        segment_bytes: storage.segment_bytes,
+        accept_damage: storage.accept_damage,
+        ..WalConfig::new(directory.log())
+    };
+    let tree = MeteredStorage::new("tree", Arc::new(lsm));
+    let (held, report) = WalStorage::open(wal, Arc::new(tree)).await.map_err(explain_damage)?;
+    warn_of(&report);
     Ok(OpenStore {
-        storage: Arc::new(MeteredStorage::new("embedded", Arc::new(lsm))),
+        storage: Arc::new(MeteredStorage::new("log", Arc::new(held))),
         schema: directory.schema(),
-        replayed: Replayed::default(),
+        replayed: Replayed { cells: report.cells, bytes: report.bytes },
         directory: Some(directory),
     })
+}
+
+/// Adds what the operator can do about a damaged log.
+fn explain_damage(error: OpenError) -> anyhow::Error {
+    let is_damage = matches!(error, OpenError::Damaged { .. });
+    let error = anyhow::Error::new(error);
+    if is_damage {
+        error.context("start with --accept-damage to go on without what is lost")
+    } else {
+        error
+    }
+}
+
+fn warn_of(report: &ReplayReport) {
+    if let Some(tail) = &report.torn_tail {
+        info!(
+            file = %tail.file.display(),
+            offset = tail.offset,
+            bytes = tail.bytes,
+            "cut off a write that was never finished"
+        );
+    }
+    for lost in &report.lost {
+        error!("lost, as accepted: {lost}");
+    }
 }
