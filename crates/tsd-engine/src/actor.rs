@@ -60,8 +60,6 @@ pub(crate) struct Vitals {
     waiting: AtomicUsize,
     restarts: AtomicU64,
     refused: AtomicU64,
-    restarts_total: metrics::Counter,
-    refused_total: metrics::Counter,
 }
 
 /// Why an order was not taken. It hands the order back where that is possible.
@@ -140,7 +138,6 @@ impl<D: Doer> DoerRef<D> {
             match error {
                 actix::prelude::SendError::Full(Envelope(order)) => {
                     self.vitals.refused.fetch_add(1, Ordering::Relaxed);
-                    self.vitals.refused_total.increment(1);
                     TellError::Full(order)
                 }
                 actix::prelude::SendError::Closed(_) => TellError::Closed,
@@ -196,8 +193,6 @@ impl Vitals {
             waiting: AtomicUsize::new(0),
             restarts: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            restarts_total: metrics::counter!("tsd_actor_restarts_total", "actor" => name),
-            refused_total: metrics::counter!("tsd_actor_mailbox_full_total", "actor" => name),
         }
     }
 }
@@ -259,7 +254,6 @@ impl<D: Doer> Host<D> {
 
     fn revive(&mut self, ctx: &mut Context<Self>) {
         self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
-        self.vitals.restarts_total.increment(1);
         tracing::error!(actor = self.vitals.name, "an actor failed and was made anew");
         self.life += 1;
         self.doer = (self.make)();

@@ -268,3 +268,6 @@ impl Doer for RowCompactor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

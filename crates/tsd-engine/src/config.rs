@@ -48,6 +48,7 @@ pub struct Tables {
 
 /// Which names get UIDs, and how.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct UidConfig {
     /// Whether points may bring new metrics.
     pub auto_create_metrics: bool,
@@ -141,6 +142,7 @@ pub struct RowConfig {
 
 /// The way of a query out.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct QueryConfig {
     /// Most time a query may take; `None` sets no limit.
     pub timeout: Option<Duration>,

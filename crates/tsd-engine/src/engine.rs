@@ -26,8 +26,8 @@ use crate::{
     query::{QueryContext, QueryRunner},
     series_cache::SeriesCache,
     uid::{
-        AssignerSettings, AssignerStats, FilterError, NameFilter, Resolver, UidAdmin, UidAssigner,
-        UidCaches, UidTable,
+        AssignerSettings, AssignerStats, FilterError, NameFilter, PerKind, Resolver, UidAdmin,
+        UidAssigner, UidCaches, UidTable,
     },
     writer::{Gate, Lane, Writer, WriterSettings},
 };
@@ -147,6 +147,13 @@ async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<()
     Ok(())
 }
 
+/// Starts actors of one configuration over one store.
+struct Builder<'a> {
+    config: &'a EngineConfig,
+    storage: &'a Arc<dyn Storage>,
+    threads: &'a Threads,
+}
+
 fn build(
     config: EngineConfig,
     storage: Arc<dyn Storage>,
@@ -155,114 +162,19 @@ fn build(
     query_pool: &QueryPool,
     stop: StopSignal,
 ) -> EngineHandle {
-    let names = NameRules {
-        rule: NameRule::with_special_characters(&config.uids.allow_specialchars),
-        fold_unmappable_letters: config.uids.fold_unmappable_letters,
-    };
-    let uid_table = UidTable {
-        storage: Arc::clone(&storage),
-        table: config.tables.uid.clone(),
-        schema: config.schema,
-    };
-    let caches = Arc::new(UidCaches::new(config.uids.max_cached_names));
+    let builder = Builder { config: &config, storage: &storage, threads };
+    let lanes = builder.lane_count();
     let uid_stats = Arc::new(AssignerStats::default());
-    let assigner = {
-        let settings = AssignerSettings {
-            table: uid_table.clone(),
-            caches: Arc::clone(&caches),
-            random_metrics: config.uids.random_metrics,
-            max_pending: config.uids.max_pending,
-            max_batch: config.uids.max_batch,
-            stats: Arc::clone(&uid_stats),
-        };
-        actor::spawn(&threads.get(0), "uid", UID_MAILBOX, move || {
-            UidAssigner::new(settings.clone())
-        })
-    };
-    let lanes_wanted = match config.ingest.write_actors {
-        0 => (config.schema.salt_buckets() as usize).min(MAX_WRITE_ACTORS),
-        n => n,
-    };
-    let resolver = Resolver {
-        schema: config.schema,
-        caches,
-        assigner,
-        filter,
-        stats: Arc::clone(&uid_stats),
-        auto_create: [
-            config.uids.auto_create_metrics,
-            config.uids.auto_create_tagks,
-            config.uids.auto_create_tagvs,
-        ],
-        lanes: lanes_wanted,
-    };
+    let uids = builder.uids(filter, &uid_stats, lanes);
     let compaction_stats = Arc::new(CompactionStats::default());
     let queue_totals = Arc::new(QueueTotals::default());
-    let rounds: Vec<Arc<AtomicU32>> = (0..lanes_wanted).map(|_| Arc::default()).collect();
-    let compactors: Vec<DoerRef<RowCompactor>> = if config.compaction.enabled {
-        let settings = |round: &Arc<AtomicU32>| CompactorSettings {
-            storage: Arc::clone(&storage),
-            table: config.tables.data.clone(),
-            rules: RowRules {
-                schema: config.schema,
-                merge: config.rows.merge_rule(),
-                keep_cell_times: config.rows.use_otsdb_timestamp,
-            },
-            slope: Slope {
-                pace: FlushPace {
-                    interval_secs: u32::try_from(config.compaction.flush_interval.as_secs())
-                        .unwrap_or(u32::MAX)
-                        .max(1),
-                    min_rows: config.compaction.min_flush_threshold as u64,
-                    speed: config.compaction.flush_speed,
-                },
-            },
-            interval: config.compaction.flush_interval,
-            max_in_flight: config.compaction.max_concurrent_flushes.div_ceil(lanes_wanted),
-            max_queue_bytes: config.compaction.max_queue_bytes,
-            clock: Arc::clone(&config.clock),
-            totals: Arc::clone(&queue_totals),
-            stats: Arc::clone(&compaction_stats),
-            round: Arc::clone(round),
-        };
-        rounds
-            .iter()
-            .enumerate()
-            .map(|(i, round)| {
-                let settings = settings(round);
-                actor::spawn(&threads.get(i), "row_compaction", COMPACTION_MAILBOX, move || {
-                    RowCompactor::new(settings.clone())
-                })
-            })
-            .collect()
-    } else {
-        Vec::new()
-    };
-    let write_metrics = WriteMetrics::new();
-    let lanes = (0..lanes_wanted)
-        .map(|i| {
-            let gate = Gate::new(config.ingest.bucket_queue_bytes);
-            let settings = WriterSettings {
-                storage: Arc::clone(&storage),
-                table: config.tables.data.clone(),
-                appends: config.ingest.enable_appends,
-                max_write_bytes: config.ingest.max_write_bytes,
-                max_in_flight: config.ingest.max_writes_in_flight,
-                compactor: compactors.get(i).cloned(),
-                compaction_stats: Arc::clone(&compaction_stats),
-                metrics: write_metrics.clone(),
-            };
-            // Room for every sender the gate admits, and for drains.
-            let mailbox = gate.orders() + 64;
-            let writer = actor::spawn(&threads.get(i), "write", mailbox, move || {
-                Writer::new(settings.clone())
-            });
-            Lane { writer, gate }
-        })
-        .collect();
+    let rounds: Vec<Arc<AtomicU32>> = (0..lanes).map(|_| Arc::default()).collect();
+    let compactors = builder.compactors(&rounds, &queue_totals, &compaction_stats);
+    let lanes = builder.lanes(lanes, &compactors, &compaction_stats);
+    let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats);
     let ingest = Arc::new(IngestShared {
         schema: config.schema,
-        names: names.clone(),
+        names: uids.rules.clone(),
         max_tags: config.ingest.max_tags,
         appends: config.ingest.enable_appends,
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
@@ -272,7 +184,7 @@ fn build(
         chunks_in_flight: config.ingest.session_chunks_in_flight,
         clock: Arc::clone(&config.clock),
         series: SeriesCache::new(config.ingest.series_cache_entries),
-        resolver: resolver.clone(),
+        resolver: uids.resolver.clone(),
         lanes,
         rounds,
         closed: AtomicBool::new(false),
@@ -280,27 +192,6 @@ fn build(
         received_total: metrics::counter!("tsd_ingest_points_received_total"),
         cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
     });
-    let uids = UidAdmin { table: uid_table, resolver, rules: names, changing: Arc::default() };
-    let queries = {
-        let context = Arc::new(QueryContext {
-            storage: Arc::clone(&storage),
-            data_table: config.tables.data.clone(),
-            schema: config.schema,
-            config: config.query.clone(),
-            rows: config.rows.clone(),
-            merge: config.rows.merge_rule(),
-            uids: uids.clone(),
-            clock: Arc::clone(&config.clock),
-            compactors: if config.compaction.on_read { compactors.clone() } else { Vec::new() },
-            compaction_stats: Arc::clone(&compaction_stats),
-            runtime: query_pool.runtime.clone(),
-            threads: query_pool.threads,
-        });
-        let mailbox = config.query.max_running + config.query.max_waiting;
-        actor::spawn(&threads.get(0), "query", mailbox, move || {
-            QueryRunner::new(Arc::clone(&context))
-        })
-    };
     EngineHandle::new(Inner {
         config,
         storage,
@@ -313,4 +204,149 @@ fn build(
         queue_totals,
         stop,
     })
+}
+
+impl Builder<'_> {
+    /// Write actors, and compaction actors.
+    fn lane_count(&self) -> usize {
+        match self.config.ingest.write_actors {
+            0 => (self.config.schema.salt_buckets() as usize).min(MAX_WRITE_ACTORS),
+            n => n,
+        }
+    }
+
+    fn uids(&self, filter: Arc<NameFilter>, stats: &Arc<AssignerStats>, lanes: usize) -> UidAdmin {
+        let config = &self.config.uids;
+        let table = UidTable {
+            storage: Arc::clone(self.storage),
+            table: self.config.tables.uid.clone(),
+            schema: self.config.schema,
+        };
+        let caches = Arc::new(UidCaches::new(config.max_cached_names));
+        let settings = AssignerSettings {
+            table: table.clone(),
+            caches: Arc::clone(&caches),
+            random_metrics: config.random_metrics,
+            max_pending: config.max_pending,
+            max_batch: config.max_batch,
+            stats: Arc::clone(stats),
+        };
+        let assigner = actor::spawn(&self.threads.get(0), "uid", UID_MAILBOX, move || {
+            UidAssigner::new(settings.clone())
+        });
+        let auto_create = PerKind {
+            metric: config.auto_create_metrics,
+            tagk: config.auto_create_tagks,
+            tagv: config.auto_create_tagvs,
+        };
+        let stats = Arc::clone(stats);
+        let schema = self.config.schema;
+        let resolver = Resolver { schema, caches, assigner, filter, stats, auto_create, lanes };
+        let rules = NameRules {
+            rule: NameRule::with_special_characters(&config.allow_specialchars),
+            fold_unmappable_letters: config.fold_unmappable_letters,
+        };
+        UidAdmin { table, resolver, rules, changing: Arc::default() }
+    }
+
+    /// One compaction actor a lane; none where compaction is off.
+    fn compactors(
+        &self,
+        rounds: &[Arc<AtomicU32>],
+        totals: &Arc<QueueTotals>,
+        stats: &Arc<CompactionStats>,
+    ) -> Vec<DoerRef<RowCompactor>> {
+        let config = &self.config.compaction;
+        if !config.enabled {
+            return Vec::new();
+        }
+        let interval_secs = u32::try_from(config.flush_interval.as_secs()).unwrap_or(u32::MAX);
+        let pace = FlushPace {
+            interval_secs: interval_secs.max(1),
+            min_rows: config.min_flush_threshold as u64,
+            speed: config.flush_speed,
+        };
+        let start = |(i, round): (usize, &Arc<AtomicU32>)| {
+            let settings = CompactorSettings {
+                storage: Arc::clone(self.storage),
+                table: self.config.tables.data.clone(),
+                rules: RowRules {
+                    schema: self.config.schema,
+                    merge: self.config.rows.merge_rule(),
+                    keep_cell_times: self.config.rows.use_otsdb_timestamp,
+                },
+                slope: Slope { pace },
+                interval: config.flush_interval,
+                max_in_flight: config.max_concurrent_flushes.div_ceil(rounds.len().max(1)),
+                max_queue_bytes: config.max_queue_bytes,
+                clock: Arc::clone(&self.config.clock),
+                totals: Arc::clone(totals),
+                stats: Arc::clone(stats),
+                round: Arc::clone(round),
+            };
+            let thread = self.threads.get(i);
+            actor::spawn(&thread, "row_compaction", COMPACTION_MAILBOX, move || {
+                RowCompactor::new(settings.clone())
+            })
+        };
+        rounds.iter().enumerate().map(start).collect()
+    }
+
+    fn lanes(
+        &self,
+        count: usize,
+        compactors: &[DoerRef<RowCompactor>],
+        compaction_stats: &Arc<CompactionStats>,
+    ) -> Vec<Lane> {
+        let config = &self.config.ingest;
+        let metrics = WriteMetrics::new();
+        let start = |i| {
+            let gate = Gate::new(config.bucket_queue_bytes);
+            let settings = WriterSettings {
+                storage: Arc::clone(self.storage),
+                table: self.config.tables.data.clone(),
+                appends: config.enable_appends,
+                max_write_bytes: config.max_write_bytes,
+                max_in_flight: config.max_writes_in_flight,
+                compactor: compactors.get(i).cloned(),
+                compaction_stats: Arc::clone(compaction_stats),
+                metrics: metrics.clone(),
+            };
+            // Room for every sender the gate admits, and for drains.
+            let mailbox = gate.orders() + 64;
+            let writer = actor::spawn(&self.threads.get(i), "write", mailbox, move || {
+                Writer::new(settings.clone())
+            });
+            Lane { writer, gate }
+        };
+        (0..count).map(start).collect()
+    }
+
+    fn queries(
+        &self,
+        pool: &QueryPool,
+        uids: &UidAdmin,
+        compactors: &[DoerRef<RowCompactor>],
+        compaction_stats: &Arc<CompactionStats>,
+    ) -> DoerRef<QueryRunner> {
+        let config = self.config;
+        let context = Arc::new(QueryContext {
+            storage: Arc::clone(self.storage),
+            data_table: config.tables.data.clone(),
+            schema: config.schema,
+            config: config.query.clone(),
+            rows: config.rows.clone(),
+            merge: config.rows.merge_rule(),
+            uids: uids.clone(),
+            clock: Arc::clone(&config.clock),
+            compactors: if config.compaction.on_read { compactors.to_vec() } else { Vec::new() },
+            compaction_stats: Arc::clone(compaction_stats),
+            runtime: pool.runtime.clone(),
+            threads: pool.threads,
+        });
+        let mailbox = config.query.max_running + config.query.max_waiting;
+        actor::spawn(&self.threads.get(0), "query", mailbox, move || {
+            QueryRunner::new(Arc::clone(&context))
+        })
+    }
 }

@@ -17,6 +17,7 @@ use crate::{
     engine::StopSignal,
     ingest::{IngestSession, IngestShared, NameText},
     query::{Limits, QueryAnswer, QueryControl, QueryFailure, QueryJob, QueryOrder, QueryRunner},
+    stats::{self, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
     writer::WriteOrder,
 };
@@ -161,6 +162,16 @@ impl EngineHandle {
     pub fn drop_caches(&self) {
         self.inner.uids.resolver.caches.clear();
         self.inner.ingest.series.clear();
+    }
+
+    /// What the engine counts, under OpenTSDB's names. Asks the store for the UIDs in use.
+    pub async fn stats(&self) -> Vec<Stat> {
+        stats::collect(&self.inner).await
+    }
+
+    /// Sets the gauges of queues, caches and the store, for whoever is about to read them.
+    pub fn set_gauges(&self) {
+        stats::set_gauges(&self.inner);
     }
 
     /// Waits until every row that a query found in pieces, or a round took, is compacted.

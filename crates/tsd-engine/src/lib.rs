@@ -15,6 +15,7 @@ mod metrics;
 mod put_error;
 mod query;
 mod series_cache;
+mod stats;
 #[cfg(test)]
 mod testing;
 mod uid;
@@ -30,5 +31,6 @@ pub use handle::EngineHandle;
 pub use ingest::{IngestSession, NameText};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{AnswerSeries, QueryAnswer, QueryControl, QueryFailure, SubAnswer};
+pub use stats::Stat;
 pub use tsd_model::UidKind;
 pub use uid::{FilterError, UidError};

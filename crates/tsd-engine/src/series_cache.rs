@@ -28,7 +28,6 @@ pub(crate) struct SeriesCache {
     shard_entries: usize,
     generation: AtomicU64,
     entries: AtomicUsize,
-    evictions: metrics::Counter,
     evicted: AtomicU64,
 }
 
@@ -98,7 +97,6 @@ impl SeriesCache {
             shard_entries: (entries / SHARDS).max(1),
             generation: AtomicU64::new(0),
             entries: AtomicUsize::new(0),
-            evictions: metrics::counter!("tsd_series_cache_evictions_total"),
             evicted: AtomicU64::new(0),
         }
     }
@@ -146,7 +144,6 @@ impl SeriesCache {
         if slots.table.len() >= self.shard_entries && slots.evict() {
             self.entries.fetch_sub(1, Ordering::Relaxed);
             self.evicted.fetch_add(1, Ordering::Relaxed);
-            self.evictions.increment(1);
         }
         let entry = Entry {
             hash,

@@ -1,6 +1,8 @@
 //! What the crate's tests share: engines over stores in memory, a clock that stands still, reading
 //! tables back.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::{
     sync::{
         Arc,
@@ -9,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tsd_model::{Cell, Family, PointValue};
+use tsd_model::{Cell, Family, PointValue, to_hex};
 use tsd_storage::{FaultyStorage, MemoryStorage, Scan, Storage, Table};
 
 use crate::{Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PutError};
@@ -115,16 +117,15 @@ pub(crate) async fn cells(store: &TestStore, table: &Table) -> Vec<(Vec<u8>, Cel
 
 /// Every cell of a table as (row, family, qualifier, value) in hex, family as text.
 pub(crate) async fn dump(store: &TestStore, table: &Table) -> Vec<String> {
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02X}")).collect::<String>();
     cells(store, table)
         .await
         .into_iter()
         .map(|(row, cell)| {
             let qualifier = match cell.family {
-                Family::T => hex(&cell.qualifier),
+                Family::T => to_hex(&cell.qualifier),
                 _ => String::from_utf8_lossy(&cell.qualifier).into_owned(),
             };
-            format!("{} {} {qualifier} {}", hex(&row), cell.family.as_str(), hex(&cell.value))
+            format!("{} {} {qualifier} {}", to_hex(&row), cell.family.as_str(), to_hex(&cell.value))
         })
         .collect()
 }

@@ -10,6 +10,7 @@ mod assigner;
 mod cache;
 mod error;
 mod filter;
+mod per_kind;
 mod resolver;
 mod table;
 
@@ -18,6 +19,7 @@ pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidOrder},
     cache::UidCaches,
     filter::NameFilter,
+    per_kind::PerKind,
     resolver::Resolver,
     table::UidTable,
 };

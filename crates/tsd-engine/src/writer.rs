@@ -199,15 +199,16 @@ impl Flight {
                 tracing::warn!(%error, points, "a write failed");
             }
         }
-        let result = result.map_err(put_error);
-        for (ticket, room) in self.contributors {
-            ticket.finish(result.clone());
-            drop(room);
-        }
+        // Before anyone is answered, so that a pass asked for after that finds the rows.
         if let Some(compactor) = &settings.compactor
             && !self.touched.is_empty()
         {
             RowCompactor::note_touched(compactor, &settings.compaction_stats, self.touched);
+        }
+        let result = result.map_err(put_error);
+        for (ticket, room) in self.contributors {
+            ticket.finish(result.clone());
+            drop(room);
         }
     }
 }

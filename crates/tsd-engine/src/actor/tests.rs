@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::sync::mpsc as std_mpsc;
 
 use super::*;

@@ -41,7 +41,7 @@ pub(crate) async fn compact(
     rules: &RowRules,
     now_secs: i64,
 ) -> Outcome {
-    if !is_due(&rules.schema, key, now_secs) {
+    if !is_due(rules.schema, key, now_secs) {
         return NOTHING;
     }
     let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
@@ -78,8 +78,8 @@ fn plan(key: &Bytes, row: Row, rules: &RowRules) -> Result<RowCompaction, RowErr
 }
 
 /// Whether the row of that key is old enough to be rewritten.
-pub(crate) fn is_due(schema: &TableSchema, key: &[u8], now_secs: i64) -> bool {
-    RowKey::decode(schema, key).is_ok_and(|key| RowCompaction::is_due(key.base_time(), now_secs))
+pub(crate) fn is_due(schema: TableSchema, key: &[u8], now_secs: i64) -> bool {
+    RowKey::decode(&schema, key).is_ok_and(|key| RowCompaction::is_due(key.base_time(), now_secs))
 }
 
 /// Whether compaction could change a row: told from its columns, without taking them apart.

@@ -194,12 +194,11 @@ impl IngestSession {
             self.hand_over(&group).await;
             group.wait().await;
         };
-        let in_time = match limit {
-            Some(limit) => tokio::time::timeout(limit, work).await.is_ok(),
-            None => {
-                work.await;
-                true
-            }
+        let in_time = if let Some(limit) = limit {
+            tokio::time::timeout(limit, work).await.is_ok()
+        } else {
+            work.await;
+            true
         };
         let mut report = group.report();
         if !in_time {
@@ -441,14 +440,12 @@ async fn give(chunk: LaneChunk, lane: &Lane, group: &Arc<CommitGroup>, deadline:
             Err(_) => return ticket.finish(Err(PutError::Throttled)),
         };
     let contribution = Contribution { batch: chunk.batch, ticket, touched: chunk.touched, room };
-    match lane.writer.tell(WriteOrder::Write(contribution)) {
-        Ok(()) => {}
-        // The gate admits no more than the mailbox holds, so this is a safety net.
-        Err(TellError::Full(WriteOrder::Write(refused))) => {
-            refused.ticket.finish(Err(PutError::Throttled));
-        }
-        // The dropped ticket answers.
-        Err(TellError::Full(_) | TellError::Closed) => {}
+    // The gate admits no more than the mailbox holds, so this is a safety net. Where the actor is gone,
+    // the dropped ticket answers.
+    if let Err(TellError::Full(WriteOrder::Write(refused))) =
+        lane.writer.tell(WriteOrder::Write(contribution))
+    {
+        refused.ticket.finish(Err(PutError::Throttled));
     }
 }
 

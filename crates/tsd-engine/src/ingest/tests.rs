@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
 use std::time::Duration;
 
 use tsd_model::{PointValue, TableSchema};

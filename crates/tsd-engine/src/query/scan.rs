@@ -161,7 +161,7 @@ impl PartReader<'_> {
         series.push(pipeline, &self.columns);
         budget.hold(series.memory_bytes() as i64 - held);
         if context.compacts_what_it_meets()
-            && is_due(&plan.schema, &row.key, self.now_secs)
+            && is_due(plan.schema, &row.key, self.now_secs)
             && is_in_pieces(row)
         {
             // A slice would keep its whole batch alive while it waits.

@@ -1,1 +1,313 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tsd_model::{TableSchema, Value};
+use tsd_query::{Clock as QueryClock, Query, RawQuery, parse_m_parameter};
+use tsd_storage::{Fault, Operation, StorageError};
+
+use super::*;
+use crate::{
+    EngineConfig, EngineHandle, NameText,
+    testing::{TestStore, config, dump, put, put_one, start, store},
+};
+
+const HOUR: i64 = 1_356_998_400;
+
+fn query(start: i64, end: i64, m: &[&str]) -> Query {
+    let raw = RawQuery {
+        start: Some(start.to_string()),
+        end: Some(end.to_string()),
+        queries: Some(m.iter().map(|m| parse_m_parameter(m).unwrap()).collect()),
+        ..RawQuery::default()
+    };
+    raw.validate(&QueryClock::utc(end * 1_000)).unwrap()
+}
+
+async fn ask(engine: &EngineHandle, query: Query) -> Result<QueryAnswer, QueryFailure> {
+    engine.query(query, QueryControl::default()).await
+}
+
+fn values(series: &AnswerSeries) -> Vec<(i64, f64)> {
+    let points = &series.points;
+    (0..points.len())
+        .map(|i| {
+            let value = match points.value(i).unwrap() {
+                Value::Integer(v) => v as f64,
+                Value::Float(v) => v,
+            };
+            (points.times_ms[i] / 1_000 - HOUR, value)
+        })
+        .collect()
+}
+
+/// Four hosts in two data centres, a point every 10 s for three hours; the value is the host's
+/// number times the step.
+async fn filled(engine: &EngineHandle) {
+    let mut session = engine.ingest_session(NameText::Utf8);
+    for step in 0..1_080_i64 {
+        for host in 1..=4_i64 {
+            let tags = format!("host=web{host} dc={}", if host < 3 { "east" } else { "west" });
+            put(&mut session, "sys.cpu", &tags, HOUR + 10 * step, host * step, 0).unwrap();
+        }
+    }
+    assert_eq!(session.commit().await.stored, 4_320);
+}
+
+fn settings(salt_width: usize, threads: usize) -> EngineConfig {
+    let mut settings = config();
+    settings.schema = TableSchema::try_new(3, 3, 3, salt_width, 20).unwrap();
+    settings.query.threads = threads;
+    settings
+}
+
+#[tokio::test]
+async fn answers_are_the_same_however_the_table_is_cut_up() {
+    for (salt_width, threads) in [(0, 1), (0, 4), (1, 1), (1, 4)] {
+        let store = store();
+        let mut settings = settings(salt_width, threads);
+        // Rows compacted between the sub queries would count as fewer cells.
+        settings.compaction.on_read = false;
+        let engine = start(settings, &store);
+        filled(&engine).await;
+        let asked = query(
+            HOUR + 60,
+            HOUR + 10_700,
+            &["sum:1h-avg:sys.cpu{dc=*}", "max:sys.cpu{host=web1|web4}", "none:1h-max:sys.cpu"],
+        );
+        let answer = ask(&engine, asked).await.unwrap();
+        let [by_dc, max, none] = answer.sub_answers.as_slice() else { panic!("three answers") };
+        assert_eq!(
+            by_dc.series.iter().map(|s| (s.tags.clone(), values(s))).collect::<Vec<_>>(),
+            [("east", 3.0), ("west", 7.0)].map(|(dc, hosts)| {
+                let average = |hour: f64| (hour * 360.0 + 179.5) * hosts;
+                (
+                    vec![("dc".to_owned(), dc.to_owned())],
+                    vec![(3_600, average(1.0)), (7_200, average(2.0))],
+                )
+            }),
+            "salt {salt_width}, {threads} threads"
+        );
+        assert_eq!(by_dc.series[0].metric, "sys.cpu");
+        assert_eq!(by_dc.series[0].aggregate_tags, ["host"]);
+        assert_eq!(by_dc.series[0].tsuids.len(), 2);
+        let web = max.series.iter().map(|s| s.tags.clone()).collect::<Vec<_>>();
+        assert_eq!(web.len(), 2, "{web:?}");
+        let points = values(&max.series[1]);
+        assert_eq!(
+            (points.len(), points[0], points[1_064]),
+            (1_065, (60, 24.0), (10_700, 4_280.0))
+        );
+        assert_eq!(none.series.len(), 4);
+        assert_eq!((by_dc.cells, by_dc.rows), (4_320, 12));
+    }
+}
+
+#[tokio::test]
+async fn filters_by_name_and_by_tsuid_choose_series() {
+    let store = store();
+    let engine = start(settings(1, 2), &store);
+    filled(&engine).await;
+    let count = async |m: &str| {
+        let answer = ask(&engine, query(HOUR, HOUR + 100, &[m])).await.unwrap();
+        answer.sub_answers[0].series.iter().flat_map(|s| s.tsuids.clone()).count()
+    };
+    assert_eq!(count("sum:sys.cpu").await, 4);
+    assert_eq!(count("sum:sys.cpu{}{host=wildcard(web*)}").await, 4);
+    assert_eq!(count("sum:sys.cpu{}{host=regexp(web[12])}").await, 2);
+    assert_eq!(count("sum:sys.cpu{}{host=not_literal_or(web1)}").await, 3);
+    assert_eq!(count("sum:sys.cpu{dc=west}{host=iliteral_or(WEB3|WEB1)}").await, 1);
+    let mut by_tsuid = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
+    let answer = ask(&engine, query(HOUR, HOUR + 100, &["sum:sys.cpu{host=web2}"])).await.unwrap();
+    let tsuid = tsd_model::to_hex(&answer.sub_answers[0].series[0].tsuids[0]);
+    by_tsuid.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![tsuid]);
+    let found = ask(&engine, by_tsuid).await.unwrap().sub_answers.remove(0);
+    assert_eq!(found.series.len(), 1);
+    assert_eq!(values(&found.series[0])[1], (10, 2.0));
+    assert_eq!(found.rows, 1, "the store left out the rows of other series");
+}
+
+#[tokio::test]
+async fn unknown_names_are_refused_and_an_empty_range_is_an_empty_answer() {
+    let store = store();
+    let engine = start(settings(0, 2), &store);
+    filled(&engine).await;
+    for (m, message) in [
+        ("sum:nope", "No such name for 'metrics': 'nope'"),
+        ("sum:sys.cpu{nope=*}", "No such name for 'tagk': 'nope'"),
+        ("sum:sys.cpu{host=nope}", "No such name for 'tagv': 'nope'"),
+    ] {
+        match ask(&engine, query(HOUR, HOUR + 1, &[m])).await {
+            Err(QueryFailure::Refused(error)) => assert_eq!(error.message, message),
+            other => panic!("{other:?}"),
+        }
+    }
+    let answer = ask(&engine, query(HOUR - 90_000, HOUR - 80_000, &["sum:sys.cpu"])).await.unwrap();
+    assert!(answer.sub_answers[0].series.is_empty());
+}
+
+#[tokio::test]
+async fn a_failed_scan_fails_the_query() {
+    for salt_width in [0, 1] {
+        let store = store();
+        let engine = start(settings(salt_width, 4), &store);
+        filled(&engine).await;
+        store.script(
+            Operation::ScanBatch,
+            [Fault::Pass, Fault::Error(StorageError::Backend("region gone".into()))],
+        );
+        let asked = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
+        let error = ask(&engine, asked.clone()).await.unwrap_err();
+        assert_eq!(error.to_string(), "region gone");
+        assert_eq!(ask(&engine, asked).await.unwrap().sub_answers[0].series.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn limits_end_a_query_with_opentsdbs_words() {
+    let store = store();
+    let mut settings = settings(0, 1);
+    settings.query.max_data_points = 100;
+    settings.query.scan_batch_rows = 1;
+    let engine = start(settings, &store);
+    filled(&engine).await;
+    match ask(&engine, query(HOUR, HOUR + 10_000, &["sum:sys.cpu"])).await {
+        Err(QueryFailure::Refused(error)) => {
+            assert_eq!(error.class.status(), 413);
+            assert!(error.message.contains("more than our limit of 100 data points"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn slow(store: &TestStore, batches: usize) {
+    store.script(Operation::ScanBatch, vec![Fault::Delay(Duration::from_mins(1)); batches]);
+}
+
+#[tokio::test]
+async fn a_deadline_or_a_cancel_ends_a_query_that_hangs() {
+    let store = store();
+    let engine = start(settings(0, 1), &store);
+    filled(&engine).await;
+    slow(&store, 8);
+    let asked = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
+    let control = QueryControl {
+        deadline: Some(Instant::now() + Duration::from_millis(20)),
+        ..QueryControl::default()
+    };
+    match engine.query(asked.clone(), control).await {
+        Err(QueryFailure::Refused(error)) => {
+            assert_eq!(error.class.status(), 413);
+            assert!(error.message.starts_with("Sorry, your query timed out."));
+        }
+        other => panic!("{other:?}"),
+    }
+    let control = QueryControl::default();
+    let (answer, ()) = tokio::join!(engine.query(asked.clone(), control.clone()), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        control.cancel.cancel();
+    });
+    assert!(matches!(answer, Err(QueryFailure::Cancelled)));
+    store.heal();
+    assert!(ask(&engine, asked).await.is_ok());
+}
+
+#[tokio::test]
+async fn queries_wait_their_turn_and_beyond_that_are_turned_away() {
+    let store = store();
+    let mut settings = settings(0, 1);
+    (settings.query.max_running, settings.query.max_waiting) = (1, 1);
+    let engine = start(settings, &store);
+    filled(&engine).await;
+    store.script(Operation::ScanBatch, [Fault::Delay(Duration::from_millis(100))]);
+    let asked = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
+    let (first, second, third) = tokio::join!(
+        ask(&engine, asked.clone()),
+        ask(&engine, asked.clone()),
+        ask(&engine, asked.clone()),
+    );
+    assert!(first.is_ok() && second.is_ok());
+    assert!(matches!(third, Err(QueryFailure::Busy)));
+    // One that nobody waits for any more gives its place up.
+    slow(&store, 1);
+    let gone = tokio::time::timeout(Duration::from_millis(20), ask(&engine, asked.clone())).await;
+    assert!(gone.is_err());
+    store.heal();
+    assert!(ask(&engine, asked).await.is_ok());
+}
+
+#[tokio::test]
+async fn old_rows_met_in_pieces_are_compacted_and_young_ones_are_not() {
+    for on_read in [true, false] {
+        let store = store();
+        let mut settings = settings(1, 2);
+        settings.compaction.on_read = on_read;
+        settings.clock = crate::testing::ManualClock::at_secs(HOUR + 3_600 + 3_601 - 1);
+        let engine = start(settings, &store);
+        for offset in [0, 10, 3_600, 3_610] {
+            put_one(&engine, "m", "host=a", HOUR + offset, 1).await.unwrap();
+        }
+        let asked = query(HOUR, HOUR + 7_200, &["sum:m"]);
+        let before = ask(&engine, asked.clone()).await.unwrap();
+        engine.compactions_idle().await;
+        let cells = dump(&store, &EngineConfig::default().tables.data).await.len();
+        assert_eq!(cells, if on_read { 3 } else { 4 });
+        let after = ask(&engine, asked).await.unwrap();
+        assert_eq!(
+            values(&before.sub_answers[0].series[0]),
+            values(&after.sub_answers[0].series[0])
+        );
+    }
+}
+
+#[tokio::test]
+async fn contradicting_points_fail_the_query_unless_the_newest_wins() {
+    for fix_duplicates in [false, true] {
+        let store = store();
+        let mut settings = settings(0, 1);
+        settings.rows.fix_duplicates = fix_duplicates;
+        let engine = start(settings, &store);
+        put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        put_one(&engine, "m", "host=a", HOUR, 300).await.unwrap();
+        match ask(&engine, query(HOUR, HOUR + 1, &["sum:m"])).await {
+            Ok(answer) => {
+                assert!(fix_duplicates);
+                assert_eq!(values(&answer.sub_answers[0].series[0]), [(0, 300.0)]);
+            }
+            Err(QueryFailure::Refused(error)) => {
+                assert!(!fix_duplicates);
+                assert!(error.message.starts_with("Duplicate timestamp for key="));
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_range_of_an_unsalted_table_is_split_without_gaps() {
+    let schema = TableSchema::opentsdb_default();
+    let asked = query(HOUR, HOUR + 23 * 3_600, &["sum:m"]);
+    let sub = &asked.sub_queries[0];
+    let resolved = tsd_query::ResolvedSubQuery::Metric {
+        metric: bytes::Bytes::from_static(&[0, 0, 1]),
+        filters: Vec::new(),
+    };
+    let settings = tsd_query::PlanSettings::default();
+    let range = (asked.start_ms, asked.end_ms);
+    let plan = tsd_query::SubQueryPlan::new(sub, &resolved, range, &schema, &settings);
+    for threads in [1, 2, 3, 8, 64] {
+        let parts = fan_out::parts(&plan, threads);
+        assert_eq!(parts.len(), if threads == 1 { 1 } else { (2 * threads).min(24) });
+        assert_eq!(parts[0].start, plan.ranges[0].start);
+        assert_eq!(parts.last().unwrap().stop, plan.ranges[0].stop);
+        for pair in parts.windows(2) {
+            assert_eq!(pair[0].stop, pair[1].start);
+            assert!(pair[1].start < pair[1].stop && pair[1].later);
+        }
+    }
+    let _: Arc<TestStore> = store();
+}

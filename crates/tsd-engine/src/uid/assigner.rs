@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 use tsd_model::{Uid, UidKind};
 
 use super::{
-    UidCaches, UidError, UidTable,
+    PerKind, UidCaches, UidError, UidTable,
     assign::{Numbers, assign},
 };
 use crate::actor::{Desk, Doer, Reply};
@@ -47,11 +47,11 @@ pub(crate) enum UidOrder {
 #[derive(Debug, Default)]
 pub(crate) struct AssignerStats {
     /// UIDs assigned, by kind.
-    pub(crate) assigned: [AtomicU64; 3],
+    pub(crate) assigned: PerKind<AtomicU64>,
     /// Random numbers that were taken.
     pub(crate) random_collisions: AtomicU64,
     /// Names the filter refused, by kind.
-    pub(crate) rejected: [AtomicU64; 3],
+    pub(crate) rejected: PerKind<AtomicU64>,
     /// Names waiting now.
     pub(crate) pending: AtomicUsize,
     /// Names refused because too many waited.
@@ -72,18 +72,14 @@ pub(crate) struct AssignerSettings {
 /// State of the UID actor.
 pub(crate) struct UidAssigner {
     settings: AssignerSettings,
-    lookups: [Flights<Lookup>; 3],
-    assignments: [Flights<Assignment>; 3],
+    lookups: PerKind<Flights<Lookup>>,
+    assignments: PerKind<Flights<Assignment>>,
 }
 
 impl UidAssigner {
     pub(crate) fn new(settings: AssignerSettings) -> Self {
         settings.stats.pending.store(0, Ordering::Relaxed);
-        Self {
-            settings,
-            lookups: std::array::from_fn(|_| Flights::default()),
-            assignments: std::array::from_fn(|_| Flights::default()),
-        }
+        Self { settings, lookups: PerKind::default(), assignments: PerKind::default() }
     }
 
     fn has_room(&self) -> bool {
@@ -106,7 +102,7 @@ impl UidAssigner {
         for (i, name) in names.into_iter().enumerate() {
             if let Some(uid) = self.settings.caches.uid(kind, &name) {
                 answer.give(i, Ok(Some(uid)));
-            } else if self.lookups[slot(kind)].holds(&name) || self.has_room() {
+            } else if self.lookups[kind].holds(&name) || self.has_room() {
                 self.board_lookup(kind, name, &answer, i);
             } else {
                 answer.give(i, Err(UidError::Throttled));
@@ -116,13 +112,13 @@ impl UidAssigner {
     }
 
     fn board_lookup(&mut self, kind: UidKind, name: Bytes, answer: &Rc<Answer<Lookup>>, i: usize) {
-        let new = self.lookups[slot(kind)].board(name, answer, i);
+        let new = self.lookups[kind].board(name, answer, i);
         self.settings.stats.pending.fetch_add(usize::from(new), Ordering::Relaxed);
     }
 
     fn fly_lookups(&mut self, kind: UidKind, desk: &mut Desk<'_, Self>) {
         let max = self.settings.max_batch;
-        while let Some(names) = self.lookups[slot(kind)].take_off(LOOKUP_BATCHES, max) {
+        while let Some(names) = self.lookups[kind].take_off(LOOKUP_BATCHES, max) {
             let table = self.settings.table.clone();
             let epoch = self.settings.caches.epoch();
             let work = async move {
@@ -131,7 +127,7 @@ impl UidAssigner {
             };
             desk.spawn(work, move |assigner, (names, results), desk| {
                 let caches = Arc::clone(&assigner.settings.caches);
-                let flights = &mut assigner.lookups[slot(kind)];
+                let flights = &mut assigner.lookups[kind];
                 flights.running -= 1;
                 if caches.epoch() == epoch {
                     let mut results = match results {
@@ -168,8 +164,8 @@ impl UidAssigner {
             // Another asker's assignment may have ended since this one looked.
             if let Some(uid) = self.settings.caches.uid(kind, &name) {
                 answer.give(i, Ok(uid));
-            } else if self.assignments[slot(kind)].holds(&name) || self.has_room() {
-                let new = self.assignments[slot(kind)].board(name, &answer, i);
+            } else if self.assignments[kind].holds(&name) || self.has_room() {
+                let new = self.assignments[kind].board(name, &answer, i);
                 self.settings.stats.pending.fetch_add(usize::from(new), Ordering::Relaxed);
             } else {
                 answer.give(i, Err(UidError::Throttled));
@@ -180,7 +176,7 @@ impl UidAssigner {
 
     fn fly_assignments(&mut self, kind: UidKind, desk: &mut Desk<'_, Self>) {
         let max = self.settings.max_batch;
-        while let Some(names) = self.assignments[slot(kind)].take_off(1, max) {
+        while let Some(names) = self.assignments[kind].take_off(1, max) {
             let table = self.settings.table.clone();
             let epoch = self.settings.caches.epoch();
             let random = self.settings.random_metrics && kind == UidKind::Metric;
@@ -192,12 +188,12 @@ impl UidAssigner {
             desk.spawn(work, move |assigner, (names, assigned), desk| {
                 let AssignerSettings { caches, stats, .. } = &assigner.settings;
                 stats.random_collisions.fetch_add(assigned.collisions, Ordering::Relaxed);
-                let flights = &mut assigner.assignments[slot(kind)];
+                let flights = &mut assigner.assignments[kind];
                 flights.running -= 1;
                 for (name, result) in names.iter().zip(&assigned.results) {
                     if let Ok(uid) = result {
                         caches.insert_at(epoch, kind, name, *uid);
-                        stats.assigned[slot(kind)].fetch_add(1, Ordering::Relaxed);
+                        stats.assigned[kind].fetch_add(1, Ordering::Relaxed);
                     }
                     flights.land(name, result);
                 }
@@ -221,18 +217,12 @@ impl Doer for UidAssigner {
     }
 }
 
-/// Place of a kind in an array of three.
-pub(crate) const fn slot(kind: UidKind) -> usize {
-    match kind {
-        UidKind::Metric => 0,
-        UidKind::Tagk => 1,
-        UidKind::Tagv => 2,
-    }
-}
+/// An asker, and which of its names this is.
+type Waiter<R> = (Rc<Answer<R>>, usize);
 
 /// Names of one kind under way, and who waits for them.
 struct Flights<R> {
-    aboard: HashMap<Bytes, Vec<(Rc<Answer<R>>, usize)>, foldhash::fast::RandomState>,
+    aboard: HashMap<Bytes, Vec<Waiter<R>>, foldhash::fast::RandomState>,
     queue: VecDeque<Bytes>,
     running: usize,
 }

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use papaya::HashMap;
 use tsd_model::{Uid, UidKind};
 
+use super::PerKind;
+
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The caches of all kinds.
 #[derive(Debug)]
 pub(crate) struct UidCaches {
-    kinds: [KindCache; 3],
+    kinds: PerKind<KindCache>,
     epoch: AtomicU64,
 }
 
@@ -30,28 +32,19 @@ struct KindCache {
 impl UidCaches {
     /// Empty caches of at most `max_entries` names a kind.
     pub(crate) fn new(max_entries: usize) -> Self {
-        let kind = || KindCache {
+        let kind = |_| KindCache {
             uids: Map::default(),
             names: Map::default(),
             max_entries,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         };
-        Self { kinds: [kind(), kind(), kind()], epoch: AtomicU64::new(0) }
-    }
-
-    const fn kind(&self, kind: UidKind) -> &KindCache {
-        let [metric, tagk, tagv] = &self.kinds;
-        match kind {
-            UidKind::Metric => metric,
-            UidKind::Tagk => tagk,
-            UidKind::Tagv => tagv,
-        }
+        Self { kinds: PerKind::from_fn(kind), epoch: AtomicU64::new(0) }
     }
 
     /// UID of a name.
     pub(crate) fn uid(&self, kind: UidKind, name: &[u8]) -> Option<Uid> {
-        let cache = self.kind(kind);
+        let cache = &self.kinds[kind];
         let found = cache.uids.pin().get(name).copied();
         cache.count(found.is_some());
         found
@@ -59,7 +52,7 @@ impl UidCaches {
 
     /// Name of a UID.
     pub(crate) fn name(&self, kind: UidKind, uid: Uid) -> Option<Box<[u8]>> {
-        let cache = self.kind(kind);
+        let cache = &self.kinds[kind];
         let found = cache.names.pin().get(&uid).cloned();
         cache.count(found.is_some());
         found
@@ -84,8 +77,8 @@ impl UidCaches {
     /// Notes the name of a UID and nothing else: an orphan has a name that does not know it.
     pub(crate) fn insert_name_at(&self, epoch: u64, kind: UidKind, name: &[u8], uid: Uid) {
         if self.epoch() == epoch {
-            let names = self.kind(kind).names.pin();
-            if names.len() >= self.kind(kind).max_entries {
+            let names = self.kinds[kind].names.pin();
+            if names.len() >= self.kinds[kind].max_entries {
                 names.clear();
             }
             names.insert(uid, name.into());
@@ -97,7 +90,7 @@ impl UidCaches {
 
     /// Notes what the table holds, both ways.
     fn insert(&self, kind: UidKind, name: &[u8], uid: Uid) {
-        let cache = self.kind(kind);
+        let cache = &self.kinds[kind];
         let (uids, names) = (cache.uids.pin(), cache.names.pin());
         if uids.len() >= cache.max_entries || names.len() >= cache.max_entries {
             uids.clear();
@@ -114,7 +107,7 @@ impl UidCaches {
     }
 
     fn remove(&self, kind: UidKind, name: &[u8], uid: Uid) {
-        let cache = self.kind(kind);
+        let cache = &self.kinds[kind];
         cache.uids.pin().remove(name);
         cache.names.pin().remove(&uid);
     }
@@ -122,7 +115,7 @@ impl UidCaches {
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        for cache in &self.kinds {
+        for (_, cache) in self.kinds.iter() {
             cache.uids.pin().clear();
             cache.names.pin().clear();
         }
@@ -130,7 +123,7 @@ impl UidCaches {
 
     /// Hits, misses and entries (both ways) of a kind.
     pub(crate) fn counts(&self, kind: UidKind) -> (u64, u64, usize) {
-        let cache = self.kind(kind);
+        let cache = &self.kinds[kind];
         (
             cache.hits.load(Ordering::Relaxed),
             cache.misses.load(Ordering::Relaxed),

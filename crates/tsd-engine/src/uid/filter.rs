@@ -3,6 +3,7 @@
 use regex::Regex;
 use tsd_model::UidKind;
 
+use super::PerKind;
 use crate::config::WhiteList;
 
 /// A pattern of a white list that is no regular expression.
@@ -17,7 +18,7 @@ pub struct FilterError {
 /// Compiled white lists. A name passes if every pattern of its kind is found in it.
 #[derive(Debug, Default)]
 pub(crate) struct NameFilter {
-    lists: [Vec<Regex>; 3],
+    lists: PerKind<Vec<Regex>>,
 }
 
 impl NameFilter {
@@ -38,23 +39,17 @@ impl NameFilter {
                 .collect::<Result<Vec<_>, _>>()
         };
         Ok(Self {
-            lists: [
-                compile(UidKind::Metric, &list.metric_patterns)?,
-                compile(UidKind::Tagk, &list.tagk_patterns)?,
-                compile(UidKind::Tagv, &list.tagv_patterns)?,
-            ],
+            lists: PerKind {
+                metric: compile(UidKind::Metric, &list.metric_patterns)?,
+                tagk: compile(UidKind::Tagk, &list.tagk_patterns)?,
+                tagv: compile(UidKind::Tagv, &list.tagv_patterns)?,
+            },
         })
     }
 
     /// Whether a name may get a UID.
     pub(crate) fn allows(&self, kind: UidKind, name: &str) -> bool {
-        let [metric, tagk, tagv] = &self.lists;
-        let list = match kind {
-            UidKind::Metric => metric,
-            UidKind::Tagk => tagk,
-            UidKind::Tagv => tagv,
-        };
-        list.iter().all(|pattern| pattern.is_match(name))
+        self.lists[kind].iter().all(|pattern| pattern.is_match(name))
     }
 }
 

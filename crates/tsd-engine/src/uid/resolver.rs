@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use tsd_model::{BaseTime, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
 
 use super::{
-    NameFilter, UidAssigner, UidCaches, UidError, UidOrder,
-    assigner::{AssignerStats, Assignment, Lookup, slot},
+    NameFilter, PerKind, UidAssigner, UidCaches, UidError, UidOrder,
+    assigner::{AssignerStats, Assignment, Lookup},
 };
 use crate::{
     actor::{AskError, DoerRef},
@@ -29,8 +29,8 @@ pub(crate) struct Resolver {
     pub(crate) assigner: DoerRef<UidAssigner>,
     pub(crate) filter: Arc<NameFilter>,
     pub(crate) stats: Arc<AssignerStats>,
-    /// Which kinds points may create: metrics, tag keys, tag values.
-    pub(crate) auto_create: [bool; 3],
+    /// Which kinds points may create.
+    pub(crate) auto_create: PerKind<bool>,
     pub(crate) lanes: usize,
 }
 
@@ -73,12 +73,11 @@ impl Resolver {
                 .enumerate()
                 .map(|(i, name)| self.caches.uid(kind_at(i), name))
                 .collect();
-            results.push(match uids {
-                Some(uids) => self.series(&uids),
-                None => {
-                    open.push(OpenPoint { names, place });
-                    Err(UidError::Lost)
-                }
+            results.push(if let Some(uids) = uids {
+                self.series(&uids)
+            } else {
+                open.push(OpenPoint { names, place });
+                Err(UidError::Lost)
             });
         }
         if open.is_empty() {
@@ -122,18 +121,18 @@ impl Resolver {
     /// What the caches and the table say of every name.
     async fn look_up_all(&self, open: &[OpenPoint<'_>]) -> Names {
         let mut known = Names::default();
-        let mut missing: [Vec<Bytes>; 3] = [const { Vec::new() }; 3];
+        let mut missing: PerKind<Vec<Bytes>> = PerKind::default();
         for (kind, name) in open.iter().flat_map(OpenPoint::keys) {
             if let Entry::Vacant(entry) = known.entry((kind, name)) {
                 if let Some(uid) = self.caches.uid(kind, &entry.key().1) {
                     entry.insert(Known::Uid(uid));
                 } else {
-                    missing[slot(kind)].push(entry.key().1.clone());
+                    missing[kind].push(entry.key().1.clone());
                     entry.insert(Known::Absent);
                 }
             }
         }
-        let [metrics, tagks, tagvs] = missing;
+        let PerKind { metric: metrics, tagk: tagks, tagv: tagvs } = missing;
         let (metrics, tagks, tagvs) = tokio::join!(
             self.look_up(UidKind::Metric, metrics),
             self.look_up(UidKind::Tagk, tagks),
@@ -156,19 +155,13 @@ impl Resolver {
 
     /// What a name without UID means: one to create, or an error.
     fn absent(&self, kind: UidKind, name: &[u8]) -> Known {
-        let [metric, tagk, tagv] = self.auto_create;
-        let may_create = match kind {
-            UidKind::Metric => metric,
-            UidKind::Tagk => tagk,
-            UidKind::Tagv => tagv,
-        };
         let text = decode_latin1(name);
-        if !may_create {
+        if !self.auto_create[kind] {
             Known::Error(UidError::NoSuchName { kind, name: text })
         } else if self.filter.allows(kind, &text) {
             Known::Absent
         } else {
-            self.stats.rejected[slot(kind)].fetch_add(1, Ordering::Relaxed);
+            self.stats.rejected[kind].fetch_add(1, Ordering::Relaxed);
             Known::Error(UidError::BlockedByFilter { kind, name: text })
         }
     }

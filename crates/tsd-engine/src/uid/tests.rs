@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use tsd_model::{Family, TableSchema, UidKind};

@@ -1,0 +1,146 @@
+//! What the engine counts, under OpenTSDB's names and as gauges.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tsd_model::{Uid, UidKind};
+
+use crate::{
+    actor::{Doer, DoerRef},
+    handle::Inner,
+};
+
+/// One number of the `stats` command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its name without the leading `tsd.`.
+    pub name: &'static str,
+    /// Its value.
+    pub value: i64,
+    /// Its own tags.
+    pub tags: Vec<(&'static str, &'static str)>,
+}
+
+fn stat(
+    name: &'static str,
+    value: u64,
+    tags: impl Into<Vec<(&'static str, &'static str)>>,
+) -> Stat {
+    Stat { name, value: i64::try_from(value).unwrap_or(i64::MAX), tags: tags.into() }
+}
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn load_size(counter: &AtomicUsize) -> u64 {
+    counter.load(Ordering::Relaxed) as u64
+}
+
+/// Everything, in the order OpenTSDB tells it. Numbers that only the store knows are left out while it
+/// does not answer.
+pub(crate) async fn collect(inner: &Inner) -> Vec<Stat> {
+    let mut stats = Vec::new();
+    for kind in UidKind::ALL {
+        let tags = [("kind", kind.as_str())];
+        let (hits, misses, size) = inner.uids.resolver.caches.counts(kind);
+        stats.push(stat("uid.cache-hit", hits, tags));
+        stats.push(stat("uid.cache-miss", misses, tags));
+        stats.push(stat("uid.cache-size", size as u64, tags));
+        let random = inner.config.uids.random_metrics && kind == UidKind::Metric;
+        let collisions = if random { load(&inner.uid_stats.random_collisions) } else { 0 };
+        stats.push(stat("uid.random-collisions", collisions, tags));
+        let rejected = load(&inner.uid_stats.rejected[kind]);
+        stats.push(stat("uid.rejected-assignments", rejected, tags));
+        if random {
+            stats.push(stat("uid.ids-used", 0, tags));
+            stats.push(stat("uid.ids-available", 0, tags));
+        } else if let Ok(used) = inner.uids.table.used(kind).await {
+            let used = u64::try_from(used).unwrap_or(0);
+            let all = Uid::max_number(kind.width(&inner.config.schema));
+            stats.push(stat("uid.ids-used", used, tags));
+            stats.push(stat("uid.ids-available", all.saturating_sub(used), tags));
+        }
+    }
+    let added = load(&inner.ingest.received);
+    stats.push(stat("datapoints.added", added, [("type", "all"), ("class", "TSDB")]));
+    let compaction = &inner.compaction_stats;
+    stats.push(stat("compaction.count", load(&compaction.rows), []));
+    let duplicates = "compaction.duplicates";
+    stats.push(stat(duplicates, load(&compaction.identical), [("type", "identical")]));
+    stats.push(stat(duplicates, load(&compaction.variant), [("type", "variant")]));
+    if inner.config.compaction.enabled {
+        stats.push(stat("compaction.queue.size", load_size(&inner.queue_totals.rows), []));
+        let errors = "compaction.errors";
+        stats.push(stat(errors, load(&compaction.read_errors), [("rpc", "read")]));
+        stats.push(stat(errors, load(&compaction.write_errors), [("rpc", "put")]));
+        // Put and delete are one call of the store.
+        stats.push(stat(errors, 0, [("rpc", "delete")]));
+        stats.push(stat("compaction.writes", load(&compaction.writes), []));
+        stats.push(stat("compaction.deletes", load(&compaction.deletes), []));
+    }
+    stats
+}
+
+/// Sets the gauges of what is held now. Called before they are read, not as they change.
+pub(crate) fn set_gauges(inner: &Inner) {
+    let set = |name: &'static str, value: u64| metrics::gauge!(name).set(value as f64);
+    let ingest = &inner.ingest;
+    set("tsd_series_cache_entries", ingest.series.len() as u64);
+    let held: usize = ingest.lanes.iter().map(|lane| lane.gate.held_bytes()).sum();
+    set("tsd_write_queued_bytes", held as u64);
+    let totals = &inner.queue_totals;
+    set("tsd_compaction_queue_rows", load_size(&totals.rows));
+    set("tsd_compaction_queue_bytes", load_size(&totals.bytes));
+    let absolute = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
+    absolute("tsd_series_cache_evictions_total", ingest.series.evicted());
+    absolute("tsd_compaction_queue_refused_rows_total", load_size(&totals.refused));
+    let compaction = &inner.compaction_stats;
+    for (name, counter) in [
+        ("tsd_compaction_rows_total", &compaction.rows),
+        ("tsd_compaction_writes_total", &compaction.writes),
+        ("tsd_compaction_deletes_total", &compaction.deletes),
+        ("tsd_compaction_read_errors_total", &compaction.read_errors),
+        ("tsd_compaction_write_errors_total", &compaction.write_errors),
+        ("tsd_compaction_illegal_rows_total", &compaction.illegal),
+        ("tsd_compaction_notices_lost_total", &compaction.notices_lost),
+        ("tsd_uid_random_collisions_total", &inner.uid_stats.random_collisions),
+        ("tsd_uid_throttled_total", &inner.uid_stats.throttled),
+    ] {
+        absolute(name, load(counter));
+    }
+    set("tsd_uid_pending_names", load_size(&inner.uid_stats.pending));
+    for (kind, assigned) in inner.uid_stats.assigned.iter() {
+        let (hits, misses, size) = inner.uids.resolver.caches.counts(kind);
+        let kind = kind.as_str();
+        metrics::gauge!("tsd_uid_cache_entries", "kind" => kind).set(size as f64);
+        for (name, value) in [
+            ("tsd_uid_cache_hits_total", hits),
+            ("tsd_uid_cache_misses_total", misses),
+            ("tsd_uid_assigned_total", load(assigned)),
+        ] {
+            metrics::counter!(name, "kind" => kind).absolute(value);
+        }
+    }
+    set_actor_gauges("write", ingest.lanes.iter().map(|lane| &lane.writer));
+    set_actor_gauges("row_compaction", &inner.compactors);
+    set_actor_gauges("uid", [&inner.uids.resolver.assigner]);
+    set_actor_gauges("query", [&inner.queries]);
+    for (name, value) in inner.storage.gauges() {
+        metrics::gauge!(name).set(value);
+    }
+}
+
+fn set_actor_gauges<'a, D: Doer>(
+    actor: &'static str,
+    doers: impl IntoIterator<Item = &'a DoerRef<D>>,
+) {
+    let (mut waiting, mut restarts, mut refused) = (0, 0, 0);
+    for doer in doers {
+        waiting += doer.waiting();
+        restarts += doer.restarts();
+        refused += doer.refused();
+    }
+    metrics::gauge!("tsd_actor_mailbox_orders", "actor" => actor).set(waiting as f64);
+    metrics::counter!("tsd_actor_restarts_total", "actor" => actor).absolute(restarts);
+    metrics::counter!("tsd_actor_mailbox_full_total", "actor" => actor).absolute(refused);
+}
