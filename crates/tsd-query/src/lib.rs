@@ -7,6 +7,7 @@
 mod aggregator;
 mod error;
 mod filter;
+mod gexp;
 mod histogram;
 mod pipeline;
 mod plan;
@@ -23,10 +24,11 @@ pub use filter::{
     Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
     retain_values,
 };
+pub use gexp::{Gexp, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
 pub use pipeline::{
-    AggregateInput, GroupTags, OutputSeries, SeriesBuilder, SeriesPipeline, Span, SpanGroup,
-    aggregate, evaluate, group_spans, sort_spans,
+    AggregateInput, GroupTags, NamedSeries, OutputSeries, SeriesBuilder, SeriesPipeline, Span,
+    SpanGroup, aggregate, evaluate, group_spans, sort_spans,
 };
 pub use plan::{
     KeyRange, NameKind, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,

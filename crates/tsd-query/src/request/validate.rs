@@ -1,5 +1,7 @@
 //! Checks a query in the original's order, with the original's words.
 
+use std::collections::HashMap;
+
 use super::{DownsampleSpec, Query, RawQuery, RawSubQuery, RollupUsage, SeriesSource, SubQuery};
 use crate::{
     aggregator::Aggregator,
@@ -33,14 +35,11 @@ impl RawQuery {
             return Err(QueryError::invalid("Missing queries"));
         }
         let mut sub_queries: Vec<SubQuery> = Vec::with_capacity(queries.len());
-        let mut distinct: Vec<&RawSubQuery> = Vec::with_capacity(queries.len());
-        for raw in queries {
-            if !distinct.iter().any(|earlier| raw.same_question(earlier)) {
-                distinct.push(raw);
+        for (raw, place) in queries.iter().zip(self.places()) {
+            if place < sub_queries.len() {
+                continue;
             }
-        }
-        for (index, raw) in distinct.into_iter().enumerate() {
-            let sub = raw.validate(index, self.use_calendar)?;
+            let sub = raw.validate(place, self.use_calendar)?;
             if sub.downsample.is_some()
                 && let Some(name) = zone_name.filter(|name| !name.is_empty())
                 && find_zone(name).is_none()
@@ -73,6 +72,32 @@ impl RawQuery {
             override_byte_limit: self.override_byte_limit,
             override_data_point_limit: self.override_data_point_limit,
         })
+    }
+}
+
+impl RawQuery {
+    /// For each of `queries` the index that it has among the sub queries of the validated query,
+    /// where equal ones are one.
+    #[must_use]
+    pub fn places(&self) -> Vec<usize> {
+        let queries = self.queries.as_deref().unwrap_or_default();
+        let mut distinct: Vec<&RawSubQuery> = Vec::new();
+        // Sub queries of different metrics or aggregators are the many; they are told apart first.
+        let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut places = Vec::with_capacity(queries.len());
+        for raw in queries {
+            let alike = by_name.entry((&raw.metric, &raw.aggregator, &raw.tsuids)).or_default();
+            let earlier = alike
+                .iter()
+                .copied()
+                .find(|at| distinct.get(*at).is_some_and(|earlier| raw.same_question(earlier)));
+            places.push(earlier.unwrap_or_else(|| {
+                alike.push(distinct.len());
+                distinct.push(raw);
+                distinct.len() - 1
+            }));
+        }
+        places
     }
 }
 

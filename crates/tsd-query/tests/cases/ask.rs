@@ -4,35 +4,47 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use tsd_model::Value;
 use tsd_query::{
-    Clock, FillPolicy, HistogramOutput, NameKind, OutputSeries, PlanSettings, Query, QueryError,
+    Clock, FillPolicy, Gexp, NameKind, NamedSeries, OutputSeries, PlanSettings, Query, QueryError,
     RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource, SubQuery,
-    SubQueryPlan, choose_reads, evaluate, evaluate_histograms,
+    SubQueryPlan, choose_reads, evaluate_histograms, group_spans,
 };
 
 use crate::{request, table::Tables};
 
 /// Why a case is not run, if it is not.
 pub(crate) fn not_covered(path: &str) -> Option<&'static str> {
-    match path {
-        "/api/query/gexp" | "/api/query/exp" => return Some("expressions come later"),
-        _ => {}
-    }
-    None
+    (path == "/api/query/exp").then_some("expressions come later")
 }
 
 /// The answer as JSON, or the refusal.
 pub(crate) fn ask(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
-    let table = Tables::of_case(case, salt_buckets);
+    let tables = Tables::of_case(case, salt_buckets);
+    let asker = Asker { tables: &tables, settings: settings(case) };
     let uri = case["request"]["uri"].as_str().unwrap_or("/api/query");
-    let raw = match &case["query"] {
+    let parameters = request::parameters(uri);
+    let mut raw = match &case["query"] {
         Json::Null => request::from_uri(uri)?,
         body => request::from_body(body)?,
     };
-    let in_arrays = request::parameters(uri).iter().any(|(key, _)| key == "arrays");
-    answer(case, &table, &raw, in_arrays)
+    if uri.starts_with("/api/query/gexp") {
+        let texts = parameters.iter().filter(|(key, _)| key == "exp").map(|(_, text)| text);
+        return asker.gexp(&mut raw, &texts.map(String::as_str).collect::<Vec<_>>());
+    }
+    let in_arrays = parameters.iter().any(|(key, _)| key == "arrays");
+    let query = validate(&raw)?;
+    let mut shown = Vec::new();
+    for sub in &query.sub_queries {
+        let series = asker.series(&query, sub, (query.start_ms, query.end_ms))?;
+        shown.extend(series.iter().map(|series| show(&query, sub, series, in_arrays)));
+    }
+    Ok(Json::Array(shown))
 }
 
-fn settings(case: &Json) -> PlanSettings {
+pub(crate) fn validate(raw: &RawQuery) -> Result<Query, QueryError> {
+    raw.validate(&Clock::utc(1_500_000_000_000))
+}
+
+pub(crate) fn settings(case: &Json) -> PlanSettings {
     let is = |key: &str, value: &str| case["config"][key].as_str() == Some(value);
     PlanSettings {
         fuzzy_filter: !is("tsd.query.enable_fuzzy_filter", "false"),
@@ -41,97 +53,116 @@ fn settings(case: &Json) -> PlanSettings {
     }
 }
 
-fn answer(
-    case: &Json,
-    table: &Tables,
-    raw: &RawQuery,
-    in_arrays: bool,
-) -> Result<Json, QueryError> {
-    let query = raw.validate(&Clock::utc(1_500_000_000_000))?;
-    let mut series = Vec::new();
-    for sub in &query.sub_queries {
-        series.extend(answer_sub_query(table, &query, sub, &settings(case), in_arrays)?);
-    }
-    Ok(Json::Array(series))
+/// All the points that were read, not only those of the query's range.
+pub(crate) const EVERYTHING: (i64, i64) = (i64::MIN, i64::MAX);
+
+/// Someone with tables to ask.
+pub(crate) struct Asker<'t> {
+    pub(crate) tables: &'t Tables,
+    pub(crate) settings: PlanSettings,
 }
 
-fn answer_sub_query(
-    table: &Tables,
-    query: &Query,
-    sub: &SubQuery,
-    settings: &PlanSettings,
-    in_arrays: bool,
-) -> Result<Vec<Json>, QueryError> {
-    let resolved =
-        sub.resolve(&table.schema, settings, |kind, name| table.names.uid(kind, name))?;
-    let range = (query.start_ms, query.end_ms);
-    if sub.is_histogram() {
-        let plan = SubQueryPlan::new(sub, &resolved, range, &table.schema, settings);
-        let pipeline = SeriesPipeline::new(sub, &plan.window, &query.zone);
-        let series = table.histograms(&plan);
-        let SeriesSource::Metric(metric) = &sub.source else { panic!("histograms of a metric") };
-        let outputs = evaluate_histograms(sub, &plan, &pipeline, series);
-        let show = |output: &HistogramOutput| {
-            show(
-                table,
-                query,
-                sub,
-                &format!("{metric}{}", output.suffix),
-                &output.series,
-                in_arrays,
-            )
-        };
-        return Ok(outputs.iter().map(show).collect());
-    }
-    let rollups = RollupSettings { config: table.rollups.as_ref(), ..RollupSettings::default() };
-    let ReadStrategy::FirstWithSeries(attempts) = choose_reads(sub, range, &rollups)? else {
-        panic!("no case asks for a split");
-    };
-    let mut outputs = Vec::new();
-    let mut metric_uid = Bytes::new();
-    for ReadAttempt { source, sub, window } in &attempts {
-        let plan = SubQueryPlan::with_window(sub, &resolved, *window, &table.schema, settings);
-        let pipeline = SeriesPipeline::new(sub, window, &query.zone);
-        let spans = table.read(source, &plan, &pipeline)?;
-        metric_uid.clone_from(&plan.metric);
-        if !spans.is_empty() {
-            outputs = evaluate(sub, &plan, spans)?;
-            break;
+impl Asker<'_> {
+    fn gexp(&self, raw: &mut RawQuery, texts: &[&str]) -> Result<Json, QueryError> {
+        let gexps: Vec<Gexp> =
+            texts.iter().map(|text| Gexp::parse(text)).collect::<Result<_, _>>()?;
+        let mut metrics: Vec<&str> = Vec::new();
+        let first = raw.queries.get_or_insert_default().len();
+        for gexp in &gexps {
+            metrics.extend(gexp.metrics());
+            raw.queries.get_or_insert_default().extend(gexp.sub_queries()?);
         }
+        let query = validate(raw)?;
+        let places = raw.places();
+        let mut answers = Vec::new();
+        for sub in &query.sub_queries {
+            answers.push(self.series(&query, sub, EVERYTHING)?);
+        }
+        let series_of = |text: &str| {
+            let at = metrics.iter().position(|metric| *metric == text).unwrap();
+            answers[places[first + at]].clone()
+        };
+        let mut shown = Vec::new();
+        for gexp in &gexps {
+            for answer in gexp.evaluate((query.start_ms, query.end_ms), &series_of)? {
+                let mut json = show(&query, &query.sub_queries[0], &answer.series, false);
+                if answer.lists_annotations {
+                    json["annotations"] = json!([]);
+                }
+                shown.push(json);
+            }
+        }
+        Ok(Json::Array(shown))
     }
-    let metric = match &sub.source {
-        SeriesSource::Metric(metric) => metric,
-        SeriesSource::Tsuids(_) => table.names.name(NameKind::Metric, &metric_uid),
-    };
-    Ok(outputs.iter().map(|output| show(table, query, sub, metric, output, in_arrays)).collect())
+
+    /// The answer to a sub query, points cut to `emitted`.
+    pub(crate) fn series(
+        &self,
+        query: &Query,
+        sub: &SubQuery,
+        emitted: (i64, i64),
+    ) -> Result<Vec<NamedSeries>, QueryError> {
+        let Self { tables, settings } = self;
+        let schema = &tables.schema;
+        let resolved = sub.resolve(schema, settings, |kind, name| tables.names.uid(kind, name))?;
+        let range = (query.start_ms, query.end_ms);
+        let named = |metric: String, series: OutputSeries| {
+            let name_of = |kind, uid: &[u8]| tables.names.name(kind, uid).to_owned();
+            NamedSeries::new(metric, series, name_of)
+        };
+        if sub.is_histogram() {
+            let plan = SubQueryPlan::new(sub, &resolved, range, schema, settings);
+            let pipeline = SeriesPipeline::new(sub, &plan.window, &query.zone);
+            let SeriesSource::Metric(metric) = &sub.source else {
+                panic!("histograms of a metric")
+            };
+            let series = tables.histograms(&plan);
+            let outputs = evaluate_histograms(sub, &plan, &pipeline, series);
+            return Ok(outputs
+                .into_iter()
+                .map(|output| named(format!("{metric}{}", output.suffix), output.series))
+                .collect());
+        }
+        let rollups =
+            RollupSettings { config: tables.rollups.as_ref(), ..RollupSettings::default() };
+        let ReadStrategy::FirstWithSeries(attempts) = choose_reads(sub, range, &rollups)? else {
+            panic!("no case asks for a split");
+        };
+        let mut outputs = Vec::new();
+        let mut metric_uid = Bytes::new();
+        for ReadAttempt { source, sub, window } in &attempts {
+            let plan = SubQueryPlan::with_window(sub, &resolved, *window, schema, settings);
+            let pipeline = SeriesPipeline::new(sub, window, &query.zone);
+            let spans = tables.read(source, &plan, &pipeline)?;
+            metric_uid.clone_from(&plan.metric);
+            for group in group_spans(&plan, sub.aggregator, spans) {
+                outputs.push(OutputSeries::of(sub, &plan, &group, emitted)?);
+            }
+            if !outputs.is_empty() {
+                break;
+            }
+        }
+        let metric = match &sub.source {
+            SeriesSource::Metric(metric) => metric,
+            SeriesSource::Tsuids(_) => tables.names.name(NameKind::Metric, &metric_uid),
+        };
+        Ok(outputs.into_iter().map(|output| named(metric.to_owned(), output)).collect())
+    }
 }
 
 /// A series as JSON.
-fn show(
-    table: &Tables,
-    query: &Query,
-    sub: &SubQuery,
-    metric: &str,
-    output: &OutputSeries,
-    in_arrays: bool,
-) -> Json {
-    let name = |kind, uid: &[u8]| table.names.name(kind, uid).to_owned();
-    let tags: serde_json::Map<_, _> = output
-        .group_tags
-        .tags
-        .iter()
-        .map(|(k, v)| (name(NameKind::Tagk, k), name(NameKind::Tagv, v).into()))
-        .collect();
-    let aggregate_tags: Vec<_> =
-        output.group_tags.aggregate_tags.iter().map(|k| name(NameKind::Tagk, k)).collect();
-    let mut json = json!({"metric": metric, "tags": tags, "aggregateTags": aggregate_tags});
+fn show(query: &Query, sub: &SubQuery, series: &NamedSeries, in_arrays: bool) -> Json {
+    let tags: serde_json::Map<_, _> =
+        series.tags.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
+    let mut json =
+        json!({"metric": series.metric, "tags": tags, "aggregateTags": series.aggregate_tags});
     if query.show_tsuids {
-        json["tsuids"] = output.tsuids.iter().map(|tsuid| format!("{tsuid:X}")).collect();
+        json["tsuids"] = series.tsuids.iter().map(|tsuid| format!("{tsuid:X}")).collect();
     }
     let is_null = sub.downsample.as_ref().is_some_and(|spec| spec.fill == FillPolicy::Null);
-    let points = (0..output.points.len()).map(|i| {
-        let time = output.points.times_ms[i] / if query.ms_resolution { 1 } else { 1000 };
-        let value = match output.points.value(i).unwrap() {
+    let points = (0..series.points.len()).map(|i| {
+        let time = series.points.times_ms[i] / if query.ms_resolution { 1 } else { 1000 };
+        let value = match series.points.value(i).unwrap() {
             Value::Integer(v) => json!(v),
             Value::Float(v) if v.is_nan() && is_null => Json::Null,
             Value::Float(v) if v.is_nan() => json!("NaN"),

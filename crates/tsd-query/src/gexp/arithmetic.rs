@@ -1,0 +1,81 @@
+//! Sums, differences, products and quotients of sets of series.
+//!
+//! Series of different sets belong together where their tags are equal. Their points are combined
+//! by place, not by time; sets whose series differ in length are refused, as in the original.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tsd_model::{PointColumns, Value};
+
+use super::{
+    GexpSeries,
+    functions::{Function, as_double},
+};
+use crate::{
+    error::QueryError,
+    pipeline::{GroupTags, NamedSeries},
+};
+
+const MIN_SETS: usize = 2;
+const MAX_SETS: usize = 26;
+
+/// Combines the series of all sets.
+pub(super) fn combine(
+    function: Function,
+    sets: &[Vec<GexpSeries>],
+) -> Result<Vec<GexpSeries>, QueryError> {
+    if !(MIN_SETS..=MAX_SETS).contains(&sets.len()) {
+        return Err(QueryError::failed(format!(
+            "Must have {MIN_SETS} to {MAX_SETS} series, got {} instead",
+            sets.len()
+        )));
+    }
+    // By tag UIDs: the series of each set, if it has one.
+    let mut joined: BTreeMap<&[(Bytes, Bytes)], Vec<Option<&NamedSeries>>> = BTreeMap::new();
+    for (place, set) in sets.iter().enumerate() {
+        for shown in set {
+            let row = joined.entry(&shown.series.group_tags.tags).or_default();
+            row.resize(sets.len(), None);
+            if let Some(slot) = row.get_mut(place) {
+                slot.get_or_insert(&shown.series);
+            }
+        }
+    }
+    joined.into_values().map(|row| combine_row(function, &row)).collect()
+}
+
+fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpSeries, QueryError> {
+    let present: Vec<&NamedSeries> = row.iter().copied().flatten().collect();
+    let length = present.first().map_or(0, |series| series.points.len());
+    if present.iter().any(|series| series.points.len() != length) {
+        return Err(QueryError::failed("No more elements"));
+    }
+    let mut points = PointColumns::default();
+    for i in 0..length {
+        let time = present.iter().filter_map(|series| series.points.times_ms.get(i)).min();
+        let mut values = row
+            .iter()
+            .map(|series| series.and_then(|series| series.points.value(i)).map_or(0.0, as_double));
+        let first = values.next().unwrap_or(0.0);
+        let value = values.fold(first, |value, next| match function {
+            Function::Difference => value - next,
+            Function::Multiply => value * next,
+            Function::Divide if next == 0.0 => 0.0,
+            Function::Divide => value / next,
+            _ => value + next,
+        });
+        points.push(time.copied().unwrap_or(0), Value::Float(value));
+    }
+    // A series that the first set lacks is shown without tags.
+    let mut series = match row.first() {
+        Some(Some(first)) => NamedSeries { points: PointColumns::default(), ..(*first).clone() },
+        _ => NamedSeries {
+            metric: present.first().map(|series| series.metric.clone()).unwrap_or_default(),
+            group_tags: GroupTags::default(),
+            ..NamedSeries::default()
+        },
+    };
+    series.points = points;
+    Ok(GexpSeries { series, lists_annotations: true })
+}

@@ -1,0 +1,231 @@
+//! The functions that take the series of one set, and the way to the others.
+
+use tsd_model::{PointColumns, Value};
+
+use super::{Call, GexpSeries, Input, arithmetic, moving_average::moving_average};
+use crate::{error::QueryError, pipeline::NamedSeries, time::Duration};
+
+/// A function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Scale,
+    Absolute,
+    Alias,
+    FirstDiff,
+    MovingAverage,
+    HighestMax,
+    HighestCurrent,
+    Shift,
+    Sum,
+    Difference,
+    Multiply,
+    Divide,
+}
+
+impl Function {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "scale" => Self::Scale,
+            "absolute" => Self::Absolute,
+            "alias" => Self::Alias,
+            "firstDiff" => Self::FirstDiff,
+            "movingAverage" => Self::MovingAverage,
+            "highestMax" => Self::HighestMax,
+            "highestCurrent" => Self::HighestCurrent,
+            "shift" | "timeShift" => Self::Shift,
+            "sumSeries" | "sum" => Self::Sum,
+            "diffSeries" | "difference" => Self::Difference,
+            "multiplySeries" | "multiply" => Self::Multiply,
+            "divideSeries" | "divide" => Self::Divide,
+            _ => return None,
+        })
+    }
+}
+
+/// Applies a call to its inputs.
+pub(super) fn apply(
+    call: &Call,
+    range: (i64, i64),
+    series_of: &dyn Fn(&str) -> Vec<NamedSeries>,
+) -> Result<Vec<GexpSeries>, QueryError> {
+    let mut sets = Vec::with_capacity(call.inputs.len());
+    for input in &call.inputs {
+        sets.push(match input {
+            Input::Metric(text) => series_of(text)
+                .into_iter()
+                .map(|series| GexpSeries { series, lists_annotations: false })
+                .collect(),
+            Input::Call(call) => apply(call, range, series_of)?,
+        });
+    }
+    if let Function::Sum | Function::Difference | Function::Multiply | Function::Divide =
+        call.function
+    {
+        return arithmetic::combine(call.function, &sets);
+    }
+    let mut series: Vec<GexpSeries> = sets.into_iter().flatten().collect();
+    let parameter = call.words.first().map(String::as_str);
+    match call.function {
+        Function::Scale => {
+            let text = parameter.ok_or_else(|| refused("Missing the factor"))?;
+            let factor = scale_factor(text)?;
+            each_value(&mut series, |value| scaled(value, factor));
+        }
+        Function::Absolute => each_value(&mut series, |value| match value {
+            Value::Integer(v) => Value::Integer(v.wrapping_abs()),
+            Value::Float(v) => Value::Float(v.abs()),
+        }),
+        Function::Alias => {
+            if call.words.is_empty() {
+                return Err(refused("Missing the alias"));
+            }
+            let template = call.words.join(",");
+            for shown in &mut series {
+                rename(&mut shown.series, &template);
+            }
+        }
+        Function::FirstDiff => each_column(&mut series, first_difference),
+        Function::MovingAverage => {
+            let window = parameter.ok_or_else(|| refused("Missing moving average window size"))?;
+            for shown in &mut series {
+                shown.series.cut(range.0, range.1);
+                shown.series.points = moving_average(&shown.series.points, window)?;
+            }
+        }
+        Function::HighestMax => {
+            return highest(series, parameter, |points| greatest(points, range));
+        }
+        Function::HighestCurrent => {
+            let last = series.iter().filter_map(|s| last_time(&s.series.points, range)).max();
+            return highest(series, parameter, |points| current(points, last));
+        }
+        Function::Shift => {
+            let text = parameter.ok_or_else(|| refused("Need amount of timeshift"))?;
+            let offset =
+                Duration::parse(text.trim_matches('\'')).map_err(|e| refused(&e.to_string()))?;
+            each_column(&mut series, |points| {
+                let mut moved = points.clone();
+                for time in &mut moved.times_ms {
+                    *time = time.saturating_add(offset.millis);
+                }
+                moved
+            });
+        }
+        Function::Sum | Function::Difference | Function::Multiply | Function::Divide => {}
+    }
+    Ok(series)
+}
+
+fn refused(message: &str) -> QueryError {
+    QueryError::failed(message)
+}
+
+fn each_column(series: &mut [GexpSeries], f: impl Fn(&PointColumns) -> PointColumns) {
+    for shown in series {
+        shown.series.points = f(&shown.series.points);
+    }
+}
+
+fn each_value(series: &mut [GexpSeries], f: impl Fn(Value) -> Value) {
+    each_column(series, |points| {
+        let mut mapped = PointColumns::default();
+        for (i, time) in points.times_ms.iter().enumerate() {
+            if let Some(value) = points.value(i) {
+                mapped.push(*time, f(value));
+            }
+        }
+        mapped
+    });
+}
+
+fn scale_factor(text: &str) -> Result<f64, QueryError> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.'));
+    let factor = text.parse::<f64>().ok().filter(|_| plain);
+    factor.ok_or_else(|| refused(&format!("Invalid scale factor: {text}")))
+}
+
+/// Stays an integer where value and factor are.
+fn scaled(value: Value, factor: f64) -> Value {
+    match value {
+        Value::Integer(v) if factor.fract() == 0.0 => Value::Integer(v.wrapping_mul(factor as i64)),
+        Value::Integer(v) => Value::Float(v as f64 * factor),
+        Value::Float(v) => Value::Float(v * factor),
+    }
+}
+
+/// Puts a template in place of the metric; `@key` in it becomes the tag's value.
+fn rename(series: &mut NamedSeries, template: &str) {
+    let mut tags: Vec<(String, String)> = std::mem::take(&mut series.tags);
+    // A key that begins with another key goes first.
+    tags.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
+    series.metric = tags
+        .iter()
+        .fold(template.to_owned(), |name, (key, value)| name.replace(&format!("@{key}"), value));
+    series.aggregate_tags.clear();
+    series.group_tags = crate::pipeline::GroupTags::default();
+}
+
+fn first_difference(points: &PointColumns) -> PointColumns {
+    let mut differences = PointColumns::default();
+    let mut before = None;
+    for (i, time) in points.times_ms.iter().enumerate() {
+        let Some(value) = points.value(i).map(as_double) else { break };
+        let difference = before.map_or(0.0, |before| value - before);
+        differences.push(*time, Value::Float(difference));
+        before = Some(value);
+    }
+    differences
+}
+
+/// The `n` series with the greatest rank, descending; equals stay in order.
+fn highest(
+    series: Vec<GexpSeries>,
+    parameter: Option<&str>,
+    rank: impl Fn(&PointColumns) -> f64,
+) -> Result<Vec<GexpSeries>, QueryError> {
+    let text = parameter.ok_or_else(|| refused("Missing the number of series"))?;
+    let n: usize = text.parse().map_err(|_| refused(&format!("For input string: \"{text}\"")))?;
+    let mut ranked: Vec<(f64, GexpSeries)> =
+        series.into_iter().map(|shown| (rank(&shown.series.points), shown)).collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+    Ok(ranked.into_iter().take(n).map(|(_, shown)| shown).collect())
+}
+
+/// Greatest value inside the range.
+fn greatest(points: &PointColumns, (from, to): (i64, i64)) -> f64 {
+    let mut greatest = f64::NEG_INFINITY;
+    for (i, time) in points.times_ms.iter().enumerate() {
+        if let Some(value) = points.value(i).map(as_double)
+            && (from..=to).contains(time)
+        {
+            greatest = greatest.max(value);
+        }
+    }
+    greatest
+}
+
+fn last_time(points: &PointColumns, (from, to): (i64, i64)) -> Option<i64> {
+    points.times_ms.iter().rev().find(|time| (from..=to).contains(*time)).copied()
+}
+
+/// Value at a time, on the line between its neighbours; 0 where the series has ended or not begun.
+fn current(points: &PointColumns, at: Option<i64>) -> f64 {
+    let Some(at) = at else { return 0.0 };
+    let next = points.times_ms.partition_point(|time| *time < at);
+    let point = |i: usize| {
+        let value = points.value(i).map(as_double)?;
+        points.times_ms.get(i).map(|time| (*time, value))
+    };
+    match (next.checked_sub(1).and_then(point), point(next)) {
+        (_, Some((time, value))) if time == at => value,
+        (Some((x0, y0)), Some((x1, y1))) => y0 + (at - x0) as f64 * (y1 - y0) / (x1 - x0) as f64,
+        _ => 0.0,
+    }
+}
+
+pub(super) fn as_double(value: Value) -> f64 {
+    match value {
+        Value::Integer(v) => v as f64,
+        Value::Float(v) => v,
+    }
+}

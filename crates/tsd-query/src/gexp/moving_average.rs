@@ -1,0 +1,105 @@
+//! Moving averages over a number of points or a stretch of time.
+
+use tsd_model::{PointColumns, Value};
+
+use super::functions::as_double;
+use crate::error::QueryError;
+
+/// Most values added up for one series.
+const MAX_WORK: usize = 1_000_000_000;
+
+enum Window {
+    Points(usize),
+    Millis(i64),
+}
+
+/// The averages: 0 until a window is full. NaN is no value.
+pub(super) fn moving_average(
+    points: &PointColumns,
+    window: &str,
+) -> Result<PointColumns, QueryError> {
+    let window = parse_window(window)?;
+    let values: Vec<f64> =
+        (0..points.len()).filter_map(|i| points.value(i)).map(as_double).collect();
+    let work: usize = match window {
+        Window::Points(n) => values.len().saturating_mul(n.min(values.len())),
+        Window::Millis(millis) => points
+            .times_ms
+            .iter()
+            .enumerate()
+            .map(|(i, time)| i + 1 - points.times_ms.partition_point(|t| time - t >= millis))
+            .sum(),
+    };
+    if work > MAX_WORK {
+        return Err(QueryError::too_large("The moving average window has too many points"));
+    }
+    let mut averages = PointColumns::default();
+    for (i, time) in points.times_ms.iter().enumerate() {
+        let seen = values.get(..=i).unwrap_or_default();
+        let average = match window {
+            Window::Points(n) => over_points(seen, n),
+            Window::Millis(millis) => {
+                over_time(seen, points.times_ms.get(..=i).unwrap_or_default(), millis)
+            }
+        };
+        averages.push(*time, Value::Float(average));
+    }
+    Ok(averages)
+}
+
+/// Average of the last `n` values; a NaN makes the window reach further back.
+fn over_points(seen: &[f64], n: usize) -> f64 {
+    let (mut sum, mut count) = (0.0, 0);
+    for v in seen.iter().rev().filter(|v| !v.is_nan()).take(n) {
+        sum += v;
+        count += 1;
+    }
+    if count < n { 0.0 } else { sum / count as f64 }
+}
+
+/// Average back to the point at which the window is full; that point is not part of it.
+fn over_time(seen: &[f64], times: &[i64], millis: i64) -> f64 {
+    let Some(now) = times.last() else { return 0.0 };
+    let (mut sum, mut count) = (0.0, 0_u32);
+    for (time, v) in times.iter().zip(seen).rev() {
+        if now - time >= millis {
+            return if count == 0 { 0.0 } else { sum / f64::from(count) };
+        }
+        if !v.is_nan() {
+            sum += v;
+            count += 1;
+        }
+    }
+    0.0
+}
+
+fn parse_window(text: &str) -> Result<Window, QueryError> {
+    let unparseable = || QueryError::failed(format!("Unparseable window size: {text}"));
+    let Some(quoted) = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')) else {
+        let n: i64 = text.parse().map_err(|_| unparseable())?;
+        return match usize::try_from(n) {
+            Ok(n) if n > 0 => Ok(Window::Points(n)),
+            _ => Err(QueryError::failed(
+                "Moving average window must be an integer greater than zero",
+            )),
+        };
+    };
+    let digits = quoted.find(|c: char| !c.is_ascii_digit()).unwrap_or(quoted.len());
+    let (number, unit) = quoted.split_at_checked(digits).ok_or_else(unparseable)?;
+    let number: i64 = number.parse().map_err(|_| unparseable())?;
+    if number <= 0 {
+        return Err(QueryError::failed(
+            "Moving average window must be an integer greater than zero",
+        ));
+    }
+    let millis = match unit {
+        "sec" | "s" => 1_000,
+        "min" | "m" => 60_000,
+        "hr" | "hour" | "h" => 3_600_000,
+        "day" | "d" => 86_400_000,
+        _ => {
+            return Err(QueryError::failed(format!("Unknown time unit={unit} in window={quoted}")));
+        }
+    };
+    number.checked_mul(millis).map(Window::Millis).ok_or_else(unparseable)
+}

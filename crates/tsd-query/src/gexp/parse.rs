@@ -1,0 +1,130 @@
+//! The grammar: `name(param{,param})`, where a parameter is a call, a metric or a word.
+
+use super::{Call, Input, functions::Function};
+use crate::error::QueryError;
+
+/// How deep calls may stand inside each other.
+const MAX_DEPTH: usize = 64;
+
+/// Reads an expression. What follows it is ignored.
+pub(super) fn parse(text: &str) -> Result<Call, QueryError> {
+    let mut parser = Parser { text, rest: text };
+    let name = parser.word().ok_or_else(|| parser.failed())?;
+    parser.expect('(')?;
+    parser.call(name, 0)
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    rest: &'a str,
+}
+
+/// A parameter before its place among the others is known.
+enum Parameter {
+    Input(Input),
+    Word(String),
+}
+
+impl<'a> Parser<'a> {
+    fn failed(&self) -> QueryError {
+        QueryError::internal(format!("Failed to parse {}", self.text))
+    }
+
+    fn skip_blanks(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    fn take(&mut self, wanted: char) -> bool {
+        self.skip_blanks();
+        match self.rest.strip_prefix(wanted) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, wanted: char) -> Result<(), QueryError> {
+        if self.take(wanted) { Ok(()) } else { Err(self.failed()) }
+    }
+
+    /// Letters, digits and some signs, or a star alone.
+    fn word(&mut self) -> Option<&'a str> {
+        self.skip_blanks();
+        if let Some(rest) = self.rest.strip_prefix('*') {
+            self.rest = rest;
+            return Some("*");
+        }
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "-_#/$@|.'[]".contains(c);
+        let end = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at_checked(end)?;
+        self.rest = rest;
+        (!word.is_empty()).then_some(word)
+    }
+
+    /// The parameters of a call whose opening parenthesis was read.
+    fn call(&mut self, name: &str, depth: usize) -> Result<Call, QueryError> {
+        if depth > MAX_DEPTH {
+            return Err(self.failed());
+        }
+        let mut inputs = Vec::new();
+        let mut words = Vec::new();
+        if !self.take(')') {
+            loop {
+                match self.parameter(depth)? {
+                    Parameter::Word(word) => words.push(word),
+                    Parameter::Input(_) if !words.is_empty() => {
+                        let word = words.concat();
+                        return Err(QueryError::failed(format!("Unknown parameter type: {word}")));
+                    }
+                    Parameter::Input(input) => inputs.push(input),
+                }
+                if self.take(')') {
+                    break;
+                }
+                self.expect(',')?;
+            }
+        }
+        let function = Function::from_name(name).ok_or_else(|| {
+            QueryError::internal(format!("Function {name} has not been implemented"))
+        })?;
+        Ok(Call { function, inputs, words })
+    }
+
+    fn parameter(&mut self, depth: usize) -> Result<Parameter, QueryError> {
+        let word = self.word().ok_or_else(|| self.failed())?;
+        if self.take('(') {
+            return Ok(Parameter::Input(Input::Call(self.call(word, depth + 1)?)));
+        }
+        if !self.take(':') {
+            return Ok(Parameter::Word(word.to_owned()));
+        }
+        let mut metric = word.to_owned();
+        loop {
+            metric.push(':');
+            metric.push_str(self.word().ok_or_else(|| self.failed())?);
+            if !self.take(':') {
+                break;
+            }
+        }
+        if self.take('{') {
+            metric.push('{');
+            if !self.take('}') {
+                loop {
+                    metric.push_str(self.word().ok_or_else(|| self.failed())?);
+                    self.expect('=')?;
+                    metric.push('=');
+                    metric.push_str(self.word().ok_or_else(|| self.failed())?);
+                    if self.take('}') {
+                        break;
+                    }
+                    self.expect(',')?;
+                    metric.push(',');
+                }
+            }
+            metric.push('}');
+        }
+        Ok(Parameter::Input(Input::Metric(metric)))
+    }
+}

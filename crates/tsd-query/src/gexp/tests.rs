@@ -1,0 +1,106 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use proptest::prelude::*;
+use tsd_model::{PointColumns, Value};
+
+use super::*;
+
+#[track_caller]
+fn refuse(text: &str, status: u16, message: &str) {
+    let error = Gexp::parse(text).and_then(|gexp| gexp.evaluate((0, 10_000), &series)).unwrap_err();
+    assert_eq!((error.class.status(), error.message.as_str()), (status, message), "{text}");
+}
+
+/// Series `a` and `b`: points each second.
+fn series(metric: &str) -> Vec<NamedSeries> {
+    let values: &[f64] = match metric {
+        "sum:a" => &[1.0, -2.0, 3.0],
+        "sum:b" => &[5.0, 0.0, 2.0],
+        "sum:short" => &[1.0],
+        _ => &[],
+    };
+    let mut points = PointColumns::default();
+    for (i, value) in values.iter().enumerate() {
+        points.push(i as i64 * 1000, Value::Float(*value));
+    }
+    vec![NamedSeries { metric: metric.replace("sum:", ""), points, ..NamedSeries::default() }]
+}
+
+#[track_caller]
+fn check(text: &str, expected: &[f64]) {
+    let answer = Gexp::parse(text).unwrap().evaluate((0, 10_000), &series).unwrap();
+    let points = &answer[0].series.points;
+    let got: Vec<_> = (0..points.len())
+        .map(|i| match points.value(i) {
+            Some(Value::Float(v)) => v,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(got, expected, "{text}");
+}
+
+#[test]
+fn functions_do_what_their_names_say() {
+    check("scale(sum:a,-2)", &[-2.0, 4.0, -6.0]);
+    check("absolute(sum:a)", &[1.0, 2.0, 3.0]);
+    check("firstDiff(sum:a)", &[0.0, -3.0, 5.0]);
+    check("movingAverage(sum:a,2)", &[0.0, -0.5, 0.5]);
+    check("movingAverage(sum:a,'2s')", &[0.0, 0.0, 0.5]);
+    check("sum(sum:a,sum:b)", &[6.0, -2.0, 5.0]);
+    check("difference(sum:a,sum:b,sum:b)", &[-9.0, -2.0, -1.0]);
+    check("multiply( sum:a , sum:b )", &[5.0, -0.0, 6.0]);
+    check("divide(sum:a,sum:b)", &[0.2, 0.0, 1.5]);
+    check("scale(absolute(sum:a),10) and more", &[10.0, 20.0, 30.0]);
+    check("alias(sum:a,x,y)", &[1.0, -2.0, 3.0]);
+}
+
+#[test]
+fn shifted_points_leave_the_range() {
+    let answer = Gexp::parse("timeShift(sum:a,'9s')").unwrap().evaluate((0, 10_000), &series);
+    assert_eq!(answer.unwrap()[0].series.points.times_ms, [9_000, 10_000]);
+}
+
+#[test]
+fn metrics_are_listed_once_in_order() {
+    let gexp = Gexp::parse("sumSeries(sum:1m-avg:a{host=*,dc=x|y},scale(max:rate:b,1),max:rate:b)");
+    let gexp = gexp.unwrap();
+    assert_eq!(gexp.metrics(), ["sum:1m-avg:a{host=*,dc=x|y}", "max:rate:b"]);
+    let subs = gexp.sub_queries().unwrap();
+    assert_eq!(subs[0].filters.len(), 2);
+    assert!(subs[1].rate);
+}
+
+#[test]
+fn refusals_have_the_original_words() {
+    refuse("nosuch(sum:a)", 500, "Function nosuch has not been implemented");
+    refuse("scale(sum:a", 500, "Failed to parse scale(sum:a");
+    refuse("", 500, "Failed to parse ");
+    refuse("scale(sum:a{host=web*},2)", 500, "Failed to parse scale(sum:a{host=web*},2)");
+    refuse("alias(sum:a)", 400, "Missing the alias");
+    refuse("sum(sum:a)", 400, "Must have 2 to 26 series, got 1 instead");
+    refuse("sum(sum:a,sum:short)", 400, "No more elements");
+    refuse("scale(3,sum:a)", 400, "Unknown parameter type: 3");
+    refuse(
+        "movingAverage(sum:a,0)",
+        400,
+        "Moving average window must be an integer greater than zero",
+    );
+    refuse("movingAverage(sum:a,x)", 400, "Unparseable window size: x");
+    refuse("movingAverage(sum:a,'2x')", 400, "Unknown time unit=x in window=2x");
+    let deep = format!("{}sum:a{}", "absolute(".repeat(1000), ")".repeat(1000));
+    assert_eq!(Gexp::parse(&deep).unwrap_err().class.status(), 500);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC*") {
+        let _ = Gexp::parse(&text);
+    }
+
+    #[test]
+    fn texts_near_the_grammar_are_read_or_refused(text in "(scale|sum)\\([a-z:{}=*,'()0-9 ]{0,30}") {
+        if let Ok(gexp) = Gexp::parse(&text) {
+            let _ = gexp.evaluate((0, 10_000), &series);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A series of an answer with names in place of UIDs.
+
+use bytes::Bytes;
+use tsd_model::PointColumns;
+
+use super::{evaluate::OutputSeries, group::GroupTags};
+use crate::plan::NameKind;
+
+/// One series of an answer, as it is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamedSeries {
+    /// Name of the metric, or an alias.
+    pub metric: String,
+    /// Tags on which the series of the group agree, by the UID of the key.
+    pub tags: Vec<(String, String)>,
+    /// Tag keys on which they do not, by UID.
+    pub aggregate_tags: Vec<String>,
+    /// Both as UIDs; what expressions join by.
+    pub group_tags: GroupTags,
+    /// TSUIDs of the series in the group, ascending.
+    pub tsuids: Vec<Bytes>,
+    /// Points in time order.
+    pub points: PointColumns,
+}
+
+impl NamedSeries {
+    /// Names a series. `name_of` names a UID.
+    pub fn new(
+        metric: String,
+        series: OutputSeries,
+        mut name_of: impl FnMut(NameKind, &[u8]) -> String,
+    ) -> Self {
+        let OutputSeries { group_tags, tsuids, points, .. } = series;
+        let mut tags = Vec::with_capacity(group_tags.tags.len());
+        for (tagk, tagv) in &group_tags.tags {
+            tags.push((name_of(NameKind::Tagk, tagk), name_of(NameKind::Tagv, tagv)));
+        }
+        let aggregate_tags =
+            group_tags.aggregate_tags.iter().map(|tagk| name_of(NameKind::Tagk, tagk)).collect();
+        Self { metric, tags, aggregate_tags, group_tags, tsuids, points }
+    }
+
+    /// Leaves out points before `from_ms` and after `to_ms`.
+    pub fn cut(&mut self, from_ms: i64, to_ms: i64) {
+        let mut kept = PointColumns::default();
+        for (i, time) in self.points.times_ms.iter().enumerate() {
+            if let Some(value) = self.points.value(i)
+                && (from_ms..=to_ms).contains(time)
+            {
+                kept.push(*time, value);
+            }
+        }
+        self.points = kept;
+    }
+}
