@@ -26,7 +26,8 @@ impl BaseTime {
     #[must_use]
     #[inline]
     pub const fn of(timestamp: Timestamp) -> Self {
-        Self((timestamp.as_secs() - timestamp.as_secs() % Self::SPAN_SECONDS as u64) as u32)
+        // Only the low 32 bits are kept, before or after the subtraction.
+        Self((timestamp.as_secs() as u32).wrapping_sub(timestamp.offset_secs()))
     }
 
     /// Base time as a stored row key has it; other writers may have left unaligned ones.
@@ -83,6 +84,13 @@ mod tests {
         check(7_200, 7_200);
         check(0, 0);
         check(u32::MAX, 4_294_965_600);
+    }
+
+    #[test]
+    fn times_beyond_2106_keep_their_low_bits() {
+        let base = |n| Timestamp::try_new(n).map(|t| BaseTime::of(t).0);
+        assert_eq!(base(9_999_999_999_999), Ok(1_410_062_608));
+        assert_eq!(base(((1 << 32) + 100) * 1_000), Ok(4_294_965_600));
     }
 
     #[test]

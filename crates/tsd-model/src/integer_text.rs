@@ -31,19 +31,27 @@ pub enum IntegerTextError {
 /// Parses a signed 64-bit integer: optional sign, then 1 to 19 decimal digits, nothing else.
 #[inline]
 pub fn parse_integer(text: &[u8]) -> Result<i64, IntegerTextError> {
-    let (negative, digits) = split_sign(text);
-    if !digits.is_empty()
-        && digits.len() <= MAX_DIGITS
-        && let Some(magnitude) = parse_digits(digits)
-    {
-        if !negative && let Ok(value) = i64::try_from(magnitude) {
-            return Ok(value);
-        }
-        if negative && magnitude <= i64::MIN.unsigned_abs() {
-            return Ok(0_i64.wrapping_sub(magnitude as i64));
-        }
+    match read_integer(text) {
+        Some(value) => Ok(value),
+        None => Err(explain(text)),
     }
-    Err(explain(text, digits))
+}
+
+/// As [`parse_integer`], without a reason.
+#[inline]
+pub(crate) fn read_integer(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = split_sign(text);
+    if digits.is_empty() || digits.len() > MAX_DIGITS {
+        return None;
+    }
+    let magnitude = parse_digits(digits)?;
+    if !negative {
+        i64::try_from(magnitude).ok()
+    } else if magnitude <= i64::MIN.unsigned_abs() {
+        Some(0_i64.wrapping_sub(magnitude as i64))
+    } else {
+        None
+    }
 }
 
 /// Most digits OpenTSDB reads; as many as always fit 64 unsigned bits.
@@ -65,7 +73,8 @@ pub(crate) fn parse_digits(digits: &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     let mut rest = digits;
     while let Some((eight, tail)) = rest.split_first_chunk::<8>() {
-        value = value.wrapping_mul(100_000_000).wrapping_add(parse_eight(*eight)?);
+        let word = u64::from_le_bytes(*eight);
+        value = value.wrapping_mul(100_000_000).wrapping_add(parse_eight(word)?);
         rest = tail;
     }
     for &byte in rest {
@@ -78,12 +87,14 @@ pub(crate) fn parse_digits(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// Eight digits at once: pairs, then fours, then all, each by one multiplication.
+/// Eight ASCII zeros.
+pub(crate) const ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// Value of eight digits at once, the first in the lowest byte: pairs, then fours, then all, each
+/// by one multiplication.
 #[inline]
-const fn parse_eight(bytes: [u8; 8]) -> Option<u64> {
-    const ZEROS: u64 = 0x3030_3030_3030_3030;
+pub(crate) const fn parse_eight(word: u64) -> Option<u64> {
     const HIGH: u64 = 0xF0F0_F0F0_F0F0_F0F0;
-    let word = u64::from_le_bytes(bytes);
     // Digits are 30..39: the high nibble is 3, and still is with 6 added.
     let shifted = word.wrapping_add(0x0606_0606_0606_0606);
     if (word & HIGH) != ZEROS || (shifted & HIGH) != ZEROS {
@@ -97,7 +108,8 @@ const fn parse_eight(bytes: [u8; 8]) -> Option<u64> {
 }
 
 #[cold]
-fn explain(text: &[u8], digits: &[u8]) -> IntegerTextError {
+fn explain(text: &[u8]) -> IntegerTextError {
+    let (_, digits) = split_sign(text);
     let all = || crate::name::decode_latin1(text);
     if text.is_empty() {
         IntegerTextError::Empty

@@ -27,11 +27,10 @@ impl Qualifier {
     #[must_use]
     #[inline]
     pub const fn new(timestamp: Timestamp, flags: Flags) -> Self {
-        let offset_ms = timestamp.offset_ms();
         if timestamp.is_millis() {
-            Self::from_millis_bits(offset_ms, flags)
+            Self::from_millis_bits(timestamp.offset_ms(), flags)
         } else {
-            Self::from_seconds_bits((offset_ms / 1_000) as u16, flags)
+            Self::from_seconds_bits(timestamp.offset_secs() as u16, flags)
         }
     }
 

@@ -65,11 +65,27 @@ impl Timestamp {
         BaseTime::of(self)
     }
 
+    /// Whole seconds since the start of the hour, below 3600.
+    #[must_use]
+    #[inline]
+    pub const fn offset_secs(self) -> u32 {
+        if self.is_millis() {
+            self.offset_ms() / 1_000
+        } else {
+            // Seconds fit 32 bits, where a remainder is cheap.
+            self.0 as u32 % BaseTime::SPAN_SECONDS
+        }
+    }
+
     /// Milliseconds since the start of the hour, below 3 600 000.
     #[must_use]
     #[inline]
     pub const fn offset_ms(self) -> u32 {
-        (self.as_millis() % (BaseTime::SPAN_SECONDS as i64 * 1_000)) as u32
+        if self.is_millis() {
+            (self.0 as u64 % (BaseTime::SPAN_SECONDS as u64 * 1_000)) as u32
+        } else {
+            self.offset_secs() * 1_000
+        }
     }
 }
 

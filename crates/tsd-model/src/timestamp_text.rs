@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::{
     float_text::{java_trim, parse_java_double},
-    integer_text::{IntegerTextError, parse_integer, split_sign},
+    integer_text::{IntegerTextError, parse_integer, read_integer, split_sign},
 };
 
 /// Why a text is no timestamp.
@@ -31,9 +31,14 @@ pub enum TimestampTextError {
 /// So `1356998400.123` is milliseconds, and `1356998400.5` is a time in June 1970.
 #[inline]
 pub fn parse_telnet_timestamp(text: &[u8]) -> Result<i64, TimestampTextError> {
-    if let Ok(number) = parse_integer(text) {
-        return positive(number);
+    match read_integer(text) {
+        Some(number) => positive(number),
+        None => parse_dotted(text),
     }
+}
+
+#[inline(never)]
+fn parse_dotted(text: &[u8]) -> Result<i64, TimestampTextError> {
     let undotted: SmallVec<[u8; 24]> = text.iter().copied().filter(|b| *b != b'.').collect();
     positive(parse_integer(&undotted)?)
 }
@@ -46,7 +51,7 @@ pub fn parse_import_timestamp(text: &[u8]) -> Result<i64, TimestampTextError> {
 /// HTTP, the token of a JSON number: a fraction is cut off.
 #[inline]
 pub fn parse_http_timestamp_number(token: &[u8]) -> Result<i64, TimestampTextError> {
-    if let Ok(number) = parse_integer(token) {
+    if let Some(number) = read_integer(token) {
         return positive(number);
     }
     if !token.iter().any(|b| matches!(b, b'.' | b'e' | b'E')) {
