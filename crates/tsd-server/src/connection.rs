@@ -53,20 +53,21 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: SocketAd
         write: None,
         half_close: limits.half_close_grace,
     };
-    let ended = match Spoken::by_first_byte(first) {
-        Spoken::Http => {
-            patience.header = Some(limits.header_timeout);
-            patience.write = Some(limits.write_timeout);
-            let (io, pulse) = GuardedIo::new(stream, patience);
-            http::serve(Arc::clone(&shared), io, pulse, peer).await
-        }
-        Spoken::Telnet => {
-            let (io, pulse) = GuardedIo::new(stream, patience);
-            telnet::serve(Arc::clone(&shared), io, pulse).await
-        }
+    let spoken = Spoken::by_first_byte(first);
+    if spoken == Spoken::Http {
+        patience.header = Some(limits.header_timeout);
+        patience.write = Some(limits.write_timeout);
+    }
+    let (io, pulse) = GuardedIo::new(stream, patience);
+    let ended = match spoken {
+        Spoken::Http => http::serve(Arc::clone(&shared), io, Arc::clone(&pulse), peer).await,
+        Spoken::Telnet => telnet::serve(Arc::clone(&shared), io, Arc::clone(&pulse)).await,
         Spoken::Tls => Err(io::ErrorKind::Unsupported.into()),
     };
-    if let Err(error) = ended {
+    // hyper does not call it an error if an idle connection breaks.
+    if pulse.timed_out() {
+        shared.counters.connection_failed(&io::ErrorKind::TimedOut.into());
+    } else if let Err(error) = ended {
         shared.counters.connection_failed(&error);
     }
 }

@@ -12,7 +12,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -42,6 +42,7 @@ pub(crate) struct Pulse {
     answering: AtomicUsize,
     /// Requests whose headers arrived; tells the socket that no header is being waited for.
     received: AtomicUsize,
+    timed_out: AtomicBool,
 }
 
 impl Pulse {
@@ -50,6 +51,16 @@ impl Pulse {
         self.received.fetch_add(1, Ordering::Relaxed);
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
+    }
+
+    /// Whether the socket ended because its client took too long.
+    pub(crate) fn timed_out(&self) -> bool {
+        self.timed_out.load(Ordering::Relaxed)
+    }
+
+    fn too_late(&self) -> io::Error {
+        self.timed_out.store(true, Ordering::Relaxed);
+        io::ErrorKind::TimedOut.into()
     }
 
     fn is_answering(&self) -> bool {
@@ -132,7 +143,7 @@ impl<S> GuardedIo<S> {
                 return Poll::Ready(if self.end_of_input.is_some() {
                     Ok(())
                 } else {
-                    Err(io::ErrorKind::TimedOut.into())
+                    Err(self.pulse.too_late())
                 });
             }
             let timer =
@@ -159,7 +170,7 @@ impl<S> GuardedIo<S> {
         if let Some(limit) = self.patience.write {
             let timer = self.write_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(timer.as_mut().poll(cx));
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            return Poll::Ready(Err(self.pulse.too_late()));
         }
         Poll::Pending
     }

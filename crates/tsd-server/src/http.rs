@@ -41,13 +41,15 @@ where
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(service::answer(&shared, request, peer, answering).await) }
     });
+    // `pipeline_flush` stays off: with it hyper holds back every answer while part of a later request is
+    // in its buffer, so a client that sends one and a half requests waits for ever, and one that never
+    // pauses fills the memory.
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(None)
             .auto_date_header(false)
             .title_case_headers(true)
-            .pipeline_flush(true)
             .max_buf_size(READ_BUFFER)
             .max_header_size(limits.request_line_bytes + limits.header_bytes)
             .serve_connection(TokioIo::new(io), service)

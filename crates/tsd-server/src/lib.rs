@@ -21,3 +21,6 @@ pub use config::{Limits, Mode, ServerConfig};
 pub use cors::{Cors, CorsError};
 pub use metrics::install_metrics;
 pub use server::{BindError, Server, ShutdownReport};
+
+#[cfg(test)]
+mod tests;

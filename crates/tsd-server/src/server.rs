@@ -91,6 +91,12 @@ impl Server {
         self.address
     }
 
+    /// Connections open now.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.shared.open_connections.load(Ordering::Relaxed)
+    }
+
     /// Completes when a client sent an accepted `diediedie`.
     pub async fn stop_requested(&self) {
         self.shared.stop_requested.cancelled().await;

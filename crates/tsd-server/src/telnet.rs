@@ -68,9 +68,9 @@ where
         failures,
         stopping: Box::pin(shared.stopping.clone().cancelled_owned()),
     };
-    let ended = connection.run().await;
+    connection.run().await?;
     connection.finish().await;
-    ended
+    Ok(())
 }
 
 /// One connection.
@@ -96,12 +96,18 @@ struct Points {
     received: Received,
 }
 
+/// Reads after the listener began to stop: what the kernel had received by then is served, but a client
+/// that goes on sending does not hold the daemon up.
+const LAST_READS: u32 = 32;
+
 /// What comes next on a connection.
 enum Event {
     /// So many bytes; 0 ends it.
     Read(usize),
     /// A point sent before could not be stored.
     Failed(PointFailure),
+    /// Nothing, and the listener is stopping.
+    Stopping,
 }
 
 /// What was read since the counters were last told of it.
@@ -125,10 +131,24 @@ enum Order {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn run(&mut self) -> io::Result<()> {
+        let mut last_reads = 0;
+        let mut looked_again = false;
         loop {
+            if self.points.shared.stopping.is_cancelled() {
+                last_reads += 1;
+                if last_reads > LAST_READS {
+                    return Ok(());
+                }
+            }
             let event = poll_fn(|cx| self.poll_event(cx)).await?;
             match event {
                 Event::Failed(failure) => self.points.report(failure),
+                Event::Stopping if looked_again => return Ok(()),
+                Event::Stopping => {
+                    // The runtime may not have been told yet of bytes that are there.
+                    looked_again = true;
+                    tokio::task::yield_now().await;
+                }
                 Event::Read(0) => return Ok(()),
                 Event::Read(n) => {
                     self.points.shared.counters.telnet_read_bytes.increment(n as u64);
@@ -155,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Poll::Ready(read.map(Event::Read));
         }
         // Only now: what the kernel has received before the end is still served.
-        self.stopping.as_mut().poll(cx).map(|()| Ok(Event::Read(0)))
+        self.stopping.as_mut().poll(cx).map(|()| Ok(Event::Stopping))
     }
 
     /// Serves every whole line that was read. False ends the connection.

@@ -1,0 +1,11 @@
+//! Both protocols over real sockets, with an engine over the memory store.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod admin;
+mod connections;
+mod forms;
+mod harness;
+mod put;
+mod query;
+mod telnet;

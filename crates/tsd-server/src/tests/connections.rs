@@ -1,0 +1,172 @@
+use std::{num::NonZeroUsize, time::Duration};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::harness::{Tsd, engine_config, read_to_end, with_limits};
+use crate::Limits;
+
+const SOON: Duration = Duration::from_millis(50);
+
+fn requests(paths: &[&str]) -> Vec<u8> {
+    paths.iter().map(|path| format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n")).collect::<String>().into_bytes()
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed_without_a_byte() {
+    let limits = Limits { connections: NonZeroUsize::new(2), ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let mut first = tsd.connect().await;
+    first.write_all(b"status\n").await.unwrap();
+    let mut reply = [0; 3];
+    first.read_exact(&mut reply).await.unwrap();
+    let mut second = tsd.connect().await;
+    second.write_all(b"status\n").await.unwrap();
+    second.read_exact(&mut reply).await.unwrap();
+    let mut third = tsd.connect().await;
+    assert_eq!(read_to_end(&mut third).await, "");
+    first.write_all(b"stats\nexit\n").await.unwrap();
+    let stats = read_to_end(&mut first).await;
+    assert!(stats.contains(" 1 type=rejected"), "{stats}");
+    assert!(stats.contains(" 2 type=open"), "{stats}");
+    drop(second);
+    tsd.no_connections().await;
+    assert_eq!(tsd.exchange(b"status\n").await, "ok\n");
+}
+
+#[tokio::test]
+async fn silent_connections_are_closed_after_the_idle_timeout() {
+    let limits = Limits { idle_timeout: Some(SOON), ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    for said in ["", "put half", "GET /api/ver", "GET /api/version HTTP/1.1\r\nHost: t\r\n\r\n"] {
+        let mut stream = tsd.connect().await;
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let answer = read_to_end(&mut stream).await;
+        assert_eq!(answer.contains("short_revision"), said.ends_with("\r\n\r\n"), "{said}");
+    }
+    tsd.no_connections().await;
+    // The client's end comes first by a hair.
+    let stats = tsd.exchange(b"stats\n").await;
+    assert!(stats.contains(" 4 type=timeout"), "{stats}");
+}
+
+#[tokio::test]
+async fn half_a_head_and_half_a_body_are_not_waited_for() {
+    let limits = Limits { header_timeout: SOON, body_timeout: SOON, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let mut stream = tsd.connect().await;
+    stream.write_all(b"GET /api/version HTTP/1.1\r\nHos").await.unwrap();
+    assert_eq!(read_to_end(&mut stream).await, "");
+    let mut stream = tsd.connect().await;
+    stream.write_all(b"POST /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n[{").await.unwrap();
+    let answer = read_to_end(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("The request body did not arrive in time"), "{answer}");
+    tsd.no_connections().await;
+}
+
+#[tokio::test]
+async fn a_kept_connection_may_wait_longer_than_a_head_may_take() {
+    let limits = Limits { header_timeout: Duration::from_millis(1), ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let mut stream = tsd.connect().await;
+    for _ in 0..2 {
+        stream.write_all(&requests(&["/api/aggregators"])).await.unwrap();
+        let mut byte = [0; 1];
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\"first\"]") {
+            assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
+            answer.extend_from_slice(&byte);
+        }
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_their_order() {
+    let tsd = Tsd::start().await;
+    let put = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"a":"b"}}"#;
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        sent.extend(format!("POST /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{put}", put.len()).into_bytes());
+        sent.extend(requests(&["/api/suggest?type=metrics", "/api/nothing"]));
+    }
+    let answer = tsd.exchange(&sent).await;
+    let statuses: Vec<&str> =
+        answer.split("HTTP/1.1 ").skip(1).map(|part| &part[..3]).collect();
+    assert_eq!(statuses, ["204", "200", "404", "204", "200", "404", "204", "200", "404"]);
+}
+
+#[tokio::test]
+async fn a_client_that_closed_its_side_still_gets_its_answer() {
+    let tsd = Tsd::start().await;
+    let answer = tsd.exchange(&requests(&["/api/aggregators"])).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("\"first\"]"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_answers_is_cut_off() {
+    let limits = Limits { write_timeout: SOON, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let mut stream = tsd.connect().await;
+    let flood = requests(&["/api/stats"]).repeat(1_000);
+    // Ends with an error when the other side has had enough.
+    while stream.write_all(&flood).await.is_ok() {}
+    tsd.no_connections().await;
+    // Telnet: the same for those who ask.
+    let mut stream = tsd.connect().await;
+    let flood = "stats\n".repeat(10_000);
+    while stream.write_all(flood.as_bytes()).await.is_ok() {}
+    tsd.no_connections().await;
+}
+
+#[tokio::test]
+async fn handshakes_of_tls_are_turned_away() {
+    let tsd = Tsd::start().await;
+    assert_eq!(tsd.exchange(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await, "");
+    tsd.no_connections().await;
+}
+
+#[tokio::test]
+async fn shutdown_serves_what_was_received_and_ends() {
+    let tsd = Tsd::start().await;
+    let mut silent = tsd.connect().await;
+    let mut kept = tsd.connect().await;
+    kept.write_all(&requests(&["/api/version"])).await.unwrap();
+    let mut head = [0; 12];
+    kept.read_exact(&mut head).await.unwrap();
+    let mut lines = tsd.connect().await;
+    lines.write_all(b"status\n").await.unwrap();
+    let mut reply = [0; 3];
+    lines.read_exact(&mut reply).await.unwrap();
+    lines.write_all(b"put last 1356998400 1 a=b\n").await.unwrap();
+    let engine = tsd.engine.clone();
+    let report = tsd.server.shutdown(Duration::from_secs(60)).await;
+    assert_eq!(report.cut_off, 0);
+    assert_eq!(read_to_end(&mut silent).await, "");
+    read_to_end(&mut kept).await;
+    read_to_end(&mut lines).await;
+    engine.drain_writes().await;
+    let names = engine.suggest(tsd_engine::UidKind::Metric, "", 10).await.unwrap();
+    assert_eq!(names, ["last"]);
+}
+
+#[tokio::test]
+async fn many_connections_are_served_at_once() {
+    let tsd = Tsd::start().await;
+    let mut streams = Vec::new();
+    for _ in 0..400 {
+        streams.push(tsd.connect().await);
+    }
+    for (n, stream) in streams.iter_mut().enumerate() {
+        let line = format!("put m {} 1 host=h{}\nstatus\n", 1_356_998_400 + n, n % 7);
+        stream.write_all(line.as_bytes()).await.unwrap();
+    }
+    for stream in &mut streams {
+        let mut reply = [0; 3];
+        stream.read_exact(&mut reply).await.unwrap();
+        assert_eq!(&reply, b"ok\n");
+    }
+    drop(streams);
+    tsd.no_connections().await;
+}
