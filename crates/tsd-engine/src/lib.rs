@@ -33,4 +33,8 @@ pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{AnswerSeries, QueryAnswer, QueryControl, QueryFailure, SubAnswer};
 pub use stats::Stat;
 pub use tsd_model::UidKind;
+// Words of a query, for those who hold the handle and know no other crate below it.
+pub use tsd_query::{
+    Clock as QueryClock, FillPolicy, Query, QueryErrorClass, RawQuery, SubQuery, find_zone,
+};
 pub use uid::{FilterError, UidError};

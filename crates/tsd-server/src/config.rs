@@ -129,6 +129,8 @@ pub struct ServerConfig {
     pub allow_delete: bool,
     /// Who may call from a browser (`tsd.http.request.cors_*`).
     pub cors: Cors,
+    /// Zone of dates in queries that name none (`tsd.core.timezone`).
+    pub time_zone: String,
     /// Host name in statistics.
     pub host_name: String,
     /// Names the host tag of statistics `fqdn` (`tsd.stats.canonical`).
@@ -164,6 +166,7 @@ impl Default for ServerConfig {
             header_tag: None,
             allow_delete: false,
             cors: Cors::default(),
+            time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),
             stats_canonical: false,
             stats_with_port: false,

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
-use tsd_engine::EngineHandle;
+use tsd_engine::{EngineHandle, QueryClock};
 
 use crate::{ServerConfig, connection, shared::Shared};
 
@@ -38,6 +38,12 @@ pub enum BindError {
         address: SocketAddr,
         /// What the system said.
         source: io::Error,
+    },
+    /// Nobody knows the zone.
+    #[error("there is no time zone {name:?}")]
+    NoSuchZone {
+        /// Its name.
+        name: String,
     },
 }
 
@@ -63,6 +69,9 @@ impl Server {
     /// Opens the port and serves it on the current tokio runtime.
     pub async fn bind(config: ServerConfig, engine: EngineHandle) -> Result<Self, BindError> {
         let wanted = config.address();
+        let zone = tsd_engine::find_zone(&config.time_zone)
+            .ok_or_else(|| BindError::NoSuchZone { name: config.time_zone.clone() })?;
+        let clock = QueryClock { zone, ..QueryClock::utc(0) };
         let failed = |source| BindError::Listen { address: wanted, source };
         let listener = listen(&config).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -76,7 +85,7 @@ impl Server {
                 }
             })
         });
-        let shared = Arc::new(Shared::new(config, address, engine));
+        let shared = Arc::new(Shared::new(config, address, engine, clock));
         let tasks = TaskTracker::new();
         let kill = CancellationToken::new();
         let accepting =

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tsd_engine::{EngineHandle, UidKind};
+use tsd_engine::{EngineHandle, QueryClock, UidKind};
 use tsd_protocol::{Health, SeriesRules};
 
 use crate::{ServerConfig, http::BodyMemory, metrics::Counters};
@@ -24,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) engine: EngineHandle,
     /// Which series names points may have.
     pub(crate) rules: Arc<SeriesRules>,
+    clock: QueryClock,
     pub(crate) counters: Counters,
     pub(crate) body_memory: BodyMemory,
     pub(crate) open_connections: AtomicUsize,
@@ -34,7 +35,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: ServerConfig, address: SocketAddr, engine: EngineHandle) -> Self {
+    pub(crate) fn new(
+        config: ServerConfig,
+        address: SocketAddr,
+        engine: EngineHandle,
+        clock: QueryClock,
+    ) -> Self {
         let settings = engine.config();
         let rules = SeriesRules::new(settings.ingest.max_tags, &settings.uids.allow_specialchars);
         Self {
@@ -43,11 +49,17 @@ impl Shared {
             config,
             address,
             engine,
+            clock,
             counters: Counters::default(),
             open_connections: AtomicUsize::new(0),
             stopping: CancellationToken::new(),
             stop_requested: CancellationToken::new(),
         }
+    }
+
+    /// The present, in the zone of dates that name none.
+    pub(crate) fn clock(&self) -> QueryClock {
+        QueryClock { now_ms: self.engine.config().clock.now_ms(), ..self.clock.clone() }
     }
 
     /// Whether the daemon can do its work, as one small read of the store shows.

@@ -60,9 +60,9 @@ impl RequestBody {
     }
 
     /// The content as text in its declared character set.
-    pub(crate) fn text(&self) -> Result<&str, HttpError> {
+    pub(crate) fn text(&self) -> Result<&str, ApiError> {
         std::str::from_utf8(&self.bytes).map_err(|error| {
-            ApiError::bad_json(format!("Invalid UTF-8 at byte {}", error.valid_up_to())).into()
+            ApiError::bad_json(format!("Invalid UTF-8 at byte {}", error.valid_up_to()))
         })
     }
 }

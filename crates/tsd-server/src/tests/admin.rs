@@ -1,0 +1,151 @@
+use hyper::Method;
+use tsd_protocol::BuildFacts;
+
+use super::harness::{Tsd, config, engine_config};
+use crate::{Mode, ServerConfig, install_metrics};
+
+/// Requests and their answers, one after the other.
+async fn show(tsd: &Tsd, requests: &[(Method, &str, &str)]) -> String {
+    let mut shown = String::new();
+    for (method, uri, body) in requests {
+        let answer = tsd.send(method.clone(), uri, &[], (*body).to_owned()).await;
+        shown += &format!("{method} {uri} {body}\n  {}\n", answer.line());
+    }
+    shown
+}
+
+#[tokio::test]
+async fn the_daemon_tells_of_itself() {
+    let build = BuildFacts {
+        version: "1.2.3".into(),
+        short_revision: "abcdef0".into(),
+        full_revision: "abcdef0123".into(),
+        repo_status: "MINT".into(),
+        built_at_secs: 1_356_998_400,
+        user: "me".into(),
+        host: "box".into(),
+        repo: "/src".into(),
+        branch: "main".into(),
+    };
+    let properties = [("tsd.network.port", "4242"), ("a.passWord", "secret")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+    let config = ServerConfig { build, properties, ..config() };
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    let requests = [
+        (Method::GET, "/api/version", ""),
+        (Method::GET, "/version", ""),
+        (Method::GET, "/version?json", ""),
+        (Method::GET, "/api/aggregators", ""),
+        (Method::GET, "/aggregators", ""),
+        (Method::GET, "/api/config", ""),
+        (Method::GET, "/api/dropcaches", ""),
+        (Method::DELETE, "/api/dropcaches", ""),
+        (Method::POST, "/api/dropcaches", ""),
+        (Method::GET, "/api/status", ""),
+        (Method::PUT, "/api/version", ""),
+        (Method::GET, "/metrics", ""),
+    ];
+    insta::assert_snapshot!(show(&tsd, &requests).await);
+}
+
+#[tokio::test]
+async fn names_are_suggested() {
+    let tsd = Tsd::start().await;
+    tsd.get("/api/uid/assign?metric=sys.cpu,sys.mem,net.in&tagk=host&tagv=a,b").await;
+    let requests = [
+        (Method::GET, "/api/suggest?type=metrics", ""),
+        (Method::GET, "/api/suggest?type=metrics&q=sys", ""),
+        (Method::GET, "/api/suggest?type=metrics&max=1", ""),
+        (Method::GET, "/api/suggest?type=tagk", ""),
+        (Method::GET, "/api/suggest?type=tagv&jsonp=f", ""),
+        (Method::POST, "/api/suggest", r#"{"type":"metrics","q":"sys","max":1}"#),
+        (Method::GET, "/suggest?type=metrics&q=net", ""),
+        (Method::GET, "/api/suggest", ""),
+        (Method::GET, "/api/suggest?type=nothing", ""),
+        (Method::GET, "/api/suggest?type=metrics&max=many", ""),
+        (Method::POST, "/api/suggest", "{"),
+        (Method::POST, "/api/suggest", "{}"),
+        (Method::PUT, "/api/suggest?type=metrics", ""),
+        (Method::GET, "/suggest?json", ""),
+    ];
+    insta::assert_snapshot!(show(&tsd, &requests).await);
+}
+
+#[tokio::test]
+async fn names_get_their_uids() {
+    let tsd = Tsd::start().await;
+    let requests = [
+        (Method::GET, "/api/uid/assign?metric=a,b&tagk=host&tagv=web01", ""),
+        (Method::GET, "/api/uid/assign?metric=b,c!&tagk=host", ""),
+        (Method::POST, "/api/uid/assign", r#"{"metric":["d",""],"host":["x"]}"#),
+        (Method::GET, "/api/uid/assign", ""),
+        (Method::POST, "/api/uid/assign", ""),
+        (Method::POST, "/api/uid/assign", "{}"),
+        (Method::POST, "/api/uid/assign", r#"{"metric":"d"}"#),
+        (Method::PUT, "/api/uid/assign", ""),
+        (Method::GET, "/api/uid/nothing", ""),
+        (Method::GET, "/api/uid/rename?metric=a&name=b", ""),
+    ];
+    insta::assert_snapshot!(show(&tsd, &requests).await);
+}
+
+#[tokio::test]
+async fn read_only_daemons_assign_nothing() {
+    let config = ServerConfig { mode: Mode::ReadOnly, ..config() };
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    let requests = [
+        (Method::GET, "/api/uid/assign?metric=a", ""),
+        (Method::POST, "/api/put", "{}"),
+        (Method::GET, "/api/suggest?type=metrics", ""),
+    ];
+    insta::assert_snapshot!(show(&tsd, &requests).await);
+}
+
+#[tokio::test]
+async fn stats_come_as_lines_and_as_objects() {
+    let tsd = Tsd::start().await;
+    let stats = tsd.get("/api/stats").await.json();
+    let first = &stats[0];
+    assert_eq!(first["metric"], "tsd.connectionmgr.connections");
+    assert_eq!(first["value"], "1");
+    assert_eq!(first["tags"], serde_json::json!({ "type": "open", "host": "box" }));
+    assert!(first["timestamp"].is_u64());
+    let lines = tsd.get("/stats?json").await.json();
+    let text = tsd.get("/stats").await;
+    assert_eq!(text.header("content-type"), Some("text/plain; charset=UTF-8"));
+    assert_eq!(lines.as_array().unwrap().len(), text.text().lines().count());
+    assert!(lines[0].as_str().unwrap().starts_with("tsd.connectionmgr.connections "));
+    assert_eq!(tsd.get("/api/stats/jvm").await.status, 404);
+}
+
+#[tokio::test]
+async fn metrics_are_a_clean_exposition() {
+    let metrics = install_metrics().unwrap();
+    let config = ServerConfig { metrics: Some(metrics), ..config() };
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    tsd.exchange(b"put m 1 1 a=b\nput\n").await;
+    tsd.get("/api/nothing").await;
+    let answer = tsd.get("/metrics").await;
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let text = answer.text();
+    for line in [
+        "# TYPE tsd_server_http_request_seconds histogram",
+        "tsd_server_put_errors_total{type=\"illegal_argument\"} 1",
+        "tsd_server_http_responses_total{route=\"unknown\",status=\"4xx\"} 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+    }
+    let mut named = std::collections::BTreeSet::new();
+    for line in text.lines().filter(|line| line.contains("tsd_server_")) {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            named.insert(rest.split(' ').next().unwrap().to_owned());
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(named.contains(name), "{name} has no help text");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+        }
+    }
+    // The home page names it then.
+    assert!(tsd.get("/").await.text().contains("/metrics"));
+}

@@ -8,7 +8,11 @@ use crate::Limits;
 const SOON: Duration = Duration::from_millis(50);
 
 fn requests(paths: &[&str]) -> Vec<u8> {
-    paths.iter().map(|path| format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n")).collect::<String>().into_bytes()
+    paths
+        .iter()
+        .map(|path| format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"))
+        .collect::<String>()
+        .into_bytes()
 }
 
 #[tokio::test]
@@ -57,7 +61,10 @@ async fn half_a_head_and_half_a_body_are_not_waited_for() {
     stream.write_all(b"GET /api/version HTTP/1.1\r\nHos").await.unwrap();
     assert_eq!(read_to_end(&mut stream).await, "");
     let mut stream = tsd.connect().await;
-    stream.write_all(b"POST /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n[{").await.unwrap();
+    stream
+        .write_all(b"POST /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n[{")
+        .await
+        .unwrap();
     let answer = read_to_end(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.contains("The request body did not arrive in time"), "{answer}");
@@ -87,12 +94,17 @@ async fn pipelined_requests_are_answered_in_their_order() {
     let put = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"a":"b"}}"#;
     let mut sent = Vec::new();
     for _ in 0..3 {
-        sent.extend(format!("POST /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{put}", put.len()).into_bytes());
+        sent.extend(
+            format!(
+                "POST /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{put}",
+                put.len()
+            )
+            .into_bytes(),
+        );
         sent.extend(requests(&["/api/suggest?type=metrics", "/api/nothing"]));
     }
     let answer = tsd.exchange(&sent).await;
-    let statuses: Vec<&str> =
-        answer.split("HTTP/1.1 ").skip(1).map(|part| &part[..3]).collect();
+    let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|part| &part[..3]).collect();
     assert_eq!(statuses, ["204", "200", "404", "204", "200", "404", "204", "200", "404"]);
 }
 

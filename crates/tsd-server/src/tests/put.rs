@@ -1,0 +1,281 @@
+use std::{io::Write, time::Duration};
+
+use flate2::{Compression, write::GzEncoder};
+use hyper::Method;
+use serde_json::json;
+use tsd_storage::{Fault, Operation, StorageError};
+
+use super::harness::{Tsd, config, engine_config, with_limits};
+use crate::{Limits, ServerConfig};
+
+const GOOD: &str = r#"{"metric":"m","timestamp":1356998400,"value":42,"tags":{"host":"a"}}"#;
+
+#[tokio::test]
+async fn good_points_are_answered_without_a_body() {
+    let tsd = Tsd::start().await;
+    for body in [GOOD.to_owned(), format!("[{GOOD},{GOOD}]"), format!("{GOOD} trailing")] {
+        let answer = tsd.post("/api/put", &body).await;
+        assert_eq!(answer.line(), "204 ", "{body}");
+        assert_eq!(answer.header("content-type"), Some("application/json; charset=UTF-8"));
+    }
+    for uri in ["/api/put?summary", "/api/put?summary=false&sync", "/api/v1/PUT/x?summary"] {
+        assert_eq!(tsd.post(uri, GOOD).await.line(), r#"200 {"success":1,"failed":0}"#);
+    }
+    assert_eq!(
+        tsd.post("/api/put?details&sync&sync_timeout=60000", GOOD).await.line(),
+        r#"200 {"success":1,"timeouts":0,"failed":0,"errors":[]}"#
+    );
+}
+
+#[tokio::test]
+async fn each_bad_point_gets_its_text() {
+    let tsd = Tsd::start().await;
+    let nine_tags: String = (0..9).map(|n| format!(r#","k{n}":"v""#)).collect();
+    let cases = [
+        ("null".to_owned(), "Unexpected null datapoint encountered in set."),
+        (r#"{"timestamp":1,"value":1,"tags":{"a":"b"}}"#.into(), "Metric name was empty"),
+        (r#"{"metric":"m","value":1,"tags":{"a":"b"}}"#.into(), "Invalid timestamp"),
+        (r#"{"metric":"m","timestamp":-1,"value":1,"tags":{"a":"b"}}"#.into(), "Invalid timestamp"),
+        (r#"{"metric":"m","timestamp":1,"tags":{"a":"b"}}"#.into(), "Empty value"),
+        (r#"{"metric":"m","timestamp":1,"value":"","tags":{"a":"b"}}"#.into(), "Empty value"),
+        (r#"{"metric":"m","timestamp":1,"value":1}"#.into(), "Missing tags"),
+        (r#"{"metric":"m","timestamp":1,"value":1,"tags":{}}"#.into(), "Missing tags"),
+        (
+            r#"{"metric":"m","timestamp":1,"value":"x1","tags":{"a":"b"}}"#.into(),
+            "Unable to parse value to a number",
+        ),
+        (
+            r#"{"metric":"m","timestamp":1,"value":NaN,"tags":{"a":"b"}}"#.into(),
+            "Unable to parse value to a number",
+        ),
+        (
+            r#"{"metric":"m","timestamp":1,"value":1e999,"tags":{"a":"b"}}"#.into(),
+            "value is NaN or Infinite: Infinity for metric=m timestamp=1",
+        ),
+        (
+            r#"{"metric":"m","timestamp":10000000000000,"value":42,"tags":{"a":"b"}}"#.into(),
+            "bad timestamp=10000000000000 when trying to add value=[42]/0 to metric=m, tags={a=b}",
+        ),
+        (
+            r#"{"metric":"m!","timestamp":1,"value":1,"tags":{"a":"b"}}"#.into(),
+            "Invalid metric name (\"m!\"): illegal character: !",
+        ),
+        (
+            r#"{"metric":"m","timestamp":1,"value":1,"tags":{"a":""}}"#.into(),
+            "Invalid tag value with key [a]: empty string",
+        ),
+    ];
+    for (point, text) in cases {
+        let answer = tsd.post("/api/put?details", &format!("[{GOOD},{point}]")).await;
+        assert_eq!(answer.status, 400, "{point}");
+        let reply = answer.json();
+        assert_eq!((&reply["success"], &reply["failed"]), (&json!(1), &json!(1)), "{point}");
+        assert_eq!(reply["errors"][0]["error"], text, "{point}");
+        let plain = tsd.post("/api/put", &format!("[{GOOD},{point}]")).await;
+        assert_eq!(
+            plain.line(),
+            r#"400 {"error":{"code":400,"message":"One or more data points had errors","details":"Please see the TSD logs or append \"details\" to the put request"}}"#
+        );
+    }
+    let many = format!(r#"{{"metric":"m","timestamp":1,"value":1,"tags":{{"a":"b"{nine_tags}}}}}"#);
+    let reply = tsd.post("/api/put?details", &many).await.json();
+    let text = reply["errors"][0]["error"].as_str().unwrap();
+    assert!(text.starts_with("Too many tags: 10 maximum allowed: 8, tags: {"), "{text}");
+}
+
+#[tokio::test]
+async fn refused_points_are_shown_as_received() {
+    let tsd = Tsd::start().await;
+    let body = r#"[{"metric":"m","timestamp":1356998400,"value":"4.50x","tags":{"host":"a"}},null]"#;
+    insta::assert_snapshot!(tsd.post("/api/put?details", body).await.line());
+}
+
+#[tokio::test]
+async fn unknown_names_are_told_apart() {
+    let mut engine = engine_config();
+    engine.uids.auto_create_metrics = false;
+    let tsd = Tsd::start_with(config(), engine).await;
+    let reply = tsd.post("/api/put?details", GOOD).await;
+    assert_eq!(reply.status, 400);
+    assert_eq!(reply.json()["errors"][0]["error"], "Unknown metric");
+}
+
+#[tokio::test]
+async fn bad_requests_have_their_error_objects() {
+    let tsd = Tsd::start().await;
+    let mut shown = String::new();
+    for (method, uri, body) in [
+        (Method::GET, "/api/put", ""),
+        (Method::PUT, "/api/put", GOOD),
+        (Method::DELETE, "/api/put", ""),
+        (Method::POST, "/api/put", ""),
+        (Method::POST, "/api/put", " \n"),
+        (Method::POST, "/api/put", "put m 1 1 a=b"),
+        (Method::POST, "/api/put", "[]"),
+        (Method::POST, "/api/put", "[{"),
+        (Method::POST, "/api/put", "{\"metric\":[]}"),
+        (Method::POST, "/api/put?sync&sync_timeout=soon", GOOD),
+        (Method::GET, "/api/put?method_override=post", GOOD),
+    ] {
+        let answer = tsd.send(method.clone(), uri, &[], body).await;
+        shown += &format!("{method} {uri} {body:?}\n  {}\n", answer.line());
+    }
+    insta::assert_snapshot!(shown);
+}
+
+#[tokio::test]
+async fn failures_of_the_store_are_never_a_success() {
+    let tsd = Tsd::start().await;
+    tsd.post("/api/put", GOOD).await;
+    let mut shown = String::new();
+    for uri in [
+        "/api/put",
+        "/api/put?summary",
+        "/api/put?sync",
+        "/api/put?sync&summary",
+        "/api/put?sync&details",
+    ] {
+        tsd.storage.script(Operation::Put, [Fault::Error(StorageError::DiskFull)]);
+        shown += &format!("{uri}\n  {}\n", tsd.post(uri, GOOD).await.line());
+        assert_eq!(tsd.post(uri, GOOD).await.status / 100, 2);
+    }
+    insta::assert_snapshot!(shown);
+}
+
+#[tokio::test]
+async fn who_waits_too_long_is_told_so() {
+    let tsd = Tsd::start().await;
+    tsd.post("/api/put", GOOD).await;
+    let slow = || Fault::Delay(Duration::from_millis(300));
+    tsd.storage.script(Operation::Put, [slow()]);
+    let answer = tsd.post("/api/put?sync&sync_timeout=1", GOOD).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().contains(
+        "The put call has timedout with 0 successful writes, 0 failed writes and 1 timed out writes."
+    ));
+    tsd.engine.drain_writes().await;
+    tsd.storage.script(Operation::Put, [slow()]);
+    let answer = tsd.post("/api/put?sync&sync_timeout=1&details", GOOD).await;
+    assert_eq!(answer.status, 400);
+    let reply = answer.json();
+    assert_eq!(reply["timeouts"], 1);
+    assert_eq!(reply["errors"][0]["error"], "Write timedout");
+}
+
+#[tokio::test]
+async fn a_full_engine_asks_to_come_back() {
+    let mut engine = engine_config();
+    engine.ingest.queue_deadline = Duration::from_millis(1);
+    engine.ingest.bucket_queue_bytes = 64;
+    let tsd = Tsd::start_with(config(), engine).await;
+    tsd.post("/api/put", GOOD).await;
+    tsd.storage.script(Operation::Put, [Fault::Delay(Duration::from_millis(500))]);
+    let (first, second) = tokio::join!(tsd.post("/api/put", GOOD), tsd.post("/api/put", GOOD));
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 503]);
+    let refused = if first.status == 503 { first } else { second };
+    insta::assert_snapshot!(refused.line());
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn bodies_may_be_compressed() {
+    let tsd = Tsd::start().await;
+    for name in ["gzip", "x-gzip"] {
+        let headers = [("content-encoding", name)];
+        let answer = tsd.send(Method::POST, "/api/put?summary", &headers, gzip(GOOD)).await;
+        assert_eq!(answer.line(), r#"200 {"success":1,"failed":0}"#);
+    }
+    let headers = [("content-encoding", "gzip")];
+    let answer = tsd.send(Method::POST, "/api/put", &headers, GOOD).await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.json()["error"]["message"], "Unable to inflate the request body");
+}
+
+#[tokio::test]
+async fn bodies_over_the_limit_are_refused_however_they_come() {
+    let limits = Limits { body_bytes: 1_000, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let fitting = format!("{GOOD}{}", " ".repeat(1_000 - GOOD.len()));
+    let too_much = format!("{fitting} ");
+    assert_eq!(tsd.post("/api/put", &fitting).await.status, 204);
+    let refused = tsd.post("/api/put", &too_much).await;
+    insta::assert_snapshot!(refused.line());
+    assert_eq!(refused.header("connection"), Some("close"));
+    let headers = [("content-encoding", "gzip")];
+    let bomb = gzip(&" ".repeat(1 << 20));
+    assert!(bomb.len() > 1_000);
+    let bomb = gzip(&" ".repeat(100_000));
+    assert!(bomb.len() < 1_000);
+    assert_eq!(tsd.send(Method::POST, "/api/put", &headers, bomb).await.status, 413);
+    // Chunked, so that its size is not known beforehand.
+    let chunk = format!("{:x}\r\n{too_much}\r\n0\r\n\r\n", too_much.len());
+    let head = "POST /api/put HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = tsd.exchange(format!("{head}{chunk}").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
+async fn all_bodies_together_are_bounded() {
+    let limits = Limits { all_bodies_bytes: 2_048, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let body = format!("{GOOD}{}", " ".repeat(4_000));
+    let refused = tsd.post("/api/put", &body).await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
+}
+
+#[tokio::test]
+async fn chunked_bodies_may_be_switched_off_as_in_opentsdb() {
+    let config = ServerConfig { chunked_requests: false, ..config() };
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    let long = format!("{GOOD}{}", " ".repeat(9_000));
+    let refused = tsd.post("/api/put?json", &long).await;
+    assert_eq!(refused.line(), r#"400 {"err":"Chunked request not supported."}"#);
+    assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
+}
+
+#[tokio::test]
+async fn bodies_are_read_in_the_declared_character_set() {
+    let tsd = Tsd::start().await;
+    let point = |name: &[u8]| {
+        [br#"{"metric":"caf"#, name, br#"","timestamp":1,"value":1,"tags":{"a":"b"}}"#].concat()
+    };
+    let latin = [("content-type", "application/json; charset=ISO-8859-1")];
+    let answer = tsd.send(Method::POST, "/api/put", &latin, point(b"\xe9")).await;
+    assert_eq!(answer.line(), "204 ");
+    let answer = tsd.send(Method::POST, "/api/put", &[], point("é".as_bytes())).await;
+    assert_eq!(answer.line(), "204 ");
+    assert_eq!(tsd.get("/api/suggest?type=metrics").await.text(), r#"["café"]"#);
+    assert_eq!(tsd.send(Method::POST, "/api/put", &[], point(b"\xe9")).await.status, 400);
+    let odd = [("content-type", "application/json; charset=utf-16")];
+    assert_eq!(tsd.send(Method::POST, "/api/put", &odd, GOOD).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_header_may_add_a_tag() {
+    let config = ServerConfig { header_tag: Some("X-Tenant".into()), ..config() };
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    let headers = [("x-tenant", "tenant=t1")];
+    assert_eq!(tsd.send(Method::POST, "/api/put", &headers, GOOD).await.status, 204);
+    assert_eq!(tsd.get("/api/suggest?type=tagk").await.text(), r#"["host","tenant"]"#);
+    let headers = [("x-tenant", "nonsense")];
+    assert_eq!(tsd.send(Method::POST, "/api/put", &headers, GOOD).await.status, 400);
+}
+
+#[tokio::test]
+async fn clients_that_ask_first_are_told_to_go_on() {
+    let tsd = Tsd::start().await;
+    let request = format!(
+        "POST /api/put HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n{GOOD}",
+        GOOD.len()
+    );
+    let answer = tsd.exchange(request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 "), "{answer}");
+}

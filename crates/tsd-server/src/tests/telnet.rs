@@ -8,7 +8,8 @@ use crate::{Mode, ServerConfig};
 #[tokio::test]
 async fn good_points_are_answered_with_silence_and_are_stored() {
     let tsd = Tsd::start().await;
-    let sent = b"put m 1356998400 42 host=a\nput m 1356998401 4.5 host=a\r\nput m 1356998402 1 host=b\n";
+    let sent =
+        b"put m 1356998400 42 host=a\nput m 1356998401 4.5 host=a\r\nput m 1356998402 1 host=b\n";
     assert_eq!(tsd.exchange(sent).await, "");
     tsd.engine.drain_writes().await;
     assert_eq!(tsd.get("/api/suggest?type=tagv").await.line(), r#"200 ["a","b"]"#);
@@ -24,10 +25,7 @@ async fn each_bad_point_gets_its_line() {
         ("put m x 1 a=b", "invalid value: Invalid character 'x' in x"),
         ("put m  1 a=b", "invalid value: Empty string"),
         ("put m - 1 a=b", "invalid value: Just a sign, no value: -"),
-        (
-            "put m 00000000000000000001 1 a=b",
-            "invalid value: Value too long: 00000000000000000001",
-        ),
+        ("put m 00000000000000000001 1 a=b", "invalid value: Value too long: 00000000000000000001"),
         ("put m 9999999999999999999 1 a=b", "invalid value: Overflow in 9999999999999999999"),
         ("put m 0 1 a=b", "illegal argument: invalid timestamp: 0"),
         ("put m -5 1 a=b", "illegal argument: invalid timestamp: -5"),
@@ -55,10 +53,7 @@ async fn each_bad_point_gets_its_line() {
             "illegal argument: Too many tags: 9 maximum allowed: 8, tags: {a=1, b=1, c=1, d=1, \
              e=1, f=1, g=1, h=1, i=1}",
         ),
-        (
-            "put m! 1 1 a=b",
-            "illegal argument: Invalid metric name (\"m!\"): illegal character: !",
-        ),
+        ("put m! 1 1 a=b", "illegal argument: Invalid metric name (\"m!\"): illegal character: !"),
         (
             "put m 1 1 a!=b",
             "illegal argument: Invalid tag name with value [b] (\"a!\"): illegal character: !",
@@ -213,7 +208,8 @@ async fn a_long_line_that_arrives_whole_is_taken() {
 #[tokio::test]
 async fn noise_is_answered_and_survived() {
     let tsd = Tsd::start().await;
-    let mut noise: Vec<u8> = (0..20_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut noise: Vec<u8> =
+        (0..20_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     noise[0] = 0xff;
     for at in (0..noise.len()).step_by(700) {
         noise[at] = b'\n';
