@@ -130,7 +130,8 @@ async fn pages_of_known_origins_may_call() {
     let cors = Cors::try_new("http://good", "Accept, Origin").unwrap();
     let tsd = Tsd::start_with(ServerConfig { cors, ..config() }, engine_config()).await;
     for method in [Method::GET, Method::OPTIONS] {
-        let answer = tsd.send(method.clone(), "/api/version", &[("origin", "HTTP://good")], "").await;
+        let answer =
+            tsd.send(method.clone(), "/api/version", &[("origin", "HTTP://good")], "").await;
         assert_eq!(answer.status, 200);
         assert_eq!(answer.header("access-control-allow-origin"), Some("HTTP://good"));
         assert_eq!(answer.header("access-control-allow-methods"), Some("GET, POST, PUT, DELETE"));

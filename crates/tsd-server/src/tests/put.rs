@@ -86,7 +86,8 @@ async fn each_bad_point_gets_its_text() {
 #[tokio::test]
 async fn refused_points_are_shown_as_received() {
     let tsd = Tsd::start().await;
-    let body = r#"[{"metric":"m","timestamp":1356998400,"value":"4.50x","tags":{"host":"a"}},null]"#;
+    let body =
+        r#"[{"metric":"m","timestamp":1356998400,"value":"4.50x","tags":{"host":"a"}},null]"#;
     insta::assert_snapshot!(tsd.post("/api/put?details", body).await.line());
 }
 

@@ -55,7 +55,11 @@ async fn bad_queries_have_their_error_objects() {
         (Method::GET, "/api/query?start=2000&end=1000&m=sum:m", ""),
         (Method::POST, "/api/query", ""),
         (Method::POST, "/api/query", "{"),
-        (Method::POST, "/api/query", r#"{"start":1,"queries":[{"metric":"m","aggregator":"sum"}],"delete":true}"#),
+        (
+            Method::POST,
+            "/api/query",
+            r#"{"start":1,"queries":[{"metric":"m","aggregator":"sum"}],"delete":true}"#,
+        ),
         (Method::DELETE, "/api/query?start=1h-ago&m=sum:m", ""),
         (Method::PUT, "/api/query?start=1h-ago&m=sum:m", ""),
         (Method::GET, "/api/query?start=1h-ago&m=sum:m&method_override=", ""),
@@ -71,19 +75,14 @@ async fn bad_queries_have_their_error_objects() {
 async fn a_failing_store_fails_the_query() {
     let tsd = with_points(config()).await;
     let uri = format!("/api/query?{RANGE}&m=sum:m");
-    tsd.storage.script(
-        Operation::ScanBatch,
-        [Fault::Error(StorageError::Backend("gone".into()))],
-    );
+    tsd.storage.script(Operation::ScanBatch, [Fault::Error(StorageError::Backend("gone".into()))]);
     let answer = tsd.get(&uri).await;
-    assert_eq!(
-        answer.line(),
-        r#"424 {"error":{"code":424,"message":"gone","details":"gone"}}"#
-    );
+    assert_eq!(answer.line(), r#"424 {"error":{"code":424,"message":"gone","details":"gone"}}"#);
     assert_eq!(tsd.get(&uri).await.status, 200);
     let stats = tsd.get("/stats").await.text();
     for (name, count) in [("exceptions", 0), ("invalid_requests", 1), ("success", 1)] {
-        let line = stats.lines().find(|line| line.contains(&format!("http.query.{name} "))).unwrap();
+        let line =
+            stats.lines().find(|line| line.contains(&format!("http.query.{name} "))).unwrap();
         assert_eq!(line.split(' ').nth(2), Some(count.to_string().as_str()), "{line}");
     }
 }
@@ -91,7 +90,8 @@ async fn a_failing_store_fails_the_query() {
 #[tokio::test]
 async fn statistics_are_added_on_request() {
     let tsd = with_points(config()).await;
-    let answer = tsd.get(&format!("/api/query?{RANGE}&m=sum:m&show_stats&show_summary")).await.json();
+    let answer =
+        tsd.get(&format!("/api/query?{RANGE}&m=sum:m&show_stats&show_summary")).await.json();
     assert_eq!(answer[0]["stats"]["queryIndex"], 0);
     assert_eq!(answer[0]["stats"]["emittedDPs"], 2);
     let summary = &answer[1]["statsSummary"];
@@ -103,7 +103,12 @@ async fn statistics_are_added_on_request() {
 async fn long_answers_come_in_pieces_and_whole() {
     let tsd = Tsd::start().await;
     let points: Vec<String> = (0..10_000)
-        .map(|n| format!(r#"{{"metric":"m","timestamp":{},"value":{n},"tags":{{"a":"b"}}}}"#, 1_356_998_400 + n))
+        .map(|n| {
+            format!(
+                r#"{{"metric":"m","timestamp":{},"value":{n},"tags":{{"a":"b"}}}}"#,
+                1_356_998_400 + n
+            )
+        })
         .collect();
     assert_eq!(tsd.post("/api/put", &format!("[{}]", points.join(","))).await.status, 204);
     let uri = "/api/query?start=1356998400&end=1357998400&m=sum:m";
@@ -115,7 +120,11 @@ async fn long_answers_come_in_pieces_and_whole() {
     let packed = tsd.send(Method::GET, uri, &[("accept-encoding", "gzip")], "").await;
     assert_eq!(packed.header("content-encoding"), Some("gzip"));
     let mut inflated = String::new();
-    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed.body[..]), &mut inflated).unwrap();
+    std::io::Read::read_to_string(
+        &mut flate2::read::GzDecoder::new(&packed.body[..]),
+        &mut inflated,
+    )
+    .unwrap();
     assert_eq!(inflated, whole.text());
     let wrapped = tsd.get(&format!("{uri}&jsonp=f")).await.text();
     assert_eq!(wrapped, format!("f({})", whole.text()));

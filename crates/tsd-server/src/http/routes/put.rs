@@ -42,7 +42,7 @@ pub(super) async fn put(asked: Asked<'_>) -> Result<Reply, HttpError> {
     if let Some(failure) = retry {
         let mut reply = outcome.reply(options, body);
         if !(options.summary || options.details) {
-            let error = ApiError::overloaded("not all points were stored, please send them again")
+            let error = ApiError::new(503, "Not all points were stored, please send them again")
                 .with_details(failure.error.to_string());
             reply.body = error.render().into_bytes();
         }

@@ -87,6 +87,7 @@ impl Shown {
             points: series.points,
             nan_as_null: self.nan_as_null,
             stats,
+            ..SeriesAnswer::default()
         }
     }
 }
