@@ -95,6 +95,7 @@ impl Default for Limits {
 
 /// Settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of the configuration")]
 pub struct ServerConfig {
     /// Address to listen on (`tsd.network.bind`).
     pub bind: IpAddr,

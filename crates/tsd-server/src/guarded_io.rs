@@ -252,7 +252,7 @@ mod tests {
 
     fn patience() -> Patience {
         Patience {
-            idle: Some(Duration::from_secs(60)),
+            idle: Some(Duration::from_mins(1)),
             header: Some(Duration::from_secs(10)),
             write: Some(Duration::from_secs(5)),
             half_close: Duration::from_secs(3),
@@ -291,7 +291,7 @@ mod tests {
         io.read_u8().await.unwrap();
         let answering = pulse.request_received();
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(300)).await;
+            tokio::time::sleep(Duration::from_mins(5)).await;
             drop(answering);
         });
         let (seconds, end) = seconds_of(io.read_u8()).await;

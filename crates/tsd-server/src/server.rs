@@ -67,6 +67,7 @@ pub struct Server {
 
 impl Server {
     /// Opens the port and serves it on the current tokio runtime.
+    #[expect(clippy::unused_async, reason = "being async says that it must run on a runtime")]
     pub async fn bind(config: ServerConfig, engine: EngineHandle) -> Result<Self, BindError> {
         let wanted = config.address();
         let zone = tsd_engine::find_zone(&config.time_zone)

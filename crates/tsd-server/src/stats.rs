@@ -32,25 +32,25 @@ impl Stat {
 pub(crate) struct Stats {
     now_secs: i64,
     common: Vec<(&'static str, String)>,
-    stats: Vec<Stat>,
+    numbers: Vec<Stat>,
 }
 
 impl Stats {
     /// Collects them.
     pub(crate) async fn collect(shared: &Shared) -> Self {
-        let stats = listener(shared);
+        let numbers = listener(shared);
         let config = &shared.config;
         let host = if config.stats_canonical { "fqdn" } else { "host" };
         let mut common = vec![(host, config.host_name.clone())];
         if config.stats_with_port {
             common.push(("port", shared.address.port().to_string()));
         }
-        Self { now_secs: shared.engine.config().clock.now_secs(), common, stats }
+        Self { now_secs: shared.engine.config().clock.now_secs(), common, numbers }
     }
 
     /// A line each.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.stats.iter().map(|stat| {
+        self.numbers.iter().map(|stat| {
             let mut line = format!("tsd.{} {} {}", stat.name, self.now_secs, stat.value);
             for (key, value) in stat.tags.iter().chain(&self.common) {
                 let _ = write!(line, " {key}={value}");
@@ -70,7 +70,7 @@ impl Stats {
 
     /// The array of `/api/stats`.
     pub(crate) fn json(&self) -> Value {
-        self.stats
+        self.numbers
             .iter()
             .map(|stat| {
                 let tags: Map<String, Value> = stat

@@ -142,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             let event = poll_fn(|cx| self.poll_event(cx)).await?;
             match event {
-                Event::Failed(failure) => self.points.report(failure),
+                Event::Failed(failure) => self.points.report(&failure),
                 Event::Stopping if looked_again => return Ok(()),
                 Event::Stopping => {
                     // The runtime may not have been told yet of bytes that are there.
@@ -185,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.input.consume(consumed);
             self.points.pass_on().await;
             while let Ok(failure) = self.failures.try_recv() {
-                self.points.report(failure);
+                self.points.report(&failure);
             }
             let Some(order) = order else { break };
             if !self.obey(order).await? {
@@ -234,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let _ = timeout(grace, async {
             self.points.session.drain().await;
             while let Ok(failure) = self.failures.try_recv() {
-                self.points.report(failure);
+                self.points.report(&failure);
             }
             poll_fn(|cx| self.points.output.poll_send(cx, &mut self.io)).await?;
             self.io.shutdown().await
@@ -289,16 +289,16 @@ impl Points {
     fn take_point(&mut self, line: &[u8]) -> Result<(), PutLineError> {
         let point = PutLine::parse(line)?;
         let time = point.timestamp.as_given();
-        let put = match self.session.put_cached(point.metric, point.tags_raw, time, point.value, 0)
-        {
-            Some(put) => put,
-            None => {
-                let tags = point.tags(&self.rules)?;
-                self.session.put_new(point.metric, point.tags_raw, &tags, time, point.value, 0)
-            }
+        let PutLine { metric, tags_raw, value, .. } = point;
+        let known = self.session.put_cached(metric, tags_raw, time, value, 0);
+        let put = if let Some(put) = known {
+            put
+        } else {
+            let tags = point.tags(&self.rules)?;
+            self.session.put_new(metric, tags_raw, &tags, time, value, 0)
         };
         if let Err(error) = put {
-            self.report(PointFailure { tag: 0, error });
+            self.report(&PointFailure { tag: 0, error });
         }
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Points {
 
     /// Tells of a point that the engine did not store.
     #[cold]
-    fn report(&mut self, failure: PointFailure) {
+    fn report(&mut self, failure: &PointFailure) {
         let Some(reply) = telnet_reply_to(&failure.error) else {
             self.shared.counters.rpc_exceptions.add(1);
             debug!(error = %failure.error, "a telnet point failed in silence");

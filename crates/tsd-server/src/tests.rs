@@ -1,6 +1,12 @@
 //! Both protocols over real sockets, with an engine over the memory store.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::format_push_string,
+    clippy::format_collect,
+    reason = "tests"
+)]
 
 mod admin;
 mod connections;

@@ -50,7 +50,8 @@ impl BodyMemory {
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     bytes: Bytes,
-    _memory: Vec<OwnedSemaphorePermit>,
+    /// Given back when the body goes.
+    memory: Vec<OwnedSemaphorePermit>,
 }
 
 impl RequestBody {
@@ -120,7 +121,7 @@ pub(crate) async fn read_body(
         .and_then(|value| value.to_str().ok())
         .and_then(Encoding::of_request);
     let Some(encoding) = encoding.filter(|_| !bytes.is_empty()) else {
-        return decode_charset(headers, RequestBody { bytes, _memory: held });
+        return decode_charset(headers, RequestBody { bytes, memory: held });
     };
     // How much it inflates to is known only afterwards, so the most it may is reserved meanwhile.
     let meanwhile = memory.reserve(limits.body_bytes.min(bytes.len().saturating_mul(1_032)))?;
@@ -132,7 +133,7 @@ pub(crate) async fn read_body(
     })?;
     drop(meanwhile);
     let memory = vec![memory.reserve(inflated.len())?];
-    decode_charset(headers, RequestBody { bytes: inflated, _memory: memory })
+    decode_charset(headers, RequestBody { bytes: inflated, memory })
 }
 
 /// Length that the headers declare.
@@ -166,7 +167,7 @@ fn decode_charset(headers: &HeaderMap, body: RequestBody) -> Result<RequestBody,
                 return Ok(body);
             }
             let text: String = body.bytes.iter().map(|b| char::from(*b)).collect();
-            Ok(RequestBody { bytes: Bytes::from(text), _memory: body._memory })
+            Ok(RequestBody { bytes: Bytes::from(text), memory: body.memory })
         }
         Some(other) => Err(ApiError::new(400, "Unsupported character set")
             .with_details(format!("Bodies are read as UTF-8 or ISO-8859-1, not {other}"))

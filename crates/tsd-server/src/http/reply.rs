@@ -136,7 +136,12 @@ pub(crate) struct OutBody {
 
 enum Source {
     Full(Option<Bytes>),
-    Pieces { head: Option<Bytes>, pieces: Pieces, tail: Option<Bytes>, deflater: Option<Deflater> },
+    Pieces {
+        head: Option<Bytes>,
+        pieces: Pieces,
+        tail: Option<Bytes>,
+        deflater: Option<Box<Deflater>>,
+    },
     Ended,
 }
 
@@ -157,7 +162,7 @@ impl OutBody {
         head: Option<Bytes>,
         pieces: Pieces,
         tail: Option<Bytes>,
-        deflater: Option<Deflater>,
+        deflater: Option<Box<Deflater>>,
         answering: Answering,
     ) -> Self {
         Self { source: Source::Pieces { head, pieces, tail, deflater }, answering: Some(answering) }
@@ -207,7 +212,7 @@ impl OutBody {
     }
 }
 
-fn last_piece(tail: Option<Bytes>, deflater: Option<Deflater>) -> std::io::Result<Bytes> {
+fn last_piece(tail: Option<Bytes>, deflater: Option<Box<Deflater>>) -> std::io::Result<Bytes> {
     let tail = tail.unwrap_or_default();
     let Some(mut deflater) = deflater else { return Ok(tail) };
     let mut out = deflater.push(&tail)?.to_vec();

@@ -56,7 +56,7 @@ pub(crate) fn respond(
         }
         ReplyBody::Pieces(pieces) => {
             let (head, tail) = wrap.unzip();
-            let deflater = encoding.map(Deflater::new);
+            let deflater = encoding.map(|encoding| Box::new(Deflater::new(encoding)));
             (OutBody::pieces(head, pieces, tail, deflater, answering), encoding)
         }
     };

@@ -128,7 +128,7 @@ pub(crate) struct Path<'p> {
     /// Version of the API; 0 outside of it, and where it was asked for.
     pub(crate) version: u32,
     /// The component after the route, if any.
-    pub(crate) sub_path: &'p str,
+    pub(crate) below: &'p str,
 }
 
 impl<'p> Path<'p> {
@@ -170,7 +170,7 @@ impl<'p> Path<'p> {
             }
         };
         let route = if route.is_served(config) { route } else { Route::Unknown };
-        Ok(Self { route, version, sub_path: parts.next().unwrap_or_default() })
+        Ok(Self { route, version, below: parts.next().unwrap_or_default() })
     }
 
     /// Whether a path is one of the API's, whatever follows; for errors before it is taken apart.
@@ -200,9 +200,9 @@ mod tests {
     use crate::Mode;
 
     #[track_caller]
-    fn check(path: &str, route: Route, version: u32, sub_path: &str) {
+    fn check(path: &str, route: Route, version: u32, below: &str) {
         let parsed = Path::parse(path, &ServerConfig::default()).unwrap();
-        assert_eq!(parsed, Path { route, version, sub_path }, "{path}");
+        assert_eq!(parsed, Path { route, version, below }, "{path}");
     }
 
     #[test]

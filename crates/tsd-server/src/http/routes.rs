@@ -7,6 +7,8 @@ mod query;
 mod suggest;
 mod uid;
 
+use std::fmt::Write;
+
 use tsd_protocol::ApiError;
 
 use super::{error::HttpError, reply::Reply, route::Route, service::Asked};
@@ -33,4 +35,12 @@ pub(super) async fn dispatch(asked: Asked<'_>) -> Result<Reply, HttpError> {
         Route::DieDieDie => Ok(home::diediedie(&asked)),
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
+}
+
+/// Bytes as OpenTSDB writes them in texts.
+fn upper_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02X}");
+        hex
+    })
 }

@@ -97,7 +97,7 @@ mod tests {
             client.read_to_string(&mut text).await.unwrap();
             text
         });
-        output.reply(&mut server, b"reply\n", Duration::from_secs(60)).await.unwrap();
+        output.reply(&mut server, b"reply\n", Duration::from_mins(1)).await.unwrap();
         drop(server);
         assert_eq!(reader.await.unwrap(), "first\nsecond\nreply\n");
     }

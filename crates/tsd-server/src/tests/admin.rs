@@ -30,7 +30,7 @@ async fn the_daemon_tells_of_itself() {
     let properties = [("tsd.network.port", "4242"), ("a.passWord", "secret")]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
-    let config = ServerConfig { build, properties, ..config() };
+    let config = ServerConfig { properties, build, ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;
     let requests = [
         (Method::GET, "/api/version", ""),

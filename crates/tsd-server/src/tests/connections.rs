@@ -153,7 +153,7 @@ async fn shutdown_serves_what_was_received_and_ends() {
     lines.read_exact(&mut reply).await.unwrap();
     lines.write_all(b"put last 1356998400 1 a=b\n").await.unwrap();
     let engine = tsd.engine.clone();
-    let report = tsd.server.shutdown(Duration::from_secs(60)).await;
+    let report = tsd.server.shutdown(Duration::from_mins(1)).await;
     assert_eq!(report.cut_off, 0);
     assert_eq!(read_to_end(&mut silent).await, "");
     read_to_end(&mut kept).await;

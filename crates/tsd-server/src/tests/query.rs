@@ -138,7 +138,7 @@ async fn a_client_that_leaves_ends_its_query() {
     let tsd = Tsd::start_with(with_limits(limits), engine).await;
     assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
     // Each scan of the query takes an hour, and no other query runs beside it.
-    let hour = Fault::Delay(Duration::from_secs(3_600));
+    let hour = Fault::Delay(Duration::from_hours(1));
     tsd.storage.script(Operation::ScanBatch, (0..1_000).map(|_| hour.clone()));
     let uri = format!("/api/query?{RANGE}&m=sum:m");
     let mut stream = tsd.connect().await;

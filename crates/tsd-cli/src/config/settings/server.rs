@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use tsd_server::{Cors, Limits, Mode, ServerConfig};
 
-use super::{listen, text};
+use super::{listen, text, zone_name};
 use crate::config::{Config, ConfigError};
 
 /// The listener's part.
@@ -33,6 +33,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         header_tag: (!header_tag.is_empty()).then_some(header_tag),
         allow_delete: config.bool("tsd.http.query.allow_delete"),
         cors: cors(config)?,
+        time_zone: zone_name(config)?,
         host_name: host_name(),
         stats_canonical: config.bool("tsd.stats.canonical"),
         stats_with_port: config.bool("tsd.core.stats_with_port"),

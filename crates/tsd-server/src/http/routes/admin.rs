@@ -59,7 +59,7 @@ const HIDDEN: &str = "********";
 /// `/api/stats`. The pages about a Java process have no like here.
 pub(super) async fn stats(asked: &Asked<'_>) -> Result<Reply, HttpError> {
     asked.allow(&[Method::GET, Method::POST])?;
-    match asked.path.sub_path {
+    match asked.path.below {
         "jvm" | "threads" | "region_clients" | "query" => {
             Err(ApiError::endpoint_not_found().into())
         }
@@ -87,7 +87,7 @@ pub(super) async fn status(asked: &Asked<'_>) -> Result<Reply, HttpError> {
 /// `/api/config`.
 pub(super) fn config(asked: &Asked<'_>) -> Result<Reply, HttpError> {
     asked.allow(&[Method::GET, Method::POST])?;
-    if asked.path.sub_path == "filters" {
+    if asked.path.below == "filters" {
         return Err(ApiError::endpoint_not_found().into());
     }
     let properties: Map<String, Value> = asked

@@ -1,5 +1,7 @@
 //! Pages outside the API that are not data.
 
+use std::fmt::Write;
+
 use hyper::StatusCode;
 use tracing::info;
 
@@ -12,19 +14,23 @@ use crate::{
     shared::Shared,
 };
 
+/// Pages worth a look.
+const LINKS: [(&str, &str); 5] = [
+    ("/api/version", "version"),
+    ("/api/aggregators", "aggregators"),
+    ("/api/config", "configuration"),
+    ("/api/stats", "statistics"),
+    ("/metrics", "metrics for Prometheus"),
+];
+
 /// What a daemon says of itself to a browser.
 pub(super) fn home(shared: &Shared) -> Reply {
-    let links: String = [
-        ("/api/version", "version"),
-        ("/api/aggregators", "aggregators"),
-        ("/api/config", "configuration"),
-        ("/api/stats", "statistics"),
-        ("/metrics", "metrics for Prometheus"),
-    ]
-    .iter()
-    .filter(|(path, _)| *path != "/metrics" || shared.config.metrics.is_some())
-    .map(|(path, text)| format!("<li><a href=\"{path}\">{text}</a> <code>{path}</code></li>"))
-    .collect();
+    let mut links = String::new();
+    for (path, text) in LINKS {
+        if path != "/metrics" || shared.config.metrics.is_some() {
+            let _ = write!(links, "<li><a href=\"{path}\">{text}</a> <code>{path}</code></li>");
+        }
+    }
     let body = format!(
         "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Saltern</title></head><body>\
          <h1>Saltern {}</h1>\

@@ -25,7 +25,7 @@ pub(super) async fn query(asked: Asked<'_>) -> Result<Reply, HttpError> {
 
 async fn run(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     asked.allow(&[Method::GET, Method::POST, Method::DELETE])?;
-    if matches!(asked.path.sub_path, "last" | "exp" | "gexp") {
+    if matches!(asked.path.below, "last" | "exp" | "gexp") {
         return Err(ApiError::endpoint_not_found());
     }
     let raw = read(asked)?;

@@ -10,6 +10,7 @@ use tsd_protocol::ApiError;
 use crate::http::{
     error::HttpError,
     reply::{ContentType, Reply},
+    routes::upper_hex,
     service::Asked,
 };
 
@@ -26,7 +27,7 @@ type Wanted = Vec<(String, Vec<String>)>;
 
 /// Hands the request to its sub-endpoint.
 pub(super) async fn uid(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    match asked.path.sub_path.to_ascii_lowercase().as_str() {
+    match asked.path.below.to_ascii_lowercase().as_str() {
         "assign" => assign(asked).await,
         "rename" | "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
         _ => Err(ApiError::new(501, "There is no such UID endpoint").into()),
@@ -90,8 +91,7 @@ async fn assign_one(
     match asked.shared.engine.assign(*kind, name).await {
         Ok(uid) => Ok(Ok(uid.to_string())),
         Err(UidError::NameTaken { uid, .. }) => {
-            let hex: String = uid.iter().map(|byte| format!("{byte:02X}")).collect();
-            Ok(Err(format!("Name already exists with UID: {hex}")))
+            Ok(Err(format!("Name already exists with UID: {}", upper_hex(&uid))))
         }
         Err(UidError::IllegalName { name, character, .. }) => Ok(Err(match character {
             Some(character) => {

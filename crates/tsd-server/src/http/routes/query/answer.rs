@@ -7,7 +7,10 @@ use futures_util::stream;
 use tsd_engine::{AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery};
 use tsd_protocol::{AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue, render_sub_query};
 
-use crate::http::reply::{BrokenAnswer, ContentType, Reply};
+use crate::http::{
+    reply::{BrokenAnswer, ContentType, Reply},
+    routes::upper_hex,
+};
 
 /// Size of a piece of an answer. What is smaller is sent whole, with its length.
 const PIECE: usize = 64 << 10;
@@ -127,8 +130,4 @@ fn summary(answer: &QueryAnswer) -> Numbers {
         summary.push((format!("queryIdx_{:02}", part.index), StatValue::Part(numbers)));
     }
     summary
-}
-
-fn upper_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
