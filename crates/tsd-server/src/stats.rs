@@ -4,28 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use tsd_engine::Stat;
+
 use crate::shared::Shared;
-
-/// One number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
-    /// Name without the leading `tsd.`.
-    pub(crate) name: &'static str,
-    /// Its value.
-    pub(crate) value: i64,
-    /// Tags of its own.
-    pub(crate) tags: Vec<(&'static str, String)>,
-}
-
-impl Stat {
-    fn new(name: &'static str, value: u64) -> Self {
-        Self { name, value: i64::try_from(value).unwrap_or(i64::MAX), tags: Vec::new() }
-    }
-
-    fn tagged(name: &'static str, key: &'static str, tag: &str, value: u64) -> Self {
-        Self { tags: vec![(key, tag.to_owned())], ..Self::new(name, value) }
-    }
-}
 
 /// All numbers, with the tags that every one of them carries.
 #[derive(Clone, Debug)]
@@ -38,7 +19,8 @@ pub(crate) struct Stats {
 impl Stats {
     /// Collects them.
     pub(crate) async fn collect(shared: &Shared) -> Self {
-        let numbers = listener(shared);
+        let mut numbers = listener(shared);
+        numbers.extend(shared.engine.stats().await);
         let config = &shared.config;
         let host = if config.stats_canonical { "fqdn" } else { "host" };
         let mut common = vec![(host, config.host_name.clone())];
@@ -48,11 +30,17 @@ impl Stats {
         Self { now_secs: shared.engine.config().clock.now_secs(), common, numbers }
     }
 
+    /// Tags of a number: its own first.
+    fn tags<'s>(&'s self, stat: &'s Stat) -> impl Iterator<Item = (&'static str, &'s str)> {
+        let common = self.common.iter().map(|(key, value)| (*key, value.as_str()));
+        stat.tags.iter().copied().chain(common)
+    }
+
     /// A line each.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.numbers.iter().map(|stat| {
             let mut line = format!("tsd.{} {} {}", stat.name, self.now_secs, stat.value);
-            for (key, value) in stat.tags.iter().chain(&self.common) {
+            for (key, value) in self.tags(stat) {
                 let _ = write!(line, " {key}={value}");
             }
             line
@@ -73,11 +61,9 @@ impl Stats {
         self.numbers
             .iter()
             .map(|stat| {
-                let tags: Map<String, Value> = stat
-                    .tags
-                    .iter()
-                    .chain(&self.common)
-                    .map(|(key, value)| ((*key).to_owned(), Value::from(value.as_str())))
+                let tags: Map<String, Value> = self
+                    .tags(stat)
+                    .map(|(key, value)| (key.to_owned(), Value::from(value)))
                     .collect();
                 json!({
                     "metric": format!("tsd.{}", stat.name),
@@ -90,6 +76,14 @@ impl Stats {
     }
 }
 
+fn plain(name: &'static str, value: u64) -> Stat {
+    Stat { name, value: i64::try_from(value).unwrap_or(i64::MAX), tags: Vec::new() }
+}
+
+fn tagged(name: &'static str, key: &'static str, tag: &'static str, value: u64) -> Stat {
+    Stat { tags: vec![(key, tag)], ..plain(name, value) }
+}
+
 /// What this crate counts, in OpenTSDB's order.
 fn listener(shared: &Shared) -> Vec<Stat> {
     let counters = &shared.counters;
@@ -100,7 +94,7 @@ fn listener(shared: &Shared) -> Vec<Stat> {
         ("rejected", counters.connections_rejected.get()),
         ("total", counters.connections_total.get()),
     ] {
-        stats.push(Stat::tagged("connectionmgr.connections", "type", kind, value));
+        stats.push(tagged("connectionmgr.connections", "type", kind, value));
     }
     for (kind, tally) in [
         ("closed", &counters.exceptions_closed),
@@ -108,16 +102,16 @@ fn listener(shared: &Shared) -> Vec<Stat> {
         ("timeout", &counters.exceptions_timeout),
         ("unknown", &counters.exceptions_unknown),
     ] {
-        stats.push(Stat::tagged("connectionmgr.exceptions", "type", kind, tally.get()));
+        stats.push(tagged("connectionmgr.exceptions", "type", kind, tally.get()));
     }
     for (kind, value) in [
         ("telnet", counters.received_telnet.get()),
         ("http", counters.received_http.get()),
         ("http_plugin", 0),
     ] {
-        stats.push(Stat::tagged("rpc.received", "type", kind, value));
+        stats.push(tagged("rpc.received", "type", kind, value));
     }
-    stats.push(Stat::new("rpc.exceptions", counters.rpc_exceptions.get()));
+    stats.push(plain("rpc.exceptions", counters.rpc_exceptions.get()));
     for (name, percent) in [
         ("http.latency_50pct", 50),
         ("http.latency_75pct", 75),
@@ -125,24 +119,24 @@ fn listener(shared: &Shared) -> Vec<Stat> {
         ("http.latency_95pct", 95),
     ] {
         let value = counters.http_latency.percentile(percent);
-        stats.push(Stat::tagged(name, "type", "all", value));
+        stats.push(tagged(name, "type", "all", value));
     }
     for name in ["rpc.forbidden", "rpc.unauthorized"] {
         for kind in ["telnet", "http"] {
-            stats.push(Stat::tagged(name, "type", kind, 0));
+            stats.push(tagged(name, "type", kind, 0));
         }
     }
-    stats.push(Stat::tagged("rpc.received", "type", "put", counters.received_put.get()));
+    stats.push(tagged("rpc.received", "type", "put", counters.received_put.get()));
     for kind in tsd_protocol::PutErrorKind::ALL {
         let value = counters.put_errors(kind).get();
-        stats.push(Stat::tagged("rpc.errors", "type", kind.as_str(), value));
+        stats.push(tagged("rpc.errors", "type", kind.as_str(), value));
     }
     let blocked = counters.socket_writes_blocked.get();
-    stats.push(Stat::tagged("rpc.errors", "type", "socket_writes_blocked", blocked));
-    stats.push(Stat::new("http.query.unauthorized", 0));
-    stats.push(Stat::new("http.query.forbidden", 0));
-    stats.push(Stat::new("http.query.invalid_requests", counters.query_invalid.get()));
-    stats.push(Stat::new("http.query.exceptions", counters.query_exceptions.get()));
-    stats.push(Stat::new("http.query.success", counters.query_success.get()));
+    stats.push(tagged("rpc.errors", "type", "socket_writes_blocked", blocked));
+    stats.push(plain("http.query.unauthorized", 0));
+    stats.push(plain("http.query.forbidden", 0));
+    stats.push(plain("http.query.invalid_requests", counters.query_invalid.get()));
+    stats.push(plain("http.query.exceptions", counters.query_exceptions.get()));
+    stats.push(plain("http.query.success", counters.query_success.get()));
     stats
 }

@@ -258,5 +258,6 @@ async fn stats_have_opentsdbs_names_and_the_host() {
         assert!(line.ends_with(&format!("host=box port={port}")), "{line}");
     }
     assert!(stats.contains("tsd.connectionmgr.connections "));
+    assert!(stats.contains("tsd.uid.cache-size "));
     assert!(stats.contains(" 1 type=open host=box"));
 }

@@ -58,5 +58,6 @@ pub(super) fn metrics(asked: &Asked<'_>) -> Result<Reply, HttpError> {
     let Some(handle) = &asked.shared.config.metrics else {
         return Err(tsd_protocol::ApiError::page_not_found().into());
     };
+    asked.shared.engine.set_gauges();
     Ok(Reply::new(StatusCode::OK, ContentType::Metrics, handle.render()))
 }
