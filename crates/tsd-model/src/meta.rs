@@ -188,6 +188,12 @@ mod tests {
 
     proptest! {
         #[test]
+        fn any_bytes_read_or_err(value in "[{]?[\"a-zN:0-9,. -]{0,30}[}]?") {
+            let _ = TsMeta::from_json(value.as_bytes());
+            let _ = UidMeta::from_json(UidKind::Metric, value.as_bytes());
+        }
+
+        #[test]
         fn reading_undoes_writing(
             display_name: String, created in 0..9_999_999_999_i64, custom in custom(), max: f64, min: f64,
             retention: i32,

@@ -85,6 +85,12 @@ mod tests {
         }
 
         #[test]
+        fn any_bytes_decode_or_are_none(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+            let read = RollupQualifier::decode(&bytes);
+            prop_assert!(read.is_none_or(|q| q.encode().len() == bytes.len()));
+        }
+
+        #[test]
         fn byte_order_is_slot_order(id in 0..128_u8, a in 0..4_096_u16, b in 0..4_096_u16) {
             prop_assume!(a != b);
             let bytes = |slot, flags| {
