@@ -1,14 +1,17 @@
 //! Text to points: how fast telnet lines and put bodies are read.
 //!
 //! What is measured ends where a series cache would be asked: metric, time and value are numbers
-//! and slices, tags are left as they stand.
+//! and slices, tags are left as they stand. And points to text: answers, piece by piece.
 
 #![expect(clippy::unwrap_used, reason = "a bench stops where it is wrong")]
 
 use std::fmt::Write;
 
 use divan::{Bencher, black_box, counter::ItemsCount};
-use tsd_protocol::{LineCutter, PutBatch, PutLine, SeriesRules};
+use tsd_model::{PointColumns, Value};
+use tsd_protocol::{
+    AnswerLayout, LineCutter, PutBatch, PutLine, QueryAnswerWriter, SeriesAnswer, SeriesRules,
+};
 
 const POINTS: u64 = 50;
 
@@ -105,4 +108,35 @@ fn json_points(bencher: Bencher<'_, '_>, values: Values) {
         assert_eq!(batch.points().len() as u64, POINTS);
         batch.points().map(|point| point.metric.len() + point.tags_raw.len()).sum::<usize>()
     });
+}
+
+/// An answer of one series, in pieces of 64 KB.
+#[divan::bench(args = VALUES)]
+fn answer_points(bencher: Bencher<'_, '_>, values: Values) {
+    const SHOWN: u64 = 100_000;
+    let mut points = PointColumns::default();
+    for i in 0..SHOWN {
+        let value = match values {
+            Values::Integers => Value::Integer(i as i64 * 7_919),
+            Values::TwoDecimals => Value::Float((i * 37 % 100_000) as f64 / 100.0),
+            Values::LongDoubles => Value::Float((i as f64 + 0.1).sqrt() / 3.0),
+        };
+        points.push(1_356_998_400_000 + i as i64 * 10_000, value);
+    }
+    let series = SeriesAnswer { metric: "m".into(), points, ..SeriesAnswer::default() };
+    let mut piece = Vec::with_capacity(1 << 17);
+    bencher
+        .counter(ItemsCount::new(SHOWN))
+        .with_inputs(|| {
+            QueryAnswerWriter::new(AnswerLayout::default(), [series.clone()].into_iter(), None)
+        })
+        .bench_local_values(|mut writer| {
+            let mut bytes = 0;
+            while writer.write(&mut piece, 1 << 16) {
+                bytes += piece.len();
+                piece.clear();
+            }
+            assert!(bytes > 1_000_000);
+            piece.clear();
+        });
 }

@@ -51,9 +51,9 @@ pub enum PutPointError {
     /// A value that is no number.
     #[error("Unable to parse value to a number")]
     UnreadableValue,
-    /// A point no table can take.
-    #[error("{0}")]
-    Point(#[from] PointFault),
+    /// A point no table can take. Boxed, since a body may be nothing but refused points.
+    #[error(transparent)]
+    Point(Box<PointFault>),
     /// A name without a UID, which must not get one.
     #[error("Unknown metric")]
     UnknownName,
@@ -72,6 +72,12 @@ pub enum PutPointError {
     /// No answer within `sync_timeout`.
     #[error("Write timedout")]
     WriteTimedOut,
+}
+
+impl From<PointFault> for PutPointError {
+    fn from(fault: PointFault) -> Self {
+        Self::Point(Box::new(fault))
+    }
 }
 
 impl PutPointError {

@@ -8,154 +8,14 @@
 //! Nothing here recurses: values that nobody wants are skipped with a stack of bits, at most
 //! [`MAX_DEPTH`] deep.
 
-use super::fault::{JsonError, JsonFault};
+use super::{
+    fault::{JsonError, JsonFault},
+    plain_text::plain_prefix,
+    scalar::{Scalar, ScalarKind},
+};
 
 /// Deepest nesting that is read; deeper text is an error, not a crash.
 pub(crate) const MAX_DEPTH: usize = 1_024;
-
-/// A value that is not a container, or a key: its text as it stands in the body, a string without
-/// its quotes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scalar<'t> {
-    pub(crate) raw: &'t [u8],
-    pub(crate) kind: ScalarKind,
-}
-
-/// What a [`Scalar`] is. As wide as a pointer: padding bytes in a value that is copied so often
-/// cost a third of the time it takes to read a point.
-#[repr(usize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScalarKind {
-    /// A string in ASCII without escapes.
-    Plain,
-    /// Any other string, escapes not yet undone.
-    Escaped,
-    /// A number, `NaN` or an infinity.
-    Number,
-    /// `true` or `false`.
-    Bool,
-    /// `null`.
-    Null,
-}
-
-impl<'t> Scalar<'t> {
-    /// What a Java string field takes from this value: nothing from `null`.
-    #[inline]
-    pub(crate) fn text(self) -> Option<Self> {
-        (self.kind != ScalarKind::Null).then_some(self)
-    }
-
-    /// The text, if it is as it stands in the body.
-    #[inline]
-    pub(crate) fn as_is(self) -> Option<&'t [u8]> {
-        (self.kind != ScalarKind::Escaped).then_some(self.raw)
-    }
-
-    /// The text's characters, escapes undone. A lone surrogate becomes U+FFFD.
-    pub(crate) fn chars(self) -> impl Iterator<Item = char> + 't {
-        Unescape { rest: std::str::from_utf8(self.raw).unwrap_or_default().chars() }
-    }
-
-    /// The text as an owned string.
-    pub(crate) fn to_owned_string(self) -> String {
-        self.chars().collect()
-    }
-}
-
-/// Undoes the escapes of a string that the reader has already checked.
-struct Unescape<'t> {
-    rest: std::str::Chars<'t>,
-}
-
-impl Unescape<'_> {
-    /// Four hex digits.
-    fn unit(&mut self) -> Option<u32> {
-        let mut unit = 0;
-        for _ in 0..4 {
-            unit = unit << 4 | self.rest.next()?.to_digit(16)?;
-        }
-        Some(unit)
-    }
-
-    /// The character of `\uXXXX`, with a second escape if the first is a high surrogate.
-    fn code_point(&mut self) -> char {
-        let Some(high) = self.unit() else { return char::REPLACEMENT_CHARACTER };
-        if (0xD800..0xDC00).contains(&high) {
-            let mut ahead = Unescape { rest: self.rest.clone() };
-            if ahead.rest.next() == Some('\\')
-                && ahead.rest.next() == Some('u')
-                && let Some(low @ 0xDC00..0xE000) = ahead.unit()
-            {
-                self.rest = ahead.rest;
-                let code = 0x1_0000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-                return char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-            }
-        }
-        char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER)
-    }
-}
-
-impl Iterator for Unescape<'_> {
-    type Item = char;
-
-    fn next(&mut self) -> Option<char> {
-        match self.rest.next()? {
-            '\\' => Some(match self.rest.next()? {
-                'b' => '\u{8}',
-                'f' => '\u{c}',
-                'n' => '\n',
-                'r' => '\r',
-                't' => '\t',
-                'u' => self.code_point(),
-                other => other,
-            }),
-            c => Some(c),
-        }
-    }
-}
-
-/// The same byte eight times.
-const fn splat(byte: u8) -> u64 {
-    byte as u64 * 0x0101_0101_0101_0101
-}
-
-/// How many of eight bytes, from the first, need no attention inside a string: no quote, no
-/// backslash, no control character, no byte beyond ASCII.
-#[inline]
-const fn plain_bytes(eight: [u8; 8]) -> usize {
-    let word = u64::from_le_bytes(eight);
-    let quote = word ^ splat(b'"');
-    let backslash = word ^ splat(b'\\');
-    // A borrow sets the top bit of a byte that was below the subtrahend. It may also reach the
-    // bytes above, which does no harm, since the lowest one counts.
-    let special = (quote.wrapping_sub(splat(1)) & !quote)
-        | (backslash.wrapping_sub(splat(1)) & !backslash)
-        | word.wrapping_sub(splat(0x20))
-        | word;
-    // Bytes of 0xA0 and more do not borrow, but have the top bit themselves.
-    (special & splat(0x80)).trailing_zeros() as usize / 8
-}
-
-/// Whether a byte of a string needs attention.
-#[inline]
-const fn is_special(byte: u8) -> bool {
-    byte < 0x20 || byte >= 0x80 || byte == b'"' || byte == b'\\'
-}
-
-/// Length of the head of `text` that needs no attention inside a string.
-#[inline]
-fn plain_prefix(text: &[u8]) -> usize {
-    let mut rest = text;
-    while let Some((eight, tail)) = rest.split_first_chunk::<8>() {
-        let plain = plain_bytes(*eight);
-        if plain < 8 {
-            return text.len() - rest.len() + plain;
-        }
-        rest = tail;
-    }
-    let plain = rest.iter().position(|b| is_special(*b)).unwrap_or(rest.len());
-    text.len() - rest.len() + plain
-}
 
 /// Cursor over one text.
 #[derive(Clone, Debug)]
@@ -492,29 +352,5 @@ impl BitStack {
     fn top(&self) -> Option<bool> {
         let at = self.depth.checked_sub(1)?;
         self.words.get(at / 64).map(|word| word >> (at % 64) & 1 == 1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn eight_at_a_time_finds_what_one_at_a_time_finds(
-            text in prop::collection::vec(
-                prop_oneof![
-                    4 => b'a'..=b'z',
-                    1 => any::<u8>(),
-                    1 => prop::sample::select(vec![0, 0x1F, 0x20, 0x21, 0x22, 0x23, 0x5B, 0x5C, 0x5D, 0x7F, 0x80, 0xA0]),
-                ],
-                0..40,
-            ),
-        ) {
-            let expected = text.iter().position(|b| is_special(*b)).unwrap_or(text.len());
-            prop_assert_eq!(plain_prefix(&text), expected);
-        }
     }
 }
