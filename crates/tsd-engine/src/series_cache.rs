@@ -226,3 +226,59 @@ impl std::fmt::Debug for SeriesCache {
         f.debug_struct("SeriesCache").field("entries", &self.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: NameText = NameText::Latin1;
+
+    fn template(cache: &SeriesCache, metric: &[u8], tags: &[u8]) -> Option<Vec<u8>> {
+        cache.with(TEXT, metric, tags, |series| series.template.to_vec())
+    }
+
+    fn insert(cache: &SeriesCache, metric: &[u8], tags: &[u8], template: &[u8]) {
+        let generation = cache.generation();
+        cache.insert(generation, TEXT, metric, tags, template, 3, Touch::default());
+    }
+
+    #[test]
+    fn the_bytes_as_sent_are_the_key() {
+        let cache = SeriesCache::new(1_000);
+        insert(&cache, b"m", b"a=1 b=2", b"row");
+        insert(&cache, b"m", b"a=1 b=2", b"row");
+        assert_eq!(cache.len(), 1);
+        assert_eq!(template(&cache, b"m", b"a=1 b=2"), Some(b"row".to_vec()));
+        for (metric, tags) in [(&b"ma"[..], &b"=1 b=2"[..]), (b"m", b"b=2 a=1"), (b"", b"")] {
+            assert_eq!(template(&cache, metric, tags), None);
+        }
+        assert!(cache.with(NameText::Utf8, b"m", b"a=1 b=2", |_| ()).is_none());
+        let touch = Touch { base: 3_600, round: 7 };
+        cache.with(TEXT, b"m", b"a=1 b=2", |series| *series.touch = touch);
+        assert_eq!(cache.with(TEXT, b"m", b"a=1 b=2", |s| (*s.touch, s.lane)), Some((touch, 3)));
+    }
+
+    #[test]
+    fn a_full_cache_puts_out_what_was_not_used() {
+        let cache = SeriesCache::new(SHARDS * 8);
+        for i in 0..SHARDS * 80 {
+            insert(&cache, b"m", format!("host={i}").as_bytes(), b"row");
+            assert!(template(&cache, b"m", b"host=0").is_some(), "used all the time");
+        }
+        assert!(cache.len() <= SHARDS * 8);
+        assert_eq!(cache.len() as u64 + cache.evicted(), SHARDS as u64 * 80);
+    }
+
+    #[test]
+    fn what_was_resolved_before_a_clear_is_not_taken_in() {
+        let cache = SeriesCache::new(1_000);
+        insert(&cache, b"m", b"a=1", b"old");
+        let before = cache.generation();
+        cache.clear();
+        assert_eq!((cache.len(), template(&cache, b"m", b"a=1")), (0, None));
+        cache.insert(before, TEXT, b"m", b"a=1", b"old", 0, Touch::default());
+        assert_eq!(template(&cache, b"m", b"a=1"), None);
+        insert(&cache, b"m", b"a=1", b"new");
+        assert_eq!(template(&cache, b"m", b"a=1"), Some(b"new".to_vec()));
+    }
+}

@@ -91,14 +91,13 @@ struct LaneChunk {
 
 impl IngestSession {
     pub(crate) fn new(shared: Arc<IngestShared>, text: NameText) -> Self {
-        let mut lanes = Vec::new();
-        lanes.resize_with(shared.lanes.len(), LaneChunk::default);
         let due_before = due_before(&shared);
         Self {
             shared,
             text,
-            lanes,
-            key: Vec::with_capacity(64),
+            // Made with the first point: many connections never send one.
+            lanes: Vec::new(),
+            key: Vec::new(),
             log: Vec::new(),
             points: 0,
             due_before,
@@ -250,7 +249,10 @@ impl IngestSession {
         self.log.clear();
         self.points = 0;
         for lane in &mut self.lanes {
-            *lane = LaneChunk::default();
+            lane.batch.clear();
+            lane.tags.clear();
+            lane.row.clear();
+            lane.touched.clear();
         }
     }
 
@@ -354,13 +356,16 @@ impl IngestShared {
     #[inline]
     fn encode(
         &self,
-        lanes: &mut [LaneChunk],
+        lanes: &mut Vec<LaneChunk>,
         key: &mut Vec<u8>,
         template: &[u8],
         lane: usize,
         touched: bool,
         body: PointBody,
     ) -> Result<(), PutError> {
+        if lanes.is_empty() {
+            lanes.resize_with(self.lanes.len(), LaneChunk::default);
+        }
         let chunk = lanes.get_mut(lane).ok_or(PutError::Lost)?;
         let base_at = self.schema.base_time_start();
         key.clear();
@@ -400,7 +405,7 @@ impl IngestShared {
 
     fn encode_new(
         &self,
-        lanes: &mut [LaneChunk],
+        lanes: &mut Vec<LaneChunk>,
         key: &mut Vec<u8>,
         point: &NewPoint,
         series: &ResolvedSeries,

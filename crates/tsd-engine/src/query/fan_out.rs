@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hashbrown::hash_map::Entry;
 use tokio::task::JoinSet;
-use tsd_query::{KeyRange, Span, SubQueryPlan};
+use tsd_query::{KeyRange, QueryError, Span, SubQueryPlan};
 
 use super::{
     QueryFailure,
@@ -70,11 +70,17 @@ pub(crate) async fn read_all(job: Arc<ScanJob>) -> Result<Vec<Span>, QueryFailur
             *slot = Some(series?);
         }
     }
-    join(&job, results.into_iter().flatten())
+    let by_time = job.plan.ranges.len() == 1;
+    join(&job, results.into_iter().flatten(), by_time)
 }
 
-/// Joins the series of all parts, earlier parts first.
-fn join(job: &ScanJob, parts: impl Iterator<Item = PartSeries>) -> Result<Vec<Span>, QueryFailure> {
+/// Joins the series of all parts. Parts `by_time` come earlier ones first; salt buckets share no
+/// series, since the salt hangs on the series alone.
+fn join(
+    job: &ScanJob,
+    parts: impl Iterator<Item = PartSeries>,
+    by_time: bool,
+) -> Result<Vec<Span>, QueryFailure> {
     let mut all = PartSeries::default();
     for part in parts {
         if all.is_empty() {
@@ -86,7 +92,16 @@ fn join(job: &ScanJob, parts: impl Iterator<Item = PartSeries>) -> Result<Vec<Sp
                 Entry::Vacant(entry) => {
                     entry.insert(later);
                 }
-                Entry::Occupied(mut entry) => entry.get_mut().join(&job.pipeline, later),
+                Entry::Occupied(mut entry) if by_time => {
+                    entry.get_mut().join(&job.pipeline, later);
+                }
+                Entry::Occupied(_) => {
+                    return Err(QueryError::internal(
+                        "A series has rows in several salt buckets: \
+                         tsd.storage.salt.buckets was changed after data was written",
+                    )
+                    .into());
+                }
             }
         }
     }

@@ -122,8 +122,9 @@ impl UidAdmin {
         {
             for row in batch.into_iter().take(max - names.len()) {
                 let Some(cell) = row.cells.first() else { continue };
-                let uid = self.table.uid_in(kind, &row.key, cell)?;
-                self.resolver.caches.insert_at(epoch, kind, &row.key, uid);
+                if let Ok(uid) = self.table.uid_in(kind, &row.key, cell) {
+                    self.resolver.caches.insert_at(epoch, kind, &row.key, uid);
+                }
                 names.push(decode_latin1(&row.key));
             }
         }
