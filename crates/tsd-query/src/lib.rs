@@ -6,6 +6,7 @@
 
 mod aggregator;
 mod error;
+mod exp;
 mod filter;
 mod gexp;
 mod histogram;
@@ -20,6 +21,11 @@ pub use aggregator::{
     percentile,
 };
 pub use error::{ErrorDetails, QueryError, QueryErrorClass};
+pub use exp::{
+    ExpAnswer, ExpColumn, ExpExpression, ExpMetric, ExpOutput, ExpQuery, JoinOperator,
+    RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,
+    RawExpQuery, RawExpTime,
+};
 pub use filter::{
     Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
     retain_values,

@@ -4,23 +4,21 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use tsd_model::Value;
 use tsd_query::{
-    Clock, FillPolicy, Gexp, NameKind, NamedSeries, OutputSeries, PlanSettings, Query, QueryError,
-    RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource, SubQuery,
-    SubQueryPlan, choose_reads, evaluate_histograms, group_spans,
+    Clock, ExpOutput, FillPolicy, Gexp, NameKind, NamedSeries, OutputSeries, PlanSettings, Query,
+    QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource,
+    SubQuery, SubQueryPlan, choose_reads, evaluate_histograms, group_spans,
 };
 
 use crate::{request, table::Tables};
-
-/// Why a case is not run, if it is not.
-pub(crate) fn not_covered(path: &str) -> Option<&'static str> {
-    (path == "/api/query/exp").then_some("expressions come later")
-}
 
 /// The answer as JSON, or the refusal.
 pub(crate) fn ask(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
     let tables = Tables::of_case(case, salt_buckets);
     let asker = Asker { tables: &tables, settings: settings(case) };
     let uri = case["request"]["uri"].as_str().unwrap_or("/api/query");
+    if uri == "/api/query/exp" {
+        return asker.exp(&case["query"]);
+    }
     let parameters = request::parameters(uri);
     let mut raw = match &case["query"] {
         Json::Null => request::from_uri(uri)?,
@@ -93,6 +91,17 @@ impl Asker<'_> {
             }
         }
         Ok(Json::Array(shown))
+    }
+
+    fn exp(&self, body: &Json) -> Result<Json, QueryError> {
+        let exp = request::exp_from_body(body).validate(&Clock::utc(1_500_000_000_000))?;
+        let query = &exp.query;
+        let mut answers = Vec::new();
+        for sub in &query.sub_queries {
+            answers.push(self.series(query, sub, EVERYTHING)?);
+        }
+        let outputs = exp.evaluate(&answers)?.outputs;
+        Ok(json!({"outputs": outputs.iter().map(show_output).collect::<Vec<_>>()}))
     }
 
     /// The answer to a sub query, points cut to `emitted`.
@@ -175,5 +184,41 @@ fn show(query: &Query, sub: &SubQuery, series: &NamedSeries, in_arrays: bool) ->
     } else {
         Json::Object(points.map(|(time, value)| (time.to_string(), value)).collect())
     };
+    json
+}
+
+/// An output of expressions as JSON.
+fn show_output(output: &ExpOutput) -> Json {
+    let double = |v: &f64| if v.is_nan() { json!("NaN") } else { json!(v) };
+    let rows = output.rows.iter().map(|(time, values)| {
+        let mut row = vec![json!(time)];
+        row.extend(values.iter().map(double));
+        Json::Array(row)
+    });
+    let mut meta = vec![json!({"index": 0, "metrics": ["timestamp"]})];
+    for (i, column) in output.columns.iter().enumerate() {
+        let tags: serde_json::Map<_, _> =
+            column.common_tags.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
+        meta.push(json!({
+            "index": i + 1,
+            "metrics": column.metrics,
+            "commonTags": tags,
+            "aggregatedTags": column.aggregated_tags,
+        }));
+    }
+    let mut json = json!({
+        "id": output.id,
+        "dps": rows.collect::<Vec<_>>(),
+        "dpsMeta": {
+            "firstTimestamp": output.first_ms,
+            "lastTimestamp": output.last_ms,
+            "setCount": output.rows.len(),
+            "series": output.columns.len(),
+        },
+        "meta": meta,
+    });
+    if let Some(alias) = &output.alias {
+        json["alias"] = json!(alias);
+    }
     json
 }

@@ -2,8 +2,9 @@
 
 use serde_json::Value as Json;
 use tsd_query::{
-    BodyFilter, BodyValueFilter, QueryError, RateOptions, RawQuery, RawSubQuery, parse_m_parameter,
-    parse_tsuid_parameter,
+    BodyFilter, BodyValueFilter, QueryError, RateOptions, RawExpExpression, RawExpFill,
+    RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput, RawExpQuery, RawExpTime, RawQuery,
+    RawSubQuery, parse_m_parameter, parse_tsuid_parameter,
 };
 
 /// Decoded parameters of a URI, in order.
@@ -131,5 +132,63 @@ pub(crate) fn body_filter(json: &Json) -> BodyFilter {
         tagk: text(&json["tagk"]),
         filter: text(&json["filter"]),
         group_by: flag(&json["groupBy"]) || flag(&json["group_by"]),
+    }
+}
+
+pub(crate) fn exp_from_body(body: &Json) -> RawExpQuery {
+    let list = |json: &Json| json.as_array().cloned().unwrap_or_default();
+    let fill = |json: &Json| {
+        json.as_object()
+            .map(|_| RawExpFill { policy: text(&json["policy"]), value: json["value"].as_f64() })
+    };
+    let time = &body["time"];
+    RawExpQuery {
+        name: text(&body["name"]),
+        time: time.as_object().map(|_| RawExpTime {
+            start: text(&time["start"]),
+            end: text(&time["end"]),
+            timezone: text(&time["timezone"]),
+            aggregator: text(&time["aggregator"]),
+            downsample_interval: text(&time["downsampler"]["interval"]),
+            downsample_aggregator: text(&time["downsampler"]["aggregator"]),
+            rate: flag(&time["rate"]),
+        }),
+        filters: list(&body["filters"])
+            .iter()
+            .map(|filter| RawExpFilter {
+                id: text(&filter["id"]),
+                tags: list(&filter["tags"]).iter().map(body_filter).collect(),
+                explicit_tags: flag(&filter["explicitTags"]),
+            })
+            .collect(),
+        metrics: list(&body["metrics"])
+            .iter()
+            .map(|metric| RawExpMetric {
+                id: text(&metric["id"]),
+                metric: text(&metric["metric"]),
+                filter: text(&metric["filter"]),
+                aggregator: text(&metric["aggregator"]),
+                fill: fill(&metric["fillPolicy"]),
+                time_offset: text(&metric["timeOffset"]),
+                value_filters: Vec::new(),
+            })
+            .collect(),
+        expressions: list(&body["expressions"])
+            .iter()
+            .map(|expression| RawExpExpression {
+                id: text(&expression["id"]),
+                expr: text(&expression["expr"]),
+                join: expression["join"].as_object().map(|join| RawExpJoin {
+                    operator: join.get("operator").and_then(text),
+                    use_query_tags: join.get("useQueryTags").is_some_and(flag),
+                    include_agg_tags: join.get("includeAggTags").is_none_or(flag),
+                }),
+                fill: fill(&expression["fillPolicy"]),
+            })
+            .collect(),
+        outputs: list(&body["outputs"])
+            .iter()
+            .map(|output| RawExpOutput { id: text(&output["id"]), alias: text(&output["alias"]) })
+            .collect(),
     }
 }

@@ -1,0 +1,181 @@
+//! The grammar, by descent.
+
+use super::{
+    Binary, Node, Program, Unary,
+    lexer::{Token, tokens},
+    number::Literal,
+};
+
+/// How deep an expression may be nested.
+const MAX_DEPTH: usize = 64;
+
+/// Most tokens of an expression; long chains of operators nest, too.
+const MAX_TOKENS: usize = 2_000;
+
+/// Operators that associate to the left, weakest first.
+const LEVELS: &[&[(&str, Binary)]] = &[
+    &[("||", Binary::Or)],
+    &[("&&", Binary::And)],
+    &[("|", Binary::BitOr)],
+    &[("^", Binary::BitXor)],
+    &[("&", Binary::BitAnd)],
+    &[("==", Binary::Equal), ("!=", Binary::NotEqual)],
+    &[
+        ("<", Binary::Less),
+        ("<=", Binary::LessOrEqual),
+        (">", Binary::Greater),
+        (">=", Binary::GreaterOrEqual),
+    ],
+    &[("+", Binary::Add), ("-", Binary::Subtract)],
+    &[("*", Binary::Multiply), ("/", Binary::Divide), ("%", Binary::Remainder)],
+];
+
+/// Reads an expression; `None` where it does not follow the grammar.
+pub(in crate::exp) fn parse(text: &str) -> Option<Program> {
+    let tokens = tokens(text).filter(|tokens| tokens.len() <= MAX_TOKENS)?;
+    let mut parser = Parser { tokens: &tokens, at: 0, variables: Vec::new(), depth: 0 };
+    let root = parser.statements(None)?;
+    (parser.at == tokens.len()).then_some(Program { root, variables: parser.variables })
+}
+
+struct Parser<'a> {
+    tokens: &'a [Token],
+    at: usize,
+    variables: Vec<String>,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at)
+    }
+
+    fn take(&mut self, sign: &str) -> bool {
+        let found = matches!(self.peek(), Some(Token::Sign(next)) if *next == sign);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, sign: &str) -> Option<()> {
+        self.take(sign).then_some(())
+    }
+
+    /// Statements up to `end`, or to the end of the text.
+    fn statements(&mut self, end: Option<&str>) -> Option<Node> {
+        let mut statements = Vec::new();
+        loop {
+            while self.take(";") {}
+            match end {
+                Some(end) if self.take(end) => break,
+                None if self.peek().is_none() => break,
+                _ => {}
+            }
+            statements.push(self.statement()?);
+        }
+        match statements.len() {
+            1 => statements.pop(),
+            _ => Some(Node::Sequence(statements)),
+        }
+    }
+
+    fn statement(&mut self) -> Option<Node> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return None;
+        }
+        let node = if self.take("{") {
+            self.statements(Some("}"))?
+        } else if self.take("if") {
+            self.expect("(")?;
+            let condition = self.expression()?;
+            self.expect(")")?;
+            let then = self.statement()?;
+            while self.take(";") {}
+            let other =
+                if self.take("else") { self.statement()? } else { Node::Literal(Literal::Null) };
+            Node::Choice(Box::new(condition), Box::new(then), Box::new(other))
+        } else {
+            let expression = self.expression()?;
+            // Statements are kept apart by semicolons.
+            let ends = matches!(self.peek(), None | Some(Token::Sign(";" | "}" | "else")));
+            ends.then_some(expression)?
+        };
+        self.depth -= 1;
+        Some(node)
+    }
+
+    fn expression(&mut self) -> Option<Node> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return None;
+        }
+        let first = self.binary(0)?;
+        let node = if self.take("?:") {
+            Node::Elvis(Box::new(first), Box::new(self.expression()?))
+        } else if self.take("?") {
+            let then = self.expression()?;
+            self.expect(":")?;
+            Node::Choice(Box::new(first), Box::new(then), Box::new(self.expression()?))
+        } else {
+            first
+        };
+        self.depth -= 1;
+        Some(node)
+    }
+
+    fn binary(&mut self, level: usize) -> Option<Node> {
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let mut left = self.binary(level + 1)?;
+        while let Some((_, operator)) = operators.iter().find(|(sign, _)| self.take(sign)) {
+            let right = self.binary(level + 1)?;
+            left = Node::Binary(*operator, Box::new(left), Box::new(right));
+        }
+        Some(left)
+    }
+
+    fn unary(&mut self) -> Option<Node> {
+        let signs = [("-", Unary::Negate), ("!", Unary::Not), ("~", Unary::Complement)];
+        let Some((_, operator)) = signs.iter().find(|(sign, _)| self.take(sign)) else {
+            return self.primary();
+        };
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return None;
+        }
+        let inner = self.unary()?;
+        self.depth -= 1;
+        Some(Node::Unary(*operator, Box::new(inner)))
+    }
+
+    fn primary(&mut self) -> Option<Node> {
+        if self.take("(") {
+            let inner = self.expression()?;
+            self.expect(")")?;
+            return Some(inner);
+        }
+        let token = self.peek()?.clone();
+        self.at += 1;
+        match token {
+            Token::Literal(literal) => Some(Node::Literal(literal)),
+            Token::Sign(_) => None,
+            Token::Name(_) if self.take("(") => {
+                let mut arguments = Vec::new();
+                while !self.take(")") {
+                    arguments.push(self.expression()?);
+                    if !self.take(",") {
+                        self.expect(")")?;
+                        break;
+                    }
+                }
+                Some(Node::Call(arguments))
+            }
+            Token::Name(name) => {
+                let at = self.variables.iter().position(|known| *known == name);
+                Some(Node::Variable(at.unwrap_or_else(|| {
+                    self.variables.push(name);
+                    self.variables.len() - 1
+                })))
+            }
+        }
+    }
+}

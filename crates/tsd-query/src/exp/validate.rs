@@ -1,0 +1,277 @@
+//! Checks a request and turns its metrics into sub queries.
+
+use std::collections::HashSet;
+
+use super::{
+    RawExpExpression, RawExpFill, RawExpFilter, RawExpMetric, RawExpQuery, RawExpTime, graph,
+    language::{self, Program},
+};
+use crate::{
+    error::{ErrorDetails, QueryError, QueryErrorClass},
+    request::{FillPolicy, Query, RawQuery, RawSubQuery},
+    time::{Clock, parse_time},
+};
+
+/// A request that passed validation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExpQuery {
+    /// The metrics as sub queries, each once.
+    pub query: Query,
+    /// Metrics by id.
+    pub metrics: Vec<ExpMetric>,
+    /// Expressions, each after those that it uses.
+    pub expressions: Vec<ExpExpression>,
+    /// Ids to show, with their aliases.
+    pub outputs: Vec<(String, Option<String>)>,
+}
+
+/// A metric of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExpMetric {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub metric: String,
+    /// Which sub query reads it.
+    pub sub_query: usize,
+    /// What stands for a missing point.
+    pub fill: f64,
+    /// Tag keys of its filters.
+    pub tag_keys: Vec<String>,
+}
+
+/// An expression of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExpExpression {
+    /// Its id.
+    pub id: String,
+    /// The expression.
+    pub text: String,
+    /// How series are joined.
+    pub operator: JoinOperator,
+    /// Join by the tags of the metrics' filters only.
+    pub use_query_tags: bool,
+    /// Join by aggregated tags, too.
+    pub include_agg_tags: bool,
+    pub(super) program: Program,
+}
+
+/// Which series an expression is worked out for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum JoinOperator {
+    /// Those that any variable has.
+    #[default]
+    Union,
+    /// Those that every variable has.
+    Intersection,
+}
+
+impl RawExpQuery {
+    /// Checks everything that can be checked without looking names up. What is wrong is a 500, as in
+    /// the original.
+    pub fn validate(&self, clock: &Clock) -> Result<ExpQuery, QueryError> {
+        let wrong = QueryError::internal;
+        let time = self.time.as_ref().ok_or_else(|| wrong("missing time"))?;
+        check_time(time, clock)?;
+        if self.metrics.is_empty() {
+            return Err(wrong("missing or empty metrics"));
+        }
+        let mut ids = HashSet::new();
+        for filter in &self.filters {
+            let id = filter.id.as_deref().unwrap_or_default();
+            check_id(id)?;
+            if !ids.insert(id) {
+                return Err(wrong(&format!("duplicated filter id: {id}")));
+            }
+        }
+        let mut metrics = Vec::with_capacity(self.metrics.len());
+        let mut sub_queries = Vec::with_capacity(self.metrics.len());
+        let mut ids = HashSet::new();
+        for (index, raw) in self.metrics.iter().enumerate() {
+            let id = raw.id.as_deref().unwrap_or_default();
+            let bad_offset = |offset: &String| parse_time(offset, None, clock).is_err();
+            if raw.metric.as_deref().unwrap_or_default().is_empty()
+                || raw.time_offset.as_ref().is_some_and(bad_offset)
+            {
+                return Err(wrong(&format!("Invalid metric at index {index}")));
+            }
+            check_id(id)?;
+            if !ids.insert(id) {
+                return Err(wrong(&format!("duplicated metric id: {id}")));
+            }
+            let (metric, sub) = self.metric(raw, id, time)?;
+            metrics.push(metric);
+            sub_queries.push(sub);
+        }
+        let mut expressions = Vec::with_capacity(self.expressions.len());
+        for raw in &self.expressions {
+            let expression = expression(raw)?;
+            if !ids.insert(raw.id.as_deref().unwrap_or_default()) {
+                return Err(wrong(&format!("duplicated expression id: {}", expression.id)));
+            }
+            expressions.push(expression);
+        }
+        for expression in &expressions {
+            for variable in &expression.program.variables {
+                if !ids.contains(variable.as_str()) {
+                    let text = &expression.text;
+                    return Err(wrong(&format!(
+                        "Expression [{text}] was missing input {variable}"
+                    )));
+                }
+            }
+        }
+        let expressions = graph::in_order(expressions)?;
+        let outputs = self.outputs.iter().map(|output| {
+            (output.id.clone().unwrap_or_default(), output.alias.clone().filter(|a| !a.is_empty()))
+        });
+        let raw = RawQuery {
+            start: time.start.clone(),
+            end: time.end.clone(),
+            timezone: time.timezone.clone(),
+            queries: Some(sub_queries),
+            ..RawQuery::default()
+        };
+        let query = raw.validate(clock).map_err(|e| QueryError::internal(e.message))?;
+        for (metric, place) in metrics.iter_mut().zip(raw.places()) {
+            metric.sub_query = place;
+        }
+        Ok(ExpQuery { query, metrics, expressions, outputs: outputs.collect() })
+    }
+
+    fn metric(
+        &self,
+        raw: &RawExpMetric,
+        id: &str,
+        time: &RawExpTime,
+    ) -> Result<(ExpMetric, RawSubQuery), QueryError> {
+        let mut sub = RawSubQuery {
+            aggregator: raw.aggregator.clone().or_else(|| time.aggregator.clone()),
+            metric: raw.metric.clone(),
+            rate: time.rate,
+            downsample: time.downsample_interval.as_ref().map(|interval| {
+                format!("{interval}-{}", time.downsample_aggregator.as_deref().unwrap_or_default())
+            }),
+            ..RawSubQuery::default()
+        };
+        let mut tag_keys = Vec::new();
+        if let Some(filter) = raw.filter.as_deref().filter(|filter| !filter.is_empty()) {
+            let named = |f: &&RawExpFilter| f.id.as_deref() == Some(filter);
+            let found = self.filters.iter().find(named).ok_or_else(|| {
+                QueryError::internal(format!("unrecognized filter id {filter} in metric {id}"))
+            })?;
+            sub.set_filters(&found.tags).map_err(unreadable)?;
+            sub.explicit_tags = found.explicit_tags;
+            tag_keys = sub.filters.iter().map(|filter| filter.tagk.clone()).collect();
+        }
+        sub.add_value_filters(&raw.value_filters)?;
+        let metric = ExpMetric {
+            id: id.to_owned(),
+            metric: raw.metric.clone().unwrap_or_default(),
+            sub_query: 0,
+            fill: fill_value(raw.fill.as_ref())?,
+            tag_keys,
+        };
+        Ok((metric, sub))
+    }
+}
+
+/// What is no filter at all is a 500 here; a value filter with a bad number stays a 400.
+fn unreadable(error: QueryError) -> QueryError {
+    match error.details {
+        ErrorDetails::Text(_) => QueryError { class: QueryErrorClass::Internal, ..error },
+        _ => error,
+    }
+}
+
+/// The range, the aggregator and the downsampler, which knows neither calendars nor `0all`.
+fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
+    let invalid = || QueryError::internal("Invalid time");
+    let zone = time.timezone.as_deref();
+    let start = parse_time(time.start.as_deref().unwrap_or_default(), zone, clock);
+    let end = parse_time(time.end.as_deref().unwrap_or_default(), zone, clock);
+    if !matches!(start, Ok(Some(_))) || end.is_err() {
+        return Err(invalid());
+    }
+    if time.aggregator.as_deref().unwrap_or_default().is_empty() {
+        return Err(invalid());
+    }
+    match &time.downsample_interval {
+        Some(interval) if interval.ends_with('c') || interval.contains("all") => Err(invalid()),
+        _ => Ok(()),
+    }
+}
+
+/// Ids are letters and digits, and no single digit.
+fn check_id(id: &str) -> Result<(), QueryError> {
+    if id.is_empty() {
+        return Err(QueryError::internal("missing or empty id"));
+    }
+    let plain = id.bytes().all(|b| b.is_ascii_alphanumeric());
+    if !plain || id.len() == 1 && id.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(QueryError::internal(format!("Invalid id: {id}")));
+    }
+    Ok(())
+}
+
+fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
+    let id = raw.id.as_deref().unwrap_or_default();
+    check_id(id)?;
+    let text = raw.expr.as_deref().unwrap_or_default();
+    if text.is_empty() {
+        return Err(QueryError::internal("missing or empty expr"));
+    }
+    let program = language::parse(text)
+        .ok_or_else(|| QueryError::internal(format!("Unable to parse expression: {text}")))?;
+    if program.variables.is_empty() {
+        return Err(QueryError::internal(format!("No variables found in expression: {text}")));
+    }
+    fill_value(raw.fill.as_ref())?;
+    let join = raw.join.clone().unwrap_or_default();
+    let operator = match join.operator.as_deref() {
+        None => JoinOperator::Union,
+        Some(name) if name.eq_ignore_ascii_case("union") => JoinOperator::Union,
+        Some(name) if name.eq_ignore_ascii_case("intersection") => JoinOperator::Intersection,
+        Some(name) => {
+            return Err(QueryError::internal(format!("Unrecognized set operator: {name}")));
+        }
+    };
+    Ok(ExpExpression {
+        id: id.to_owned(),
+        text: text.to_owned(),
+        operator,
+        use_query_tags: join.use_query_tags,
+        include_agg_tags: join.include_agg_tags,
+        program,
+    })
+}
+
+/// What stands for a missing point; zero unless something else is asked for.
+fn fill_value(fill: Option<&RawExpFill>) -> Result<f64, QueryError> {
+    let Some(fill) = fill else { return Ok(0.0) };
+    let policy = match fill.policy.as_deref() {
+        None if fill.value.is_some() => FillPolicy::Scalar,
+        None => FillPolicy::Zero,
+        Some(name) => FillPolicy::from_name(name)
+            .ok_or_else(|| QueryError::internal(format!("Unrecognized fill policy: {name}")))?,
+    };
+    let value = match policy {
+        FillPolicy::Zero => 0.0,
+        FillPolicy::Nan | FillPolicy::Null | FillPolicy::None => f64::NAN,
+        FillPolicy::Scalar => return Ok(fill.value.unwrap_or(0.0)),
+    };
+    match fill.value {
+        Some(given)
+            if given.to_bits() != value.to_bits() && !(given.is_nan() && value.is_nan()) =>
+        {
+            Err(QueryError::internal(format!(
+                "The value {given} contradicts the fill policy {}",
+                policy.name()
+            )))
+        }
+        _ => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests;
