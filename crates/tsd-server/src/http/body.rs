@@ -19,6 +19,8 @@ use crate::Limits;
 
 /// Memory is accounted in pieces of this size.
 const UNIT: usize = 1_024;
+/// Room taken at once for a body that declares its length.
+const BELIEVED: u64 = 64 << 10;
 /// How long the rest of an oversize body is read and thrown away, so that the client sees the answer
 /// and not a reset connection.
 const DISCARD_FOR: Duration = Duration::from_secs(2);
@@ -107,8 +109,10 @@ pub(crate) async fn read_body(
             return Err(too_large(limits.body_bytes));
         }
         if length > reserved {
-            // Reserved by doubling, as the buffer grows.
-            let wanted = length.max(reserved * 2).max(declared.unwrap_or(0) as usize);
+            // By doubling, as the buffer grows. A declared length is believed only as far as it is
+            // cheap: who declares much and sends little must not take the others' room.
+            let declared = declared.unwrap_or(0).min(BELIEVED) as usize;
+            let wanted = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
             held.push(memory.reserve(wanted - reserved)?);
             reserved = wanted;
             read.reserve(wanted - read.len());
