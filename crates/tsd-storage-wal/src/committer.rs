@@ -59,8 +59,7 @@ pub(crate) struct Committer {
     pending: Pending,
     /// Tables that a plain change of the group touches.
     touched: Vec<TableId>,
-    /// Segments of the active generation, and when it got its first record.
-    segments: Vec<FrozenSegment>,
+    /// When the active generation got its first record.
     since: Option<Instant>,
     next_generation: u64,
 }
@@ -81,7 +80,6 @@ impl Committer {
             staged: Vec::new(),
             pending: Pending::default(),
             touched: Vec::new(),
-            segments: Vec::new(),
             since: None,
             next_generation,
         }
@@ -232,13 +230,11 @@ impl Committer {
             let appended = self.log.append(&mut self.group);
             self.shared.metrics.commit_seconds.record(started.elapsed());
             match appended {
-                Ok(segment) => {
-                    self.note_segment(segment);
-                    None
-                }
+                Ok(()) => None,
                 Err(error) => Some(self.failure(error)),
             }
         };
+        self.shared.segment_bytes.store(self.log.segment_len(), Ordering::Relaxed);
         if failed.is_none() && !self.group.is_empty() {
             self.apply(now_ms);
         }
@@ -277,14 +273,6 @@ impl Committer {
         metrics.cells.increment(cells as u64);
     }
 
-    fn note_segment(&mut self, segment: u64) {
-        if self.segments.last().is_none_or(|last| last.segment != segment) {
-            self.segments.push(FrozenSegment { segment, damaged: false });
-            self.shared.segments.fetch_add(1, Ordering::Relaxed);
-        }
-        self.shared.segment_bytes.store(self.log.segment_len(), Ordering::Relaxed);
-    }
-
     fn failure(&self, error: LogError) -> StorageError {
         let metrics = &self.shared.metrics;
         metrics.commit_failures.increment(1);
@@ -309,12 +297,14 @@ impl Committer {
     fn freeze(&mut self) {
         self.since = None;
         let view = self.shared.memtable.view();
-        let Some(active) = view.active().filter(|_| !self.segments.is_empty()) else { return };
-        self.log.end_segment();
+        let Some(active) = view.active().filter(|_| self.log.begun() > 0) else { return };
+        let segments = self.log.end_segment();
+        let segments: Vec<_> =
+            segments.into_iter().map(|segment| FrozenSegment { segment, damaged: false }).collect();
+        self.shared.segments.fetch_add(segments.len() as u64, Ordering::Relaxed);
         let next = Generation::new(self.next_generation, (self.shared.config.clock)());
         self.next_generation += 1;
         self.shared.memtable.freeze(next);
-        let segments = std::mem::take(&mut self.segments);
         self.shared.flushing.push(Frozen { generation: Arc::clone(active), segments });
         self.shared.segment_bytes.store(0, Ordering::Relaxed);
         self.shared.metrics.freezes.increment(1);

@@ -36,6 +36,9 @@ pub(crate) trait LogDir: fmt::Debug + Send + Sync {
 
     /// Makes names durable: files made, renamed and removed.
     fn sync(&self) -> io::Result<()>;
+
+    /// Gives the directory up to whoever wants it next. Nothing is written to it any more.
+    fn release(&self);
 }
 
 /// A segment that is being written.

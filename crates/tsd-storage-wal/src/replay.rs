@@ -99,7 +99,7 @@ pub(crate) fn replay<B: IngestRows>(
     })
 }
 
-/// Cuts the torn end off and removes what never counted.
+/// Makes what was found durable, cuts the torn end off and removes what never counted.
 fn tidy(dir: &dyn LogDir, log: &Verified) -> io::Result<()> {
     if let Some(tail) = &log.tail {
         let file = dir.path().join(&tail.name);
@@ -109,8 +109,14 @@ fn tidy(dir: &dyn LogDir, log: &Verified) -> io::Result<()> {
             bytes = tail.bytes,
             "cut the end of the log: its last write was never finished, nor acknowledged"
         );
-        dir.truncate(&tail.name, tail.offset)?;
     }
+    // A process that was killed may have left what it wrote unsynced. From here on it counts, the
+    // next segment will say so, and it must be on disk before that. Damaged segments stay as they
+    // are, for whoever wants to look.
+    if let Some(last) = log.segments.last().filter(|last| !last.damaged) {
+        dir.truncate(&segment_name(last.segment), last.len as u64)?;
+    }
+    dir.sync()?;
     for name in &log.void {
         let file = dir.path().join(name);
         tracing::warn!(file = %file.display(), "removed a log segment that was never used");

@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) queue_bytes: Arc<Semaphore>,
     pub(crate) queue_entries: Arc<Semaphore>,
     pub(crate) closed: AtomicBool,
-    /// Segments on disk, and bytes of the open one.
+    /// Segments that wait for a flush, and bytes of the open one.
     pub(crate) segments: AtomicU64,
     pub(crate) segment_bytes: AtomicU64,
     /// The last flush that failed.

@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
@@ -50,7 +50,7 @@ pub struct WalStorage<B> {
     backend: Arc<B>,
     queue: mpsc::Sender<Message>,
     /// Answered as each of the threads ends.
-    ended: Mutex<Vec<oneshot::Receiver<()>>>,
+    ended: tokio::sync::Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
 impl<B> std::fmt::Debug for WalStorage<B> {
@@ -135,29 +135,11 @@ impl<B: IngestRows> WalStorage<B> {
             shared: Arc::clone(&shared),
             backend: Arc::clone(&backend),
         };
-        let store = Self { shared, backend, queue, ended: Mutex::default() };
-        store.spawn("wal-committer", || committer.run())?;
-        store.spawn("wal-flusher", || flusher.run())?;
-        Ok((store, report))
-    }
-
-    fn spawn(
-        &self,
-        name: &'static str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> Result<(), OpenError> {
-        let (end, ended) = oneshot::channel();
-        let work = move || {
-            // Dropped as the thread ends, however it ends.
-            let _end = end;
-            work();
-        };
-        thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(work)
-            .map_err(|_| OpenError::Thread(name))?;
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
-        Ok(())
+        let ended = vec![
+            spawn("wal-committer", || committer.run())?,
+            spawn("wal-flusher", || flusher.run())?,
+        ];
+        Ok((Self { shared, backend, queue, ended: tokio::sync::Mutex::new(ended) }, report))
     }
 
     /// Stops without a flush: what is held stays in the log, to be replayed when it is opened again.
@@ -168,10 +150,13 @@ impl<B: IngestRows> WalStorage<B> {
         self.shared.queue_entries.close();
         self.shared.flushing.stop();
         let _ = self.queue.send(Message::Stop);
-        let ended = std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in ended {
+        let mut ended = self.ended.lock().await;
+        // Each is taken off only when it has ended, for this may be dropped while it waits.
+        while let Some(thread) = ended.last_mut() {
             let _ = thread.await;
+            ended.pop();
         }
+        self.shared.dir.release();
     }
 
     /// Where calls on a table go: to the backend (`None`), or through the log.
@@ -390,6 +375,24 @@ fn lock(directory: &Path) -> Result<DiskDir, OpenError> {
             LockError::Io(source) => OpenError::Io { directory, source },
         }
     })
+}
+
+/// Starts a thread of ours; the answer comes as it ends.
+fn spawn(
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<oneshot::Receiver<()>, OpenError> {
+    let (end, ended) = oneshot::channel();
+    let work = move || {
+        // Dropped as the thread ends, however it ends.
+        let _end = end;
+        work();
+    };
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map_err(|_| OpenError::Thread(name))?;
+    Ok(ended)
 }
 
 /// Runs blocking work beside the caller's runtime.
@@ -637,7 +640,7 @@ impl<B: IngestRows> Storage for WalStorage<B> {
             ("tsd_wal_generations", view.generations.len() as f64),
             ("tsd_wal_queue_entries", waiting as f64),
             ("tsd_wal_queue_bytes", (waiting_units * ROOM_UNIT) as f64),
-            ("tsd_wal_segments", shared.segments.load(Ordering::Relaxed) as f64),
+            ("tsd_wal_frozen_segments", shared.segments.load(Ordering::Relaxed) as f64),
             ("tsd_wal_open_segment_bytes", shared.segment_bytes.load(Ordering::Relaxed) as f64),
         ];
         gauges.extend(self.backend.gauges());

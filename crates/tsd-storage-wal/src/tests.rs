@@ -1,22 +1,90 @@
-//! The layer over the memory store, on a real directory.
+//! The layer over the memory store: on a real directory, and on a disk that fails.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use tsd_storage::{MemoryStorage, conformance};
+use bytes::Bytes;
+use tsd_model::{Cell, Family};
+use tsd_storage::{
+    CellBatch, CellRef, Column, Delete, Get, MemoryStorage, RowRewrite, Scan, Storage,
+    StorageError, Table, conformance,
+};
 
-use crate::{HeldTables, WalConfig, WalStorage};
+use crate::{
+    HeldTables, OpenError, ReplayReport, WalConfig, WalStorage,
+    files::faulty::{Dice, FaultyDisk},
+};
 
 mod conformance_suite;
+mod crash_consistency;
+mod damage;
+mod disk_faults;
+mod flushing;
+mod like_memory;
+mod model;
 
 type Store = WalStorage<MemoryStorage>;
 
 fn backend() -> Arc<MemoryStorage> {
-    Arc::new(MemoryStorage::new(conformance::tables()))
+    Arc::new(MemoryStorage::new(conformance::tables()).with_clock(clock))
+}
+
+fn data() -> Table {
+    let [data, _] = conformance::tables();
+    data
+}
+
+/// A clock that stands still, so that cells of two stores are equal to the last bit.
+fn clock() -> i64 {
+    1_356_998_400_000
 }
 
 /// Small bounds, so that freezes and flushes happen all the time.
 fn small(directory: &Path) -> WalConfig {
-    WalConfig { memtable_bytes: 256 * 1024, segment_bytes: 256 * 1024, ..WalConfig::new(directory) }
+    WalConfig {
+        memtable_bytes: 256 * 1024,
+        segment_bytes: 256 * 1024,
+        clock,
+        ..WalConfig::new(directory)
+    }
+}
+
+/// Nothing is flushed unless it is asked for.
+fn lazy() -> WalConfig {
+    WalConfig { segment_bytes: 64 * 1024, memtable_bytes: 64 << 20, ..small(Path::new("faulty")) }
+}
+
+async fn open(disk: &FaultyDisk, config: WalConfig) -> Result<(Store, ReplayReport), OpenError> {
+    Store::open_in(config, Arc::new(disk.clone()), backend()).await
+}
+
+fn cells(row: &[u8], cells: &[(&[u8], &[u8])]) -> CellBatch {
+    let mut batch = CellBatch::new();
+    batch.begin_row(row).unwrap();
+    for (qualifier, value) in cells {
+        let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
+        batch.push(cell).unwrap();
+    }
+    batch
+}
+
+async fn put(store: &impl Storage, row: &[u8], value: &[u8]) -> Result<(), StorageError> {
+    store.put(&data(), cells(row, &[(b"q", value)])).await
+}
+
+async fn value(store: &impl Storage, row: &[u8]) -> Option<Bytes> {
+    let get = Get::row(Bytes::copy_from_slice(row));
+    let row = store.get(&data(), get).await.unwrap()?;
+    row.into_cells().unwrap().into_iter().find(|c| c.qualifier == b"q"[..]).map(|c| c.value)
+}
+
+/// Every cell of a table, by a scan.
+async fn contents(store: &impl Storage, table: &Table) -> Vec<(Bytes, Vec<Cell>)> {
+    let mut scanner = store.scan(table, Scan::default());
+    let mut rows = Vec::new();
+    while let Some(batch) = scanner.next_rows().await.unwrap() {
+        rows.extend(batch.into_iter().map(|row| (row.key.clone(), row.into_cells().unwrap())));
+    }
+    rows
 }

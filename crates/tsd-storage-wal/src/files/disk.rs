@@ -5,6 +5,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use super::{LogDir, LogFile};
@@ -12,12 +13,12 @@ use super::{LogDir, LogFile};
 /// Name of the lock file in the directory.
 const LOCK: &str = "lock";
 
-/// A directory on disk, locked for as long as this lives.
+/// A directory on disk, locked until it is released or dropped.
 #[derive(Debug)]
 pub(crate) struct DiskDir {
     path: PathBuf,
     /// Held for its lock, which the system drops with the file, also when the process is killed.
-    _lock: File,
+    lock: Mutex<Option<File>>,
 }
 
 /// Why a directory could not be had.
@@ -38,7 +39,7 @@ impl DiskDir {
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
         note_owner(&lock).map_err(LockError::Io)?;
-        Ok(Self { path: path.to_path_buf(), _lock: lock })
+        Ok(Self { path: path.to_path_buf(), lock: Mutex::new(Some(lock)) })
     }
 
     fn open_lock(path: &Path) -> io::Result<File> {
@@ -109,6 +110,10 @@ impl LogDir for DiskDir {
 
     fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
+    }
+
+    fn release(&self) {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 

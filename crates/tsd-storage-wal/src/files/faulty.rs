@@ -1,1 +1,411 @@
+//! A disk in memory that fills up, fails, tears writes and forgets what was not synced.
 
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{LogDir, LogFile};
+
+const SECTOR: usize = 512;
+
+/// Numbers that look random and are the same every time.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % below.max(1)
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.roll(100) < percent
+    }
+}
+
+/// The disk. A clone is another handle of it.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultyDisk(Arc<Mutex<Disk>>);
+
+#[derive(Clone, Debug)]
+struct Disk {
+    files: Vec<File>,
+    names: BTreeMap<String, usize>,
+    synced_names: BTreeMap<String, usize>,
+    name_changes: Vec<NameChange>,
+    dice: Dice,
+    /// Bytes that can still be written.
+    room: Option<usize>,
+    /// Syncs that fail, and how likely each other one does, in percent.
+    failing_syncs: usize,
+    sync_failure_percent: u64,
+    /// Calls until the power is cut.
+    calls_left: Option<u64>,
+    is_off: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    seen: Vec<u8>,
+    synced: Vec<u8>,
+    waiting: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    SetLen(usize),
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Add(String, usize),
+    Remove(String),
+}
+
+impl FaultyDisk {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Disk {
+            files: Vec::new(),
+            names: BTreeMap::new(),
+            synced_names: BTreeMap::new(),
+            name_changes: Vec::new(),
+            dice: Dice::new(seed),
+            room: None,
+            failing_syncs: 0,
+            sync_failure_percent: 0,
+            calls_left: None,
+            is_off: false,
+        })))
+    }
+
+    pub(crate) fn set_room(&self, bytes: Option<usize>) {
+        self.lock().room = bytes;
+    }
+
+    pub(crate) fn fail_syncs(&self, count: usize) {
+        self.lock().failing_syncs = count;
+    }
+
+    pub(crate) fn set_sync_failures(&self, percent: u64) {
+        self.lock().sync_failure_percent = percent;
+    }
+
+    /// Cuts the power after that many calls.
+    pub(crate) fn cut_power_after(&self, calls: u64) {
+        self.lock().calls_left = Some(calls);
+    }
+
+    /// What is there when the power comes back: what was synced, and of the rest whatever sectors
+    /// happened to be written.
+    pub(crate) fn after_power_cut(&self) -> Self {
+        let mut disk = self.lock().clone();
+        let kept_names = disk.dice.roll(disk.name_changes.len() as u64 + 1) as usize;
+        let mut names = disk.synced_names.clone();
+        for change in disk.name_changes.iter().take(kept_names) {
+            change.apply(&mut names);
+        }
+        let percent = *[0, 20, 50, 80, 100].get(disk.dice.roll(5) as usize).unwrap_or(&50);
+        let mut dice = disk.dice.clone();
+        for file in &mut disk.files {
+            for change in std::mem::take(&mut file.waiting) {
+                change.apply_some(&mut file.synced, &mut dice, percent);
+            }
+            file.seen = file.synced.clone();
+        }
+        Self::restarted(Disk {
+            names: names.clone(),
+            synced_names: names,
+            name_changes: Vec::new(),
+            dice,
+            ..disk
+        })
+    }
+
+    /// What is there after the process was killed: all that was written.
+    pub(crate) fn after_kill(&self) -> Self {
+        Self::restarted(self.lock().clone())
+    }
+
+    fn restarted(disk: Disk) -> Self {
+        Self(Arc::new(Mutex::new(Disk {
+            room: None,
+            failing_syncs: 0,
+            sync_failure_percent: 0,
+            calls_left: None,
+            is_off: false,
+            ..disk
+        })))
+    }
+
+    /// Names and contents.
+    pub(crate) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let disk = self.lock();
+        let bytes = |at: &usize| disk.files.get(*at).map(|f| f.seen.clone()).unwrap_or_default();
+        disk.names.iter().map(|(name, at)| (name.clone(), bytes(at))).collect()
+    }
+
+    /// Changes one byte, as a failing disk would.
+    pub(crate) fn flip(&self, name: &str, at: usize, mask: u8) {
+        self.edit(name, |bytes| {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= mask;
+            }
+        });
+    }
+
+    /// Changes the contents of a file behind everybody's back.
+    pub(crate) fn edit(&self, name: &str, how: impl Fn(&mut Vec<u8>)) {
+        let mut disk = self.lock();
+        if let Some(at) = disk.names.get(name).copied()
+            && let Some(file) = disk.files.get_mut(at)
+        {
+            how(&mut file.seen);
+            file.synced = file.seen.clone();
+        }
+    }
+
+    /// Makes a file vanish.
+    pub(crate) fn lose(&self, name: &str) {
+        self.lock().names.remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call<T>(&self, what: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = self.lock();
+        if disk.is_off {
+            return Err(io::Error::other("the power is off"));
+        }
+        what(&mut disk)
+    }
+}
+
+impl Disk {
+    /// Counts a call; the power may go during it.
+    fn count(&mut self) -> bool {
+        if let Some(left) = &mut self.calls_left {
+            *left = left.saturating_sub(1);
+            self.is_off = *left == 0;
+        }
+        self.is_off
+    }
+
+    fn file(&mut self, at: usize) -> io::Result<&mut File> {
+        self.files.get_mut(at).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn named(&mut self, name: &str) -> io::Result<&mut File> {
+        let at = *self.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        self.file(at)
+    }
+
+    fn rename(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.name_changes.push(change);
+    }
+
+    fn sync(&mut self, at: usize) -> io::Result<()> {
+        let percent = self.sync_failure_percent;
+        let fails = self.failing_syncs > 0 || self.dice.chance(percent);
+        self.failing_syncs = self.failing_syncs.saturating_sub(1);
+        let goes_off = self.count();
+        let mut dice = self.dice.clone();
+        let file = self.file(at)?;
+        if fails {
+            // What could not be written is forgotten, and a second sync will not say so.
+            file.waiting.retain(|_| dice.chance(50));
+        } else if !goes_off {
+            for change in std::mem::take(&mut file.waiting) {
+                change.apply(&mut file.synced);
+            }
+        }
+        self.dice = dice;
+        if fails || goes_off { Err(io::Error::other("sync failed")) } else { Ok(()) }
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::SetLen(len) => bytes.resize(*len, 0),
+            Self::Write(at, new) => write(bytes, *at, new),
+        }
+    }
+
+    /// Applies what a power cut leaves of it.
+    fn apply_some(&self, bytes: &mut Vec<u8>, dice: &mut Dice, percent: u64) {
+        match self {
+            Self::SetLen(len) => {
+                if dice.chance(percent) {
+                    bytes.resize(*len, 0);
+                }
+            }
+            Self::Write(at, new) => {
+                let mut from = 0;
+                while from < new.len() {
+                    let sector_end = (at + from + 1).next_multiple_of(SECTOR) - at;
+                    let to = sector_end.min(new.len());
+                    if dice.chance(percent) {
+                        write(bytes, at + from, new.get(from..to).unwrap_or_default());
+                    }
+                    from = to;
+                }
+            }
+        }
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            Self::Add(name, at) => {
+                names.insert(name.clone(), *at);
+            }
+            Self::Remove(name) => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
+    if bytes.len() < at + new.len() {
+        bytes.resize(at + new.len(), 0);
+    }
+    if let Some(to) = bytes.get_mut(at..at + new.len()) {
+        to.copy_from_slice(new);
+    }
+}
+
+impl LogDir for FaultyDisk {
+    fn path(&self) -> &Path {
+        Path::new("faulty")
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.call(|disk| Ok(disk.names.keys().cloned().collect()))
+    }
+
+    fn read(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.call(|disk| {
+            let rest = disk.named(name)?.seen.get(offset as usize..).unwrap_or_default();
+            Ok(rest.get(..len).unwrap_or(rest).to_vec())
+        })
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        self.call(|disk| {
+            if disk.names.contains_key(name) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            disk.count();
+            disk.files.push(File::default());
+            let at = disk.files.len() - 1;
+            disk.rename(NameChange::Add(name.to_owned(), at));
+            Ok(Box::new(FaultyFile { disk: self.clone(), at }) as Box<dyn LogFile>)
+        })
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.call(|disk| {
+            let file = disk.named(name)?;
+            file.seen.truncate(len as usize);
+            file.synced = file.seen.clone();
+            file.waiting.clear();
+            Ok(())
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.call(|disk| {
+            let at = *disk.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+            disk.rename(NameChange::Remove(from.to_owned()));
+            disk.rename(NameChange::Add(to.to_owned(), at));
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.call(|disk| {
+            disk.named(name)?;
+            disk.count();
+            disk.rename(NameChange::Remove(name.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.call(|disk| {
+            if disk.count() {
+                return Err(io::Error::other("the power went"));
+            }
+            for change in std::mem::take(&mut disk.name_changes) {
+                change.apply(&mut disk.synced_names);
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&self) {}
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    disk: FaultyDisk,
+    at: usize,
+}
+
+impl LogFile for FaultyFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.call(|disk| {
+            let offset = offset as usize;
+            let goes_off = disk.count();
+            let mut len = bytes.len();
+            if goes_off {
+                len = disk.dice.roll(len as u64 + 1) as usize;
+            }
+            let fits = disk.room.map_or(len, |room| room.min(len));
+            if let Some(room) = &mut disk.room {
+                *room -= fits;
+            }
+            let written = bytes.get(..fits).unwrap_or_default();
+            let file = disk.file(self.at)?;
+            write(&mut file.seen, offset, written);
+            file.waiting.push(Change::Write(offset, written.to_vec()));
+            if fits < len {
+                Err(io::ErrorKind::StorageFull.into())
+            } else if goes_off {
+                Err(io::Error::other("the power went"))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.disk.call(|disk| disk.sync(self.at))
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.disk.call(|disk| {
+            disk.count();
+            let file = disk.file(self.at)?;
+            file.seen.resize(len as usize, 0);
+            file.waiting.push(Change::SetLen(len as usize));
+            Ok(())
+        })
+    }
+}

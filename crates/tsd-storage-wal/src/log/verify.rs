@@ -146,6 +146,9 @@ impl Check<'_> {
                         self.lose(link.segment, Damage::UnknownRecord, offset as u64, bytes);
                     }
                 }
+                Found::Mark { offset, next_sequence } => {
+                    self.expect(link.segment, next_sequence, offset);
+                }
                 Found::Damage { from, to } => {
                     let bytes = (to - from) as u64;
                     self.lose(link.segment, Damage::Record, from as u64, bytes);

@@ -14,8 +14,9 @@
 //! 1. the segment is not the last, or
 //! 2. a readable record after them, a mark included, says that the log was on disk beyond where
 //!    they begin (`durable_to`), or
-//! 3. they were written to their end: a header that is all there but does not match its checksum,
-//!    or a payload without an unwritten (all zero) sector whose last byte is there.
+//! 3. they were written to their end: a header without an unwritten (all zero) sector, with
+//!    something after it, that does not match its checksum; or such a payload whose last byte,
+//!    which is never zero, is there.
 //!
 //! Otherwise they are torn, along with what follows: records of one group come to disk in any order.
 //! Rule 3 alone could take a torn write for damage, on a disk that tears writes into anything but
@@ -38,6 +39,8 @@ const WRITTEN_BYTES: usize = 8;
 pub(crate) enum Found<'a> {
     /// A record.
     Record { offset: usize, header: RecordHeader, table: &'a [u8], body: &'a [u8] },
+    /// A mark: all before it was on disk, and this is the sequence number of the next record.
+    Mark { offset: usize, next_sequence: u64 },
     /// Bytes that were once readable.
     Damage { from: usize, to: usize },
     /// The segment ends in a write that was never finished.
@@ -100,14 +103,15 @@ impl<'a> Walk<'a> {
         false
     }
 
-    /// Whether the record at `at`, which cannot be read, was written to its end.
-    fn was_written(&self, at: usize) -> bool {
+    /// Whether the record at `at`, which cannot be read, was written to its end. `used` is the end of
+    /// what is not zero in the segment.
+    fn was_written(&self, at: usize, used: usize) -> bool {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let Some(header) = RecordHeader::decode(bytes) else {
-            return bytes.first_chunk::<HEADER>().is_some_and(|header| {
-                let written = header.iter().filter(|byte| **byte != 0).count();
-                written >= WRITTEN_BYTES && header.last_chunk::<4>() != Some(&[0; 4])
-            });
+            let written = bytes.iter().take(HEADER).filter(|byte| **byte != 0).count();
+            return written >= WRITTEN_BYTES
+                && used > at + HEADER
+                && !self.has_unwritten_sector(at, at + HEADER);
         };
         bytes.get(HEADER..header.record_len()).is_some_and(is_ended)
             && !self.has_unwritten_sector(at, at + header.record_len())
@@ -139,7 +143,7 @@ impl<'a> Walk<'a> {
             .map(|header| from + header.record_len())
             .filter(|end| *end <= self.bytes.len())
             .unwrap_or(from + ALIGN);
-        if !self.whole && !self.was_written(from) && !self.is_proven(from, after) {
+        if !self.whole && !self.was_written(from, used) && !self.is_proven(from, after) {
             self.bytes = self.bytes.get(..from).unwrap_or_default();
             return Some(Found::Torn { from, to: used });
         }
@@ -161,14 +165,16 @@ impl<'a> Iterator for Walk<'a> {
     type Item = Found<'a>;
 
     fn next(&mut self) -> Option<Found<'a>> {
-        while self.at < self.bytes.len() {
-            let offset = self.at;
-            let Some((header, table, body)) = self.record_at(offset) else { return self.judge() };
-            self.at += header.record_len();
-            if header.kind != MARK {
-                return Some(Found::Record { offset, header, table, body });
-            }
+        if self.at >= self.bytes.len() {
+            return None;
         }
-        None
+        let offset = self.at;
+        let Some((header, table, body)) = self.record_at(offset) else { return self.judge() };
+        self.at += header.record_len();
+        Some(if header.kind == MARK {
+            Found::Mark { offset, next_sequence: header.sequence }
+        } else {
+            Found::Record { offset, header, table, body }
+        })
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct LogWriter {
     reserve: u64,
     position: LogPosition,
     open: Option<OpenSegment>,
+    /// Segments that were begun since the last [`Self::end_segment`], used or not.
+    begun: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -63,12 +65,13 @@ impl LogWriter {
         reserve: u64,
         position: LogPosition,
     ) -> Self {
-        Self { dir, metrics, clock, reserve, position, open: None }
+        Self { dir, metrics, clock, reserve, position, open: None, begun: Vec::new() }
     }
 
-    /// Writes and syncs a group; returns the segment it is in. After an error nothing of the group
-    /// is in the log, and the same or another group may be tried.
-    pub(crate) fn append(&mut self, group: &mut Group) -> Result<u64, LogError> {
+    /// Writes and syncs a group. After an error nothing of the group is in the log, as long as this
+    /// process goes on, and another may be tried. After a crash it may turn out to be there all the
+    /// same, unless the error is that the disk is full.
+    pub(crate) fn append(&mut self, group: &mut Group) -> Result<(), LogError> {
         let mut open = match self.open.take() {
             Some(open) => open,
             None => self.open_segment()?,
@@ -77,40 +80,51 @@ impl LogWriter {
             Ok(()) => {}
             Err(Failure::Write(error)) => {
                 // What is there of the group must not be found by a replay.
-                if open.cut_back().is_ok() {
-                    self.open = Some(open);
-                } else {
+                if let Err(source) = open.cut_back() {
                     self.abandon(&open);
+                    return Err(LogError::new("taking back a write to the log")(source));
                 }
+                self.open = Some(open);
                 return Err(error);
             }
-            Err(Failure::Sync(_)) => {
+            Err(Failure::Sync(error)) => {
                 // The system may have dropped what it could not write and call it clean, so
                 // syncing again would succeed and mean nothing. The group goes to a new segment,
                 // which says that this one ends before it.
                 self.metrics.sync_failures.increment(1);
+                tracing::warn!(segment = open.segment, error = %error.source, "sync failed");
                 self.abandon(&open);
-                open = self.open_segment()?;
-                if let Err(Failure::Write(error) | Failure::Sync(error)) =
-                    self.append_to(&mut open, group)
-                {
-                    self.discard(&open);
-                    return Err(error);
+                match self.append_to_new(group) {
+                    Some(new) => open = new,
+                    // Not the second failure: with a full disk the first still leaves it open
+                    // whether the group is there after a crash.
+                    None => return Err(error),
                 }
             }
         }
         self.position.next_sequence += group.record_count() as u64;
-        let segment = open.segment;
-        open.mark(self.position.next_sequence);
-        self.open = Some(open);
-        Ok(segment)
+        if open.mark(self.position.next_sequence).is_ok() {
+            self.open = Some(open);
+        } else {
+            // Part of a mark may be there. A group over it could be torn into a mixture of both,
+            // which nothing tells from damage.
+            self.abandon(&open);
+        }
+        Ok(())
     }
 
-    /// Ends the open segment; the next group begins another.
-    pub(crate) fn end_segment(&mut self) {
+    /// Ends the open segment; the next group begins another. Returns the segments to remove when
+    /// what was written since the last time is of no use any more.
+    pub(crate) fn end_segment(&mut self) -> Vec<u64> {
         if let Some(open) = self.open.take() {
             self.abandon(&open);
         }
+        std::mem::take(&mut self.begun)
+    }
+
+    /// Segments begun since the last [`Self::end_segment`].
+    pub(crate) const fn begun(&self) -> usize {
+        self.begun.len()
     }
 
     /// Bytes in the open segment.
@@ -118,8 +132,17 @@ impl LogWriter {
         self.open.as_ref().map_or(0, |open| open.len)
     }
 
+    fn append_to_new(&mut self, group: &mut Group) -> Option<OpenSegment> {
+        let mut open = self.open_segment().ok()?;
+        let appended = self.append_to(&mut open, group);
+        if appended.is_err() {
+            self.discard(&open);
+        }
+        appended.is_ok().then_some(open)
+    }
+
     fn append_to(&self, open: &mut OpenSegment, group: &mut Group) -> Result<(), Failure> {
-        group.stamp(self.position.next_sequence, open.len, open.segment);
+        group.stamp(self.position.next_sequence, open.synced, open.segment);
         let bytes = group.as_bytes();
         open.file
             .write_at(open.len, bytes)
@@ -137,6 +160,7 @@ impl LogWriter {
         let segment = self.position.next_segment;
         // A number is used once, even where the file could not be made or removed.
         self.position.next_segment += 1;
+        self.begun.push(segment);
         let (previous, previous_len) = self.position.previous;
         let header = SegmentHeader {
             segment,
@@ -194,12 +218,11 @@ impl OpenSegment {
         self.file.sync_data()
     }
 
-    /// Notes that all so far is on disk. Unsynced, and no matter if it fails: the next group says
-    /// it too.
-    fn mark(&mut self, next_sequence: u64) {
+    /// Notes that all so far is on disk. It is not synced: the next group says it too.
+    fn mark(&mut self, next_sequence: u64) -> io::Result<()> {
         let mark = Group::mark(next_sequence, self.len, self.segment);
-        if self.file.write_at(self.len, mark.as_bytes()).is_ok() {
-            self.len += mark.as_bytes().len() as u64;
-        }
+        self.file.write_at(self.len, mark.as_bytes())?;
+        self.len += mark.as_bytes().len() as u64;
+        Ok(())
     }
 }

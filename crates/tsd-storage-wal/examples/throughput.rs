@@ -1,0 +1,230 @@
+//! How many durable cells a second the layer takes, and what they cost.
+//!
+//! ```text
+//! cargo run --release -p tsd-storage-wal --example throughput [directory]
+//! ```
+//!
+//! The backend only counts what it is handed, so the figures are those of the log, the memtable and
+//! the flush up to the backend's door.
+
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a program to run by hand")]
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tsd_model::{Family, Row};
+use tsd_storage::{
+    BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows, MemoryStorage,
+    RowScanner, Scan, Storage, StorageError, Table,
+};
+use tsd_storage_wal::{WalConfig, WalStorage};
+
+const CELLS: u32 = 6_000_000;
+
+/// An empty store that counts the cells it is handed.
+#[derive(Debug)]
+struct Counting {
+    empty: MemoryStorage,
+    cells: AtomicU64,
+}
+
+impl IngestRows for Counting {
+    fn ingest<'a>(
+        &'a self,
+        _table: &'a Table,
+        mut rows: Box<dyn HeldRows>,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            while let Some(row) = rows.next_row() {
+                self.cells.fetch_add(row.cells.len() as u64, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Storage for Counting {
+    fn get<'a>(
+        &'a self,
+        table: &'a Table,
+        get: Get,
+    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+        self.empty.get(table, get)
+    }
+
+    fn multi_get<'a>(
+        &'a self,
+        table: &'a Table,
+        gets: Vec<Get>,
+    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+        self.empty.multi_get(table, gets)
+    }
+
+    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
+        self.empty.scan(table, scan)
+    }
+
+    fn put<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.empty.put(table, batch)
+    }
+
+    fn append<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.empty.append(table, batch)
+    }
+
+    fn increment<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        amount: i64,
+    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+        self.empty.increment(table, column, amount)
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        self.empty.compare_and_set(table, column, expected, value)
+    }
+
+    fn compare_and_delete<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        self.empty.compare_and_delete(table, column, expected)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        table: &'a Table,
+        delete: Delete,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.empty.delete(table, delete)
+    }
+
+    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+        self.empty.table_exists(table)
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        self.empty.flush()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        self.empty.close()
+    }
+}
+
+/// How points come.
+struct Shape {
+    name: &'static str,
+    series: u32,
+    batch: u32,
+    /// Batches under way at once.
+    in_flight: usize,
+}
+
+/// One point of every series in turn, 10 s apart, `batch` of them in a batch.
+fn batches(shape: &Shape) -> Vec<CellBatch> {
+    let mut point = 0;
+    let mut all = Vec::new();
+    while point < CELLS {
+        let mut cells = CellBatch::new();
+        for _ in 0..shape.batch.min(CELLS - point) {
+            let (series, step) = (point % shape.series, point / shape.series);
+            let spread = series.wrapping_mul(2_654_435_761);
+            let mut key = vec![(spread % 20) as u8, 0, 0, 1];
+            key.extend_from_slice(&(step / 360 * 3600).to_be_bytes());
+            key.extend_from_slice(&[0, 0, 1]);
+            key.extend(series.to_be_bytes().iter().skip(1));
+            key.extend_from_slice(&[0, 0, 2, 0, 0, (series % 7) as u8]);
+            cells.begin_row(&key).expect("a row key");
+            let cell = CellRef {
+                family: Family::T,
+                qualifier: &(((step % 360 * 10) << 4) as u16 | 1).to_be_bytes(),
+                value: &(point as u16).to_be_bytes(),
+                timestamp_ms: None,
+            };
+            cells.push(cell).expect("a cell");
+            point += 1;
+        }
+        all.push(cells);
+    }
+    all
+}
+
+/// Processor seconds of this process so far.
+fn cpu_seconds() -> f64 {
+    const TICKS_A_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, after)| after).split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
+        / TICKS_A_SECOND
+}
+
+async fn run(shape: Shape, directory: PathBuf) {
+    let table = Table::new("tsdb");
+    let backend =
+        Arc::new(Counting { empty: MemoryStorage::new([table.clone()]), cells: AtomicU64::new(0) });
+    let config = WalConfig::new(directory);
+    let opened = WalStorage::open(config, Arc::clone(&backend)).await;
+    let (store, _) = opened.expect("an openable log");
+    let batches = batches(&shape);
+    let (cpu, started) = (cpu_seconds(), Instant::now());
+    let waiting = std::sync::Mutex::new(batches.into_iter());
+    let next = || waiting.lock().expect("no panic").next();
+    let writer = async |_| {
+        while let Some(batch) = next() {
+            store.put(&table, batch).await.expect("a durable batch");
+        }
+    };
+    futures_util::future::join_all((0..shape.in_flight).map(writer)).await;
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    store.close().await.expect("a clean close");
+    assert_eq!(backend.cells.load(Ordering::Relaxed), u64::from(CELLS), "every cell arrives");
+    let millions = f64::from(CELLS) / 1e6;
+    println!(
+        "{:<34} batch {:>5}, {:>2} in flight: {:5.2} M cells/s, {:.2} cpu-s per M cells",
+        shape.name,
+        shape.batch,
+        shape.in_flight,
+        millions / seconds,
+        cpu / millions
+    );
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let given = std::env::args().nth(1).map(PathBuf::from);
+    let root = given.unwrap_or_else(|| std::env::temp_dir().join("saltern-throughput"));
+    let in_order = "1 000 series in time order";
+    let one_each = "100 000 series, one point a step";
+    for (name, series) in [(in_order, 1_000), (one_each, 100_000)] {
+        for (batch, in_flight) in [(1_000, 1), (1_000, 4), (1_000, 16), (5_000, 4), (100, 16)] {
+            let shape = Shape { name, series, batch, in_flight };
+            run(shape, root.join(format!("{series}-{batch}-{in_flight}"))).await;
+        }
+    }
+    std::fs::remove_dir_all(&root).expect("the directory is ours");
+}

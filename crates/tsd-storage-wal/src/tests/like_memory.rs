@@ -1,0 +1,106 @@
+//! Whatever is done to it, it answers as the memory store does.
+
+use proptest::prelude::*;
+
+use super::{
+    model::{Model, Operation},
+    *,
+};
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Write(u64),
+    Flush,
+    Reopen,
+    Kill,
+    Scan(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => any::<u64>().prop_map(Step::Write),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Reopen),
+        1 => Just(Step::Kill),
+        3 => any::<u64>().prop_map(Step::Scan),
+    ]
+}
+
+fn scan_of(seed: u64) -> Scan {
+    let mut dice = Dice::new(seed);
+    let mut key = || Bytes::from(format!("r{}", dice.roll(6)));
+    let (start, stop) = (key(), key());
+    let wide = dice.chance(50);
+    Scan {
+        start: if wide { Bytes::new() } else { start },
+        stop: if dice.chance(50) { Bytes::new() } else { stop },
+        family: dice.chance(30).then_some(Family::T),
+        qualifier: dice.chance(20).then(|| Bytes::from_static(b"odd1")),
+        limit: dice.chance(30).then(|| dice.roll(5) as usize),
+        batch_rows: dice.chance(50).then(|| 1 + dice.roll(3) as usize),
+        ..Scan::default()
+    }
+}
+
+async fn scanned(store: &impl Storage, scan: Scan) -> Vec<(Bytes, Vec<Cell>)> {
+    let mut scanner = store.scan(&data(), scan);
+    let mut rows = Vec::new();
+    while let Some(batch) = scanner.next_rows().await.unwrap() {
+        rows.extend(batch.into_iter().map(|row| (row.key.clone(), row.into_cells().unwrap())));
+    }
+    rows
+}
+
+async fn compare(steps: Vec<Step>, memtable_bytes: usize) {
+    let memory = MemoryStorage::new(conformance::tables()).with_clock(clock);
+    let below = backend();
+    let mut disk = FaultyDisk::new(1);
+    let config = || WalConfig { memtable_bytes, ..small(Path::new("faulty")) };
+    let open = async |disk: &FaultyDisk| {
+        let below = Arc::clone(&below);
+        Store::open_in(config(), Arc::new(disk.clone()), below).await.unwrap().0
+    };
+    let mut store = open(&disk).await;
+    let mut model = Model::default();
+    for step in steps {
+        match step {
+            Step::Write(seed) => {
+                let operation = Operation::random("r", &mut Dice::new(seed), &model);
+                model.apply(&operation);
+                operation.run(&memory).await.unwrap();
+                operation.run(&store).await.unwrap();
+            }
+            Step::Flush => store.flush().await.unwrap(),
+            Step::Reopen => {
+                store.stop().await;
+                store = open(&disk).await;
+            }
+            Step::Kill => {
+                store.stop().await;
+                disk = disk.after_kill();
+                store = open(&disk).await;
+            }
+            Step::Scan(seed) => {
+                let scan = scan_of(seed);
+                assert_eq!(scanned(&store, scan.clone()).await, scanned(&memory, scan).await);
+            }
+        }
+    }
+    assert_eq!(contents(&store, &data()).await, contents(&memory, &data()).await);
+    store.flush().await.unwrap();
+    assert_eq!(contents(&*below, &data()).await, contents(&memory, &data()).await);
+    store.stop().await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_answers_as_the_memory_store_does(
+        steps in prop::collection::vec(step(), 1..60),
+        memtable_bytes in prop_oneof![Just(1_usize), Just(100_000), Just(1 << 30)],
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(compare(steps, memtable_bytes));
+    }
+}

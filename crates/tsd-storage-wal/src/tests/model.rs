@@ -1,0 +1,218 @@
+//! Random operations, and what they come to.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+type ColumnKey = (Bytes, Bytes);
+
+/// Cells of family `t` of one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Model(pub(super) BTreeMap<ColumnKey, Bytes>);
+
+/// An operation; compare-and-set and increments are aimed at what is there.
+#[derive(Clone, Debug)]
+pub(super) enum Operation {
+    Put(Vec<(Bytes, Bytes, Bytes)>),
+    Append(Vec<(Bytes, Bytes, Bytes)>),
+    Increment(ColumnKey, i64),
+    CompareAndSet(ColumnKey, Option<Bytes>, Bytes),
+    CompareAndDelete(ColumnKey, Bytes),
+    DeleteRow(Bytes),
+    DeleteColumns(Bytes, Vec<Bytes>),
+    Rewrite(Bytes, Option<(Bytes, Bytes)>, Vec<Bytes>),
+}
+
+fn text(prefix: &str, number: u64) -> Bytes {
+    format!("{prefix}{number}").into()
+}
+
+impl Operation {
+    /// An operation on rows whose keys begin with `owner`.
+    pub(super) fn random(owner: &str, dice: &mut Dice, model: &Model) -> Self {
+        let row = |dice: &mut Dice| text(owner, dice.roll(5));
+        // Point qualifiers and others.
+        let qualifier = |dice: &mut Dice| match dice.roll(3) {
+            0 => Bytes::copy_from_slice(&((dice.roll(6) as u16) << 4).to_be_bytes()),
+            1 => Bytes::copy_from_slice(&(0xf000_0000 | (dice.roll(6) as u32) << 6).to_be_bytes()),
+            _ => text("odd", dice.roll(3)),
+        };
+        let value = |dice: &mut Dice| match dice.roll(12) {
+            0 => Bytes::new(),
+            1 => Bytes::from(vec![dice.roll(256) as u8; 900]),
+            2 => Bytes::from(vec![0; 1100]),
+            _ => Bytes::copy_from_slice(&dice.roll(1 << 40).to_be_bytes()),
+        };
+        let column = |dice: &mut Dice| match dice.roll(4) {
+            0 => (row(dice), Bytes::from_static(b"counter")),
+            _ => (row(dice), qualifier(dice)),
+        };
+        let present = |key: &ColumnKey| model.0.get(key).cloned();
+        match dice.roll(16) {
+            0 => {
+                let key = (row(dice), Bytes::from_static(b"counter"));
+                Self::Increment(key, dice.roll(100) as i64 - 50)
+            }
+            1 => {
+                let key = column(dice);
+                let expected =
+                    if dice.chance(80) { present(&key) } else { Some(text("no", dice.roll(3))) };
+                let new = if key.1 == b"counter"[..] {
+                    Bytes::copy_from_slice(&7_i64.to_be_bytes())
+                } else {
+                    value(dice)
+                };
+                Self::CompareAndSet(key, expected, new)
+            }
+            2 => {
+                let key = column(dice);
+                let expected = present(&key).unwrap_or_default();
+                Self::CompareAndDelete(key, expected)
+            }
+            3 => Self::DeleteRow(row(dice)),
+            4 => Self::DeleteColumns(row(dice), (0..3).map(|_| qualifier(dice)).collect()),
+            5 => {
+                let row = row(dice);
+                let delete: Vec<_> = (0..3).map(|_| qualifier(dice)).collect();
+                let put = dice.chance(80).then(|| (text("compacted", dice.roll(2)), value(dice)));
+                Self::Rewrite(row, put, delete)
+            }
+            6 | 7 => {
+                let count = 1 + dice.roll(4);
+                Self::Append(
+                    (0..count)
+                        .map(|_| (row(dice), text("odd", dice.roll(3)), value(dice)))
+                        .collect(),
+                )
+            }
+            _ => {
+                let count = 1 + dice.roll(12);
+                Self::Put((0..count).map(|_| (row(dice), qualifier(dice), value(dice))).collect())
+            }
+        }
+    }
+
+    /// Whether it writes whatever is there, so that its success says that the log goes on.
+    pub(super) const fn always_writes(&self) -> bool {
+        !matches!(self, Self::CompareAndSet(..) | Self::CompareAndDelete(..))
+    }
+
+    pub(super) async fn run(&self, store: &impl Storage) -> Result<(), StorageError> {
+        let table = &data();
+        let column = |(row, qualifier): &ColumnKey| Column {
+            row: row.clone(),
+            family: Family::T,
+            qualifier: qualifier.clone(),
+        };
+        let batch = |cells: &[(Bytes, Bytes, Bytes)]| {
+            let mut batch = CellBatch::new();
+            for (row, qualifier, value) in cells {
+                batch.begin_row(row).unwrap();
+                let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
+                batch.push(cell).unwrap();
+            }
+            batch
+        };
+        let of_t =
+            |qualifiers: &[Bytes]| qualifiers.iter().map(|q| (Family::T, q.clone())).collect();
+        match self {
+            Self::Put(cells) => store.put(table, batch(cells)).await,
+            Self::Append(cells) => store.append(table, batch(cells)).await,
+            Self::Increment(key, by) => store.increment(table, column(key), *by).await.map(|_| ()),
+            Self::CompareAndSet(key, expected, new) => store
+                .compare_and_set(table, column(key), expected.clone(), new.clone())
+                .await
+                .map(|_| ()),
+            Self::CompareAndDelete(key, expected) => {
+                store.compare_and_delete(table, column(key), expected.clone()).await.map(|_| ())
+            }
+            Self::DeleteRow(row) => store.delete(table, Delete::Row(row.clone())).await,
+            Self::DeleteColumns(row, columns) => {
+                let columns = of_t(columns);
+                store.delete(table, Delete::Columns { row: row.clone(), columns }).await
+            }
+            Self::Rewrite(row, put, delete) => {
+                let put = put.as_ref().map(|(qualifier, value)| {
+                    let cell = Cell {
+                        family: Family::T,
+                        qualifier: qualifier.clone(),
+                        value: value.clone(),
+                        timestamp_ms: 0,
+                    };
+                    (cell, None)
+                });
+                let delete = of_t(delete);
+                store.rewrite_row(table, RowRewrite { row: row.clone(), put, delete }).await
+            }
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Put(cells) => {
+                for (row, qualifier, value) in cells {
+                    self.0.insert((row.clone(), qualifier.clone()), value.clone());
+                }
+            }
+            Operation::Append(cells) => {
+                for (row, qualifier, value) in cells {
+                    let present = self.0.entry((row.clone(), qualifier.clone())).or_default();
+                    *present = [present.as_ref(), value].concat().into();
+                }
+            }
+            Operation::Increment(key, by) => {
+                let present = self
+                    .0
+                    .get(key)
+                    .map_or(0, |value| i64::from_be_bytes(value.as_ref().try_into().unwrap()));
+                self.0.insert(key.clone(), Bytes::copy_from_slice(&(present + by).to_be_bytes()));
+            }
+            Operation::CompareAndSet(key, expected, new) => {
+                if self.0.get(key) == expected.as_ref() {
+                    self.0.insert(key.clone(), new.clone());
+                }
+            }
+            Operation::CompareAndDelete(key, expected) => {
+                if self.0.get(key) == Some(expected) {
+                    self.0.remove(key);
+                }
+            }
+            Operation::DeleteRow(row) => self.0.retain(|(r, _), _| r != row),
+            Operation::DeleteColumns(row, columns) => {
+                self.0.retain(|(r, q), _| r != row || !columns.contains(q));
+            }
+            Operation::Rewrite(row, put, delete) => {
+                if let Some((qualifier, value)) = put {
+                    self.0.insert((row.clone(), qualifier.clone()), value.clone());
+                }
+                self.0.retain(|(r, q), _| r != row || !delete.contains(q));
+            }
+        }
+    }
+
+    /// The model of what a store holds in rows whose keys begin with `owner`.
+    pub(super) async fn read(store: &impl Storage, owner: &str) -> Self {
+        let mut model = Self::default();
+        for (row, cells) in contents(store, &data()).await {
+            if row.starts_with(owner.as_bytes()) {
+                let columns = cells.into_iter().map(|c| ((row.clone(), c.qualifier), c.value));
+                model.0.extend(columns);
+            }
+        }
+        model
+    }
+
+    /// What is in only one of two models, or not the same in both.
+    pub(super) fn difference(&self, other: &Self) -> String {
+        let of = |a: &Self, b: &Self, sign| {
+            let differs = a.0.iter().filter(|(key, value)| b.0.get(*key) != Some(*value));
+            let show = |((row, q), v): (&ColumnKey, &Bytes)| {
+                format!("{sign}{row:?} {q:?} {} bytes; ", v.len())
+            };
+            differs.map(show).collect::<String>()
+        };
+        of(self, other, '+') + &of(other, self, '-')
+    }
+}
