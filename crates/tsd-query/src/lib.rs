@@ -34,7 +34,7 @@ pub use gexp::{Gexp, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
 pub use pipeline::{
     AggregateInput, GroupTags, NamedSeries, OutputSeries, SeriesBuilder, SeriesPipeline, Span,
-    SpanGroup, aggregate, evaluate, group_spans, sort_spans,
+    SpanGroup, aggregate, aggregate_while, evaluate, group_spans, sort_spans,
 };
 pub use plan::{
     KeyRange, NameKind, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,

@@ -23,8 +23,7 @@ pub(super) struct Accumulator {
 
 impl Accumulator {
     pub(super) const fn new(function: Aggregator) -> Self {
-        let main = if matches!(function, Aggregator::Mult) { 1.0 } else { 0.0 };
-        Self { function, count: 0, main, second: 0.0, values: Vec::new() }
+        Self { function, count: 0, main: start(function), second: 0.0, values: Vec::new() }
     }
 
     /// Folds points `from..to` of `columns`.
@@ -153,8 +152,8 @@ impl Accumulator {
             Aggregator::Diff => self.second - self.main,
             _ => self.main,
         };
+        (self.count, self.main, self.second) = (0, start(self.function), 0.0);
         self.values.clear();
-        *self = Self { values: std::mem::take(&mut self.values), ..Self::new(self.function) };
         result
     }
 
@@ -162,6 +161,11 @@ impl Accumulator {
     pub(super) const fn heap_bytes(&self) -> usize {
         self.values.capacity() * 8
     }
+}
+
+/// What an empty bucket begins with.
+const fn start(function: Aggregator) -> f64 {
+    if matches!(function, Aggregator::Mult) { 1.0 } else { 0.0 }
 }
 
 #[cfg(test)]

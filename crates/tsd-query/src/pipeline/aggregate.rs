@@ -37,7 +37,16 @@ pub struct AggregateInput<'a> {
 
 /// Aggregates series over the union of their times between `from_ms` and `to_ms`.
 pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError> {
-    let timeline = timeline(input);
+    aggregate_while(input, &mut || Ok(()))
+}
+
+/// [`aggregate`], asking every now and then whether to go on: many series with times of their own
+/// take long. `go_on` is called for every thousand or so values.
+pub fn aggregate_while(
+    input: &AggregateInput<'_>,
+    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+) -> Result<PointColumns, QueryError> {
+    let timeline = timeline(input, go_on)?;
     let all_integers =
         !input.is_rate && input.series.iter().all(|points| points.kinds == ValueKinds::AllIntegers);
     let all_floats = input.is_rate
@@ -52,6 +61,7 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
         let mut floating = vec![all_floats; block.len()];
         if !all_floats && !all_integers {
             for points in input.series {
+                go_on()?;
                 mark_floating(points, block, &mut floating);
             }
         }
@@ -60,6 +70,7 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
         if some_floating {
             floats.reset(block.len());
             for points in input.series {
+                go_on()?;
                 let range =
                     resample_floats(points, block, input.is_rate, interpolation, &mut float_values);
                 floats.fold(range.start, &float_values);
@@ -68,6 +79,7 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
         if some_integer {
             integers.reset(block.len());
             for points in input.series {
+                go_on()?;
                 let range = resample_integers(points, block, interpolation, &mut integer_values);
                 integers.fold(range.start, &integer_values);
             }
@@ -89,11 +101,15 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
 }
 
 /// Union of the series' times inside the range.
-fn timeline(input: &AggregateInput<'_>) -> Vec<i64> {
+fn timeline(
+    input: &AggregateInput<'_>,
+    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+) -> Result<Vec<i64>, QueryError> {
     let mut union: Vec<i64> = Vec::new();
     let mut merged = Vec::new();
     let mut sorted_runs = 0_u32;
     for points in input.series {
+        go_on()?;
         let times = points.times_ms.as_slice();
         // The imaginary first rate is no time of the result.
         let times = if input.is_rate { times.get(1..).unwrap_or_default() } else { times };
@@ -110,18 +126,22 @@ fn timeline(input: &AggregateInput<'_>) -> Vec<i64> {
         // Merging pays while few series differ; many different ones are sorted at once.
         sorted_runs += 1;
         if sorted_runs > 64 {
-            return sorted_union(input);
+            return sorted_union(input, go_on);
         }
         merge(&union, times, &mut merged);
         std::mem::swap(&mut union, &mut merged);
     }
-    union
+    Ok(union)
 }
 
-fn sorted_union(input: &AggregateInput<'_>) -> Vec<i64> {
+fn sorted_union(
+    input: &AggregateInput<'_>,
+    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+) -> Result<Vec<i64>, QueryError> {
     let mut union: Vec<i64> = Vec::new();
     let mut compacted = 0;
     for points in input.series {
+        go_on()?;
         let skipped = usize::from(input.is_rate);
         let times = points.times_ms.get(skipped..).unwrap_or_default();
         let from = times.partition_point(|time| *time < input.from_ms);
@@ -136,7 +156,7 @@ fn sorted_union(input: &AggregateInput<'_>) -> Vec<i64> {
     }
     union.sort_unstable();
     union.dedup();
-    union
+    Ok(union)
 }
 
 /// Merges two sorted lists without duplicates into `merged`.

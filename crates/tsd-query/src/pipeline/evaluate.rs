@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tsd_model::PointColumns;
 
 use super::{
-    aggregate::{AggregateInput, aggregate},
+    aggregate::{AggregateInput, aggregate_while},
     group::{GroupTags, SpanGroup, group_spans},
     series::Span,
 };
@@ -45,14 +45,26 @@ impl OutputSeries {
         group: &SpanGroup,
         emitted: (i64, i64),
     ) -> Result<Self, QueryError> {
+        Self::of_while(sub, plan, group, emitted, &mut || Ok(()))
+    }
+
+    /// [`Self::of`], asking `go_on` every thousand or so values whether to go on.
+    pub fn of_while(
+        sub: &SubQuery,
+        plan: &SubQueryPlan,
+        group: &SpanGroup,
+        emitted: (i64, i64),
+        go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+    ) -> Result<Self, QueryError> {
         let series: Vec<&PointColumns> = group.spans.iter().map(|span| &span.points).collect();
-        let points = aggregate(&AggregateInput {
+        let input = AggregateInput {
             aggregator: sub.aggregator,
             is_rate: sub.rate.is_some(),
             series: &series,
             from_ms: emitted.0,
             to_ms: emitted.1.min(plan.window.scan_end_ms()),
-        })?;
+        };
+        let points = aggregate_while(&input, go_on)?;
         Ok(Self {
             group_tags: GroupTags::of(plan, group.spans.iter().map(|span| &span.tsuid)),
             group_key: group.key.clone(),

@@ -16,7 +16,7 @@ mod rate;
 mod resample;
 mod series;
 
-pub use aggregate::{AggregateInput, aggregate};
+pub use aggregate::{AggregateInput, aggregate, aggregate_while};
 pub use evaluate::{OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
 pub use named::NamedSeries;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::tz::TimeZone;
-use tsd_model::{PointColumns, Value};
+use tsd_model::{PointColumns, Value, ValueKinds};
 
 use super::{
     accumulator::Accumulator,
@@ -223,11 +223,7 @@ impl BucketChain {
 impl SeriesBuilder {
     const fn new(keeps_raw: bool) -> Self {
         const fn no_points() -> PointColumns {
-            PointColumns {
-                times_ms: Vec::new(),
-                bits: Vec::new(),
-                kinds: tsd_model::ValueKinds::AllIntegers,
-            }
+            PointColumns { times_ms: Vec::new(), bits: Vec::new(), kinds: ValueKinds::AllIntegers }
         }
         Self { range: None, raw: no_points(), keeps_raw, open: None, done: no_points() }
     }
@@ -321,7 +317,9 @@ impl SeriesBuilder {
     /// Turns the open bucket into a point; its accumulator is empty afterwards.
     fn close(&mut self) {
         if let Some(open) = &mut self.open {
-            self.done.push(open.start_ms, Value::Float(open.accumulator.take()));
+            self.done.kinds = ValueKinds::AllFloats;
+            self.done.times_ms.push(open.start_ms);
+            self.done.bits.push(open.accumulator.take().to_bits());
         }
     }
 
@@ -391,7 +389,6 @@ impl SeriesBuilder {
 
 /// Appends points `from..to` of `source`.
 fn append(target: &mut PointColumns, source: &PointColumns, from: usize, to: usize) {
-    use tsd_model::ValueKinds;
     let (Some(times), Some(bits)) = (source.times_ms.get(from..to), source.bits.get(from..to))
     else {
         return;

@@ -211,3 +211,21 @@ fn infinity_is_an_error() {
     });
     assert_eq!(error.unwrap_err().message, "Got Infinity: Infinity");
 }
+
+#[test]
+fn aggregation_stops_when_told_to() {
+    let series = columns(&[(1, Value::Integer(1)), (2, Value::Integer(1))]);
+    let input = AggregateInput {
+        aggregator: Aggregator::Sum,
+        is_rate: false,
+        series: &[&series, &series, &series],
+        from_ms: 0,
+        to_ms: 10,
+    };
+    let mut left = 4;
+    let stopped = aggregate_while(&input, &mut || {
+        left -= 1;
+        if left > 0 { Ok(()) } else { Err(QueryError::too_large("enough")) }
+    });
+    assert_eq!(stopped.unwrap_err().message, "enough");
+}
