@@ -142,3 +142,117 @@ fn echo_point(body: &str, offset: u32, out: &mut Vec<u8>) {
         Err(_) => out.extend_from_slice(b"null"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    const PLAIN: PutOptions =
+        PutOptions { summary: false, details: false, sync: false, sync_timeout_ms: 0 };
+    const SUMMARY: PutOptions = PutOptions { summary: true, ..PLAIN };
+    const DETAILS: PutOptions = PutOptions { details: true, ..PLAIN };
+    const BODY: &str = r#"[{"metric":"m","timestamp":1,"value":1,"tags":{"a":"b"}}]"#;
+
+    fn outcome(stored: u64, errors: &[PutPointError]) -> PutOutcome {
+        let mut outcome = PutOutcome::default();
+        outcome.succeed(stored);
+        for error in errors {
+            outcome.fail(1, error.clone());
+        }
+        outcome
+    }
+
+    #[track_caller]
+    fn check(outcome: &PutOutcome, options: PutOptions, status: u16, body: &str) {
+        let reply = outcome.reply(options, BODY);
+        assert_eq!((reply.status, String::from_utf8(reply.body).unwrap().as_str()), (status, body));
+    }
+
+    #[test]
+    fn success_is_empty_unless_counters_are_asked_for() {
+        let good = outcome(2, &[]);
+        check(&good, PLAIN, 204, "");
+        check(&good, SUMMARY, 200, r#"{"success":2,"failed":0}"#);
+        check(&good, DETAILS, 200, r#"{"success":2,"failed":0,"errors":[]}"#);
+        let timed = PutOptions { sync: true, sync_timeout_ms: 100, ..DETAILS };
+        check(&good, timed, 200, r#"{"success":2,"timeouts":0,"failed":0,"errors":[]}"#);
+    }
+
+    #[test]
+    fn refused_points_make_it_400() {
+        let refused = outcome(1, &[PutPointError::EmptyMetric]);
+        check(&refused, PLAIN, 400, &ApiError::points_had_errors().render());
+        check(&refused, SUMMARY, 400, r#"{"success":1,"failed":1}"#);
+        check(
+            &refused,
+            DETAILS,
+            400,
+            r#"{"success":1,"failed":1,"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":"1","tags":{"a":"b"}},"error":"Metric name was empty"}]}"#,
+        );
+    }
+
+    #[test]
+    fn failures_of_storage_alone_are_400_without_and_200_with_counters() {
+        let failed = outcome(1, &[PutPointError::Storage("gone".into())]);
+        check(&failed, PLAIN, 400, &ApiError::points_had_errors().render());
+        check(&failed, SUMMARY, 200, r#"{"success":1,"failed":1}"#);
+    }
+
+    #[test]
+    fn timeouts_are_counted_apart() {
+        let late = outcome(3, &[PutPointError::WriteTimedOut, PutPointError::WriteTimedOut]);
+        check(&late, PLAIN, 400, &ApiError::put_timed_out(3, 0, 2).render());
+        let options = PutOptions { sync: true, sync_timeout_ms: 100, ..SUMMARY };
+        check(&late, options, 400, r#"{"success":3,"timeouts":2,"failed":0}"#);
+    }
+
+    #[test]
+    fn errors_stand_in_the_order_of_the_body() {
+        let body = r#"[{"metric":"first","timestamp":1,"value":1,"tags":{"a":"b"}},null,{}]"#;
+        let mut batch = PutBatch::default();
+        batch.read(body, None).unwrap();
+        let mut outcome = PutOutcome::new(&batch);
+        let stored_badly = batch.points().next().unwrap().offset;
+        outcome.fail(stored_badly, PutPointError::UnknownName);
+        let reply = String::from_utf8(outcome.reply(DETAILS, body).body).unwrap();
+        let order =
+            ["first", "null", "Metric name was empty"].map(|text| reply.find(text).unwrap());
+        assert!(order.is_sorted(), "{reply}");
+    }
+
+    #[test]
+    fn texts_of_later_failures() {
+        let texts = [
+            PutPointError::UnknownName,
+            PutPointError::Throttled,
+            PutPointError::TimedOut,
+            PutPointError::Unexpected,
+            PutPointError::Storage("msg".into()),
+            PutPointError::WriteTimedOut,
+        ]
+        .map(|error| error.to_string());
+        assert_eq!(
+            texts,
+            [
+                "Unknown metric",
+                "Please throttle",
+                "Timeout exception",
+                "Unexpected exception",
+                "Storage exception: msg",
+                "Write timedout",
+            ]
+        );
+    }
+
+    #[test]
+    fn options_are_flags_and_one_number() {
+        let parse = |text: &str| PutOptions::parse(&QueryString::parse(text).unwrap());
+        assert_eq!(parse(""), Ok(PLAIN));
+        assert_eq!(parse("details=false"), Ok(DETAILS));
+        let all = PutOptions { summary: true, details: true, sync: true, sync_timeout_ms: 7 };
+        assert_eq!(parse("summary&details&sync&sync_timeout=7"), Ok(all));
+        assert_eq!(parse("sync_timeout=x").map_err(|e| e.status), Err(400));
+    }
+}

@@ -140,3 +140,49 @@ impl TelnetPutError {
         let _ = writeln!(out, "{command}: {self}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_about_points_that_were_read() {
+        let msg = || "msg".to_owned();
+        let replies = [
+            TelnetPutError::UnknownName { kind: "metrics", name: "m".into() },
+            TelnetPutError::UnknownName { kind: "tagv", name: "a".into() },
+            TelnetPutError::Throttled(msg()),
+            TelnetPutError::TimedOut(msg()),
+            TelnetPutError::PleaseThrottle(msg()),
+            TelnetPutError::Storage(msg()),
+            TelnetPutError::Unauthorized,
+            TelnetPutError::Unauthenticated,
+        ];
+        let mut text = String::new();
+        for reply in &replies {
+            reply.render("put", &mut text);
+        }
+        insta::assert_snapshot!(text, @"
+        put: unknown metric: No such name for 'metrics': 'm'
+        put: unknown metric: No such name for 'tagv': 'a'
+        put: Throttling exception: msg
+        put: Request timed out: msg
+        put: Please throttle writes: msg
+        put: HBase error: msg
+        put: illegal argument: Unauthorized command: put
+        put: illegal argument: Unauthenticated command: put
+        ");
+        let asynchronous = replies.iter().filter(|reply| reply.is_asynchronous()).count();
+        assert_eq!(asynchronous, 2);
+    }
+
+    #[test]
+    fn every_error_has_a_counter() {
+        let error = PutLineError::TimestampText(TimestampTextError::NotALong);
+        assert_eq!(error.kind().as_str(), "invalid_values");
+        assert_eq!(PutLineError::EmptyMetric.kind().as_str(), "illegal_arguments");
+        let unknown = TelnetPutError::UnknownName { kind: "tagk", name: String::new() };
+        assert_eq!(unknown.kind().as_str(), "unknown_metrics");
+        assert_eq!(TelnetPutError::Storage(String::new()).kind().as_str(), "hbase_errors");
+    }
+}
