@@ -11,6 +11,9 @@ use super::{
 };
 use crate::{error::QueryError, pipeline::NamedSeries};
 
+/// Rows worked out before asking again whether to go on.
+const ROWS_AT_ONCE: usize = 256;
+
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpAnswer {
@@ -50,6 +53,15 @@ impl ExpQuery {
     /// Works out what the request asks for. `series_of` has for each sub query its series with all
     /// points that were read ([`crate::OutputSeries::of`] over the range of the scan).
     pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpAnswer, QueryError> {
+        self.evaluate_while(series_of, &mut || Ok(()))
+    }
+
+    /// [`Self::evaluate`], asking `go_on` every thousand or so values whether to go on.
+    pub fn evaluate_while(
+        &self,
+        series_of: &[Vec<NamedSeries>],
+        go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+    ) -> Result<ExpAnswer, QueryError> {
         let mut variables: HashMap<&str, Variable> = HashMap::new();
         for metric in &self.metrics {
             let variable = Variable {
@@ -61,7 +73,7 @@ impl ExpQuery {
             variables.insert(&metric.id, variable);
         }
         for expression in &self.expressions {
-            let variable = work_out(expression, &variables)?;
+            let variable = work_out(expression, &variables, go_on)?;
             variables.insert(&expression.id, variable);
         }
         let is_expression = |id: &str| self.expressions.iter().any(|e| e.id == id);
@@ -91,6 +103,7 @@ impl ExpQuery {
 fn work_out<'v>(
     expression: &ExpExpression,
     known: &'v HashMap<&str, Variable>,
+    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<Variable, QueryError> {
     let mut variables: Vec<&'v Variable> = Vec::new();
     for name in &expression.program.variables {
@@ -126,7 +139,7 @@ fn work_out<'v>(
         if let Some(present) = variables.iter().zip(column).find_map(series_at) {
             named.group_tags.clone_from(&present.group_tags);
         }
-        named.points = column_points(expression, &variables, column, &times)?;
+        named.points = column_points(expression, &variables, column, &times, go_on)?;
         series.push(named);
     }
     Ok(Variable { metrics, fill: f64::NAN, tag_keys: None, series })
@@ -138,6 +151,7 @@ fn column_points(
     variables: &[&Variable],
     column: &Column,
     times: &[i64],
+    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<PointColumns, QueryError> {
     let mut readers: Vec<Reader<'_>> = variables
         .iter()
@@ -149,7 +163,10 @@ fn column_points(
         .collect();
     let mut points = PointColumns::default();
     let mut scope = vec![0.0; readers.len()];
-    for time in times {
+    for (row, time) in times.iter().enumerate() {
+        if row % ROWS_AT_ONCE == 0 {
+            go_on()?;
+        }
         for (value, reader) in scope.iter_mut().zip(&mut readers) {
             *value = reader.at(*time);
         }

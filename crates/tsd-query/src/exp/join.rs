@@ -6,7 +6,10 @@ use bytes::Bytes;
 use tsd_model::PointColumns;
 
 use super::{ExpExpression, JoinOperator};
-use crate::{error::QueryError, pipeline::NamedSeries};
+use crate::{
+    error::QueryError,
+    pipeline::{NamedSeries, TimeUnion},
+};
 
 /// Series of one variable, a metric or an expression.
 #[derive(Clone, Debug)]
@@ -72,13 +75,9 @@ fn key(expression: &ExpExpression, variable: &Variable, series: &NamedSeries) ->
 
 /// All instants of some series, each once.
 pub(super) fn union_of_times<'a>(series: impl Iterator<Item = &'a PointColumns>) -> Vec<i64> {
-    let mut times: Vec<i64> = Vec::new();
+    let mut union = TimeUnion::default();
     for points in series {
-        if times != points.times_ms {
-            times.extend_from_slice(&points.times_ms);
-            times.sort_unstable();
-            times.dedup();
-        }
+        union.add(&points.times_ms);
     }
-    times
+    union.finish()
 }

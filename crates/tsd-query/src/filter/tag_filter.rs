@@ -6,6 +6,8 @@ use super::wildcard::Wildcard;
 
 /// Longest program a pattern may compile to. Matching is linear in the value whatever the pattern.
 const REGEX_SIZE_LIMIT: usize = 1 << 20;
+/// Memory a pattern may take while it matches.
+const REGEX_CACHE_LIMIT: usize = 1 << 19;
 
 /// A filter on one tag key.
 #[derive(Clone, Debug)]
@@ -20,7 +22,7 @@ pub struct TagFilter {
     pub group_by: bool,
 }
 
-/// What accepts a tag value.
+/// What accepts a tag value. Lists are sorted and have each value once.
 #[derive(Clone, Debug)]
 pub enum FilterKind {
     /// One of these; resolved to UIDs and pushed into the scan.
@@ -102,6 +104,7 @@ impl TagFilter {
             _ => FilterKind::Regexp(
                 RegexBuilder::new(filter)
                     .size_limit(REGEX_SIZE_LIMIT)
+                    .dfa_size_limit(REGEX_CACHE_LIMIT)
                     .build()
                     .map_err(|e| FilterError::Regexp(e.to_string()))?,
             ),
@@ -132,11 +135,14 @@ impl TagFilter {
     #[must_use]
     pub fn accepts(&self, tagv: &str) -> bool {
         let lower = || tagv.to_lowercase();
+        let has = |values: &[String], value: &str| {
+            values.binary_search_by(|other| other.as_str().cmp(value)).is_ok()
+        };
         match &self.kind {
-            FilterKind::LiteralOr(values) => values.iter().any(|v| v == tagv),
-            FilterKind::IliteralOr(values) => values.contains(&lower()),
-            FilterKind::NotLiteralOr(values) => !values.iter().any(|v| v == tagv),
-            FilterKind::NotIliteralOr(values) => !values.contains(&lower()),
+            FilterKind::LiteralOr(values) => has(values, tagv),
+            FilterKind::IliteralOr(values) => has(values, &lower()),
+            FilterKind::NotLiteralOr(values) => !has(values, tagv),
+            FilterKind::NotIliteralOr(values) => !has(values, &lower()),
             FilterKind::Wildcard(pattern) => pattern.matches(tagv),
             FilterKind::Iwildcard(pattern) => pattern.matches(&lower()),
             FilterKind::Regexp(pattern) => pattern.is_match(tagv),
@@ -155,15 +161,12 @@ impl TagFilter {
     /// Whether two filters are the same, grouping aside.
     #[must_use]
     pub fn same_filter(&self, other: &Self) -> bool {
-        let same_set = |a: &[String], b: &[String]| {
-            a.len() == b.len() && a.iter().all(|value| b.contains(value))
-        };
         self.tagk == other.tagk
             && match (&self.kind, &other.kind) {
                 (FilterKind::LiteralOr(a), FilterKind::LiteralOr(b))
                 | (FilterKind::IliteralOr(a), FilterKind::IliteralOr(b))
                 | (FilterKind::NotLiteralOr(a), FilterKind::NotLiteralOr(b))
-                | (FilterKind::NotIliteralOr(a), FilterKind::NotIliteralOr(b)) => same_set(a, b),
+                | (FilterKind::NotIliteralOr(a), FilterKind::NotIliteralOr(b)) => a == b,
                 (FilterKind::Wildcard(a), FilterKind::Wildcard(b))
                 | (FilterKind::Iwildcard(a), FilterKind::Iwildcard(b)) => a == b,
                 (FilterKind::Regexp(a), FilterKind::Regexp(b)) => a.as_str() == b.as_str(),
@@ -178,19 +181,15 @@ impl PartialEq for TagFilter {
     }
 }
 
-/// Alternatives between pipes, each once, in the order written. Trailing empty ones vanish.
+/// Alternatives between pipes, each once, sorted. Trailing empty ones vanish.
 fn alternatives(filter: &str) -> Result<Vec<String>, FilterError> {
     let trimmed = filter.trim_end_matches('|');
     if trimmed.is_empty() {
         return Err(FilterError::OnlyPipes);
     }
-    let mut values: Vec<String> = Vec::new();
-    let mut seen = hashbrown::HashSet::<&str, foldhash::fast::RandomState>::default();
-    for value in trimmed.split('|') {
-        if seen.insert(value) {
-            values.push(value.to_owned());
-        }
-    }
+    let mut values: Vec<String> = trimmed.split('|').map(str::to_owned).collect();
+    values.sort_unstable();
+    values.dedup();
     Ok(values)
 }
 

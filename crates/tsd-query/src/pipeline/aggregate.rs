@@ -7,7 +7,10 @@
 
 use tsd_model::{PointColumns, Value, ValueKinds};
 
-use super::resample::{mark_floating, resample_floats, resample_integers};
+use super::{
+    resample::{mark_floating, resample_floats, resample_integers},
+    time_union::TimeUnion,
+};
 use crate::{
     aggregator::{Aggregator, aggregate_floats, aggregate_integers},
     error::QueryError,
@@ -105,81 +108,16 @@ fn timeline(
     input: &AggregateInput<'_>,
     go_on: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<Vec<i64>, QueryError> {
-    let mut union: Vec<i64> = Vec::new();
-    let mut merged = Vec::new();
-    let mut sorted_runs = 0_u32;
+    let mut union = TimeUnion::default();
     for points in input.series {
         go_on()?;
-        let times = points.times_ms.as_slice();
         // The imaginary first rate is no time of the result.
-        let times = if input.is_rate { times.get(1..).unwrap_or_default() } else { times };
+        let times = points.times_ms.get(usize::from(input.is_rate)..).unwrap_or_default();
         let from = times.partition_point(|time| *time < input.from_ms);
         let to = times.partition_point(|time| *time <= input.to_ms).max(from);
-        let times = times.get(from..to).unwrap_or_default();
-        if union == times || times.is_empty() {
-            continue;
-        }
-        if union.is_empty() {
-            union.extend_from_slice(times);
-            continue;
-        }
-        // Merging pays while few series differ; many different ones are sorted at once.
-        sorted_runs += 1;
-        if sorted_runs > 64 {
-            return sorted_union(input, go_on);
-        }
-        merge(&union, times, &mut merged);
-        std::mem::swap(&mut union, &mut merged);
+        union.add(times.get(from..to).unwrap_or_default());
     }
-    Ok(union)
-}
-
-fn sorted_union(
-    input: &AggregateInput<'_>,
-    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
-) -> Result<Vec<i64>, QueryError> {
-    let mut union: Vec<i64> = Vec::new();
-    let mut compacted = 0;
-    for points in input.series {
-        go_on()?;
-        let skipped = usize::from(input.is_rate);
-        let times = points.times_ms.get(skipped..).unwrap_or_default();
-        let from = times.partition_point(|time| *time < input.from_ms);
-        let to = times.partition_point(|time| *time <= input.to_ms).max(from);
-        union.extend_from_slice(times.get(from..to).unwrap_or_default());
-        // Series mostly share their times: sorting now and then keeps the list short.
-        if union.len() > 2 * compacted + (1 << 16) {
-            union.sort_unstable();
-            union.dedup();
-            compacted = union.len();
-        }
-    }
-    union.sort_unstable();
-    union.dedup();
-    Ok(union)
-}
-
-/// Merges two sorted lists without duplicates into `merged`.
-fn merge(a: &[i64], b: &[i64], merged: &mut Vec<i64>) {
-    merged.clear();
-    merged.reserve(a.len() + b.len());
-    let (mut a, mut b) = (a.iter().copied().peekable(), b.iter().copied().peekable());
-    loop {
-        let next = match (a.peek(), b.peek()) {
-            (Some(x), Some(y)) if x < y => a.next(),
-            (Some(x), Some(y)) if y < x => b.next(),
-            (Some(_), Some(_)) => {
-                b.next();
-                a.next()
-            }
-            (Some(_), None) => a.next(),
-            (None, _) => b.next(),
-        };
-        match next {
-            Some(time) => merged.push(time),
-            None => return,
-        }
-    }
+    Ok(union.finish())
 }
 
 #[cfg(test)]

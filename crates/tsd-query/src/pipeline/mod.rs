@@ -15,6 +15,7 @@ mod named;
 mod rate;
 mod resample;
 mod series;
+mod time_union;
 
 pub use aggregate::{AggregateInput, aggregate, aggregate_while};
 pub use evaluate::{OutputSeries, evaluate};
@@ -22,3 +23,4 @@ pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
 pub use named::NamedSeries;
 pub(crate) use series::BucketChain;
 pub use series::{SeriesBuilder, SeriesPipeline, Span};
+pub(crate) use time_union::TimeUnion;

@@ -181,3 +181,54 @@ fn a_fill_that_would_make_too_many_points_is_refused() {
     let error = builder.finish(&pipeline, Bytes::new()).unwrap_err();
     assert_eq!(error.class.status(), 413);
 }
+
+/// Specifications at the ends of what is accepted.
+const EXTREMES: &[&str] = &[
+    "1ms-sum",
+    "9223372036854775807ms-avg-none",
+    "292471208y-sum",
+    "1msc-count",
+    "2147483647sc-sum",
+    "2147483647dc-sum",
+    "15250284wc-sum",
+    "3558399nc-sum-nan",
+    "292471208yc-sum-zero",
+    "7dc-first",
+    "5nc-last",
+    "0all-sum",
+];
+
+proptest! {
+    #[test]
+    fn no_specification_range_or_time_is_too_much(
+        start in 0_i64..10_000_000_000_000,
+        length in prop_oneof![0_i64..100_000_000, 0_i64..10_000_000_000_000],
+        times in proptest::collection::btree_set(0_i64..4_300_000_000_000, 0..20),
+        spec in proptest::sample::select(EXTREMES),
+        rate: bool,
+        zone in proptest::sample::select(vec!["UTC", "America/Sao_Paulo", "Pacific/Apia"]),
+    ) {
+        let rate = if rate { "rate:" } else { "" };
+        let raw = RawQuery {
+            start: Some(format!("{start}ms")),
+            end: Some(format!("{}ms", (start + length).min(9_999_999_999_999))),
+            timezone: Some(zone.to_owned()),
+            queries: Some(vec![parse_m_parameter(&format!("sum:{spec}:{rate}m")).unwrap()]),
+            ..RawQuery::default()
+        };
+        let query = raw.validate(&Clock::utc(0)).unwrap();
+        let sub = &query.sub_queries[0];
+        let interval = sub.downsample.as_ref().unwrap().interval_ms();
+        let window = ScanWindow::raw(query.start_ms, query.end_ms, interval);
+        let pipeline = SeriesPipeline::new(sub, &window, &query.zone).with_max_fill_points(10_000);
+        let mut columns = PointColumns::default();
+        for time in times {
+            columns.push(time, Value::Integer(1));
+        }
+        let mut builder = pipeline.start();
+        builder.push(&pipeline, &columns);
+        if let Ok(Some(span)) = builder.finish(&pipeline, Bytes::new()) {
+            prop_assert!(span.points.times_ms.is_sorted());
+        }
+    }
+}
