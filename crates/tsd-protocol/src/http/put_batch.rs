@@ -24,8 +24,9 @@ use crate::{
     tag_pairs::TagCollector,
 };
 
-/// Stands between the names in [`HttpPoint::tags_raw`]. No name may contain it.
-pub const NAME_SEPARATOR: u8 = 1;
+/// Stands between the names in [`HttpPoint::tags_raw`]. No name may contain it, and no telnet line can:
+/// the two ports share a cache, where a telnet line must not pass for a series of this port.
+pub const NAME_SEPARATOR: u8 = b'\n';
 
 /// The points of one body, or of several. Reuse it: it keeps its allocations.
 #[derive(Debug, Default)]

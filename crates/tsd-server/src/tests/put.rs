@@ -280,3 +280,17 @@ async fn clients_that_ask_first_are_told_to_go_on() {
     let answer = tsd.exchange(request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 "), "{answer}");
 }
+
+#[tokio::test]
+async fn no_telnet_line_passes_for_a_series_of_http() {
+    let tsd = Tsd::start().await;
+    assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
+    for separator in 0..=u8::MAX {
+        if matches!(separator, b'\n' | b'\r' | b' ' | b'=') {
+            continue;
+        }
+        let line = [b"put m 1 1 host", &[separator][..], b"a\n"].concat();
+        let reply = tsd.exchange(&line).await;
+        assert!(reply.starts_with("put: illegal argument: invalid tag: "), "{separator} {reply}");
+    }
+}
