@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::{
     daemon::Start,
+    report,
     socket::{http, try_http},
 };
 
@@ -57,7 +58,9 @@ fn acknowledged_points_survive_sigkill() {
     let daemon = Start::on(directory.path()).serve();
     checked += check(daemon.address(), &acknowledged);
     let points: u64 = acknowledged.values().map(|requests| requests * POINTS).sum();
-    println!("crash: {points} acknowledged points over {ROUNDS} rounds, {checked} look-ups");
+    report(&format!(
+        "crash: {points} acknowledged points over {ROUNDS} rounds, {checked} look-ups"
+    ));
     assert!(points > 0, "nothing was ever acknowledged");
     assert!(daemon.terminate().success());
 }

@@ -16,6 +16,8 @@ use std::{
 use case::{Case, TOPICS, load};
 use replay::{Store, replay};
 
+use crate::report;
+
 const NOT_YET: &str = include_str!("golden/not_yet.txt");
 /// Cases at once; most of a case is waiting.
 const WORKERS: usize = 4;
@@ -61,12 +63,12 @@ fn run(store: Store) {
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
     });
-    println!(
+    report(&format!(
         "golden: {} run, {} passed, {} not yet run ({store:?})",
         cases.len(),
         cases.len() - failures.len(),
         waiting.len()
-    );
+    ));
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 

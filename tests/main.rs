@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+use std::io::Write;
+
 mod crash;
 mod daemon;
 mod golden;
@@ -10,3 +12,9 @@ mod socket;
 mod start;
 mod telnet;
 mod tidy;
+
+/// Says something that is worth reading also when the test passes: past the harness, which keeps
+/// what is printed to itself.
+fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::{task::JoinHandle, time::interval};
 use tsd_engine::{Engine, EngineHandle};
 use tsd_server::{Server, install_metrics};
 use tsd_storage::Storage;
@@ -20,9 +19,6 @@ use crate::{
     store::{self, Replayed},
 };
 
-/// Time between two looks at the store's sizes.
-const GAUGES_EVERY: Duration = Duration::from_secs(5);
-
 /// A daemon in this process.
 #[derive(Debug)]
 pub struct Node {
@@ -32,7 +28,6 @@ pub struct Node {
     directory: Option<DataDirectory>,
     replayed: Replayed,
     shutdown_timeout: Duration,
-    gauges: JoinHandle<()>,
 }
 
 /// A store with an engine over it, for tools that need no listener.
@@ -61,8 +56,7 @@ impl Node {
         };
         let OpenEngine { engine, storage, directory, replayed } = open;
         let shutdown_timeout = settings.shutdown_timeout;
-        let gauges = tokio::spawn(export_gauges(Arc::clone(&storage)));
-        Ok(Self { engine, server, storage, directory, replayed, shutdown_timeout, gauges })
+        Ok(Self { engine, server, storage, directory, replayed, shutdown_timeout })
     }
 
     /// Where it listens.
@@ -105,7 +99,6 @@ impl Node {
         // Half of the time is the clients', the other half the store's.
         let half = self.shutdown_timeout / 2;
         self.server.shutdown(half).await;
-        self.gauges.abort();
         let open = OpenEngine {
             engine: self.engine,
             storage: self.storage,
@@ -139,17 +132,6 @@ impl OpenEngine {
         self.storage.close().await.context("cannot close the store")?;
         anyhow::ensure!(in_time, "not everything was written before the time was up");
         Ok(())
-    }
-}
-
-/// Puts the store's sizes beside the other metrics.
-async fn export_gauges(storage: Arc<dyn Storage>) {
-    let mut tick = interval(GAUGES_EVERY);
-    loop {
-        tick.tick().await;
-        for (name, value) in storage.gauges() {
-            metrics::gauge!(name).set(value);
-        }
     }
 }
 
