@@ -21,7 +21,7 @@ const TLS_HANDSHAKE: u8 = 0x16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spoken {
     Http,
-    /// Answered by nobody yet known here; a handshake must not be taken for a telnet line.
+    /// Not served: the connection is closed, as a handshake must not be taken for a telnet line.
     Tls,
     Telnet,
 }
