@@ -16,10 +16,14 @@ use std::{
 };
 
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 
 use crate::ingest::NameText;
 
 const SHARDS: usize = 128;
+
+/// Bytes of an entry that need no memory of their own: a metric, three tags and a row key.
+const INLINE_BYTES: usize = 96;
 
 /// Bounded map from the bytes of a series as sent to its row key.
 pub(crate) struct SeriesCache {
@@ -59,30 +63,46 @@ pub(crate) struct Touch {
 struct Shard(Mutex<Slots>);
 
 struct Slots {
-    table: HashTable<Entry>,
+    table: HashTable<Slot>,
     hand: usize,
 }
 
-struct Entry {
+// Small, so that probing touches few cache lines; the hash keeps it from looking at wrong entries.
+struct Slot {
     hash: u64,
-    // Metric, tags as sent, row key template.
-    bytes: Box<[u8]>,
+    entry: Box<Entry>,
+}
+
+struct Entry {
+    touch: Touch,
+    lane: u32,
     metric_len: u32,
     sent_len: u32,
-    lane: u32,
-    touch: Touch,
     text: NameText,
     used: bool,
+    // Metric, tags as sent, row key template: beside the rest, so that a hit reads one piece of memory.
+    bytes: SmallVec<[u8; INLINE_BYTES]>,
+}
+
+impl Slot {
+    #[inline]
+    fn is(&self, hash: u64, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
+        self.hash == hash && self.entry.is(text, metric, tags)
+    }
 }
 
 impl Entry {
-    fn is(&self, hash: u64, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
-        self.hash == hash
-            && self.text == text
-            && self.metric_len as usize == metric.len()
-            && self.sent_len as usize == metric.len() + tags.len()
-            && self.bytes.get(..metric.len()) == Some(metric)
-            && self.bytes.get(metric.len()..metric.len() + tags.len()) == Some(tags)
+    #[inline]
+    fn is(&self, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
+        if self.text != text
+            || self.metric_len as usize != metric.len()
+            || self.sent_len as usize != metric.len() + tags.len()
+        {
+            return false;
+        }
+        self.bytes
+            .split_at_checked(metric.len())
+            .is_some_and(|(head, rest)| head == metric && rest.starts_with(tags))
     }
 }
 
@@ -112,7 +132,8 @@ impl SeriesCache {
     ) -> Option<R> {
         let hash = self.hash(metric, tags);
         let mut slots = self.shard(hash)?.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = slots.table.find_mut(hash, |e| e.is(hash, text, metric, tags))?;
+        let slot = slots.table.find_mut(hash, |slot| slot.is(hash, text, metric, tags))?;
+        let entry = &mut *slot.entry;
         entry.used = true;
         let template = entry.bytes.get(entry.sent_len as usize..)?;
         Some(hit(CachedSeries { template, lane: entry.lane as usize, touch: &mut entry.touch }))
@@ -137,25 +158,29 @@ impl SeriesCache {
         if self.generation() != generation {
             return;
         }
-        if let Some(entry) = slots.table.find_mut(hash, |e| e.is(hash, text, metric, tags)) {
-            entry.touch = touch;
+        if let Some(slot) = slots.table.find_mut(hash, |slot| slot.is(hash, text, metric, tags)) {
+            slot.entry.touch = touch;
             return;
         }
         if slots.table.len() >= self.shard_entries && slots.evict() {
             self.entries.fetch_sub(1, Ordering::Relaxed);
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
+        let mut bytes = SmallVec::with_capacity(metric.len() + tags.len() + template.len());
+        bytes.extend_from_slice(metric);
+        bytes.extend_from_slice(tags);
+        bytes.extend_from_slice(template);
         let entry = Entry {
-            hash,
-            bytes: [metric, tags, template].concat().into_boxed_slice(),
             metric_len: metric.len() as u32,
             sent_len: (metric.len() + tags.len()) as u32,
             lane: lane as u32,
             touch,
             text,
             used: false,
+            bytes,
         };
-        slots.table.insert_unique(hash, entry, |e| e.hash);
+        let slot = Slot { hash, entry: Box::new(entry) };
+        slots.table.insert_unique(hash, slot, |slot| slot.hash);
         self.entries.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -207,7 +232,7 @@ impl Slots {
         for _ in 0..buckets.saturating_mul(2) {
             self.hand = if self.hand + 1 >= buckets { 0 } else { self.hand + 1 };
             match self.table.get_bucket_mut(self.hand) {
-                Some(entry) if entry.used => entry.used = false,
+                Some(slot) if slot.entry.used => slot.entry.used = false,
                 Some(_) => {
                     if let Ok(entry) = self.table.get_bucket_entry(self.hand) {
                         entry.remove();
