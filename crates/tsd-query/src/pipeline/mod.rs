@@ -15,12 +15,14 @@ mod named;
 mod rate;
 mod resample;
 mod series;
+mod series_pipeline;
 mod time_union;
 
 pub use aggregate::{AggregateInput, aggregate, aggregate_while};
 pub use evaluate::{OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
 pub use named::NamedSeries;
-pub(crate) use series::BucketChain;
-pub use series::{SeriesBuilder, SeriesPipeline, Span};
+pub use series::{SeriesBuilder, Span};
+pub(crate) use series_pipeline::BucketChain;
+pub use series_pipeline::SeriesPipeline;
 pub(crate) use time_union::TimeUnion;

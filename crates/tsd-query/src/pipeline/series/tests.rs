@@ -7,6 +7,7 @@ use tsd_model::Value;
 
 use super::*;
 use crate::{
+    plan::ScanWindow,
     request::{RawQuery, parse_m_parameter},
     time::Clock,
 };
