@@ -26,7 +26,7 @@ use tsd_storage::{
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
-const CELLS: u32 = 6_000_000;
+const CELLS: u32 = 3_000_000;
 
 /// An empty store that counts the cells it is handed.
 #[derive(Debug)]

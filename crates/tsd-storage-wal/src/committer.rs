@@ -19,6 +19,7 @@ use tsd_storage::StorageError;
 
 use crate::{
     change::Change,
+    config::MAX_FROZEN,
     log::{Group, LogError, LogWriter},
     memtable::{Generation, TableId},
     request::{Decision, Order, Outcome, Pending, Present, Request},
@@ -101,7 +102,9 @@ impl Committer {
                     self.freeze();
                     self.shared.flushing.wait_for_all(waiter);
                 }
-                Err(RecvTimeoutError::Timeout) => self.freeze(),
+                Err(RecvTimeoutError::Timeout) if self.may_freeze() => self.freeze(),
+                // The flusher is behind with older ones; this one gets older.
+                Err(RecvTimeoutError::Timeout) => self.since = Some(Instant::now()),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -122,26 +125,36 @@ impl Committer {
         self.queue.recv_timeout(left)
     }
 
-    /// Waits while the memtable is full: it never grows over its bound by more than one group.
+    /// Waits while memory or log are full: neither grows over its bound by more than one group.
     /// Returns whether the store is being stopped.
     fn make_room(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        let is_full = || shared.memtable.view().bytes() >= shared.config.memtable_bytes;
-        if !is_full() {
-            return shared.flushing.is_stopping();
+        let is_memory_full = || shared.memtable.view().bytes() >= shared.config.memtable_bytes;
+        if is_memory_full() && self.may_freeze() {
+            self.freeze();
         }
-        self.freeze();
-        // With a bound below what empty generations take, there is nothing to wait for.
-        let can_go_on = || !is_full() || shared.memtable.view().frozen() == 0;
-        if can_go_on() {
-            return shared.flushing.is_stopping();
+        let is_generation_full = self.is_generation_full();
+        let can_go_on = || {
+            let frozen = shared.memtable.view().frozen();
+            // With a bound below what one row takes, there may be nothing to wait for.
+            (!is_memory_full() || frozen == 0) && !(is_generation_full && frozen >= MAX_FROZEN)
+        };
+        let mut stopping = shared.flushing.is_stopping();
+        if !can_go_on() {
+            let started = Instant::now();
+            shared.metrics.stalls.increment(1);
+            tracing::debug!("held rows are at their bound, waiting for a flush");
+            stopping = shared.flushing.wait_until(can_go_on);
+            shared.metrics.stall_seconds.record(started.elapsed());
         }
-        let started = Instant::now();
-        shared.metrics.stalls.increment(1);
-        tracing::debug!("the memtable is full, waiting for its flush");
-        let stopping = shared.flushing.wait_until(can_go_on);
-        shared.metrics.stall_seconds.record(started.elapsed());
+        if is_generation_full {
+            self.freeze();
+        }
         stopping
+    }
+
+    fn may_freeze(&self) -> bool {
+        self.shared.memtable.view().frozen() < MAX_FROZEN
     }
 
     /// Makes a group of a request and what else waits.
@@ -250,7 +263,7 @@ impl Committer {
         self.group.clear(KEEP_BYTES);
         self.pending.clear();
         self.touched.clear();
-        if self.is_generation_full() {
+        if self.is_generation_full() && self.may_freeze() {
             self.freeze();
         }
     }

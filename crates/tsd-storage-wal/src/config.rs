@@ -15,7 +15,8 @@ pub struct WalConfig {
     pub memtable_bytes: usize,
     /// How long a row is held at most before its flush begins.
     pub max_age: Duration,
-    /// Log bytes after which a generation is frozen, however little memory it takes.
+    /// Log bytes after which a generation is frozen, however little memory it takes. The log takes
+    /// no more than 18 times as much while the backend lags; then callers wait.
     pub segment_bytes: u64,
     /// Bytes that may wait for the committer; callers wait beyond that.
     pub queue_bytes: usize,
@@ -74,5 +75,7 @@ impl WalConfig {
     }
 }
 
-/// Generations in memory at most: one that is written, the others on their way to the backend.
-pub(crate) const GENERATIONS: usize = 4;
+/// A generation is frozen at this part of the memory.
+const GENERATIONS: usize = 4;
+/// Generations that wait for the flusher at most, unless a flush is asked for.
+pub(crate) const MAX_FROZEN: usize = 16;

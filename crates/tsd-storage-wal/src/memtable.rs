@@ -17,6 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use tsd_model::Family;
 
+#[cfg(test)]
+pub(crate) use self::row_log::{Op, encode};
 pub(crate) use self::{
     generation::{FrozenRows, Generation, Known, RowRange},
     row_state::{ColumnState, RowState},

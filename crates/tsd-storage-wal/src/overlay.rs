@@ -122,3 +122,114 @@ fn merge(
     merged.extend(below);
     merged
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use tsd_model::{PackablePoint, PackedRun, RunEncoder, RunShape};
+
+    use super::*;
+    use crate::memtable::{Op, encode};
+
+    const KEY: Bytes = Bytes::from_static(b"row");
+
+    fn qualifier(second: u16) -> [u8; 2] {
+        (second << 4).to_be_bytes()
+    }
+
+    /// A run of one-byte integers at these seconds.
+    fn run(seconds: &[u16]) -> PackedRun {
+        let mut encoder = RunEncoder::new();
+        for second in seconds {
+            let point = PackablePoint::try_from_cell(&qualifier(*second), &[7]).unwrap();
+            encoder.push(point, 1).unwrap();
+        }
+        let mut bytes = Vec::new();
+        encoder.finish(RunShape::Singles, &mut bytes).unwrap();
+        PackedRun::open(bytes.into()).unwrap()
+    }
+
+    fn below() -> Row {
+        let cell = Cell {
+            family: Family::Id,
+            qualifier: Bytes::from_static(b"x"),
+            value: Bytes::new(),
+            timestamp_ms: 1,
+        };
+        let runs = vec![run(&[0, 10, 20]), run(&[100, 110])];
+        Row { key: KEY, cells: vec![cell], runs }
+    }
+
+    fn put(second: u16, value: u8) -> Vec<u8> {
+        let mut log = Vec::new();
+        let (qualifier, value) = (&qualifier(second)[..], &[value][..]);
+        let op = Op::Put { family: Family::T, qualifier, value, timestamp_ms: 5 };
+        encode(op, 0, &mut log);
+        log
+    }
+
+    fn delete(second: u16) -> Vec<u8> {
+        let mut log = Vec::new();
+        let op = Op::DeleteColumn { family: Family::T, qualifier: &qualifier(second) };
+        encode(op, 0, &mut log);
+        log
+    }
+
+    /// Runs that stay packed, and seconds and values of the cells of all.
+    fn check(logs: Vec<Vec<u8>>, packed: usize, expected: &[(u16, u8)]) {
+        let logs = RowLogs::new(logs.into_iter().map(|log| (log.into(), 0)).collect());
+        let row = overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().unwrap();
+        assert_eq!(row.runs.len(), packed);
+        let cells = row.into_cells().unwrap();
+        assert_eq!(cells.first().unwrap().family, Family::Id);
+        let points: Vec<(u16, u8)> = cells
+            .iter()
+            .filter(|cell| cell.family == Family::T)
+            .map(|c| {
+                (u16::from_be_bytes(c.qualifier.as_ref().try_into().unwrap()) >> 4, c.value[0])
+            })
+            .collect();
+        assert_eq!(points, expected);
+    }
+
+    #[test]
+    fn runs_that_nothing_touches_stay_packed() {
+        let before = [(0, 7), (10, 7), (20, 7), (100, 7), (110, 7)];
+        check(vec![put(200, 8)], 2, &[&before[..], &[(200, 8)]].concat());
+        check(vec![put(50, 8)], 2, &[(0, 7), (10, 7), (20, 7), (50, 8), (100, 7), (110, 7)]);
+    }
+
+    #[test]
+    fn a_held_point_replaces_the_one_in_a_run() {
+        let expected = [(0, 7), (10, 9), (20, 7), (100, 7), (110, 7)];
+        check(vec![put(10, 8), put(10, 9)], 1, &expected);
+    }
+
+    #[test]
+    fn a_held_delete_takes_a_point_out_of_a_run() {
+        check(vec![put(110, 8), delete(110)], 1, &[(0, 7), (10, 7), (20, 7), (100, 7)]);
+    }
+
+    #[test]
+    fn a_deleted_row_hides_its_runs() {
+        let mut log = Vec::new();
+        encode(Op::DeleteRow, 0, &mut log);
+        let logs = RowLogs::new(vec![(log.clone().into(), 0)]);
+        assert!(overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().is_none());
+        log.extend(put(3, 4));
+        let logs = RowLogs::new(vec![(log.into(), 0)]);
+        let row = overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().unwrap();
+        assert_eq!((row.runs.len(), row.cells.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_held_cell_hides_the_backends_even_where_it_is_not_wanted() {
+        let logs = RowLogs::new(vec![(put(10, 8).into(), 0)]);
+        let row =
+            overlay(KEY, Some(below()), &logs, |_, _, timestamp_ms| timestamp_ms < 5).unwrap();
+        let cells = row.unwrap().into_cells().unwrap();
+        assert!(cells.iter().all(|cell| cell.qualifier != qualifier(10)[..]));
+        assert_eq!(cells.len(), 5);
+    }
+}

@@ -1,5 +1,8 @@
 //! The layer as a store.
 
+mod reads;
+mod writes;
+
 use std::{
     path::Path,
     sync::{
@@ -11,13 +14,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tsd_model::{Family, Row};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tsd_model::Row;
 use tsd_storage::{
-    BatchError, BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows,
-    MAX_KEY_BYTES, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows, RowRewrite,
+    RowScanner, Scan, Storage, StorageError, Table,
 };
 
+use self::writes::{ROOM_UNIT, check_column, check_columns, check_row, columns_of, room_of};
 use crate::{
     OpenError, ReplayReport, WalConfig,
     change::Change,
@@ -26,19 +30,13 @@ use crate::{
     files::{DiskDir, LockError, LogDir},
     flusher::Flusher,
     log::LogWriter,
-    memtable::{Generation, Known, Memtable, TableId},
+    memtable::{Generation, Memtable, TableId},
     metrics::Metrics,
-    overlay::{RowLogs, overlay},
     replay::{Replayed, log_report, replay},
-    request::{Base, Order, Outcome, Request},
+    request::{Order, Outcome},
     scanner::MergedScanner,
     shared::{Flushing, Shared, Tables},
 };
-
-/// Bytes of a call that one unit of room in the queue stands for.
-const ROOM_UNIT: usize = 64;
-/// Reads of a row that may meet a freeze or the end of a flush before the last one is taken as it is.
-const READ_ATTEMPTS: usize = 4;
 
 /// A write-ahead log and a memtable of rows in front of a backend.
 ///
@@ -175,196 +173,20 @@ impl<B: IngestRows> WalStorage<B> {
         }
     }
 
-    async fn submit(
-        &self,
-        table: &Table,
-        id: TableId,
-        order: Order,
-    ) -> Result<Outcome, StorageError> {
-        let bytes = order.byte_len();
-        let limit = self.shared.config.segment_bytes.min(1 << 30);
-        if bytes as u64 > limit {
-            let what = format!("{bytes} bytes in one call, and the log takes {limit} at most");
-            return Err(StorageError::Backend(what.into()));
-        }
-        let room = self.room(bytes).await?;
-        let (answer, answered) = oneshot::channel();
-        let request = Request { table: table.clone(), id, order, answer, room };
-        self.queue.send(Message::Request(Box::new(request))).map_err(|_| StorageError::Closed)?;
-        answered.await.unwrap_or(Err(StorageError::Closed))
-    }
-
-    async fn change(&self, table: &Table, id: TableId, change: Change) -> Result<(), StorageError> {
-        self.submit(table, id, Order::Change(change)).await.map(|_| ())
-    }
-
-    /// Room in the queue; waits for it.
-    async fn room(&self, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], StorageError> {
-        let units = room_of(bytes.min(self.shared.config.queue_bytes));
-        let (entries, bytes) = (&self.shared.queue_entries, &self.shared.queue_bytes);
-        let mut waited = false;
-        let mut take = async |room: &Arc<Semaphore>, units| {
-            if let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) {
-                return Ok(permit);
-            }
-            if !std::mem::replace(&mut waited, true) {
-                self.shared.metrics.queue_waits.increment(1);
-            }
-            let permit = Arc::clone(room).acquire_many_owned(units).await;
-            permit.map_err(|_| StorageError::Closed)
-        };
-        Ok([take(entries, 1).await?, take(bytes, units).await?])
-    }
-
-    /// Does what depends on present values, until it was decided on values that are present.
-    async fn conditional(
-        &self,
-        table: &Table,
-        id: TableId,
-        columns: &[Column],
-        order: impl Fn(Base) -> Order,
-    ) -> Result<Outcome, StorageError> {
-        loop {
-            let base = self.base(table, id, columns).await?;
-            match self.submit(table, id, order(base)).await? {
-                Outcome::ReadAgain => {}
-                outcome => return Ok(outcome),
+    /// Hands all that is held to the backend. Fails with the first flush that fails from now on;
+    /// the flusher itself tries on.
+    async fn drain(&self) -> Result<(), StorageError> {
+        let mut failed = self.shared.flush_failed.subscribe();
+        let (waiter, done) = oneshot::channel();
+        self.queue.send(Message::Flush(waiter)).map_err(|_| StorageError::Closed)?;
+        tokio::select! {
+            done = done => done.map_err(|_| StorageError::Closed),
+            _ = failed.changed() => {
+                let error = failed.borrow().clone();
+                Err(error.unwrap_or(StorageError::Closed))
             }
         }
     }
-
-    /// The backend's values of columns that the memtable does not know.
-    async fn base(
-        &self,
-        table: &Table,
-        id: TableId,
-        columns: &[Column],
-    ) -> Result<Base, StorageError> {
-        let view = self.shared.memtable.view();
-        let mut base = Base { retired: view.retired, ..Base::default() };
-        let is_known =
-            |c: &Column| view.column(id, &c.row, c.family, &c.qualifier) != Known::Nothing;
-        let unknown: Vec<&Column> = columns.iter().filter(|c| !is_known(c)).collect();
-        if unknown.is_empty() {
-            return Ok(base);
-        }
-        let gets = unknown
-            .iter()
-            .map(|c| Get::column(c.row.clone(), c.family, c.qualifier.clone()))
-            .collect();
-        let rows = self.backend.multi_get(table, gets).await?;
-        for (column, row) in unknown.into_iter().zip(rows) {
-            let cells = row.map_or_else(|| Ok(Vec::new()), Row::into_cells);
-            let cells = cells.map_err(|e| StorageError::Damaged(e.to_string().into()))?;
-            let is_it =
-                |c: &tsd_model::Cell| c.family == column.family && c.qualifier == column.qualifier;
-            let value = cells.into_iter().find(is_it).map(|cell| cell.value);
-            base.values.insert(column.clone(), value);
-        }
-        Ok(base)
-    }
-
-    async fn read(
-        &self,
-        table: &Table,
-        id: TableId,
-        gets: &[Get],
-    ) -> Result<Vec<Option<Row>>, StorageError> {
-        let mut attempts = 1;
-        loop {
-            let view = self.shared.memtable.view();
-            let logs: Vec<RowLogs> =
-                gets.iter().map(|get| RowLogs::new(view.logs(id, &get.row))).collect();
-            let asked: Vec<Get> = gets
-                .iter()
-                .zip(&logs)
-                .filter(|(get, logs)| needs_backend(get, logs))
-                .map(|(get, _)| get.clone())
-                .collect();
-            let mut below = match asked.len() {
-                0 => Vec::new(),
-                1 => match asked.into_iter().next() {
-                    Some(get) => vec![self.backend.get(table, get).await?],
-                    None => Vec::new(),
-                },
-                _ => self.backend.multi_get(table, asked).await?,
-            }
-            .into_iter();
-            // A freeze and a flush between the two reads could pair a row's present cells with
-            // older held ones; rare, so it is read again.
-            let now = self.shared.memtable.view();
-            let moved =
-                now.retired != view.retired || now.generations.len() != view.generations.len();
-            if moved && attempts < READ_ATTEMPTS {
-                attempts += 1;
-                continue;
-            }
-            return gets
-                .iter()
-                .zip(&logs)
-                .map(|(get, logs)| {
-                    let below =
-                        if needs_backend(get, logs) { below.next().flatten() } else { None };
-                    if logs.is_empty() {
-                        return Ok(below);
-                    }
-                    overlay(get.row.clone(), below, logs, |f, q, _| get.wants(f, q))
-                })
-                .collect();
-        }
-    }
-}
-
-/// Whether what is held of a row does not answer a get.
-fn needs_backend(get: &Get, logs: &RowLogs) -> bool {
-    if logs.is_empty() {
-        return true;
-    }
-    let state = logs.state();
-    let all_held = get.family.is_some_and(|family| {
-        !get.qualifiers.is_empty()
-            && get.qualifiers.iter().all(|q| state.column(family, q).is_some())
-    });
-    !state.delete_row && !all_held
-}
-
-fn room_of(bytes: usize) -> u32 {
-    u32::try_from(bytes / ROOM_UNIT).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 4)
-}
-
-fn check_row(row: &[u8]) -> Result<(), StorageError> {
-    if row.is_empty() || row.len() > MAX_KEY_BYTES {
-        return Err(BatchError::RowKey(row.len()).into());
-    }
-    Ok(())
-}
-
-fn check_columns(columns: &[(Family, Bytes)]) -> Result<(), StorageError> {
-    match columns.iter().find(|(_, qualifier)| qualifier.len() > MAX_KEY_BYTES) {
-        Some((_, q)) => Err(BatchError::CellSize { qualifier: q.len(), value: 0 }.into()),
-        None => Ok(()),
-    }
-}
-
-fn check_column(column: &Column) -> Result<(), StorageError> {
-    check_row(&column.row)?;
-    check_columns(&[(column.family, column.qualifier.clone())])
-}
-
-fn columns_of(batch: &CellBatch) -> Vec<Column> {
-    let mut columns: Vec<Column> = batch
-        .rows()
-        .flat_map(|row| {
-            row.cells().map(move |cell| Column {
-                row: Bytes::copy_from_slice(row.key),
-                family: cell.family,
-                qualifier: Bytes::copy_from_slice(cell.qualifier),
-            })
-        })
-        .collect();
-    columns.sort_by(|a, b| (&a.row, a.family, &a.qualifier).cmp(&(&b.row, b.family, &b.qualifier)));
-    columns.dedup();
-    columns
 }
 
 fn lock(directory: &Path) -> Result<DiskDir, OpenError> {
@@ -645,44 +467,6 @@ impl<B: IngestRows> Storage for WalStorage<B> {
         ];
         gauges.extend(self.backend.gauges());
         gauges
-    }
-}
-
-impl<B: IngestRows> WalStorage<B> {
-    async fn compare_and(
-        &self,
-        table: &Table,
-        id: TableId,
-        column: Column,
-        expected: Option<Bytes>,
-        new: Option<Bytes>,
-    ) -> Result<bool, StorageError> {
-        check_column(&column)?;
-        let order = |base| Order::CompareAnd {
-            column: column.clone(),
-            expected: expected.clone(),
-            new: new.clone(),
-            base,
-        };
-        match self.conditional(table, id, std::slice::from_ref(&column), order).await? {
-            Outcome::Swapped(swapped) => Ok(swapped),
-            other => Err(StorageError::Backend(format!("{other:?} for a swap").into())),
-        }
-    }
-
-    /// Hands all that is held to the backend. Fails with the first flush that fails from now on;
-    /// the flusher itself tries on.
-    async fn drain(&self) -> Result<(), StorageError> {
-        let mut failed = self.shared.flush_failed.subscribe();
-        let (waiter, done) = oneshot::channel();
-        self.queue.send(Message::Flush(waiter)).map_err(|_| StorageError::Closed)?;
-        tokio::select! {
-            done = done => done.map_err(|_| StorageError::Closed),
-            _ = failed.changed() => {
-                let error = failed.borrow().clone();
-                Err(error.unwrap_or(StorageError::Closed))
-            }
-        }
     }
 }
 

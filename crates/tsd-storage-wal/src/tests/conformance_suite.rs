@@ -7,7 +7,9 @@ async fn run(change: impl Fn(WalConfig) -> WalConfig) {
     let number = AtomicU32::new(0);
     let make = async || {
         let directory = dir.path().join(number.fetch_add(1, Ordering::Relaxed).to_string());
-        let (store, _) = Store::open(change(small(&directory)), backend()).await.unwrap();
+        let below = Arc::new(MemoryStorage::new(conformance::tables()));
+        let config = WalConfig { clock: tsd_storage::system_clock_ms, ..small(&directory) };
+        let (store, _) = Store::open(change(config), below).await.unwrap();
         Arc::new(store)
     };
     conformance::run_all(make).await;

@@ -106,6 +106,33 @@ async fn when_the_backend_lags_writers_wait_and_memory_does_not_grow() {
 }
 
 #[tokio::test]
+async fn when_the_backend_lags_the_log_does_not_grow_for_ever() {
+    const SEGMENT: usize = 4096;
+    let disk = FaultyDisk::new(1);
+    let config = WalConfig { segment_bytes: SEGMENT as u64, ..lazy() };
+    let (store, below) = over_faulty(&disk, config).await;
+    below.script(Operation::Ingest, away(3));
+    let column = |i: u8| Column {
+        row: Bytes::copy_from_slice(&[i]),
+        family: Family::T,
+        qualifier: Bytes::from_static(b"n"),
+    };
+    let write = async |i: u8| {
+        let mut most = 0;
+        for _ in 0..120 {
+            store.increment(&data(), column(i), 1).await.unwrap();
+            most = most.max(disk.contents().len());
+        }
+        most
+    };
+    let most = futures_util::future::join_all((0..12).map(write)).await.into_iter().max().unwrap();
+    assert!((3..=18).contains(&most), "{most} segments");
+    store.flush().await.unwrap();
+    assert_eq!(contents(&**below.inner(), &data()).await.len(), 12);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn rows_leave_when_they_are_old() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { max_age: Duration::from_millis(1), ..lazy() };
