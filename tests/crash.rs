@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    daemon::Start,
+    daemon::{Start, wait_for},
     report,
     socket::{http, try_http},
 };
@@ -19,7 +19,7 @@ use crate::{
 const ROUNDS: u64 = 20;
 const WRITERS: u64 = 8;
 /// Points of one request.
-const POINTS: u64 = 20;
+const POINTS: u64 = 50;
 const FIRST_SECOND: u64 = 1_600_000_000;
 
 /// What one writer knows to be stored: how many requests of which round were acknowledged.
@@ -37,18 +37,23 @@ fn acknowledged_points_survive_sigkill() {
             .args(&["--log-level", "warn,tsd_cli=info"])
             .env("TSD_STORAGE_MEMTABLE_SIZE", "1048576")
             .serve();
-        checked += check(daemon.address(), &acknowledged);
         let address = daemon.address();
-        let over = AtomicBool::new(false);
-        let lived = Duration::from_millis(20 + random.below(180));
+        let last_round = acknowledged.iter().filter(|((of, _), _)| of + 1 == round);
+        checked += check(address, last_round);
+        let (over, requests) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
-            let over = &over;
+            let (over, requests) = (&over, &requests);
             let writers: Vec<_> = (0..WRITERS)
-                .map(|writer| scope.spawn(move || (writer, write(address, round, writer, over))))
+                .map(|writer| {
+                    scope.spawn(move || (writer, write(address, round, writer, over, requests)))
+                })
                 .collect();
-            thread::sleep(lived);
+            // At any moment once points flow.
+            wait_for(Duration::from_mins(1), || (requests.load(Relaxed) > 0).then_some(()))
+                .expect("a first acknowledgement");
+            thread::sleep(Duration::from_millis(random.below(300)));
             daemon.kill();
-            over.store(true, Ordering::Relaxed);
+            over.store(true, Relaxed);
             for writer in writers {
                 let (writer, requests) = writer.join().expect("no panic");
                 acknowledged.insert((round, writer), requests);
@@ -66,9 +71,15 @@ fn acknowledged_points_survive_sigkill() {
 }
 
 /// Puts until the daemon is gone; returns the number of acknowledged requests.
-fn write(address: SocketAddr, round: u64, writer: u64, over: &AtomicBool) -> u64 {
+fn write(
+    address: SocketAddr,
+    round: u64,
+    writer: u64,
+    over: &AtomicBool,
+    all_requests: &AtomicU64,
+) -> u64 {
     let mut requests = 0;
-    while !over.load(Ordering::Relaxed) {
+    while !over.load(Relaxed) {
         let points: Vec<String> = (0..POINTS)
             .map(|i| {
                 let n = requests * POINTS + i;
@@ -82,7 +93,10 @@ fn write(address: SocketAddr, round: u64, writer: u64, over: &AtomicBool) -> u64
             .collect();
         let body = format!("[{}]", points.join(","));
         match try_http(address, "POST", "/api/put", Some(&body)) {
-            Ok(answer) if answer.status == 204 => requests += 1,
+            Ok(answer) if answer.status == 204 => {
+                requests += 1;
+                all_requests.fetch_add(1, Relaxed);
+            }
             Ok(answer) => panic!("{} {}", answer.status, answer.body),
             Err(_) => break,
         }
@@ -91,7 +105,10 @@ fn write(address: SocketAddr, round: u64, writer: u64, over: &AtomicBool) -> u64
 }
 
 /// Looks for every acknowledged point; returns how many there are.
-fn check(address: SocketAddr, acknowledged: &Acknowledged) -> u64 {
+fn check<'a>(
+    address: SocketAddr,
+    acknowledged: impl IntoIterator<Item = (&'a (u64, u64), &'a u64)>,
+) -> u64 {
     let mut found = 0;
     for (&(round, writer), &requests) in acknowledged {
         if requests == 0 {
