@@ -32,6 +32,9 @@ const BLOCKED: u8 = 8;
 
 const BLOCK: usize = 64;
 
+/// Most numbers of a block that is written without looking for outliers.
+const SHORT: usize = 12;
+
 const WIDTH: u8 = 0x7F;
 /// Head bit of a block: the width byte is followed by a shift and by exceptions, either may be none.
 const EXTENDED: u8 = 0x80;
@@ -143,8 +146,29 @@ impl IntEncoder {
     }
 }
 
+/// The way to write a few numbers, where exceptions save next to nothing: flushed runs are short,
+/// and there are many of them.
+fn plan_short(values: &[i64]) -> BlockPlan {
+    let (mut min, mut max) = (i64::MAX, i64::MIN);
+    for &v in values {
+        min = min.min(v);
+        max = max.max(v);
+    }
+    let all = values.iter().fold(0, |all, v| all | v.wrapping_sub(min));
+    let shift = if all == 0 { 0 } else { all.trailing_zeros() };
+    // Two bytes more say that there is a shift.
+    let shift = if shift as usize * values.len() > 16 { shift } else { 0 };
+    let width = usable_width(bits(max.wrapping_sub(min) as u64 >> shift));
+    let head = varint::len(zigzag(min)) + if shift > 0 { 3 } else { 1 };
+    let cost = head + packed_len(values.len(), width);
+    BlockPlan { base: min, shift, width, exceptions: 0, cost }
+}
+
 /// The cheapest way to write one block.
 fn plan(values: &[i64]) -> BlockPlan {
+    if (1..=SHORT).contains(&values.len()) {
+        return plan_short(values);
+    }
     // The smallest, and the smallest but two: a block with one or two low outliers takes the latter.
     let (mut low, mut max) = ([i64::MAX; 3], i64::MIN);
     for &v in values {
@@ -166,8 +190,7 @@ fn plan(values: &[i64]) -> BlockPlan {
     let all = values.iter().fold(0, |all, v| all | v.wrapping_sub(min));
     let shift = if all == 0 { 0 } else { all.trailing_zeros() };
     let best = plan_from(values, min, max, shift);
-    if values.len() > 8 && bits(max.wrapping_sub(third) as u64) < bits(max.wrapping_sub(min) as u64)
-    {
+    if bits(max.wrapping_sub(third) as u64) < bits(max.wrapping_sub(min) as u64) {
         let other = plan_from(values, third, max, shift);
         if other.cost < best.cost {
             return other;
