@@ -33,7 +33,8 @@ pub struct LsmConfig {
     pub cache_bytes: u64,
     /// Threads that read. Each scan and get takes one while it touches the disk.
     pub read_threads: usize,
-    /// Bytes of the disk that are left free: below, writes fail as on a full disk.
+    /// Bytes of the disk that are left free: below, writes fail as on a full disk. LSM compaction
+    /// wants another GiB (or the size of the table, if that is less) before it begins a step.
     pub reserve_bytes: u64,
     /// Cell timestamps where the writer fixed none.
     pub clock: ClockMs,

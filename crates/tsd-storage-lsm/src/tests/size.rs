@@ -118,11 +118,11 @@ async fn bytes_a_point(series: u64, hours: u32, kind: Option<usize>) -> f64 {
 
 #[tokio::test]
 async fn mixed_series_take_less_than_four_fifths_of_a_byte_a_point() {
-    let mixed = bytes_a_point(400, 6, None).await;
+    let mixed = bytes_a_point(200, 6, None).await;
     println!("mixed: {mixed:.3} bytes a point");
     assert!(mixed <= 0.8, "{mixed} bytes a point");
     for (kind, most) in [1.05, 1.6, 0.42, 0.16].into_iter().enumerate() {
-        let bytes = bytes_a_point(100, 6, Some(kind)).await;
+        let bytes = bytes_a_point(40, 6, Some(kind)).await;
         println!("kind {kind}: {bytes:.3} bytes a point");
         assert!(bytes <= most, "kind {kind}: {bytes} bytes a point");
     }
