@@ -40,6 +40,14 @@ pub(crate) enum Message {
     Stop,
 }
 
+/// Whether there is room for more rows.
+enum Room {
+    Free,
+    /// The backend's disk is full, so that rows cannot leave.
+    DiskFull,
+    Stopping,
+}
+
 /// A request of the group that is being made.
 struct Staged {
     id: TableId,
@@ -63,6 +71,8 @@ pub(crate) struct Committer {
     /// When the active generation got its first record.
     since: Option<Instant>,
     next_generation: u64,
+    /// Whether the last commit failed; said once, and once when it passes.
+    failing: bool,
 }
 
 impl Committer {
@@ -83,6 +93,7 @@ impl Committer {
             touched: Vec::new(),
             since: None,
             next_generation,
+            failing: false,
         }
     }
 
@@ -90,14 +101,18 @@ impl Committer {
     pub(crate) fn run(mut self) {
         loop {
             match self.wait() {
-                Ok(Message::Request(request)) => {
-                    if self.make_room() {
-                        return;
+                Ok(Message::Request(request)) => match self.make_room() {
+                    Room::Free => {
+                        let now_ms = (self.shared.config.clock)();
+                        self.gather(request, now_ms);
+                        self.commit(now_ms);
                     }
-                    let now_ms = (self.shared.config.clock)();
-                    self.gather(request, now_ms);
-                    self.commit(now_ms);
-                }
+                    Room::DiskFull => {
+                        self.shared.metrics.disk_full.increment(1);
+                        let _ = request.answer.send(Err(StorageError::DiskFull));
+                    }
+                    Room::Stopping => return,
+                },
                 Ok(Message::Flush(waiter)) => {
                     self.freeze();
                     self.shared.flushing.wait_for_all(waiter);
@@ -126,8 +141,7 @@ impl Committer {
     }
 
     /// Waits while memory or log are full: neither grows over its bound by more than one group.
-    /// Returns whether the store is being stopped.
-    fn make_room(&mut self) -> bool {
+    fn make_room(&mut self) -> Room {
         let shared = Arc::clone(&self.shared);
         let is_memory_full = || shared.memtable.view().bytes() >= shared.config.memtable_bytes;
         if is_memory_full() && self.may_freeze() {
@@ -144,13 +158,20 @@ impl Committer {
             let started = Instant::now();
             shared.metrics.stalls.increment(1);
             tracing::debug!("held rows are at their bound, waiting for a flush");
-            stopping = shared.flushing.wait_until(can_go_on);
+            stopping = shared.flushing.wait_until(|| can_go_on() || shared.is_backend_full());
             shared.metrics.stall_seconds.record(started.elapsed());
+        }
+        if stopping {
+            return Room::Stopping;
+        }
+        if !can_go_on() {
+            // Waiting would help nobody: it may take an operator to make room.
+            return Room::DiskFull;
         }
         if is_generation_full {
             self.freeze();
         }
-        stopping
+        Room::Free
     }
 
     fn may_freeze(&self) -> bool {
@@ -243,7 +264,12 @@ impl Committer {
             let appended = self.log.append(&mut self.group);
             self.shared.metrics.commit_seconds.record(started.elapsed());
             match appended {
-                Ok(()) => None,
+                Ok(()) => {
+                    if std::mem::take(&mut self.failing) {
+                        tracing::info!("commits succeed again");
+                    }
+                    None
+                }
                 Err(error) => Some(self.failure(error)),
             }
         };
@@ -286,7 +312,7 @@ impl Committer {
         metrics.cells.increment(cells as u64);
     }
 
-    fn failure(&self, error: LogError) -> StorageError {
+    fn failure(&mut self, error: LogError) -> StorageError {
         let metrics = &self.shared.metrics;
         metrics.commit_failures.increment(1);
         let dir = self.shared.dir.path().display();
@@ -295,7 +321,9 @@ impl Committer {
         if matches!(answer, StorageError::DiskFull) {
             metrics.disk_full.increment(1);
         }
-        tracing::warn!(%dir, waiters = self.staged.len(), error = %answer, "commit failed");
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::error!(%dir, error = %answer, "commits fail");
+        }
         answer
     }
 

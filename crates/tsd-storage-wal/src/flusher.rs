@@ -38,12 +38,13 @@ impl<B: IngestRows> Flusher<B> {
                 let generation = frozen.generation.id();
                 tracing::warn!(generation, %error, retry_in = ?pause, "flush failed");
                 self.shared.metrics.flush_failures.increment(1);
-                self.shared.flush_failed.send_replace(Some(error));
+                self.shared.note_flush(Some(error));
                 if self.shared.flushing.pause(pause) {
                     return;
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
+            self.shared.note_flush(None);
             self.shared.memtable.retire_oldest();
             doomed.extend(frozen.segments);
             self.remove(&mut doomed);

@@ -34,11 +34,24 @@ pub(crate) struct Shared {
     /// Segments that wait for a flush, and bytes of the open one.
     pub(crate) segments: AtomicU64,
     pub(crate) segment_bytes: AtomicU64,
-    /// The last flush that failed.
+    /// How the last flush failed, if it did.
     pub(crate) flush_failed: watch::Sender<Option<StorageError>>,
 }
 
 impl Shared {
+    /// Whether the last flush failed for want of space.
+    pub(crate) fn is_backend_full(&self) -> bool {
+        matches!(*self.flush_failed.borrow(), Some(StorageError::DiskFull))
+    }
+
+    /// Notes how a flush ended.
+    pub(crate) fn note_flush(&self, failed: Option<StorageError>) {
+        if failed.is_some() || self.flush_failed.borrow().is_some() {
+            self.flush_failed.send_replace(failed);
+            self.flushing.wake();
+        }
+    }
+
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {
         if self.closed.load(Ordering::Acquire) { Err(StorageError::Closed) } else { Ok(()) }
     }
@@ -164,6 +177,12 @@ impl Flushing {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, how_long, |state| !state.stopping);
         waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    /// Has those who wait look again.
+    pub(crate) fn wake(&self) {
+        let _state = self.lock();
+        self.changed.notify_all();
     }
 
     pub(crate) fn stop(&self) {

@@ -179,12 +179,17 @@ impl<B: IngestRows> WalStorage<B> {
         let mut failed = self.shared.flush_failed.subscribe();
         let (waiter, done) = oneshot::channel();
         self.queue.send(Message::Flush(waiter)).map_err(|_| StorageError::Closed)?;
+        let failure = async {
+            loop {
+                failed.changed().await.map_err(|_| StorageError::Closed)?;
+                if let Some(error) = failed.borrow_and_update().clone() {
+                    return Err::<(), _>(error);
+                }
+            }
+        };
         tokio::select! {
             done = done => done.map_err(|_| StorageError::Closed),
-            _ = failed.changed() => {
-                let error = failed.borrow().clone();
-                Err(error.unwrap_or(StorageError::Closed))
-            }
+            failure = failure => failure,
         }
     }
 }

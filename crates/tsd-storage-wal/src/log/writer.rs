@@ -160,7 +160,6 @@ impl LogWriter {
         let segment = self.position.next_segment;
         // A number is used once, even where the file could not be made or removed.
         self.position.next_segment += 1;
-        self.begun.push(segment);
         let (previous, previous_len) = self.position.previous;
         let header = SegmentHeader {
             segment,
@@ -171,6 +170,7 @@ impl LogWriter {
         };
         let name = segment_name(segment);
         let file = self.dir.create(&name).map_err(LogError::new("making a log segment"))?;
+        self.begun.push(segment);
         let mut open = OpenSegment {
             segment,
             file,
@@ -197,11 +197,14 @@ impl LogWriter {
     }
 
     /// Removes a segment that holds nothing. If it stays, its successor passes over it.
-    fn discard(&self, open: &OpenSegment) {
+    fn discard(&mut self, open: &OpenSegment) {
         let name = segment_name(open.segment);
-        if let Err(error) = self.dir.remove(&name).and_then(|()| self.dir.sync()) {
-            let dir = self.dir.path().display();
-            tracing::warn!(%dir, name, %error, "cannot remove an unused log segment");
+        match self.dir.remove(&name).and_then(|()| self.dir.sync()) {
+            Ok(()) => self.begun.retain(|begun| *begun != open.segment),
+            Err(error) => {
+                let dir = self.dir.path().display();
+                tracing::warn!(%dir, name, %error, "cannot remove an unused log segment");
+            }
         }
     }
 }

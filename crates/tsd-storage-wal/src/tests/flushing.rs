@@ -106,6 +106,31 @@ async fn when_the_backend_lags_writers_wait_and_memory_does_not_grow() {
 }
 
 #[tokio::test]
+async fn when_the_backends_disk_is_full_writers_are_told() {
+    let disk = FaultyDisk::new(1);
+    let config = WalConfig { memtable_bytes: 100_000, segment_bytes: 1 << 20, ..lazy() };
+    let (store, below) = over_faulty(&disk, config).await;
+    below.script(Operation::Ingest, vec![Fault::Error(StorageError::DiskFull); 1000]);
+    let mut taken = 0_u32;
+    let told = loop {
+        match put(&store, &taken.to_be_bytes(), &[7; 4000]).await {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(told, StorageError::DiskFull), "{told}");
+    assert_eq!(contents(&store, &data()).await.len(), taken as usize, "reads go on");
+    below.heal();
+    while let Err(error) = put(&store, b"after", b"1").await {
+        assert!(matches!(error, StorageError::DiskFull), "{error}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    store.flush().await.unwrap();
+    assert_eq!(contents(&**below.inner(), &data()).await.len(), taken as usize + 1);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn when_the_backend_lags_the_log_does_not_grow_for_ever() {
     const SEGMENT: usize = 4096;
     let disk = FaultyDisk::new(1);
