@@ -180,8 +180,8 @@ impl Bed {
     /// Waits until the tree has taken its shape.
     fn settle(&self) {
         let mut before = -1.0;
-        while self.gauge("tsd_lsm_compaction_steps") > before {
-            before = self.gauge("tsd_lsm_compaction_steps");
+        while self.gauge("tsd_lsm_compaction_steps_total") > before {
+            before = self.gauge("tsd_lsm_compaction_steps_total");
             std::thread::sleep(Duration::from_millis(200));
         }
     }

@@ -8,6 +8,7 @@ mod crash;
 mod daemon;
 mod golden;
 mod http;
+mod metrics;
 mod socket;
 mod start;
 mod telnet;

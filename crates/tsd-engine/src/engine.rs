@@ -22,7 +22,7 @@ use crate::{
     config::EngineConfig,
     handle::{EngineHandle, Inner},
     ingest::{IngestShared, NameRules},
-    metrics::WriteMetrics,
+    metrics::{WriteMetrics, describe_metrics},
     query::{QueryContext, QueryRunner},
     series_cache::SeriesCache,
     uid::{
@@ -162,6 +162,7 @@ fn build(
     query_pool: &QueryPool,
     stop: StopSignal,
 ) -> EngineHandle {
+    describe_metrics();
     let builder = Builder { config: &config, storage: &storage, threads };
     let lanes = builder.lane_count();
     let uid_stats = Arc::new(AssignerStats::default());

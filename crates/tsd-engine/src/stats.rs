@@ -126,7 +126,11 @@ pub(crate) fn set_gauges(inner: &Inner) {
     set_actor_gauges("uid", [&inner.uids.resolver.assigner]);
     set_actor_gauges("query", [&inner.queries]);
     for (name, value) in inner.storage.gauges() {
-        metrics::gauge!(name).set(value);
+        if name.ends_with("_total") {
+            metrics::counter!(name).absolute(value as u64);
+        } else {
+            metrics::gauge!(name).set(value);
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Counters of the store. Handles are taken once, when the store is opened.
 
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{
+    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    histogram,
+};
 
 /// Counters of one table.
 #[derive(Clone)]
@@ -39,6 +42,38 @@ impl TableMetrics {
             compaction_errors: counter!("tsd_lsm_compaction_errors_total", &labels),
             stalls: counter!("tsd_lsm_ingestion_stalls_total", &labels),
         }
+    }
+}
+
+/// Help texts of everything the store counts. It must run before the first handle is taken.
+pub(crate) fn describe_metrics() {
+    for (name, text) in [
+        ("tsd_lsm_compaction_errors_total", "Steps of LSM compaction that failed or had no room."),
+        ("tsd_lsm_compaction_steps_total", "Steps of LSM compaction done."),
+        ("tsd_lsm_folded_rows_total", "Rows whose runs were folded into one entry."),
+        ("tsd_lsm_ingested_bytes_total", "Bytes of entries written by ingestion."),
+        ("tsd_lsm_ingested_rows_total", "Rows handed over by ingestion."),
+        ("tsd_lsm_ingestion_errors_total", "Ingestions that failed."),
+        ("tsd_lsm_ingestion_stalls_total", "Ingestions that waited for LSM compaction."),
+        ("tsd_lsm_read_rows_total", "Rows read by gets and scans."),
+    ] {
+        describe_counter!(name, text);
+    }
+    for (name, unit, text) in [
+        ("tsd_lsm_cache_bytes", Unit::Bytes, "Size of the blocks in the cache."),
+        ("tsd_lsm_cache_capacity_bytes", Unit::Bytes, "Bound of the cache of blocks."),
+        ("tsd_lsm_disk_bytes", Unit::Bytes, "Size of the store on disk."),
+        ("tsd_lsm_entries", Unit::Count, "Entries of all trees, about."),
+        ("tsd_lsm_segments", Unit::Count, "Segments of all trees."),
+        ("tsd_lsm_top_runs", Unit::Count, "Runs of segments in the top levels."),
+    ] {
+        describe_gauge!(name, unit, text);
+    }
+    for (name, text) in [
+        ("tsd_lsm_compaction_step_seconds", "Time of a step of LSM compaction."),
+        ("tsd_lsm_ingestion_seconds", "Time of an ingestion."),
+    ] {
+        describe_histogram!(name, Unit::Seconds, text);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     LsmConfig,
     compactor::{CompactionSignal, Compactor},
     directory::Directory,
+    metrics::describe_metrics,
     pool::{BlockingPool, Spawner},
     read::Wanted,
     scanner::LsmScanner,
@@ -58,6 +59,7 @@ impl std::fmt::Debug for CacheHandle {
 impl LsmStorage {
     /// Opens the store, or makes it where there is none. Blocks.
     pub fn open(config: &LsmConfig) -> Result<Self, StorageError> {
+        describe_metrics();
         let directory = Directory::open(&config.dir, &config.tables)?;
         let cache = Arc::new(Cache::with_capacity_bytes(config.cache_bytes));
         let signal = Arc::new(CompactionSignal::default());
@@ -259,7 +261,7 @@ impl Storage for LsmStorage {
             ("tsd_lsm_entries", sum(|t| t.tree.approximate_len() as u64)),
             ("tsd_lsm_segments", sum(|t| t.tree.table_count() as u64)),
             ("tsd_lsm_top_runs", sum(|t| t.tree.l0_run_count() as u64)),
-            ("tsd_lsm_compaction_steps", self.signal.steps() as f64),
+            ("tsd_lsm_compaction_steps_total", self.signal.steps() as f64),
             ("tsd_lsm_cache_bytes", self.cache.0.size() as f64),
             ("tsd_lsm_cache_capacity_bytes", self.cache.0.capacity() as f64),
         ]

@@ -12,6 +12,7 @@ mod filter;
 mod held;
 mod memory;
 mod metered;
+mod metrics;
 mod operation;
 mod storage;
 

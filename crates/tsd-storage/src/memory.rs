@@ -14,7 +14,7 @@ use tsd_model::{Cell, Family, Row};
 
 use crate::{
     BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, RowRewrite, RowScanner, Scan,
-    Storage, StorageError, Table, clock::ClockMs, system_clock_ms,
+    Storage, StorageError, Table, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
 };
 
 /// Rows a scan returns at once where it does not say.
@@ -41,6 +41,7 @@ impl MemoryStorage {
     /// An empty store with these tables.
     #[must_use]
     pub fn new(tables: impl IntoIterator<Item = Table>) -> Self {
+        describe_metrics();
         let tables = tables.into_iter().map(|t| (t, RwLock::default())).collect();
         Self {
             shared: Arc::new(Shared { tables, closed: AtomicBool::new(false) }),

@@ -8,7 +8,7 @@ use tsd_model::Row;
 
 use crate::{
     BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, Operation, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, Table,
+    RowScanner, Scan, Storage, StorageError, Table, metrics::describe_metrics,
 };
 
 /// A store whose calls are counted and timed, per operation:
@@ -37,6 +37,7 @@ impl std::fmt::Debug for Meters {
 impl Meters {
     /// Handles are taken once: a call then costs three atomic operations and no look-up.
     fn new(store: &'static str) -> Self {
+        describe_metrics();
         Self(Operation::ALL.map(|operation| {
             let labels = [("store", store), ("operation", operation.as_str())];
             Meter {

@@ -257,7 +257,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Flushes and stops background work; later calls fail with [`StorageError::Closed`].
     fn close(&self) -> BoxFuture<'_, Result<(), StorageError>>;
 
-    /// Sizes and counts an operator watches, as (name, value); names end in their unit.
+    /// Sizes and counts an operator watches, as (name, value); names end in their unit, those of counts
+    /// that only grow in `_total`.
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }

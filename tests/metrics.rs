@@ -1,0 +1,177 @@
+//! `/metrics` as Prometheus reads it: a page that breaks one of its rules is refused whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    daemon::Start,
+    socket::{converse, http},
+};
+
+/// A daemon that everybody scrapes must not grow with what clients send.
+const MAX_SERIES: usize = 2_000;
+
+/// Metrics of one name: what is said of them, and their samples.
+#[derive(Debug, Default)]
+struct Family {
+    helps: Vec<String>,
+    types: Vec<String>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+/// Takes a page apart; a line that is out of its place fails the test.
+fn parse(page: &str) -> BTreeMap<String, Family> {
+    assert!(page.ends_with('\n'), "the last line has an end");
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let mut current = String::new();
+    for line in page.lines().filter(|line| !line.is_empty()) {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let (keyword, rest) = comment.split_once(' ').expect("a keyword");
+            let (name, text) = rest.split_once(' ').unwrap_or((rest, ""));
+            let family = families.entry(name.to_owned()).or_default();
+            assert!(family.samples.is_empty(), "{line}: after the samples");
+            match keyword {
+                "HELP" => family.helps.push(text.to_owned()),
+                "TYPE" => family.types.push(text.to_owned()),
+                _ => panic!("{line}: unknown keyword"),
+            }
+            name.clone_into(&mut current);
+        } else {
+            let sample = parse_sample(line);
+            let family = families.get_mut(&current).expect("a family before its samples");
+            let histogram = family.types.first().is_some_and(|kind| kind == "histogram");
+            let suffix = sample.name.strip_prefix(current.as_str());
+            let known: &[_] = if histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(suffix.is_some_and(|s| known.contains(&s)), "{line}: under {current}");
+            family.samples.push(sample);
+        }
+    }
+    families
+}
+
+fn parse_sample(line: &str) -> Sample {
+    let (series, value) = line.rsplit_once(' ').expect("a value");
+    let (name, labels) = match series.split_once('{') {
+        Some((name, labels)) => (name, labels.strip_suffix('}').expect("an end of labels")),
+        None => (series, ""),
+    };
+    let mut parsed = BTreeMap::new();
+    // Every value here comes from a fixed list, so that none needs an escape or holds a comma.
+    for pair in labels.split(',').filter(|pair| !pair.is_empty()) {
+        let (label, quoted) = pair.split_once('=').expect("a value of the label");
+        let value = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).expect("quotes");
+        assert!(!value.is_empty() && !value.contains(['"', '\\', '\n']), "{line}");
+        assert!(is_name(label) && !label.contains(':') && !label.starts_with("__"), "{line}");
+        assert!(parsed.insert(label.to_owned(), value.to_owned()).is_none(), "{line}: twice");
+    }
+    let value = value.parse().expect("a number");
+    Sample { name: name.to_owned(), labels: parsed, value }
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+}
+
+/// Buckets of each series ascend to `+Inf`, which is the count.
+fn check_histogram(name: &str, family: &Family) {
+    let mut series: BTreeMap<_, Vec<&Sample>> = BTreeMap::new();
+    for sample in &family.samples {
+        let mut labels = sample.labels.clone();
+        let bound = labels.remove("le");
+        assert_eq!(bound.is_some(), sample.name.ends_with("_bucket"), "{sample:?}");
+        series.entry(labels).or_default().push(sample);
+    }
+    for (labels, samples) in series {
+        let one = |suffix: &str| {
+            let mut of = samples.iter().filter(|s| s.name.ends_with(suffix));
+            let value = of.next().expect(suffix).value;
+            assert!(of.next().is_none(), "{name}{suffix} {labels:?}: twice");
+            value
+        };
+        let (count, _) = (one("_count"), one("_sum"));
+        let buckets: Vec<(f64, f64)> = samples
+            .iter()
+            .filter_map(|s| Some((s.labels.get("le")?.parse().expect("a bound"), s.value)))
+            .collect();
+        assert!(
+            buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1),
+            "{name} {labels:?}: {buckets:?}"
+        );
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, count)), "{name} {labels:?}");
+    }
+}
+
+fn check(name: &str, family: &Family) {
+    assert!(is_name(name), "{name}");
+    assert!(matches!(&family.helps[..], [help] if !help.is_empty()), "{name}: {:?}", family.helps);
+    let [kind] = &family.types[..] else { panic!("{name}: {:?}", family.types) };
+    assert!(!family.samples.is_empty(), "{name} has no samples");
+    assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+    match kind.as_str() {
+        "counter" => {
+            assert!(family.samples.iter().all(|s| s.value >= 0.0), "{name}: {family:?}");
+        }
+        "gauge" => {
+            let reserved = ["_bucket", "_sum", "_count"];
+            assert!(!reserved.iter().any(|suffix| name.ends_with(suffix)), "{name}");
+        }
+        "histogram" => check_histogram(name, family),
+        _ => panic!("{name} is a {kind}"),
+    }
+}
+
+#[test]
+fn metrics_are_an_exposition_without_fault() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let daemon = Start::on(dir.path()).serve();
+    let address = daemon.address();
+    converse(address, b"put telnet.metric 1600000000 1 host=a\nput telnet.metric\nnonsense\n");
+    let points: Vec<_> = (0..100)
+        .map(|n| {
+            format!(
+                r#"{{"metric":"m{n}","timestamp":{},"value":{n},"tags":{{"host":"h{n}"}}}}"#,
+                1_600_000_000 + n
+            )
+        })
+        .collect();
+    let body = format!("[{}]", points.join(","));
+    assert_eq!(http(address, "POST", "/api/put", Some(&body)).status, 204);
+    let query = "/api/query?start=1599999990&end=1600000200&m=sum:m7%7Bhost=*%7D";
+    assert_eq!(http(address, "GET", query, None).status, 200);
+    assert_eq!(http(address, "GET", "/no/such/route%22", None).status, 404);
+    http(address, "GET", "/metrics", None);
+
+    let page = http(address, "GET", "/metrics", None);
+    assert_eq!(page.status, 200);
+    let families = parse(&page.body);
+    for (name, family) in &families {
+        check(name, family);
+    }
+    let samples: Vec<_> = families.values().flat_map(|family| &family.samples).collect();
+    let distinct: BTreeSet<_> = samples.iter().map(|s| (&s.name, &s.labels)).collect();
+    assert_eq!(distinct.len(), samples.len(), "a series stands once");
+    assert!(samples.len() < MAX_SERIES, "{} series", samples.len());
+    // Every layer is there, and has counted.
+    for (name, least) in [
+        ("tsd_server_requests_total", 4.0),
+        ("tsd_ingest_points_received_total", 100.0),
+        ("tsd_write_points_stored_total", 100.0),
+        ("tsd_uid_assigned_total", 200.0),
+        ("tsd_storage_calls_total", 1.0),
+        ("tsd_wal_commits_total", 1.0),
+        ("tsd_wal_memtable_limit_bytes", 1.0),
+        ("tsd_lsm_cache_capacity_bytes", 1.0),
+    ] {
+        let family = families.get(name).unwrap_or_else(|| panic!("{name} is there"));
+        let sum: f64 = family.samples.iter().map(|s| s.value).sum();
+        assert!(sum >= least, "{name}: {sum}");
+    }
+    assert!(daemon.terminate().success());
+}
