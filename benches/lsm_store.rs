@@ -111,9 +111,13 @@ impl Flush {
             let key_end = bytes.len();
             let points = points(series, hour, steps.clone());
             if compacted {
-                points.iter().for_each(|(q, _)| bytes.extend_from_slice(q));
+                for (q, _) in &points {
+                    bytes.extend_from_slice(q);
+                }
                 let qualifier_end = bytes.len();
-                points.iter().for_each(|(_, v)| bytes.extend_from_slice(v));
+                for (_, v) in &points {
+                    bytes.extend_from_slice(v);
+                }
                 bytes.push(0);
                 cells.push((qualifier_end, bytes.len()));
             } else {
