@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize},
         mpsc,
     },
     thread,
@@ -189,6 +189,7 @@ fn build(
         lanes,
         rounds,
         closed: AtomicBool::new(false),
+        turn: AtomicUsize::new(0),
         received: AtomicU64::new(0),
         received_total: metrics::counter!("tsd_ingest_points_received_total"),
         cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
@@ -301,6 +302,7 @@ impl Builder<'_> {
     ) -> Vec<Lane> {
         let config = &self.config.ingest;
         let metrics = WriteMetrics::new();
+        let compactors: Arc<[_]> = compactors.into();
         let start = |i| {
             let gate = Gate::new(config.bucket_queue_bytes);
             let settings = WriterSettings {
@@ -309,7 +311,7 @@ impl Builder<'_> {
                 appends: config.enable_appends,
                 max_write_bytes: config.max_write_bytes,
                 max_in_flight: config.max_writes_in_flight,
-                compactor: compactors.get(i).cloned(),
+                compactors: Arc::clone(&compactors),
                 compaction_stats: Arc::clone(compaction_stats),
                 metrics: metrics.clone(),
             };

@@ -30,9 +30,18 @@ pub(crate) struct Contribution {
     /// Who is answered.
     pub(crate) ticket: Ticket,
     /// Rows that row compaction should know of once they are stored.
-    pub(crate) touched: Vec<Bytes>,
+    pub(crate) touched: Vec<TouchedRow>,
     /// Room taken in the actor's gate.
     pub(crate) room: OwnedSemaphorePermit,
+}
+
+/// A row that got its first point, or one after it was due.
+#[derive(Debug)]
+pub(crate) struct TouchedRow {
+    /// Whose row compactor is told.
+    pub(crate) lane: usize,
+    /// Row key.
+    pub(crate) key: Bytes,
 }
 
 /// Orders to a write actor.
@@ -101,7 +110,7 @@ pub(crate) struct WriterSettings {
     pub(crate) appends: bool,
     pub(crate) max_write_bytes: usize,
     pub(crate) max_in_flight: usize,
-    pub(crate) compactor: Option<DoerRef<RowCompactor>>,
+    pub(crate) compactors: Arc<[DoerRef<RowCompactor>]>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) metrics: WriteMetrics,
 }
@@ -160,7 +169,7 @@ impl Doer for Writer {
 struct Flight {
     batch: CellBatch,
     contributors: Vec<(Ticket, OwnedSemaphorePermit)>,
-    touched: Vec<Bytes>,
+    touched: Vec<TouchedRow>,
 }
 
 impl Flight {
@@ -200,15 +209,26 @@ impl Flight {
             }
         }
         // Before anyone is answered, so that a pass asked for after that finds the rows.
-        if let Some(compactor) = &settings.compactor
-            && !self.touched.is_empty()
-        {
-            RowCompactor::note_touched(compactor, &settings.compaction_stats, self.touched);
-        }
+        note_touched(&settings, self.touched);
         let result = result.map_err(put_error);
         for (ticket, room) in self.contributors {
             ticket.finish(result.clone());
             drop(room);
+        }
+    }
+}
+
+/// Tells each row compactor of its rows.
+fn note_touched(settings: &WriterSettings, mut touched: Vec<TouchedRow>) {
+    touched.sort_by_key(|row| row.lane);
+    let mut rows = touched.into_iter().peekable();
+    while let Some(TouchedRow { lane, key }) = rows.next() {
+        let mut keys = vec![key];
+        while let Some(row) = rows.next_if(|row| row.lane == lane) {
+            keys.push(row.key);
+        }
+        if let Some(compactor) = settings.compactors.get(lane) {
+            RowCompactor::note_touched(compactor, &settings.compaction_stats, keys);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tsd_storage::{Fault, Operation, StorageError};
 
 use crate::{
-    EngineConfig, EngineHandle,
-    testing::{ManualClock, TestStore, config, dump, put_one, start, store},
+    EngineConfig, EngineHandle, NameText,
+    testing::{ManualClock, TestStore, config, dump, put, put_one, start, store},
 };
 
 const HOUR: i64 = 1_356_998_400;
@@ -128,4 +128,28 @@ async fn rounds_take_due_rows_by_themselves() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(compacted(&engine).await, 1);
+}
+
+#[tokio::test]
+async fn rows_of_a_chunk_kept_together_are_told_to_the_compactors_of_their_buckets() {
+    let store = store();
+    let (engine, _clock) = engine_at(HOUR + 7_200, &store);
+    // Twice, since the second chunk finds its series in the cache.
+    for offset in [0, 10] {
+        let mut session = engine.ingest_session(NameText::Utf8);
+        session.keep_together();
+        for (tag, host) in (0..50_u32).map(|i| (i, format!("host=h{i:02}"))) {
+            put(&mut session, "m", &host, HOUR + offset, 1, tag).unwrap();
+            put(&mut session, "m", &host, HOUR + offset, 2, 50 + tag).unwrap();
+        }
+        let report = session.commit().await;
+        assert_eq!((report.stored, report.failures.len()), (100, 0));
+    }
+    let cells = data(&store).await;
+    assert_eq!(cells.len(), 100);
+    assert!(cells.iter().all(|cell| cell.ends_with(" 02")), "the last put of a cell wins");
+    engine.flush_compactions().await;
+    let cells = data(&store).await;
+    assert_eq!(cells.len(), 50);
+    assert!(cells.iter().all(|cell| cell.ends_with(" t 000000A0 020200")), "{cells:?}");
 }

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -27,7 +27,7 @@ use crate::{
     put_error::{CommitReport, PointFailure, PutError},
     series_cache::{SeriesCache, Touch},
     uid::Resolver,
-    writer::{Contribution, Lane, WriteOrder},
+    writer::{Contribution, Lane, TouchedRow, WriteOrder},
 };
 
 /// Failures of a pipelined session that may wait to be read.
@@ -54,6 +54,8 @@ pub(crate) struct IngestShared {
     /// Compaction rounds of each lane.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
     pub(crate) closed: AtomicBool,
+    /// Spreads chunks that are kept together over the write actors.
+    pub(crate) turn: AtomicUsize,
     /// Points taken in, of any fate.
     pub(crate) received: AtomicU64,
     pub(crate) received_total: metrics::Counter,
@@ -70,7 +72,10 @@ pub(crate) struct IngestShared {
 pub struct IngestSession {
     shared: Arc<IngestShared>,
     text: NameText,
+    // One a write actor, or a single one where the chunk is kept together.
     lanes: Vec<LaneChunk>,
+    // The write actor of a chunk that is kept together.
+    home: usize,
     key: Vec<u8>,
     log: Vec<LogEntry>,
     points: usize,
@@ -86,7 +91,7 @@ struct LaneChunk {
     tags: Vec<u32>,
     // Key of the row that is open in `batch`.
     row: Vec<u8>,
-    touched: Vec<Bytes>,
+    touched: Vec<TouchedRow>,
 }
 
 impl IngestSession {
@@ -97,12 +102,27 @@ impl IngestSession {
             text,
             // Made with the first point: many connections never send one.
             lanes: Vec::new(),
+            home: 0,
             key: Vec::new(),
             log: Vec::new(),
             points: 0,
             due_before,
             in_flight: VecDeque::new(),
             sink: None,
+        }
+    }
+
+    /// Gives each chunk to one write actor instead of one of each bucket. For small chunks that end with
+    /// [`Self::commit`]: twenty messages of two points cost more than the points.
+    ///
+    /// Points of other sessions for the same cells then go other ways; who wants an order between
+    /// sessions waits for the first one's answer, as with any two requests. Call it before the
+    /// first point.
+    pub fn keep_together(&mut self) {
+        if self.lanes.is_empty() {
+            self.lanes.push(LaneChunk::default());
+            let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
+            self.home = turn % self.shared.lanes.len().max(1);
         }
     }
 
@@ -269,7 +289,7 @@ impl IngestSession {
         }
         let deadline = Instant::now() + self.shared.queue_deadline;
         let shared = Arc::clone(&self.shared);
-        for (chunk, lane) in self.lanes.iter_mut().zip(&shared.lanes) {
+        for (chunk, lane) in self.lanes.iter_mut().zip(shared.lanes.iter().skip(self.home)) {
             if chunk.tags.is_empty() {
                 continue;
             }
@@ -366,7 +386,10 @@ impl IngestShared {
         if lanes.is_empty() {
             lanes.resize_with(self.lanes.len(), LaneChunk::default);
         }
-        let chunk = lanes.get_mut(lane).ok_or(PutError::Lost)?;
+        let chunk = match &mut lanes[..] {
+            [together] => together,
+            lanes => lanes.get_mut(lane).ok_or(PutError::Lost)?,
+        };
         let base_at = self.schema.base_time_start();
         key.clear();
         key.extend_from_slice(template);
@@ -398,7 +421,7 @@ impl IngestShared {
         }
         chunk.tags.push(body.tag);
         if touched {
-            chunk.touched.push(Bytes::copy_from_slice(key));
+            chunk.touched.push(TouchedRow { lane, key: Bytes::copy_from_slice(key) });
         }
         Ok(())
     }

@@ -20,6 +20,9 @@ use crate::{
     shared::Shared,
 };
 
+/// Bodies of up to so many points go to one write actor as one message.
+const KEPT_TOGETHER: usize = 512;
+
 /// Stores the points of a body.
 pub(super) async fn put(asked: Asked<'_>) -> Result<Reply, HttpError> {
     let shared = asked.shared;
@@ -61,6 +64,9 @@ async fn store(
     outcome: &mut PutOutcome,
 ) -> CommitReport {
     let mut session = shared.engine.ingest_session(NameText::Latin1);
+    if batch.points().len() <= KEPT_TOGETHER {
+        session.keep_together();
+    }
     // Offsets name the points: they are what the answer needs.
     let mut given = Vec::with_capacity(batch.points().len());
     let mut refused = Vec::new();
