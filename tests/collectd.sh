@@ -81,7 +81,12 @@ sleep 1
     file=${file#./}
     plugin=${file%%/*} type=${file#*/}
     type=${type%-????-??-??}
-    metric=$(echo "$plugin" | sed 's/-/./').$(echo "$type" | sed 's/-/./')
+    # write_tsdb names the type first, but last where the plugin has no instance.
+    case $plugin/$type in
+        *-*/*) metric=$(echo "$plugin" | sed 's/-/./').$(echo "$type" | sed 's/-/./') ;;
+        */*-*) metric=$plugin.${type#*-}.${type%%-*} ;;
+        *) metric=$plugin.$type ;;
+    esac
     awk -F, -v metric="$metric" '
         NR == 1 { for (i = 2; i <= NF; i++) source[i] = NF > 2 ? metric "." $i : metric; next }
         { for (i = 2; i <= NF; i++) if ($i != "nan") printf "%s %.0f %s\n", source[i], $1, $i }
@@ -90,7 +95,7 @@ done | sort >"$work/sent"
 
 # What the daemon has.
 cut -d' ' -f1 "$work/sent" | sort -u | while read -r metric; do
-    answer=$(curl -sS --fail-with-body \
+    answer=$(curl -sS \
         "http://$address/api/query?start=$start&end=$end&m=sum:$metric%7Bfqdn=$host,source=collectd%7D")
     case $answer in
         *'"tags":{"fqdn":"'"$host"'","source":"collectd"}'* | \

@@ -34,7 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates from outside that only some of ours may know.
 const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
-    ("fjall", &["tsd-storage-lsm"]),
+    ("lsm-tree", &["tsd-storage-lsm"]),
     ("hyper", &["tsd-server"]),
     ("clap", &["tsd-cli"]),
     ("anyhow", &["tsd-cli"]),

@@ -11,7 +11,7 @@ mod settings;
 
 use std::{
     collections::BTreeMap,
-    fmt, fs, io,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -88,14 +88,11 @@ impl Config {
             config.add_file(path, &text)?;
             return Ok(config);
         }
+        // One that cannot be read is passed over, as OpenTSDB does.
         for path in SEARCH_PATH.map(Path::new) {
-            match fs::read(path) {
-                Ok(text) => {
-                    config.add_file(path, &text)?;
-                    break;
-                }
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => {} // Unreadable: OpenTSDB goes on to the next as well.
+            if let Ok(text) = fs::read(path) {
+                config.add_file(path, &text)?;
+                break;
             }
         }
         Ok(config)
