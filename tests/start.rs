@@ -140,3 +140,37 @@ fn memory_engine_keeps_nothing() {
     assert!(daemon.terminate().success());
     assert!(!data.exists());
 }
+
+#[test]
+fn a_damaged_log_is_opened_only_with_consent() {
+    let dir = directory();
+    let daemon = Start::on(dir.path()).serve();
+    for second in 0..20 {
+        let point = format!(
+            r#"{{"metric":"m","timestamp":{},"value":1,"tags":{{"host":"a"}}}}"#,
+            1_600_000_000 + second
+        );
+        assert_eq!(http(daemon.address(), "POST", "/api/put", Some(&point)).status, 204);
+    }
+    daemon.kill();
+    let segment = fs::read_dir(dir.path().join("log"))
+        .expect("the log")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(|name| name != "lock"))
+        .max_by_key(|path| fs::metadata(path).map_or(0, |m| m.len()))
+        .expect("a segment");
+    let mut bytes = fs::read(&segment).expect("read");
+    let written = bytes.iter().rposition(|b| *b != 0).expect("records");
+    bytes[written / 2] ^= 0x10;
+    fs::write(&segment, bytes).expect("write");
+
+    let (status, said) = Start::on(dir.path()).fail();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("--accept-damage"), "{said}");
+    let name = segment.file_name().and_then(|name| name.to_str()).expect("a name");
+    assert!(said.contains(name), "{said}");
+
+    let daemon = Start::on(dir.path()).args(&["--accept-damage"]).serve();
+    assert!(!daemon.at_level("ERROR").is_empty(), "what is lost is said");
+    assert!(daemon.terminate().success());
+}
