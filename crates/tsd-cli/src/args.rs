@@ -276,15 +276,17 @@ mod tests {
 
     #[test]
     fn help_reads_well() {
-        insta::assert_snapshot!("help", Cli::command().render_help());
+        insta::assert_snapshot!("help", Cli::command().term_width(100).render_help());
     }
 
     #[test]
     fn help_of_each_command_reads_well() {
         let mut cli = Cli::command();
         cli.build();
-        for command in cli.get_subcommands_mut() {
+        for command in cli.get_subcommands() {
             let name = format!("help-{}", command.get_name());
+            // Else the width of the terminal that runs the tests.
+            let mut command = command.clone().term_width(100);
             insta::assert_snapshot!(name, command.render_long_help());
         }
     }

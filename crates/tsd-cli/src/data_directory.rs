@@ -274,8 +274,11 @@ mod tests {
         let path = dir.path().join("new/data");
         let made =
             prepare(&path, "tsd.storage.salt.width=2\ntsd.storage.uid.width.tagv=4").unwrap();
+        let schema = made.schema();
+        // Its lock goes with it.
+        drop(made);
         let opened = prepare(&path, "").unwrap();
-        assert_eq!(made.schema(), opened.schema());
+        assert_eq!(schema, opened.schema());
         assert_eq!(opened.schema().tagv_width(), 4);
     }
 
