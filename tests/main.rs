@@ -5,6 +5,7 @@
 use std::io::Write;
 
 mod crash;
+mod crowd;
 mod daemon;
 mod golden;
 mod http;

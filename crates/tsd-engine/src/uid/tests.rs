@@ -41,25 +41,36 @@ async fn checked_names(store: &TestStore) -> BTreeMap<(String, Vec<u8>), Vec<u8>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn new_series_from_many_connections_get_one_uid_each() {
+async fn series_that_are_new_to_all_connections_get_one_uid_each() {
+    // Every name is new to some tasks and just being assigned by others.
+    new_series_from_many_connections(2_000, 37, 2_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hundred_thousand_new_series_at_once_get_one_uid_each() {
+    // Each name comes from two tasks.
+    new_series_from_many_connections(100_000, 6_250, 12_500).await;
+}
+
+/// Puts a point of each of `hosts` series from 16 tasks: each task starts `stride` further and walks over `walk` of them.
+async fn new_series_from_many_connections(hosts: usize, stride: usize, walk: usize) {
     let store = store();
     let engine = start(config(), &store);
-    let (tasks, hosts) = (16_usize, 2_000_usize);
+    let tasks = 16_usize;
     let mut joined = tokio::task::JoinSet::new();
     for task in 0..tasks {
         let engine = engine.clone();
         joined.spawn(async move {
             let mut session = engine.ingest_session(NameText::Latin1);
             for chunk in 0..10 {
-                for i in 0..hosts / 10 {
-                    // Every name is new to some tasks and just being assigned by others.
-                    let host = (chunk * (hosts / 10) + i + task * 37) % hosts;
+                for i in 0..walk / 10 {
+                    let host = (chunk * (walk / 10) + i + task * stride) % hosts;
                     let tags = format!("host=web{host} cpu={}", host % 7);
                     put(&mut session, &format!("m.{}", host % 50), &tags, 1_356_998_400, 1, 0)
                         .unwrap();
                 }
                 let report = session.commit().await;
-                assert_eq!((report.stored, report.failures.len()), (hosts / 10, 0));
+                assert_eq!((report.stored, report.failures.len()), (walk / 10, 0));
             }
         });
     }
