@@ -5,10 +5,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tsd_model::{MergeRule, TableSchema};
+use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
 use tsd_storage::Table;
 
 use crate::clock::{Clock, SystemClock};
+
+mod rollups;
+
+pub use rollups::Rollups;
 
 /// All settings of an engine.
 #[derive(Clone, Debug)]
@@ -27,6 +31,10 @@ pub struct EngineConfig {
     pub rows: RowConfig,
     /// The way out.
     pub query: QueryConfig,
+    /// Rollups and pre-aggregates; `None` where they are off (`tsd.rollups.enable`).
+    pub rollups: Option<Rollups>,
+    /// Codecs of histograms (`tsd.core.histograms.config`); without them none are written or read.
+    pub histograms: Option<HistogramCodecs>,
     /// Threads that actors are spread over; 0 takes the number of cores, at most 8.
     pub arbiters: usize,
     /// What time it is.
@@ -192,6 +200,8 @@ impl Default for EngineConfig {
             compaction: CompactionConfig::default(),
             rows: RowConfig::default(),
             query: QueryConfig::default(),
+            rollups: None,
+            histograms: None,
             arbiters: 0,
             clock: Arc::new(SystemClock),
         }

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use tsd_model::{Uid, UidKind};
-use tsd_query::Query;
+use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query, QueryError};
 use tsd_storage::Storage;
 
 use crate::{
@@ -16,7 +16,10 @@ use crate::{
     config::EngineConfig,
     engine::StopSignal,
     ingest::{IngestSession, IngestShared, NameText},
-    query::{Limits, QueryAnswer, QueryControl, QueryFailure, QueryJob, QueryOrder, QueryRunner},
+    query::{
+        ExplainedSubQuery, GexpAnswer, Limits, QueryAnswer, QueryControl, QueryFailure, QueryJob,
+        QueryOrder, QueryRunner,
+    },
     stats::{self, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
     writer::WriteOrder,
@@ -156,6 +159,32 @@ impl EngineHandle {
             Err(AskError::Failed) => Err(QueryFailure::Lost),
             Err(AskError::Closed) => Err(QueryFailure::Closed),
         }
+    }
+
+    /// Answers a request of expressions over metrics, as `/api/query/exp` has them.
+    pub async fn query_exp(
+        &self,
+        query: ExpQuery,
+        control: QueryControl,
+    ) -> Result<ExpAnswer, QueryFailure> {
+        let _ = (query, control);
+        Err(QueryError::bad_request("Expressions are not supported").into())
+    }
+
+    /// Answers a request of functions over series, as `/api/query/gexp` has them.
+    pub async fn query_gexp(
+        &self,
+        query: GexpQuery,
+        control: QueryControl,
+    ) -> Result<GexpAnswer, QueryFailure> {
+        let _ = (query, control);
+        Err(QueryError::bad_request("Expressions are not supported").into())
+    }
+
+    /// What a query would read. Looks its names up and reads nothing else.
+    pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
+        let _ = query;
+        Err(QueryError::bad_request("Queries are not explained").into())
     }
 
     /// Forgets every cached name and series.

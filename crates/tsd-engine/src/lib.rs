@@ -23,18 +23,22 @@ mod writer;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{
-    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, RowConfig, Tables, UidConfig,
-    WhiteList,
+    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, Tables,
+    UidConfig, WhiteList,
 };
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
 pub use ingest::{IngestSession, NameText};
 pub use put_error::{CommitReport, PointFailure, PutError};
-pub use query::{AnswerSeries, QueryAnswer, QueryControl, QueryFailure, SubAnswer};
+pub use query::{
+    AnswerSeries, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpAnswer, QueryAnswer,
+    QueryControl, QueryFailure, SubAnswer,
+};
 pub use stats::Stat;
-pub use tsd_model::UidKind;
+pub use tsd_model::{Annotation, HistogramCodecs, UidKind};
 // Words of a query, for those who hold the handle and know no other crate below it.
 pub use tsd_query::{
-    Clock as QueryClock, FillPolicy, Query, QueryErrorClass, RawQuery, SubQuery, find_zone,
+    Clock as QueryClock, ExpAnswer, ExpColumn, ExpOutput, ExpQuery, FillPolicy, GexpQuery,
+    GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SubQuery, find_zone,
 };
 pub use uid::{FilterError, UidError};

@@ -7,6 +7,7 @@
 
 mod answer;
 mod budget;
+mod explain;
 mod fan_out;
 mod runner;
 mod scan;
@@ -15,7 +16,10 @@ mod sub_query;
 #[cfg(test)]
 mod tests;
 
-pub use self::answer::{AnswerSeries, QueryAnswer, QueryControl, QueryFailure, SubAnswer};
+pub use self::{
+    answer::{AnswerSeries, GexpAnswer, QueryAnswer, QueryControl, QueryFailure, SubAnswer},
+    explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},
+};
 pub(crate) use self::{
     budget::Limits,
     runner::{QueryJob, QueryOrder, QueryRunner},

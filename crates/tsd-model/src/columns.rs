@@ -75,6 +75,16 @@ impl PointColumns {
         self.times_ms.is_empty()
     }
 
+    /// Bytes the columns hold, room for more points included.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        let flags = match &self.kinds {
+            ValueKinds::AllIntegers | ValueKinds::AllFloats => 0,
+            ValueKinds::Mixed(flags) => flags.capacity(),
+        };
+        (self.times_ms.capacity() + self.bits.capacity()) * 8 + flags
+    }
+
     /// Whether point `i` is an integer; false past the end.
     #[must_use]
     pub fn is_integer(&self, i: usize) -> bool {

@@ -13,6 +13,10 @@ use smallvec::SmallVec;
 
 use crate::{column_kind::HISTOGRAM_PREFIX, float_text::parse_java_single, timestamp::Timestamp};
 
+mod codecs;
+
+pub use codecs::{HistogramCodecs, HistogramCodecsError};
+
 /// Qualifier of a histogram: three bytes for seconds, five for milliseconds. Unlike an annotation's
 /// the time is never divided.
 #[must_use]

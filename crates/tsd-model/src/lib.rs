@@ -50,8 +50,8 @@ pub use flags::Flags;
 pub use float_text::{FloatTextError, parse_java_double, parse_java_single};
 pub use hex::{from_hex, to_hex};
 pub use histogram::{
-    HistogramBucket, HistogramError, SimpleHistogram, histogram_offset_ms, histogram_qualifier,
-    parse_bounds,
+    HistogramBucket, HistogramCodecs, HistogramCodecsError, HistogramError, SimpleHistogram,
+    histogram_offset_ms, histogram_qualifier, parse_bounds,
 };
 pub use integer_text::{IntegerTextError, parse_integer};
 pub use java_hash::{

@@ -15,6 +15,7 @@ mod plan;
 mod request;
 mod rollup;
 mod time;
+mod watch;
 
 pub use aggregator::{
     Aggregator, Estimation, Interpolation, Percentile, aggregate_floats, aggregate_integers,
@@ -30,7 +31,7 @@ pub use filter::{
     Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
     retain_values,
 };
-pub use gexp::{Gexp, GexpSeries};
+pub use gexp::{Gexp, GexpQuery, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
 pub use pipeline::{
     AggregateInput, GroupTags, NamedSeries, OutputSeries, SeriesBuilder, SeriesPipeline, Span,
@@ -50,3 +51,4 @@ pub use rollup::{
     choose_reads, join_split,
 };
 pub use time::{Clock, Duration, DurationError, TimeUnit, find_zone, parse_time};
+pub use watch::{Unwatched, Watch};

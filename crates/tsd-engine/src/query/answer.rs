@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
-use tsd_model::PointColumns;
-use tsd_query::QueryError;
+use tsd_model::{Annotation, PointColumns};
+use tsd_query::{GexpSeries, QueryError};
 use tsd_storage::StorageError;
 
 use crate::uid::UidError;
@@ -24,6 +24,15 @@ pub struct QueryControl {
 pub struct QueryAnswer {
     /// One a sub query, in request order.
     pub sub_answers: Vec<SubAnswer>,
+    /// Global notes that begin inside the query range, by start; empty unless asked for.
+    pub global_annotations: Vec<Annotation>,
+}
+
+/// All that a request of expressions over series asked for.
+#[derive(Clone, Debug, Default)]
+pub struct GexpAnswer {
+    /// Series of all expressions, in request order.
+    pub series: Vec<GexpSeries>,
 }
 
 /// The answer to one sub query.
@@ -56,6 +65,9 @@ pub struct AnswerSeries {
     pub tsuids: Vec<Bytes>,
     /// Points inside the query range, in time order.
     pub points: PointColumns,
+    /// Notes on the series that begin inside the query range, by start; `None` where the rows read
+    /// held no note at all, or none were wanted.
+    pub annotations: Option<Vec<Annotation>>,
 }
 
 /// Why a query has no answer.

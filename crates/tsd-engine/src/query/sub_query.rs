@@ -81,7 +81,7 @@ impl QueryContext {
             query.sub_queries.iter().map(|sub| self.answer_sub_query(query, sub, limits)).collect();
         let sub_answers =
             futures_util::stream::iter(answers).buffered(SUB_QUERIES_AT_ONCE).try_collect().await?;
-        Ok(QueryAnswer { sub_answers })
+        Ok(QueryAnswer { sub_answers, ..QueryAnswer::default() })
     }
 
     async fn answer_sub_query(
@@ -235,6 +235,7 @@ impl QueryContext {
                     .collect(),
                 tsuids: output.tsuids,
                 points: output.points,
+                annotations: None,
             })
             .collect())
     }

@@ -1,6 +1,6 @@
 //! Works expressions out and lays their rows out.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use tsd_model::{PointColumns, Value};
 
@@ -9,10 +9,23 @@ use super::{
     join::{Column, Variable, join, union_of_times},
     language,
 };
-use crate::{error::QueryError, pipeline::NamedSeries};
+use crate::{
+    error::QueryError,
+    pipeline::NamedSeries,
+    watch::{Unwatched, Watch},
+};
 
-/// Rows worked out before asking again whether to go on.
+/// Values of one column worked out before asking again whether to go on.
 const ROWS_AT_ONCE: usize = 256;
+
+/// Values laid out before asking again whether to go on.
+const VALUES_AT_ONCE: usize = 4096;
+
+/// What a time and a value take.
+const BYTES_A_POINT: usize = 16;
+
+/// What a row takes beside its values.
+const BYTES_A_ROW: usize = 48;
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,37 +66,38 @@ impl ExpQuery {
     /// Works out what the request asks for. `series_of` has for each sub query its series with all
     /// points that were read ([`crate::OutputSeries::of`] over the range of the scan).
     pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpAnswer, QueryError> {
-        self.evaluate_while(series_of, &mut || Ok(()))
+        self.evaluate_while(series_of, &mut Unwatched)
     }
 
-    /// [`Self::evaluate`], asking `go_on` every thousand or so values whether to go on.
+    /// [`Self::evaluate`], asking whether to go on.
     pub fn evaluate_while(
         &self,
         series_of: &[Vec<NamedSeries>],
-        go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+        watch: &mut dyn Watch,
     ) -> Result<ExpAnswer, QueryError> {
-        let mut variables: HashMap<&str, Variable> = HashMap::new();
+        let mut variables: HashMap<&str, Variable<'_>> = HashMap::new();
         for metric in &self.metrics {
             let variable = Variable {
                 metrics: vec![metric.metric.clone()],
                 fill: metric.fill,
                 tag_keys: Some(metric.tag_keys.clone()),
-                series: series_of.get(metric.sub_query).cloned().unwrap_or_default(),
+                series: series_of.get(metric.sub_query).map_or_else(Cow::default, Cow::from),
             };
             variables.insert(&metric.id, variable);
         }
         for expression in &self.expressions {
-            let variable = work_out(expression, &variables, go_on)?;
+            let variable = work_out(expression, &variables, watch)?;
             variables.insert(&expression.id, variable);
         }
         let is_expression = |id: &str| self.expressions.iter().any(|e| e.id == id);
-        let outputs = self.shown().into_iter().filter_map(|(id, alias)| {
-            let variable = variables.get(id.as_str())?;
+        let mut outputs = Vec::new();
+        for (id, alias) in self.shown() {
+            let Some(variable) = variables.get(id.as_str()) else { continue };
             let range = (self.query.start_ms, self.query.end_ms);
             let range = is_expression(&id).then_some(range);
-            Some(lay_out(id, alias, variable, range))
-        });
-        Ok(ExpAnswer { outputs: outputs.collect() })
+            outputs.push(lay_out(id, alias, variable, range, watch)?);
+        }
+        Ok(ExpAnswer { outputs })
     }
 
     /// What is shown: what was asked for, else all expressions, else all metrics.
@@ -102,10 +116,10 @@ impl ExpQuery {
 /// Series of an expression.
 fn work_out<'v>(
     expression: &ExpExpression,
-    known: &'v HashMap<&str, Variable>,
-    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
-) -> Result<Variable, QueryError> {
-    let mut variables: Vec<&'v Variable> = Vec::new();
+    known: &'v HashMap<&str, Variable<'_>>,
+    watch: &mut dyn Watch,
+) -> Result<Variable<'static>, QueryError> {
+    let mut variables: Vec<&'v Variable<'_>> = Vec::new();
     for name in &expression.program.variables {
         // The original looks results up in lower case, so that other ids are never found.
         let found =
@@ -128,7 +142,7 @@ fn work_out<'v>(
     let mut series = Vec::with_capacity(columns.len());
     for column in &columns {
         let series_at =
-            |(variable, at): (&&'v Variable, &Option<usize>)| variable.series.get((*at)?);
+            |(variable, at): (&&'v Variable<'_>, &Option<usize>)| variable.series.get((*at)?);
         // Shown are the tags of the first variable, and none where it has no such series; but what
         // uses this expression joins by the tags that the column really has.
         let first = variables.first().zip(column.first()).and_then(series_at);
@@ -139,19 +153,19 @@ fn work_out<'v>(
         if let Some(present) = variables.iter().zip(column).find_map(series_at) {
             named.group_tags.clone_from(&present.group_tags);
         }
-        named.points = column_points(expression, &variables, column, &times, go_on)?;
+        named.points = column_points(expression, &variables, column, &times, watch)?;
         series.push(named);
     }
-    Ok(Variable { metrics, fill: f64::NAN, tag_keys: None, series })
+    Ok(Variable { metrics, fill: f64::NAN, tag_keys: None, series: series.into() })
 }
 
 /// Values of one column at all times.
 fn column_points(
     expression: &ExpExpression,
-    variables: &[&Variable],
+    variables: &[&Variable<'_>],
     column: &Column,
     times: &[i64],
-    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+    watch: &mut dyn Watch,
 ) -> Result<PointColumns, QueryError> {
     let mut readers: Vec<Reader<'_>> = variables
         .iter()
@@ -161,11 +175,12 @@ fn column_points(
             Reader { points: series.map(|series| &series.points), fill: variable.fill, next: 0 }
         })
         .collect();
+    watch.hold(times.len().saturating_mul(BYTES_A_POINT))?;
     let mut points = PointColumns::default();
     let mut scope = vec![0.0; readers.len()];
     for (row, time) in times.iter().enumerate() {
         if row % ROWS_AT_ONCE == 0 {
-            go_on()?;
+            watch.go_on()?;
         }
         for (value, reader) in scope.iter_mut().zip(&mut readers) {
             *value = reader.at(*time);
@@ -209,9 +224,10 @@ impl Reader<'_> {
 fn lay_out(
     id: String,
     alias: Option<String>,
-    variable: &Variable,
+    variable: &Variable<'_>,
     range: Option<(i64, i64)>,
-) -> ExpOutput {
+    watch: &mut dyn Watch,
+) -> Result<ExpOutput, QueryError> {
     let mut times = union_of_times(variable.series.iter().map(|series| &series.points));
     if let Some((from, to)) = range {
         times.retain(|time| (from..=to).contains(time));
@@ -221,12 +237,18 @@ fn lay_out(
         .iter()
         .map(|series| Reader { points: Some(&series.points), fill: variable.fill, next: 0 })
         .collect();
-    let rows: Vec<(i64, Vec<f64>)> = times
-        .iter()
-        .map(|time| (*time, readers.iter_mut().map(|reader| reader.at(*time)).collect()))
-        .collect();
+    let row_bytes = readers.len().saturating_mul(size_of::<f64>()) + BYTES_A_ROW;
+    watch.hold(times.len().saturating_mul(row_bytes))?;
+    let mut rows: Vec<(i64, Vec<f64>)> = Vec::with_capacity(times.len());
+    let at_once = (VALUES_AT_ONCE / readers.len().max(1)).max(1);
+    for (row, time) in times.iter().enumerate() {
+        if row % at_once == 0 {
+            watch.go_on()?;
+        }
+        rows.push((*time, readers.iter_mut().map(|reader| reader.at(*time)).collect()));
+    }
     let no_rows = if range.is_some() { 0 } else { i64::MAX };
-    ExpOutput {
+    Ok(ExpOutput {
         id,
         alias,
         first_ms: times.first().copied().unwrap_or(no_rows),
@@ -241,5 +263,5 @@ fn lay_out(
                 aggregated_tags: series.aggregate_tags.clone(),
             })
             .collect(),
-    }
+    })
 }

@@ -1,6 +1,6 @@
 //! Which series of several variables belong together.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use bytes::Bytes;
 use tsd_model::PointColumns;
@@ -13,14 +13,14 @@ use crate::{
 
 /// Series of one variable, a metric or an expression.
 #[derive(Clone, Debug)]
-pub(super) struct Variable {
+pub(super) struct Variable<'a> {
     /// Names of the metrics behind it, sorted.
     pub(super) metrics: Vec<String>,
     /// What stands for a missing point or a NaN.
     pub(super) fill: f64,
     /// Tag keys of the metric's filters; `None` for expressions, which keep all their tags.
     pub(super) tag_keys: Option<Vec<String>>,
-    pub(super) series: Vec<NamedSeries>,
+    pub(super) series: Cow<'a, [NamedSeries]>,
 }
 
 /// One column: for each variable the place of its series, if it has one.
@@ -29,7 +29,7 @@ pub(super) type Column = Vec<Option<usize>>;
 /// Columns of an expression, ordered by the UIDs of their tags.
 pub(super) fn join(
     expression: &ExpExpression,
-    variables: &[&Variable],
+    variables: &[&Variable<'_>],
 ) -> Result<Vec<Column>, QueryError> {
     let mut columns: BTreeMap<Vec<Bytes>, Column> = BTreeMap::new();
     for (place, variable) in variables.iter().enumerate() {
@@ -51,7 +51,7 @@ pub(super) fn join(
 }
 
 /// UIDs that a series is joined by: pairs of its tags, then its aggregated tags.
-fn key(expression: &ExpExpression, variable: &Variable, series: &NamedSeries) -> Vec<Bytes> {
+fn key(expression: &ExpExpression, variable: &Variable<'_>, series: &NamedSeries) -> Vec<Bytes> {
     let wanted = |name: Option<&String>| match &variable.tag_keys {
         Some(keys) if expression.use_query_tags => name.is_some_and(|name| keys.contains(name)),
         _ => true,

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::QueryError,
     pipeline::{GroupTags, NamedSeries},
+    watch::Watch,
 };
 
 const MIN_SETS: usize = 2;
@@ -24,6 +25,7 @@ const MAX_SETS: usize = 26;
 pub(super) fn combine(
     function: Function,
     sets: &[Vec<GexpSeries>],
+    watch: &mut dyn Watch,
 ) -> Result<Vec<GexpSeries>, QueryError> {
     if !(MIN_SETS..=MAX_SETS).contains(&sets.len()) {
         return Err(QueryError::failed(format!(
@@ -42,7 +44,14 @@ pub(super) fn combine(
             }
         }
     }
-    joined.into_values().map(|row| combine_row(function, &row)).collect()
+    let mut combined = Vec::with_capacity(joined.len());
+    for row in joined.into_values() {
+        watch.go_on()?;
+        let longest = row.iter().flatten().map(|series| series.memory_bytes()).max();
+        watch.hold(longest.unwrap_or(0))?;
+        combined.push(combine_row(function, &row)?);
+    }
+    Ok(combined)
 }
 
 fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpSeries, QueryError> {

@@ -2,8 +2,8 @@
 
 use tsd_model::{PointColumns, Value};
 
-use super::{Call, GexpSeries, Input, arithmetic, moving_average::moving_average};
-use crate::{error::QueryError, pipeline::NamedSeries, time::Duration};
+use super::{Call, GexpSeries, Input, SeriesOf, arithmetic, moving_average::moving_average};
+use crate::{error::QueryError, pipeline::NamedSeries, time::Duration, watch::Watch};
 
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +46,21 @@ impl Function {
 pub(super) fn apply(
     call: &Call,
     range: (i64, i64),
-    series_of: &dyn Fn(&str) -> Vec<NamedSeries>,
+    series_of: &SeriesOf<'_>,
+    watch: &mut dyn Watch,
 ) -> Result<Vec<GexpSeries>, QueryError> {
     let mut sets = Vec::with_capacity(call.inputs.len());
     for input in &call.inputs {
         sets.push(match input {
-            Input::Metric(text) => series_of(text)
-                .into_iter()
-                .map(|series| GexpSeries { series, lists_annotations: false })
-                .collect(),
-            Input::Call(call) => apply(call, range, series_of)?,
+            Input::Metric(text) => copies(series_of(text), watch)?,
+            Input::Call(call) => apply(call, range, series_of, watch)?,
         });
     }
+    watch.go_on()?;
     if let Function::Sum | Function::Difference | Function::Multiply | Function::Divide =
         call.function
     {
-        return arithmetic::combine(call.function, &sets);
+        return arithmetic::combine(call.function, &sets, watch);
     }
     let mut series: Vec<GexpSeries> = sets.into_iter().flatten().collect();
     let parameter = call.words.first().map(String::as_str);
@@ -114,6 +113,17 @@ pub(super) fn apply(
         Function::Sum | Function::Difference | Function::Multiply | Function::Divide => {}
     }
     Ok(series)
+}
+
+/// Series of a metric for one mention of it; several may change them in different ways.
+fn copies(series: &[NamedSeries], watch: &mut dyn Watch) -> Result<Vec<GexpSeries>, QueryError> {
+    let mut copies = Vec::with_capacity(series.len());
+    for series in series {
+        watch.go_on()?;
+        watch.hold(series.memory_bytes())?;
+        copies.push(GexpSeries { series: series.clone(), lists_annotations: false });
+    }
+    Ok(copies)
 }
 
 fn refused(message: &str) -> QueryError {

@@ -7,14 +7,21 @@ mod arithmetic;
 mod functions;
 mod moving_average;
 mod parse;
+mod query;
 
 use crate::{
     error::QueryError,
     pipeline::NamedSeries,
     request::{RawSubQuery, parse_m_parameter},
+    watch::{Unwatched, Watch},
 };
 
 use functions::Function;
+
+pub use query::GexpQuery;
+
+/// Gives the series of a metric's text.
+type SeriesOf<'a> = dyn Fn(&str) -> &'a [NamedSeries] + 'a;
 
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,12 +77,22 @@ impl Gexp {
     /// Applies the functions. `series_of` gives the series of a metric's text with all points that
     /// were read ([`crate::OutputSeries::of`] over the range of the scan); the answer is cut to
     /// `range`, first and last millisecond.
-    pub fn evaluate(
+    pub fn evaluate<'a>(
         &self,
         range: (i64, i64),
-        series_of: &dyn Fn(&str) -> Vec<NamedSeries>,
+        series_of: &(dyn Fn(&str) -> &'a [NamedSeries] + 'a),
     ) -> Result<Vec<GexpSeries>, QueryError> {
-        let mut answer = functions::apply(&self.root, range, series_of)?;
+        self.evaluate_while(range, series_of, &mut Unwatched)
+    }
+
+    /// [`Self::evaluate`], asking whether to go on.
+    pub fn evaluate_while<'a>(
+        &self,
+        range: (i64, i64),
+        series_of: &(dyn Fn(&str) -> &'a [NamedSeries] + 'a),
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<GexpSeries>, QueryError> {
+        let mut answer = functions::apply(&self.root, range, series_of, watch)?;
         for shown in &mut answer {
             shown.series.cut(range.0, range.1);
         }

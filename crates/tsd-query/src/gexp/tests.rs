@@ -11,8 +11,8 @@ fn refuse(text: &str, status: u16, message: &str) {
     assert_eq!((error.class.status(), error.message.as_str()), (status, message), "{text}");
 }
 
-/// Series `a` and `b`: points each second.
-fn series(metric: &str) -> Vec<NamedSeries> {
+/// Series `a` and `b`: points each second. They live on, as what a test borrows may.
+fn series(metric: &str) -> &'static [NamedSeries] {
     let values: &[f64] = match metric {
         "sum:a" => &[1.0, -2.0, 3.0],
         "sum:b" => &[5.0, 0.0, 2.0],
@@ -23,7 +23,8 @@ fn series(metric: &str) -> Vec<NamedSeries> {
     for (i, value) in values.iter().enumerate() {
         points.push(i as i64 * 1000, Value::Float(*value));
     }
-    vec![NamedSeries { metric: metric.replace("sum:", ""), points, ..NamedSeries::default() }]
+    let metric = metric.replace("sum:", "");
+    vec![NamedSeries { metric, points, ..NamedSeries::default() }].leak()
 }
 
 #[track_caller]

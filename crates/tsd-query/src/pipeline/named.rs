@@ -40,6 +40,14 @@ impl NamedSeries {
         Self { metric, tags, aggregate_tags, group_tags, tsuids, points }
     }
 
+    /// Bytes it holds, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let texts = self.tags.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
+            + self.aggregate_tags.iter().map(String::len).sum::<usize>();
+        size_of::<Self>() + self.metric.len() + 2 * texts + self.points.memory_bytes()
+    }
+
     /// Leaves out points before `from_ms` and after `to_ms`.
     pub fn cut(&mut self, from_ms: i64, to_ms: i64) {
         let mut kept = PointColumns::default();

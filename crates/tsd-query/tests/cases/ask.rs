@@ -4,9 +4,10 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use tsd_model::Value;
 use tsd_query::{
-    Clock, ExpOutput, FillPolicy, Gexp, NameKind, NamedSeries, OutputSeries, PlanSettings, Query,
-    QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource,
-    SubQuery, SubQueryPlan, choose_reads, evaluate_histograms, group_spans,
+    Clock, ExpOutput, FillPolicy, GexpQuery, NameKind, NamedSeries, OutputSeries, PlanSettings,
+    Query, QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline,
+    SeriesSource, SubQuery, SubQueryPlan, Unwatched, choose_reads, evaluate_histograms,
+    group_spans,
 };
 
 use crate::{request, table::Tables};
@@ -20,13 +21,13 @@ pub(crate) fn ask(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
         return asker.exp(&case["query"]);
     }
     let parameters = request::parameters(uri);
-    let mut raw = match &case["query"] {
+    let raw = match &case["query"] {
         Json::Null => request::from_uri(uri)?,
         body => request::from_body(body)?,
     };
     if uri.starts_with("/api/query/gexp") {
         let texts = parameters.iter().filter(|(key, _)| key == "exp").map(|(_, text)| text);
-        return asker.gexp(&mut raw, &texts.map(String::as_str).collect::<Vec<_>>());
+        return asker.gexp(raw, &texts.map(String::as_str).collect::<Vec<_>>());
     }
     let in_arrays = parameters.iter().any(|(key, _)| key == "arrays");
     let query = validate(&raw)?;
@@ -61,34 +62,20 @@ pub(crate) struct Asker<'t> {
 }
 
 impl Asker<'_> {
-    fn gexp(&self, raw: &mut RawQuery, texts: &[&str]) -> Result<Json, QueryError> {
-        let gexps: Vec<Gexp> =
-            texts.iter().map(|text| Gexp::parse(text)).collect::<Result<_, _>>()?;
-        let mut metrics: Vec<&str> = Vec::new();
-        let first = raw.queries.get_or_insert_default().len();
-        for gexp in &gexps {
-            metrics.extend(gexp.metrics());
-            raw.queries.get_or_insert_default().extend(gexp.sub_queries()?);
-        }
-        let query = validate(raw)?;
-        let places = raw.places();
+    fn gexp(&self, raw: RawQuery, texts: &[&str]) -> Result<Json, QueryError> {
+        let gexps = GexpQuery::new(raw, texts, &Clock::utc(1_500_000_000_000))?;
+        let query = &gexps.query;
         let mut answers = Vec::new();
         for sub in &query.sub_queries {
-            answers.push(self.series(&query, sub, EVERYTHING)?);
+            answers.push(self.series(query, sub, EVERYTHING)?);
         }
-        let series_of = |text: &str| {
-            let at = metrics.iter().position(|metric| *metric == text).unwrap();
-            answers[places[first + at]].clone()
-        };
         let mut shown = Vec::new();
-        for gexp in &gexps {
-            for answer in gexp.evaluate((query.start_ms, query.end_ms), &series_of)? {
-                let mut json = show(&query, &query.sub_queries[0], &answer.series, false);
-                if answer.lists_annotations {
-                    json["annotations"] = json!([]);
-                }
-                shown.push(json);
+        for answer in gexps.evaluate(&answers, &mut Unwatched)? {
+            let mut json = show(query, &query.sub_queries[0], &answer.series, false);
+            if answer.lists_annotations {
+                json["annotations"] = json!([]);
             }
+            shown.push(json);
         }
         Ok(Json::Array(shown))
     }
