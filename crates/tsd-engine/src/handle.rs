@@ -54,6 +54,10 @@ impl EngineHandle {
         Self { inner: Arc::new(inner) }
     }
 
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// The settings it was started with.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {

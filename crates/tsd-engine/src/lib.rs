@@ -11,10 +11,14 @@ mod config;
 mod engine;
 mod handle;
 mod ingest;
+mod last;
+mod lookup;
 mod metrics;
 mod put_error;
 mod query;
 mod series_cache;
+mod series_names;
+mod series_scan;
 mod stats;
 #[cfg(test)]
 mod testing;
@@ -29,6 +33,8 @@ pub use config::{
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
 pub use ingest::{IngestSession, NameText};
+pub use last::{LastPoint, LastQuery, LastSeries};
+pub use lookup::{Lookup, LookupAnswer, LookupSeries};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{
     AnswerSeries, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpAnswer, QueryAnswer,

@@ -1,0 +1,251 @@
+//! Which series there are: `/api/search/lookup`.
+//!
+//! The meta table has a row a series, where the tracking of series is on. The data table has a row for
+//! each hour of a series, so a look-up there lists a series once an hour, as OpenTSDB does.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tsd_model::{Family, RowKey, SaltBucket, Tsuid, Uid, UidKind};
+use tsd_query::{ErrorDetails, QueryError, QueryErrorClass};
+use tsd_storage::{Scan, Table};
+
+use crate::{
+    EngineHandle,
+    handle::Inner,
+    query::QueryFailure,
+    series_names::series_names,
+    series_scan::{SeriesBudget, WantedTags, prefix_range, tags_filter, within},
+    uid::UidError,
+};
+
+/// What a series takes in memory beside its TSUID: its names.
+const SERIES_BYTES: usize = 512;
+/// Rows a batch where the series wanted are few.
+const MAX_BATCH_ROWS: usize = 1_024;
+
+/// Which series are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// Of this metric; `None`, `*` and nothing take any.
+    pub metric: Option<String>,
+    /// With these tags; `None`, `*` and nothing stand for any key or any value. Pairs of one key are
+    /// alternatives, and so are values under any key; a key with any value overrides its other pairs.
+    pub tags: Vec<(Option<String>, Option<String>)>,
+    /// Most series; 0 lists all. In the data table each salt bucket lists its share.
+    pub limit: usize,
+    /// Reads the meta table, not the data table.
+    pub use_meta: bool,
+}
+
+/// The series found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LookupAnswer {
+    /// In the order of the table's keys.
+    pub series: Vec<LookupSeries>,
+}
+
+/// A series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupSeries {
+    /// Its TSUID.
+    pub tsuid: Bytes,
+    /// Name of its metric.
+    pub metric: String,
+    /// Its tags, by the UIDs of their keys.
+    pub tags: Vec<(String, String)>,
+}
+
+impl Default for Lookup {
+    fn default() -> Self {
+        Self { metric: None, tags: Vec::new(), limit: 25, use_meta: true }
+    }
+}
+
+/// A look-up whose names are UIDs.
+#[derive(Default)]
+struct Wanted {
+    metric: Option<Uid>,
+    tags: WantedTags,
+    /// Under any key; none takes any.
+    tagvs: BTreeSet<Uid>,
+}
+
+/// Rows of one table.
+struct Rows {
+    table: Table,
+    scan: Scan,
+    /// Most of them; 0 is no limit.
+    limit: usize,
+}
+
+impl EngineHandle {
+    /// Lists series by metric and tags. Dropping the future ends the scans.
+    pub async fn lookup(&self, lookup: Lookup) -> Result<LookupAnswer, QueryFailure> {
+        within(self.inner().config.query.timeout, find(self.inner(), lookup)).await
+    }
+}
+
+/// Finds series.
+async fn find(inner: &Inner, lookup: Lookup) -> Result<LookupAnswer, QueryFailure> {
+    let wanted = resolve(inner, &lookup).await?;
+    let budget = SeriesBudget::new(inner.config.query.max_memory_bytes);
+    let rows = if lookup.use_meta {
+        vec![meta_rows(inner, &wanted, lookup.limit)]
+    } else {
+        data_rows(inner, &wanted, lookup.limit)
+    };
+    let mut scans = stream::iter(rows)
+        .map(|rows| read(inner, rows, lookup.use_meta, &wanted.tagvs, &budget))
+        .buffered(inner.config.query.max_scans.max(1));
+    let mut tsuids = Vec::new();
+    while let Some(found) = scans.try_next().await? {
+        tsuids.extend(found);
+    }
+    let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
+    let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
+    let series = tsuids
+        .into_iter()
+        .zip(names)
+        .map(|(tsuid, (metric, tags))| LookupSeries { tsuid, metric, tags })
+        .collect();
+    Ok(LookupAnswer { series })
+}
+
+/// Turns names into UIDs. Which name has none is not told, as in OpenTSDB.
+async fn resolve(inner: &Inner, lookup: &Lookup) -> Result<Wanted, QueryFailure> {
+    let uid = async |kind, name: &str| {
+        let found = inner.uids.uid_of(kind, name).await;
+        found.map_err(|e| unresolved(e, "Unable to resolve one or more UIDs"))
+    };
+    let mut wanted = Wanted::default();
+    if let Some(metric) = named(lookup.metric.as_deref()) {
+        wanted.metric = Some(uid(UidKind::Metric, metric).await?);
+    }
+    for (tagk, tagv) in &lookup.tags {
+        match (named(tagk.as_deref()), named(tagv.as_deref())) {
+            (None, None) => {
+                let details = "A tag needs a key or a value";
+                return Err(QueryError {
+                    details: ErrorDetails::Text(details.to_owned()),
+                    ..QueryError::bad_request("Unable to parse query")
+                }
+                .into());
+            }
+            (None, Some(tagv)) => {
+                wanted.tagvs.insert(uid(UidKind::Tagv, tagv).await?);
+            }
+            (Some(tagk), None) => {
+                wanted.tags.insert(uid(UidKind::Tagk, tagk).await?, None);
+            }
+            (Some(tagk), Some(tagv)) => {
+                let tagk = uid(UidKind::Tagk, tagk).await?;
+                let tagv = uid(UidKind::Tagv, tagv).await?;
+                let tagvs = wanted.tags.entry(tagk).or_insert_with(|| Some(BTreeSet::new()));
+                if let Some(tagvs) = tagvs {
+                    tagvs.insert(tagv);
+                }
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// A name that stands for itself alone.
+fn named(name: Option<&str>) -> Option<&str> {
+    name.filter(|name| !matches!(*name, "" | "*"))
+}
+
+fn meta_rows(inner: &Inner, wanted: &Wanted, limit: usize) -> Rows {
+    let schema = &inner.config.schema;
+    let metric = wanted.metric.as_ref().map(Uid::as_bytes).unwrap_or_default();
+    let (start, stop) = prefix_range(metric);
+    let scan = Scan {
+        start,
+        stop,
+        family: Some(Family::Name),
+        filter: tags_filter(*schema, schema.metric_width(), &wanted.tags),
+        ..Scan::default()
+    };
+    Rows { table: inner.config.tables.meta.clone(), scan, limit }
+}
+
+/// The rows of each salt bucket, or of the whole table.
+fn data_rows(inner: &Inner, wanted: &Wanted, limit: usize) -> Vec<Rows> {
+    let schema = &inner.config.schema;
+    let buckets = if schema.salt_width() == 0 { 1 } else { schema.salt_buckets() };
+    let limit = if limit == 0 { 0 } else { (limit / buckets as usize).max(1) };
+    (0..buckets)
+        .map(|bucket| {
+            let mut prefix = SaltBucket::from_index(bucket).salt(schema.salt_width()).to_vec();
+            prefix.extend(wanted.metric.as_ref().map(Uid::as_bytes).unwrap_or_default());
+            let (start, stop) = prefix_range(&prefix);
+            let scan = Scan {
+                start,
+                stop,
+                family: Some(Family::T),
+                filter: tags_filter(*schema, schema.tags_start(), &wanted.tags),
+                ..Scan::default()
+            };
+            Rows { table: inner.config.tables.data.clone(), scan, limit }
+        })
+        .collect()
+}
+
+/// The TSUIDs of rows that have one of `tagvs`, under any key.
+async fn read(
+    inner: &Inner,
+    rows: Rows,
+    meta: bool,
+    tagvs: &BTreeSet<Uid>,
+    budget: &SeriesBudget,
+) -> Result<Vec<Bytes>, QueryFailure> {
+    let schema = &inner.config.schema;
+    let Rows { table, mut scan, limit } = rows;
+    if limit > 0 {
+        scan.batch_rows = Some(limit.min(MAX_BATCH_ROWS));
+    }
+    let mut scanner = inner.storage.scan(&table, scan);
+    let mut found = Vec::new();
+    while let Some(batch) = scanner.next_rows().await? {
+        for row in batch {
+            let tsuid = if meta {
+                Tsuid::try_new(schema, &row.key).ok()
+            } else {
+                let key = RowKey::decode(schema, &row.key).ok();
+                key.filter(|key| !key.is_global()).map(|key| key.tsuid())
+            };
+            // Keys that name no series are those of global annotations, or damaged.
+            let Some(tsuid) = tsuid else { continue };
+            let bytes = tsuid.as_bytes();
+            let tags = bytes.get(schema.metric_width()..).unwrap_or_default();
+            let has = |tag: &[u8]| {
+                let tagv = tag.get(schema.tagk_width()..).unwrap_or_default();
+                tagvs.iter().any(|wanted| wanted.as_bytes() == tagv)
+            };
+            if !tagvs.is_empty() && !tags.chunks_exact(schema.tag_pair_width()).any(has) {
+                continue;
+            }
+            budget.take(bytes.len() + SERIES_BYTES)?;
+            found.push(Bytes::copy_from_slice(bytes));
+            if limit > 0 && found.len() >= limit {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A name or UID that nobody knows is a 404 here.
+fn unresolved(error: UidError, message: &str) -> QueryFailure {
+    match error {
+        UidError::NoSuchName { .. } | UidError::NoSuchUid { .. } => QueryError {
+            class: QueryErrorClass::NotFound,
+            message: message.to_owned(),
+            details: ErrorDetails::None,
+        }
+        .into(),
+        other => other.into(),
+    }
+}
