@@ -19,10 +19,11 @@ mod telnet;
 pub use build_facts::BuildFacts;
 pub use health::Health;
 pub use http::{
-    AnswerLayout, ApiError, CommonTag, HttpPoint, LegacyForm, NAME_SEPARATOR, PutBatch,
-    PutBodyError, PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter, QueryString,
-    QueryStringError, RefusedPoint, SeriesAnswer, StatValue, parse_query_body, parse_query_uri,
-    query_error, render_sub_query, write_annotation,
+    AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HttpPoint, LegacyForm, NAME_SEPARATOR,
+    PutBatch, PutBodyError, PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter,
+    QueryString, QueryStringError, RefusedPoint, SeriesAnswer, StatValue, parse_exp_body,
+    parse_gexp_uri, parse_query_body, parse_query_uri, query_error, render_exp_query,
+    render_sub_query, write_annotation,
 };
 pub use json::{JsonError, JsonFault, write_json_string};
 pub use latin1::Latin1;

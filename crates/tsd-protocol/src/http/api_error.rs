@@ -152,6 +152,12 @@ impl ApiError {
         Self::new(400, "Chunked request not supported.")
     }
 
+    /// 413 for a request with more parts than are taken.
+    #[must_use]
+    pub fn too_many(what: &str, most: usize) -> Self {
+        Self::new(413, format!("Too many {what}: at most {most} are taken"))
+    }
+
     /// 413 for a body over the limit.
     #[must_use]
     pub fn body_too_large(limit: u64) -> Self {

@@ -1,6 +1,9 @@
 //! Bodies and parameters of HTTP requests, and what is answered.
 
 mod api_error;
+mod body_fields;
+mod exp_answer;
+mod exp_request;
 mod point_fields;
 mod put_batch;
 mod put_error;
@@ -11,12 +14,14 @@ mod query_string;
 mod sub_query_echo;
 
 pub use api_error::{ApiError, LegacyForm};
+pub use exp_answer::ExpAnswerWriter;
+pub use exp_request::{parse_exp_body, render_exp_query};
 pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RefusedPoint};
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_reply::{PutOptions, PutOutcome, PutReply};
 pub use query_answer::{
     AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue, write_annotation,
 };
-pub use query_request::{parse_query_body, parse_query_uri, query_error};
+pub use query_request::{parse_gexp_uri, parse_query_body, parse_query_uri, query_error};
 pub use query_string::{QueryString, QueryStringError};
 pub use sub_query_echo::render_sub_query;

@@ -233,7 +233,7 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
 }
 
 /// A double as JSON: what JSON has no number for is a string.
-fn write_double(out: &mut Vec<u8>, value: f64, nan_as_null: bool) {
+pub(super) fn write_double(out: &mut Vec<u8>, value: f64, nan_as_null: bool) {
     if value.is_finite() {
         write_java_double(value, out);
     } else if value.is_nan() && nan_as_null {
@@ -265,7 +265,7 @@ pub fn write_annotation(out: &mut Vec<u8>, note: &Annotation) {
     object.literal("startTime", note.start_time).literal("endTime", note.end_time).close();
 }
 
-fn write_stats(out: &mut Vec<u8>, stats: &[(String, StatValue)]) {
+pub(super) fn write_stats(out: &mut Vec<u8>, stats: &[(String, StatValue)]) {
     let mut object = JsonObject::open(out);
     for (name, value) in stats {
         match value {
@@ -279,7 +279,7 @@ fn write_stats(out: &mut Vec<u8>, stats: &[(String, StatValue)]) {
     object.close();
 }
 
-fn write_texts(out: &mut Vec<u8>, texts: &[String]) {
+pub(super) fn write_texts(out: &mut Vec<u8>, texts: &[String]) {
     let mut list = JsonList::open(out);
     for text in texts {
         write_json_string(list.element(), text);

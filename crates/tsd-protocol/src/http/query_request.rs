@@ -3,51 +3,76 @@
 //! Both become a [`RawQuery`]; what it means is checked there. Here only the shapes are: which
 //! fields there are, which types they may have, and what OpenTSDB's JSON library makes of others.
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
 use tsd_query::{
-    BodyFilter, BodyValueFilter, ErrorDetails, QueryError, RateOptions, RawQuery, RawSubQuery,
-    parse_m_parameter, parse_tsuid_parameter,
+    BodyFilter, BodyValueFilter, ErrorDetails, Gexp, QueryError, RateOptions, RawQuery,
+    RawSubQuery, parse_m_parameter, parse_tsuid_parameter,
 };
 
-use crate::{ApiError, QueryString};
+use super::body_fields::{
+    Allowance, BodyFault, read_flag, read_integer, read_list, read_object, read_single, read_text,
+    take_null,
+};
+use crate::{ApiError, QueryString, json::JsonReader};
+
+/// Most sub queries of one request; an expression's metrics count as such.
+pub(super) const MAX_SUB_QUERIES: usize = 4_096;
+/// Most filters of one sub query, on tags and values; a series has some ten tags.
+pub(super) const MAX_FILTERS: usize = 1_024;
+/// Most TSUIDs of one request.
+pub(super) const MAX_TSUIDS: usize = 100_000;
+/// Most percentiles of one request.
+const MAX_PERCENTILES: usize = 4_096;
+/// Longest dump of a query in the details of an error.
+const MAX_DUMP: usize = 64 << 10;
 
 /// Reads the body of a query. Text behind the JSON value is ignored.
 pub fn parse_query_body(body: &str) -> Result<RawQuery, ApiError> {
     if body.is_empty() {
         return Err(ApiError::missing_content());
     }
-    let mut reader = serde_json::Deserializer::from_str(body);
-    let value = Value::deserialize(&mut reader).map_err(|e| ApiError::bad_json(e.to_string()))?;
-    let Value::Object(fields) = value else {
-        return Err(ApiError::bad_json("a query must be an object"));
-    };
-    read_query(&fields).map_err(|e| query_error(&e, None))
+    read_query(&mut JsonReader::new(body)).map_err(|fault| fault.told(400))
 }
 
-/// Reads the parameters of a query URI.
+/// Reads the parameters of a query URI. Metrics that an `exp` mentions are sub queries, too.
 pub fn parse_query_uri(query: &QueryString) -> Result<RawQuery, ApiError> {
-    let start = query.required("start")?;
-    let mut queries = Vec::new();
+    let mut raw = parse_gexp_uri(query)?;
+    let queries = raw.queries.get_or_insert_default();
+    for text in query.all("exp") {
+        let mentioned = Gexp::parse(text).and_then(|gexp| gexp.sub_queries());
+        queries.extend(mentioned.map_err(|e| query_error(&e, None))?);
+    }
+    Ok(raw)
+}
+
+/// Reads the parameters of a query URI without its expressions.
+pub fn parse_gexp_uri(query: &QueryString) -> Result<RawQuery, ApiError> {
+    let mut raw = parse_query_flags(query)?;
+    let queries = raw.queries.get_or_insert_default();
     for text in query.all("tsuid") {
         queries.push(parse_tsuid_parameter(text).map_err(|e| query_error(&e, None))?);
     }
     for text in query.all("m") {
         queries.push(parse_m_parameter(text).map_err(|e| query_error(&e, None))?);
     }
-    if queries.is_empty() {
+    if queries.is_empty() && query.get("exp").is_none() {
         return Err(ApiError::new(400, "Missing sub queries"));
     }
+    Ok(raw)
+}
+
+/// The parameters beside the sub queries.
+fn parse_query_flags(query: &QueryString) -> Result<RawQuery, ApiError> {
     Ok(RawQuery {
-        start: Some(start.to_owned()),
+        start: Some(query.required("start")?.to_owned()),
         end: query.get("end").map(str::to_owned),
         timezone: query.get("timezone").map(str::to_owned),
-        queries: Some(queries),
+        padding: query.has("padding"),
         ms_resolution: query.has("ms"),
         show_tsuids: query.has("show_tsuids"),
         show_query: query.has("show_query"),
         show_stats: query.has("show_stats"),
         show_summary: query.has("show_summary"),
+        explain: query.has("explain"),
         no_annotations: query.has("no_annotations"),
         global_annotations: query.has("global_annotations"),
         ..RawQuery::default()
@@ -68,232 +93,224 @@ pub fn query_error(error: &QueryError, raw: Option<&RawQuery>) -> ApiError {
 
 /// The query as text, for the details of an error.
 fn dump(raw: &RawQuery) -> String {
+    use std::fmt::Write;
+
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "null".to_owned());
-    let queries: Vec<String> = raw
-        .queries
-        .iter()
-        .flatten()
-        .map(|sub| {
-            format!(
-                "TSSubQuery(metric={}, tsuids={:?}, aggregator={}, downsample={}, rate={})",
-                text(&sub.metric),
-                sub.tsuids,
-                text(&sub.aggregator),
-                text(&sub.downsample),
-                sub.rate,
-            )
-        })
-        .collect();
-    format!(
-        "TSQuery(start_time={}, end_time={}, timezone={}, queries=[{}])",
+    let mut out = format!(
+        "TSQuery(start_time={}, end_time={}, timezone={}, queries=[",
         text(&raw.start),
         text(&raw.end),
         text(&raw.timezone),
-        queries.join(", "),
-    )
+    );
+    for (i, sub) in raw.queries.iter().flatten().enumerate() {
+        if out.len() > MAX_DUMP {
+            out.push_str(", ...");
+            break;
+        }
+        // Writing to memory cannot fail.
+        let _ = write!(
+            out,
+            "{}TSSubQuery(metric={}, tsuids={:?}, aggregator={}, downsample={}, rate={})",
+            if i == 0 { "" } else { ", " },
+            text(&sub.metric),
+            sub.tsuids,
+            text(&sub.aggregator),
+            text(&sub.downsample),
+            sub.rate,
+        );
+    }
+    out.push_str("])");
+    out
 }
 
-fn read_query(fields: &Map<String, Value>) -> Result<RawQuery, QueryError> {
+/// What the parts of a request may still add up to.
+struct Allowances {
+    sub_queries: Allowance,
+    tsuids: Allowance,
+    percentiles: Allowance,
+}
+
+fn read_query(reader: &mut JsonReader<'_>) -> Result<RawQuery, BodyFault> {
     let mut query = RawQuery::default();
-    for (name, value) in fields {
-        match name.as_str() {
-            "start" => query.start = text(name, value)?,
-            "end" => query.end = text(name, value)?,
-            "timezone" => query.timezone = text(name, value)?,
-            "useCalendar" => query.use_calendar = flag(name, value)?,
-            "msResolution" => query.ms_resolution = flag(name, value)?,
-            "showTSUIDs" => query.show_tsuids = flag(name, value)?,
-            "showQuery" => query.show_query = flag(name, value)?,
-            "showStats" => query.show_stats = flag(name, value)?,
-            "showSummary" => query.show_summary = flag(name, value)?,
-            "noAnnotations" => query.no_annotations = flag(name, value)?,
-            "globalAnnotations" => query.global_annotations = flag(name, value)?,
-            "delete" => query.delete = flag(name, value)?,
-            "overrideByteLimit" => query.override_byte_limit = flag(name, value)?,
-            "overrideDataPointLimit" => query.override_data_point_limit = flag(name, value)?,
-            "queries" if value.is_null() => query.queries = None,
-            "queries" => {
-                let subs = list(name, value)?.iter().map(read_sub_query);
-                query.queries = Some(subs.collect::<Result<_, _>>()?);
+    let mut allowances = Allowances {
+        sub_queries: Allowance::new("sub queries in one request", MAX_SUB_QUERIES),
+        tsuids: Allowance::new("TSUIDs in one request", MAX_TSUIDS),
+        percentiles: Allowance::new("percentiles in one request", MAX_PERCENTILES),
+    };
+    read_object(reader, "the query", |name, reader| {
+        match name {
+            "start" => query.start = read_text(reader, "start")?,
+            "end" => query.end = read_text(reader, "end")?,
+            "timezone" => query.timezone = read_text(reader, "timezone")?,
+            "padding" => query.padding = read_flag(reader, "padding")?,
+            "useCalendar" => query.use_calendar = read_flag(reader, "useCalendar")?,
+            "msResolution" => query.ms_resolution = read_flag(reader, "msResolution")?,
+            "showTSUIDs" => query.show_tsuids = read_flag(reader, "showTSUIDs")?,
+            "showQuery" => query.show_query = read_flag(reader, "showQuery")?,
+            "showStats" => query.show_stats = read_flag(reader, "showStats")?,
+            "showSummary" => query.show_summary = read_flag(reader, "showSummary")?,
+            "noAnnotations" => query.no_annotations = read_flag(reader, "noAnnotations")?,
+            "globalAnnotations" => {
+                query.global_annotations = read_flag(reader, "globalAnnotations")?;
             }
-            _ => {}
+            "delete" => query.delete = read_flag(reader, "delete")?,
+            "explain" => query.explain = read_flag(reader, "explain")?,
+            "overrideByteLimit" => {
+                query.override_byte_limit = read_flag(reader, "overrideByteLimit")?;
+            }
+            "overrideDataPointLimit" => {
+                query.override_data_point_limit = read_flag(reader, "overrideDataPointLimit")?;
+            }
+            "queries" if take_null(reader)? => query.queries = None,
+            "queries" => {
+                let mut subs = Vec::new();
+                read_list(reader, "queries", |reader| {
+                    allowances.sub_queries.take()?;
+                    subs.push(read_sub_query(reader, &mut allowances)?);
+                    Ok(())
+                })?;
+                query.queries = Some(subs);
+            }
+            _ => reader.skip_value()?,
         }
-    }
+        Ok(())
+    })?;
     Ok(query)
 }
 
-fn read_sub_query(value: &Value) -> Result<RawSubQuery, QueryError> {
+fn read_sub_query(
+    reader: &mut JsonReader<'_>,
+    allowances: &mut Allowances,
+) -> Result<RawSubQuery, BodyFault> {
     let mut sub = RawSubQuery::default();
-    for (name, value) in object("queries", value)? {
-        match name.as_str() {
-            "aggregator" => sub.aggregator = text(name, value)?,
-            "metric" => sub.metric = text(name, value)?,
-            "tsuids" => sub.tsuids = texts(name, value)?,
-            "downsample" => sub.downsample = text(name, value)?,
-            "rate" => sub.rate = flag(name, value)?,
-            "rateOptions" if value.is_null() => sub.rate_options = None,
-            "rateOptions" => sub.rate_options = Some(read_rate_options(object(name, value)?)?),
-            "filters" => {
-                let filters: Vec<BodyFilter> =
-                    list(name, value)?.iter().map(read_filter).collect::<Result<_, _>>()?;
-                sub.set_filters(&filters)?;
-            }
+    let mut filters_left = Allowance::new("filters in one sub query", MAX_FILTERS);
+    read_object(reader, "queries", |name, reader| {
+        match name {
+            "aggregator" => sub.aggregator = read_text(reader, "aggregator")?,
+            "metric" => sub.metric = read_text(reader, "metric")?,
+            "tsuids" => sub.tsuids = read_texts(reader, "tsuids", &mut allowances.tsuids)?,
+            "downsample" => sub.downsample = read_text(reader, "downsample")?,
+            "rate" => sub.rate = read_flag(reader, "rate")?,
+            "rateOptions" if take_null(reader)? => sub.rate_options = None,
+            "rateOptions" => sub.rate_options = Some(read_rate_options(reader)?),
+            "filters" => sub.set_filters(&read_filters(reader, &mut filters_left)?)?,
             "tags" => {
-                let mut tags = Vec::new();
-                for (key, value) in object(name, value)? {
-                    tags.push((key.as_str(), text(name, value)?.unwrap_or_default()));
-                }
-                sub.set_tags(tags.iter().map(|(key, value)| (*key, value.as_str())))?;
+                let mut tags: Vec<(String, String)> = Vec::new();
+                read_object(reader, "tags", |tagk, reader| {
+                    filters_left.take()?;
+                    let filter = read_text(reader, "tags")?.unwrap_or_default();
+                    match tags.iter_mut().find(|(known, _)| known == tagk) {
+                        Some((_, known)) => *known = filter,
+                        None => tags.push((tagk.to_owned(), filter)),
+                    }
+                    Ok(())
+                })?;
+                sub.set_tags(tags.iter().map(|(tagk, filter)| (tagk.as_str(), filter.as_str())))?;
             }
             "valueFilters" => {
-                let filters: Vec<BodyValueFilter> =
-                    list(name, value)?.iter().map(read_value_filter).collect::<Result<_, _>>()?;
-                sub.add_value_filters(&filters)?;
+                sub.add_value_filters(&read_value_filters(reader, &mut filters_left)?)?;
             }
-            "explicitTags" => sub.explicit_tags = flag(name, value)?,
+            "explicitTags" => sub.explicit_tags = read_flag(reader, "explicitTags")?,
             "percentiles" => {
-                let floats = list(name, value)?.iter().map(|p| float(name, p));
-                sub.percentiles = floats.collect::<Result<_, _>>()?;
+                sub.percentiles.clear();
+                read_list(reader, "percentiles", |reader| {
+                    allowances.percentiles.take()?;
+                    sub.percentiles.push(read_single(reader, "percentiles")?);
+                    Ok(())
+                })?;
             }
-            "showHistogramBuckets" => sub.show_histogram_buckets = flag(name, value)?,
-            "preAggregate" => sub.pre_aggregate = flag(name, value)?,
-            "rollupUsage" => sub.rollup_usage = text(name, value)?,
-            _ => {}
+            "showHistogramBuckets" => {
+                sub.show_histogram_buckets = read_flag(reader, "showHistogramBuckets")?;
+            }
+            "preAggregate" => sub.pre_aggregate = read_flag(reader, "preAggregate")?,
+            "rollupUsage" => sub.rollup_usage = read_text(reader, "rollupUsage")?,
+            _ => reader.skip_value()?,
         }
-    }
+        Ok(())
+    })?;
     Ok(sub)
 }
 
-fn read_rate_options(fields: &Map<String, Value>) -> Result<RateOptions, QueryError> {
+fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyFault> {
     let mut options = RateOptions::default();
-    for (name, value) in fields {
-        match name.as_str() {
-            "counter" | "isCounter" => options.counter = flag(name, value)?,
-            "counterMax" => options.counter_max = integer(name, value)?,
-            "resetValue" => options.reset_value = integer(name, value)?,
-            "dropResets" => options.drop_resets = flag(name, value)?,
+    read_object(reader, "rateOptions", |name, reader| {
+        match name {
+            "counter" | "isCounter" => options.counter = read_flag(reader, "counter")?,
+            "counterMax" => options.counter_max = read_integer(reader, "counterMax")?,
+            "resetValue" => options.reset_value = read_integer(reader, "resetValue")?,
+            "dropResets" => options.drop_resets = read_flag(reader, "dropResets")?,
             _ => {
-                return Err(QueryError::unreadable_json(format!(
+                return Err(BodyFault::Query(QueryError::unreadable_json(format!(
                     "Unrecognized field \"{name}\" of the rate options"
-                )));
+                ))));
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(options)
 }
 
-fn read_filter(value: &Value) -> Result<BodyFilter, QueryError> {
-    let mut filter = BodyFilter::default();
-    for (name, value) in object("filters", value)? {
-        match name.as_str() {
-            "type" => filter.kind = text(name, value)?,
-            "tagk" => filter.tagk = text(name, value)?,
-            "filter" => filter.filter = text(name, value)?,
-            "groupBy" | "group_by" => filter.group_by = flag(name, value)?,
-            _ => {}
-        }
-    }
-    Ok(filter)
+/// Reads a list of tag filters.
+pub(super) fn read_filters(
+    reader: &mut JsonReader<'_>,
+    allowance: &mut Allowance,
+) -> Result<Vec<BodyFilter>, BodyFault> {
+    let mut filters = Vec::new();
+    read_list(reader, "filters", |reader| {
+        allowance.take()?;
+        let mut filter = BodyFilter::default();
+        read_object(reader, "filters", |name, reader| {
+            match name {
+                "type" => filter.kind = read_text(reader, "type")?,
+                "tagk" => filter.tagk = read_text(reader, "tagk")?,
+                "filter" => filter.filter = read_text(reader, "filter")?,
+                "groupBy" | "group_by" => filter.group_by = read_flag(reader, "groupBy")?,
+                _ => reader.skip_value()?,
+            }
+            Ok(())
+        })?;
+        filters.push(filter);
+        Ok(())
+    })?;
+    Ok(filters)
 }
 
-fn read_value_filter(value: &Value) -> Result<BodyValueFilter, QueryError> {
-    let mut filter = BodyValueFilter::default();
-    for (name, value) in object("valueFilters", value)? {
-        match name.as_str() {
-            "type" => filter.kind = text(name, value)?,
-            "filter" => filter.filter = text(name, value)?,
-            _ => {}
-        }
-    }
-    Ok(filter)
+/// Reads a list of value filters.
+pub(super) fn read_value_filters(
+    reader: &mut JsonReader<'_>,
+    allowance: &mut Allowance,
+) -> Result<Vec<BodyValueFilter>, BodyFault> {
+    let mut filters = Vec::new();
+    read_list(reader, "valueFilters", |reader| {
+        allowance.take()?;
+        let mut filter = BodyValueFilter::default();
+        read_object(reader, "valueFilters", |name, reader| {
+            match name {
+                "type" => filter.kind = read_text(reader, "type")?,
+                "filter" => filter.filter = read_text(reader, "filter")?,
+                _ => reader.skip_value()?,
+            }
+            Ok(())
+        })?;
+        filters.push(filter);
+        Ok(())
+    })?;
+    Ok(filters)
 }
 
-/// A field of another type than it can have.
-fn mismatch(field: &str, value: &Value) -> QueryError {
-    let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    };
-    QueryError::unreadable_json(format!("cannot read {found} as the field '{field}'"))
-}
-
-/// Text, also from numbers and booleans.
-fn text(field: &str, value: &Value) -> Result<Option<String>, QueryError> {
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text.clone())),
-        Value::Number(number) => Ok(Some(number.to_string())),
-        Value::Bool(flag) => Ok(Some(flag.to_string())),
-        _ => Err(mismatch(field, value)),
-    }
-}
-
-/// A boolean, also from its name and from numbers.
-fn flag(field: &str, value: &Value) -> Result<bool, QueryError> {
-    match value {
-        Value::Null => Ok(false),
-        Value::Bool(flag) => Ok(*flag),
-        Value::Number(number) => Ok(number.as_f64() != Some(0.0)),
-        Value::String(text) => match text.trim() {
-            "true" | "True" | "TRUE" => Ok(true),
-            "false" | "False" | "FALSE" | "" => Ok(false),
-            _ => Err(mismatch(field, value)),
-        },
-        _ => Err(mismatch(field, value)),
-    }
-}
-
-/// An integer, also from text; fractions are cut off.
-fn integer(field: &str, value: &Value) -> Result<i64, QueryError> {
-    match value {
-        Value::Null => Ok(0),
-        Value::Number(number) => {
-            let cut = |f: f64| (f.abs() < 9.3e18).then_some(f as i64);
-            let read = number.as_i64().or_else(|| number.as_f64().and_then(cut));
-            read.ok_or_else(|| mismatch(field, value))
-        }
-        Value::String(text) if text.trim().is_empty() => Ok(0),
-        Value::String(text) => text.trim().parse().map_err(|_| mismatch(field, value)),
-        _ => Err(mismatch(field, value)),
-    }
-}
-
-/// A single-precision number, also from text.
-fn float(field: &str, value: &Value) -> Result<f32, QueryError> {
-    match value {
-        Value::Null => Ok(0.0),
-        Value::Number(number) => number.to_string().parse().map_err(|_| mismatch(field, value)),
-        Value::String(text) => text.trim().parse().map_err(|_| mismatch(field, value)),
-        _ => Err(mismatch(field, value)),
-    }
-}
-
-/// An array; `null` is an empty one.
-fn list<'v>(field: &str, value: &'v Value) -> Result<&'v [Value], QueryError> {
-    match value {
-        Value::Null => Ok(&[]),
-        Value::Array(elements) => Ok(elements),
-        _ => Err(mismatch(field, value)),
-    }
-}
-
-/// An array of texts.
-fn texts(field: &str, value: &Value) -> Result<Vec<String>, QueryError> {
-    list(field, value)?
-        .iter()
-        .map(|element| text(field, element)?.ok_or_else(|| mismatch(field, element)))
-        .collect()
-}
-
-fn object<'v>(field: &str, value: &'v Value) -> Result<&'v Map<String, Value>, QueryError> {
-    match value {
-        Value::Object(fields) => Ok(fields),
-        _ => Err(mismatch(field, value)),
-    }
+/// Reads an array of texts.
+pub(super) fn read_texts(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+    allowance: &mut Allowance,
+) -> Result<Vec<String>, BodyFault> {
+    let mut texts = Vec::new();
+    read_list(reader, field, |reader| {
+        allowance.take()?;
+        texts.push(read_text(reader, field)?.unwrap_or_default());
+        Ok(())
+    })?;
+    Ok(texts)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub struct RawExpQuery {
 }
 
 /// `time`: the range and what holds for all metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawExpTime {
     /// Time expression; JSON numbers as their text.
     pub start: Option<String>,
@@ -34,6 +34,8 @@ pub struct RawExpTime {
     pub downsample_interval: Option<String>,
     /// `downsampler.aggregator`
     pub downsample_aggregator: Option<String>,
+    /// `downsampler.fillPolicy`, checked and not used.
+    pub downsample_fill: Option<RawExpFill>,
     /// Whether rates are taken.
     pub rate: bool,
 }

@@ -196,6 +196,7 @@ fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
     if time.aggregator.as_deref().unwrap_or_default().is_empty() {
         return Err(invalid());
     }
+    fill_value(time.downsample_fill.as_ref())?;
     match &time.downsample_interval {
         Some(interval) if interval.ends_with('c') || interval.contains("all") => Err(invalid()),
         _ => Ok(()),

@@ -18,6 +18,10 @@ pub struct RawQuery {
     pub timezone: Option<String>,
     /// Sub queries; `None` where the body has none, which the original answers with a null pointer.
     pub queries: Option<Vec<RawSubQuery>>,
+    /// Accepted and not used; for the echo.
+    pub padding: bool,
+    /// Asks for the plan instead of the data.
+    pub explain: bool,
     /// Every downsampling follows the calendar.
     pub use_calendar: bool,
     /// See [`super::Query::ms_resolution`].

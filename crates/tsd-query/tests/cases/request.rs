@@ -151,6 +151,7 @@ pub(crate) fn exp_from_body(body: &Json) -> RawExpQuery {
             aggregator: text(&time["aggregator"]),
             downsample_interval: text(&time["downsampler"]["interval"]),
             downsample_aggregator: text(&time["downsampler"]["aggregator"]),
+            downsample_fill: fill(&time["downsampler"]["fillPolicy"]),
             rate: flag(&time["rate"]),
         }),
         filters: list(&body["filters"])

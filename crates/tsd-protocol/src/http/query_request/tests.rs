@@ -81,8 +81,8 @@ fn text_behind_the_value_and_unknown_fields_are_ignored() {
 fn bodies_that_are_no_query_are_refused() {
     let unable = "Unable to parse the given JSON";
     refuse("", 400, "Missing message content", "");
-    refuse("{", 400, unable, "EOF");
-    refuse("[]", 400, unable, "a query must be an object");
+    refuse("{", 400, unable, "unexpected end of input");
+    refuse("[]", 400, unable, "cannot read an array as the field 'the query'");
     refuse(r#"{"start":{}}"#, 400, unable, "cannot read an object as the field 'start'");
     refuse(r#"{"queries":{}}"#, 400, unable, "cannot read an object as the field 'queries'");
     refuse(r#"{"queries":[1]}"#, 400, unable, "cannot read a number");
@@ -95,7 +95,46 @@ fn bodies_that_are_no_query_are_refused() {
         unable,
         "Could not find a tag value filter of the type: nope",
     );
-    refuse(&"[".repeat(100_000), 400, unable, "recursion limit");
+    refuse(&format!(r#"{{"x":{}"#, "[".repeat(100_000)), 400, unable, "nesting too deep");
+}
+
+#[test]
+fn parts_of_a_body_are_counted() {
+    let queries = |sub: &str, count| format!(r#"{{"queries":[{}]}}"#, vec![sub; count].join(","));
+    let sub = |fields: &str| format!(r#"{{"queries":[{{{fields}}}]}}"#);
+    refuse(
+        &queries("{}", 10_000),
+        413,
+        "Too many sub queries in one request: at most 4096 are taken",
+        "",
+    );
+    assert_eq!(body(&queries("{}", 4_096)).queries.unwrap().len(), 4_096);
+    let filters = vec![r#"{"type":"wildcard","tagk":"h","filter":"*"}"#; 100_000].join(",");
+    let message = "Too many filters in one sub query: at most 1024 are taken";
+    refuse(&sub(&format!(r#""filters":[{filters}]"#)), 413, message, "");
+    let tags: Vec<String> = (0..2_000).map(|n| format!(r#""k{n}":"*""#)).collect();
+    refuse(&sub(&format!(r#""tags":{{{}}}"#, tags.join(","))), 413, message, "");
+    let message = "Too many TSUIDs in one request: at most 100000 are taken";
+    refuse(&sub(&format!(r#""tsuids":[{}]"#, vec!["1"; 100_001].join(","))), 413, message, "");
+    let message = "Too many percentiles in one request: at most 4096 are taken";
+    refuse(&sub(&format!(r#""percentiles":[{}]"#, vec!["1"; 5_000].join(","))), 413, message, "");
+}
+
+#[test]
+fn the_last_of_repeated_fields_counts() {
+    let query =
+        body(r#"{"start":"1","start":"2","queries":[{}],"queries":[{"metric":"a","metric":"b"}]}"#);
+    assert_eq!(query.start.as_deref(), Some("2"));
+    let queries = query.queries.unwrap();
+    assert_eq!(queries.len(), 1);
+    assert_eq!(queries[0].metric.as_deref(), Some("b"));
+}
+
+#[test]
+fn escapes_in_names_and_values_are_undone() {
+    let query = body(r#"{"st\u0061rt":"\u0000\ud83d\ude00","queries":[{"metric":"\u00e9"}]}"#);
+    assert_eq!(query.start.as_deref(), Some("\0😀"));
+    assert_eq!(query.queries.unwrap()[0].metric.as_deref(), Some("é"));
 }
 
 #[test]
@@ -114,10 +153,22 @@ fn uri_parameters_are_read() {
 }
 
 #[test]
+fn expressions_add_their_metrics_as_sub_queries() {
+    let text = "start=1h-ago&exp=scale(sum:b,2)&m=max:a";
+    let metrics = |raw: RawQuery| -> Vec<String> {
+        raw.queries.unwrap().into_iter().filter_map(|sub| sub.metric).collect()
+    };
+    assert_eq!(metrics(uri(text).unwrap()), ["a", "b"]);
+    let gexp = parse_gexp_uri(&QueryString::parse(text).unwrap()).unwrap();
+    assert_eq!(metrics(gexp), ["a"]);
+}
+
+#[test]
 fn uris_without_start_or_queries_are_refused() {
     let message = |text: &str| uri(text).unwrap_err().message;
     assert_eq!(message("m=sum:m"), "Missing parameter <code>start</code>");
     assert_eq!(message("start=1h-ago"), "Missing sub queries");
+    assert_eq!(message("start=1h-ago&exp=scale(sum:m,2"), "Failed to parse scale(sum:m,2");
     assert_eq!(
         message("start=1h-ago&m=sum"),
         "Invalid parameter m=sum (not enough :-separated parts)"

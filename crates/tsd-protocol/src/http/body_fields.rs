@@ -1,0 +1,248 @@
+//! The fields of request bodies, read one by one as they stand in the text.
+//!
+//! A body is never turned into a tree first: what a tree takes is a multiple of the text, and an
+//! unknown field may be as large as the body. Nothing here recurses into unknown values, and how many
+//! elements a request may have is counted while they are read.
+
+use std::borrow::Cow;
+
+use tsd_query::QueryError;
+
+use crate::{
+    ApiError,
+    http::query_error,
+    json::{JsonError, JsonFault, JsonReader, Scalar, ScalarKind},
+};
+
+/// Why a body was not read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum BodyFault {
+    /// It is not the JSON it should be.
+    Json(JsonError),
+    /// What it says is no query.
+    Query(QueryError),
+    /// It has more of something than is taken.
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much is taken.
+        most: usize,
+    },
+}
+
+impl From<JsonError> for BodyFault {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error)
+    }
+}
+
+impl From<QueryError> for BodyFault {
+    fn from(error: QueryError) -> Self {
+        Self::Query(error)
+    }
+}
+
+impl BodyFault {
+    /// The answer; `json_status` is what the endpoint says of bad JSON.
+    pub(crate) fn told(self, json_status: u16) -> ApiError {
+        match self {
+            Self::Json(error) => {
+                ApiError { status: json_status, ..ApiError::bad_json(error.to_string()) }
+            }
+            Self::Query(error) => query_error(&error, None),
+            Self::TooMany { what, most } => ApiError::too_many(what, most),
+        }
+    }
+}
+
+/// Elements that a request may still have.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    what: &'static str,
+    most: usize,
+    left: usize,
+}
+
+impl Allowance {
+    pub(crate) const fn new(what: &'static str, most: usize) -> Self {
+        Self { what, most, left: most }
+    }
+
+    /// Takes one off.
+    pub(crate) fn take(&mut self) -> Result<(), BodyFault> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(BodyFault::TooMany { what: self.what, most: self.most }),
+        }
+    }
+}
+
+/// Reads an object, calling `each` with every key and the reader before its value.
+pub(crate) fn read_object<'t>(
+    reader: &mut JsonReader<'t>,
+    field: &'static str,
+    mut each: impl FnMut(&str, &mut JsonReader<'t>) -> Result<(), BodyFault>,
+) -> Result<(), BodyFault> {
+    if !reader.take(b'{') {
+        return Err(mismatch(reader, field, "an object"));
+    }
+    if reader.take(b'}') {
+        return Ok(());
+    }
+    loop {
+        let key = reader.key()?;
+        each(&text_of(key), reader)?;
+        if !reader.more(b'}', "a comma or } after a field")? {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads an array, calling `each` before every element; `null` is an empty one.
+pub(crate) fn read_list<'t>(
+    reader: &mut JsonReader<'t>,
+    field: &'static str,
+    mut each: impl FnMut(&mut JsonReader<'t>) -> Result<(), BodyFault>,
+) -> Result<(), BodyFault> {
+    if take_null(reader)? {
+        return Ok(());
+    }
+    if !reader.take(b'[') {
+        return Err(mismatch(reader, field, "an array"));
+    }
+    if reader.take(b']') {
+        return Ok(());
+    }
+    loop {
+        each(reader)?;
+        if !reader.more(b']', "a comma or ] after an element")? {
+            return Ok(());
+        }
+    }
+}
+
+/// Consumes a `null` that stands next.
+pub(crate) fn take_null(reader: &mut JsonReader<'_>) -> Result<bool, BodyFault> {
+    if reader.peek_token() != Some(b'n') {
+        return Ok(false);
+    }
+    Ok(reader.scalar("value")?.kind == ScalarKind::Null)
+}
+
+/// Reads text, also from numbers and booleans.
+pub(crate) fn read_text(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+) -> Result<Option<String>, BodyFault> {
+    Ok(reader.scalar(field)?.text().map(|text| text_of(text).into_owned()))
+}
+
+/// Reads a boolean, also from its name and from numbers.
+pub(crate) fn read_flag(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+) -> Result<bool, BodyFault> {
+    let at = reader.offset();
+    let scalar = reader.scalar(field)?;
+    let text = text_of(scalar);
+    match scalar.kind {
+        ScalarKind::Null => Ok(false),
+        ScalarKind::Bool => Ok(text == "true"),
+        ScalarKind::Number => Ok(text.parse::<f64>().is_ok_and(|number| number != 0.0)),
+        ScalarKind::Plain | ScalarKind::Escaped => match text.trim() {
+            "true" | "True" | "TRUE" => Ok(true),
+            "false" | "False" | "FALSE" | "" => Ok(false),
+            _ => Err(wrong_type(reader, at, field, "a text").into()),
+        },
+    }
+}
+
+/// Reads an integer, also from text; fractions are cut off.
+pub(crate) fn read_integer(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+) -> Result<i64, BodyFault> {
+    let at = reader.offset();
+    let scalar = reader.scalar(field)?;
+    let text = text_of(scalar);
+    let cut = |number: f64| (number.abs() < 9.3e18).then_some(number as i64);
+    let (read, found) = match scalar.kind {
+        ScalarKind::Null => (Some(0), "null"),
+        ScalarKind::Bool => (None, "a boolean"),
+        ScalarKind::Number => {
+            let read = text.parse().ok().or_else(|| text.parse::<f64>().ok().and_then(cut));
+            (read, "a number")
+        }
+        ScalarKind::Plain | ScalarKind::Escaped => match text.trim() {
+            "" => (Some(0), "a text"),
+            text => (text.parse().ok(), "a text"),
+        },
+    };
+    read.ok_or_else(|| wrong_type(reader, at, field, found).into())
+}
+
+/// Reads a number, also from text.
+pub(crate) fn read_double(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+) -> Result<f64, BodyFault> {
+    let at = reader.offset();
+    let scalar = reader.scalar(field)?;
+    let text = text_of(scalar);
+    let read = match scalar.kind {
+        ScalarKind::Null => Some(0.0),
+        ScalarKind::Bool => None,
+        _ => text.trim().parse().ok(),
+    };
+    read.ok_or_else(|| wrong_type(reader, at, field, "a value").into())
+}
+
+/// Reads a single-precision number, also from text.
+pub(crate) fn read_single(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+) -> Result<f32, BodyFault> {
+    let at = reader.offset();
+    let scalar = reader.scalar(field)?;
+    let text = text_of(scalar);
+    let read = match scalar.kind {
+        ScalarKind::Null => Some(0.0),
+        ScalarKind::Bool => None,
+        _ => text.trim().parse().ok(),
+    };
+    read.ok_or_else(|| wrong_type(reader, at, field, "a value").into())
+}
+
+/// The text of a scalar, escapes undone.
+pub(crate) fn text_of(scalar: Scalar<'_>) -> Cow<'_, str> {
+    match scalar.as_is().and_then(|raw| std::str::from_utf8(raw).ok()) {
+        Some(text) => Cow::Borrowed(text),
+        None => Cow::Owned(scalar.to_owned_string()),
+    }
+}
+
+/// The error for a value of another kind than the container that was due.
+fn mismatch(reader: &mut JsonReader<'_>, field: &'static str, wanted: &'static str) -> BodyFault {
+    let found = match reader.peek_token() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b'"') => "a text",
+        Some(b'0'..=b'9' | b'-') => "a number",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        _ => return reader.unexpected(wanted).into(),
+    };
+    reader.fault(JsonFault::WrongType { field, found }).into()
+}
+
+fn wrong_type(
+    reader: &JsonReader<'_>,
+    at: usize,
+    field: &'static str,
+    found: &'static str,
+) -> JsonError {
+    reader.fault_at(at, JsonFault::WrongType { field, found })
+}

@@ -1,0 +1,192 @@
+//! The answer of `/api/query/exp`, in pieces.
+
+use std::sync::Arc;
+
+use tsd_model::sort_as_grown_hash_map;
+use tsd_query::{ExpAnswer, ExpOutput};
+
+use super::query_answer::{write_double, write_texts};
+use crate::json::{JsonList, JsonObject};
+
+/// Writes the answer to a query with expressions, output by output, row by row.
+#[derive(Debug)]
+pub struct ExpAnswerWriter {
+    outputs: std::vec::IntoIter<ExpOutput>,
+    /// The request, as [`crate::render_exp_query`] has it.
+    query: Arc<str>,
+    step: Step,
+    first: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    Start,
+    Next,
+    /// The output whose rows are being written, and how many were.
+    Rows(Box<ExpOutput>, usize),
+    Done,
+}
+
+impl ExpAnswerWriter {
+    /// Starts an answer; `query` is its request.
+    #[must_use]
+    pub fn new(answer: ExpAnswer, query: Arc<str>) -> Self {
+        Self { outputs: answer.outputs.into_iter(), query, step: Step::Start, first: true }
+    }
+
+    /// Appends to `out` until it holds `enough` bytes or the answer is complete; false then.
+    ///
+    /// A piece may be larger than `enough` by one row or by what describes the columns of one output.
+    pub fn write(&mut self, out: &mut Vec<u8>, enough: usize) -> bool {
+        loop {
+            match std::mem::replace(&mut self.step, Step::Done) {
+                Step::Start => {
+                    out.extend_from_slice(b"{\"outputs\":[");
+                    self.step = Step::Next;
+                }
+                Step::Next => {
+                    let Some(output) = self.outputs.next() else {
+                        out.extend_from_slice(b"],\"query\":");
+                        out.extend_from_slice(self.query.as_bytes());
+                        out.push(b'}');
+                        return false;
+                    };
+                    if !std::mem::take(&mut self.first) {
+                        out.push(b',');
+                    }
+                    write_head(out, &output);
+                    self.step = Step::Rows(Box::new(output), 0);
+                }
+                Step::Rows(output, from) => {
+                    let to = write_rows(out, &output, from, enough);
+                    if to < output.rows.len() {
+                        self.step = Step::Rows(output, to);
+                    } else {
+                        write_tail(out, &output);
+                        self.step = Step::Next;
+                    }
+                }
+                Step::Done => return false,
+            }
+            if out.len() >= enough {
+                return true;
+            }
+        }
+    }
+}
+
+fn write_head(out: &mut Vec<u8>, output: &ExpOutput) {
+    let mut object = JsonObject::open(out);
+    object.string("id", &output.id);
+    if let Some(alias) = &output.alias {
+        object.string("alias", alias);
+    }
+    object.key("dps").push(b'[');
+}
+
+/// Rows from the one at `from` on; says which comes next.
+fn write_rows(out: &mut Vec<u8>, output: &ExpOutput, from: usize, enough: usize) -> usize {
+    let mut digits = itoa::Buffer::new();
+    for (i, (time_ms, values)) in output.rows.iter().enumerate().skip(from) {
+        if out.len() >= enough {
+            return i;
+        }
+        out.extend_from_slice(if i > 0 { b",[" } else { b"[" });
+        out.extend_from_slice(digits.format(*time_ms).as_bytes());
+        for value in values {
+            out.push(b',');
+            write_double(out, *value, false);
+        }
+        out.push(b']');
+    }
+    output.rows.len()
+}
+
+/// Everything behind the rows. An output without series has no `meta`.
+fn write_tail(out: &mut Vec<u8>, output: &ExpOutput) {
+    out.extend_from_slice(b"],\"dpsMeta\":");
+    JsonObject::open(out)
+        .literal("firstTimestamp", output.first_ms)
+        .literal("lastTimestamp", output.last_ms)
+        .literal("setCount", output.rows.len())
+        .literal("series", output.columns.len())
+        .close();
+    if !output.columns.is_empty() {
+        out.extend_from_slice(b",\"meta\":");
+        let mut list = JsonList::open(out);
+        list.element().extend_from_slice(br#"{"index":0,"metrics":["timestamp"]}"#);
+        for (i, column) in output.columns.iter().enumerate() {
+            let mut object = JsonObject::open(list.element());
+            object.literal("index", i + 1);
+            write_texts(object.key("metrics"), &column.metrics);
+            let mut tags: Vec<&(String, String)> = column.common_tags.iter().collect();
+            sort_as_grown_hash_map(&mut tags, |(key, _)| key);
+            let mut common = JsonObject::open(object.key("commonTags"));
+            for (key, value) in tags {
+                common.string(key, value);
+            }
+            common.close();
+            write_texts(object.key("aggregatedTags"), &column.aggregated_tags);
+            object.close();
+        }
+        list.close();
+    }
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use tsd_query::ExpColumn;
+
+    use super::*;
+
+    fn answer() -> ExpAnswer {
+        let column = |host: &str| ExpColumn {
+            metrics: vec!["a".into(), "b".into()],
+            common_tags: vec![("host".into(), host.into())],
+            aggregated_tags: vec!["cpu".into()],
+        };
+        ExpAnswer {
+            outputs: vec![
+                ExpOutput {
+                    id: "e".into(),
+                    alias: Some("both".into()),
+                    rows: vec![(1_000, vec![1.0, f64::NAN]), (2_000, vec![1.0e7, 0.5])],
+                    first_ms: 1_000,
+                    last_ms: 2_000,
+                    columns: vec![column("w1"), column("w2")],
+                },
+                ExpOutput {
+                    id: "m".into(),
+                    alias: None,
+                    rows: Vec::new(),
+                    first_ms: i64::MAX,
+                    last_ms: 0,
+                    columns: Vec::new(),
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn answers_have_opentsdbs_shape() {
+        let mut out = Vec::new();
+        assert!(!ExpAnswerWriter::new(answer(), "{}".into()).write(&mut out, usize::MAX));
+        insta::assert_snapshot!(String::from_utf8_lossy(&out));
+    }
+
+    #[test]
+    fn pieces_make_the_same_answer() {
+        let mut whole = Vec::new();
+        ExpAnswerWriter::new(answer(), "{}".into()).write(&mut whole, usize::MAX);
+        let mut writer = ExpAnswerWriter::new(answer(), "{}".into());
+        let mut pieces = Vec::new();
+        let mut more = true;
+        while more {
+            let mut piece = Vec::new();
+            more = writer.write(&mut piece, 1);
+            pieces.extend(piece);
+        }
+        assert_eq!(pieces, whole);
+    }
+}

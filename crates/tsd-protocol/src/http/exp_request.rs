@@ -1,0 +1,438 @@
+//! The body of `/api/query/exp`, and its echo in the answer.
+//!
+//! What is wrong with such a body is a 500 in OpenTSDB, since it is checked where its JSON library
+//! makes objects of it.
+
+use tsd_model::java_double;
+use tsd_query::{
+    BodyFilter, FillPolicy, RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric,
+    RawExpOutput, RawExpQuery, RawExpTime,
+};
+
+use super::{
+    body_fields::{
+        Allowance, BodyFault, read_double, read_flag, read_list, read_object, read_text, take_null,
+    },
+    query_request::{MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters},
+};
+use crate::{
+    ApiError,
+    json::{JsonList, JsonObject, JsonReader, write_json_string},
+};
+
+/// Most expressions of one request, and most outputs.
+const MAX_EXPRESSIONS: usize = 4_096;
+
+/// Reads the body of a query with expressions. Text behind the JSON value is ignored.
+pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {
+    if body.is_empty() {
+        return Err(ApiError::internal("Incoming data was null or empty"));
+    }
+    let mut reader = JsonReader::new(body);
+    let mut query = RawExpQuery::default();
+    read_query(&mut reader, &mut query).map_err(|fault| match fault {
+        // An unknown type of filter and the like.
+        BodyFault::Query(error) => super::query_error(&error, None),
+        fault => fault.told(500),
+    })?;
+    Ok(query)
+}
+
+fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<(), BodyFault> {
+    let mut filters = Allowance::new("filters in one request", MAX_FILTERS);
+    read_object(reader, "the query", |name, reader| {
+        match name {
+            "name" => query.name = read_text(reader, "name")?,
+            "time" if take_null(reader)? => query.time = None,
+            "time" => query.time = Some(read_time(reader)?),
+            "filters" => {
+                query.filters = read_all(reader, "filters", MAX_FILTERS, |reader| {
+                    read_filter(reader, &mut filters)
+                })?;
+            }
+            "metrics" => {
+                query.metrics = read_all(reader, "metrics", MAX_SUB_QUERIES, |reader| {
+                    read_metric(reader, &mut filters)
+                })?;
+            }
+            "expressions" => {
+                query.expressions =
+                    read_all(reader, "expressions", MAX_EXPRESSIONS, read_expression)?;
+            }
+            "outputs" => {
+                query.outputs = read_all(reader, "outputs", MAX_EXPRESSIONS, read_output)?;
+            }
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })
+}
+
+/// Reads an array of objects.
+fn read_all<'t, T>(
+    reader: &mut JsonReader<'t>,
+    field: &'static str,
+    most: usize,
+    mut read: impl FnMut(&mut JsonReader<'t>) -> Result<T, BodyFault>,
+) -> Result<Vec<T>, BodyFault> {
+    let mut allowance = Allowance::new(field, most);
+    let mut all = Vec::new();
+    read_list(reader, field, |reader| {
+        allowance.take()?;
+        all.push(read(reader)?);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn read_time(reader: &mut JsonReader<'_>) -> Result<RawExpTime, BodyFault> {
+    let mut time = RawExpTime::default();
+    read_object(reader, "time", |name, reader| {
+        match name {
+            "start" => time.start = read_text(reader, "start")?,
+            "end" => time.end = read_text(reader, "end")?,
+            "timezone" => time.timezone = read_text(reader, "timezone")?,
+            "aggregator" => time.aggregator = read_text(reader, "aggregator")?,
+            "rate" => time.rate = read_flag(reader, "rate")?,
+            "downsampler" => {
+                time.downsample_interval = None;
+                time.downsample_aggregator = None;
+                time.downsample_fill = None;
+                if !take_null(reader)? {
+                    read_downsampler(reader, &mut time)?;
+                }
+            }
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(time)
+}
+
+fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Result<(), BodyFault> {
+    read_object(reader, "downsampler", |name, reader| {
+        match name {
+            "interval" => time.downsample_interval = read_text(reader, "interval")?,
+            "aggregator" => time.downsample_aggregator = read_text(reader, "aggregator")?,
+            "fillPolicy" => time.downsample_fill = read_fill(reader)?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })
+}
+
+fn read_filter(
+    reader: &mut JsonReader<'_>,
+    allowance: &mut Allowance,
+) -> Result<RawExpFilter, BodyFault> {
+    let mut filter = RawExpFilter::default();
+    read_object(reader, "filters", |name, reader| {
+        match name {
+            "id" => filter.id = read_text(reader, "id")?,
+            "tags" => filter.tags = read_filters(reader, allowance)?,
+            "explicitTags" => filter.explicit_tags = read_flag(reader, "explicitTags")?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(filter)
+}
+
+fn read_metric(
+    reader: &mut JsonReader<'_>,
+    allowance: &mut Allowance,
+) -> Result<RawExpMetric, BodyFault> {
+    let mut metric = RawExpMetric::default();
+    read_object(reader, "metrics", |name, reader| {
+        match name {
+            "id" => metric.id = read_text(reader, "id")?,
+            "metric" => metric.metric = read_text(reader, "metric")?,
+            "filter" => metric.filter = read_text(reader, "filter")?,
+            "aggregator" => metric.aggregator = read_text(reader, "aggregator")?,
+            "timeOffset" => metric.time_offset = read_text(reader, "timeOffset")?,
+            "fillPolicy" => metric.fill = read_fill(reader)?,
+            "valueFilters" => metric.value_filters = read_value_filters(reader, allowance)?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(metric)
+}
+
+fn read_expression(reader: &mut JsonReader<'_>) -> Result<RawExpExpression, BodyFault> {
+    let mut expression = RawExpExpression::default();
+    read_object(reader, "expressions", |name, reader| {
+        match name {
+            "id" => expression.id = read_text(reader, "id")?,
+            "expr" => expression.expr = read_text(reader, "expr")?,
+            "join" if take_null(reader)? => expression.join = None,
+            "join" => expression.join = Some(read_join(reader)?),
+            "fillPolicy" => expression.fill = read_fill(reader)?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(expression)
+}
+
+fn read_join(reader: &mut JsonReader<'_>) -> Result<RawExpJoin, BodyFault> {
+    let mut join = RawExpJoin::default();
+    read_object(reader, "join", |name, reader| {
+        match name {
+            "operator" => join.operator = read_text(reader, "operator")?,
+            "useQueryTags" => join.use_query_tags = read_flag(reader, "useQueryTags")?,
+            "includeAggTags" => join.include_agg_tags = read_flag(reader, "includeAggTags")?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(join)
+}
+
+fn read_output(reader: &mut JsonReader<'_>) -> Result<RawExpOutput, BodyFault> {
+    let mut output = RawExpOutput::default();
+    read_object(reader, "outputs", |name, reader| {
+        match name {
+            "id" => output.id = read_text(reader, "id")?,
+            "alias" => output.alias = read_text(reader, "alias")?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(output)
+}
+
+fn read_fill(reader: &mut JsonReader<'_>) -> Result<Option<RawExpFill>, BodyFault> {
+    if take_null(reader)? {
+        return Ok(None);
+    }
+    let mut fill = RawExpFill::default();
+    read_object(reader, "fillPolicy", |name, reader| {
+        match name {
+            "policy" => fill.policy = read_text(reader, "policy")?,
+            "value" if take_null(reader)? => fill.value = None,
+            "value" => fill.value = Some(read_double(reader, "value")?),
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(Some(fill))
+}
+
+/// The request as an answer repeats it: known fields in OpenTSDB's order, what was not given as `null`.
+#[must_use]
+pub fn render_exp_query(query: &RawExpQuery) -> String {
+    let mut out = Vec::new();
+    let mut object = JsonObject::open(&mut out);
+    text(&mut object, "name", query.name.as_deref());
+    match &query.time {
+        None => drop(object.literal("time", "null")),
+        Some(time) => write_time(object.key("time"), time),
+    }
+    list(&mut object, "filters", &query.filters, |out, filter| {
+        let mut object = JsonObject::open(out);
+        text(&mut object, "id", filter.id.as_deref());
+        list(&mut object, "tags", &filter.tags, write_filter);
+        object.literal("explicitTags", filter.explicit_tags).close();
+    });
+    list(&mut object, "metrics", &query.metrics, |out, metric| {
+        let mut object = JsonObject::open(out);
+        text(&mut object, "metric", metric.metric.as_deref());
+        text(&mut object, "id", metric.id.as_deref());
+        text(&mut object, "filter", metric.filter.as_deref());
+        text(&mut object, "aggregator", metric.aggregator.as_deref());
+        text(&mut object, "timeOffset", metric.time_offset.as_deref());
+        fill(&mut object, metric.fill.as_ref());
+        if !metric.value_filters.is_empty() {
+            list(&mut object, "valueFilters", &metric.value_filters, |out, filter| {
+                let mut object = JsonObject::open(out);
+                text(&mut object, "type", filter.kind.as_deref());
+                text(&mut object, "filter", filter.filter.as_deref());
+                object.close();
+            });
+        }
+        object.close();
+    });
+    list(&mut object, "expressions", &query.expressions, write_expression);
+    list(&mut object, "outputs", &query.outputs, |out, output| {
+        let mut object = JsonObject::open(out);
+        text(&mut object, "id", output.id.as_deref());
+        text(&mut object, "alias", output.alias.as_deref());
+        object.close();
+    });
+    object.close();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+fn write_time(out: &mut Vec<u8>, time: &RawExpTime) {
+    let mut object = JsonObject::open(out);
+    text(&mut object, "start", time.start.as_deref());
+    text(&mut object, "end", time.end.as_deref());
+    text(&mut object, "timezone", time.timezone.as_deref());
+    if time.downsample_interval.is_none() && time.downsample_aggregator.is_none() {
+        object.literal("downsampler", "null");
+    } else {
+        let mut downsampler = JsonObject::open(object.key("downsampler"));
+        text(&mut downsampler, "interval", time.downsample_interval.as_deref());
+        text(&mut downsampler, "aggregator", time.downsample_aggregator.as_deref());
+        fill(&mut downsampler, time.downsample_fill.as_ref());
+        downsampler.close();
+    }
+    text(&mut object, "aggregator", time.aggregator.as_deref());
+    object.literal("rate", time.rate).close();
+}
+
+fn write_filter(out: &mut Vec<u8>, filter: &BodyFilter) {
+    let mut object = JsonObject::open(out);
+    text(&mut object, "tagk", filter.tagk.as_deref());
+    text(&mut object, "filter", filter.filter.as_deref());
+    object.literal("group_by", filter.group_by);
+    text(&mut object, "type", filter.kind.as_deref());
+    object.close();
+}
+
+fn write_expression(out: &mut Vec<u8>, expression: &RawExpExpression) {
+    let mut object = JsonObject::open(out);
+    text(&mut object, "id", expression.id.as_deref());
+    text(&mut object, "expr", expression.expr.as_deref());
+    // Checking an expression without a join gives it one.
+    let join = expression.join.clone().unwrap_or_default();
+    let operator = join.operator.map(|name| name.to_ascii_lowercase());
+    JsonObject::open(object.key("join"))
+        .string("operator", operator.as_deref().unwrap_or("union"))
+        .literal("useQueryTags", join.use_query_tags)
+        .literal("includeAggTags", join.include_agg_tags)
+        .close();
+    fill(&mut object, expression.fill.as_ref());
+    object.close();
+}
+
+/// `fillPolicy`: the policy by its name, and the value that it stands for.
+fn fill(object: &mut JsonObject<'_>, fill: Option<&RawExpFill>) {
+    let Some(fill) = fill else {
+        object.literal("fillPolicy", "null");
+        return;
+    };
+    let policy = match &fill.policy {
+        Some(name) => FillPolicy::from_name(name),
+        None if fill.value.is_some_and(|value| value != 0.0) => Some(FillPolicy::Scalar),
+        None => Some(FillPolicy::Zero),
+    };
+    let value = match policy {
+        Some(FillPolicy::Zero) => 0.0,
+        Some(FillPolicy::Scalar) | None => fill.value.unwrap_or(0.0),
+        Some(_) => f64::NAN,
+    };
+    let mut written = JsonObject::open(object.key("fillPolicy"));
+    text(&mut written, "policy", policy.map(FillPolicy::name));
+    if value.is_finite() {
+        written.literal("value", java_double(value)).close();
+    } else {
+        written.string("value", &java_double(value)).close();
+    }
+}
+
+fn text(object: &mut JsonObject<'_>, key: &str, text: Option<&str>) {
+    match text {
+        Some(text) => write_json_string(object.key(key), text),
+        None => object.key(key).extend_from_slice(b"null"),
+    }
+}
+
+fn list<T>(
+    object: &mut JsonObject<'_>,
+    key: &str,
+    elements: &[T],
+    write: impl Fn(&mut Vec<u8>, &T),
+) {
+    if elements.is_empty() {
+        object.literal(key, "null");
+        return;
+    }
+    let mut list = JsonList::open(object.key(key));
+    for element in elements {
+        write(list.element(), element);
+    }
+    list.close();
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FULL: &str = r#"{"name":"n","unknown":[{}],"time":{"start":"1h-ago","end":1500000000,
+        "timezone":"UTC","aggregator":"sum","rate":true,
+        "downsampler":{"interval":"1m","aggregator":"avg","fillPolicy":{"policy":"nan","value":"NaN"}}},
+        "filters":[{"id":"f1","explicitTags":true,
+            "tags":[{"type":"wildcard","tagk":"host","filter":"web*","groupBy":true}]}],
+        "metrics":[{"id":"a","metric":"sys.cpu","filter":"f1","aggregator":"max",
+            "timeOffset":"1500000000","fillPolicy":{"policy":"ZERO"},
+            "valueFilters":[{"type":"gt","filter":5}]},{"id":"b","metric":"sys.mem"}],
+        "expressions":[{"id":"e","expr":"a + b","fillPolicy":{"policy":"scalar","value":7},
+            "join":{"operator":"INTERSECTION","useQueryTags":true,"includeAggTags":false}},
+            {"id":"e2","expr":"a * 2"}],
+        "outputs":[{"id":"e","alias":"sum of both"},{"id":"b"}]} and more"#;
+
+    #[test]
+    fn every_field_is_read() {
+        let query = parse_exp_body(FULL).unwrap();
+        let time = query.time.as_ref().unwrap();
+        assert_eq!(time.end.as_deref(), Some("1500000000"));
+        assert_eq!(time.downsample_interval.as_deref(), Some("1m"));
+        assert!(time.rate);
+        assert_eq!(query.filters[0].tags[0].tagk.as_deref(), Some("host"));
+        assert!(query.filters[0].explicit_tags && query.filters[0].tags[0].group_by);
+        assert_eq!(query.metrics[0].time_offset.as_deref(), Some("1500000000"));
+        assert_eq!(query.metrics[0].value_filters[0].filter.as_deref(), Some("5"));
+        assert_eq!(query.expressions[0].fill.as_ref().unwrap().value, Some(7.0));
+        assert!(!query.expressions[0].join.as_ref().unwrap().include_agg_tags);
+        assert_eq!(query.outputs[0].alias.as_deref(), Some("sum of both"));
+    }
+
+    #[test]
+    fn the_echo_has_every_field_in_its_place() {
+        insta::assert_snapshot!(render_exp_query(&parse_exp_body(FULL).unwrap()));
+        insta::assert_snapshot!(render_exp_query(&parse_exp_body("{}").unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_request_is_a_500_and_what_is_too_large_a_413() {
+        let error = |body: &str| {
+            let error = parse_exp_body(body).unwrap_err();
+            (error.status, error.message)
+        };
+        assert_eq!(error(""), (500, "Incoming data was null or empty".to_owned()));
+        assert_eq!(error("{").0, 500);
+        assert_eq!(error("[]").0, 500);
+        assert_eq!(error(r#"{"metrics":{}}"#).0, 500);
+        let metrics = vec!["{}"; 5_000].join(",");
+        assert_eq!(error(&format!(r#"{{"metrics":[{metrics}]}}"#)).0, 413);
+        let filters = vec!["{}"; 5_000].join(",");
+        assert_eq!(error(&format!(r#"{{"filters":[{{"tags":[{filters}]}}]}}"#)).0, 413);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bodies_never_panic(text in "\\PC*") {
+            let _ = parse_exp_body(&text);
+        }
+
+        #[test]
+        fn the_echo_of_any_texts_is_json(name in any::<String>(), value in any::<f64>()) {
+            let query = RawExpQuery {
+                name: Some(name),
+                metrics: vec![RawExpMetric {
+                    fill: Some(RawExpFill { policy: None, value: Some(value) }),
+                    ..RawExpMetric::default()
+                }],
+                ..RawExpQuery::default()
+            };
+            let read: serde_json::Value = serde_json::from_str(&render_exp_query(&query))?;
+            prop_assert!(read.is_object());
+        }
+    }
+}
