@@ -18,6 +18,7 @@ use tsd_storage::{Storage, StorageError, Table};
 
 use crate::{
     actor::{self, DoerRef, Threads},
+    annotations::Annotations,
     compaction::{CompactionStats, CompactorSettings, QueueTotals, RowCompactor, RowRules, Slope},
     config::EngineConfig,
     handle::{EngineHandle, Inner},
@@ -194,11 +195,18 @@ fn build(
         received_total: metrics::counter!("tsd_ingest_points_received_total"),
         cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
     });
+    let annotations = Annotations {
+        storage: Arc::clone(&storage),
+        table: config.tables.data.clone(),
+        schema: config.schema,
+        use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
+    };
     EngineHandle::new(Inner {
         config,
         storage,
         ingest,
         uids,
+        annotations,
         uid_stats,
         queries,
         compactors,

@@ -6,12 +6,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tsd_model::{Uid, UidKind};
+use tsd_model::{Annotation, Tsuid, Uid, UidKind};
 use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query, QueryError};
-use tsd_storage::Storage;
+use tsd_storage::{Storage, StorageError};
 
 use crate::{
     actor::{AskError, DoerRef},
+    annotations::{AnnotationEdit, AnnotationError, Annotations, EditOutcome},
     compaction::{CompactionOrder, CompactionStats, QueueTotals, RowCompactor},
     config::EngineConfig,
     engine::StopSignal,
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) ingest: Arc<IngestShared>,
     pub(crate) uids: UidAdmin,
+    pub(crate) annotations: Annotations,
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: DoerRef<QueryRunner>,
     pub(crate) compactors: Vec<DoerRef<RowCompactor>>,
@@ -128,6 +130,54 @@ impl EngineHandle {
     /// Takes a name out of the UID table. Rows of its series stay.
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<(), UidError> {
         self.inner.uids.delete(kind, name, &self.inner.ingest.series).await
+    }
+
+    /// A note of a series, or a global one, by its start time.
+    pub async fn annotation(
+        &self,
+        tsuid: Option<&Tsuid>,
+        start_time: i64,
+    ) -> Result<Option<Annotation>, AnnotationError> {
+        self.inner.annotations.get(tsuid, start_time).await
+    }
+
+    /// Writes a note: merges the fields that are set into the stored one, or with `replace` drops
+    /// all others.
+    pub async fn edit_annotation(
+        &self,
+        edit: AnnotationEdit,
+        replace: bool,
+    ) -> Result<EditOutcome, AnnotationError> {
+        self.inner.annotations.edit(edit, replace).await
+    }
+
+    /// Deletes a note. That there is none is no error.
+    pub async fn delete_annotation(
+        &self,
+        tsuid: Option<&Tsuid>,
+        start_time: i64,
+    ) -> Result<(), AnnotationError> {
+        self.inner.annotations.delete(tsuid, start_time).await
+    }
+
+    /// Global notes that begin in a range of epoch milliseconds, both ends included, and do not end
+    /// after it.
+    pub async fn global_annotations(
+        &self,
+        range_ms: (i64, i64),
+    ) -> Result<Vec<Annotation>, StorageError> {
+        self.inner.annotations.global(range_ms).await
+    }
+
+    /// Deletes the notes of some series, and global ones, in a range of epoch milliseconds, both ends
+    /// included. Returns how many there were.
+    pub async fn delete_annotations(
+        &self,
+        tsuids: &[Tsuid],
+        global: bool,
+        range_ms: (i64, i64),
+    ) -> Result<u64, AnnotationError> {
+        self.inner.annotations.delete_range(tsuids, global, range_ms).await
     }
 
     /// Answers a query. Dropping the future ends it and closes its scans.

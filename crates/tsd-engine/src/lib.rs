@@ -5,6 +5,7 @@
 //! The crate knows no backend and no HTTP.
 
 mod actor;
+mod annotations;
 mod clock;
 mod compaction;
 mod config;
@@ -25,6 +26,7 @@ mod testing;
 mod uid;
 mod writer;
 
+pub use annotations::{AnnotationEdit, AnnotationError, EditOutcome};
 pub use clock::{Clock, SystemClock};
 pub use config::{
     CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, Tables,

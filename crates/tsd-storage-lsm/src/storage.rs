@@ -191,6 +191,19 @@ impl Storage for LsmStorage {
         })
     }
 
+    fn compare_and_set_at<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        timestamp_ms: i64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        self.write(table, move |table, _| {
+            table.compare_and(&column, expected.as_ref(), Some(value), timestamp_ms)
+        })
+    }
+
     fn compare_and_delete<'a>(
         &'a self,
         table: &'a Table,

@@ -38,9 +38,17 @@ pub(crate) enum Order {
     CompareAnd {
         column: Column,
         expected: Option<Bytes>,
-        new: Option<Bytes>,
+        new: Option<NewValue>,
         base: Base,
     },
+}
+
+/// What a compare-and-set puts.
+#[derive(Clone, Debug)]
+pub(crate) struct NewValue {
+    pub(crate) value: Bytes,
+    /// Timestamp of the cell; `None` takes that of the commit.
+    pub(crate) timestamp_ms: Option<i64>,
 }
 
 /// What came of it.
@@ -85,7 +93,9 @@ impl Order {
                 batch.byte_len() + values
             }
             Self::Increment { column, .. } => of(column),
-            Self::CompareAnd { column, new, .. } => of(column) + new.as_ref().map_or(0, Bytes::len),
+            Self::CompareAnd { column, new, .. } => {
+                of(column) + new.as_ref().map_or(0, |new| new.value.len())
+            }
         }
     }
 }
@@ -165,14 +175,15 @@ impl Present<'_> {
             },
         };
         let sum = before.wrapping_add(amount);
-        self.put(column, Bytes::copy_from_slice(&sum.to_be_bytes()), Outcome::Sum(sum))
+        let value = Bytes::copy_from_slice(&sum.to_be_bytes());
+        self.put(column, NewValue { value, timestamp_ms: None }, Outcome::Sum(sum))
     }
 
     pub(crate) fn compare_and(
         &mut self,
         column: Column,
         expected: Option<&Bytes>,
-        new: Option<Bytes>,
+        new: Option<NewValue>,
         base: &Base,
     ) -> Decision {
         match self.value(base, &column) {
@@ -181,8 +192,8 @@ impl Present<'_> {
                 Decision::Nothing(Outcome::Swapped(false))
             }
             Ok(_) => {
-                if let Some(value) = new {
-                    return self.put(column, value, Outcome::Swapped(true));
+                if let Some(new) = new {
+                    return self.put(column, new, Outcome::Swapped(true));
                 }
                 let columns = vec![(column.family, column.qualifier.clone())];
                 let change = Change::DeleteColumns { row: column.row.clone(), columns };
@@ -192,12 +203,13 @@ impl Present<'_> {
         }
     }
 
-    fn put(&mut self, column: Column, value: Bytes, outcome: Outcome) -> Decision {
+    fn put(&mut self, column: Column, new: NewValue, outcome: Outcome) -> Decision {
+        let NewValue { value, timestamp_ms } = new;
         let cell = CellRef {
             family: column.family,
             qualifier: &column.qualifier,
             value: &value,
-            timestamp_ms: None,
+            timestamp_ms,
         };
         match CellBatch::single(&column.row, cell) {
             Ok(batch) => {

@@ -33,7 +33,7 @@ use crate::{
     memtable::{Generation, Memtable, TableId},
     metrics::Metrics,
     replay::{Replayed, log_report, replay},
-    request::{Order, Outcome},
+    request::{NewValue, Order, Outcome},
     scanner::MergedScanner,
     shared::{Flushing, Shared, Tables},
 };
@@ -350,7 +350,28 @@ impl<B: IngestRows> Storage for WalStorage<B> {
             let Some(id) = self.place(table).await? else {
                 return self.backend.compare_and_set(table, column, expected, value).await;
             };
-            self.compare_and(table, id, column, expected, Some(value)).await
+            let new = Some(NewValue { value, timestamp_ms: None });
+            self.compare_and(table, id, column, expected, new).await
+        })
+    }
+
+    fn compare_and_set_at<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        timestamp_ms: i64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move {
+            let Some(id) = self.place(table).await? else {
+                let backend = &self.backend;
+                return backend
+                    .compare_and_set_at(table, column, expected, value, timestamp_ms)
+                    .await;
+            };
+            let new = Some(NewValue { value, timestamp_ms: Some(timestamp_ms) });
+            self.compare_and(table, id, column, expected, new).await
         })
     }
 

@@ -71,6 +71,7 @@ cases! {
     conditional::an_increment_refuses_what_is_no_counter,
     conditional::increments_at_once_all_count,
     conditional::a_compare_and_set_needs_the_expected_value,
+    conditional::a_compare_and_set_may_fix_the_time_of_its_cell,
     conditional::a_compare_and_delete_needs_the_expected_value,
     conditional::one_of_many_compare_and_sets_wins,
     scans::rows_come_in_key_order_whatever_the_order_of_puts,

@@ -116,7 +116,7 @@ impl MemoryStorage {
         table: &Table,
         column: Column,
         expected: Option<&Bytes>,
-        new: Option<Bytes>,
+        new: Option<(Bytes, Option<i64>)>,
     ) -> Result<bool, StorageError> {
         let now = (self.clock)();
         let mut rows = self.shared.write(table)?;
@@ -126,8 +126,9 @@ impl MemoryStorage {
             return Ok(false);
         }
         match new {
-            Some(value) => {
-                row_of(&mut rows, &column.row).insert(key, (value, now));
+            Some((value, timestamp_ms)) => {
+                let cell = (value, timestamp_ms.unwrap_or(now));
+                row_of(&mut rows, &column.row).insert(key, cell);
             }
             None => remove(&mut rows, &column.row, &[key]),
         }
@@ -330,7 +331,23 @@ impl Storage for MemoryStorage {
         expected: Option<Bytes>,
         value: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(async move { self.compare_and(table, column, expected.as_ref(), Some(value)) })
+        Box::pin(
+            async move { self.compare_and(table, column, expected.as_ref(), Some((value, None))) },
+        )
+    }
+
+    fn compare_and_set_at<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        timestamp_ms: i64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(async move {
+            let new = Some((value, Some(timestamp_ms)));
+            self.compare_and(table, column, expected.as_ref(), new)
+        })
     }
 
     fn compare_and_delete<'a>(

@@ -155,6 +155,20 @@ impl<S: Storage + ?Sized> Storage for MeteredStorage<S> {
         ))
     }
 
+    fn compare_and_set_at<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        timestamp_ms: i64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(self.wrap(
+            Operation::CompareAndSet,
+            self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms),
+        ))
+    }
+
     fn compare_and_delete<'a>(
         &'a self,
         table: &'a Table,

@@ -205,6 +205,20 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         value: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>>;
 
+    /// As [`Self::compare_and_set`], and fixes the timestamp of the cell, as puts may.
+    ///
+    /// The default is for stores whose cells all carry the time of writing.
+    fn compare_and_set_at<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        _timestamp_ms: i64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        self.compare_and_set(table, column, expected, value)
+    }
+
     /// As [`Self::compare_and_set`], but deletes the column.
     fn compare_and_delete<'a>(
         &'a self,

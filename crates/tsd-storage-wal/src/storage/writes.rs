@@ -14,7 +14,7 @@ use crate::{
     change::Change,
     committer::Message,
     memtable::{Known, TableId},
-    request::{Base, Order, Outcome, Request},
+    request::{Base, NewValue, Order, Outcome, Request},
 };
 
 /// Bytes of a call that one unit of room in the queue stands for.
@@ -120,7 +120,7 @@ impl<B: IngestRows> WalStorage<B> {
         id: TableId,
         column: Column,
         expected: Option<Bytes>,
-        new: Option<Bytes>,
+        new: Option<NewValue>,
     ) -> Result<bool, StorageError> {
         check_column(&column)?;
         let order = |base| Order::CompareAnd {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::kit::{bytes, column, data, put, value};
-use crate::{Storage, StorageError};
+use crate::{Get, Storage, StorageError};
 
 pub(super) async fn an_increment_starts_at_zero_and_adds_up(store: Arc<dyn Storage>) {
     let add =
@@ -52,6 +52,24 @@ pub(super) async fn a_compare_and_set_needs_the_expected_value(store: Arc<dyn St
     assert!(!set(None, b"2").await, "an empty value is present");
     assert!(set(Some(b""), b"4").await);
     assert_eq!(now().await.unwrap(), b"4");
+}
+
+pub(super) async fn a_compare_and_set_may_fix_the_time_of_its_cell(store: Arc<dyn Storage>) {
+    let set = async |expected: Option<&[u8]>, new: &[u8], time| {
+        let (column, expected) = (column(b"row", b"q"), expected.map(bytes));
+        store.compare_and_set_at(&data(), column, expected, bytes(new), time).await.unwrap()
+    };
+    assert!(set(None, b"1", 5_000).await);
+    assert!(!set(None, b"2", 6_000).await);
+    let time = async || {
+        let row = store.get(&data(), Get::row(bytes(b"row"))).await.unwrap().unwrap();
+        row.into_cells().unwrap()[0].timestamp_ms
+    };
+    assert_eq!(time().await, 5_000);
+    assert!(set(Some(b"1"), b"2", 7_000).await);
+    store.flush().await.unwrap();
+    assert_eq!(time().await, 7_000);
+    assert_eq!(value(&*store, b"row", b"q").await.unwrap(), b"2");
 }
 
 pub(super) async fn a_compare_and_delete_needs_the_expected_value(store: Arc<dyn Storage>) {
