@@ -1,0 +1,127 @@
+//! Raw points by the million: when the first byte comes, what memory it takes, and what a small
+//! query beside them waits.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    client::{self, Body},
+    daemon::Daemon,
+    day::{Day, FIRST_SECOND, Kind, STEP_SECS},
+    process,
+};
+
+/// Heavy queries that run beside the small ones.
+const HEAVY: usize = 4;
+/// Small queries that are timed.
+const SMALL: usize = 300;
+
+/// Asks for `points` points, then for small answers, alone and beside four that large.
+pub(crate) fn run(daemon: &Daemon, day: Day, points: usize) {
+    let steps = points.div_ceil(day.series).min(day.steps);
+    println!();
+    println!(
+        "{:<10} {:<15} {:>9} {:>12} {:>9} {:>9} {:>9} {:>9}",
+        "raw", "metric", "points", "first byte", "all ms", "cpu-s/M", "MiB out", "peak MiB"
+    );
+    for kind in Kind::ALL {
+        for aggregator in ["none", "sum"] {
+            raw(daemon, day, kind, aggregator, steps);
+        }
+    }
+    println!();
+    let small = |note: &str, millis: &mut Vec<f64>| {
+        millis.sort_by(f64::total_cmp);
+        let at = |part: f64| millis[((millis.len() - 1) as f64 * part) as usize];
+        println!(
+            "small query, {note:<28} p50 {:>8.2} ms   p99 {:>8.2} ms   worst {:>8.2} ms",
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+    };
+    let uri = small_uri(day);
+    let ask = || client::get(daemon.address(), &uri, Body::Drop).whole.as_secs_f64() * 1e3;
+    let mut alone: Vec<f64> = (0..SMALL).map(|_| ask()).collect();
+    small("alone", &mut alone);
+
+    process::forget_peak(daemon.pid());
+    let heavy = raw_uri(Kind::Walk, "none", steps);
+    let stop = AtomicBool::new(false);
+    let mut beside = thread::scope(|scope| {
+        for _ in 0..HEAVY {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    client::get(daemon.address(), &heavy, Body::Drop);
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(100));
+        let beside: Vec<f64> = (0..SMALL).map(|_| ask()).collect();
+        stop.store(true, Ordering::Relaxed);
+        beside
+    });
+    small("beside four raw ones", &mut beside);
+    println!("peak resident meanwhile: {:.0} MiB", mib(process::peak_resident_bytes(daemon.pid())));
+}
+
+fn raw(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
+    let uri = raw_uri(kind, aggregator, steps);
+    check(daemon, day, kind, aggregator, steps);
+    let resting = process::resident_bytes(daemon.pid());
+    process::forget_peak(daemon.pid());
+    let before = process::cpu_seconds(daemon.pid());
+    let timed = client::get(daemon.address(), &uri, Body::Drop);
+    let cpu = process::cpu_seconds(daemon.pid()) - before;
+    let peak = process::peak_resident_bytes(daemon.pid());
+    assert_eq!(timed.status, 200);
+    let points = day.series * steps;
+    println!(
+        "{aggregator:<10} {:<15} {points:>9} {:>9.1} ms {:>9.1} {:>9.3} {:>9.1} {:>9.0}   (resting {:.0})",
+        kind.metric(),
+        timed.first_byte.as_secs_f64() * 1e3,
+        timed.whole.as_secs_f64() * 1e3,
+        cpu / points as f64 * 1e6,
+        mib(timed.bytes as u64),
+        mib(peak),
+        mib(resting),
+    );
+}
+
+/// Counts what comes out and adds it up, in hundredths so that the order does not matter.
+fn check(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
+    let answer = client::get(daemon.address(), &raw_uri(kind, aggregator, steps), Body::Keep);
+    let text = std::str::from_utf8(&answer.body).expect("text");
+    let (mut count, mut sum) = (0, 0_i64);
+    for dps in text.split("\"dps\":{").skip(1) {
+        let dps = dps.split('}').next().expect("the end of the points");
+        for point in dps.split(',') {
+            let value = point.split(':').nth(1).expect("a value");
+            count += 1;
+            sum += (value.parse::<f64>().expect("a number") * 100.0).round() as i64;
+        }
+    }
+    let expected = if aggregator == "none" { day.series * steps } else { steps };
+    assert_eq!(count, expected, "points of {aggregator}");
+    assert_eq!(sum, day.sum_of_hundredths(kind, steps), "sum over all points of {aggregator}");
+}
+
+fn raw_uri(kind: Kind, aggregator: &str, steps: usize) -> String {
+    let end = FIRST_SECOND + (steps as u64 - 1) * STEP_SECS;
+    format!("/api/query?start={FIRST_SECOND}&end={end}&m={aggregator}:{}", kind.metric())
+}
+
+/// Five-minute averages of one host over the last hour.
+pub(crate) fn small_uri(day: Day) -> String {
+    let (end, metric) = (day.last_second(), Kind::Integers.metric());
+    let start = end.saturating_sub(3_599).max(FIRST_SECOND);
+    let host = day.series / 2;
+    format!("/api/query?start={start}&end={end}&m=avg:5m-avg:{metric}{{host=host{host:04}}}")
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
