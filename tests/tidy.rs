@@ -7,6 +7,8 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// Which of our crates each of our crates may build on. Cargo's own direct edges; a crate may use
 /// what it names here and nothing else. Development dependencies are free.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("hbase-rs-protobuf", &[]),
+    ("hbase-rs", &["hbase-rs-protobuf"]),
     ("tsd-model", &[]),
     ("tsd-query", &["tsd-model"]),
     ("tsd-protocol", &["tsd-model", "tsd-query"]),
@@ -34,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates from outside that only some of ours may know.
 const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
+    ("prost", &["hbase-rs", "hbase-rs-protobuf"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("hyper", &["tsd-server"]),
     ("clap", &["tsd-cli"]),
@@ -41,7 +44,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 ];
 
 /// Pure crates: no sockets, no files, no clock of their own.
-const PURE: &[&str] = &["tsd-model", "tsd-query", "tsd-protocol"];
+const PURE: &[&str] = &["tsd-model", "tsd-query", "tsd-protocol", "hbase-rs-protobuf"];
 const IMPURE: &[&str] = &["tokio", "actix", "hyper", "fjall", "socket2", "fs4", "tracing"];
 
 #[test]
