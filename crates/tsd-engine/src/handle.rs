@@ -18,8 +18,8 @@ use crate::{
     engine::StopSignal,
     ingest::{IngestSession, IngestShared, NameText},
     query::{
-        ExplainedSubQuery, GexpAnswer, Limits, QueryAnswer, QueryControl, QueryFailure, QueryJob,
-        QueryOrder, QueryRunner,
+        AnswerGuard, ExplainedSubQuery, GexpAnswer, Limits, QueryAnswer, QueryControl,
+        QueryFailure, QueryId, QueryJob, QueryList, QueryOrder, QueryRunner,
     },
     stats::{self, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
@@ -216,11 +216,13 @@ impl EngineHandle {
     }
 
     /// Answers a request of expressions over metrics, as `/api/query/exp` has them.
+    ///
+    /// The guard is to be kept until the answer was written; it knows the stages too.
     pub async fn query_exp(
         &self,
         query: ExpQuery,
         control: QueryControl,
-    ) -> Result<ExpAnswer, QueryFailure> {
+    ) -> Result<(ExpAnswer, AnswerGuard), QueryFailure> {
         let _ = (query, control);
         Err(QueryError::bad_request("Expressions are not supported").into())
     }
@@ -239,6 +241,17 @@ impl EngineHandle {
     pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
         let _ = query;
         Err(QueryError::bad_request("Queries are not explained").into())
+    }
+
+    /// Queries that run, and the last ones that ended.
+    #[must_use]
+    pub fn queries(&self) -> QueryList {
+        QueryList::default()
+    }
+
+    /// Cancels a query by its number. Says whether it was running.
+    pub fn cancel_query(&self, id: QueryId) -> bool {
+        self.queries().running.iter().any(|query| query.id == id)
     }
 
     /// Forgets every cached name and series.

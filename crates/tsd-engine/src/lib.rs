@@ -39,8 +39,9 @@ pub use last::{LastPoint, LastQuery, LastSeries};
 pub use lookup::{Lookup, LookupAnswer, LookupSeries};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{
-    AnswerSeries, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpAnswer, QueryAnswer,
-    QueryControl, QueryFailure, SubAnswer,
+    AnswerGuard, AnswerSeries, CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery,
+    GexpAnswer, QueryAnswer, QueryAsker, QueryControl, QueryFailure, QueryId, QueryList,
+    QueryStages, RunningQuery, RunningStage, ScannerStages, SubAnswer, SubQueryStages,
 };
 pub use stats::Stat;
 pub use tsd_model::{Annotation, HistogramCodecs, UidKind};

@@ -9,8 +9,11 @@ mod answer;
 mod budget;
 mod explain;
 mod fan_out;
+mod guard;
+mod registry;
 mod runner;
 mod scan;
+mod stages;
 mod sub_query;
 
 #[cfg(test)]
@@ -19,6 +22,9 @@ mod tests;
 pub use self::{
     answer::{AnswerSeries, GexpAnswer, QueryAnswer, QueryControl, QueryFailure, SubAnswer},
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},
+    guard::AnswerGuard,
+    registry::{CompletedQuery, QueryAsker, QueryId, QueryList, RunningQuery, RunningStage},
+    stages::{QueryStages, ScannerStages, SubQueryStages},
 };
 pub(crate) use self::{
     budget::Limits,

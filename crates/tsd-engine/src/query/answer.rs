@@ -1,6 +1,6 @@
 //! What a query is asked with and what comes out of it.
 
-use std::time::{Duration, Instant};
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -8,6 +8,7 @@ use tsd_model::{Annotation, PointColumns};
 use tsd_query::{GexpSeries, QueryError};
 use tsd_storage::StorageError;
 
+use super::{QueryAsker, QueryId, QueryStages, SubQueryStages, guard::AnswerGuard};
 use crate::uid::UidError;
 
 /// How a query may be ended early. Dropping the query's future ends it too.
@@ -17,22 +18,35 @@ pub struct QueryControl {
     pub deadline: Option<Instant>,
     /// Ends it when cancelled.
     pub cancel: CancellationToken,
+    /// Who asks.
+    pub asker: Arc<QueryAsker>,
 }
 
 /// All that a query asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct QueryAnswer {
+    /// Number of the query.
+    pub id: QueryId,
     /// One a sub query, in request order.
     pub sub_answers: Vec<SubAnswer>,
     /// Global notes that begin inside the query range, by start; empty unless asked for.
     pub global_annotations: Vec<Annotation>,
+    /// Where its time went.
+    pub stages: QueryStages,
+    /// To be kept until the answer was written: till then the query counts as running and its memory
+    /// as taken.
+    pub guard: AnswerGuard,
 }
 
 /// All that a request of expressions over series asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct GexpAnswer {
     /// Series of all expressions, in request order.
     pub series: Vec<GexpSeries>,
+    /// Where its time went.
+    pub stages: QueryStages,
+    /// To be kept until the answer was written.
+    pub guard: AnswerGuard,
 }
 
 /// The answer to one sub query.
@@ -42,14 +56,8 @@ pub struct SubAnswer {
     pub index: usize,
     /// Its series, in the order in which they are to be shown.
     pub series: Vec<AnswerSeries>,
-    /// Rows read.
-    pub rows: u64,
-    /// Cells read; a packed run counts its points.
-    pub cells: u64,
-    /// Bytes of these cells.
-    pub bytes: u64,
-    /// Time it took.
-    pub elapsed: Duration,
+    /// Where its time went, and what it read.
+    pub stages: SubQueryStages,
 }
 
 /// One series of an answer.
@@ -86,15 +94,42 @@ pub enum QueryFailure {
     /// Too many queries run and wait already.
     #[error("too many queries are waiting")]
     Busy,
-    /// It was cancelled.
+    /// Whoever asked went away, or cancelled it.
     #[error("the query was cancelled")]
     Cancelled,
+    /// An operator cancelled it by its number.
+    #[error("The query was cancelled by an operator")]
+    Stopped,
+    /// The memory for all queries together is used up.
+    #[error(
+        "Sorry, the queries that run now use all of the {limit_mb}MB of memory for queries. Please \
+         try again later, or filter using more tags or decrease your time range."
+    )]
+    NoMemory {
+        /// Memory for all queries, in MiB.
+        limit_mb: u64,
+    },
     /// A part of the engine failed while it worked on the query.
     #[error("the engine failed while it worked on the query")]
     Lost,
     /// The engine was shut down.
     #[error("the engine is shut down")]
     Closed,
+}
+
+impl QueryFailure {
+    /// The HTTP status that says so.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Refused(error) => error.class.status(),
+            // Asking again would only start again what somebody wanted to end.
+            Self::Uid(_) | Self::Stopped => 400,
+            Self::Storage(_) => 424,
+            Self::Busy | Self::NoMemory { .. } | Self::Cancelled | Self::Closed => 503,
+            Self::Lost => 500,
+        }
+    }
 }
 
 impl From<UidError> for QueryFailure {

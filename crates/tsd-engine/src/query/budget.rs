@@ -119,15 +119,6 @@ impl Budget {
     pub(crate) fn hold(&self, bytes: i64) {
         self.held.fetch_add(bytes, Ordering::Relaxed);
     }
-
-    /// Rows, cells and bytes read.
-    pub(crate) fn spent(&self) -> (u64, u64, u64) {
-        (
-            self.rows.load(Ordering::Relaxed),
-            self.cells.load(Ordering::Relaxed),
-            self.bytes.load(Ordering::Relaxed),
-        )
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! One scan: from the rows of a key range to the series in it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 use tsd_model::{
-    Family, PointColumns, Row, RowExtras, RowKey, SeriesKey, Uid, UidKind, decode_row,
+    Family, PackedRun, PointColumns, Row, RowExtras, RowKey, SeriesKey, Uid, UidKind, decode_row,
 };
 use tsd_query::{QueryError, SeriesBuilder, SeriesPipeline, SubQueryPlan};
 use tsd_storage::{RowFilter, Scan};
 
-use super::{QueryContext, QueryFailure, budget::Budget};
+use super::{QueryContext, QueryFailure, ScannerStages, budget::Budget};
 use crate::compaction::{RowCompactor, is_due, is_in_pieces};
 
 /// Rows met in pieces that are made known at once.
@@ -33,6 +33,8 @@ pub(crate) struct Part {
     pub(crate) stop: Bytes,
     /// Whether an earlier part of the same series may precede it.
     pub(crate) later: bool,
+    /// What it is called in statistics.
+    pub(crate) id: String,
 }
 
 type TagMap<V> = HashMap<Box<[u8]>, V, foldhash::fast::RandomState>;
@@ -42,7 +44,11 @@ pub(crate) type PartSeries = TagMap<SeriesBuilder>;
 
 impl ScanJob {
     /// Reads a part to its end.
-    pub(crate) async fn read(self: Arc<Self>, part: Part) -> Result<PartSeries, QueryFailure> {
+    pub(crate) async fn read(
+        self: Arc<Self>,
+        part: Part,
+    ) -> Result<(PartSeries, ScannerStages), QueryFailure> {
+        let opened = Instant::now();
         let scan = Scan {
             start: part.start,
             stop: part.stop,
@@ -61,20 +67,35 @@ impl ScanJob {
             columns: PointColumns::default(),
             extras: RowExtras::default(),
             met: Vec::new(),
+            stages: ScannerStages { id: part.id, ..ScannerStages::default() },
         };
-        while let Some(batch) = rows.next_rows().await? {
+        loop {
+            let asked = Instant::now();
+            let batch = rows.next_rows().await?;
+            reader.stages.store += asked.elapsed();
+            let Some(batch) = batch else { break };
             self.budget.check()?;
             reader.spend(&batch);
             reader.meet_series(&batch).await?;
+            let began = Instant::now();
             for row in &batch {
                 reader.take(row)?;
             }
+            reader.stages.compaction += began.elapsed();
             // A store that never waits would keep this thread from anything else.
             tokio::task::yield_now().await;
         }
         reader.notify();
-        Ok(reader.series.into_iter().filter_map(|(tags, series)| Some((tags, series?))).collect())
+        reader.stages.total = opened.elapsed();
+        reader.stages.successful = true;
+        let series = reader.series.into_iter();
+        Ok((series.filter_map(|(tags, series)| Some((tags, series?))).collect(), reader.stages))
     }
+}
+
+/// Cells of a row; a packed run counts its points.
+fn cells_of(row: &Row) -> u64 {
+    (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
 }
 
 struct PartReader<'a> {
@@ -86,22 +107,28 @@ struct PartReader<'a> {
     columns: PointColumns,
     extras: RowExtras,
     met: Vec<Bytes>,
+    stages: ScannerStages,
 }
 
 impl PartReader<'_> {
-    fn spend(&self, batch: &[Row]) {
-        let (mut cells, mut bytes) = (0, 0);
+    fn spend(&mut self, batch: &[Row]) {
+        let (rows, mut bytes) = (batch.len() as u64, 0);
         for row in batch {
-            cells += row.cells.len();
             for cell in &row.cells {
                 bytes += row.key.len() + cell.qualifier.len() + cell.value.len();
             }
             for run in &row.runs {
-                cells += run.point_count();
                 bytes += row.key.len() + run.as_bytes().len();
             }
         }
-        self.job.budget.spend(batch.len() as u64, cells as u64, bytes as u64);
+        let (cells, bytes) = (batch.iter().map(cells_of).sum(), bytes as u64);
+        self.job.budget.spend(rows, cells, bytes);
+        let stages = &mut self.stages;
+        stages.rows += rows;
+        stages.cells += cells;
+        stages.bytes += bytes;
+        stages.rows_pre_filter += rows;
+        stages.cells_pre_filter += cells;
     }
 
     /// Decides on the series of a batch that were not seen before.
@@ -130,7 +157,10 @@ impl PartReader<'_> {
             .collect();
         uids.sort_unstable();
         uids.dedup();
+        let asked = Instant::now();
         let names = self.job.context.uids.names_of(UidKind::Tagv, &uids).await?;
+        self.stages.uid_to_string += asked.elapsed();
+        self.stages.uid_pairs_resolved += uids.len() as u64;
         let name_of = |uid: &[u8]| {
             let at = uids.binary_search_by(|known| known.as_bytes().cmp(uid)).ok()?;
             names.get(at)?.as_deref()
@@ -153,6 +183,8 @@ impl PartReader<'_> {
         let ScanJob { context, plan, pipeline, budget, .. } = self.job;
         let Ok(key) = RowKey::decode(&plan.schema, &row.key) else { return Ok(()) };
         let Some(Some(series)) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
+        self.stages.rows_post_filter += 1;
+        self.stages.cells_post_filter += cells_of(row);
         self.columns.clear();
         decode_row(row, key.base_time(), context.merge, &mut self.columns, &mut self.extras)
             .map_err(|error| QueryError::failed(error.to_string()))?;

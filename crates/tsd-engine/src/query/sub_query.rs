@@ -14,7 +14,7 @@ use tsd_query::{
 use tsd_storage::{RowFilter, Storage, Table, TagPattern, WantedTag};
 
 use super::{
-    AnswerSeries, QueryAnswer, QueryFailure, SubAnswer,
+    AnswerSeries, QueryAnswer, QueryFailure, SubAnswer, SubQueryStages,
     budget::{Budget, Limits},
     fan_out::read_all,
     scan::ScanJob,
@@ -100,10 +100,13 @@ impl QueryContext {
             skip_unresolved_tagvs: self.config.skip_unresolved_tagvs,
             fuzzy_filter: self.config.enable_fuzzy_filter,
         };
+        let mut stages = SubQueryStages::default();
         let resolved = self.resolve(sub, &settings).await?;
+        stages.string_to_uid = started.elapsed();
         let range = (query.start_ms, query.end_ms);
         let plan = SubQueryPlan::new(sub, &resolved, range, &self.schema, &settings);
         if plan.is_empty() {
+            answer.stages = SubQueryStages { index: sub.index, ..stages };
             return Ok(answer);
         }
         tracing::debug!(%plan, "planned");
@@ -116,12 +119,18 @@ impl QueryContext {
             budget: Arc::clone(&budget),
             plan,
         });
-        let spans = read_all(Arc::clone(&job)).await?;
+        let spans = read_all(Arc::clone(&job), &mut stages).await?;
+        let mut began = Instant::now();
+        let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
         let groups = group_spans(&job.plan, sub.aggregator, spans);
+        stages.group_by = lap();
         let outputs = self.aggregate(&job, sub, groups).await?;
+        stages.aggregation = lap();
         answer.series = self.name(&job.plan, outputs).await?;
-        (answer.rows, answer.cells, answer.bytes) = budget.spent();
-        answer.elapsed = started.elapsed();
+        stages.uid_to_string = lap();
+        stages.emitted_points = answer.series.iter().map(|s| s.points.len() as u64).sum();
+        answer.stages = SubQueryStages { index: sub.index, ..stages };
+        answer.stages.total = started.elapsed();
         Ok(answer)
     }
 

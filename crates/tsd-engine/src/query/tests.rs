@@ -102,7 +102,7 @@ async fn answers_are_the_same_however_the_table_is_cut_up() {
             (1_065, (60, 24.0), (10_700, 4_280.0))
         );
         assert_eq!(none.series.len(), 4);
-        assert_eq!((by_dc.cells, by_dc.rows), (4_320, 12));
+        assert_eq!((by_dc.stages.cells(), by_dc.stages.rows()), (4_320, 12));
     }
 }
 
@@ -127,7 +127,7 @@ async fn filters_by_name_and_by_tsuid_choose_series() {
     let found = ask(&engine, by_tsuid).await.unwrap().sub_answers.remove(0);
     assert_eq!(found.series.len(), 1);
     assert_eq!(values(&found.series[0])[1], (10, 2.0));
-    assert_eq!(found.rows, 1, "the store left out the rows of other series");
+    assert_eq!(found.stages.rows(), 1, "the store left out the rows of other series");
 }
 
 #[tokio::test]

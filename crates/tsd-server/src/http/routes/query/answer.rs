@@ -4,7 +4,9 @@ use std::{iter, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::stream;
-use tsd_engine::{AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery};
+use tsd_engine::{
+    AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery, SubQueryStages,
+};
 use tsd_protocol::{AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue, render_sub_query};
 
 use crate::http::{
@@ -67,7 +69,7 @@ impl Shown {
                 .is_some_and(|spec| spec.fill == FillPolicy::Null),
             stats: query.show_stats.then(|| {
                 let index = ("queryIndex".to_owned(), StatValue::Count(part.index as i64));
-                iter::once(index).chain(numbers(part)).collect()
+                iter::once(index).chain(numbers(&part.stages)).collect()
             }),
         }
     }
@@ -96,28 +98,26 @@ impl Shown {
 }
 
 /// What reading a sub query's rows took.
-fn numbers(part: &SubAnswer) -> Numbers {
+fn numbers(part: &SubQueryStages) -> Numbers {
     let count = |name: &str, n: u64| {
         (name.to_owned(), StatValue::Count(i64::try_from(n).unwrap_or(i64::MAX)))
     };
     vec![
-        count("rowsFromStorage", part.rows),
-        count("columnsFromStorage", part.cells),
-        count("bytesFromStorage", part.bytes),
-        ("totalTime".to_owned(), StatValue::Millis(part.elapsed.as_secs_f64() * 1_000.0)),
+        count("rowsFromStorage", part.rows()),
+        count("columnsFromStorage", part.cells()),
+        count("bytesFromStorage", part.bytes()),
+        ("totalTime".to_owned(), StatValue::Millis(part.total.as_secs_f64() * 1_000.0)),
     ]
 }
 
 /// Sums over all sub queries, then each of them.
 fn summary(answer: &QueryAnswer) -> Numbers {
     let parts = &answer.sub_answers;
-    let total = SubAnswer {
-        rows: parts.iter().map(|part| part.rows).sum(),
-        cells: parts.iter().map(|part| part.cells).sum(),
-        bytes: parts.iter().map(|part| part.bytes).sum(),
+    let total = SubQueryStages {
+        scanners: parts.iter().flat_map(|part| part.stages.scanners.clone()).collect(),
         // They run beside one another.
-        elapsed: parts.iter().map(|part| part.elapsed).max().unwrap_or_default(),
-        ..SubAnswer::default()
+        total: parts.iter().map(|part| part.stages.total).max().unwrap_or_default(),
+        ..SubQueryStages::default()
     };
     let emitted: usize =
         parts.iter().flat_map(|part| &part.series).map(|series| series.points.len()).sum();
@@ -126,7 +126,7 @@ fn summary(answer: &QueryAnswer) -> Numbers {
     summary.sort_by(|(a, _), (b, _)| a.cmp(b));
     for part in parts {
         let index = ("queryIndex".to_owned(), StatValue::Count(part.index as i64));
-        let numbers = iter::once(index).chain(numbers(part)).collect();
+        let numbers = iter::once(index).chain(numbers(&part.stages)).collect();
         summary.push((format!("queryIdx_{:02}", part.index), StatValue::Part(numbers)));
     }
     summary
