@@ -300,3 +300,6 @@ fn unresolved(error: UidError) -> QueryFailure {
         other => other.into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -249,3 +249,6 @@ fn unresolved(error: UidError, message: &str) -> QueryFailure {
         other => other.into(),
     }
 }
+
+#[cfg(test)]
+mod tests;
