@@ -4,6 +4,7 @@
 
 use std::io::Write;
 
+mod conformance;
 mod crash;
 mod crowd;
 mod daemon;

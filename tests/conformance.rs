@@ -1,0 +1,77 @@
+//! What a real OpenTSDB answered to the same questions over the same points: every recorded case,
+//! over HTTP, against a daemon of its own.
+//!
+//! Each case runs with unsalted keys and with twenty salt buckets. Series, timestamps and values are
+//! compared, doubles to the last bit; so are refusals. None is left out.
+
+mod compare;
+mod json;
+mod replay;
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use json::Json;
+use replay::replay;
+use tokio::runtime::Runtime;
+
+use crate::report;
+
+/// Cases at once.
+const WORKERS: usize = 2;
+/// Salt buckets of a run; 0 is unsalted.
+const BUCKETS: [u32; 2] = [0, 20];
+
+#[test]
+fn recorded_cases_are_answered_as_opentsdb_did() {
+    let queries = load(include_str!("data/query-cases.json"));
+    let value_filters = load(include_str!("data/value-filter-cases.json"));
+    let runs: Vec<(&Json, u32)> = queries
+        .iter()
+        .chain(&value_filters)
+        .flat_map(|case| BUCKETS.map(|buckets| (case, buckets)))
+        .collect();
+    let failures = run(&runs);
+    for failure in &failures {
+        report(failure);
+    }
+    report(&format!(
+        "conformance: {} cases x {} salt settings + {} x {1} value-filter cases: {} passed, {} \
+         failed",
+        queries.len(),
+        BUCKETS.len(),
+        value_filters.len(),
+        runs.len() - failures.len(),
+        failures.len()
+    ));
+    assert!(failures.is_empty(), "{} cases differ", failures.len());
+}
+
+fn load(text: &str) -> Vec<Json> {
+    Json::parse(text).expect("a list of cases").items().to_vec()
+}
+
+/// Replays all; what failed, in the order of the list.
+fn run(runs: &[(&Json, u32)]) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let runtime = Runtime::new().expect("a runtime");
+        let mut failures = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some((case, buckets)) = runs.get(place) else { break failures };
+            if let Err(difference) = replay(&runtime, case, *buckets) {
+                let name = case.text_of("name").unwrap_or("a case without name");
+                failures.push((place, format!("{name}, {buckets} buckets: {difference}")));
+            }
+        }
+    };
+    let mut failures = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|w| w.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    failures.sort();
+    failures.into_iter().map(|(_, failure)| failure).collect()
+}

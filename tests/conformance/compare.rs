@@ -1,0 +1,87 @@
+//! Compares an answer with the recorded one.
+
+use super::json::Json;
+use crate::socket::Answer;
+
+/// Checks an answer against `expect` or `expect_error` of a case.
+pub(crate) fn check(case: &Json, answer: &Answer) -> Result<(), String> {
+    let got = Json::parse(&answer.body);
+    let told = |what: &str| {
+        let expected = case.get("expect").or_else(|| case.get("expect_error"));
+        let expected = expected.map_or_else(String::new, Json::to_string);
+        Err(format!(
+            "{what}\n  expected {expected}\n  got {} {}",
+            answer.status,
+            shortened(&answer.body)
+        ))
+    };
+    let Ok(got) = got else { return told("no JSON") };
+    if let Some(expected) = case.get("expect_error") {
+        let error = got.get("error");
+        let code = error.and_then(|error| error.get("code"));
+        let message = error.and_then(|error| error.text_of("message")).unwrap_or_default();
+        let wanted = expected.text_of("message").unwrap_or_default();
+        let says = match expected.text_of("match") {
+            Some("exact") => message == wanted,
+            _ => message.contains(wanted),
+        };
+        let status = Json::Number(answer.status.to_string());
+        let has_status = expected.get("status") == Some(&status) && code == Some(&status);
+        return if says && has_status { Ok(()) } else { told("another refusal") };
+    }
+    if answer.status != 200 {
+        return told("refused");
+    }
+    let Some(expected) = case.get("expect") else { return told("nothing to compare with") };
+    // Expressions repeat the request, which was not recorded.
+    let got = match got {
+        Json::Object(fields) if expected.get("query").is_none() => {
+            Json::Object(fields.into_iter().filter(|(key, _)| key != "query").collect())
+        }
+        other => other,
+    };
+    same(expected, &got, "").or_else(|what| told(&what))
+}
+
+/// Equal, but for the order of keys; points keep theirs. Doubles are equal to the last bit and no
+/// integers.
+fn same(expected: &Json, got: &Json, path: &str) -> Result<(), String> {
+    let differ = || Err(format!("at {path}: {got} instead of {expected}"));
+    match (expected, got) {
+        (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
+            let mut pairs = a.iter().zip(b).enumerate();
+            pairs.try_for_each(|(i, (a, b))| same(a, b, &format!("{path}/{i}")))
+        }
+        (Json::Object(a), Json::Object(b)) if a.len() == b.len() => {
+            if path.ends_with("/dps") {
+                return a.iter().zip(b).try_for_each(|((time, a), (other, b))| {
+                    if time == other {
+                        same(a, b, &format!("{path}/{time}"))
+                    } else {
+                        Err(format!("at {path}: time {other} instead of {time}"))
+                    }
+                });
+            }
+            a.iter().try_for_each(|(key, a)| match got.get(key) {
+                Some(b) => same(a, b, &format!("{path}/{key}")),
+                None => differ(),
+            })
+        }
+        (Json::Number(a), Json::Number(b)) if is_float(a) && is_float(b) => {
+            let bits = |digits: &str| digits.parse().map(f64::to_bits);
+            if bits(a) == bits(b) { Ok(()) } else { differ() }
+        }
+        _ if expected == got => Ok(()),
+        _ => differ(),
+    }
+}
+
+fn is_float(digits: &str) -> bool {
+    digits.contains(['.', 'e', 'E'])
+}
+
+/// A stack trace or a long answer, cut.
+fn shortened(body: &str) -> String {
+    const LENGTH: usize = 2_000;
+    body.chars().take(LENGTH).collect()
+}
