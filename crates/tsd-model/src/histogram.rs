@@ -112,6 +112,57 @@ impl SimpleHistogram {
         }
     }
 
+    /// Count of the bucket with these bounds, 0 where there is none.
+    #[must_use]
+    pub fn count_of(&self, lower: f32, upper: f32) -> i64 {
+        let place = self.buckets.binary_search_by(|other| {
+            java_order(other.lower, lower).then(java_order(other.upper, upper))
+        });
+        place.ok().and_then(|at| self.buckets.get(at)).map_or(0, |bucket| bucket.count)
+    }
+
+    /// Adds the counts of another histogram, bucket by bucket; the sum has the buckets of both.
+    pub fn add(&mut self, other: &Self) {
+        self.underflow = self.underflow.wrapping_add(other.underflow);
+        self.overflow = self.overflow.wrapping_add(other.overflow);
+        let same = |a: &HistogramBucket, b: &HistogramBucket| {
+            java_order(a.lower, b.lower).then(java_order(a.upper, b.upper))
+        };
+        // Mostly the buckets are the same.
+        if self.buckets.len() == other.buckets.len()
+            && self.buckets.iter().zip(&other.buckets).all(|(a, b)| same(a, b).is_eq())
+        {
+            for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
+                bucket.count = bucket.count.wrapping_add(more.count);
+            }
+            return;
+        }
+        let mut sum = Vec::with_capacity(self.buckets.len().max(other.buckets.len()));
+        let (mut mine, mut others) =
+            (self.buckets.iter().peekable(), other.buckets.iter().peekable());
+        while let Some(order) = match (mine.peek(), others.peek()) {
+            (None, None) => None,
+            (Some(_), None) => Some(Ordering::Less),
+            (None, Some(_)) => Some(Ordering::Greater),
+            (Some(a), Some(b)) => Some(same(a, b)),
+        } {
+            let a = if order.is_le() { mine.next() } else { None };
+            let b = if order.is_ge() { others.next() } else { None };
+            let count = |bucket: Option<&HistogramBucket>| bucket.map_or(0, |b| b.count);
+            sum.extend(a.or(b).map(|bucket| HistogramBucket {
+                count: count(a).wrapping_add(count(b)),
+                ..*bucket
+            }));
+        }
+        self.buckets = sum;
+    }
+
+    /// Bytes it holds, about.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.buckets.capacity() * size_of::<HistogramBucket>()
+    }
+
     /// The value of the cell.
     pub fn encode(&self, codec_id: u8) -> Result<Vec<u8>, HistogramError> {
         let count = u16::try_from(self.buckets.len())
@@ -264,6 +315,15 @@ mod tests {
         for text in ["x", "0,1", "0,1=x", "0=1", "u", "0,1=1.5", ":", "a,b=1", "NaN,1=5", ""] {
             assert!(SimpleHistogram::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn sums_have_the_buckets_of_both() {
+        let mut sum = SimpleHistogram::parse("u=1:0,10=1:5,10=7").unwrap();
+        sum.add(&SimpleHistogram::parse("o=2:0,10=2:10,20=5").unwrap());
+        assert_eq!(sum, SimpleHistogram::parse("u=1:o=2:0,10=3:5,10=7:10,20=5").unwrap());
+        sum.add(&sum.clone());
+        assert_eq!((sum.count_of(0.0, 10.0), sum.count_of(0.0, 9.0)), (6, 0));
     }
 
     #[test]

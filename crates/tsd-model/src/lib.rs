@@ -73,6 +73,7 @@ pub use point_value::{EncodedValue, PointValue, ValueError};
 pub use qualifier::Qualifier;
 pub use rollup::{
     RollupAggregator, RollupConfig, RollupConfigError, RollupInterval, RollupQualifier, RowSpan,
+    decode_rollup_row,
 };
 pub use row_compaction::{RowCompaction, plan_row_compaction};
 pub use row_decode::{RowExtras, decode_row};

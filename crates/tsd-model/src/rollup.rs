@@ -11,11 +11,13 @@
 
 mod config;
 mod qualifier;
+mod row;
 mod span;
 
 pub use self::{
     config::{RollupConfig, RollupConfigError, RollupInterval},
     qualifier::{RollupAggregator, RollupQualifier},
+    row::decode_rollup_row,
     span::RowSpan,
 };
 

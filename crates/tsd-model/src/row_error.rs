@@ -26,6 +26,18 @@ pub enum RowError {
         /// The other value.
         other: Bytes,
     },
+    /// Two rollup values of one aggregator in one slot.
+    #[error(
+        "Duplicate timestamp for key={}, slot={slot}; set tsd.storage.fix_duplicates=true to fix \
+         automatically",
+        java_byte_list(key)
+    )]
+    RollupDuplicate {
+        /// Row key.
+        key: Bytes,
+        /// Which interval of the row.
+        slot: u16,
+    },
     /// A column of points that contradicts itself.
     #[error("{problem}")]
     Column {

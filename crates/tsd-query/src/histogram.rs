@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tsd_model::{HistogramBucket, PointColumns, SimpleHistogram, Value};
+use tsd_model::{PointColumns, SimpleHistogram, Value};
 
 use crate::{
+    error::QueryError,
     pipeline::{BucketChain, GroupTags, OutputSeries, SeriesPipeline, Span, group_spans},
     plan::SubQueryPlan,
     request::SubQuery,
+    watch::Watch,
 };
 
 /// The histograms of one series, in time order.
@@ -32,19 +34,29 @@ pub struct HistogramOutput {
     pub series: OutputSeries,
 }
 
-/// Adds up, groups and reads off what a histogram sub query asks for.
-#[must_use]
+impl HistogramSeries {
+    /// Bytes it holds, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let points = self.points.iter().map(|(_, histogram)| 8 + histogram.memory_bytes());
+        size_of::<Self>() + self.tsuid.len() + points.sum::<usize>()
+    }
+}
+
+/// Adds up, groups and reads off what a histogram sub query asks for. The series given are taken as
+/// held already.
 pub fn evaluate_histograms(
     sub: &SubQuery,
     plan: &SubQueryPlan,
     pipeline: &SeriesPipeline,
     series: Vec<HistogramSeries>,
-) -> Vec<HistogramOutput> {
+    watch: &mut dyn Watch,
+) -> Result<Vec<HistogramOutput>, QueryError> {
     // Groups are found as for numbers; the histograms wait here until then.
     let mut waiting: BTreeMap<Bytes, BTreeMap<i64, SimpleHistogram>> = BTreeMap::new();
     for HistogramSeries { tsuid, points } in series {
         if has_part(plan, &points) {
-            downsample(pipeline, points, waiting.entry(tsuid).or_default());
+            downsample(pipeline, points, waiting.entry(tsuid).or_default(), watch)?;
         }
     }
     let spans =
@@ -55,7 +67,8 @@ pub fn evaluate_histograms(
         let mut merged: BTreeMap<i64, SimpleHistogram> = BTreeMap::new();
         for tsuid in &tsuids {
             for (time, histogram) in waiting.remove(tsuid).unwrap_or_default() {
-                add(merged.entry(time).or_default(), &histogram);
+                watch.go_on()?;
+                merged.entry(time).or_default().add(&histogram);
             }
         }
         let frame = OutputSeries {
@@ -64,10 +77,13 @@ pub fn evaluate_histograms(
             tsuids,
             points: PointColumns::default(),
         };
-        read_off(sub, plan, &merged, &frame, &mut outputs);
+        read_off(sub, plan, &merged, &frame, &mut outputs, watch)?;
     }
-    outputs
+    Ok(outputs)
 }
+
+/// What a time and a value take.
+const BYTES_A_POINT: usize = 16;
 
 /// Whether a series has a point at or before the end of the scan and one at or after its start.
 fn has_part(plan: &SubQueryPlan, points: &[(i64, SimpleHistogram)]) -> bool {
@@ -84,32 +100,16 @@ fn downsample(
     pipeline: &SeriesPipeline,
     points: Vec<(i64, SimpleHistogram)>,
     buckets: &mut BTreeMap<i64, SimpleHistogram>,
-) {
+    watch: &mut dyn Watch,
+) -> Result<(), QueryError> {
     let mut chain = BucketChain::default();
     for (time, histogram) in points {
+        watch.go_on()?;
         if let Some(start) = chain.bucket_start(pipeline, time) {
-            add(buckets.entry(start).or_default(), &histogram);
+            buckets.entry(start).or_default().add(&histogram);
         }
     }
-}
-
-/// Adds `other` to `sum`, bucket by bucket.
-fn add(sum: &mut SimpleHistogram, other: &SimpleHistogram) {
-    for bucket in other.buckets() {
-        let before = count_of(sum, bucket);
-        sum.set_bucket(HistogramBucket { count: before.wrapping_add(bucket.count), ..*bucket });
-    }
-    sum.underflow = sum.underflow.wrapping_add(other.underflow);
-    sum.overflow = sum.overflow.wrapping_add(other.overflow);
-}
-
-/// Count of the bucket with the same bounds.
-fn count_of(histogram: &SimpleHistogram, bucket: &HistogramBucket) -> i64 {
-    let same = |other: &&HistogramBucket| {
-        (other.lower.to_bits(), other.upper.to_bits())
-            == (bucket.lower.to_bits(), bucket.upper.to_bits())
-    };
-    histogram.buckets().iter().find(same).map_or(0, |bucket| bucket.count)
+    Ok(())
 }
 
 /// Percentiles first, ascending, then buckets: those of the group's first histogram.
@@ -119,28 +119,39 @@ fn read_off(
     merged: &BTreeMap<i64, SimpleHistogram>,
     frame: &OutputSeries,
     outputs: &mut Vec<HistogramOutput>,
-) {
+    watch: &mut dyn Watch,
+) -> Result<(), QueryError> {
+    let shown = || merged.range(plan.window.start_ms..=plan.window.end_ms);
+    let frame_bytes = size_of::<OutputSeries>() + frame.tsuids.len() * size_of::<Bytes>();
+    let bytes = frame_bytes.saturating_add(shown().count().saturating_mul(BYTES_A_POINT));
     let mut push = |suffix: String, value: &dyn Fn(&SimpleHistogram) -> Value| {
+        watch.hold(bytes)?;
         let mut series = frame.clone();
-        for (time, histogram) in merged.range(plan.window.start_ms..=plan.window.end_ms) {
+        for (time, histogram) in shown() {
+            watch.go_on()?;
             series.points.push(*time, value(histogram));
         }
         outputs.push(HistogramOutput { suffix, series });
+        Ok(())
     };
     let mut percentiles = sub.percentiles.clone();
     percentiles.sort_by(f32::total_cmp);
     for p in percentiles {
         push(format!("_pct_{}", java_single(p)), &|histogram| {
             Value::Float(percentile(histogram, f64::from(p)))
-        });
+        })?;
     }
-    let Some(first) = merged.values().next().filter(|_| sub.show_histogram_buckets) else { return };
-    push("_UNDERFLOW".to_owned(), &|histogram| Value::Integer(histogram.underflow));
+    let Some(first) = merged.values().next().filter(|_| sub.show_histogram_buckets) else {
+        return Ok(());
+    };
+    push("_UNDERFLOW".to_owned(), &|histogram| Value::Integer(histogram.underflow))?;
     for bucket in first.buckets() {
         let (lower, upper) = (java_single(bucket.lower), java_single(bucket.upper));
-        push(format!("_{lower}_{upper}"), &|histogram| Value::Integer(count_of(histogram, bucket)));
+        push(format!("_{lower}_{upper}"), &|histogram| {
+            Value::Integer(histogram.count_of(bucket.lower, bucket.upper))
+        })?;
     }
-    push("_OVERFLOW".to_owned(), &|histogram| Value::Integer(histogram.overflow));
+    push("_OVERFLOW".to_owned(), &|histogram| Value::Integer(histogram.overflow))
 }
 
 /// Middle of the bucket in which a percentile lies. What is outside the buckets does not count.
@@ -208,12 +219,5 @@ mod tests {
         assert_eq!(percentile(&histogram, 30.1), 25.0);
         assert_eq!(percentile(&histogram, 0.5), -1.0);
         assert_eq!(percentile(&SimpleHistogram::default(), 50.0), 0.0);
-    }
-
-    #[test]
-    fn sums_have_the_buckets_of_both() {
-        let mut sum = SimpleHistogram::parse("u=1:0,10=1").unwrap();
-        add(&mut sum, &SimpleHistogram::parse("o=2:0,10=2:10,20=5").unwrap());
-        assert_eq!(sum, SimpleHistogram::parse("u=1:o=2:0,10=3:10,20=5").unwrap());
     }
 }

@@ -13,6 +13,8 @@ pub enum RowFilter {
     Tags(Arc<TagPattern>),
     /// The row key must be one of these; sorted.
     Keys(Arc<Vec<bytes::Bytes>>),
+    /// The tag pairs must be those of one of these series.
+    Series(Arc<SeriesSet>),
     /// Every filter must hold.
     All(Vec<RowFilter>),
 }
@@ -41,6 +43,15 @@ pub struct WantedTag {
     pub tagvs: Option<Vec<bytes::Bytes>>,
 }
 
+/// Some series of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesSet {
+    /// Bytes before the first tag pair: salt, metric UID, base time.
+    pub tags_start: usize,
+    /// All tag pairs of each series, sorted.
+    pub tags: Vec<bytes::Bytes>,
+}
+
 impl RowFilter {
     /// Whether a scan returns the row of that key.
     #[must_use]
@@ -48,6 +59,9 @@ impl RowFilter {
         match self {
             Self::Tags(pattern) => pattern.matches(key),
             Self::Keys(keys) => keys.binary_search_by(|k| k.as_ref().cmp(key)).is_ok(),
+            Self::Series(series) => key.get(series.tags_start..).is_some_and(|tags| {
+                series.tags.binary_search_by(|other| other.as_ref().cmp(tags)).is_ok()
+            }),
             Self::All(filters) => filters.iter().all(|f| f.matches(key)),
         }
     }

@@ -20,7 +20,7 @@ pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef};
 pub use clock::{ClockMs, system_clock_ms};
 pub use error::{Recovery, StorageError};
 pub use faulty::{Fault, FaultyStorage};
-pub use filter::{RowFilter, TagPattern, WantedTag};
+pub use filter::{RowFilter, SeriesSet, TagPattern, WantedTag};
 pub use held::{HeldCell, HeldRow, HeldRows, IngestRows, ingest_by_put};
 pub use memory::MemoryStorage;
 pub use metered::MeteredStorage;

@@ -113,7 +113,7 @@ impl Asker<'_> {
                 panic!("histograms of a metric")
             };
             let series = tables.histograms(&plan);
-            let outputs = evaluate_histograms(sub, &plan, &pipeline, series);
+            let outputs = evaluate_histograms(sub, &plan, &pipeline, series, &mut Unwatched)?;
             return Ok(outputs
                 .into_iter()
                 .map(|output| named(format!("{metric}{}", output.suffix), output.series))

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use tsd_model::Family;
 
 use super::kit::{batch, bytes, data, delete_columns, put, row_cells, scan, scan_keys, t};
-use crate::{CellBatch, CellRef, Delete, RowFilter, Scan, Storage, TagPattern, WantedTag};
+use crate::{
+    CellBatch, CellRef, Delete, RowFilter, Scan, SeriesSet, Storage, TagPattern, WantedTag,
+};
 
 async fn fill(store: &dyn Storage, keys: impl IntoIterator<Item = Vec<u8>>) {
     let mut cells = CellBatch::new();
@@ -140,6 +142,9 @@ pub(super) async fn row_filters_choose_by_key(store: Arc<dyn Storage>) {
     assert_eq!(filtered(pattern(None, true)).await, [&b"mk1"[..], b"mk2"]);
     let chosen = RowFilter::Keys(Arc::new(vec![bytes(b"mk1x2"), bytes(b"mx2"), bytes(b"none")]));
     assert_eq!(filtered(chosen.clone()).await, [&b"mk1x2"[..], b"mx2"]);
+    let tags = vec![bytes(b"k1x2"), bytes(b"k2")];
+    let series = RowFilter::Series(Arc::new(SeriesSet { tags_start: 1, tags }));
+    assert_eq!(filtered(series).await, [&b"mk1x2"[..], b"mk2"]);
     let both = RowFilter::All(vec![chosen, pattern(None, false)]);
     assert_eq!(filtered(both).await, [&b"mk1x2"[..]]);
 }
