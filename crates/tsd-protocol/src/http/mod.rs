@@ -4,6 +4,7 @@ mod api_error;
 mod body_fields;
 mod exp_answer;
 mod exp_request;
+mod last;
 mod point_fields;
 mod put_batch;
 mod put_error;
@@ -11,11 +12,16 @@ mod put_reply;
 mod query_answer;
 mod query_request;
 mod query_string;
+mod search;
 mod sub_query_echo;
+mod tag_text;
 
 pub use api_error::{ApiError, LegacyForm};
 pub use exp_answer::ExpAnswerWriter;
 pub use exp_request::{parse_exp_body, render_exp_query};
+pub use last::{
+    LastRequest, LastShown, LastWanted, parse_last_body, parse_last_uri, render_last_points,
+};
 pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RefusedPoint};
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_reply::{PutOptions, PutOutcome, PutReply};
@@ -24,4 +30,8 @@ pub use query_answer::{
 };
 pub use query_request::{parse_gexp_uri, parse_query_body, parse_query_uri, query_error};
 pub use query_string::{QueryString, QueryStringError};
+pub use search::{
+    LookupRequest, LookupShown, SearchType, check_plugin_search, parse_lookup_body,
+    parse_lookup_uri, render_lookup,
+};
 pub use sub_query_echo::render_sub_query;

@@ -1,0 +1,314 @@
+//! `/api/query/last`: what is asked and what is answered.
+
+use tsd_model::{Value, sort_as_grown_hash_map, write_java_double};
+
+use super::{
+    body_fields::{
+        Allowance, read_flag, read_integer, read_list, read_object, read_text, take_null,
+    },
+    query_request::{MAX_FILTERS, MAX_SUB_QUERIES, MAX_TSUIDS, read_texts},
+    tag_text::parse_metric_with_tags,
+};
+use crate::{
+    ApiError, QueryString,
+    json::{JsonList, JsonObject, JsonReader},
+};
+
+/// A request for the newest points of series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastRequest {
+    /// Whose.
+    pub series: Vec<LastWanted>,
+    /// Whether points come with names.
+    pub resolve: bool,
+    /// Hours to look back.
+    pub back_scan: i64,
+}
+
+/// Series of a [`LastRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LastWanted {
+    /// By metric and tags.
+    Names {
+        /// Name of the metric.
+        metric: String,
+        /// Its tags.
+        tags: Vec<(String, String)>,
+    },
+    /// By the bytes of a TSUID.
+    Tsuid(Vec<u8>),
+}
+
+/// A newest point as it is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LastShown {
+    /// Metric and tags, where they were asked for.
+    pub names: Option<(String, Vec<(String, String)>)>,
+    /// Epoch milliseconds.
+    pub timestamp_ms: i64,
+    /// The value.
+    pub value: Value,
+    /// TSUID in upper-case hex.
+    pub tsuid: String,
+}
+
+/// Reads the body of a request for newest points.
+pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
+    if body.is_empty() {
+        return Err(ApiError::missing_content());
+    }
+    let mut request = LastRequest::default();
+    let mut wanted = Vec::new();
+    let mut queries_left = Allowance::new("sub queries in one request", MAX_SUB_QUERIES);
+    let mut tsuids_left = Allowance::new("TSUIDs in one request", MAX_TSUIDS);
+    read_object(&mut JsonReader::new(body), "the query", |name, reader| {
+        match name {
+            "queries" => {
+                wanted.clear();
+                read_list(reader, "queries", |reader| {
+                    queries_left.take()?;
+                    wanted.push(read_wanted(reader, &mut tsuids_left)?);
+                    Ok(())
+                })?;
+            }
+            "resolveNames" => request.resolve = read_flag(reader, "resolveNames")?,
+            "backScan" => request.back_scan = read_integer(reader, "backScan")?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })
+    .map_err(|fault| fault.told(400))?;
+    for part in wanted {
+        part.add_to(&mut request)?;
+    }
+    checked(request)
+}
+
+/// Reads the parameters of a request for newest points.
+pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
+    let back_scan = match query.get("back_scan") {
+        None => 0,
+        Some(text) => text
+            .parse::<i32>()
+            .map(i64::from)
+            .map_err(|_| ApiError::new(400, "Unable to parse back_scan parameter"))?,
+    };
+    let mut request =
+        LastRequest { resolve: query.has("resolve"), back_scan, ..LastRequest::default() };
+    for text in query.all("timeseries") {
+        let (metric, tags) =
+            parse_metric_with_tags(text).map_err(|fault| ApiError::wrapped(400, fault))?;
+        RawWanted { metric: Some(metric), tags, tsuids: Vec::new() }.add_to(&mut request)?;
+    }
+    for list in query.all("tsuids") {
+        let tsuids = list.split(',').filter(|tsuid| !tsuid.is_empty()).map(str::to_owned);
+        RawWanted { tsuids: tsuids.collect(), ..RawWanted::default() }.add_to(&mut request)?;
+    }
+    checked(request)
+}
+
+fn checked(request: LastRequest) -> Result<LastRequest, ApiError> {
+    if request.series.is_empty() {
+        return Err(ApiError::new(400, "Missing sub queries"));
+    }
+    let by_tsuid = |wanted: &LastWanted| matches!(wanted, LastWanted::Tsuid(_));
+    if request.back_scan < 0 && request.series.iter().any(by_tsuid) {
+        return Err(ApiError::wrapped(400, "Backscan must be zero or a positive number"));
+    }
+    Ok(request)
+}
+
+/// An entry of `queries`.
+#[derive(Debug, Default)]
+struct RawWanted {
+    metric: Option<String>,
+    tags: Vec<(String, String)>,
+    tsuids: Vec<String>,
+}
+
+impl RawWanted {
+    /// TSUIDs win over names.
+    fn add_to(self, request: &mut LastRequest) -> Result<(), ApiError> {
+        if self.tsuids.is_empty() {
+            let metric = self.metric.filter(|metric| !metric.is_empty());
+            let metric =
+                metric.ok_or_else(|| ApiError::wrapped(400, "Metric cannot be null or empty"))?;
+            request.series.push(LastWanted::Names { metric, tags: self.tags });
+        }
+        for tsuid in self.tsuids {
+            let bytes = hex_bytes(&tsuid).ok_or_else(|| {
+                ApiError::wrapped(400, format!("The TSUID is no hexadecimal text: {tsuid}"))
+            })?;
+            request.series.push(LastWanted::Tsuid(bytes));
+        }
+        Ok(())
+    }
+}
+
+fn read_wanted(
+    reader: &mut JsonReader<'_>,
+    tsuids_left: &mut Allowance,
+) -> Result<RawWanted, super::body_fields::BodyFault> {
+    let mut wanted = RawWanted::default();
+    let mut tags_left = Allowance::new("tags in one sub query", MAX_FILTERS);
+    read_object(reader, "queries", |name, reader| {
+        match name {
+            "metric" => wanted.metric = read_text(reader, "metric")?,
+            "tsuids" => wanted.tsuids = read_texts(reader, "tsuids", tsuids_left)?,
+            "tags" => {
+                wanted.tags.clear();
+                if !take_null(reader)? {
+                    read_object(reader, "tags", |tagk, reader| {
+                        tags_left.take()?;
+                        let tagv = read_text(reader, "tags")?.unwrap_or_default();
+                        match wanted.tags.iter_mut().find(|(known, _)| known == tagk) {
+                            Some((_, known)) => *known = tagv,
+                            None => wanted.tags.push((tagk.to_owned(), tagv)),
+                        }
+                        Ok(())
+                    })?;
+                }
+            }
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(wanted)
+}
+
+/// Bytes of a text of hexadecimal digits.
+fn hex_bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+    // A digit is missing in front.
+    let (first, pairs) = digits.split_at(digits.len() % 2);
+    let pairs = pairs.chunks_exact(2).map(|pair| match pair {
+        [high, low] => high << 4 | low,
+        _ => 0,
+    });
+    Some(first.iter().copied().chain(pairs).collect())
+}
+
+/// The answer: an array of points.
+#[must_use]
+pub fn render_last_points(points: &[LastShown]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut list = JsonList::open(&mut out);
+    for point in points {
+        let mut object = JsonObject::open(list.element());
+        if let Some((metric, _)) = &point.names {
+            object.string("metric", metric);
+        }
+        object.literal("timestamp", point.timestamp_ms);
+        let value = object.key("value");
+        value.push(b'"');
+        match point.value {
+            Value::Integer(n) => value.extend_from_slice(itoa::Buffer::new().format(n).as_bytes()),
+            Value::Float(x) => write_java_double(x, value),
+        }
+        value.push(b'"');
+        if let Some((_, tags)) = &point.names {
+            let mut tags: Vec<&(String, String)> = tags.iter().collect();
+            sort_as_grown_hash_map(&mut tags, |(key, _)| key);
+            let mut shown = JsonObject::open(object.key("tags"));
+            for (key, value) in tags {
+                shown.string(key, value);
+            }
+            shown.close();
+        }
+        object.string("tsuid", &point.tsuid).close();
+    }
+    list.close();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn uri(text: &str) -> Result<LastRequest, ApiError> {
+        parse_last_uri(&QueryString::parse(text).unwrap())
+    }
+
+    fn names(metric: &str, tags: &[(&str, &str)]) -> LastWanted {
+        let tags = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        LastWanted::Names { metric: metric.to_owned(), tags }
+    }
+
+    #[test]
+    fn parameters_and_bodies_say_the_same() {
+        let by_uri =
+            uri("timeseries=m%7Ba=b,c=d%7D&timeseries=n&tsuids=0001,AB&resolve&back_scan=24");
+        let by_body = parse_last_body(
+            r#"{"resolveNames":true,"backScan":24,"other":[],"queries":[
+                {"metric":"m","tags":{"a":"x","a":"b","c":"d"}},{"metric":"n","tags":null},
+                {"metric":"ignored","tsuids":["0001","AB"]}]}"#,
+        );
+        let expected = LastRequest {
+            series: vec![
+                names("m", &[("a", "b"), ("c", "d")]),
+                names("n", &[]),
+                LastWanted::Tsuid(vec![0, 1]),
+                LastWanted::Tsuid(vec![0xAB]),
+            ],
+            resolve: true,
+            back_scan: 24,
+        };
+        assert_eq!(by_uri.unwrap(), expected);
+        assert_eq!(by_body.unwrap(), expected);
+    }
+
+    #[test]
+    fn requests_without_sense_are_refused() {
+        let by_uri = |text: &str| uri(text).unwrap_err().message;
+        assert_eq!(by_uri(""), "Missing sub queries");
+        assert_eq!(by_uri("timeseries=m&back_scan=x"), "Unable to parse back_scan parameter");
+        assert_eq!(by_uri("timeseries=m%7Ba"), "Missing '}' at the end of: m{a");
+        assert_eq!(by_uri("timeseries=m%7Ba%7D"), "When parsing tag 'a': invalid tag: a");
+        assert_eq!(by_uri("tsuids=xyz"), "The TSUID is no hexadecimal text: xyz");
+        let negative = "Backscan must be zero or a positive number";
+        assert_eq!(by_uri("tsuids=AB&back_scan=-1"), negative);
+        assert!(uri("timeseries=m&back_scan=-1").is_ok());
+        let by_body = |text: &str| parse_last_body(text).unwrap_err().message;
+        assert_eq!(by_body(""), "Missing message content");
+        assert_eq!(by_body("{}"), "Missing sub queries");
+        assert_eq!(by_body("{"), "Unable to parse the given JSON");
+        assert_eq!(by_body(r#"{"queries":[{}]}"#), "Metric cannot be null or empty");
+        let many = vec!["{}"; 5_000].join(",");
+        let many = parse_last_body(&format!(r#"{{"queries":[{many}]}}"#)).unwrap_err();
+        assert_eq!(many.status, 413);
+    }
+
+    #[test]
+    fn points_are_shown_in_opentsdbs_order() {
+        let point = LastShown {
+            names: None,
+            timestamp_ms: 1_356_998_400_000,
+            value: Value::Integer(-4),
+            tsuid: "000001000001000001".to_owned(),
+        };
+        let tags = vec![("host".to_owned(), "é\"".to_owned()), ("dc".to_owned(), "x".to_owned())];
+        let named = LastShown {
+            names: Some(("m".to_owned(), tags)),
+            value: Value::Float(1.0e7),
+            ..point.clone()
+        };
+        assert_eq!(
+            String::from_utf8(render_last_points(&[point, named])).unwrap(),
+            r#"[{"timestamp":1356998400000,"value":"-4","tsuid":"000001000001000001"},{"metric":"m","timestamp":1356998400000,"value":"1.0E7","tags":{"host":"é\"","dc":"x"},"tsuid":"000001000001000001"}]"#
+        );
+        assert_eq!(render_last_points(&[]), b"[]");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_input_never_panics(text in "[^%]*") {
+            let _ = parse_last_body(&text);
+            let _ = uri(&format!("timeseries={text}&tsuids={text}"));
+        }
+    }
+}

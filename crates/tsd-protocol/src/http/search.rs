@@ -1,0 +1,295 @@
+//! `/api/search/<type>`: what is asked and what is answered. Only look-ups need no search plugin.
+
+use super::{
+    body_fields::{
+        Allowance, BodyFault, read_flag, read_integer, read_list, read_object, read_text, take_null,
+    },
+    query_answer::write_double,
+    query_request::MAX_FILTERS,
+    tag_text::{OpenPair, parse_metric_with_open_tags},
+};
+use crate::{
+    ApiError, QueryString,
+    json::{JsonList, JsonObject, JsonReader, write_json_string},
+};
+use tsd_model::sort_as_grown_hash_map;
+
+/// Results where a request names no limit.
+const DEFAULT_LIMIT: i64 = 25;
+
+/// What is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchType {
+    /// Series by metric and tags.
+    Lookup,
+    /// Something that only a search plugin finds.
+    Plugin,
+}
+
+impl SearchType {
+    /// The type that a path names.
+    pub fn from_path(component: &str) -> Result<Self, ApiError> {
+        match component.to_ascii_lowercase().as_str() {
+            "lookup" => Ok(Self::Lookup),
+            "tsmeta" | "tsmeta_summary" | "tsuids" | "uidmeta" | "annotation" => Ok(Self::Plugin),
+            _ => Err(ApiError::new(400, "Invalid search query type supplied")),
+        }
+    }
+}
+
+/// A look-up as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupRequest {
+    /// Name of the metric; `None` and `*` are any.
+    pub metric: Option<String>,
+    /// Pairs, either side of which may be open.
+    pub tags: Option<Vec<(Option<String>, Option<String>)>>,
+    /// Most results; 0 is no limit.
+    pub limit: i64,
+    /// Echoed.
+    pub start_index: i64,
+    /// Echoed.
+    pub query: Option<String>,
+    /// Reads the meta table.
+    pub use_meta: bool,
+}
+
+impl Default for LookupRequest {
+    fn default() -> Self {
+        Self {
+            metric: Some("*".to_owned()),
+            tags: None,
+            limit: DEFAULT_LIMIT,
+            start_index: 0,
+            query: None,
+            use_meta: true,
+        }
+    }
+}
+
+/// A series that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupShown {
+    /// TSUID in upper-case hex.
+    pub tsuid: String,
+    /// Name of its metric.
+    pub metric: String,
+    /// Its tags.
+    pub tags: Vec<(String, String)>,
+}
+
+/// Checks the parameters of a search that only a plugin could answer.
+pub fn check_plugin_search(query: &QueryString, has_body: bool) -> Result<(), ApiError> {
+    if !has_body {
+        query.required("query")?;
+        for name in ["limit", "start_index"] {
+            number(query, name)?;
+        }
+    }
+    Err(ApiError::new(400, "Searching is not enabled")
+        .with_details("Searching has not been enabled on this TSD"))
+}
+
+/// Reads the parameters of a look-up.
+pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> {
+    let (metric, tags) = parse_metric_with_open_tags(query.required("m")?)
+        .map_err(|fault| ApiError::new(400, "Unable to parse query").with_details(fault))?;
+    let limit = number(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
+    checked(LookupRequest { metric, tags: Some(tags), limit, ..LookupRequest::default() })
+}
+
+/// Reads the body of a look-up. Bad JSON is a 500 here, as in OpenTSDB.
+pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
+    let mut request = LookupRequest::default();
+    let mut tags_left = Allowance::new("tags in one request", MAX_FILTERS);
+    read_object(&mut JsonReader::new(body), "the query", |name, reader| {
+        match name {
+            "query" => request.query = read_text(reader, "query")?,
+            "metric" => request.metric = read_text(reader, "metric")?,
+            "limit" => request.limit = read_integer(reader, "limit")?,
+            "startIndex" => request.start_index = read_integer(reader, "startIndex")?,
+            "useMeta" => request.use_meta = read_flag(reader, "useMeta")?,
+            "tags" if take_null(reader)? => request.tags = None,
+            "tags" => {
+                let mut tags = Vec::new();
+                read_list(reader, "tags", |reader| {
+                    tags_left.take()?;
+                    tags.push(read_pair(reader)?);
+                    Ok(())
+                })?;
+                request.tags = Some(tags);
+            }
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })
+    .map_err(|fault| fault.told(500))?;
+    checked(request)
+}
+
+fn read_pair(reader: &mut JsonReader<'_>) -> Result<OpenPair, BodyFault> {
+    let mut pair = OpenPair::default();
+    read_object(reader, "tags", |name, reader| {
+        match name {
+            "key" => pair.0 = read_text(reader, "key")?,
+            "value" => pair.1 = read_text(reader, "value")?,
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })?;
+    Ok(pair)
+}
+
+fn checked(request: LookupRequest) -> Result<LookupRequest, ApiError> {
+    if request.metric.is_none() && request.tags.as_ref().is_none_or(Vec::is_empty) {
+        let message = "Missing metric and tags. Please supply at least one value.";
+        return Err(ApiError::new(400, message));
+    }
+    Ok(request)
+}
+
+fn number(query: &QueryString, name: &str) -> Result<Option<i64>, ApiError> {
+    let Some(text) = query.get(name) else { return Ok(None) };
+    let unable = |_| ApiError::new(400, format!("Unable to convert '{name}' to a valid number"));
+    text.parse::<i32>().map(|number| Some(i64::from(number))).map_err(unable)
+}
+
+/// The answer to a look-up that took so many milliseconds.
+#[must_use]
+pub fn render_lookup(request: &LookupRequest, found: &[LookupShown], millis: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut object = JsonObject::open(&mut out);
+    object.string("type", "LOOKUP");
+    if let Some(query) = &request.query {
+        object.string("query", query);
+    }
+    if let Some(metric) = &request.metric {
+        object.string("metric", metric);
+    }
+    if let Some(tags) = &request.tags {
+        let mut list = JsonList::open(object.key("tags"));
+        for (key, value) in tags {
+            let mut pair = JsonObject::open(list.element());
+            for (name, side) in [("key", key), ("value", value)] {
+                match side {
+                    Some(text) => write_json_string(pair.key(name), text),
+                    None => pair.key(name).extend_from_slice(b"null"),
+                }
+            }
+            pair.close();
+        }
+        list.close();
+    }
+    object.literal("limit", request.limit);
+    write_double(object.key("time"), millis as f64, false);
+    let mut list = JsonList::open(object.key("results"));
+    for series in found {
+        let mut shown = JsonObject::open(list.element());
+        shown.string("tsuid", &series.tsuid).string("metric", &series.metric);
+        let mut tags: Vec<&(String, String)> = series.tags.iter().collect();
+        sort_as_grown_hash_map(&mut tags, |(key, _)| key);
+        let mut pairs = JsonObject::open(shown.key("tags"));
+        for (key, value) in tags {
+            pairs.string(key, value);
+        }
+        pairs.close();
+        shown.close();
+    }
+    list.close();
+    object.literal("startIndex", request.start_index).literal("totalResults", found.len()).close();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn uri(text: &str) -> Result<LookupRequest, ApiError> {
+        parse_lookup_uri(&QueryString::parse(text).unwrap())
+    }
+
+    #[test]
+    fn types_are_known_by_name() {
+        assert_eq!(SearchType::from_path("LookUp").unwrap(), SearchType::Lookup);
+        assert_eq!(SearchType::from_path("uidmeta").unwrap(), SearchType::Plugin);
+        for name in ["", "series"] {
+            let message = SearchType::from_path(name).unwrap_err().message;
+            assert_eq!(message, "Invalid search query type supplied");
+        }
+        let check = |text: &str, has_body| {
+            check_plugin_search(&QueryString::parse(text).unwrap(), has_body).unwrap_err().message
+        };
+        assert_eq!(check("", false), "Missing parameter <code>query</code>");
+        assert_eq!(check("", true), "Searching is not enabled");
+        assert_eq!(
+            check("query=x&start_index=y", false),
+            "Unable to convert 'start_index' to a valid number"
+        );
+    }
+
+    #[test]
+    fn parameters_and_bodies_are_read() {
+        let by_uri =
+            uri("m=sys%7Bhost=,=web,dc=lga%7D&limit=0&start_index=4&use_meta=false").unwrap();
+        let pair = |k: &str, v: &str| {
+            let side = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            (side(k), side(v))
+        };
+        let tags = vec![pair("host", ""), pair("", "web"), pair("dc", "lga")];
+        assert_eq!(by_uri.metric.as_deref(), Some("sys"));
+        assert_eq!(by_uri.tags.as_ref(), Some(&tags));
+        assert_eq!((by_uri.limit, by_uri.start_index, by_uri.use_meta), (0, 0, true));
+        let by_body = parse_lookup_body(
+            r#"{"metric":"sys","tags":[{"key":"host"},{"value":"web"},{"key":"dc","value":"lga"}],
+                "limit":5,"startIndex":4,"useMeta":false,"query":"q","x":{}}"#,
+        )
+        .unwrap();
+        assert_eq!(by_body.tags, Some(tags));
+        assert_eq!((by_body.limit, by_body.start_index, by_body.use_meta), (5, 4, false));
+        assert_eq!(parse_lookup_body("{}").unwrap().metric.as_deref(), Some("*"));
+    }
+
+    #[test]
+    fn requests_without_sense_are_refused() {
+        let by_uri = |text: &str| {
+            let error = uri(text).unwrap_err();
+            (error.status, error.message, error.details)
+        };
+        let told = |message: &str, details: &str| (400, message.to_owned(), details.to_owned());
+        assert_eq!(by_uri(""), told("Missing parameter <code>m</code>", ""));
+        assert_eq!(
+            by_uri("m=%7B%7D"),
+            told("Unable to parse query", "Missing metric and tags: {}")
+        );
+        assert_eq!(by_uri("m=a&limit=x"), told("Unable to convert 'limit' to a valid number", ""));
+        let missing = "Missing metric and tags. Please supply at least one value.";
+        assert_eq!(parse_lookup_body(r#"{"metric":null}"#).unwrap_err().message, missing);
+        assert_eq!(parse_lookup_body("{").unwrap_err().status, 500);
+    }
+
+    #[test]
+    fn answers_have_opentsdbs_order() {
+        let request = parse_lookup_body(r#"{"metric":"m","tags":[{"key":"host"}],"limit":7}"#);
+        let found = LookupShown {
+            tsuid: "000001000001000001".to_owned(),
+            metric: "m".to_owned(),
+            tags: vec![("host".to_owned(), "a".to_owned())],
+        };
+        assert_eq!(
+            String::from_utf8(render_lookup(&request.unwrap(), &[found], 12)).unwrap(),
+            r#"{"type":"LOOKUP","metric":"m","tags":[{"key":"host","value":null}],"limit":7,"time":12.0,"results":[{"tsuid":"000001000001000001","metric":"m","tags":{"host":"a"}}],"startIndex":0,"totalResults":1}"#
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_input_never_panics(text in "[^%]*") {
+            let _ = parse_lookup_body(&text);
+            let _ = uri(&format!("m={text}&limit={text}"));
+        }
+    }
+}
