@@ -52,6 +52,13 @@ impl Day {
         FIRST_SECOND + (self.steps as u64 - 1) * STEP_SECS
     }
 
+    /// A small query: five-minute averages of one host over the last hour.
+    pub(crate) fn small_uri(self) -> String {
+        let (end, metric, host) = (self.last_second(), Kind::Integers.metric(), self.series / 2);
+        let start = end.saturating_sub(3_599).max(FIRST_SECOND);
+        format!("/api/query?start={start}&end={end}&m=avg:5m-avg:{metric}{{host=host{host:04}}}")
+    }
+
     /// Writes all series of both kinds and waits until they are stored.
     pub(crate) fn write(self, address: SocketAddr) {
         let writers: Vec<_> = (0..CONNECTIONS)

@@ -43,7 +43,7 @@ pub(crate) fn run(daemon: &Daemon, day: Day, points: usize) {
             at(1.0)
         );
     };
-    let uri = small_uri(day);
+    let uri = day.small_uri();
     let ask = || client::get(daemon.address(), &uri, Body::Drop).whole.as_secs_f64() * 1e3;
     let mut alone: Vec<f64> = (0..SMALL).map(|_| ask()).collect();
     small("alone", &mut alone);
@@ -112,14 +112,6 @@ fn check(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) 
 fn raw_uri(kind: Kind, aggregator: &str, steps: usize) -> String {
     let end = FIRST_SECOND + (steps as u64 - 1) * STEP_SECS;
     format!("/api/query?start={FIRST_SECOND}&end={end}&m={aggregator}:{}", kind.metric())
-}
-
-/// Five-minute averages of one host over the last hour.
-pub(crate) fn small_uri(day: Day) -> String {
-    let (end, metric) = (day.last_second(), Kind::Integers.metric());
-    let start = end.saturating_sub(3_599).max(FIRST_SECOND);
-    let host = day.series / 2;
-    format!("/api/query?start={start}&end={end}&m=avg:5m-avg:{metric}{{host=host{host:04}}}")
 }
 
 fn mib(bytes: u64) -> f64 {
