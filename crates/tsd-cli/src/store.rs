@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tracing::{error, info};
+use tsd_engine::Rollups;
 use tsd_model::TableSchema;
 use tsd_storage::{MemoryStorage, MeteredStorage, Storage};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
@@ -42,10 +43,7 @@ pub(crate) async fn open(config: &Config, settings: &Settings) -> anyhow::Result
 }
 
 fn memory(settings: &Settings) -> OpenStore {
-    let tables = &settings.engine.tables;
-    let storage = MemoryStorage::new(
-        [&tables.data, &tables.uid, &tables.meta, &tables.tree].map(Clone::clone),
-    );
+    let storage = MemoryStorage::new(tables(settings).into_iter().map(|spec| spec.table));
     OpenStore {
         storage: Arc::new(MeteredStorage::new("memory", Arc::new(storage))),
         schema: settings.storage.schema,
@@ -57,19 +55,17 @@ fn memory(settings: &Settings) -> OpenStore {
 async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenStore> {
     let storage = &settings.storage;
     let directory = DataDirectory::prepare(storage, config)?;
-    let tables = &settings.engine.tables;
+    let mut tables = tables(settings);
+    // A table that the settings do not name any more may have rows in the log.
+    for known in LsmStorage::known_tables(&directory.store())? {
+        if !tables.iter().any(|spec| spec.table == known.table) {
+            tables.push(known);
+        }
+    }
     let lsm = LsmConfig {
         cache_bytes: storage.cache_bytes,
         reserve_bytes: storage.reserve_bytes,
-        ..LsmConfig::new(
-            directory.store(),
-            vec![
-                TableSpec::points(tables.data.clone()),
-                TableSpec::cells(tables.uid.clone()),
-                TableSpec::cells(tables.meta.clone()),
-                TableSpec::cells(tables.tree.clone()),
-            ],
-        )
+        ..LsmConfig::new(directory.store(), tables)
     };
     let lsm = tokio::task::spawn_blocking(move || LsmStorage::open(&lsm)).await??;
     let wal = WalConfig {
@@ -88,6 +84,23 @@ async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenSt
         replayed: Replayed { cells: report.cells, bytes: report.bytes },
         directory: Some(directory),
     })
+}
+
+/// Every table that the settings name, once.
+fn tables(settings: &Settings) -> Vec<TableSpec> {
+    let tables = &settings.engine.tables;
+    let mut specs = vec![
+        TableSpec::points(tables.data.clone()),
+        TableSpec::cells(tables.uid.clone()),
+        TableSpec::cells(tables.meta.clone()),
+        TableSpec::cells(tables.tree.clone()),
+    ];
+    for table in settings.engine.rollups.iter().flat_map(Rollups::tables) {
+        if !specs.iter().any(|spec| spec.table == table) {
+            specs.push(TableSpec::points(table));
+        }
+    }
+    specs
 }
 
 /// Adds what the operator can do about a damaged log.

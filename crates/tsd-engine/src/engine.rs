@@ -20,9 +20,9 @@ use crate::{
     actor::{self, DoerRef, Threads},
     annotations::Annotations,
     compaction::{CompactionStats, CompactorSettings, QueueTotals, RowCompactor, RowRules, Slope},
-    config::EngineConfig,
+    config::{EngineConfig, Rollups},
     handle::{EngineHandle, Inner},
-    ingest::{IngestShared, NameRules},
+    ingest::{IngestShared, NameRules, WriteTargets},
     metrics::{WriteMetrics, describe_metrics},
     query::{QueryContext, QueryRunner},
     series_cache::SeriesCache,
@@ -140,7 +140,8 @@ struct QueryPool {
 }
 
 async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
-    for table in [&config.tables.data, &config.tables.uid] {
+    let rollups = config.rollups.as_ref().map(Rollups::tables).unwrap_or_default();
+    for table in [&config.tables.data, &config.tables.uid].into_iter().chain(&rollups) {
         if !storage.table_exists(table).await? {
             return Err(StartError::NoTable(table.clone()));
         }
@@ -172,7 +173,8 @@ fn build(
     let queue_totals = Arc::new(QueueTotals::default());
     let rounds: Vec<Arc<AtomicU32>> = (0..lanes).map(|_| Arc::default()).collect();
     let compactors = builder.compactors(&rounds, &queue_totals, &compaction_stats);
-    let lanes = builder.lanes(lanes, &compactors, &compaction_stats);
+    let targets = WriteTargets::new(&config);
+    let lanes = builder.lanes(lanes, &targets, &compactors, &compaction_stats);
     let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats);
     let ingest = Arc::new(IngestShared {
         schema: config.schema,
@@ -187,6 +189,7 @@ fn build(
         clock: Arc::clone(&config.clock),
         series: SeriesCache::new(config.ingest.series_cache_entries),
         resolver: uids.resolver.clone(),
+        targets,
         lanes,
         rounds,
         closed: AtomicBool::new(false),
@@ -305,6 +308,7 @@ impl Builder<'_> {
     fn lanes(
         &self,
         count: usize,
+        targets: &WriteTargets,
         compactors: &[DoerRef<RowCompactor>],
         compaction_stats: &Arc<CompactionStats>,
     ) -> Vec<Lane> {
@@ -315,8 +319,7 @@ impl Builder<'_> {
             let gate = Gate::new(config.bucket_queue_bytes);
             let settings = WriterSettings {
                 storage: Arc::clone(self.storage),
-                table: self.config.tables.data.clone(),
-                appends: config.enable_appends,
+                targets: Arc::clone(targets.list()),
                 max_write_bytes: config.max_write_bytes,
                 max_in_flight: config.max_writes_in_flight,
                 compactors: Arc::clone(&compactors),

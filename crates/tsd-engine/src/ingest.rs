@@ -1,12 +1,18 @@
 //! The way of a point in: sessions that turn points into cells, and the countdown of their chunks.
 
+mod chunk;
+mod extra_cell;
 mod group;
 mod pending;
 mod session;
 mod validate;
 
-pub use self::session::IngestSession;
+pub use self::{
+    extra_cell::{ExtraCell, RollupPlace},
+    session::IngestSession,
+};
 pub(crate) use self::{
+    extra_cell::{WriteTarget, WriteTargets},
     group::Ticket,
     pending::NameList,
     session::{IngestShared, ResolvedSeries},

@@ -34,7 +34,7 @@ pub use config::{
 };
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
-pub use ingest::{IngestSession, NameText};
+pub use ingest::{ExtraCell, IngestSession, NameText, RollupPlace};
 pub use last::{LastPoint, LastQuery, LastSeries};
 pub use lookup::{Lookup, LookupAnswer, LookupSeries};
 pub use put_error::{CommitReport, PointFailure, PutError};

@@ -39,6 +39,9 @@ pub enum PutError {
     /// OpenTSDB's telnet port says nothing of these).
     #[error(transparent)]
     Uid(UidError),
+    /// A rolled-up value for a place the configuration does not have.
+    #[error("rollups are not configured")]
+    NoRollups,
     /// A queue of the engine stayed full: the point was not stored and may be sent again.
     #[error("too many points are waiting")]
     Throttled,

@@ -19,15 +19,16 @@ use crate::{Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, 
 /// A memory store that fails on demand.
 pub(crate) type TestStore = FaultyStorage<MemoryStorage>;
 
-/// An empty store with all tables.
+/// An empty store with the usual tables.
 pub(crate) fn store() -> Arc<TestStore> {
+    store_with([])
+}
+
+/// An empty store with the usual tables and others.
+pub(crate) fn store_with(others: impl IntoIterator<Item = Table>) -> Arc<TestStore> {
     let tables = EngineConfig::default().tables;
-    Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new([
-        tables.data,
-        tables.uid,
-        tables.meta,
-        tables.tree,
-    ]))))
+    let usual = [tables.data, tables.uid, tables.meta, tables.tree];
+    Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new(usual.into_iter().chain(others)))))
 }
 
 /// A clock that is set by hand.

@@ -10,12 +10,12 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tsd_storage::{CellBatch, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, Storage, StorageError};
 
 use crate::{
     actor::{Desk, Doer, DoerRef, Reply},
     compaction::{CompactionStats, RowCompactor},
-    ingest::Ticket,
+    ingest::{Ticket, WriteTarget},
     metrics::WriteMetrics,
     put_error::PutError,
 };
@@ -25,6 +25,8 @@ const ROOM_UNIT: usize = 64;
 
 /// What one sender gives to one write actor.
 pub(crate) struct Contribution {
+    /// How it is written.
+    pub(crate) target: usize,
     /// Cells, in order.
     pub(crate) batch: CellBatch,
     /// Who is answered.
@@ -106,8 +108,7 @@ impl Gate {
 #[derive(Clone, Debug)]
 pub(crate) struct WriterSettings {
     pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) table: Table,
-    pub(crate) appends: bool,
+    pub(crate) targets: Arc<[WriteTarget]>,
     pub(crate) max_write_bytes: usize,
     pub(crate) max_in_flight: usize,
     pub(crate) compactors: Arc<[DoerRef<RowCompactor>]>,
@@ -118,23 +119,38 @@ pub(crate) struct WriterSettings {
 /// State of a write actor.
 pub(crate) struct Writer {
     settings: WriterSettings,
-    waiting: VecDeque<Contribution>,
+    /// What waits, for each way of writing.
+    waiting: Vec<VecDeque<Contribution>>,
+    /// Whose turn it is.
+    turn: usize,
     in_flight: usize,
     drains: Vec<Reply<()>>,
 }
 
 impl Writer {
-    pub(crate) const fn new(settings: WriterSettings) -> Self {
-        Self { settings, waiting: VecDeque::new(), in_flight: 0, drains: Vec::new() }
+    pub(crate) fn new(settings: WriterSettings) -> Self {
+        let waiting = settings.targets.iter().map(|_| VecDeque::new()).collect();
+        Self { settings, waiting, turn: 0, in_flight: 0, drains: Vec::new() }
+    }
+
+    /// The next call: each way of writing has its turn.
+    fn load(&mut self) -> Option<Flight> {
+        let ways = self.waiting.len();
+        for _ in 0..ways {
+            let at = self.turn;
+            self.turn = (at + 1) % ways;
+            let waiting = self.waiting.get_mut(at)?;
+            if let Some(flight) = Flight::load(waiting, self.settings.max_write_bytes) {
+                return Some(flight);
+            }
+        }
+        None
     }
 
     /// Starts calls of the store while there is something to write and a call is free.
     fn pump(&mut self, desk: &mut Desk<'_, Self>) {
         while self.in_flight < self.settings.max_in_flight.max(1) {
-            let Some(flight) = Flight::load(&mut self.waiting, self.settings.max_write_bytes)
-            else {
-                break;
-            };
+            let Some(flight) = self.load() else { break };
             self.in_flight += 1;
             let settings = self.settings.clone();
             desk.spawn(flight.fly(settings), |writer, (), desk| {
@@ -142,7 +158,7 @@ impl Writer {
                 writer.pump(desk);
             });
         }
-        if self.in_flight == 0 && self.waiting.is_empty() {
+        if self.in_flight == 0 && self.waiting.iter().all(VecDeque::is_empty) {
             for drain in self.drains.drain(..) {
                 // An asker that went away needs no answer.
                 let _ = drain.send(());
@@ -156,7 +172,12 @@ impl Doer for Writer {
 
     fn handle(&mut self, order: WriteOrder, desk: &mut Desk<'_, Self>) {
         match order {
-            WriteOrder::Write(contribution) => self.waiting.push_back(contribution),
+            WriteOrder::Write(contribution) => {
+                // Dropped, it would answer for itself; every target there is has its queue.
+                if let Some(waiting) = self.waiting.get_mut(contribution.target) {
+                    waiting.push_back(contribution);
+                }
+            }
             WriteOrder::Drain(reply) => self.drains.push(reply),
             #[cfg(test)]
             WriteOrder::Panic => panic!("told to"),
@@ -167,6 +188,7 @@ impl Doer for Writer {
 
 /// One call of the store and who waits for it.
 struct Flight {
+    target: usize,
     batch: CellBatch,
     contributors: Vec<(Ticket, OwnedSemaphorePermit)>,
     touched: Vec<TouchedRow>,
@@ -176,6 +198,7 @@ impl Flight {
     fn load(waiting: &mut VecDeque<Contribution>, max_bytes: usize) -> Option<Self> {
         let first = waiting.pop_front()?;
         let mut flight = Self {
+            target: first.target,
             batch: first.batch,
             contributors: vec![(first.ticket, first.room)],
             touched: first.touched,
@@ -195,10 +218,11 @@ impl Flight {
         let started = Instant::now();
         let points: usize = self.contributors.iter().map(|(ticket, _)| ticket.points()).sum();
         settings.metrics.points_per_write.record(points as f64);
-        let result = if settings.appends {
-            settings.storage.append(&settings.table, self.batch).await
-        } else {
-            settings.storage.put(&settings.table, self.batch).await
+        let result = match settings.targets.get(self.target) {
+            Some(to) if to.appends => settings.storage.append(&to.table, self.batch).await,
+            Some(to) => settings.storage.put(&to.table, self.batch).await,
+            // Not reached: what waits has a target.
+            None => Err(StorageError::Backend("no such way to write".into())),
         };
         settings.metrics.write_seconds.record(started.elapsed());
         match &result {

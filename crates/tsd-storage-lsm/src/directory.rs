@@ -7,10 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use tsd_storage::StorageError;
+use tsd_storage::{StorageError, Table};
 
 use crate::{TableLayout, TableSpec};
 
+/// File that lists the tables.
+const TABLES_FILE: &str = "TABLES";
 const VERSION_LINE: &str = "saltern lsm 1";
 
 /// A directory that nobody else has open. Unlocked when dropped.
@@ -57,34 +59,17 @@ impl Directory {
     }
 
     fn register(&self, tables: &[TableSpec]) -> Result<(), StorageError> {
-        let path = self.path.join("TABLES");
-        let wrong =
-            |what: &str| StorageError::Damaged(Arc::from(format!("{}: {what}", path.display())));
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                format!("{VERSION_LINE}\n")
-            }
-            Err(error) => {
-                return Err(StorageError::io(format!("reading {}", path.display()), error));
-            }
-        };
-        let mut lines = text.lines();
-        if lines.next() != Some(VERSION_LINE) {
-            return Err(wrong("written by another version"));
-        }
-        let mut known = Vec::new();
-        for line in lines {
-            let (layout, name) = line.split_once(' ').ok_or_else(|| wrong("not a table"))?;
-            let layout = parse_layout(layout).ok_or_else(|| wrong("unknown layout"))?;
-            known.push((name, layout));
-        }
+        let path = self.path.join(TABLES_FILE);
+        let (text, known) = read_tables(&path)?;
         let mut added = text.clone();
         for spec in tables {
-            match known.iter().find(|(name, _)| *name == spec.table.as_str()) {
-                Some((_, layout)) if *layout == spec.layout => {}
-                Some((name, _)) => {
-                    return Err(wrong(&format!("table {name} has the other layout")));
+            match known.iter().find(|known| known.table == spec.table) {
+                Some(known) if known.layout == spec.layout => {}
+                Some(known) => {
+                    return Err(wrong(
+                        &path,
+                        &format!("table {} has the other layout", known.table),
+                    ));
                 }
                 None => {
                     added.push_str(layout_name(spec.layout));
@@ -110,6 +95,37 @@ impl Directory {
         fs::rename(&new, path)?;
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// Tables of the store in a directory; none where there is no store.
+pub(crate) fn known_tables(path: &Path) -> Result<Vec<TableSpec>, StorageError> {
+    read_tables(&path.join(TABLES_FILE)).map(|(_, tables)| tables)
+}
+
+/// The file of tables: its text, as it is or as it begins, and what it lists.
+fn read_tables(path: &Path) -> Result<(String, Vec<TableSpec>), StorageError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("{VERSION_LINE}\n"),
+        Err(error) => {
+            return Err(StorageError::io(format!("reading {}", path.display()), error));
+        }
+    };
+    let mut lines = text.lines();
+    if lines.next() != Some(VERSION_LINE) {
+        return Err(wrong(path, "written by another version"));
+    }
+    let mut known = Vec::new();
+    for line in lines {
+        let (layout, name) = line.split_once(' ').ok_or_else(|| wrong(path, "not a table"))?;
+        let layout = parse_layout(layout).ok_or_else(|| wrong(path, "unknown layout"))?;
+        known.push(TableSpec { table: Table::new(name), layout });
+    }
+    Ok((text, known))
+}
+
+fn wrong(path: &Path, what: &str) -> StorageError {
+    StorageError::Damaged(Arc::from(format!("{}: {what}", path.display())))
 }
 
 const fn layout_name(layout: TableLayout) -> &'static str {
@@ -148,8 +164,6 @@ fn file_name(table: &str) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use tsd_storage::Table;
-
     use super::*;
 
     #[test]
@@ -170,6 +184,11 @@ mod tests {
         open(&[TableSpec::points(data.clone())]).unwrap();
         open(&[TableSpec::cells(uid.clone())]).unwrap();
         open(&[TableSpec::cells(uid), TableSpec::points(data.clone())]).unwrap();
+        let known = known_tables(dir.path()).unwrap();
+        assert_eq!(
+            known,
+            [TableSpec::points(data.clone()), TableSpec::cells(Table::new("tsdb-uid"))]
+        );
         assert!(open(&[TableSpec::cells(data)]).unwrap_err().to_string().contains("other layout"));
         fs::write(dir.path().join("TABLES"), "saltern lsm 9\n").unwrap();
         assert!(open(&[]).is_err());

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -17,9 +18,9 @@ use tsd_storage::{
 };
 
 use crate::{
-    LsmConfig,
+    LsmConfig, TableSpec,
     compactor::{CompactionSignal, Compactor},
-    directory::Directory,
+    directory::{Directory, known_tables},
     metrics::describe_metrics,
     pool::{BlockingPool, Spawner},
     read::Wanted,
@@ -57,6 +58,12 @@ impl std::fmt::Debug for CacheHandle {
 }
 
 impl LsmStorage {
+    /// Tables that the store in a directory has, in the order they were made; none where there is no store
+    /// yet. For those who open it with the tables it has.
+    pub fn known_tables(dir: &Path) -> Result<Vec<TableSpec>, StorageError> {
+        known_tables(dir)
+    }
+
     /// Opens the store, or makes it where there is none. Blocks.
     pub fn open(config: &LsmConfig) -> Result<Self, StorageError> {
         describe_metrics();

@@ -1,6 +1,7 @@
 //! The configuration with types: every key is mapped here, once, and nowhere else.
 
 mod engine;
+mod extra_data;
 mod server;
 
 use std::{

@@ -7,6 +7,7 @@
 use smallvec::SmallVec;
 use tsd_model::{PointValue, Timestamp};
 
+use super::extra_cell::ExtraCell;
 use crate::series_cache::Touch;
 
 /// What a point says, beside its series.
@@ -15,6 +16,25 @@ pub(crate) struct PointBody {
     pub(crate) timestamp: Timestamp,
     pub(crate) value: PointValue,
     pub(crate) tag: u32,
+}
+
+/// What is to be stored of a series.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// A point.
+    Point(PointBody),
+    /// Another cell, and the tag that names it in failures.
+    Cell(Box<ExtraCell>, u32),
+}
+
+impl Body {
+    /// What names it in failures.
+    pub(crate) const fn tag(&self) -> u32 {
+        match self {
+            Self::Point(body) => body.tag,
+            Self::Cell(_, tag) => *tag,
+        }
+    }
 }
 
 /// A point in the log.
@@ -28,8 +48,8 @@ pub(crate) enum LogEntry {
         lane: usize,
         /// Whether row compaction is to be told of the row.
         touched: bool,
-        /// The point.
-        body: PointBody,
+        /// What is stored.
+        body: Body,
     },
     /// Its series was not.
     New(Box<NewPoint>),
@@ -44,8 +64,8 @@ pub(crate) struct NewPoint {
     pub(crate) tags: Box<[u8]>,
     /// Names to resolve.
     pub(crate) names: NameList,
-    /// The point.
-    pub(crate) body: PointBody,
+    /// What is stored.
+    pub(crate) body: Body,
 }
 
 /// Names of one point as they are stored: metric, then key and value of each tag, in the order

@@ -9,15 +9,15 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use tokio::{sync::mpsc, time::Instant};
-use tsd_model::{Family, PointValue, Qualifier, TableSchema, Timestamp};
-use tsd_storage::{CellBatch, CellRef};
+use tsd_model::{PointValue, TableSchema, Timestamp};
 
 use super::{
     NameText,
+    chunk::{Chunk, ChunkPart},
+    extra_cell::{ExtraCell, RollupPlace, WriteTargets},
     group::CommitGroup,
-    pending::{LogEntry, NewPoint, PointBody, touch},
+    pending::{Body, LogEntry, NewPoint, PointBody, touch},
     validate::{NameRules, check_point},
 };
 use crate::{
@@ -25,16 +25,13 @@ use crate::{
     clock::Clock,
     compaction::latest_base,
     put_error::{CommitReport, PointFailure, PutError},
-    series_cache::{SeriesCache, Touch},
+    series_cache::SeriesCache,
     uid::Resolver,
-    writer::{Contribution, Lane, TouchedRow, WriteOrder},
+    writer::{Contribution, Lane, WriteOrder},
 };
 
 /// Failures of a pipelined session that may wait to be read.
 const FAILURES_WAITING: usize = 1_024;
-
-/// The column that holds all points of a row where appends are on.
-const APPEND_QUALIFIER: [u8; 3] = [5, 0, 0];
 
 /// What all sessions share.
 #[derive(Debug)]
@@ -50,6 +47,7 @@ pub(crate) struct IngestShared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) series: SeriesCache,
     pub(crate) resolver: Resolver,
+    pub(crate) targets: WriteTargets,
     pub(crate) lanes: Vec<Lane>,
     /// Compaction rounds of each lane.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
@@ -72,26 +70,12 @@ pub(crate) struct IngestShared {
 pub struct IngestSession {
     shared: Arc<IngestShared>,
     text: NameText,
-    // One a write actor, or a single one where the chunk is kept together.
-    lanes: Vec<LaneChunk>,
-    // The write actor of a chunk that is kept together.
-    home: usize,
-    key: Vec<u8>,
+    chunk: Chunk,
     log: Vec<LogEntry>,
     points: usize,
     due_before: u32,
     in_flight: VecDeque<Arc<CommitGroup>>,
     sink: Option<mpsc::Sender<PointFailure>>,
-}
-
-/// What one chunk has for one write actor.
-#[derive(Debug, Default)]
-struct LaneChunk {
-    batch: CellBatch,
-    tags: Vec<u32>,
-    // Key of the row that is open in `batch`.
-    row: Vec<u8>,
-    touched: Vec<TouchedRow>,
 }
 
 impl IngestSession {
@@ -100,10 +84,7 @@ impl IngestSession {
         Self {
             shared,
             text,
-            // Made with the first point: many connections never send one.
-            lanes: Vec::new(),
-            home: 0,
-            key: Vec::new(),
+            chunk: Chunk::default(),
             log: Vec::new(),
             points: 0,
             due_before,
@@ -119,10 +100,9 @@ impl IngestSession {
     /// sessions waits for the first one's answer, as with any two requests. Call it before the
     /// first point.
     pub fn keep_together(&mut self) {
-        if self.lanes.is_empty() {
-            self.lanes.push(LaneChunk::default());
+        if self.chunk.is_unused() {
             let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
-            self.home = turn % self.shared.lanes.len().max(1);
+            self.chunk.keep_together(turn % self.shared.lanes.len().max(1));
         }
     }
 
@@ -140,7 +120,7 @@ impl IngestSession {
         value: PointValue,
         tag: u32,
     ) -> Option<Result<(), PutError>> {
-        let Self { shared, lanes, key, log, due_before, .. } = self;
+        let Self { shared, chunk, log, due_before, .. } = self;
         let shared = &**shared;
         let logging = !log.is_empty();
         let put = shared.series.with(self.text, metric, tags_raw, |series| {
@@ -154,11 +134,11 @@ impl IngestSession {
                     template: series.template.into(),
                     lane: series.lane,
                     touched,
-                    body,
+                    body: Body::Point(body),
                 });
                 return Ok(());
             }
-            shared.encode(lanes, key, series.template, series.lane, touched, body)
+            chunk.point(shared, series.template, series.lane, touched, body)
         })?;
         if put.is_ok() {
             self.points += 1;
@@ -180,17 +160,83 @@ impl IngestSession {
         tag: u32,
     ) -> Result<(), PutError> {
         let timestamp = check_numbers(timestamp, value)?;
+        let body = Body::Point(PointBody { timestamp, value, tag });
+        self.log_new(metric, tags_raw, tags, body)
+    }
+
+    /// Queues something of a series that the cache did not have for its UIDs.
+    fn log_new(
+        &mut self,
+        metric: &[u8],
+        tags_raw: &[u8],
+        tags: &[(&[u8], &[u8])],
+        body: Body,
+    ) -> Result<(), PutError> {
         let shared = &*self.shared;
         let names = check_point(&shared.names, shared.max_tags, self.text, metric, tags)?;
         shared.cache_misses.increment(1);
-        self.log.push(LogEntry::New(Box::new(NewPoint {
-            metric: metric.into(),
-            tags: tags_raw.into(),
-            names,
-            body: PointBody { timestamp, value, tag },
-        })));
+        let (metric, tags) = (metric.into(), tags_raw.into());
+        self.log.push(LogEntry::New(Box::new(NewPoint { metric, tags, names, body })));
         self.points += 1;
         Ok(())
+    }
+
+    /// The cell of a rolled-up value or a pre-aggregate, whose time must be in seconds.
+    pub fn rollup_cell(
+        &self,
+        place: RollupPlace,
+        timestamp: i64,
+        value: PointValue,
+    ) -> Result<ExtraCell, PutError> {
+        let timestamp = check_numbers(timestamp, value)?;
+        self.shared.targets.rollup(place, timestamp, value)
+    }
+
+    /// The cell of a histogram, given as it is stored: id of its codec, then what that makes of it.
+    pub fn histogram_cell(&self, timestamp: i64, value: &[u8]) -> Result<ExtraCell, PutError> {
+        let timestamp =
+            Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))?;
+        Ok(self.shared.targets.histogram(timestamp, value))
+    }
+
+    /// As [`Self::put_cached`], of another cell.
+    pub fn put_cell_cached(
+        &mut self,
+        metric: &[u8],
+        tags_raw: &[u8],
+        cell: &ExtraCell,
+        tag: u32,
+    ) -> Option<Result<(), PutError>> {
+        let Self { shared, chunk, log, .. } = self;
+        let shared = &**shared;
+        let put = shared.series.with(self.text, metric, tags_raw, |series| {
+            if log.is_empty() {
+                return chunk.cell(shared, series.template, series.lane, cell, tag);
+            }
+            log.push(LogEntry::Known {
+                template: series.template.into(),
+                lane: series.lane,
+                touched: false,
+                body: Body::Cell(Box::new(cell.clone()), tag),
+            });
+            Ok(())
+        })?;
+        if put.is_ok() {
+            self.points += 1;
+        }
+        Some(put)
+    }
+
+    /// As [`Self::put_new`], of another cell.
+    pub fn put_cell_new(
+        &mut self,
+        metric: &[u8],
+        tags_raw: &[u8],
+        tags: &[(&[u8], &[u8])],
+        cell: ExtraCell,
+        tag: u32,
+    ) -> Result<(), PutError> {
+        self.log_new(metric, tags_raw, tags, Body::Cell(Box::new(cell), tag))
     }
 
     /// Points put since the last chunk ended.
@@ -268,12 +314,7 @@ impl IngestSession {
     pub fn forget_chunk(&mut self) {
         self.log.clear();
         self.points = 0;
-        for lane in &mut self.lanes {
-            lane.batch.clear();
-            lane.tags.clear();
-            lane.row.clear();
-            lane.touched.clear();
-        }
+        self.chunk.clear();
     }
 
     /// Turns the log into cells and gives each write actor its part.
@@ -289,12 +330,10 @@ impl IngestSession {
         }
         let deadline = Instant::now() + self.shared.queue_deadline;
         let shared = Arc::clone(&self.shared);
-        for (chunk, lane) in self.lanes.iter_mut().zip(shared.lanes.iter().skip(self.home)) {
-            if chunk.tags.is_empty() {
-                continue;
+        for (target, lane, part) in self.chunk.take_parts() {
+            if let Some(lane) = shared.lanes.get(lane) {
+                give(part, target, lane, group, deadline).await;
             }
-            let chunk = std::mem::take(chunk);
-            give(chunk, lane, group, deadline).await;
         }
         group.handed_over();
         self.points = 0;
@@ -303,10 +342,9 @@ impl IngestSession {
 
     /// Tags of the points put since the last chunk ended.
     fn tags(&self) -> impl Iterator<Item = u32> {
-        let known = self.lanes.iter().flat_map(|lane| lane.tags.iter().copied());
-        known.chain(self.log.iter().map(|entry| match entry {
-            LogEntry::Known { body, .. } => body.tag,
-            LogEntry::New(point) => point.body.tag,
+        self.chunk.tags().chain(self.log.iter().map(|entry| match entry {
+            LogEntry::Known { body, .. } => body.tag(),
+            LogEntry::New(point) => point.body.tag(),
         }))
     }
 
@@ -322,20 +360,20 @@ impl IngestSession {
             })
             .collect();
         let mut series = shared.resolver.resolve(&names).await.into_iter();
-        let Self { lanes, key, log, due_before, .. } = self;
+        let Self { chunk, log, due_before, text, .. } = self;
         let mut failures = Vec::new();
         for entry in log.drain(..) {
-            let (body, put) = match entry {
+            let (tag, put) = match entry {
                 LogEntry::Known { template, lane, touched, body } => {
-                    (body, shared.encode(lanes, key, &template, lane, touched, body))
+                    (body.tag(), chunk.body(&shared, &template, lane, touched, &body))
                 }
                 LogEntry::New(point) => {
                     let put = match series.next() {
                         Some(Ok(series)) => {
-                            shared.encode_new(lanes, key, &point, &series, *due_before, |touch| {
+                            chunk.first_of_series(&shared, &point, &series, *due_before, |touch| {
                                 shared.series.insert(
                                     generation,
-                                    self.text,
+                                    *text,
                                     &point.metric,
                                     &point.tags,
                                     &series.template,
@@ -347,11 +385,11 @@ impl IngestSession {
                         Some(Err(error)) => Err(error.into()),
                         None => Err(PutError::Lost),
                     };
-                    (point.body, put)
+                    (point.body.tag(), put)
                 }
             };
             if let Err(error) = put {
-                failures.push(PointFailure { tag: body.tag, error });
+                failures.push(PointFailure { tag, error });
             }
         }
         group.fail(failures);
@@ -369,105 +407,28 @@ pub(crate) struct ResolvedSeries {
 
 impl IngestShared {
     /// The lane's compaction round.
-    fn round(&self, lane: usize) -> u32 {
+    pub(super) fn round(&self, lane: usize) -> u32 {
         self.rounds.get(lane).map_or(0, |round| round.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    fn encode(
-        &self,
-        lanes: &mut Vec<LaneChunk>,
-        key: &mut Vec<u8>,
-        template: &[u8],
-        lane: usize,
-        touched: bool,
-        body: PointBody,
-    ) -> Result<(), PutError> {
-        if lanes.is_empty() {
-            lanes.resize_with(self.lanes.len(), LaneChunk::default);
-        }
-        let chunk = match &mut lanes[..] {
-            [together] => together,
-            lanes => lanes.get_mut(lane).ok_or(PutError::Lost)?,
-        };
-        let base_at = self.schema.base_time_start();
-        key.clear();
-        key.extend_from_slice(template);
-        if let Some(base) = key.get_mut(base_at..base_at + 4) {
-            base.copy_from_slice(&body.timestamp.base_time().to_bytes());
-        }
-        let stored = |e: tsd_storage::BatchError| PutError::Storage(e.into());
-        if chunk.row != *key {
-            chunk.batch.begin_row(key).map_err(stored)?;
-            chunk.row.clear();
-            chunk.row.extend_from_slice(key);
-        }
-        let (flags, bytes) = body.value.encode();
-        let qualifier = Qualifier::new(body.timestamp, flags);
-        if self.appends {
-            let mut entry = [0_u8; 12];
-            let (q, v) = (qualifier.as_bytes(), &*bytes);
-            if let Some((head, rest)) = entry.split_at_mut_checked(q.len()) {
-                head.copy_from_slice(q);
-                if let Some(tail) = rest.get_mut(..v.len()) {
-                    tail.copy_from_slice(v);
-                }
-            }
-            let value = entry.get(..q.len() + v.len()).unwrap_or_default();
-            chunk.push(&APPEND_QUALIFIER, value, None).map_err(stored)?;
-        } else {
-            let timestamp_ms = self.use_otsdb_timestamp.then(|| body.timestamp.as_millis());
-            chunk.push(qualifier.as_bytes(), &bytes, timestamp_ms).map_err(stored)?;
-        }
-        chunk.tags.push(body.tag);
-        if touched {
-            chunk.touched.push(TouchedRow { lane, key: Bytes::copy_from_slice(key) });
-        }
-        Ok(())
-    }
-
-    fn encode_new(
-        &self,
-        lanes: &mut Vec<LaneChunk>,
-        key: &mut Vec<u8>,
-        point: &NewPoint,
-        series: &ResolvedSeries,
-        due_before: u32,
-        learn: impl FnOnce(Touch),
-    ) -> Result<(), PutError> {
-        // No base time is odd: the first point of a series always touches its row.
-        let mut last = Touch { base: 1, round: 0 };
-        let base = point.body.timestamp.base_time().as_secs();
-        let touched =
-            self.compaction && touch(&mut last, base, due_before, || self.round(series.lane));
-        self.encode(lanes, key, &series.template, series.lane, touched, point.body)?;
-        learn(last);
-        Ok(())
-    }
-}
-
-impl LaneChunk {
-    #[inline]
-    fn push(
-        &mut self,
-        qualifier: &[u8],
-        value: &[u8],
-        timestamp_ms: Option<i64>,
-    ) -> Result<(), tsd_storage::BatchError> {
-        self.batch.push(CellRef { family: Family::T, qualifier, value, timestamp_ms })
     }
 }
 
 /// Gives a write actor its part of a chunk, when it has room.
-async fn give(chunk: LaneChunk, lane: &Lane, group: &Arc<CommitGroup>, deadline: Instant) {
-    let ticket = group.ticket(chunk.tags);
-    let room =
-        match tokio::time::timeout_at(deadline, lane.gate.enter(chunk.batch.byte_len())).await {
-            Ok(Some(room)) => room,
-            Ok(None) => return ticket.finish(Err(PutError::Closed)),
-            Err(_) => return ticket.finish(Err(PutError::Throttled)),
-        };
-    let contribution = Contribution { batch: chunk.batch, ticket, touched: chunk.touched, room };
+async fn give(
+    part: ChunkPart,
+    target: usize,
+    lane: &Lane,
+    group: &Arc<CommitGroup>,
+    deadline: Instant,
+) {
+    let ticket = group.ticket(part.tags);
+    let room = match tokio::time::timeout_at(deadline, lane.gate.enter(part.batch.byte_len())).await
+    {
+        Ok(Some(room)) => room,
+        Ok(None) => return ticket.finish(Err(PutError::Closed)),
+        Err(_) => return ticket.finish(Err(PutError::Throttled)),
+    };
+    let ChunkPart { batch, touched, .. } = part;
+    let contribution = Contribution { target, batch, ticket, touched, room };
     // The gate admits no more than the mailbox holds, so this is a safety net. Where the actor is gone,
     // the dropped ticket answers.
     if let Err(TellError::Full(WriteOrder::Write(refused))) =

@@ -9,7 +9,7 @@ use tsd_engine::{
 use tsd_model::TableSchema;
 use tsd_storage::Table;
 
-use super::text;
+use super::{extra_data, text};
 use crate::config::{Config, ConfigError};
 
 /// The engine's part. The schema is that of the store, which may know better than the keys.
@@ -62,6 +62,8 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             max_waiting: config.int("tsd.query.max_waiting"),
             ..defaults.query
         },
+        rollups: extra_data::rollups(config)?,
+        histograms: extra_data::histograms(config)?,
         ..defaults
     })
 }

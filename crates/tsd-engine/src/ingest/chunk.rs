@@ -1,0 +1,241 @@
+//! The cells of one chunk, gathered for the write actors they go to.
+
+use bytes::Bytes;
+use tsd_model::{BaseTime, ColumnKind, Family, Qualifier};
+use tsd_storage::{CellBatch, CellRef};
+
+use super::{
+    extra_cell::{ExtraCell, WriteTargets},
+    pending::{Body, NewPoint, PointBody, touch},
+    session::{IngestShared, ResolvedSeries},
+};
+use crate::{put_error::PutError, series_cache::Touch, writer::TouchedRow};
+
+/// Cells of one chunk.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    // One a write actor, or a single one where the chunk is kept together. Made with the first
+    // point: many connections never send one.
+    lanes: Vec<ChunkPart>,
+    // What does not go the way of points.
+    others: Vec<OtherPart>,
+    // The write actor of a chunk that is kept together.
+    home: usize,
+    key: Vec<u8>,
+}
+
+/// What one chunk has for one write actor.
+#[derive(Debug, Default)]
+pub(super) struct ChunkPart {
+    pub(super) batch: CellBatch,
+    /// What names the points in failures.
+    pub(super) tags: Vec<u32>,
+    pub(super) touched: Vec<TouchedRow>,
+    // Key of the row that is open in `batch`.
+    row: Vec<u8>,
+}
+
+/// What one chunk has for one write actor that is written in another way than points.
+#[derive(Debug)]
+struct OtherPart {
+    target: usize,
+    lane: usize,
+    part: ChunkPart,
+}
+
+impl Chunk {
+    /// Whether nothing was ever put into it.
+    pub(super) const fn is_unused(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Gives everything to one write actor from now on.
+    pub(super) fn keep_together(&mut self, home: usize) {
+        self.lanes = vec![ChunkPart::default()];
+        self.home = home;
+    }
+
+    /// Takes a point.
+    #[inline]
+    pub(super) fn point(
+        &mut self,
+        shared: &IngestShared,
+        template: &[u8],
+        lane: usize,
+        touched: bool,
+        body: PointBody,
+    ) -> Result<(), PutError> {
+        if self.lanes.is_empty() {
+            self.lanes.resize_with(shared.lanes.len(), ChunkPart::default);
+        }
+        let Self { lanes, key, .. } = self;
+        let part = match &mut lanes[..] {
+            [together] => together,
+            lanes => lanes.get_mut(lane).ok_or(PutError::Lost)?,
+        };
+        row_key(shared, key, template, body.timestamp.base_time());
+        part.open_row(key)?;
+        let (flags, bytes) = body.value.encode();
+        let qualifier = Qualifier::new(body.timestamp, flags);
+        if shared.appends {
+            let mut entry = [0_u8; 12];
+            let (q, v) = (qualifier.as_bytes(), &*bytes);
+            if let Some((head, rest)) = entry.split_at_mut_checked(q.len()) {
+                head.copy_from_slice(q);
+                if let Some(tail) = rest.get_mut(..v.len()) {
+                    tail.copy_from_slice(v);
+                }
+            }
+            let value = entry.get(..q.len() + v.len()).unwrap_or_default();
+            part.push(&ColumnKind::APPEND_QUALIFIER, value, None)?;
+        } else {
+            let timestamp_ms = shared.use_otsdb_timestamp.then(|| body.timestamp.as_millis());
+            part.push(qualifier.as_bytes(), &bytes, timestamp_ms)?;
+        }
+        part.tags.push(body.tag);
+        if touched {
+            part.touched.push(TouchedRow { lane, key: Bytes::copy_from_slice(key) });
+        }
+        Ok(())
+    }
+
+    /// Takes another cell.
+    pub(super) fn cell(
+        &mut self,
+        shared: &IngestShared,
+        template: &[u8],
+        lane: usize,
+        cell: &ExtraCell,
+        tag: u32,
+    ) -> Result<(), PutError> {
+        if self.lanes.is_empty() {
+            self.lanes.resize_with(shared.lanes.len(), ChunkPart::default);
+        }
+        let Self { lanes, others, home, key } = self;
+        row_key(shared, key, template, cell.base);
+        let together = lanes.len() == 1;
+        let part = if cell.target == WriteTargets::POINTS {
+            lanes.get_mut(if together { 0 } else { lane }).ok_or(PutError::Lost)?
+        } else {
+            other_part(others, cell.target, if together { *home } else { lane })?
+        };
+        part.open_row(key)?;
+        part.push(&cell.qualifier, &cell.value, None)?;
+        part.tags.push(tag);
+        Ok(())
+    }
+
+    /// Takes what waited in the log.
+    pub(super) fn body(
+        &mut self,
+        shared: &IngestShared,
+        template: &[u8],
+        lane: usize,
+        touched: bool,
+        body: &Body,
+    ) -> Result<(), PutError> {
+        match body {
+            Body::Point(body) => self.point(shared, template, lane, touched, *body),
+            Body::Cell(cell, tag) => self.cell(shared, template, lane, cell, *tag),
+        }
+    }
+
+    /// Takes what waited for the names of its series, and has the series learned.
+    pub(super) fn first_of_series(
+        &mut self,
+        shared: &IngestShared,
+        point: &NewPoint,
+        series: &ResolvedSeries,
+        due_before: u32,
+        learn: impl FnOnce(Touch),
+    ) -> Result<(), PutError> {
+        // No base time is odd: the first point of a series always touches its row.
+        let mut last = Touch { base: 1, round: 0 };
+        let touched = match &point.body {
+            Body::Point(body) if shared.compaction => {
+                let base = body.timestamp.base_time().as_secs();
+                touch(&mut last, base, due_before, || shared.round(series.lane))
+            }
+            _ => false,
+        };
+        self.body(shared, &series.template, series.lane, touched, &point.body)?;
+        learn(last);
+        Ok(())
+    }
+
+    /// Tags of all that is in it.
+    pub(super) fn tags(&self) -> impl Iterator<Item = u32> {
+        let parts = self.lanes.iter().chain(self.others.iter().map(|other| &other.part));
+        parts.flat_map(|part| part.tags.iter().copied())
+    }
+
+    /// Takes out what there is for each write actor: way of writing, number of the actor, cells.
+    pub(super) fn take_parts(&mut self) -> impl Iterator<Item = (usize, usize, ChunkPart)> {
+        let Self { lanes, others, home, .. } = self;
+        let points = lanes.iter_mut().zip(*home..).filter(|(part, _)| !part.tags.is_empty());
+        points
+            .map(|(part, lane)| (WriteTargets::POINTS, lane, std::mem::take(part)))
+            .chain(others.drain(..).map(|other| (other.target, other.lane, other.part)))
+    }
+
+    /// Drops all that is in it.
+    pub(super) fn clear(&mut self) {
+        for part in &mut self.lanes {
+            part.batch.clear();
+            part.tags.clear();
+            part.row.clear();
+            part.touched.clear();
+        }
+        self.others.clear();
+    }
+}
+
+/// Cells for a write actor that are written in another way than points.
+fn other_part(
+    others: &mut Vec<OtherPart>,
+    target: usize,
+    lane: usize,
+) -> Result<&mut ChunkPart, PutError> {
+    let at = others.iter().position(|other| other.target == target && other.lane == lane);
+    let at = at.unwrap_or_else(|| {
+        others.push(OtherPart { target, lane, part: ChunkPart::default() });
+        others.len() - 1
+    });
+    others.get_mut(at).map(|other| &mut other.part).ok_or(PutError::Lost)
+}
+
+/// The key of a row, from the key without time.
+#[inline]
+fn row_key(shared: &IngestShared, key: &mut Vec<u8>, template: &[u8], base: BaseTime) {
+    let base_at = shared.schema.base_time_start();
+    key.clear();
+    key.extend_from_slice(template);
+    if let Some(gap) = key.get_mut(base_at..base_at + 4) {
+        gap.copy_from_slice(&base.to_bytes());
+    }
+}
+
+impl ChunkPart {
+    /// Goes on with the row of that key.
+    #[inline]
+    fn open_row(&mut self, key: &[u8]) -> Result<(), PutError> {
+        if self.row != key {
+            self.batch.begin_row(key).map_err(|e| PutError::Storage(e.into()))?;
+            self.row.clear();
+            self.row.extend_from_slice(key);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        qualifier: &[u8],
+        value: &[u8],
+        timestamp_ms: Option<i64>,
+    ) -> Result<(), PutError> {
+        self.batch
+            .push(CellRef { family: Family::T, qualifier, value, timestamp_ms })
+            .map_err(|e| PutError::Storage(e.into()))
+    }
+}
