@@ -8,7 +8,10 @@ use std::{sync::Arc, time::Duration};
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
 use tsd_storage::Table;
 
-use crate::clock::{Clock, SystemClock};
+use crate::{
+    clock::{Clock, SystemClock},
+    query::LimitOverrides,
+};
 
 mod rollups;
 
@@ -162,8 +165,16 @@ pub struct QueryConfig {
     pub allow_bytes_override: bool,
     /// Whether a query may lift `max_data_points`.
     pub allow_data_points_override: bool,
-    /// Memory the points of a sub query may take; 0 sets no limit.
+    /// Limits of single metrics.
+    pub overrides: LimitOverrides,
+    /// Memory one query may take; 0 sets no limit.
     pub max_memory_bytes: u64,
+    /// Memory all queries together may take; 0 sets no limit.
+    pub max_total_memory_bytes: u64,
+    /// Sub queries one query may have; 0 sets no limit.
+    pub max_sub_queries: usize,
+    /// Whether a client may ask what it is asking already.
+    pub allow_duplicates: bool,
     /// Most literals of a filter that are looked up before the scan.
     pub filter_expansion_limit: usize,
     /// Leaves literals without a UID out instead of failing.
@@ -172,9 +183,9 @@ pub struct QueryConfig {
     pub enable_fuzzy_filter: bool,
     /// Rows per batch of a scan.
     pub scan_batch_rows: usize,
-    /// Scans that one sub query has open at once.
+    /// Scans that one query has open at once. The store reads one batch ahead for each.
     pub max_scans: usize,
-    /// Queries that run at once.
+    /// Heavy queries that run at once; small ones run beside them.
     pub max_running: usize,
     /// Queries that wait to run.
     pub max_waiting: usize,
@@ -285,12 +296,16 @@ impl Default for QueryConfig {
             max_data_points: 0,
             allow_bytes_override: false,
             allow_data_points_override: false,
+            overrides: LimitOverrides::default(),
             max_memory_bytes: 1 << 30,
+            max_total_memory_bytes: 2 << 30,
+            max_sub_queries: 1_000,
+            allow_duplicates: true,
             filter_expansion_limit: 4_096,
             skip_unresolved_tagvs: false,
             enable_fuzzy_filter: true,
             scan_batch_rows: 128,
-            max_scans: 32,
+            max_scans: 8,
             max_running: 16,
             max_waiting: 256,
             threads: 0,

@@ -24,7 +24,7 @@ use crate::{
     handle::{EngineHandle, Inner},
     ingest::{IngestShared, NameRules, WriteTargets},
     metrics::{WriteMetrics, describe_metrics},
-    query::{QueryContext, QueryRunner},
+    query::{QueryContext, QueryRunner, Scheduler},
     series_cache::SeriesCache,
     uid::{
         AssignerSettings, AssignerStats, FilterError, NameFilter, PerKind, Resolver, UidAdmin,
@@ -39,6 +39,8 @@ const MAX_WRITE_ACTORS: usize = 64;
 const MAX_ARBITERS: usize = 8;
 /// Orders that wait for the UID actor: one a chunk and kind.
 const UID_MAILBOX: usize = 65_536;
+/// Priority of the threads that queries run on; that of others is 0, and lower numbers go first.
+const QUERY_NICE: i32 = 5;
 /// Notices that wait for a compaction actor: one a write.
 const COMPACTION_MAILBOX: usize = 4_096;
 
@@ -100,8 +102,10 @@ fn run(
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let query_threads = if config.query.threads == 0 { cores } else { config.query.threads };
     let query_runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(query_threads)
+        // One for every slice that may run at once, and one that is always free for short steps.
+        .worker_threads(Scheduler::max_turns(query_threads) + 1)
         .thread_name("tsd-query")
+        .on_thread_start(yield_to_writers)
         .enable_time()
         .enable_io()
         .build();
@@ -131,6 +135,14 @@ fn run(
     });
     // Scans that a store never answers must not keep the thread.
     query_runtime.shutdown_background();
+}
+
+/// Lets threads of queries have what others leave: a write must not wait for arithmetic. Where both
+/// want all of a processor, a thread of this priority gets about a quarter of it.
+fn yield_to_writers() {
+    if let Err(error) = rustix::process::setpriority_process(None, QUERY_NICE) {
+        tracing::warn!(%error, "threads of queries keep the usual priority");
+    }
 }
 
 /// Threads that queries run on.
@@ -342,7 +354,7 @@ impl Builder<'_> {
         uids: &UidAdmin,
         compactors: &[DoerRef<RowCompactor>],
         compaction_stats: &Arc<CompactionStats>,
-    ) -> DoerRef<QueryRunner> {
+    ) -> QueryRunner {
         let config = self.config;
         let context = Arc::new(QueryContext {
             storage: Arc::clone(self.storage),
@@ -358,9 +370,6 @@ impl Builder<'_> {
             runtime: pool.runtime.clone(),
             threads: pool.threads,
         });
-        let mailbox = config.query.max_running + config.query.max_waiting;
-        actor::spawn(&self.threads.get(0), "query", mailbox, move || {
-            QueryRunner::new(Arc::clone(&context))
-        })
+        QueryRunner::new(context)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::future::join_all;
@@ -11,23 +11,20 @@ use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query, QueryError};
 use tsd_storage::{Storage, StorageError};
 
 use crate::{
-    actor::{AskError, DoerRef},
+    actor::DoerRef,
     annotations::{AnnotationEdit, AnnotationError, Annotations, EditOutcome},
     compaction::{CompactionOrder, CompactionStats, QueueTotals, RowCompactor},
     config::EngineConfig,
     engine::StopSignal,
     ingest::{IngestSession, IngestShared, NameText},
     query::{
-        AnswerGuard, ExplainedSubQuery, GexpAnswer, Limits, QueryAnswer, QueryControl,
-        QueryFailure, QueryId, QueryJob, QueryList, QueryOrder, QueryRunner,
+        AnswerGuard, ExplainedSubQuery, GexpAnswer, QueryAnswer, QueryContext, QueryControl,
+        QueryFailure, QueryId, QueryList, QueryRun, QueryRunner,
     },
     stats::{self, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
     writer::WriteOrder,
 };
-
-/// Beyond its limit, how long a query may take to say that its time is up.
-const QUERY_GRACE: Duration = Duration::from_millis(200);
 
 /// A running engine. Cheap to clone; its methods may be called from any thread and any runtime.
 #[derive(Clone, Debug)]
@@ -44,7 +41,7 @@ pub(crate) struct Inner {
     pub(crate) uids: UidAdmin,
     pub(crate) annotations: Annotations,
     pub(crate) uid_stats: Arc<AssignerStats>,
-    pub(crate) queries: DoerRef<QueryRunner>,
+    pub(crate) queries: QueryRunner,
     pub(crate) compactors: Vec<DoerRef<RowCompactor>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,
@@ -188,31 +185,17 @@ impl EngineHandle {
         query: Query,
         control: QueryControl,
     ) -> Result<QueryAnswer, QueryFailure> {
-        let config = &self.inner.config.query;
-        let own = control.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        let limit = match (own, config.timeout) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
+        let queries = &self.inner.queries;
+        queries.check_size(&query)?;
+        let lifts = (query.override_byte_limit, query.override_data_point_limit);
+        let work = |context: Arc<QueryContext>, run: Arc<QueryRun>| async move {
+            context.answer(&query, &run).await
         };
-        let limits =
-            Limits::new(config, query.override_byte_limit, query.override_data_point_limit, limit);
-        let overdue = limits;
-        let asked = self.inner.queries.ask(|reply| {
-            QueryOrder::Run(Box::new(QueryJob { query, limits, cancel: control.cancel, reply }))
-        });
-        // The query ends itself in time once it runs; this is for one that waits to.
-        let answer = match limit {
-            Some(limit) => tokio::time::timeout(limit + QUERY_GRACE, asked)
-                .await
-                .map_err(|_| QueryFailure::Refused(overdue.timed_out()))?,
-            None => asked.await,
-        };
-        match answer {
-            Ok(answer) => answer,
-            Err(AskError::Full) => Err(QueryFailure::Busy),
-            Err(AskError::Failed) => Err(QueryFailure::Lost),
-            Err(AskError::Closed) => Err(QueryFailure::Closed),
-        }
+        let (mut answer, guard) = queries.run(control, lifts, work).await?;
+        answer.id = guard.id();
+        answer.stages = guard.stages();
+        answer.guard = guard;
+        Ok(answer)
     }
 
     /// Answers a request of expressions over metrics, as `/api/query/exp` has them.
@@ -246,12 +229,12 @@ impl EngineHandle {
     /// Queries that run, and the last ones that ended.
     #[must_use]
     pub fn queries(&self) -> QueryList {
-        QueryList::default()
+        self.inner.queries.registry.list()
     }
 
     /// Cancels a query by its number. Says whether it was running.
     pub fn cancel_query(&self, id: QueryId) -> bool {
-        self.queries().running.iter().any(|query| query.id == id)
+        self.inner.queries.registry.cancel(id)
     }
 
     /// Forgets every cached name and series.

@@ -46,6 +46,8 @@ pub(crate) fn describe_metrics() {
             "tsd_ingest_unreported_failures_total",
             "Points that failed when nobody read the replies.",
         ),
+        ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
+        ("tsd_query_refused_total", "Queries that a limit ended, by limit."),
         ("tsd_series_cache_evictions_total", "Series evicted from the cache of series."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the cache of series."),
         ("tsd_uid_assigned_total", "UIDs assigned."),
@@ -62,6 +64,11 @@ pub(crate) fn describe_metrics() {
         ("tsd_actor_mailbox_orders", Unit::Count, "Orders waiting in mailboxes."),
         ("tsd_compaction_queue_bytes", Unit::Bytes, "Size of the queues of row compaction."),
         ("tsd_compaction_queue_rows", Unit::Count, "Rows waiting for row compaction."),
+        ("tsd_query_memory_bytes", Unit::Bytes, "Memory that queries hold."),
+        ("tsd_query_memory_limit_bytes", Unit::Bytes, "Memory that queries may hold; 0: no limit."),
+        ("tsd_query_running", Unit::Count, "Queries without an answer, or whose answer is sent."),
+        ("tsd_query_waiting", Unit::Count, "Queries that wait to be let in."),
+        ("tsd_query_waiting_for_turns", Unit::Count, "Queries that wait for a processor."),
         ("tsd_series_cache_entries", Unit::Count, "Series in the cache of series."),
         ("tsd_uid_cache_entries", Unit::Count, "Names in the cache of UIDs."),
         ("tsd_uid_pending_names", Unit::Count, "Names waiting for a UID."),
@@ -70,6 +77,7 @@ pub(crate) fn describe_metrics() {
         describe_gauge!(name, unit, text);
     }
     for (name, unit, text) in [
+        ("tsd_query_seconds", Unit::Seconds, "Time until a query was answered, by outcome."),
         ("tsd_write_points_per_call", Unit::Count, "Points in one call of the store."),
         ("tsd_write_store_seconds", Unit::Seconds, "Time the store took for points."),
     ] {

@@ -1,7 +1,8 @@
 //! The way of a query out: names to UIDs, a plan, one scan per salt bucket, groups.
 //!
-//! The query actor bounds how many queries run. A query itself is a tree of tasks on threads of its
-//! own, so that decoding and arithmetic use every core and delay no write. Whatever ends it early (a
+//! The runner bounds how many queries run and shares the processors out among them. A query itself is a
+//! tree of tasks on threads for queries, so that decoding and arithmetic use every core and delay no
+//! write. Whatever ends it early (a
 //! failed scan, a limit, the deadline, an asker that went away) drops the tree, and with it every
 //! open scan; there is no partial answer.
 
@@ -10,9 +11,14 @@ mod budget;
 mod explain;
 mod fan_out;
 mod guard;
+mod limits;
+mod memory;
+mod metrics;
 mod registry;
+mod run;
 mod runner;
 mod scan;
+mod scheduler;
 mod stages;
 mod sub_query;
 
@@ -23,11 +29,10 @@ pub use self::{
     answer::{AnswerSeries, GexpAnswer, QueryAnswer, QueryControl, QueryFailure, SubAnswer},
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},
     guard::AnswerGuard,
+    limits::{LimitOverride, LimitOverrideError, LimitOverrides},
     registry::{CompletedQuery, QueryAsker, QueryId, QueryList, RunningQuery, RunningStage},
     stages::{QueryStages, ScannerStages, SubQueryStages},
 };
 pub(crate) use self::{
-    budget::Limits,
-    runner::{QueryJob, QueryOrder, QueryRunner},
-    sub_query::QueryContext,
+    run::QueryRun, runner::QueryRunner, scheduler::Scheduler, sub_query::QueryContext,
 };

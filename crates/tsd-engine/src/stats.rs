@@ -124,7 +124,13 @@ pub(crate) fn set_gauges(inner: &Inner) {
     set_actor_gauges("write", ingest.lanes.iter().map(|lane| &lane.writer));
     set_actor_gauges("row_compaction", &inner.compactors);
     set_actor_gauges("uid", [&inner.uids.resolver.assigner]);
-    set_actor_gauges("query", [&inner.queries]);
+    let queries = &inner.queries;
+    let (running, waiting) = queries.registry.count();
+    set("tsd_query_running", running as u64);
+    set("tsd_query_waiting", waiting as u64);
+    set("tsd_query_waiting_for_turns", queries.scheduler.waiting() as u64);
+    set("tsd_query_memory_bytes", queries.memory.held());
+    set("tsd_query_memory_limit_bytes", queries.memory.limit());
     for (name, value) in inner.storage.gauges() {
         if name.ends_with("_total") {
             metrics::counter!(name).absolute(value as u64);

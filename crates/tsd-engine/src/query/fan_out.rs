@@ -60,6 +60,7 @@ pub(crate) async fn read_all(
     let parts = parts(&job.plan, job.context.threads);
     let mut results: Vec<Option<PartSeries>> = Vec::new();
     results.resize_with(parts.len(), || None);
+    job.budget.run().expect_scans(parts.len());
     stages.scanners.resize_with(parts.len(), ScannerStages::default);
     // Dropping the set ends every scan that is still open.
     let mut scans = JoinSet::new();

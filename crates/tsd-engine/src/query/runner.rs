@@ -1,96 +1,171 @@
-//! The query actor: lets queries run, so many at once, and keeps the others waiting in order.
+//! Lets queries in, runs each on the threads for queries, and ends those that must not go on.
+//!
+//! Whoever asks waits here, on a thread of its own: a cancel or a deadline is answered at once however
+//! busy the threads for queries are, and the work that was begun is dropped at its next wait.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
-use tsd_query::Query;
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
+use tsd_query::{Query, QueryError};
 
-use super::{QueryAnswer, QueryContext, QueryFailure, budget::Limits};
-use crate::actor::{Desk, Doer, Reply};
+use super::{
+    AnswerGuard, QueryContext, QueryControl, QueryFailure,
+    memory::{Memory, TotalMemory},
+    metrics::QueryMetrics,
+    registry::{Registered, Registry},
+    run::{NewRun, QueryRun},
+    scheduler::Scheduler,
+};
 
-/// A query and who asked it.
-pub(crate) struct QueryJob {
-    pub(crate) query: Query,
-    pub(crate) limits: Limits,
-    pub(crate) cancel: CancellationToken,
-    pub(crate) reply: Reply<Result<QueryAnswer, QueryFailure>>,
-}
+/// Queries that are let in, for each heavy one that gets turns: the rest are small or wait.
+const LET_IN_A_HEAVY: usize = 4;
 
-/// Orders to the query actor.
-pub(crate) enum QueryOrder {
-    /// Answer a query.
-    Run(Box<QueryJob>),
-}
-
-/// State of the query actor.
+/// Runs queries.
 pub(crate) struct QueryRunner {
     context: Arc<QueryContext>,
-    waiting: VecDeque<QueryJob>,
-    running: usize,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) memory: Arc<TotalMemory>,
+    pub(crate) scheduler: Arc<Scheduler>,
+    /// Queries that may still be asked.
+    room: Semaphore,
+    /// Queries that may still be let in.
+    places: Semaphore,
+    metrics: QueryMetrics,
+}
+
+impl fmt::Debug for QueryRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueryRunner").finish_non_exhaustive()
+    }
 }
 
 impl QueryRunner {
-    pub(crate) const fn new(context: Arc<QueryContext>) -> Self {
-        Self { context, waiting: VecDeque::new(), running: 0 }
-    }
-
-    fn is_full(&self) -> bool {
-        self.running >= self.context.config.max_running.max(1)
-    }
-
-    fn pump(&mut self, desk: &mut Desk<'_, Self>) {
-        while !self.is_full()
-            && let Some(job) = self.waiting.pop_front()
-        {
-            if job.reply.is_closed() {
-                continue;
-            }
-            self.running += 1;
-            let task = self.context.runtime.spawn(run(Arc::clone(&self.context), job));
-            desk.spawn(task, |runner, ended, desk| {
-                if ended.is_err() {
-                    tracing::error!("a query ended in a panic");
-                }
-                runner.running -= 1;
-                runner.pump(desk);
-            });
+    pub(crate) fn new(context: Arc<QueryContext>) -> Self {
+        let config = &context.config;
+        let heavy = config.max_running.max(1);
+        Self {
+            registry: Registry::new(Arc::clone(&context.clock), config.allow_duplicates),
+            memory: TotalMemory::new(config.max_total_memory_bytes),
+            scheduler: Scheduler::new(context.threads, heavy),
+            room: Semaphore::new(heavy + config.max_waiting),
+            places: Semaphore::new(heavy * LET_IN_A_HEAVY),
+            metrics: QueryMetrics::new(),
+            context,
         }
     }
-}
 
-/// Answers one query, unless it is ended early.
-async fn run(context: Arc<QueryContext>, job: QueryJob) {
-    let QueryJob { query, limits, cancel, mut reply } = job;
-    let result = tokio::select! {
-        biased;
-        () = cancel.cancelled_owned() => Err(QueryFailure::Cancelled),
-        () = reply.closed() => Err(QueryFailure::Cancelled),
-        () = sleep(limits.time_left()) => Err(limits.timed_out().into()),
-        result = context.answer(&query, limits) => result,
-    };
-    // An asker that went away needs no answer.
-    let _ = reply.send(result);
+    /// Whether a query has no more sub queries than allowed.
+    pub(crate) fn check_size(&self, query: &Query) -> Result<(), QueryFailure> {
+        let (count, limit) = (query.sub_queries.len(), self.context.config.max_sub_queries);
+        if limit > 0 && count > limit {
+            return Err(QueryError::too_large(format!(
+                "Sorry, your query has {count} sub queries and our limit is {limit}. Please split it \
+                 into several queries."
+            ))
+            .into());
+        }
+        Ok(())
+    }
+
+    /// What queries share.
+    pub(crate) const fn context(&self) -> &Arc<QueryContext> {
+        &self.context
+    }
+
+    /// Does the work of a query. `lifts` are its wishes to be free of the limit on bytes, and on data
+    /// points. Dropping the future ends the work.
+    pub(crate) async fn run<T, W>(
+        &self,
+        control: QueryControl,
+        lifts: (bool, bool),
+        work: impl FnOnce(Arc<QueryContext>, Arc<QueryRun>) -> W,
+    ) -> Result<(T, AnswerGuard), QueryFailure>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
+    {
+        let timer = self.metrics.begin();
+        let Ok(_room) = self.room.try_acquire() else {
+            timer.end(Err((&QueryFailure::Busy, Some("busy"))));
+            return Err(QueryFailure::Busy);
+        };
+        let mut registered = match self.enter(&control, lifts) {
+            Ok(registered) => registered,
+            Err(failure) => {
+                timer.end(Err((&failure, Some("duplicate"))));
+                return Err(failure);
+            }
+        };
+        let run = Arc::clone(registered.run());
+        let result = tokio::select! {
+            biased;
+            () = control.cancel.cancelled() => Err(QueryFailure::Cancelled),
+            () = run.stop.cancelled() => Err(QueryFailure::Stopped),
+            () = sleep(run.time_left()) => Err(run.timed_out().into()),
+            result = self.work(&run, work) => result,
+        };
+        match result {
+            Ok(answer) => {
+                timer.end(Ok(()));
+                registered.answered();
+                Ok((answer, AnswerGuard::new(registered)))
+            }
+            Err(failure) => {
+                timer.end(Err((&failure, run.refused_for())));
+                registered.failed(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    fn enter(
+        &self,
+        control: &QueryControl,
+        lifts: (bool, bool),
+    ) -> Result<Registered, QueryFailure> {
+        let config = &self.context.config;
+        let own =
+            control.deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
+        self.registry.enter(NewRun {
+            asker: Arc::clone(&control.asker),
+            started_ms: self.context.clock.now_ms(),
+            lifts,
+            memory: Memory::new(Arc::clone(&self.memory), config.max_memory_bytes),
+            turns: self.scheduler.admit(),
+            max_scans: config.max_scans,
+            time: [own, config.timeout].into_iter().flatten().min(),
+        })
+    }
+
+    /// Waits for a place, then works on the threads for queries.
+    async fn work<T, W>(
+        &self,
+        run: &Arc<QueryRun>,
+        work: impl FnOnce(Arc<QueryContext>, Arc<QueryRun>) -> W,
+    ) -> Result<T, QueryFailure>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
+    {
+        let _place = self.places.acquire().await.map_err(|_| QueryFailure::Closed)?;
+        run.let_in();
+        let work = work(Arc::clone(&self.context), Arc::clone(run));
+        let task = AbortOnDropHandle::new(self.context.runtime.spawn(work));
+        task.await.unwrap_or_else(|error| {
+            if error.is_panic() {
+                tracing::error!(id = run.id.0, "a query ended in a panic");
+                Err(QueryFailure::Lost)
+            } else {
+                Err(QueryFailure::Closed)
+            }
+        })
+    }
 }
 
 async fn sleep(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time).await,
         None => std::future::pending().await,
-    }
-}
-
-impl Doer for QueryRunner {
-    type Order = QueryOrder;
-
-    fn handle(&mut self, order: QueryOrder, desk: &mut Desk<'_, Self>) {
-        let QueryOrder::Run(job) = order;
-        self.waiting.retain(|job| !job.reply.is_closed());
-        if self.is_full() && self.waiting.len() >= self.context.config.max_waiting {
-            // An asker that went away needs no answer.
-            let _ = job.reply.send(Err(QueryFailure::Busy));
-            return;
-        }
-        self.waiting.push_back(*job);
-        self.pump(desk);
     }
 }

@@ -13,6 +13,9 @@ use tsd_storage::{RowFilter, Scan};
 use super::{QueryContext, QueryFailure, ScannerStages, budget::Budget};
 use crate::compaction::{RowCompactor, is_due, is_in_pieces};
 
+/// What the entry of a series takes in a map, beside the series and its tags.
+const ENTRY: usize = 64;
+
 /// Rows met in pieces that are made known at once.
 const NOTICE_ROWS: usize = 256;
 
@@ -48,6 +51,8 @@ impl ScanJob {
         self: Arc<Self>,
         part: Part,
     ) -> Result<(PartSeries, ScannerStages), QueryFailure> {
+        let run = self.budget.run();
+        let _open = run.open_scan().await;
         let opened = Instant::now();
         let scan = Scan {
             start: part.start,
@@ -68,6 +73,8 @@ impl ScanJob {
             extras: RowExtras::default(),
             met: Vec::new(),
             stages: ScannerStages { id: part.id, ..ScannerStages::default() },
+            held_batch: 0,
+            held: 0,
         };
         loop {
             let asked = Instant::now();
@@ -75,17 +82,26 @@ impl ScanJob {
             reader.stages.store += asked.elapsed();
             let Some(batch) = batch else { break };
             self.budget.check()?;
-            reader.spend(&batch);
+            reader.spend(&batch)?;
             reader.meet_series(&batch).await?;
-            let began = Instant::now();
-            for row in &batch {
-                reader.take(row)?;
+            let mut rows_left = batch.iter();
+            while rows_left.len() > 0 {
+                let slice = run.slice().await?;
+                for row in rows_left.by_ref() {
+                    reader.take(row)?;
+                    if slice.is_over() {
+                        break;
+                    }
+                }
+                reader.stages.compaction += slice.end();
             }
-            reader.stages.compaction += began.elapsed();
+            reader.settle()?;
             // A store that never waits would keep this thread from anything else.
             tokio::task::yield_now().await;
         }
         reader.notify();
+        run.release(reader.held_batch);
+        run.scan_done();
         reader.stages.total = opened.elapsed();
         reader.stages.successful = true;
         let series = reader.series.into_iter();
@@ -108,10 +124,14 @@ struct PartReader<'a> {
     extras: RowExtras,
     met: Vec<Bytes>,
     stages: ScannerStages,
+    /// Memory entered for batches: the one that is worked on, and the one the store reads ahead.
+    held_batch: usize,
+    /// Change of the memory of series that is not entered yet.
+    held: isize,
 }
 
 impl PartReader<'_> {
-    fn spend(&mut self, batch: &[Row]) {
+    fn spend(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
         let (rows, mut bytes) = (batch.len() as u64, 0);
         for row in batch {
             for cell in &row.cells {
@@ -121,6 +141,8 @@ impl PartReader<'_> {
                 bytes += row.key.len() + run.as_bytes().len();
             }
         }
+        let held = std::mem::replace(&mut self.held_batch, 2 * bytes);
+        self.job.budget.run().hold_change(held, self.held_batch)?;
         let (cells, bytes) = (batch.iter().map(cells_of).sum(), bytes as u64);
         self.job.budget.spend(rows, cells, bytes);
         let stages = &mut self.stages;
@@ -129,6 +151,12 @@ impl PartReader<'_> {
         stages.bytes += bytes;
         stages.rows_pre_filter += rows;
         stages.cells_pre_filter += cells;
+        Ok(())
+    }
+
+    /// Enters what the series of this scan came to take.
+    fn settle(&mut self) -> Result<(), QueryFailure> {
+        self.job.budget.hold_for_series(std::mem::take(&mut self.held))
     }
 
     /// Decides on the series of a batch that were not seen before.
@@ -145,7 +173,10 @@ impl PartReader<'_> {
             if admitted && !plan.post_filters.is_empty() {
                 unsettled.push(tags.into());
             }
-            self.series.insert(tags.into(), admitted.then(|| self.builder()));
+            let series = admitted.then(|| self.builder());
+            let size = series.as_ref().map_or(0, SeriesBuilder::memory_bytes);
+            self.held += (size + tags.len() + ENTRY) as isize;
+            self.series.insert(tags.into(), series);
         }
         if unsettled.is_empty() {
             return Ok(());
@@ -180,7 +211,7 @@ impl PartReader<'_> {
 
     /// Takes the points of a row.
     fn take(&mut self, row: &Row) -> Result<(), QueryFailure> {
-        let ScanJob { context, plan, pipeline, budget, .. } = self.job;
+        let ScanJob { context, plan, pipeline, .. } = self.job;
         let Ok(key) = RowKey::decode(&plan.schema, &row.key) else { return Ok(()) };
         let Some(Some(series)) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
         self.stages.rows_post_filter += 1;
@@ -189,9 +220,9 @@ impl PartReader<'_> {
         decode_row(row, key.base_time(), context.merge, &mut self.columns, &mut self.extras)
             .map_err(|error| QueryError::failed(error.to_string()))?;
         self.extras = RowExtras::default();
-        let held = series.memory_bytes() as i64;
+        let before = series.memory_bytes();
         series.push(pipeline, &self.columns);
-        budget.hold(series.memory_bytes() as i64 - held);
+        self.held += series.memory_bytes() as isize - before as isize;
         if context.compacts_what_it_meets()
             && is_due(plan.schema, &row.key, self.now_secs)
             && is_in_pieces(row)

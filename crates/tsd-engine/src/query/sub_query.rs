@@ -9,14 +9,15 @@ use tokio::{runtime, task::JoinSet};
 use tsd_model::{BaseTime, MergeRule, SeriesKey, TableSchema, Tsuid, Uid, UidKind};
 use tsd_query::{
     NameKind, OutputSeries, PlanSettings, Query, QueryError, ResolvedSubQuery, SeriesPipeline,
-    SeriesSelection, SpanGroup, SubQuery, SubQueryPlan, group_spans,
+    SeriesSelection, SeriesSource, SpanGroup, SubQuery, SubQueryPlan, group_spans,
 };
 use tsd_storage::{RowFilter, Storage, Table, TagPattern, WantedTag};
 
 use super::{
     AnswerSeries, QueryAnswer, QueryFailure, SubAnswer, SubQueryStages,
-    budget::{Budget, Limits},
+    budget::Budget,
     fan_out::read_all,
+    run::{QueryRun, Step},
     scan::ScanJob,
 };
 use crate::{
@@ -72,13 +73,13 @@ impl QueryContext {
     pub(crate) async fn answer(
         self: &Arc<Self>,
         query: &Query,
-        limits: Limits,
+        run: &Arc<QueryRun>,
     ) -> Result<QueryAnswer, QueryFailure> {
         if query.delete {
             return Err(QueryError::bad_request("Deleting data is not enabled").into());
         }
         let answers: Vec<_> =
-            query.sub_queries.iter().map(|sub| self.answer_sub_query(query, sub, limits)).collect();
+            query.sub_queries.iter().map(|sub| self.answer_sub_query(query, sub, run)).collect();
         let sub_answers =
             futures_util::stream::iter(answers).buffered(SUB_QUERIES_AT_ONCE).try_collect().await?;
         Ok(QueryAnswer { sub_answers, ..QueryAnswer::default() })
@@ -88,7 +89,7 @@ impl QueryContext {
         self: &Arc<Self>,
         query: &Query,
         sub: &SubQuery,
-        limits: Limits,
+        run: &Arc<QueryRun>,
     ) -> Result<SubAnswer, QueryFailure> {
         let started = Instant::now();
         if sub.is_histogram() {
@@ -107,10 +108,12 @@ impl QueryContext {
         let plan = SubQueryPlan::new(sub, &resolved, range, &self.schema, &settings);
         if plan.is_empty() {
             answer.stages = SubQueryStages { index: sub.index, ..stages };
+            run.tell(&answer.stages);
             return Ok(answer);
         }
         tracing::debug!(%plan, "planned");
-        let budget = Arc::new(Budget::new(limits));
+        let metric = self.metric_of(sub, &plan).await?;
+        let budget = Arc::new(Budget::new(Arc::clone(run), &self.config, &metric));
         let job = Arc::new(ScanJob {
             context: Arc::clone(self),
             pipeline: SeriesPipeline::new(sub, &plan.window, &query.zone),
@@ -124,13 +127,17 @@ impl QueryContext {
         let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
         let groups = group_spans(&job.plan, sub.aggregator, spans);
         stages.group_by = lap();
+        run.enter(Step::Aggregating);
         let outputs = self.aggregate(&job, sub, groups).await?;
+        budget.release_series();
         stages.aggregation = lap();
+        run.enter(Step::Naming);
         answer.series = self.name(&job.plan, outputs).await?;
         stages.uid_to_string = lap();
         stages.emitted_points = answer.series.iter().map(|s| s.points.len() as u64).sum();
         answer.stages = SubQueryStages { index: sub.index, ..stages };
         answer.stages.total = started.elapsed();
+        run.tell(&answer.stages);
         Ok(answer)
     }
 
@@ -167,6 +174,18 @@ impl QueryContext {
         Ok(resolved)
     }
 
+    /// Name of the metric a sub query reads, where there are rules that ask for it.
+    async fn metric_of(&self, sub: &SubQuery, plan: &SubQueryPlan) -> Result<String, QueryFailure> {
+        match &sub.source {
+            _ if self.config.overrides.is_empty() => Ok(String::new()),
+            SeriesSource::Metric(name) => Ok(name.clone()),
+            SeriesSource::Tsuids(_) => {
+                let names = self.names(UidKind::Metric, vec![&plan.metric]).await?;
+                Ok(names.into_values().next().unwrap_or_default())
+            }
+        }
+    }
+
     /// Where cells carry the time of their points, cells of other times need not be read.
     fn cell_time_range(&self, plan: &SubQueryPlan) -> Option<(i64, i64)> {
         let range = (plan.window.scan_start_ms(), plan.window.scan_end_ms());
@@ -190,10 +209,7 @@ impl QueryContext {
             let part: Vec<SpanGroup> = groups.by_ref().take(chunk).collect();
             let (job, sub, place) = (Arc::clone(job), Arc::clone(&sub), running.len());
             running.spawn(async move {
-                let outputs: Result<Vec<_>, QueryError> = part
-                    .iter()
-                    .map(|group| OutputSeries::of(&sub, &job.plan, group, emitted))
-                    .collect();
+                let outputs = aggregate_groups(&job, &sub, part, emitted).await;
                 (place, outputs)
             });
         }
@@ -264,6 +280,31 @@ impl QueryContext {
             })
             .collect()
     }
+}
+
+/// Aggregates groups, one after the other.
+async fn aggregate_groups(
+    job: &ScanJob,
+    sub: &SubQuery,
+    groups: Vec<SpanGroup>,
+    emitted: (i64, i64),
+) -> Result<Vec<OutputSeries>, QueryFailure> {
+    let run = job.budget.run();
+    let mut outputs = Vec::with_capacity(groups.len());
+    let mut groups = groups.into_iter();
+    while groups.len() > 0 {
+        run.check_time()?;
+        let slice = run.slice().await?;
+        for group in groups.by_ref() {
+            let output = OutputSeries::of(sub, &job.plan, &group, emitted)?;
+            run.hold(size_of::<OutputSeries>() + output.points.memory_bytes())?;
+            outputs.push(output);
+            if slice.is_over() {
+                break;
+            }
+        }
+    }
+    Ok(outputs)
 }
 
 /// What of a plan's selection the store can check by itself.

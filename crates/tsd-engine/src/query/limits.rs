@@ -1,0 +1,106 @@
+//! Limits of single metrics, which replace the usual ones.
+//!
+//! The list is an operator's file; whoever reads that file again hands the new rules in while queries
+//! run. A query takes the rules there are when it begins.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use regex::{Regex, RegexBuilder};
+
+/// Memory that the program of one pattern may take.
+const PATTERN_SIZE: usize = 1 << 20;
+
+/// Limits for the metrics whose name a pattern is found in.
+#[derive(Clone, Debug)]
+pub struct LimitOverride {
+    pattern: Regex,
+    max_bytes: u64,
+    max_data_points: u64,
+}
+
+/// A rule that cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{pattern:?} is no pattern, or one that is too large")]
+pub struct LimitOverrideError {
+    /// The pattern.
+    pub pattern: String,
+    source: regex::Error,
+}
+
+/// The rules, in their order. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct LimitOverrides(Arc<RwLock<Arc<[LimitOverride]>>>);
+
+impl LimitOverride {
+    /// A rule; 0 sets no limit.
+    pub fn try_new(
+        pattern: &str,
+        max_bytes: u64,
+        max_data_points: u64,
+    ) -> Result<Self, LimitOverrideError> {
+        let compiled = RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).build();
+        let pattern = compiled
+            .map_err(|source| LimitOverrideError { pattern: pattern.to_owned(), source })?;
+        Ok(Self { pattern, max_bytes, max_data_points })
+    }
+}
+
+impl LimitOverrides {
+    /// Puts new rules in place of the old ones, for queries that begin from now on.
+    pub fn replace(&self, rules: Vec<LimitOverride>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules.into();
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules().is_empty()
+    }
+
+    /// Most bytes and data points for a metric, by the first rule whose pattern is found in its name.
+    #[must_use]
+    pub fn find(&self, metric: &str) -> Option<(u64, u64)> {
+        let rules = self.rules();
+        let rule = rules.iter().find(|rule| rule.pattern.is_match(metric))?;
+        Some((rule.max_bytes, rule.max_data_points))
+    }
+
+    fn rules(&self) -> Arc<[LimitOverride]> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn the_first_rule_found_in_the_name_counts() {
+        let rules = LimitOverrides::default();
+        assert!(rules.is_empty());
+        assert_eq!(rules.find("sys.cpu.user"), None);
+        let shared = rules.clone();
+        shared.replace(vec![
+            LimitOverride::try_new("^sys\\.cpu", 10, 20).unwrap(),
+            LimitOverride::try_new("cpu", 30, 0).unwrap(),
+        ]);
+        for (metric, expected) in [
+            ("sys.cpu.user", Some((10, 20))),
+            ("a.sys.cpu", Some((30, 0))),
+            ("sys.mem", None),
+            ("", None),
+        ] {
+            assert_eq!(rules.find(metric), expected, "{metric}");
+        }
+        rules.replace(Vec::new());
+        assert_eq!(rules.find("sys.cpu.user"), None);
+    }
+
+    #[test]
+    fn patterns_that_blow_up_are_refused() {
+        assert!(LimitOverride::try_new("((", 0, 0).is_err());
+        assert!(LimitOverride::try_new("(a{1000}){1000}", 0, 0).is_err());
+    }
+}
