@@ -5,7 +5,7 @@
 //! compared, doubles to the last bit; so are refusals. None is left out.
 
 mod compare;
-mod json;
+pub(crate) mod json;
 mod replay;
 
 use std::{

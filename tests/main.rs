@@ -10,6 +10,8 @@ mod crowd;
 mod daemon;
 mod golden;
 mod http;
+mod in_process;
+mod invariants;
 mod metrics;
 mod socket;
 mod start;

@@ -85,3 +85,39 @@ fn shortened(body: &str) -> String {
     const LENGTH: usize = 2_000;
     body.chars().take(LENGTH).collect()
 }
+
+#[test]
+fn what_differs_is_seen() {
+    let expected = r#"{"expect":[{"metric":"m","tags":{"a":"x","b":"y"},"aggregateTags":["c","d"],"dps":{"1":4,"2":0.1,"3":"NaN","4":null}}]}"#;
+    let case = Json::parse(expected).expect("JSON");
+    let series = |tags: &str, aggregated: &str, dps: &str| {
+        let tags = format!(r#""tags":{{{tags}}},"aggregateTags":[{aggregated}]"#);
+        let body = format!(r#"[{{"metric":"m",{tags},"dps":{{{dps}}}}}]"#);
+        check(&case, &Answer { status: 200, body })
+    };
+    let (tags, aggregated) = (r#""b":"y","a":"x""#, r#""c","d""#);
+    let dps = r#""1":4,"2":0.1,"3":"NaN","4":null"#;
+    assert_eq!(series(tags, aggregated, dps), Ok(()));
+    assert!(series(r#""a":"x""#, aggregated, dps).is_err());
+    assert!(series(tags, r#""d","c""#, dps).is_err());
+    for dps in [
+        r#""1":4.0,"2":0.1,"3":"NaN","4":null"#,
+        r#""1":4,"2":0.10000000000000002,"3":"NaN","4":null"#,
+        r#""1":4,"2":0.1,"3":null,"4":null"#,
+        r#""1":4,"2":0.1,"3":"NaN","4":"NaN""#,
+        r#""2":0.1,"1":4,"3":"NaN","4":null"#,
+        r#""1":4,"2":0.1,"3":"NaN""#,
+        r#""1":4,"2":0.1,"3":"NaN","4":null,"4":null"#,
+    ] {
+        assert!(series(tags, aggregated, dps).is_err(), "{dps}");
+    }
+    let refusal = r#"{"expect_error":{"status":400,"message":"no","match":"exact"}}"#;
+    let case = Json::parse(refusal).expect("JSON");
+    let refused = |status: u16, message: &str| {
+        let body = format!(r#"{{"error":{{"code":{status},"message":"{message}"}}}}"#);
+        check(&case, &Answer { status, body })
+    };
+    assert_eq!(refused(400, "no"), Ok(()));
+    assert!(refused(500, "no").is_err());
+    assert!(refused(400, "no!").is_err());
+}

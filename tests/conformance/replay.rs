@@ -3,34 +3,30 @@
 use std::collections::BTreeMap;
 
 use tokio::runtime::Runtime;
-use tsd_cli::{Node, config::Config};
+use tsd_cli::Node;
 
 use super::{compare, json::Json};
-use crate::socket::{Answer, http};
+use crate::{
+    in_process,
+    socket::{Answer, http},
+};
 
 /// Replays a case; the error says what differs. Without buckets keys are not salted.
 pub(crate) fn replay(runtime: &Runtime, case: &Json, buckets: u32) -> Result<(), String> {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let mut config = Config::new();
-    let salted = if buckets == 0 { "0" } else { "1" };
-    for (key, value) in [
-        ("tsd.storage.data_directory", directory.path().to_str().expect("a path")),
-        ("tsd.network.bind", "127.0.0.1"),
-        ("tsd.network.port", "0"),
-        ("tsd.storage.salt.width", salted),
-        ("tsd.storage.salt.buckets", &buckets.max(1).to_string()),
-        ("tsd.core.timezone", "UTC"),
-    ] {
-        config.set_flag("conformance", key, value);
-    }
+    let buckets_text = buckets.to_string();
+    let mut settings = vec![
+        ("tsd.storage.salt.width", if buckets == 0 { "0" } else { "1" }),
+        ("tsd.storage.salt.buckets", if buckets == 0 { "1" } else { buckets_text.as_str() }),
+    ];
     for (key, value) in case.get("config").map(Json::fields).unwrap_or_default() {
         if let Json::Text(value) = value {
-            config.set_flag("conformance", key, value);
+            settings.push((key, value));
         }
     }
-    let node = runtime.block_on(Node::start(&config)).map_err(|error| format!("{error:#}"))?;
+    let node = in_process::start(runtime, directory.path(), &settings)?;
     let result = Replay { node: &node, case }.run();
-    runtime.block_on(node.shutdown()).expect("an orderly end");
+    in_process::stop(runtime, node);
     result
 }
 
@@ -45,8 +41,8 @@ impl Replay<'_> {
         self.write()?;
         for request in self.list("setup_requests") {
             let uri = request.text_of("uri").unwrap_or_default();
-            let body = request.get("body").map(Json::to_string);
-            let answer = self.ask(request.text_of("method").unwrap_or("GET"), uri, body);
+            let method = request.text_of("method").unwrap_or("GET");
+            let answer = self.ask(method, uri, request.get("body"));
             if answer.status >= 300 {
                 return Err(format!("{uri}: {answer:?}"));
             }
@@ -55,7 +51,7 @@ impl Replay<'_> {
         let word = |key| request.and_then(|request| request.text_of(key));
         let (method, uri) = (word("method").unwrap_or("POST"), word("uri"));
         let body = self.case.get("query").filter(|body| **body != Json::Null);
-        let answer = self.ask(method, uri.unwrap_or("/api/query"), body.map(Json::to_string));
+        let answer = self.ask(method, uri.unwrap_or("/api/query"), body);
         compare::check(self.case, &answer)
     }
 
@@ -91,8 +87,7 @@ impl Replay<'_> {
             .map(|(kind, names)| ((*kind).to_owned(), names.iter().map(text).collect()))
             .map(|(kind, names)| (kind, Json::Array(names)))
             .collect();
-        let body = Json::Object(body).to_string();
-        self.expect(200, &self.ask("POST", "/api/uid/assign", Some(body)))
+        self.set_up("/api/uid/assign", &Json::Object(body))
     }
 
     /// Writes points in the order of the recording, neighbours of one kind in one request.
@@ -104,9 +99,8 @@ impl Replay<'_> {
         };
         for chunk in self.list("points").chunk_by(|a, b| endpoint(a) == endpoint(b)) {
             let Some(first) = chunk.first() else { continue };
-            let body = Json::Array(chunk.to_vec()).to_string();
             let uri = format!("{}?details", endpoint(first));
-            self.expect(200, &self.ask("POST", &uri, Some(body)))?;
+            self.set_up(&uri, &Json::Array(chunk.to_vec()))?;
         }
         Ok(())
     }
@@ -115,12 +109,15 @@ impl Replay<'_> {
         self.case.get(key).map(Json::items).unwrap_or_default()
     }
 
-    fn ask(&self, method: &str, uri: &str, body: Option<String>) -> Answer {
+    fn ask(&self, method: &str, uri: &str, body: Option<&Json>) -> Answer {
+        let body = body.map(Json::to_string);
         http(self.node.address(), method, uri, body.as_deref())
     }
 
-    #[expect(clippy::unused_self, reason = "reads as a step")]
-    fn expect(&self, status: u16, answer: &Answer) -> Result<(), String> {
-        if answer.status == status { Ok(()) } else { Err(format!("set-up: {answer:?}")) }
+    fn set_up(&self, uri: &str, body: &Json) -> Result<(), String> {
+        match self.ask("POST", uri, Some(body)) {
+            Answer { status: 200, .. } => Ok(()),
+            answer => Err(format!("{uri}: {answer:?}")),
+        }
     }
 }

@@ -1,0 +1,93 @@
+//! Points to draw, and how they are written.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use proptest::{prelude::*, sample::select};
+
+/// Epoch seconds of the first hour.
+pub(crate) const START: i64 = 1_356_998_400;
+const HOURS: i64 = 3;
+
+/// A point of one of the series.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub(crate) metric: String,
+    pub(crate) time_ms: i64,
+    /// As it is written.
+    pub(crate) value: String,
+    pub(crate) host: String,
+    pub(crate) dc: String,
+}
+
+impl Point {
+    /// Whole seconds are written as such.
+    fn time(&self) -> i64 {
+        if self.time_ms % 1_000 == 0 { self.time_ms / 1_000 } else { self.time_ms }
+    }
+}
+
+/// Points of a few series over three hours, one an instant and series, in the order of their times.
+pub(crate) fn data_set(integers_alone: bool) -> impl Strategy<Value = Vec<Point>> {
+    let series = (select(vec!["a", "b", "c"]), select(vec!["x", "y"]));
+    let point = (series, time_ms(), if integers_alone { integer().boxed() } else { value() });
+    prop::collection::vec(point, 1..80).prop_map(|drawn| {
+        let points: BTreeMap<_, _> = drawn
+            .into_iter()
+            .map(|((host, dc), time_ms, value)| {
+                let (host, dc) = (host.to_owned(), dc.to_owned());
+                let key = (time_ms, host.clone(), dc.clone());
+                (key, Point { metric: "m".to_owned(), time_ms, value, host, dc })
+            })
+            .collect();
+        points.into_values().collect()
+    })
+}
+
+/// Mostly on a grid that series share; some anywhere, some at the edges of rows.
+fn time_ms() -> impl Strategy<Value = i64> {
+    let start = START * 1_000;
+    prop_oneof![
+        4 => (0..HOURS * 360).prop_map(|step| step * 10_000),
+        2 => 0..HOURS * 3_600_000 - 1_000,
+        1 => (1..HOURS, -1..=1_i64).prop_map(|(hour, by)| hour * 3_600_000 + by),
+        1 => (0..HOURS, 80..96_i64).prop_map(|(hour, secs)| hour * 3_600_000 + secs * 1_000),
+    ]
+    .prop_map(move |offset| start + offset)
+}
+
+fn integer() -> impl Strategy<Value = String> {
+    prop_oneof![-100..100_i64, -1_000_000_000..1_000_000_000_i64].prop_map(|v| v.to_string())
+}
+
+fn value() -> BoxedStrategy<String> {
+    prop_oneof![
+        2 => integer(),
+        1 => (-2_000..2_000_i32).prop_map(|v| format!("{:?}", f64::from(v) / 4.0)),
+        1 => (-1e9..1e9_f64).prop_map(|v| format!("{v:?}")),
+        1 => (-1e-9..1e-9_f64).prop_map(|v| format!("{v:e}")),
+    ]
+    .boxed()
+}
+
+/// The body of a put.
+pub(crate) fn put_body(points: &[Point]) -> String {
+    let points: Vec<String> = points
+        .iter()
+        .map(|point| {
+            let Point { metric, value, host, dc, .. } = point;
+            let tags = format!(r#"{{"host":"{host}","dc":"{dc}"}}"#);
+            let time = point.time();
+            format!(r#"{{"metric":"{metric}","timestamp":{time},"value":{value},"tags":{tags}}}"#)
+        })
+        .collect();
+    format!("[{}]", points.join(","))
+}
+
+/// Lines that put the points.
+pub(crate) fn telnet_lines(points: &[Point]) -> String {
+    points.iter().fold(String::new(), |mut lines, point| {
+        let Point { metric, value, host, dc, .. } = point;
+        let _ = writeln!(lines, "put {metric} {} {value} dc={dc} host={host}", point.time());
+        lines
+    })
+}
