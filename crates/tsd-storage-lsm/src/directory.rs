@@ -15,11 +15,11 @@ use crate::{TableLayout, TableSpec};
 const TABLES_FILE: &str = "TABLES";
 const VERSION_LINE: &str = "saltern lsm 1";
 
-/// A directory that nobody else has open. Unlocked when dropped.
+/// A directory that nobody else has open. Unlocked when dropped at the latest.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Directory {
@@ -44,9 +44,16 @@ impl Directory {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let directory = Self { path: path.to_owned(), _lock: lock };
+        let directory = Self { path: path.to_owned(), lock };
         directory.register(tables)?;
         Ok(directory)
+    }
+
+    /// Lets others open the directory: nothing in it is written any more.
+    pub(crate) fn unlock(&self) -> Result<(), StorageError> {
+        let failed =
+            |source| StorageError::io(format!("unlocking {}", self.path.display()), source);
+        self.lock.unlock().map_err(failed)
     }
 
     pub(crate) fn path(&self) -> &Path {

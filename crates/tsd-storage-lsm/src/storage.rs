@@ -46,7 +46,7 @@ pub struct LsmStorage {
     // Dropped in this order: callers' threads, the compactor, the lock.
     _pools: [BlockingPool; 2],
     compactor: Mutex<Option<Compactor>>,
-    _directory: Directory,
+    directory: Arc<Directory>,
 }
 
 struct CacheHandle(Arc<Cache>);
@@ -101,7 +101,7 @@ impl LsmStorage {
             writes,
             _pools: pools,
             compactor: Mutex::new(Some(compactor)),
-            _directory: directory,
+            directory: Arc::new(directory),
         })
     }
 
@@ -259,6 +259,7 @@ impl Storage for LsmStorage {
             self.closed.store(true, Ordering::Release);
             let compactor = self.compactor.lock().unwrap_or_else(PoisonError::into_inner).take();
             let tables: Vec<_> = self.tables.values().cloned().collect();
+            let directory = Arc::clone(&self.directory);
             // Behind the writes that wait; on a thread that may block.
             self.writes
                 .call(move || {
@@ -266,7 +267,8 @@ impl Storage for LsmStorage {
                     for table in tables {
                         drop(table.writer());
                     }
-                    Ok(())
+                    // Whoever still holds the store does not keep the next process out.
+                    directory.unlock()
                 })
                 .await
         })

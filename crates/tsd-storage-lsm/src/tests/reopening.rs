@@ -183,3 +183,18 @@ async fn rows_out_of_order_are_refused_whole() {
     }
     assert!(all_cells(&store, &data()).await.is_empty());
 }
+
+#[tokio::test]
+async fn a_closed_store_lets_the_next_one_in_while_it_is_still_held() {
+    let dir = new_dir();
+    let store = open_data(&dir);
+    store.ingest(&data(), kit::rows([points(b"row", 0..3, 1)])).await.unwrap();
+    let scanner = store.scan(&data(), Scan::default());
+    store.close().await.unwrap();
+    let next = open_data(&dir);
+    assert_eq!(all_cells(&next, &data()).await.len(), 1);
+    drop((scanner, store));
+    assert!(
+        LsmStorage::open(&LsmConfig::new(dir.path(), vec![TableSpec::points(data())])).is_err()
+    );
+}
