@@ -11,12 +11,17 @@ use crate::{
     open_files,
 };
 
+/// Turns of tasks after which a thread looks for sockets that have become ready.
+const SOCKET_INTERVAL: u32 = 8;
+
 /// Runs a daemon until it is told to stop.
 pub(crate) fn run(config: &Config, settings: &Settings) -> anyhow::Result<()> {
     let started = Instant::now();
     open_files::raise_limit();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(settings.worker_threads)
+        // While large answers keep every thread busy, sockets are looked at only this often.
+        .event_interval(SOCKET_INTERVAL)
         .enable_all()
         .build()?
         .block_on(serve(config, started))

@@ -49,6 +49,11 @@ pub fn aggregate_while(
     input: &AggregateInput<'_>,
     go_on: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<PointColumns, QueryError> {
+    if let [points] = input.series
+        && let Some(result) = alone(points, input)
+    {
+        return result;
+    }
     let timeline = timeline(input, go_on)?;
     let all_integers =
         !input.is_rate && input.series.iter().all(|points| points.kinds == ValueKinds::AllIntegers);
@@ -91,8 +96,7 @@ pub fn aggregate_while(
             if *floating {
                 let value = floats.result(i);
                 if value.is_infinite() {
-                    let sign = if value < 0.0 { "-" } else { "" };
-                    return Err(QueryError::failed(format!("Got Infinity: {sign}Infinity")));
+                    return Err(infinite(value));
                 }
                 result.push(*time, Value::Float(value));
             } else {
@@ -101,6 +105,50 @@ pub fn aggregate_while(
         }
     }
     Ok(result)
+}
+
+fn infinite(value: f64) -> QueryError {
+    let sign = if value < 0.0 { "-" } else { "" };
+    QueryError::failed(format!("Got Infinity: {sign}Infinity"))
+}
+
+/// One series that the aggregator leaves as it is, which is what queries by host and raw ones are
+/// made of; `None` where the long way has to be taken.
+fn alone(
+    points: &PointColumns,
+    input: &AggregateInput<'_>,
+) -> Option<Result<PointColumns, QueryError>> {
+    // What becomes of a double. Zero and minus zero add up to zero.
+    let fold: fn(f64) -> f64 = match input.aggregator {
+        Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum | Aggregator::Avg => {
+            |v| if v.is_nan() { f64::NAN } else { 0.0 + v }
+        }
+        Aggregator::Min | Aggregator::Mimmin | Aggregator::Max | Aggregator::Mimmax => {
+            |v| if v.is_nan() { f64::NAN } else { v }
+        }
+        Aggregator::First | Aggregator::Last | Aggregator::None => |v| v,
+        _ => return None,
+    };
+    if input.is_rate || matches!(points.kinds, ValueKinds::Mixed(_)) {
+        return None;
+    }
+    let from = points.times_ms.partition_point(|time| *time < input.from_ms);
+    let to = points.times_ms.partition_point(|time| *time <= input.to_ms).max(from);
+    let (times, bits) = (points.times_ms.get(from..to)?, points.bits.get(from..to)?);
+    if times.is_empty() {
+        return Some(Ok(PointColumns::default()));
+    }
+    let bits = if points.kinds == ValueKinds::AllFloats {
+        let folded: Vec<u64> = bits.iter().map(|b| fold(f64::from_bits(*b)).to_bits()).collect();
+        let first_infinite = folded.iter().map(|b| f64::from_bits(*b)).find(|v| v.is_infinite());
+        if let Some(value) = first_infinite {
+            return Some(Err(infinite(value)));
+        }
+        folded
+    } else {
+        bits.to_vec()
+    };
+    Some(Ok(PointColumns { times_ms: times.to_vec(), bits, kinds: points.kinds.clone() }))
 }
 
 /// Union of the series' times inside the range.

@@ -6,7 +6,7 @@ use tsd_model::PointColumns;
 use super::{
     aggregate::{AggregateInput, aggregate_while},
     group::{GroupTags, SpanGroup, group_spans},
-    series::Span,
+    series::{Span, append},
 };
 use crate::{error::QueryError, plan::SubQueryPlan, request::SubQuery};
 
@@ -46,6 +46,11 @@ impl OutputSeries {
         emitted: (i64, i64),
     ) -> Result<Self, QueryError> {
         Self::of_while(sub, plan, group, emitted, &mut || Ok(()))
+    }
+
+    /// Adds the points of a later stretch of the same group; see [`SpanGroup::stretches`].
+    pub fn append(&mut self, later: &PointColumns) {
+        append(&mut self.points, later, 0, later.len());
     }
 
     /// [`Self::of`], asking `go_on` every thousand or so values whether to go on.

@@ -70,6 +70,32 @@ pub fn group_spans(
     groups
 }
 
+impl SpanGroup {
+    /// Cuts a range of time, first and last millisecond, where each part has about `most` points of
+    /// the group: parts that tasks can aggregate one by one, so that a large group neither keeps to
+    /// one core nor keeps others from theirs. The points of all parts, one after the other, are
+    /// those of the whole range.
+    #[must_use]
+    pub fn stretches(&self, (from_ms, to_ms): (i64, i64), most: usize) -> Vec<(i64, i64)> {
+        let total: usize = self.spans.iter().map(|span| span.points.len()).sum();
+        let longest = self.spans.iter().map(|span| &span.points.times_ms).max_by_key(|t| t.len());
+        let parts = total.div_ceil(most.max(1));
+        let times = longest.map(Vec::as_slice).unwrap_or_default();
+        let mut stretches = Vec::with_capacity(parts.max(1));
+        let mut from = from_ms;
+        for part in 1..parts {
+            // The longest series tells how points lie in time.
+            let Some(cut) = times.get(times.len() * part / parts) else { break };
+            if *cut > from && *cut <= to_ms {
+                stretches.push((from, cut - 1));
+                from = *cut;
+            }
+        }
+        stretches.push((from, to_ms));
+        stretches
+    }
+}
+
 impl GroupTags {
     /// Tags of series given by their TSUIDs.
     #[must_use]
@@ -103,5 +129,34 @@ impl GroupTags {
             }
         }
         group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tsd_model::Value;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(lengths: &[i64], most: usize, expected: &[(i64, i64)]) {
+        let spans = lengths.iter().map(|length| {
+            let mut points = tsd_model::PointColumns::default();
+            (0..*length).for_each(|time| points.push(time * 10, Value::Integer(1)));
+            Span { tsuid: Bytes::new(), points }
+        });
+        let group = SpanGroup { key: Vec::new(), spans: spans.collect() };
+        assert_eq!(group.stretches((5, 95), most), expected);
+    }
+
+    #[test]
+    fn stretches_are_cut_by_the_longest_series_and_leave_no_gap() {
+        check(&[], 10, &[(5, 95)]);
+        check(&[10], 10, &[(5, 95)]);
+        check(&[10, 2], 6, &[(5, 49), (50, 95)]);
+        check(&[10, 10], 5, &[(5, 19), (20, 49), (50, 69), (70, 95)]);
+        // Points outside of the range take no part.
+        check(&[100], 20, &[(5, 95)]);
+        check(&[1], 0, &[(5, 95)]);
     }
 }

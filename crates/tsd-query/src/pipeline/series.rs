@@ -206,7 +206,7 @@ impl SeriesBuilder {
 }
 
 /// Appends points `from..to` of `source`.
-fn append(target: &mut PointColumns, source: &PointColumns, from: usize, to: usize) {
+pub(super) fn append(target: &mut PointColumns, source: &PointColumns, from: usize, to: usize) {
     let (Some(times), Some(bits)) = (source.times_ms.get(from..to), source.bits.get(from..to))
     else {
         return;

@@ -141,6 +141,8 @@ enum Source {
         pieces: Pieces,
         tail: Option<Bytes>,
         deflater: Option<Box<Deflater>>,
+        /// Whether other requests get their turn before the next piece is made.
+        turn_over: bool,
     },
     Ended,
 }
@@ -165,7 +167,8 @@ impl OutBody {
         deflater: Option<Box<Deflater>>,
         answering: Answering,
     ) -> Self {
-        Self { source: Source::Pieces { head, pieces, tail, deflater }, answering: Some(answering) }
+        let source = Source::Pieces { head, pieces, tail, deflater, turn_over: false };
+        Self { source, answering: Some(answering) }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
@@ -177,7 +180,13 @@ impl OutBody {
                     self.source = Source::Ended;
                     return Poll::Ready(bytes.map(Ok));
                 }
-                Source::Pieces { head, pieces, tail, deflater } => {
+                Source::Pieces { head, pieces, tail, deflater, turn_over } => {
+                    // A piece is some thousand points of work, and a reader that keeps up would
+                    // have this thread make one after the other.
+                    if std::mem::take(turn_over) {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                     let piece = match head.take() {
                         Some(head) => Some(head),
                         None => match ready!(pieces.as_mut().poll_next(cx)) {
@@ -200,7 +209,12 @@ impl OutBody {
                     };
                     match result {
                         Ok(bytes) if bytes.is_empty() => {}
-                        Ok(bytes) => return Poll::Ready(Some(Ok(bytes))),
+                        Ok(bytes) => {
+                            if let Source::Pieces { turn_over, .. } = &mut self.source {
+                                *turn_over = true;
+                            }
+                            return Poll::Ready(Some(Ok(bytes)));
+                        }
                         Err(error) => {
                             self.source = Source::Ended;
                             return Poll::Ready(Some(Err(BrokenAnswer(error.to_string()))));

@@ -129,7 +129,18 @@ fn series() -> impl Strategy<Value = PointColumns> {
         any::<i32>().prop_map(|v| Value::Integer(v.into())),
         0..20,
     );
-    prop_oneof![mixed, integers].prop_map(|points| columns(&points.into_iter().collect::<Vec<_>>()))
+    let double = prop_oneof![
+        6 => -1e6..1e6,
+        1 => Just(f64::NAN),
+        1 => Just(-0.0),
+    ];
+    let floats = proptest::collection::btree_map(
+        (0_i64..60).prop_map(|t| t * 500),
+        double.prop_map(Value::Float),
+        0..20,
+    );
+    prop_oneof![mixed, integers, floats]
+        .prop_map(|points| columns(&points.into_iter().collect::<Vec<_>>()))
 }
 
 fn aggregator() -> impl Strategy<Value = Aggregator> {
@@ -156,6 +167,32 @@ proptest! {
         });
         let expected = plainly(&input).map(|points| bits(&points));
         prop_assert_eq!(got.map_err(|_| ()), expected.map_err(|_| ()));
+    }
+
+    #[test]
+    fn stretches_of_time_are_parts_of_the_whole(
+        series in proptest::collection::vec(series(), 1..4),
+        aggregator in aggregator(),
+        cuts in proptest::collection::btree_set(0_i64..30_000, 0..5),
+    ) {
+        let series: Vec<_> = series.iter().collect();
+        let over = |from_ms, to_ms| {
+            let input = AggregateInput { aggregator, is_rate: false, series: &series, from_ms, to_ms };
+            aggregate(&input).map(|columns| {
+                let points: Vec<_> =
+                    (0..columns.len()).map(|i| (columns.times_ms[i], columns.value(i).unwrap())).collect();
+                bits(&points)
+            })
+        };
+        let Ok(whole) = over(0, 30_000) else { return Ok(()) };
+        let mut from = 0;
+        let mut joined = Vec::new();
+        for cut in cuts {
+            joined.extend(over(from, cut).unwrap());
+            from = cut + 1;
+        }
+        joined.extend(over(from, 30_000).unwrap());
+        prop_assert_eq!(joined, whole);
     }
 
     #[test]
@@ -202,14 +239,19 @@ fn many_series_with_times_of_their_own_are_united() {
 #[test]
 fn infinity_is_an_error() {
     let series = columns(&[(1, Value::Float(f64::MAX))]);
-    let error = aggregate(&AggregateInput {
-        aggregator: Aggregator::Sum,
-        is_rate: false,
-        series: &[&series, &series],
-        from_ms: 0,
-        to_ms: 10,
-    });
-    assert_eq!(error.unwrap_err().message, "Got Infinity: Infinity");
+    let message = |series: &[&PointColumns]| {
+        let input = AggregateInput {
+            aggregator: Aggregator::Sum,
+            is_rate: false,
+            series,
+            from_ms: 0,
+            to_ms: 10,
+        };
+        aggregate(&input).unwrap_err().message
+    };
+    assert_eq!(message(&[&series, &series]), "Got Infinity: Infinity");
+    let series = columns(&[(1, Value::Float(1.0)), (2, Value::Float(f64::NEG_INFINITY))]);
+    assert_eq!(message(&[&series]), "Got Infinity: -Infinity");
 }
 
 #[test]
