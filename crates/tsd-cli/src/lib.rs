@@ -8,6 +8,7 @@ pub mod config;
 mod daemon;
 mod data_directory;
 mod import;
+mod limits_file;
 mod logging;
 mod node;
 mod open_files;

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tsd_engine::{Engine, EngineHandle};
 use tsd_server::{Server, install_metrics};
 use tsd_storage::Storage;
@@ -28,6 +29,8 @@ pub struct Node {
     directory: Option<DataDirectory>,
     replayed: Replayed,
     shutdown_timeout: Duration,
+    /// Follows the file of limits by metric.
+    limits_file: Option<AbortOnDropHandle<()>>,
 }
 
 /// A store with an engine over it, for tools that need no listener.
@@ -55,8 +58,12 @@ impl Node {
             }
         };
         let OpenEngine { engine, storage, directory, replayed } = open;
+        let limits_file = settings.limits_file.map(|file| {
+            let rules = engine.config().query.overrides.clone();
+            AbortOnDropHandle::new(tokio::spawn(file.follow(rules)))
+        });
         let shutdown_timeout = settings.shutdown_timeout;
-        Ok(Self { engine, server, storage, directory, replayed, shutdown_timeout })
+        Ok(Self { engine, server, storage, directory, replayed, shutdown_timeout, limits_file })
     }
 
     /// Where it listens.
@@ -96,6 +103,7 @@ impl Node {
 
     /// Stops taking requests, finishes those under way, and writes everything down.
     pub async fn shutdown(self) -> anyhow::Result<()> {
+        drop(self.limits_file);
         // Half of the time is the clients', the other half the store's.
         let half = self.shutdown_timeout / 2;
         self.server.shutdown(half).await;

@@ -233,6 +233,7 @@ impl EngineHandle {
     }
 
     /// Cancels a query by its number. Says whether it was running.
+    #[must_use]
     pub fn cancel_query(&self, id: QueryId) -> bool {
         self.inner.queries.registry.cancel(id)
     }

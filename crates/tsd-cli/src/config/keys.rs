@@ -143,25 +143,38 @@ pub static KEYS: &[Key] = &[
     // Longest time in seconds an answer may stay unread before its connection is closed.
     int("tsd.network.write_timeout", "60", 1, INT_MAX),
     text("tsd.no_diediedie", Some("false")),
-    idle("tsd.query.allow_simultaneous_duplicates", Some("true")),
+    bool("tsd.query.allow_simultaneous_duplicates", "true"),
     bool("tsd.query.enable_fuzzy_filter", "true"),
     int("tsd.query.filter.expansion_limit", "4096", 0, INT_MAX),
     bool("tsd.query.limits.bytes.allow_override", "false"),
     int("tsd.query.limits.bytes.default", "0", 0, i64::MAX),
     bool("tsd.query.limits.data_points.allow_override", "false"),
-    int("tsd.query.limits.data_points.default", "0", 0, i64::MAX),
-    idle("tsd.query.limits.overrides.config", None),
-    idle("tsd.query.limits.overrides.interval", Some("60000")),
-    // Queries that run at once, and queries that wait for one of those to end.
-    int("tsd.query.max_running", "16", 1, INT_MAX),
-    int("tsd.query.max_waiting", "256", 0, INT_MAX),
+    // OpenTSDB's default is 0, no limit.
+    int("tsd.query.limits.data_points.default", "500000000", 0, i64::MAX),
+    text("tsd.query.limits.overrides.config", None),
+    // In seconds, as OpenTSDB counts it; its documentation says milliseconds, its default is 60000.
+    int("tsd.query.limits.overrides.interval", "60", 1, INT_MAX),
+    // Bytes of memory that one query may take; 0 sets no limit of its own.
+    int("tsd.query.max_memory_bytes", "1073741824", 0, BYTES_MAX),
+    // Heavy queries that run at once; small ones run beside them.
+    int("tsd.query.max_running", "16", 1, 65_536),
+    // Scans that one query has open at once.
+    int("tsd.query.max_scans", "8", 1, 1024),
+    int("tsd.query.max_sub_queries", "1000", 1, INT_MAX),
+    // Bytes of memory for all queries; 0 takes a quarter of the machine's.
+    int("tsd.query.max_total_memory_bytes", "0", 0, BYTES_MAX),
+    // Queries beyond `max_running` that are taken; one more is answered with 503.
+    int("tsd.query.max_waiting", "256", 0, 1 << 20),
     idle("tsd.query.multi_get.batch_size", Some("1024")),
     idle("tsd.query.multi_get.concurrent", Some("20")),
     idle("tsd.query.multi_get.enable", Some("false")),
     idle("tsd.query.multi_get.get_all_salts", Some("false")),
     idle("tsd.query.multi_get.limit", Some("131072")),
     bool("tsd.query.skip_unresolved_tagvs", "false"),
-    int("tsd.query.timeout", "0", 0, INT_MAX),
+    // Threads for queries; 0 takes the number of cores.
+    int("tsd.query.threads", "0", 0, 1024),
+    // OpenTSDB's default is 0, no limit.
+    int("tsd.query.timeout", "600000", 0, INT_MAX),
     text("tsd.rollups.agg_tag_key", Some("_aggregate")),
     bool("tsd.rollups.block_derived", "true"),
     // JSON, or the name of a .json file.

@@ -2,6 +2,7 @@
 
 mod engine;
 mod extra_data;
+mod queries;
 mod server;
 
 use std::{
@@ -16,6 +17,7 @@ use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 
 use super::{Config, ConfigError};
+use crate::limits_file::LimitsFile;
 
 /// What the rest of the program is started with.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct Settings {
     pub server: ServerConfig,
     /// Rules of `tsdb import`.
     pub import: ImportSettings,
+    /// Limits of queries by metric, if there is a file of them.
+    pub limits_file: Option<LimitsFile>,
     /// Zone of times written as dates.
     pub zone_name: String,
 }
@@ -102,11 +106,13 @@ impl Settings {
     pub fn from_config(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
         let storage = storage(config)?;
+        let engine = engine::engine(config, storage.schema)?;
         Ok(Self {
             worker_threads: worker_threads(config),
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
             log: log(config)?,
-            engine: engine::engine(config, storage.schema)?,
+            limits_file: queries::limits_file(config, &engine.query)?,
+            engine,
             server: server::server(config)?,
             import: import(config),
             zone_name: zone_name(config)?,

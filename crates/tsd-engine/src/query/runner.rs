@@ -131,11 +131,19 @@ impl QueryRunner {
             asker: Arc::clone(&control.asker),
             started_ms: self.context.clock.now_ms(),
             lifts,
-            memory: Memory::new(Arc::clone(&self.memory), config.max_memory_bytes),
+            memory: Memory::new(Arc::clone(&self.memory), self.most_memory()),
             turns: self.scheduler.admit(),
             max_scans: config.max_scans,
             time: [own, config.timeout].into_iter().flatten().min(),
         })
+    }
+
+    /// Memory one query may take. One that is alone must be told to ask for less, not to come back
+    /// later, so it gets less than there is for all.
+    fn most_memory(&self) -> u64 {
+        let own = self.context.config.max_memory_bytes;
+        let most = self.memory.limit() / 4 * 3;
+        if own == 0 || most == 0 { own.max(most) } else { own.min(most) }
     }
 
     /// Waits for a place, then works on the threads for queries.

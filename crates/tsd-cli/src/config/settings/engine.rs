@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use tsd_engine::{
-    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, RowConfig, Tables, UidConfig,
-    WhiteList,
+    CompactionConfig, EngineConfig, IngestConfig, RowConfig, Tables, UidConfig, WhiteList,
 };
 use tsd_model::TableSchema;
 use tsd_storage::Table;
 
-use super::{extra_data, text};
+use super::{extra_data, queries, text};
 use crate::config::{Config, ConfigError};
 
 /// The engine's part. The schema is that of the store, which may know better than the keys.
@@ -45,23 +44,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             date_tiered_compaction_start_ms: config
                 .int("tsd.storage.get_date_tiered_compaction_start"),
         },
-        query: QueryConfig {
-            timeout: match config.int("tsd.query.timeout") {
-                0 => None,
-                ms => Some(Duration::from_millis(ms)),
-            },
-            max_bytes: config.int("tsd.query.limits.bytes.default"),
-            max_data_points: config.int("tsd.query.limits.data_points.default"),
-            allow_bytes_override: config.bool("tsd.query.limits.bytes.allow_override"),
-            allow_data_points_override: config.bool("tsd.query.limits.data_points.allow_override"),
-            filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
-            skip_unresolved_tagvs: config.bool("tsd.query.skip_unresolved_tagvs"),
-            enable_fuzzy_filter: config.bool("tsd.query.enable_fuzzy_filter"),
-            scan_batch_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
-            max_running: config.int("tsd.query.max_running"),
-            max_waiting: config.int("tsd.query.max_waiting"),
-            ..defaults.query
-        },
+        query: queries::queries(config),
         rollups: extra_data::rollups(config)?,
         histograms: extra_data::histograms(config)?,
         ..defaults

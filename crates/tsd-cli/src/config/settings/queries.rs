@@ -1,0 +1,120 @@
+//! Keys of queries.
+
+use std::{fs, path::Path, time::Duration};
+
+use tsd_engine::QueryConfig;
+
+use crate::{
+    config::{Config, ConfigError},
+    limits_file::LimitsFile,
+};
+
+/// Where the machine does not say how much memory it has.
+const UNKNOWN_MEMORY: u64 = 4 << 30;
+
+/// The engine's part of it; the limits by metric are added by [`limits_file`].
+pub(super) fn queries(config: &Config) -> QueryConfig {
+    QueryConfig {
+        timeout: match config.int("tsd.query.timeout") {
+            0 => None,
+            ms => Some(Duration::from_millis(ms)),
+        },
+        max_bytes: config.int("tsd.query.limits.bytes.default"),
+        max_data_points: config.int("tsd.query.limits.data_points.default"),
+        allow_bytes_override: config.bool("tsd.query.limits.bytes.allow_override"),
+        allow_data_points_override: config.bool("tsd.query.limits.data_points.allow_override"),
+        max_memory_bytes: config.int("tsd.query.max_memory_bytes"),
+        max_total_memory_bytes: match config.int("tsd.query.max_total_memory_bytes") {
+            0 => machine_memory() / 4,
+            bytes => bytes,
+        },
+        max_sub_queries: config.int("tsd.query.max_sub_queries"),
+        allow_duplicates: config.bool("tsd.query.allow_simultaneous_duplicates"),
+        filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
+        skip_unresolved_tagvs: config.bool("tsd.query.skip_unresolved_tagvs"),
+        enable_fuzzy_filter: config.bool("tsd.query.enable_fuzzy_filter"),
+        scan_batch_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
+        max_scans: config.int("tsd.query.max_scans"),
+        max_running: config.int("tsd.query.max_running"),
+        max_waiting: config.int("tsd.query.max_waiting"),
+        threads: config.int("tsd.query.threads"),
+        ..QueryConfig::default()
+    }
+}
+
+/// Limits by metric: the file to follow, after its rules were put in place.
+pub(super) fn limits_file(
+    config: &Config,
+    queries: &QueryConfig,
+) -> Result<Option<LimitsFile>, ConfigError> {
+    const KEY: &str = "tsd.query.limits.overrides.config";
+    let Some(path) = config.text(KEY).map(str::trim).filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let period = Duration::from_secs(config.int("tsd.query.limits.overrides.interval"));
+    let (file, rules) = LimitsFile::open(Path::new(path), period)
+        .map_err(|error| config.bad_value(KEY, error.to_string()))?;
+    queries.overrides.replace(rules);
+    Ok(Some(file))
+}
+
+/// Memory of the machine, or of the container if that has less.
+fn machine_memory() -> u64 {
+    let number = |text: String| text.trim().parse::<u64>().ok();
+    let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(number);
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kilobytes.checked_mul(1_024)
+    });
+    [container, machine].into_iter().flatten().min().unwrap_or(UNKNOWN_MEMORY)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::config::Settings;
+
+    fn settings(key: &str, value: &str) -> Result<Settings, ConfigError> {
+        let mut config = Config::new();
+        config.set_flag("test", key, value);
+        Settings::from_config(&config)
+    }
+
+    #[test]
+    fn limits_are_on_unless_lifted() {
+        let queries = settings("tsd.mode", "rw").unwrap().engine.query;
+        assert_eq!(queries.timeout, Some(Duration::from_mins(10)));
+        assert_eq!(queries.max_data_points, 500_000_000);
+        assert_eq!(queries.max_memory_bytes, 1 << 30);
+        assert!(queries.max_total_memory_bytes > 0);
+        assert_eq!(settings("tsd.query.timeout", "0").unwrap().engine.query.timeout, None);
+    }
+
+    #[test]
+    fn negative_limits_stop_the_start() {
+        for key in ["tsd.query.limits.bytes.default", "tsd.query.limits.data_points.default"] {
+            let error = settings(key, "-1").unwrap_err().to_string();
+            assert!(error.starts_with(key) && error.contains("from 0 up"), "{error}");
+        }
+    }
+
+    #[test]
+    fn limits_by_metric_come_from_a_file_that_must_be_right_at_start() {
+        const KEY: &str = "tsd.query.limits.overrides.config";
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("limits.json");
+        let path = path.to_str().unwrap();
+        let error = settings(KEY, path).unwrap_err().to_string();
+        assert!(error.contains("the file cannot be read"), "{error}");
+        fs::write(path, "[{}]").unwrap();
+        let error = settings(KEY, path).unwrap_err().to_string();
+        assert!(error.starts_with(KEY) && error.contains("rule 1: regex"), "{error}");
+        fs::write(path, r#"[{"regex":"cpu","dataPointsLimit":7}]"#).unwrap();
+        let settings = settings(KEY, path).unwrap();
+        assert_eq!(settings.engine.query.overrides.find("sys.cpu"), Some((0, 7)));
+        assert!(settings.limits_file.is_some());
+    }
+}
