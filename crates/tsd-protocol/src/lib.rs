@@ -20,12 +20,14 @@ pub use build_facts::BuildFacts;
 pub use health::Health;
 pub use http::{
     AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HttpPoint, LastRequest, LastShown,
-    LastWanted, LegacyForm, LookupRequest, LookupShown, NAME_SEPARATOR, PutBatch, PutBodyError,
-    PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter, QueryString,
-    QueryStringError, RefusedPoint, SearchType, SeriesAnswer, StatValue, check_plugin_search,
-    parse_exp_body, parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body,
+    LastWanted, LegacyForm, ListedAsker, ListedCompleted, ListedRunning, LookupRequest,
+    LookupShown, NAME_SEPARATOR, PutBatch, PutBodyError, PutOptions, PutOutcome, PutPointError,
+    PutReply, QueryAnswerWriter, QueryString, QueryStringError, RefusedPoint, SearchType,
+    SeriesAnswer, StatValue, Summary, check_plugin_search, listed_exp_query, parse_exp_body,
+    parse_gexp_body, parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body,
     parse_lookup_uri, parse_query_body, parse_query_uri, query_error, render_exp_query,
-    render_last_points, render_lookup, render_sub_query, write_annotation,
+    render_last_points, render_lookup, render_query, render_query_list, render_sub_query,
+    write_annotation,
 };
 pub use json::{JsonError, JsonFault, write_json_string};
 pub use latin1::Latin1;

@@ -10,6 +10,8 @@ mod put_batch;
 mod put_error;
 mod put_reply;
 mod query_answer;
+mod query_echo;
+mod query_list;
 mod query_request;
 mod query_string;
 mod search;
@@ -26,9 +28,15 @@ pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RefusedPoint
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_reply::{PutOptions, PutOutcome, PutReply};
 pub use query_answer::{
-    AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue, write_annotation,
+    AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue, Summary, write_annotation,
 };
-pub use query_request::{parse_gexp_uri, parse_query_body, parse_query_uri, query_error};
+pub use query_echo::render_query;
+pub use query_list::{
+    ListedAsker, ListedCompleted, ListedRunning, listed_exp_query, render_query_list,
+};
+pub use query_request::{
+    parse_gexp_body, parse_gexp_uri, parse_query_body, parse_query_uri, query_error,
+};
 pub use query_string::{QueryString, QueryStringError};
 pub use search::{
     LookupRequest, LookupShown, SearchType, check_plugin_search, parse_lookup_body,

@@ -4,7 +4,7 @@
 //! the other and stops between two points when a piece is full, so what waits for the client is
 //! never more than that.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use tsd_model::{Annotation, PointColumns, ValueKinds, sort_as_grown_hash_map, write_java_double};
 
@@ -53,18 +53,28 @@ pub enum StatValue {
     Count(i64),
     /// Milliseconds.
     Millis(f64),
+    /// A name.
+    Text(String),
     /// Numbers of a part.
     Part(Vec<(String, StatValue)>),
 }
 
+/// Makes the numbers at the end of an answer, once everything before them was written.
+pub type Summary = Box<dyn FnOnce() -> Vec<(String, StatValue)> + Send>;
+
 /// Writes the answer to a query, series by series as `I` yields them.
-#[derive(Debug)]
 pub struct QueryAnswerWriter<I> {
     layout: AnswerLayout,
     series: I,
-    summary: Option<Vec<(String, StatValue)>>,
+    summary: Option<Summary>,
     step: Step,
     first: bool,
+}
+
+impl<I> fmt::Debug for QueryAnswerWriter<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueryAnswerWriter").field("step", &self.step).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -78,7 +88,7 @@ enum Step {
 
 impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
     /// Starts an answer of these series. `summary` becomes its last element.
-    pub fn new(layout: AnswerLayout, series: I, summary: Option<Vec<(String, StatValue)>>) -> Self {
+    pub fn new(layout: AnswerLayout, series: I, summary: Option<Summary>) -> Self {
         Self { layout, series, summary, step: Step::Start, first: true }
     }
 
@@ -222,7 +232,7 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
         if let Some(summary) = self.summary.take() {
             self.separate(out);
             let mut object = JsonObject::open(out);
-            write_stats(object.key("statsSummary"), &summary);
+            write_stats(object.key("statsSummary"), &summary());
             object.close();
         }
         out.push(b']');
@@ -273,6 +283,7 @@ pub(super) fn write_stats(out: &mut Vec<u8>, stats: &[(String, StatValue)]) {
                 object.literal(name, count);
             }
             StatValue::Millis(millis) => write_double(object.key(name), *millis, false),
+            StatValue::Text(text) => write_json_string(object.key(name), text),
             StatValue::Part(stats) => write_stats(object.key(name), stats),
         }
     }

@@ -20,6 +20,8 @@ pub(super) const MAX_SUB_QUERIES: usize = 4_096;
 pub(super) const MAX_FILTERS: usize = 1_024;
 /// Most TSUIDs of one request.
 pub(super) const MAX_TSUIDS: usize = 100_000;
+/// Most expressions of one request.
+const MAX_EXPRESSIONS: usize = 1_024;
 /// Most percentiles of one request.
 const MAX_PERCENTILES: usize = 4_096;
 /// Longest dump of a query in the details of an error.
@@ -30,7 +32,24 @@ pub fn parse_query_body(body: &str) -> Result<RawQuery, ApiError> {
     if body.is_empty() {
         return Err(ApiError::missing_content());
     }
-    read_query(&mut JsonReader::new(body)).map_err(|fault| fault.told(400))
+    Ok(read_whole(body, false)?.0)
+}
+
+/// Reads the body of a query with functions: that of a query with a text `exp`, or several in an array.
+/// OpenTSDB fails on such bodies; metrics that only expressions mention need no sub query.
+pub fn parse_gexp_body(body: &str) -> Result<(RawQuery, Vec<String>), ApiError> {
+    if body.is_empty() {
+        return Err(ApiError::missing_content());
+    }
+    let (mut query, expressions) = read_whole(body, true)?;
+    if query.queries.is_none() && !expressions.is_empty() {
+        query.queries = Some(Vec::new());
+    }
+    Ok((query, expressions))
+}
+
+fn read_whole(body: &str, with_exp: bool) -> Result<(RawQuery, Vec<String>), ApiError> {
+    read_query(&mut JsonReader::new(body), with_exp).map_err(|fault| fault.told(400))
 }
 
 /// Reads the parameters of a query URI. Metrics that an `exp` mentions are sub queries, too.
@@ -130,8 +149,13 @@ struct Allowances {
     percentiles: Allowance,
 }
 
-fn read_query(reader: &mut JsonReader<'_>) -> Result<RawQuery, BodyFault> {
+/// A query and its expressions, which only some endpoints know.
+fn read_query(
+    reader: &mut JsonReader<'_>,
+    with_exp: bool,
+) -> Result<(RawQuery, Vec<String>), BodyFault> {
     let mut query = RawQuery::default();
+    let mut expressions = Vec::new();
     let mut allowances = Allowances {
         sub_queries: Allowance::new("sub queries in one request", MAX_SUB_QUERIES),
         tsuids: Allowance::new("TSUIDs in one request", MAX_TSUIDS),
@@ -171,11 +195,18 @@ fn read_query(reader: &mut JsonReader<'_>) -> Result<RawQuery, BodyFault> {
                 })?;
                 query.queries = Some(subs);
             }
+            "exp" if with_exp && reader.peek_token() == Some(b'"') => {
+                expressions = read_text(reader, "exp")?.into_iter().collect();
+            }
+            "exp" if with_exp => {
+                let mut left = Allowance::new("expressions in one request", MAX_EXPRESSIONS);
+                expressions = read_texts(reader, "exp", &mut left)?;
+            }
             _ => reader.skip_value()?,
         }
         Ok(())
     })?;
-    Ok(query)
+    Ok((query, expressions))
 }
 
 fn read_sub_query(

@@ -80,6 +80,14 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
     }
     tags_object.close();
     object.literal("histogramQuery", sub.is_histogram());
+    if !sub.value_filters.is_empty() {
+        write_list(object.key("valueFilters"), &sub.value_filters, |out, filter| {
+            JsonObject::open(out)
+                .string("type", filter.kind)
+                .string("filter", &filter.filter)
+                .close();
+        });
+    }
     object.close();
     String::from_utf8(out).unwrap_or_default()
 }
@@ -146,6 +154,16 @@ mod tests {
         let text = echo(r#"{"aggregator":"sum","metric":"m","percentiles":[99.9,50]}"#);
         assert!(text.contains(r#""percentiles":[99.9,50.0]"#), "{text}");
         assert!(text.ends_with(r#""histogramQuery":true}"#), "{text}");
+    }
+
+    #[test]
+    fn value_filters_are_shown_where_there_are_any() {
+        let text = echo(
+            r#"{"aggregator":"sum","metric":"m","valueFilters":[{"type":"between","filter":"0,10"}]}"#,
+        );
+        let expected =
+            r#""histogramQuery":false,"valueFilters":[{"type":"between","filter":"0,10"}]}"#;
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]

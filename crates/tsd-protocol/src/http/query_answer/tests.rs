@@ -116,7 +116,8 @@ fn every_part_of_a_series_has_its_place() {
         ("queryIdx_00".to_owned(), StatValue::Part(vec![("x".to_owned(), StatValue::Millis(1.0))])),
     ];
     let series = [full, series(&[])].into_iter();
-    let text = QueryAnswerWriter::new(AnswerLayout::default(), series, Some(summary)).into_bytes();
+    let text = QueryAnswerWriter::new(AnswerLayout::default(), series, Some(Box::new(|| summary)))
+        .into_bytes();
     insta::assert_snapshot!(String::from_utf8(text).unwrap());
 }
 

@@ -1,0 +1,115 @@
+//! A whole query as lists of queries show it.
+
+use tsd_query::{Query, RawQuery};
+
+use super::sub_query_echo::render_sub_query;
+use crate::json::{JsonList, JsonObject, write_json_string};
+
+/// Longest list of sub queries that is shown: what is listed stays in memory for a while.
+const MAX_SUB_QUERIES_BYTES: usize = 16 << 10;
+
+/// Renders a query with OpenTSDB's fields in their order. Sub queries beyond some kilobytes are left
+/// out, and `subQueriesLeftOut` tells how many; `expressions` are those of `gexp` queries.
+#[must_use]
+pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> String {
+    let mut out = Vec::new();
+    let mut object = JsonObject::open(&mut out);
+    for (key, text) in [("start", &raw.start), ("end", &raw.end), ("timezone", &raw.timezone)] {
+        match text {
+            Some(text) => write_json_string(object.key(key), shortened(text)),
+            None => object.key(key).extend_from_slice(b"null"),
+        }
+    }
+    object.literal("options", "null").literal("padding", raw.padding);
+    let shown = object.key("queries");
+    let from = shown.len();
+    let mut list = JsonList::open(shown);
+    let mut left_out = 0;
+    let mut bytes = 0;
+    for sub in &query.sub_queries {
+        let text = render_sub_query(sub, None);
+        bytes += text.len();
+        if bytes > MAX_SUB_QUERIES_BYTES {
+            left_out += 1;
+        } else {
+            list.element().extend_from_slice(text.as_bytes());
+        }
+    }
+    list.close();
+    debug_assert!(shown.len() - from <= MAX_SUB_QUERIES_BYTES * 2, "a bound of the list");
+    if left_out > 0 {
+        object.literal("subQueriesLeftOut", left_out);
+    }
+    if !expressions.is_empty() {
+        let mut list = JsonList::open(object.key("exp"));
+        let mut bytes = 0;
+        for text in expressions {
+            bytes += text.len();
+            if bytes <= MAX_SUB_QUERIES_BYTES {
+                write_json_string(list.element(), text);
+            }
+        }
+        list.close();
+    }
+    object
+        .literal("delete", query.delete)
+        .literal("globalAnnotations", query.global_annotations)
+        .literal("noAnnotations", query.no_annotations)
+        .literal("showTSUIDs", query.show_tsuids)
+        .literal("msResolution", query.ms_resolution)
+        .literal("showQuery", query.show_query)
+        .literal("showStats", query.show_stats)
+        .literal("showSummary", query.show_summary)
+        .literal("useCalendar", raw.use_calendar)
+        .close();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// The head of a text that is far longer than any time or zone.
+fn shortened(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(256)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tsd_query::Clock;
+
+    use super::*;
+    use crate::parse_query_body;
+
+    fn echo(body: &str) -> String {
+        let raw = parse_query_body(body).unwrap();
+        let query = raw.validate(&Clock::utc(1_356_998_400_000)).unwrap();
+        render_query(&raw, &query, &[])
+    }
+
+    #[test]
+    fn fields_have_opentsdbs_order() {
+        let text = echo(
+            r#"{"start":"1h-ago","padding":true,"queries":[{"aggregator":"sum","metric":"m"}]}"#,
+        );
+        let (head, rest) = text.split_once("\"queries\":[").unwrap();
+        assert_eq!(
+            head,
+            r#"{"start":"1h-ago","end":null,"timezone":null,"options":null,"padding":true,"#
+        );
+        let (_, tail) = rest.split_once("],\"delete\"").unwrap();
+        assert_eq!(
+            tail,
+            r#":false,"globalAnnotations":false,"noAnnotations":false,"showTSUIDs":false,"msResolution":false,"showQuery":false,"showStats":false,"showSummary":false,"useCalendar":false}"#
+        );
+    }
+
+    #[test]
+    fn long_queries_are_shortened() {
+        let subs: Vec<String> =
+            (0..4_000).map(|n| format!(r#"{{"aggregator":"sum","metric":"m{n}"}}"#)).collect();
+        let text = echo(&format!(r#"{{"start":"1h-ago","queries":[{}]}}"#, subs.join(",")));
+        assert!(text.len() < 20_000, "{}", text.len());
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let shown = read.get("queries").unwrap().as_array().unwrap().len() as u64;
+        assert_eq!(shown + read.get("subQueriesLeftOut").unwrap().as_u64().unwrap(), 4_000);
+    }
+}
