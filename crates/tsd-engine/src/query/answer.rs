@@ -125,6 +125,7 @@ impl QueryFailure {
             Self::Refused(error) => error.class.status(),
             // Asking again would only start again what somebody wanted to end.
             Self::Uid(_) | Self::Stopped => 400,
+            Self::Storage(StorageError::Timeout(_)) => 408,
             Self::Storage(_) => 424,
             Self::Busy | Self::NoMemory { .. } | Self::Cancelled | Self::Closed => 503,
             Self::Lost => 500,

@@ -72,6 +72,21 @@ impl fmt::Debug for ReplyBody {
     }
 }
 
+/// Called once the body was handed over to its end; dropped where it was not.
+pub(crate) struct OnSent(Box<dyn FnOnce() + Send>);
+
+impl OnSent {
+    pub(crate) fn new(call: impl FnOnce() + Send + 'static) -> Self {
+        Self(Box::new(call))
+    }
+}
+
+impl fmt::Debug for OnSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnSent")
+    }
+}
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -79,6 +94,7 @@ pub(crate) struct Reply {
     pub(crate) content_type: Option<ContentType>,
     pub(crate) body: ReplyBody,
     pub(crate) close: bool,
+    pub(crate) on_sent: Option<OnSent>,
 }
 
 impl Reply {
@@ -92,6 +108,7 @@ impl Reply {
             content_type: Some(content_type),
             body: ReplyBody::Full(body.into()),
             close: false,
+            on_sent: None,
         }
     }
 
@@ -100,7 +117,7 @@ impl Reply {
     }
 
     pub(crate) const fn status_only(status: StatusCode) -> Self {
-        Self { status, content_type: None, body: ReplyBody::Empty, close: false }
+        Self { status, content_type: None, body: ReplyBody::Empty, close: false, on_sent: None }
     }
 
     pub(crate) fn pieces(content_type: ContentType, pieces: Pieces) -> Self {
@@ -109,7 +126,15 @@ impl Reply {
             content_type: Some(content_type),
             body: ReplyBody::Pieces(pieces),
             close: false,
+            on_sent: None,
         }
+    }
+
+    /// Has somebody told when the body was sent.
+    #[must_use]
+    pub(crate) fn telling(mut self, on_sent: OnSent) -> Self {
+        self.on_sent = Some(on_sent);
+        self
     }
 
     #[must_use]
@@ -132,6 +157,7 @@ impl Reply {
 pub(crate) struct OutBody {
     source: Source,
     answering: Option<Answering>,
+    on_sent: Option<OnSent>,
 }
 
 enum Source {
@@ -156,7 +182,7 @@ impl fmt::Debug for OutBody {
 impl OutBody {
     pub(crate) fn full(bytes: Bytes, answering: Answering) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-        Self { source: Source::Full(bytes), answering: Some(answering) }
+        Self { source: Source::Full(bytes), answering: Some(answering), on_sent: None }
     }
 
     /// Sends `head`, the pieces, `tail`, all through `deflater`.
@@ -168,7 +194,13 @@ impl OutBody {
         answering: Answering,
     ) -> Self {
         let source = Source::Pieces { head, pieces, tail, deflater, turn_over: false };
-        Self { source, answering: Some(answering) }
+        Self { source, answering: Some(answering), on_sent: None }
+    }
+
+    /// Has somebody told when the last byte was handed over.
+    pub(crate) fn telling(mut self, on_sent: Option<OnSent>) -> Self {
+        self.on_sent = on_sent;
+        self
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
@@ -246,6 +278,10 @@ impl Body for OutBody {
         let next = ready!(this.poll_next(cx));
         if matches!(this.source, Source::Ended) {
             this.answering = None;
+            let on_sent = this.on_sent.take();
+            if let (Some(OnSent(call)), None | Some(Ok(_))) = (on_sent, &next) {
+                call();
+            }
         }
         Poll::Ready(next.map(|piece| piece.map(Frame::data)))
     }

@@ -60,7 +60,7 @@ pub(crate) fn respond(
             (OutBody::pieces(head, pieces, tail, deflater, answering), encoding)
         }
     };
-    let mut response = Response::new(body);
+    let mut response = Response::new(body.telling(reply.on_sent));
     *response.status_mut() = reply.status;
     let headers = response.headers_mut();
     if let Some(content_type) = reply.content_type {

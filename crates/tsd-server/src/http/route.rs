@@ -17,6 +17,8 @@ pub(crate) enum Route {
     Put,
     /// `/api/query`.
     Query,
+    /// `/api/search/…`.
+    Search,
     /// `/api/suggest`.
     Suggest,
     /// `/api/uid/…`.
@@ -53,9 +55,10 @@ pub(crate) enum Route {
 
 impl Route {
     /// Every route, in the order of their numbers.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Put,
         Self::Query,
+        Self::Search,
         Self::Suggest,
         Self::Uid,
         Self::Stats,
@@ -79,6 +82,7 @@ impl Route {
         match self {
             Self::Put => "api/put",
             Self::Query => "api/query",
+            Self::Search => "api/search",
             Self::Suggest => "api/suggest",
             Self::Uid => "api/uid",
             Self::Stats => "api/stats",
@@ -103,7 +107,7 @@ impl Route {
         let (reads, writes) = (config.mode.reads(), config.mode.writes());
         match self {
             Self::Put => config.api_enabled && writes,
-            Self::Query | Self::Suggest => config.api_enabled && reads,
+            Self::Query | Self::Search | Self::Suggest => config.api_enabled && reads,
             Self::Uid
             | Self::Stats
             | Self::Status
@@ -147,6 +151,7 @@ impl<'p> Path<'p> {
             match next.to_ascii_lowercase().as_str() {
                 "put" => Route::Put,
                 "query" => Route::Query,
+                "search" => Route::Search,
                 "suggest" => Route::Suggest,
                 "uid" => Route::Uid,
                 "stats" => Route::Stats,
@@ -235,7 +240,7 @@ mod tests {
         assert_eq!(route("/api/query", &read_only), Route::Query);
         let write_only = ServerConfig { mode: Mode::WriteOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &write_only), Route::Put);
-        for path in ["/api/query", "/api/suggest", "/suggest", "/"] {
+        for path in ["/api/query", "/api/search", "/api/suggest", "/suggest", "/"] {
             assert_eq!(route(path, &write_only), Route::Unknown, "{path}");
         }
         let no_api = ServerConfig { api_enabled: false, ..ServerConfig::default() };

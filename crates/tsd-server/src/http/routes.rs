@@ -4,6 +4,8 @@ mod admin;
 mod home;
 mod put;
 mod query;
+mod query_list;
+mod search;
 mod suggest;
 mod uid;
 
@@ -18,6 +20,7 @@ pub(super) async fn dispatch(asked: Asked<'_>) -> Result<Reply, HttpError> {
     match asked.path.route {
         Route::Put => put::put(asked).await,
         Route::Query => query::query(asked).await,
+        Route::Search => search::search(&asked).await,
         Route::Suggest => suggest::suggest(&asked, true).await,
         Route::LegacySuggest => suggest::suggest(&asked, false).await,
         Route::Uid => uid::uid(&asked).await,

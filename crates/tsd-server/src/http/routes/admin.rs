@@ -4,6 +4,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use tsd_protocol::{ApiError, BuildFacts};
 
+use super::query_list;
 use crate::{
     http::{
         error::HttpError,
@@ -58,11 +59,12 @@ const HIDDEN: &str = "********";
 
 /// `/api/stats`. The pages about a Java process have no like here.
 pub(super) async fn stats(asked: &Asked<'_>) -> Result<Reply, HttpError> {
+    if asked.path.below.eq_ignore_ascii_case("query") {
+        return query_list::query_list(asked);
+    }
     asked.allow(&[Method::GET, Method::POST])?;
     match asked.path.below {
-        "jvm" | "threads" | "region_clients" | "query" => {
-            Err(ApiError::endpoint_not_found().into())
-        }
+        "jvm" | "threads" | "region_clients" => Err(ApiError::endpoint_not_found().into()),
         _ => Ok(json_reply(&Stats::collect(asked.shared).await.json())),
     }
 }
@@ -87,8 +89,8 @@ pub(super) async fn status(asked: &Asked<'_>) -> Result<Reply, HttpError> {
 /// `/api/config`.
 pub(super) fn config(asked: &Asked<'_>) -> Result<Reply, HttpError> {
     asked.allow(&[Method::GET, Method::POST])?;
-    if asked.path.below == "filters" {
-        return Err(ApiError::endpoint_not_found().into());
+    if asked.path.below.eq_ignore_ascii_case("filters") {
+        return Ok(filters());
     }
     let properties: Map<String, Value> = asked
         .shared
@@ -101,6 +103,56 @@ pub(super) fn config(asked: &Asked<'_>) -> Result<Reply, HttpError> {
         })
         .collect();
     Ok(json_reply(&Value::Object(properties)))
+}
+
+/// What each filter does, with an example, in OpenTSDB's order.
+const FILTERS: [(&str, &str, &str); 7] = [
+    (
+        "regexp",
+        "Keeps series whose tag value holds a match of the regular expression.",
+        "host=regexp(web[0-9]+)",
+    ),
+    (
+        "iwildcard",
+        "Keeps series whose tag value fits the pattern in any case; a star stands for any characters.",
+        "host=iwildcard(WEB*)",
+    ),
+    (
+        "iliteral_or",
+        "Keeps series whose tag value is one of those listed, in any case.",
+        "host=iliteral_or(WEB01|Web02)",
+    ),
+    (
+        "not_iliteral_or",
+        "Keeps series whose tag value is none of those listed, in any case.",
+        "host=not_iliteral_or(WEB01|Web02)",
+    ),
+    (
+        "not_literal_or",
+        "Keeps series whose tag value is none of those listed.",
+        "host=not_literal_or(web01|web02)",
+    ),
+    (
+        "literal_or",
+        "Keeps series whose tag value is one of those listed.",
+        "host=literal_or(web01|web02)",
+    ),
+    (
+        "wildcard",
+        "Keeps series whose tag value fits the pattern; a star stands for any characters.",
+        "host=wildcard(web*.lax)",
+    ),
+];
+
+/// `/api/config/filters`.
+fn filters() -> Reply {
+    let filters: Map<String, Value> = FILTERS
+        .iter()
+        .map(|(name, description, example)| {
+            ((*name).to_owned(), json!({ "examples": example, "description": description }))
+        })
+        .collect();
+    json_reply(&Value::Object(filters))
 }
 
 /// `/api/version`.

@@ -1,14 +1,31 @@
-//! `/api/query`: the engine answers, and the answer is written while it is sent.
+//! `/api/query` and what stands below it: the engine answers, and the answer is written while it is sent.
 //!
-//! Whatever ends the request ends the query: the engine's work hangs on the future that waits for it.
+//! Whatever ends the request ends the query: the engine's work hangs on the future that waits for it,
+//! and what an answer holds on the body that is being sent.
 
 mod answer;
+mod exp;
+mod explain;
+mod gexp;
+mod last;
+mod numbers;
+mod pieces;
+
+use std::sync::Arc;
 
 use hyper::Method;
-use tsd_engine::{QueryControl, QueryFailure, RawQuery, UidError};
-use tsd_protocol::{AnswerLayout, ApiError, parse_query_body, parse_query_uri, query_error};
+use tsd_engine::{Query, QueryAsker, QueryControl, QueryFailure, RawQuery, UidError, UidKind};
+use tsd_protocol::{
+    AnswerLayout, ApiError, parse_query_body, parse_query_uri, query_error, render_query,
+    render_sub_query,
+};
 
+pub(super) use self::numbers::{Numbers, overall};
 use crate::http::{error::HttpError, reply::Reply, service::Asked};
+
+/// Headers whose values are nobody else's business.
+const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
+const MASK: &str = "*******";
 
 /// Answers a query.
 pub(super) async fn query(asked: Asked<'_>) -> Result<Reply, HttpError> {
@@ -25,61 +42,141 @@ pub(super) async fn query(asked: Asked<'_>) -> Result<Reply, HttpError> {
 
 async fn run(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     asked.allow(&[Method::GET, Method::POST, Method::DELETE])?;
-    if matches!(asked.path.below, "last" | "exp" | "gexp") {
-        return Err(ApiError::endpoint_not_found());
-    }
-    let raw = read(asked)?;
-    let query = raw.validate(&asked.shared.clock()).map_err(|e| query_error(&e, Some(&raw)))?;
-    let answer = asked
-        .shared
-        .engine
-        .query(query.clone(), QueryControl::default())
-        .await
-        .map_err(|failure| told(failure, &raw))?;
-    let layout = AnswerLayout {
-        ms_resolution: query.ms_resolution,
-        arrays: asked.query.has("arrays"),
-        // The wrapper goes around whatever an API route says, errors too.
-        jsonp: None,
-    };
-    Ok(answer::reply(&query, answer, layout))
-}
-
-/// Reads the request; a query that deletes is let through only where that is allowed.
-fn read(asked: &Asked<'_>) -> Result<RawQuery, ApiError> {
-    let allowed = asked.shared.config.allow_delete;
-    let method = asked.api_method()?;
-    if asked.method == Method::DELETE && !allowed {
+    if asked.method == Method::DELETE && !asked.shared.config.allow_delete {
         return Err(ApiError::delete_not_enabled());
     }
+    match asked.path.below.to_ascii_lowercase().as_str() {
+        "last" => last::last(asked).await,
+        "exp" => exp::exp(asked).await,
+        "gexp" => gexp::gexp(asked).await,
+        _ => plain(asked).await,
+    }
+}
+
+async fn plain(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     let mut raw = if asked.method == Method::POST {
-        let body = asked.body.text()?;
-        let mut raw = parse_query_body(body)?;
-        raw.timezone = raw.timezone.or_else(|| asked.query.get("timezone").map(str::to_owned));
-        raw
+        parse_query_body(asked.body.text()?)?
     } else {
         parse_query_uri(&asked.query)?
     };
+    complete(asked, &mut raw)?;
+    let query = raw.validate(&asked.shared.clock()).map_err(|e| query_error(&e, Some(&raw)))?;
+    if raw.explain {
+        return explain::explain(asked, &raw, &query).await;
+    }
+    let echoes = echoes(asked, &query).await?;
+    let control = control(asked, render_query(&raw, &query, &[]).into());
+    let cancel = control.cancel.clone();
+    let answer = asked
+        .shared
+        .engine
+        .query(query.clone(), control)
+        .await
+        .map_err(|failure| told(failure, Some(&raw)))?;
+    Ok(answer::reply(&query, answer, layout(asked, &query), echoes, cancel))
+}
+
+/// What the URI adds to a request, wherever the rest of it stands; a query that deletes is let through
+/// only where that is allowed.
+fn complete(asked: &Asked<'_>, raw: &mut RawQuery) -> Result<(), ApiError> {
+    let allowed = asked.shared.config.allow_delete;
     if raw.delete && !allowed {
         return Err(ApiError::delete_not_enabled());
     }
     // Where deleting is off, a GET that asks for it is a plain query.
-    raw.delete |= method == Method::DELETE && allowed;
-    Ok(raw)
+    raw.delete |= asked.api_method()? == Method::DELETE && allowed;
+    raw.explain |= asked.query.has("explain");
+    if raw.timezone.is_none() {
+        raw.timezone = asked.query.get("timezone").map(str::to_owned);
+    }
+    Ok(())
+}
+
+fn layout(asked: &Asked<'_>, query: &Query) -> AnswerLayout {
+    AnswerLayout {
+        ms_resolution: query.ms_resolution,
+        arrays: asked.query.has("arrays"),
+        // The wrapper goes around whatever an API route says, errors too.
+        jsonp: None,
+    }
+}
+
+/// The sub queries as answers repeat them, if they are to, with the UIDs of their tag keys.
+async fn echoes(asked: &Asked<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiError> {
+    if !query.show_query {
+        return Ok(Vec::new());
+    }
+    let mut echoes = Vec::with_capacity(query.sub_queries.len());
+    for sub in &query.sub_queries {
+        let mut names: Vec<String> = sub.filters.iter().map(|filter| filter.tagk.clone()).collect();
+        names.sort();
+        names.dedup();
+        let mut uids = Vec::with_capacity(names.len());
+        for uid in asked.shared.engine.uids_of(UidKind::Tagk, &names).await {
+            // A name without a UID is the query's to tell.
+            let uid = uid.map_err(|error| told(error.into(), None))?;
+            uids.extend(uid.map(|uid| bytes::Bytes::copy_from_slice(uid.as_bytes())));
+        }
+        uids.sort();
+        let tagks = (!uids.is_empty()).then_some(uids.as_slice());
+        echoes.push(render_sub_query(sub, tagks).into());
+    }
+    Ok(echoes)
+}
+
+/// How the query is watched and ended, and who asks; `query` is its text for lists.
+fn control(asked: &Asked<'_>, query: Arc<str>) -> QueryControl {
+    let headers = asked.headers.iter().map(|(name, value)| {
+        let secret = SECRET_HEADERS.contains(&name.as_str());
+        let value = if secret { MASK.into() } else { String::from_utf8_lossy(value.as_bytes()) };
+        (title_case(name.as_str()), value.into_owned())
+    });
+    let asker = QueryAsker {
+        remote: asked.peer.to_string(),
+        user: None,
+        headers: headers.collect(),
+        query,
+    };
+    QueryControl { asker: Arc::new(asker), ..QueryControl::default() }
+}
+
+/// A header's name as clients usually write it.
+fn title_case(name: &str) -> String {
+    let mut start = true;
+    let upper = |c: char| {
+        let written = if start { c.to_ascii_uppercase() } else { c };
+        start = c == '-';
+        written
+    };
+    name.chars().map(upper).collect()
 }
 
 /// What the client is told of a query without an answer.
-fn told(failure: QueryFailure, raw: &RawQuery) -> ApiError {
+fn told(failure: QueryFailure, raw: Option<&RawQuery>) -> ApiError {
+    let status = failure.status();
     match failure {
-        QueryFailure::Refused(error) => query_error(&error, Some(raw)),
+        QueryFailure::Refused(error) => query_error(&error, raw),
         QueryFailure::Uid(UidError::NoSuchName { kind, name }) => {
             ApiError::wrapped(400, format!("No such name for '{kind}': '{name}'"))
         }
-        QueryFailure::Uid(error) => ApiError::wrapped(400, error.to_string()),
-        QueryFailure::Storage(error) => ApiError::wrapped(424, error.to_string()),
         QueryFailure::Busy | QueryFailure::Closed | QueryFailure::Cancelled => {
             ApiError::overloaded(&failure.to_string())
         }
-        _ => ApiError::internal(failure.to_string()),
+        QueryFailure::Lost => ApiError::internal(failure.to_string()),
+        _ => ApiError::wrapped(status, failure.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_names_are_capitalised() {
+        for (name, shown) in
+            [("user-agent", "User-Agent"), ("x", "X"), ("te", "Te"), ("a--b", "A--B")]
+        {
+            assert_eq!(title_case(name), shown);
+        }
     }
 }

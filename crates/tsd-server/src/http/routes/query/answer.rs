@@ -1,50 +1,60 @@
 //! From the engine's answer to JSON.
 
-use std::{iter, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use futures_util::stream;
+use tokio_util::sync::CancellationToken;
 use tsd_engine::{
-    AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery, SubQueryStages,
+    Annotation, AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery, SubQueryStages,
 };
-use tsd_protocol::{AnswerLayout, QueryAnswerWriter, SeriesAnswer, StatValue, render_sub_query};
+use tsd_protocol::{AnswerLayout, QueryAnswerWriter, SeriesAnswer, Summary};
 
-use crate::http::{
-    reply::{BrokenAnswer, ContentType, Reply},
-    routes::upper_hex,
+use super::{
+    numbers::{Numbers, series_numbers, summary},
+    pieces::{self, Writing},
 };
+use crate::http::{reply::Reply, routes::upper_hex};
 
-/// Size of a piece of an answer. What is smaller is sent whole, with its length.
-const PIECE: usize = 64 << 10;
-
-/// Numbers about an answer, in the order in which they are shown.
-type Numbers = Vec<(String, StatValue)>;
-
-/// The reply that carries an answer.
-pub(super) fn reply(query: &Query, answer: QueryAnswer, layout: AnswerLayout) -> Reply {
-    let summary = query.show_summary.then(|| summary(&answer));
-    let parts: Vec<(Shown, SubAnswer)> =
-        answer.sub_answers.into_iter().map(|part| (Shown::new(query, &part), part)).collect();
-    let series = parts
-        .into_iter()
-        .flat_map(|(shown, part)| part.series.into_iter().map(move |series| shown.series(series)));
-    let mut writer = QueryAnswerWriter::new(layout, series, summary);
-    let mut first = Vec::new();
-    if !writer.write(&mut first, PIECE) {
-        return Reply::json(first);
+/// The reply that carries an answer. `echoes` has each sub query, if they are to be shown.
+pub(super) fn reply(
+    query: &Query,
+    answer: QueryAnswer,
+    layout: AnswerLayout,
+    echoes: Vec<Arc<str>>,
+    cancel: CancellationToken,
+) -> Reply {
+    let QueryAnswer { sub_answers, global_annotations, mut stages, guard, .. } = answer;
+    let writing = Writing::default();
+    let globals = (!global_annotations.is_empty()).then_some(global_annotations);
+    let mut echoes = echoes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+    let mut parts = Vec::with_capacity(sub_answers.len());
+    let mut of_parts = Vec::with_capacity(sub_answers.len());
+    for part in sub_answers {
+        of_parts.push(counted(&part));
+        let shown = Shown::new(query, &part, echoes.next().flatten(), globals.clone());
+        parts.push((shown, part.series));
     }
-    let mut more = true;
-    let rest = iter::from_fn(move || {
-        if !more {
-            return None;
-        }
-        let mut piece = Vec::with_capacity(PIECE + PIECE / 8);
-        more = writer.write(&mut piece, PIECE);
-        Some(piece)
+    let times = writing.clone();
+    let series = parts.into_iter().flat_map(move |(shown, series)| {
+        let times = times.clone();
+        series.into_iter().map(move |series| shown.series(series, times.time()))
     });
-    let pieces =
-        iter::once(first).chain(rest).map(|piece| Ok::<_, BrokenAnswer>(Bytes::from(piece)));
-    Reply::pieces(ContentType::Json, Box::pin(stream::iter(pieces)))
+    let summary: Option<Summary> = query.show_summary.then(|| {
+        let writing = writing.clone();
+        let summary: Summary = Box::new(move || {
+            stages.sub_queries = of_parts;
+            stages.serialization = writing.time();
+            summary(&stages)
+        });
+        summary
+    });
+    let mut writer = QueryAnswerWriter::new(layout, series, summary);
+    pieces::reply(move |out, enough| writer.write(out, enough), writing, guard, cancel)
+}
+
+/// The numbers of a sub query, with what its answer tells by itself.
+fn counted(part: &SubAnswer) -> SubQueryStages {
+    let emitted: usize = part.series.iter().map(|series| series.points.len()).sum();
+    SubQueryStages { emitted_points: emitted as u64, ..part.stages.clone() }
 }
 
 /// What is shown with every series of a sub query.
@@ -53,34 +63,30 @@ struct Shown {
     query: Option<Arc<str>>,
     tsuids: bool,
     nan_as_null: bool,
-    stats: Option<Numbers>,
+    globals: Option<Vec<Annotation>>,
+    stats: Option<SubQueryStages>,
 }
 
 impl Shown {
-    fn new(query: &Query, part: &SubAnswer) -> Self {
+    fn new(
+        query: &Query,
+        part: &SubAnswer,
+        echo: Option<Arc<str>>,
+        globals: Option<Vec<Annotation>>,
+    ) -> Self {
         let sub: Option<&SubQuery> = query.sub_queries.iter().find(|sub| sub.index == part.index);
         Self {
-            query: sub
-                .filter(|_| query.show_query)
-                .map(|sub| Arc::from(render_sub_query(sub, None))),
+            query: echo,
             tsuids: query.show_tsuids,
-            nan_as_null: sub
-                .and_then(|sub| sub.downsample.as_ref())
-                .is_some_and(|spec| spec.fill == FillPolicy::Null),
-            stats: query.show_stats.then(|| {
-                let index = ("queryIndex".to_owned(), StatValue::Count(part.index as i64));
-                iter::once(index).chain(numbers(&part.stages)).collect()
-            }),
+            nan_as_null: sub.is_some_and(fills_with_null),
+            globals,
+            stats: query.show_stats.then(|| counted(part)),
         }
     }
 
-    fn series(&self, series: AnswerSeries) -> SeriesAnswer {
-        let stats = self.stats.as_ref().map(|stats| {
-            let emitted = StatValue::Count(series.points.len() as i64);
-            let mut stats = stats.clone();
-            stats.push(("emittedDPs".to_owned(), emitted));
-            stats
-        });
+    fn series(&self, series: AnswerSeries, writing: Duration) -> SeriesAnswer {
+        let stats: Option<Numbers> =
+            self.stats.as_ref().map(|stages| series_numbers(stages, writing));
         SeriesAnswer {
             metric: series.metric,
             tags: series.tags,
@@ -89,45 +95,16 @@ impl Shown {
             tsuids: self
                 .tsuids
                 .then(|| series.tsuids.iter().map(|tsuid| upper_hex(tsuid)).collect()),
+            annotations: series.annotations,
+            global_annotations: self.globals.clone(),
             points: series.points,
             nan_as_null: self.nan_as_null,
             stats,
-            ..SeriesAnswer::default()
         }
     }
 }
 
-/// What reading a sub query's rows took.
-fn numbers(part: &SubQueryStages) -> Numbers {
-    let count = |name: &str, n: u64| {
-        (name.to_owned(), StatValue::Count(i64::try_from(n).unwrap_or(i64::MAX)))
-    };
-    vec![
-        count("rowsFromStorage", part.rows()),
-        count("columnsFromStorage", part.cells()),
-        count("bytesFromStorage", part.bytes()),
-        ("totalTime".to_owned(), StatValue::Millis(part.total.as_secs_f64() * 1_000.0)),
-    ]
-}
-
-/// Sums over all sub queries, then each of them.
-fn summary(answer: &QueryAnswer) -> Numbers {
-    let parts = &answer.sub_answers;
-    let total = SubQueryStages {
-        scanners: parts.iter().flat_map(|part| part.stages.scanners.clone()).collect(),
-        // They run beside one another.
-        total: parts.iter().map(|part| part.stages.total).max().unwrap_or_default(),
-        ..SubQueryStages::default()
-    };
-    let emitted: usize =
-        parts.iter().flat_map(|part| &part.series).map(|series| series.points.len()).sum();
-    let mut summary = numbers(&total);
-    summary.push(("emittedDPs".to_owned(), StatValue::Count(emitted as i64)));
-    summary.sort_by(|(a, _), (b, _)| a.cmp(b));
-    for part in parts {
-        let index = ("queryIndex".to_owned(), StatValue::Count(part.index as i64));
-        let numbers = iter::once(index).chain(numbers(&part.stages)).collect();
-        summary.push((format!("queryIdx_{:02}", part.index), StatValue::Part(numbers)));
-    }
-    summary
+/// Whether a NaN is shown as `null`.
+pub(super) fn fills_with_null(sub: &SubQuery) -> bool {
+    sub.downsample.as_ref().is_some_and(|spec| spec.fill == FillPolicy::Null)
 }

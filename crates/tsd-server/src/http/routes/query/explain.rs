@@ -1,0 +1,51 @@
+//! What a query would read, instead of its answer.
+
+use serde_json::{Value, json};
+use tsd_engine::{ExplainedRead, ExplainedSubQuery, Query, RawQuery};
+use tsd_protocol::ApiError;
+
+use super::told;
+use crate::http::{reply::Reply, service::Asked};
+
+/// Answers with the plan of a query.
+pub(super) async fn explain(
+    asked: &Asked<'_>,
+    raw: &RawQuery,
+    query: &Query,
+) -> Result<Reply, ApiError> {
+    let plans = asked.shared.engine.explain(query).await;
+    let plans = plans.map_err(|failure| told(failure, Some(raw)))?;
+    let plans: Vec<Value> = plans.iter().map(sub_query).collect();
+    Ok(Reply::json(json!({ "explain": plans }).to_string()))
+}
+
+fn sub_query(plan: &ExplainedSubQuery) -> Value {
+    json!({
+        "index": plan.index,
+        "split": plan.split,
+        "reads": plan.reads.iter().map(read).collect::<Vec<_>>(),
+    })
+}
+
+fn read(read: &ExplainedRead) -> Value {
+    let ranges = read
+        .ranges
+        .iter()
+        .map(|range| json!({ "bucket": range.bucket, "start": range.start, "stop": range.stop }));
+    json!({
+        "table": read.table,
+        "cells": read.cells,
+        "startMs": read.range_ms.0,
+        "endMs": read.range_ms.1,
+        "firstRow": read.rows_secs.0,
+        "stopRow": read.rows_secs.1,
+        "ranges": ranges.collect::<Vec<_>>(),
+        "pushedDown": read.pushed_down,
+        "checkedAfterwards": read.checked_afterwards,
+        "groupBy": read.group_by,
+        "byKey": read.by_key,
+        "estimatedRows": read.estimated_rows,
+        "estimatedFrom": read.estimated_from,
+        "text": read.text,
+    })
+}

@@ -1,0 +1,229 @@
+//! Numbers of a query under OpenTSDB's names. Times are milliseconds.
+
+use std::time::Duration;
+
+use tsd_engine::{QueryStages, ScannerStages, SubQueryStages};
+use tsd_protocol::StatValue;
+
+/// Numbers in the order in which they are shown.
+pub(in crate::http::routes) type Numbers = Vec<(String, StatValue)>;
+
+/// What every series of a sub query shows; `writing` is how long the answer was written so far.
+pub(super) fn series_numbers(stages: &SubQueryStages, writing: Duration) -> Numbers {
+    let mut numbers = Named::default();
+    numbers
+        .time("aggregationTime", stages.aggregation)
+        .count("emittedDPs", stages.emitted_points)
+        .time("groupByTime", stages.group_by)
+        .count("queryIndex", stages.index as u64)
+        .time("queryScanTime", stages.query_scan)
+        .time("saltScannerMergeTime", stages.scanner_merge)
+        .time("serializationTime", writing)
+        .time("uidToStringTime", stages.uid_to_string);
+    numbers.sorted()
+}
+
+/// What stands at the end of an answer: the whole query, its sub queries, their scans.
+pub(super) fn summary(stages: &QueryStages) -> Numbers {
+    let mut numbers = totals(stages);
+    for sub in &stages.sub_queries {
+        numbers.0.push((format!("queryIdx_{:02}", sub.index), StatValue::Part(sub_query(sub))));
+    }
+    numbers.sorted()
+}
+
+/// The whole query.
+pub(in crate::http::routes) fn overall(stages: &QueryStages) -> Numbers {
+    totals(stages).sorted()
+}
+
+fn totals(stages: &QueryStages) -> Named {
+    let subs = &stages.sub_queries;
+    let scanners: Vec<&ScannerStages> = subs.iter().flat_map(|sub| &sub.scanners).collect();
+    let mut numbers = Named::default();
+    numbers
+        .time("stringToUidTime", stages.string_to_uid)
+        .time("processingPreWriteTime", stages.processing_pre_write)
+        .count("emittedDPs", subs.iter().map(|sub| sub.emitted_points).sum())
+        .count("nanDPs", subs.iter().map(|sub| sub.nan_points).sum())
+        .time("cpuTime", stages.cpu)
+        .time("waitTime", stages.waited)
+        .count("peakMemoryBytes", stages.peak_memory_bytes)
+        .spread("ScannerMergeTime", "Salt", &times(subs, |sub| sub.scanner_merge))
+        .spread("QueryScanTime", "", &times(subs, |sub| sub.query_scan))
+        .spread("AggregationTime", "", &times(subs, |sub| sub.aggregation))
+        .spread("UidToStringTime", "", &times(subs, |sub| sub.uid_to_string));
+    // Series of all sub queries are written one after the other.
+    numbers.spread("SerializationTime", "", &[stages.serialization]);
+    if !stages.total.is_zero() {
+        numbers.time("totalTime", stages.total);
+    }
+    of_scanners(&mut numbers, &scanners);
+    numbers
+}
+
+fn sub_query(stages: &SubQueryStages) -> Numbers {
+    let scanners: Vec<&ScannerStages> = stages.scanners.iter().collect();
+    let mut numbers = Named::default();
+    numbers
+        .count("queryIndex", stages.index as u64)
+        .time("stringToUidTime", stages.string_to_uid)
+        .time("saltScannerMergeTime", stages.scanner_merge)
+        .time("queryScanTime", stages.query_scan)
+        .time("groupByTime", stages.group_by)
+        .time("aggregationTime", stages.aggregation)
+        .time("uidToStringTime", stages.uid_to_string)
+        .time("serializationTime", stages.serialization)
+        .time("totalTime", stages.total)
+        .count("emittedDPs", stages.emitted_points)
+        .count("nanDPs", stages.nan_points);
+    of_scanners(&mut numbers, &scanners);
+    let each = stages
+        .scanners
+        .iter()
+        .enumerate()
+        .map(|(at, scan)| (format!("scannerIdx_{at:02}"), StatValue::Part(scanner(scan))));
+    numbers.0.push(("scannerStats".to_owned(), StatValue::Part(each.collect())));
+    numbers.sorted()
+}
+
+/// Sums of what scans counted, and how their times spread.
+fn of_scanners(numbers: &mut Named, scanners: &[&ScannerStages]) {
+    let sum = |count: fn(&ScannerStages) -> u64| scanners.iter().map(|scan| count(scan)).sum();
+    let times = |time: fn(&ScannerStages) -> Duration| -> Vec<Duration> {
+        scanners.iter().map(|scan| time(scan)).collect()
+    };
+    numbers
+        .count("rowsFromStorage", sum(|scan| scan.rows))
+        .count("columnsFromStorage", sum(|scan| scan.cells))
+        .count("bytesFromStorage", sum(|scan| scan.bytes))
+        .count("rowsPreFilter", sum(|scan| scan.rows_pre_filter))
+        .count("dpsPreFilter", sum(|scan| scan.cells_pre_filter))
+        .count("rowsPostFilter", sum(|scan| scan.rows_post_filter))
+        .count("dpsPostFilter", sum(|scan| scan.cells_post_filter))
+        .count("successfulScan", sum(|scan| u64::from(scan.successful)))
+        .count("uidPairsResolved", sum(|scan| scan.uid_pairs_resolved))
+        .spread("HBaseTime", "", &times(|scan| scan.store))
+        .spread("ScannerTime", "", &times(|scan| scan.total))
+        .spread("CompactionTime", "", &times(|scan| scan.compaction))
+        .spread("ScannerUidToStringTime", "", &times(|scan| scan.uid_to_string));
+}
+
+fn scanner(stages: &ScannerStages) -> Numbers {
+    let mut numbers = Named::default();
+    numbers
+        .time("compactionTime", stages.compaction)
+        .count("dpsPostFilter", stages.cells_post_filter)
+        .count("dpsPreFilter", stages.cells_pre_filter)
+        .time("hbaseTime", stages.store)
+        .count("rowsPostFilter", stages.rows_post_filter)
+        .count("rowsPreFilter", stages.rows_pre_filter)
+        .count("rowsFromStorage", stages.rows)
+        .count("columnsFromStorage", stages.cells)
+        .count("bytesFromStorage", stages.bytes)
+        .time("scannerTime", stages.total)
+        .time("scannerUidToStringTime", stages.uid_to_string)
+        .count("successfulScan", u64::from(stages.successful))
+        .count("uidPairsResolved", stages.uid_pairs_resolved);
+    numbers.0.push(("scannerId".to_owned(), StatValue::Text(stages.id.clone())));
+    numbers.sorted()
+}
+
+fn times(subs: &[SubQueryStages], time: fn(&SubQueryStages) -> Duration) -> Vec<Duration> {
+    subs.iter().map(time).collect()
+}
+
+/// Numbers with their names, not in order yet.
+#[derive(Debug, Default)]
+struct Named(Numbers);
+
+impl Named {
+    fn count(&mut self, name: &str, count: u64) -> &mut Self {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.0.push((name.to_owned(), StatValue::Count(count)));
+        self
+    }
+
+    fn time(&mut self, name: &str, time: Duration) -> &mut Self {
+        self.0.push((name.to_owned(), StatValue::Millis(time.as_secs_f64() * 1_000.0)));
+        self
+    }
+
+    /// The average and the greatest of some times; nothing of none.
+    fn spread(&mut self, name: &str, before: &str, times: &[Duration]) -> &mut Self {
+        if let Some(greatest) = times.iter().max() {
+            let sum: Duration = times.iter().sum();
+            let count = u32::try_from(times.len()).unwrap_or(u32::MAX);
+            self.time(&format!("avg{before}{name}"), sum / count);
+            self.time(&format!("max{before}{name}"), *greatest);
+        }
+        self
+    }
+
+    /// By name, as all of them are shown.
+    fn sorted(mut self) -> Numbers {
+        self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(numbers: &Numbers) -> Vec<&str> {
+        numbers.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn stages() -> QueryStages {
+        let scanner = |millis| ScannerStages {
+            rows: 2,
+            successful: true,
+            store: Duration::from_millis(millis),
+            ..ScannerStages::default()
+        };
+        let sub = SubQueryStages {
+            emitted_points: 5,
+            scanners: vec![scanner(1), scanner(3)],
+            ..SubQueryStages::default()
+        };
+        QueryStages { sub_queries: vec![sub], ..QueryStages::default() }
+    }
+
+    #[test]
+    fn series_show_opentsdbs_eight_numbers() {
+        let numbers = series_numbers(&SubQueryStages::default(), Duration::ZERO);
+        assert_eq!(
+            names(&numbers),
+            [
+                "aggregationTime",
+                "emittedDPs",
+                "groupByTime",
+                "queryIndex",
+                "queryScanTime",
+                "saltScannerMergeTime",
+                "serializationTime",
+                "uidToStringTime"
+            ]
+        );
+    }
+
+    #[test]
+    fn scans_are_added_up_and_their_times_spread() {
+        let summary = summary(&stages());
+        let value = |name: &str| {
+            summary.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+        };
+        assert_eq!(value("rowsFromStorage"), Some(StatValue::Count(4)));
+        assert_eq!(value("successfulScan"), Some(StatValue::Count(2)));
+        assert_eq!(value("emittedDPs"), Some(StatValue::Count(5)));
+        assert_eq!(value("avgHBaseTime"), Some(StatValue::Millis(2.0)));
+        assert_eq!(value("maxHBaseTime"), Some(StatValue::Millis(3.0)));
+        assert!(names(&summary).is_sorted());
+        let Some(StatValue::Part(sub)) = value("queryIdx_00") else { panic!("no sub query") };
+        let scanners = sub.iter().find(|(name, _)| name == "scannerStats");
+        let Some((_, StatValue::Part(scanners))) = scanners else { panic!("no scans") };
+        assert_eq!(names(scanners), ["scannerIdx_00", "scannerIdx_01"]);
+        assert!(names(&sub).is_sorted());
+    }
+}

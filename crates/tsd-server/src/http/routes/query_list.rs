@@ -1,0 +1,163 @@
+//! `/api/stats/query`: queries that run, the last ones that ran, and the end of one that runs too long.
+
+use std::fmt::Write;
+
+use hyper::{Method, StatusCode};
+use serde_json::json;
+use tsd_engine::{CompletedQuery, QueryAsker, QueryId, QueryList, RunningQuery, RunningStage};
+use tsd_protocol::{
+    ApiError, ListedAsker, ListedCompleted, ListedRunning, StatValue, render_query_list,
+};
+
+use super::query::{Numbers, overall};
+use crate::http::{
+    error::HttpError,
+    reply::{ContentType, Reply},
+    service::Asked,
+};
+
+/// Lists queries; `text` makes it a table. A DELETE with `id` cancels one.
+pub(super) fn query_list(asked: &Asked<'_>) -> Result<Reply, HttpError> {
+    asked.allow(&[Method::GET, Method::POST, Method::DELETE])?;
+    if asked.api_method()? == Method::DELETE {
+        return Ok(cancel(asked)?);
+    }
+    let list = asked.shared.engine.queries();
+    if asked.query.has("text") {
+        return Ok(Reply::new(StatusCode::OK, ContentType::Text, table(&list)));
+    }
+    let running: Vec<ListedRunning<'_>> = list.running.iter().map(running).collect();
+    let completed: Vec<ListedCompleted<'_>> = list.completed.iter().map(completed).collect();
+    Ok(Reply::json(render_query_list(&running, &completed)))
+}
+
+fn cancel(asked: &Asked<'_>) -> Result<Reply, ApiError> {
+    let id: u64 = asked
+        .query
+        .required("id")?
+        .parse()
+        .map_err(|_| ApiError::new(400, "Unable to parse 'id' as a number"))?;
+    if !asked.shared.engine.cancel_query(QueryId(id)) {
+        return Err(ApiError::new(404, format!("No query with the id {id} is running")));
+    }
+    tracing::info!(peer = %asked.peer, id, "a query was cancelled");
+    Ok(Reply::json(json!({ "message": "Query cancelled", "id": id }).to_string()))
+}
+
+fn asker(asker: &QueryAsker) -> ListedAsker<'_> {
+    ListedAsker {
+        remote: &asker.remote,
+        user: asker.user.as_deref(),
+        headers: &asker.headers,
+        query: &asker.query,
+    }
+}
+
+fn running(query: &RunningQuery) -> ListedRunning<'_> {
+    ListedRunning {
+        id: query.id.0,
+        asker: asker(&query.asker),
+        started_ms: query.started_ms,
+        elapsed_ms: query.elapsed.as_secs_f64() * 1_000.0,
+        stage: stage(query.stage),
+        progress: progress(query),
+    }
+}
+
+fn progress(query: &RunningQuery) -> Numbers {
+    let count = |name: &str, n: u64| {
+        (name.to_owned(), StatValue::Count(i64::try_from(n).unwrap_or(i64::MAX)))
+    };
+    vec![
+        count("rowsFromStorage", query.rows),
+        count("columnsFromStorage", query.cells),
+        count("bytesFromStorage", query.bytes),
+        count("memoryBytes", query.memory_bytes),
+        ("cpuTime".to_owned(), StatValue::Millis(query.cpu.as_secs_f64() * 1_000.0)),
+    ]
+}
+
+fn completed(query: &CompletedQuery) -> ListedCompleted<'_> {
+    let status = query.status.map(|code| {
+        let known = StatusCode::from_u16(code).ok();
+        (code, known.and_then(|status| status.canonical_reason()).unwrap_or_default())
+    });
+    ListedCompleted {
+        id: query.id.0,
+        asker: asker(&query.asker),
+        failure: query.failure.as_deref(),
+        executed: query.executed,
+        running: query.running,
+        status,
+        started_ms: query.started_ms,
+        completed_ms: query.completed_ms,
+        sent: query.sent,
+        stats: overall(&query.stages),
+    }
+}
+
+fn stage(stage: RunningStage) -> String {
+    match stage {
+        RunningStage::Waiting => "waiting to be let in".to_owned(),
+        RunningStage::Resolving => "looking names up".to_owned(),
+        RunningStage::Scanning { done, total } => {
+            format!("scanning ({done} of {total} scans done)")
+        }
+        RunningStage::Aggregating => "aggregating".to_owned(),
+        RunningStage::Naming => "naming series".to_owned(),
+        RunningStage::Evaluating => "evaluating expressions".to_owned(),
+        RunningStage::Sending => "sending the answer".to_owned(),
+        _ => "working".to_owned(),
+    }
+}
+
+/// Longest head of a query in a line of the table.
+const HEAD: usize = 160;
+
+/// The lists for a terminal, a line a query.
+fn table(list: &QueryList) -> String {
+    let mut out = format!(
+        "{:>8} {:>10} {:>12} {:>14} {:>12}  {:<34} {:<22} query\n",
+        "id", "seconds", "rows", "cells", "memory", "stage", "remote"
+    );
+    for query in &list.running {
+        // Writing to memory cannot fail.
+        let _ = writeln!(
+            out,
+            "{:>8} {:>10.3} {:>12} {:>14} {:>12}  {:<34} {:<22} {}",
+            query.id.0,
+            query.elapsed.as_secs_f64(),
+            query.rows,
+            query.cells,
+            query.memory_bytes,
+            stage(query.stage),
+            query.asker.remote,
+            head(&query.asker.query),
+        );
+    }
+    for query in list.completed.iter().rev() {
+        let end = match (&query.failure, query.sent) {
+            (Some(failure), _) => format!("failed: {failure}"),
+            (None, true) => "sent".to_owned(),
+            (None, false) => "not sent to its end".to_owned(),
+        };
+        let subs = &query.stages.sub_queries;
+        let _ = writeln!(
+            out,
+            "{:>8} {:>10.3} {:>12} {:>14} {:>12}  {:<34} {:<22} {}",
+            query.id.0,
+            (query.completed_ms - query.started_ms).max(0) as f64 / 1_000.0,
+            subs.iter().map(tsd_engine::SubQueryStages::rows).sum::<u64>(),
+            subs.iter().map(tsd_engine::SubQueryStages::cells).sum::<u64>(),
+            query.stages.peak_memory_bytes,
+            head(&end),
+            query.asker.remote,
+            head(&query.asker.query),
+        );
+    }
+    out
+}
+
+fn head(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(HEAD)).unwrap_or(text)
+}
