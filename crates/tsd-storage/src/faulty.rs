@@ -85,6 +85,13 @@ impl<S: Storage + ?Sized> FaultyStorage<S> {
         self.script.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Scans that were opened and not dropped yet.
+    #[must_use]
+    pub fn open_scans(&self) -> usize {
+        // Each of them holds the script.
+        Arc::strong_count(&self.script) - 1
+    }
+
     /// The store behind.
     #[must_use]
     pub const fn inner(&self) -> &Arc<S> {

@@ -1,0 +1,152 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::atomic::AtomicUsize;
+
+use tokio::task::{JoinHandle, yield_now};
+
+use super::*;
+
+/// Who had a turn, in order.
+type Log = Arc<Mutex<String>>;
+
+fn spent(scheduler: &Arc<Scheduler>, millis: u64) -> Arc<Turns> {
+    let turns = scheduler.admit();
+    turns.charge(Duration::from_millis(millis));
+    Arc::new(turns)
+}
+
+/// Asks for one turn, and notes when it comes.
+fn ask(turns: &Arc<Turns>, log: &Log, name: char) -> JoinHandle<()> {
+    let (turns, log) = (Arc::clone(turns), Arc::clone(log));
+    tokio::spawn(async move {
+        let slice = turns.next().await;
+        log.lock().unwrap().push(name);
+        drop(slice);
+    })
+}
+
+async fn settle() {
+    for _ in 0..100 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn who_spent_least_goes_first_and_one_in_eight_waited_longest() {
+    let scheduler = Scheduler::new(1, 10);
+    let busy = [scheduler.admit(), scheduler.admit()];
+    let first = busy[0].next().await.unwrap();
+    let second = busy[1].next().await.unwrap();
+    let log = Log::default();
+    for (millis, name) in [(1_000, 'h'), (50, 'c'), (0, 'd')] {
+        let turns = spent(&scheduler, millis);
+        for _ in 0..3 {
+            ask(&turns, &log, name);
+        }
+        settle().await;
+    }
+    assert_eq!(log.lock().unwrap().as_str(), "");
+    assert_eq!(scheduler.waiting(), 3);
+    drop(second);
+    settle().await;
+    // Two turns went to those that were busy.
+    assert_eq!(log.lock().unwrap().as_str(), "dddcchchh");
+    drop(first);
+    assert_eq!(scheduler.lock().taken, 0);
+}
+
+#[tokio::test]
+async fn heavy_queries_never_take_all_turns() {
+    let scheduler = Scheduler::new(2, 10);
+    let log = Log::default();
+    let heavy: Vec<_> = (0..8).map(|_| spent(&scheduler, 1_000)).collect();
+    let first = heavy[0].next().await.unwrap();
+    let second = heavy[1].next().await.unwrap();
+    for turns in &heavy {
+        ask(turns, &log, 'h');
+    }
+    ask(&spent(&scheduler, 0), &log, 'l');
+    settle().await;
+    assert_eq!(log.lock().unwrap().as_str(), "l");
+    drop((first, second));
+    settle().await;
+    assert_eq!(log.lock().unwrap().as_str(), "lhhhhhhhh");
+}
+
+#[tokio::test]
+async fn a_heavy_query_too_many_pauses_and_the_next_is_turned_away() {
+    let scheduler = Scheduler::new(1, 1);
+    let log = Log::default();
+    let first = spent(&scheduler, 1_000);
+    drop(first.next().await.unwrap());
+    let second = spent(&scheduler, 1_000);
+    let paused = ask(&second, &log, '2');
+    settle().await;
+    assert_eq!(log.lock().unwrap().as_str(), "");
+    assert_eq!(spent(&scheduler, 1_000).next().await.unwrap_err(), TooManyHeavy);
+    assert!(spent(&scheduler, 1).next().await.is_ok());
+    drop(first);
+    paused.await.unwrap();
+    drop(second);
+    assert!(spent(&scheduler, 1_000).next().await.is_ok());
+    assert_eq!(scheduler.lock().heavy, 0);
+}
+
+#[tokio::test]
+async fn turns_of_those_that_left_go_to_others() {
+    let scheduler = Scheduler::new(1, 1);
+    let log = Log::default();
+    let busy = spent(&scheduler, 0);
+    let held = [busy.next().await.unwrap(), busy.next().await.unwrap()];
+    let gone = ask(&spent(&scheduler, 0), &log, 'g');
+    ask(&spent(&scheduler, 1), &log, 's');
+    settle().await;
+    gone.abort();
+    drop(held);
+    settle().await;
+    assert_eq!(log.lock().unwrap().as_str(), "s");
+    assert_eq!(scheduler.lock().taken, 0);
+    assert!(scheduler.lock().lines.is_empty());
+}
+
+#[tokio::test]
+async fn a_small_query_among_four_heavy_ones_needs_few_slices_of_them() {
+    let scheduler = Scheduler::new(1, 16);
+    let slices = Arc::new(AtomicUsize::new(0));
+    let mut heavy = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let turns = spent(&scheduler, 1_000);
+        for _ in 0..20 {
+            let (turns, slices) = (Arc::clone(&turns), Arc::clone(&slices));
+            heavy.spawn(async move {
+                loop {
+                    let slice = turns.next().await.unwrap();
+                    slices.fetch_add(1, Ordering::Relaxed);
+                    drop(slice);
+                    yield_now().await;
+                }
+            });
+        }
+    }
+    settle().await;
+    let small = spent(&scheduler, 0);
+    let before_it = Arc::new(AtomicUsize::new(0));
+    let mut scans = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let (small, slices, before_it) =
+            (Arc::clone(&small), Arc::clone(&slices), Arc::clone(&before_it));
+        scans.spawn(async move {
+            for _ in 0..4 {
+                let asked = slices.load(Ordering::Relaxed);
+                drop(small.next().await.unwrap());
+                let waited = slices.load(Ordering::Relaxed) - asked;
+                before_it.fetch_add(waited, Ordering::Relaxed);
+                yield_now().await;
+            }
+        });
+    }
+    scans.join_all().await;
+    let before_it = before_it.load(Ordering::Relaxed);
+    // In order of arrival, each of the twenty steps would wait for eighty slices.
+    assert!(before_it <= 20, "{before_it} slices of heavy queries went before");
+}
