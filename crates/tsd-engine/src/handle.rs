@@ -298,6 +298,11 @@ impl EngineHandle {
     }
 
     #[cfg(test)]
+    pub(crate) fn query_memory(&self) -> u64 {
+        self.inner.queries.memory.held()
+    }
+
+    #[cfg(test)]
     pub(crate) fn uid_admin(&self) -> &UidAdmin {
         &self.inner.uids
     }

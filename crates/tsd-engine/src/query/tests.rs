@@ -1,5 +1,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod running;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},

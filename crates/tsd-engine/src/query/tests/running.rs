@@ -1,0 +1,303 @@
+//! Queries beside one another: the list, cancelling, memory, limits by metric.
+
+use std::{sync::Arc, time::Duration};
+
+use tsd_storage::{Fault, Operation};
+
+use super::*;
+use crate::{
+    EngineHandle, LimitOverride, QueryAsker, QueryId, RunningStage,
+    testing::{TestStore, start, store},
+};
+
+fn asked_by(remote: &str, text: &str) -> QueryControl {
+    let asker =
+        QueryAsker { remote: remote.to_owned(), query: text.into(), ..QueryAsker::default() };
+    QueryControl { asker: Arc::new(asker), ..QueryControl::default() }
+}
+
+/// All scans of a query take an hour from here on.
+fn hang(store: &TestStore) {
+    let hour = Fault::Delay(Duration::from_hours(1));
+    store.script(Operation::ScanBatch, vec![hour; 1_000]);
+}
+
+/// Asks, and returns as soon as the query hangs in its scans.
+async fn hanging(
+    engine: &EngineHandle,
+    control: QueryControl,
+) -> tokio::task::JoinHandle<Result<QueryAnswer, QueryFailure>> {
+    let before = engine.queries().running.len();
+    let asker = engine.clone();
+    let query = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
+    let task = tokio::spawn(async move { asker.query(query, control).await });
+    loop {
+        let running = engine.queries().running;
+        if let Some(last) = running.get(before)
+            && matches!(last.stage, RunningStage::Scanning { .. })
+        {
+            return task;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn no_open_scans(store: &TestStore) {
+    while store.open_scans() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn no_memory_held(engine: &EngineHandle) {
+    while engine.query_memory() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Rows compacted between two queries would count as fewer cells.
+fn unchanging(salt_width: usize, threads: usize) -> EngineConfig {
+    let mut settings = settings(salt_width, threads);
+    settings.compaction.on_read = false;
+    settings
+}
+
+fn message(failure: &QueryFailure, status: u16) -> String {
+    assert_eq!(failure.status(), status, "{failure}");
+    failure.to_string()
+}
+
+#[tokio::test]
+async fn a_query_is_listed_until_its_answer_was_written() {
+    let store = store();
+    let engine = start(unchanging(1, 2), &store);
+    filled(&engine).await;
+    let asked = query(HOUR, HOUR + 10_000, &["sum:sys.cpu", "max:sys.cpu{host=*}"]);
+    let answer = engine.query(asked, asked_by("10.0.0.1:5", "{}")).await.unwrap();
+    let list = engine.queries();
+    assert!(list.completed.is_empty());
+    let [running] = list.running.as_slice() else { panic!("{list:?}") };
+    assert_eq!((running.id, running.stage), (answer.id, RunningStage::Sending));
+    assert_eq!((running.cells, running.asker.remote.as_str()), (8_640, "10.0.0.1:5"));
+    assert!(running.memory_bytes > 0 && !running.cpu.is_zero());
+    answer.guard.sent(200, Duration::from_millis(3));
+    let list = engine.queries();
+    assert!(list.running.is_empty());
+    let [done] = list.completed.as_slice() else { panic!("{list:?}") };
+    assert_eq!(
+        (done.id, done.status, done.sent, &done.failure),
+        (answer.id, Some(200), true, &None)
+    );
+    assert_eq!((done.executed, done.running), (1, 1));
+    let stages = &done.stages;
+    assert_eq!(stages.serialization, Duration::from_millis(3));
+    assert!(stages.peak_memory_bytes > 0 && stages.processing_pre_write <= stages.total);
+    let [sum, max] = stages.sub_queries.as_slice() else { panic!("{stages:?}") };
+    assert_eq!((sum.index, max.index), (0, 1));
+    assert_eq!(max.scanners.len(), 20);
+    assert!(max.scanners.iter().all(|scan| scan.successful));
+    assert_eq!((max.rows(), max.cells()), (12, 4_320));
+    assert_eq!((max.emitted_points, max.nan_points), (4_004, 0));
+    let pairs: u64 = max.scanners.iter().map(|scan| scan.rows_post_filter).sum();
+    assert_eq!(pairs, 12);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_dropped_was_not_sent() {
+    let store = store();
+    let engine = start(settings(0, 1), &store);
+    filled(&engine).await;
+    drop(ask(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.unwrap());
+    assert!(ask(&engine, query(HOUR, HOUR + 10, &["sum:none"])).await.is_err());
+    let completed = engine.queries().completed;
+    let told: Vec<_> = completed.iter().map(|q| (q.status, q.sent, q.failure.as_deref())).collect();
+    // Both were asked the same way by nobody, so the second took the place of the first.
+    assert_eq!(told, [(Some(400), false, Some("No such name for 'metrics': 'none'"))]);
+    assert_eq!(completed[0].executed, 2);
+}
+
+#[tokio::test]
+async fn a_query_cancelled_by_its_number_ends_and_closes_its_scans() {
+    let store = store();
+    let engine = start(settings(1, 2), &store);
+    filled(&engine).await;
+    hang(&store);
+    let query = hanging(&engine, asked_by("a:1", "1")).await;
+    let id = engine.queries().running[0].id;
+    assert!(!engine.cancel_query(QueryId(id.0 + 1)));
+    assert!(engine.cancel_query(id));
+    let failure = query.await.unwrap().unwrap_err();
+    assert_eq!(message(&failure, 400), "The query was cancelled by an operator");
+    no_open_scans(&store).await;
+    assert!(!engine.cancel_query(id));
+    let completed = engine.queries().completed;
+    assert_eq!(completed[0].failure.as_deref(), Some("The query was cancelled by an operator"));
+    no_memory_held(&engine).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_closes_its_scans() {
+    let store = store();
+    let engine = start(settings(1, 2), &store);
+    filled(&engine).await;
+    hang(&store);
+    let query = hanging(&engine, asked_by("a:1", "1")).await;
+    query.abort();
+    assert!(query.await.unwrap_err().is_cancelled());
+    no_open_scans(&store).await;
+    let list = engine.queries();
+    assert!(list.running.is_empty());
+    assert_eq!(list.completed[0].failure.as_deref(), Some("the query was cancelled"));
+}
+
+#[tokio::test]
+async fn queries_that_hang_leave_room_for_others() {
+    let store = store();
+    let mut settings = settings(1, 1);
+    (settings.query.max_running, settings.query.max_waiting) = (1, 7);
+    let engine = start(settings, &store);
+    filled(&engine).await;
+    hang(&store);
+    let mut hung = Vec::new();
+    for _ in 0..3 {
+        hung.push(hanging(&engine, QueryControl::default()).await);
+    }
+    store.heal();
+    assert!(ask(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.is_ok());
+    assert_eq!(engine.queries().running.len(), 3);
+    for query in hung {
+        query.abort();
+    }
+}
+
+#[tokio::test]
+async fn the_same_client_may_be_kept_from_asking_twice_at_once() {
+    for allowed in [true, false] {
+        let store = store();
+        let mut settings = settings(1, 1);
+        settings.query.allow_duplicates = allowed;
+        let engine = start(settings, &store);
+        filled(&engine).await;
+        hang(&store);
+        let hung = hanging(&engine, asked_by("10.0.0.1:4", "{}")).await;
+        store.heal();
+        let asked = query(HOUR, HOUR + 10, &["sum:sys.cpu"]);
+        let second = engine.query(asked.clone(), asked_by("10.0.0.1:4", "{}")).await;
+        match second {
+            Ok(_) => assert!(allowed),
+            Err(failure) => {
+                assert!(!allowed);
+                let expected = "Query is already executing for endpoint: 10.0.0.1:4";
+                assert_eq!(message(&failure, 500), expected);
+            }
+        }
+        for other in [asked_by("10.0.0.1:5", "{}"), asked_by("10.0.0.1:4", "{ }")] {
+            assert!(engine.query(asked.clone(), other).await.is_ok());
+        }
+        hung.abort();
+    }
+}
+
+#[tokio::test]
+async fn memory_is_bounded_for_each_query_and_for_all_and_given_back() {
+    let store = store();
+    let mut settings = settings(1, 2);
+    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (200_000, 0);
+    let engine = start(settings.clone(), &store);
+    filled(&engine).await;
+    let large = query(HOUR, HOUR + 10_000, &["none:sys.cpu", "max:sys.cpu{host=*}"]);
+    let small = query(HOUR, HOUR + 10_000, &["sum:1h-avg:sys.cpu"]);
+    let failure = ask(&engine, large.clone()).await.unwrap_err();
+    assert!(
+        message(&failure, 413).starts_with("Sorry, your query needs more than our maximum of ")
+    );
+    no_memory_held(&engine).await;
+    let answer = ask(&engine, small.clone()).await.unwrap();
+    assert!(engine.query_memory() > 0);
+    drop(answer);
+    no_memory_held(&engine).await;
+
+    // Answers that are still being sent hold theirs.
+    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (0, 800_000);
+    let engine = start(settings, &store);
+    let mut held = Vec::new();
+    let failure = loop {
+        match ask(&engine, large.clone()).await {
+            Ok(answer) => held.push(answer),
+            Err(failure) => break failure,
+        }
+        assert!(held.len() < 100);
+    };
+    assert!(!held.is_empty());
+    assert!(message(&failure, 503).starts_with("Sorry, the queries that run now use all of the "));
+    held.clear();
+    no_memory_held(&engine).await;
+    assert!(ask(&engine, large).await.is_ok());
+}
+
+#[tokio::test]
+async fn limits_of_a_metric_take_the_place_of_the_usual_ones() {
+    let store = store();
+    let mut settings = unchanging(0, 1);
+    settings.query.scan_batch_rows = 1;
+    settings.query.max_data_points = 100;
+    let overrides = settings.query.overrides.clone();
+    let engine = start(settings, &store);
+    filled(&engine).await;
+    let asked = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
+    let limit = async |asked: &Query| match ask(&engine, asked.clone()).await {
+        Ok(_) => None,
+        Err(failure) => Some(message(&failure, 413)),
+    };
+    assert!(limit(&asked).await.unwrap().contains("our limit of 100 data points"));
+    overrides.replace(vec![LimitOverride::try_new("^sys\\.", 0, 0).unwrap()]);
+    assert_eq!(limit(&asked).await, None);
+    overrides.replace(vec![
+        LimitOverride::try_new("^cpu", 0, 0).unwrap(),
+        LimitOverride::try_new("cpu$", 0, 7).unwrap(),
+    ]);
+    assert!(limit(&asked).await.unwrap().contains("our limit of 7 data points"));
+    overrides.replace(Vec::new());
+    let answer = ask(&engine, query(HOUR, HOUR + 1, &["sum:sys.cpu{host=web1}"])).await.unwrap();
+    let tsuid = tsd_model::to_hex(&answer.sub_answers[0].series[0].tsuids[0]);
+    overrides.replace(vec![LimitOverride::try_new("cpu", 0, 5).unwrap()]);
+    let mut by_tsuid = asked;
+    by_tsuid.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![tsuid]);
+    assert!(limit(&by_tsuid).await.unwrap().contains("our limit of 5 data points"));
+}
+
+#[tokio::test]
+async fn sub_queries_are_bounded() {
+    let store = store();
+    let mut settings = settings(0, 1);
+    settings.query.max_sub_queries = 2;
+    let engine = start(settings, &store);
+    filled(&engine).await;
+    let three = ["sum:sys.cpu", "max:sys.cpu", "min:sys.cpu"];
+    assert!(ask(&engine, query(HOUR, HOUR + 1, &three[..2])).await.is_ok());
+    let failure = ask(&engine, query(HOUR, HOUR + 1, &three)).await.unwrap_err();
+    assert!(message(&failure, 413).contains("3 sub queries and our limit is 2"));
+}
+
+#[tokio::test]
+async fn only_the_last_queries_are_remembered() {
+    let store = store();
+    let engine = start(settings(0, 1), &store);
+    filled(&engine).await;
+    let asked = query(HOUR, HOUR + 1, &["sum:sys.cpu"]);
+    for n in 0..300 {
+        let answer = engine.query(asked.clone(), asked_by(&format!("a:{n}"), "{}")).await.unwrap();
+        answer.guard.sent(200, Duration::ZERO);
+    }
+    let completed = engine.queries().completed;
+    assert_eq!(completed.len(), 256);
+    assert_eq!(completed[0].asker.remote, "a:44");
+    // Large ones push more out.
+    let large = "q".repeat(6 << 20);
+    for n in 0..5 {
+        let control = asked_by(&format!("b:{n}"), &large);
+        drop(engine.query(asked.clone(), control).await.unwrap());
+    }
+    let completed = engine.queries().completed;
+    let remotes: Vec<_> = completed.iter().map(|q| q.asker.remote.as_str()).collect();
+    assert_eq!(remotes, ["b:3", "b:4"]);
+}
