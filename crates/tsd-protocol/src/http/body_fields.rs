@@ -70,7 +70,12 @@ impl Allowance {
 
     /// Takes one off.
     pub(crate) fn take(&mut self) -> Result<(), BodyFault> {
-        match self.left.checked_sub(1) {
+        self.take_many(1)
+    }
+
+    /// Takes so many off.
+    pub(crate) fn take_many(&mut self, count: usize) -> Result<(), BodyFault> {
+        match self.left.checked_sub(count) {
             Some(left) => {
                 self.left = left;
                 Ok(())

@@ -13,7 +13,9 @@ use super::{
     body_fields::{
         Allowance, BodyFault, read_double, read_flag, read_list, read_object, read_text, take_null,
     },
-    query_request::{MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters},
+    query_request::{
+        FilterAllowance, MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters,
+    },
 };
 use crate::{
     ApiError,
@@ -22,6 +24,9 @@ use crate::{
 
 /// Most expressions of one request, and most outputs.
 const MAX_EXPRESSIONS: usize = 4_096;
+
+/// Most text of all expressions of one request: once read, it takes some fifty times as much.
+const MAX_EXPRESSION_BYTES: usize = 256 << 10;
 
 /// Reads the body of a query with expressions. Text behind the JSON value is ignored.
 pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {
@@ -39,7 +44,8 @@ pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {
 }
 
 fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<(), BodyFault> {
-    let mut filters = Allowance::new("filters in one request", MAX_FILTERS);
+    let mut filters = FilterAllowance::new();
+    let mut bytes = Allowance::new("bytes of expressions in one request", MAX_EXPRESSION_BYTES);
     read_object(reader, "the query", |name, reader| {
         match name {
             "name" => query.name = read_text(reader, "name")?,
@@ -56,8 +62,11 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
                 })?;
             }
             "expressions" => {
-                query.expressions =
-                    read_all(reader, "expressions", MAX_EXPRESSIONS, read_expression)?;
+                query.expressions = read_all(reader, "expressions", MAX_EXPRESSIONS, |reader| {
+                    let expression = read_expression(reader)?;
+                    bytes.take_many(expression.expr.as_deref().map_or(0, str::len))?;
+                    Ok(expression)
+                })?;
             }
             "outputs" => {
                 query.outputs = read_all(reader, "outputs", MAX_EXPRESSIONS, read_output)?;
@@ -65,7 +74,22 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
             _ => reader.skip_value()?,
         }
         Ok(())
-    })
+    })?;
+    count_used_filters(query)
+}
+
+/// Every metric has its filters made anew, so what they take is counted once for each.
+fn count_used_filters(query: &RawExpQuery) -> Result<(), BodyFault> {
+    let mut allowance = FilterAllowance::new();
+    for metric in &query.metrics {
+        allowance.next_sub_query();
+        let used = query.filters.iter().find(|filter| filter.id == metric.filter);
+        for filter in used.iter().flat_map(|filter| &filter.tags) {
+            let kind = filter.kind.as_deref().unwrap_or_default();
+            allowance.take(kind, filter.filter.as_deref().unwrap_or_default())?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads an array of objects.
@@ -123,7 +147,7 @@ fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Resul
 
 fn read_filter(
     reader: &mut JsonReader<'_>,
-    allowance: &mut Allowance,
+    allowance: &mut FilterAllowance,
 ) -> Result<RawExpFilter, BodyFault> {
     let mut filter = RawExpFilter::default();
     read_object(reader, "filters", |name, reader| {
@@ -140,7 +164,7 @@ fn read_filter(
 
 fn read_metric(
     reader: &mut JsonReader<'_>,
-    allowance: &mut Allowance,
+    allowance: &mut FilterAllowance,
 ) -> Result<RawExpMetric, BodyFault> {
     let mut metric = RawExpMetric::default();
     read_object(reader, "metrics", |name, reader| {
@@ -411,6 +435,19 @@ mod tests {
         assert_eq!(error(r#"{"metrics":{}}"#).0, 500);
         let metrics = vec!["{}"; 5_000].join(",");
         assert_eq!(error(&format!(r#"{{"metrics":[{metrics}]}}"#)).0, 413);
+        let metrics: Vec<String> =
+            (0..1_000).map(|n| format!(r#"{{"id":"m{n}","metric":"m","filter":"f1"}}"#)).collect();
+        let body = format!(
+            r#"{{"filters":[{{"id":"f1","tags":[{{"type":"regexp","tagk":"h","filter":"a"}}]}}],"metrics":[{}]}}"#,
+            metrics.join(",")
+        );
+        assert_eq!(
+            error(&body).1,
+            "Too many regular expressions in one request: at most 256 are taken"
+        );
+        let expr = "a+".repeat(200_000);
+        let body = format!(r#"{{"expressions":[{{"id":"e1","expr":"{expr}"}}]}}"#);
+        assert_eq!(error(&body).0, 413);
         let filters = vec!["{}"; 5_000].join(",");
         assert_eq!(error(&format!(r#"{{"filters":[{{"tags":[{filters}]}}]}}"#)).0, 413);
     }

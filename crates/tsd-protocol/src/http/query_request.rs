@@ -24,6 +24,10 @@ pub(super) const MAX_TSUIDS: usize = 100_000;
 const MAX_EXPRESSIONS: usize = 1_024;
 /// Most percentiles of one request.
 const MAX_PERCENTILES: usize = 4_096;
+/// Most regular expressions of one request: each may take a megabyte once it is compiled.
+const MAX_REGEXPS: usize = 256;
+/// Most alternatives and parts of patterns in one request, all its filters together.
+const MAX_PATTERN_PARTS: usize = 100_000;
 /// Longest dump of a query in the details of an error.
 const MAX_DUMP: usize = 64 << 10;
 
@@ -123,7 +127,6 @@ fn dump(raw: &RawQuery) -> String {
     );
     for (i, sub) in raw.queries.iter().flatten().enumerate() {
         if out.len() > MAX_DUMP {
-            out.push_str(", ...");
             break;
         }
         // Writing to memory cannot fail.
@@ -138,13 +141,55 @@ fn dump(raw: &RawQuery) -> String {
             sub.rate,
         );
     }
-    out.push_str("])");
+    if out.len() > MAX_DUMP {
+        out.truncate(out.floor_char_boundary(MAX_DUMP));
+        out.push_str("...");
+    } else {
+        out.push_str("])");
+    }
     out
+}
+
+/// What filters may still take, those of a sub query and those of the whole request.
+pub(super) struct FilterAllowance {
+    filters: Allowance,
+    regexps: Allowance,
+    parts: Allowance,
+}
+
+impl FilterAllowance {
+    pub(super) const fn new() -> Self {
+        Self {
+            filters: Self::one_sub_query(),
+            regexps: Allowance::new("regular expressions in one request", MAX_REGEXPS),
+            parts: Allowance::new("alternatives of filters in one request", MAX_PATTERN_PARTS),
+        }
+    }
+
+    const fn one_sub_query() -> Allowance {
+        Allowance::new("filters in one sub query", MAX_FILTERS)
+    }
+
+    /// Counts the filters of the next sub query anew.
+    pub(super) fn next_sub_query(&mut self) {
+        self.filters = Self::one_sub_query();
+    }
+
+    /// Takes a filter off before it is built; `kind` is its type, or what a short filter begins with.
+    pub(super) fn take(&mut self, kind: &str, filter: &str) -> Result<(), BodyFault> {
+        self.filters.take()?;
+        let is_regexp = |head: &[u8]| head.eq_ignore_ascii_case(b"regexp");
+        if kind.as_bytes().get(..b"regexp".len()).is_some_and(is_regexp) {
+            self.regexps.take()?;
+        }
+        self.parts.take_many(filter.bytes().filter(|b| matches!(b, b'|' | b'*')).count())
+    }
 }
 
 /// What the parts of a request may still add up to.
 struct Allowances {
     sub_queries: Allowance,
+    filters: FilterAllowance,
     tsuids: Allowance,
     percentiles: Allowance,
 }
@@ -158,6 +203,7 @@ fn read_query(
     let mut expressions = Vec::new();
     let mut allowances = Allowances {
         sub_queries: Allowance::new("sub queries in one request", MAX_SUB_QUERIES),
+        filters: FilterAllowance::new(),
         tsuids: Allowance::new("TSUIDs in one request", MAX_TSUIDS),
         percentiles: Allowance::new("percentiles in one request", MAX_PERCENTILES),
     };
@@ -214,22 +260,28 @@ fn read_sub_query(
     allowances: &mut Allowances,
 ) -> Result<RawSubQuery, BodyFault> {
     let mut sub = RawSubQuery::default();
-    let mut filters_left = Allowance::new("filters in one sub query", MAX_FILTERS);
+    let Allowances {
+        filters: filters_left,
+        tsuids: tsuids_left,
+        percentiles: percentiles_left,
+        ..
+    } = allowances;
+    filters_left.next_sub_query();
     read_object(reader, "queries", |name, reader| {
         match name {
             "aggregator" => sub.aggregator = read_text(reader, "aggregator")?,
             "metric" => sub.metric = read_text(reader, "metric")?,
-            "tsuids" => sub.tsuids = read_texts(reader, "tsuids", &mut allowances.tsuids)?,
+            "tsuids" => sub.tsuids = read_texts(reader, "tsuids", tsuids_left)?,
             "downsample" => sub.downsample = read_text(reader, "downsample")?,
             "rate" => sub.rate = read_flag(reader, "rate")?,
             "rateOptions" if take_null(reader)? => sub.rate_options = None,
             "rateOptions" => sub.rate_options = Some(read_rate_options(reader)?),
-            "filters" => sub.set_filters(&read_filters(reader, &mut filters_left)?)?,
+            "filters" => sub.set_filters(&read_filters(reader, filters_left)?)?,
             "tags" => {
                 let mut tags: Vec<(String, String)> = Vec::new();
                 read_object(reader, "tags", |tagk, reader| {
-                    filters_left.take()?;
                     let filter = read_text(reader, "tags")?.unwrap_or_default();
+                    filters_left.take(&filter, &filter)?;
                     match tags.iter_mut().find(|(known, _)| known == tagk) {
                         Some((_, known)) => *known = filter,
                         None => tags.push((tagk.to_owned(), filter)),
@@ -239,13 +291,13 @@ fn read_sub_query(
                 sub.set_tags(tags.iter().map(|(tagk, filter)| (tagk.as_str(), filter.as_str())))?;
             }
             "valueFilters" => {
-                sub.add_value_filters(&read_value_filters(reader, &mut filters_left)?)?;
+                sub.add_value_filters(&read_value_filters(reader, filters_left)?)?;
             }
             "explicitTags" => sub.explicit_tags = read_flag(reader, "explicitTags")?,
             "percentiles" => {
                 sub.percentiles.clear();
                 read_list(reader, "percentiles", |reader| {
-                    allowances.percentiles.take()?;
+                    percentiles_left.take()?;
                     sub.percentiles.push(read_single(reader, "percentiles")?);
                     Ok(())
                 })?;
@@ -284,11 +336,10 @@ fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyFau
 /// Reads a list of tag filters.
 pub(super) fn read_filters(
     reader: &mut JsonReader<'_>,
-    allowance: &mut Allowance,
+    allowance: &mut FilterAllowance,
 ) -> Result<Vec<BodyFilter>, BodyFault> {
     let mut filters = Vec::new();
     read_list(reader, "filters", |reader| {
-        allowance.take()?;
         let mut filter = BodyFilter::default();
         read_object(reader, "filters", |name, reader| {
             match name {
@@ -300,6 +351,8 @@ pub(super) fn read_filters(
             }
             Ok(())
         })?;
+        let kind = filter.kind.as_deref().unwrap_or_default();
+        allowance.take(kind, filter.filter.as_deref().unwrap_or_default())?;
         filters.push(filter);
         Ok(())
     })?;
@@ -309,11 +362,10 @@ pub(super) fn read_filters(
 /// Reads a list of value filters.
 pub(super) fn read_value_filters(
     reader: &mut JsonReader<'_>,
-    allowance: &mut Allowance,
+    allowance: &mut FilterAllowance,
 ) -> Result<Vec<BodyValueFilter>, BodyFault> {
     let mut filters = Vec::new();
     read_list(reader, "valueFilters", |reader| {
-        allowance.take()?;
         let mut filter = BodyValueFilter::default();
         read_object(reader, "valueFilters", |name, reader| {
             match name {
@@ -323,6 +375,8 @@ pub(super) fn read_value_filters(
             }
             Ok(())
         })?;
+        let kind = filter.kind.as_deref().unwrap_or_default();
+        allowance.take(kind, filter.filter.as_deref().unwrap_or_default())?;
         filters.push(filter);
         Ok(())
     })?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{
     RawExpExpression, RawExpFill, RawExpFilter, RawExpMetric, RawExpQuery, RawExpTime, graph,
-    language::{self, Program},
+    language::{self, ParseFault, Program},
 };
 use crate::{
     error::{ErrorDetails, QueryError, QueryErrorClass},
@@ -222,8 +222,12 @@ fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
     if text.is_empty() {
         return Err(QueryError::internal("missing or empty expr"));
     }
-    let program = language::parse(text)
-        .ok_or_else(|| QueryError::internal(format!("Unable to parse expression: {text}")))?;
+    let program = language::parse(text).map_err(|fault| match fault {
+        ParseFault::Grammar => QueryError::internal(format!("Unable to parse expression: {text}")),
+        ParseFault::TooLarge => {
+            QueryError::bad_request(format!("The expression {id} is too long or nested too deeply"))
+        }
+    })?;
     if program.variables.is_empty() {
         return Err(QueryError::internal(format!("No variables found in expression: {text}")));
     }

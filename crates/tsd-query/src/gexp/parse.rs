@@ -6,8 +6,16 @@ use crate::error::QueryError;
 /// How deep calls may stand inside each other.
 const MAX_DEPTH: usize = 64;
 
+/// Longest expression. OpenTSDB takes them from a URI, whose line is a quarter of that.
+const MAX_BYTES: usize = 16 << 10;
+
 /// Reads an expression. What follows it is ignored.
 pub(super) fn parse(text: &str) -> Result<Call, QueryError> {
+    if text.len() > MAX_BYTES {
+        return Err(QueryError::bad_request(format!(
+            "An expression is longer than {MAX_BYTES} bytes"
+        )));
+    }
     let mut parser = Parser { text, rest: text };
     let name = parser.word().ok_or_else(|| parser.failed())?;
     parser.expect('(')?;
@@ -66,7 +74,9 @@ impl<'a> Parser<'a> {
     /// The parameters of a call whose opening parenthesis was read.
     fn call(&mut self, name: &str, depth: usize) -> Result<Call, QueryError> {
         if depth > MAX_DEPTH {
-            return Err(self.failed());
+            return Err(QueryError::bad_request(format!(
+                "An expression has more than {MAX_DEPTH} functions inside each other"
+            )));
         }
         let mut inputs = Vec::new();
         let mut words = Vec::new();

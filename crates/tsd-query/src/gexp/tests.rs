@@ -89,7 +89,9 @@ fn refusals_have_the_original_words() {
     refuse("movingAverage(sum:a,x)", 400, "Unparseable window size: x");
     refuse("movingAverage(sum:a,'2x')", 400, "Unknown time unit=x in window=2x");
     let deep = format!("{}sum:a{}", "absolute(".repeat(1000), ")".repeat(1000));
-    assert_eq!(Gexp::parse(&deep).unwrap_err().class.status(), 500);
+    assert_eq!(Gexp::parse(&deep).unwrap_err().class.status(), 400);
+    let long = format!("scale(sum:{},2)", "a".repeat(20_000));
+    assert_eq!(Gexp::parse(&long).unwrap_err().class.status(), 400);
 }
 
 proptest! {

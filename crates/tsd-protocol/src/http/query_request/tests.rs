@@ -114,6 +114,16 @@ fn parts_of_a_body_are_counted() {
     refuse(&sub(&format!(r#""filters":[{filters}]"#)), 413, message, "");
     let tags: Vec<String> = (0..2_000).map(|n| format!(r#""k{n}":"*""#)).collect();
     refuse(&sub(&format!(r#""tags":{{{}}}"#, tags.join(","))), 413, message, "");
+    let filter = |kind: &str, filter: &str| {
+        format!(r#""filters":[{{"type":"{kind}","tagk":"h","filter":"{filter}"}}]"#)
+    };
+    let message = "Too many alternatives of filters in one request: at most 100000 are taken";
+    refuse(&sub(&filter("literal_or", &"a|".repeat(200_000))), 413, message, "");
+    refuse(&sub(&filter("wildcard", &"a*".repeat(500_000))), 413, message, "");
+    let message = "Too many regular expressions in one request: at most 256 are taken";
+    let regexp = format!("{{{}}}", filter("regexp", "a{10}"));
+    refuse(&queries(&regexp, 300), 413, message, "");
+    refuse(&queries(r#"{"tags":{"h":"regexp(a)"}}"#, 300), 413, message, "");
     let message = "Too many TSUIDs in one request: at most 100000 are taken";
     refuse(&sub(&format!(r#""tsuids":[{}]"#, vec!["1"; 100_001].join(","))), 413, message, "");
     let message = "Too many percentiles in one request: at most 4096 are taken";

@@ -6,7 +6,7 @@ mod number;
 mod parse;
 
 pub(super) use interpret::evaluate;
-pub(super) use parse::parse;
+pub(super) use parse::{ParseFault, parse};
 
 use number::Literal;
 

@@ -30,12 +30,30 @@ const LEVELS: &[&[(&str, Binary)]] = &[
     &[("*", Binary::Multiply), ("/", Binary::Divide), ("%", Binary::Remainder)],
 ];
 
-/// Reads an expression; `None` where it does not follow the grammar.
-pub(in crate::exp) fn parse(text: &str) -> Option<Program> {
-    let tokens = tokens(text).filter(|tokens| tokens.len() <= MAX_TOKENS)?;
+/// Why a text is no expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::exp) enum ParseFault {
+    /// It does not follow the grammar.
+    Grammar,
+    /// It is longer or nested deeper than is read.
+    TooLarge,
+}
+
+/// Reads an expression.
+pub(in crate::exp) fn parse(text: &str) -> Result<Program, ParseFault> {
+    let tokens = tokens(text).ok_or(ParseFault::Grammar)?;
+    if tokens.len() > MAX_TOKENS {
+        return Err(ParseFault::TooLarge);
+    }
     let mut parser = Parser { tokens: &tokens, at: 0, variables: Vec::new(), depth: 0 };
-    let root = parser.statements(None)?;
-    (parser.at == tokens.len()).then_some(Program { root, variables: parser.variables })
+    match parser.statements(None) {
+        Some(root) if parser.at == tokens.len() => {
+            Ok(Program { root, variables: parser.variables })
+        }
+        // Depth is given back only by what was read whole.
+        _ if parser.depth > MAX_DEPTH => Err(ParseFault::TooLarge),
+        _ => Err(ParseFault::Grammar),
+    }
 }
 
 struct Parser<'a> {
