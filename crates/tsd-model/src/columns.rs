@@ -85,6 +85,20 @@ impl PointColumns {
         (self.times_ms.capacity() + self.bits.capacity()) * 8 + flags
     }
 
+    /// Points that are not a number.
+    #[must_use]
+    pub fn nan_count(&self) -> usize {
+        let is_nan = |bits: &u64| f64::from_bits(*bits).is_nan();
+        match &self.kinds {
+            ValueKinds::AllIntegers => 0,
+            ValueKinds::AllFloats => self.bits.iter().filter(|bits| is_nan(bits)).count(),
+            ValueKinds::Mixed(integers) => {
+                let points = self.bits.iter().zip(integers);
+                points.filter(|(bits, integer)| !**integer && is_nan(bits)).count()
+            }
+        }
+    }
+
     /// Whether point `i` is an integer; false past the end.
     #[must_use]
     pub fn is_integer(&self, i: usize) -> bool {

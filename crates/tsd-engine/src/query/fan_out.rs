@@ -83,24 +83,26 @@ pub(crate) async fn read_all(
     stages.query_scan = began.elapsed();
     let by_time = job.plan.ranges.len() == 1;
     let merging = Instant::now();
-    let spans = join(&job, results.into_iter().flatten(), by_time);
+    let spans = join(&job, results.into_iter().flatten(), by_time).await;
     stages.scanner_merge = merging.elapsed();
     spans
 }
 
 /// Joins the series of all parts. Parts `by_time` come earlier ones first; salt buckets share no
 /// series, since the salt hangs on the series alone.
-fn join(
+async fn join(
     job: &ScanJob,
     parts: impl Iterator<Item = PartSeries>,
     by_time: bool,
 ) -> Result<Vec<Span>, QueryFailure> {
+    let run = job.budget.run();
     let mut all = PartSeries::default();
     for part in parts {
         if all.is_empty() {
             all = part;
             continue;
         }
+        let _slice = run.slice().await?;
         for (tags, later) in part {
             match all.entry(tags) {
                 Entry::Vacant(entry) => {
@@ -120,9 +122,16 @@ fn join(
         }
     }
     let mut spans = Vec::with_capacity(all.len());
-    for (tags, series) in all {
-        let tsuid = Bytes::from([&*job.plan.metric, &*tags].concat());
-        spans.extend(series.finish(&job.pipeline, tsuid)?);
+    let mut all = all.into_iter();
+    while all.len() > 0 {
+        let slice = run.slice().await?;
+        for (tags, series) in all.by_ref() {
+            let tsuid = Bytes::from([&*job.plan.metric, &*tags].concat());
+            spans.extend(series.finish(&job.pipeline, tsuid)?);
+            if slice.is_over() {
+                break;
+            }
+        }
     }
     Ok(spans)
 }

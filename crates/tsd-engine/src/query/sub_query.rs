@@ -125,7 +125,9 @@ impl QueryContext {
         let spans = read_all(Arc::clone(&job), &mut stages).await?;
         let mut began = Instant::now();
         let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
+        let slice = run.slice().await?;
         let groups = group_spans(&job.plan, sub.aggregator, spans);
+        drop(slice);
         stages.group_by = lap();
         run.enter(Step::Aggregating);
         let outputs = self.aggregate(&job, sub, groups).await?;
@@ -135,6 +137,7 @@ impl QueryContext {
         answer.series = self.name(&job.plan, outputs).await?;
         stages.uid_to_string = lap();
         stages.emitted_points = answer.series.iter().map(|s| s.points.len() as u64).sum();
+        stages.nan_points = answer.series.iter().map(|s| s.points.nan_count() as u64).sum();
         answer.stages = SubQueryStages { index: sub.index, ..stages };
         answer.stages.total = started.elapsed();
         run.tell(&answer.stages);
