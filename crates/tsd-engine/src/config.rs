@@ -181,6 +181,9 @@ pub struct QueryConfig {
     pub skip_unresolved_tagvs: bool,
     /// Queries with explicit tags read as through HBase's fuzzy row filter.
     pub enable_fuzzy_filter: bool,
+    /// A series has rows in its own salt bucket alone. Off where the number of buckets was changed
+    /// while the table had data: then all buckets are read for every series.
+    pub series_keep_bucket: bool,
     /// Rows per batch of a scan.
     pub scan_batch_rows: usize,
     /// Scans that one query has open at once. The store reads one batch ahead for each.
@@ -304,6 +307,7 @@ impl Default for QueryConfig {
             filter_expansion_limit: 4_096,
             skip_unresolved_tagvs: false,
             enable_fuzzy_filter: true,
+            series_keep_bucket: true,
             scan_batch_rows: 128,
             max_scans: 8,
             max_running: 16,

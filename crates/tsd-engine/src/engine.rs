@@ -187,7 +187,13 @@ fn build(
     let compactors = builder.compactors(&rounds, &queue_totals, &compaction_stats);
     let targets = WriteTargets::new(&config);
     let lanes = builder.lanes(lanes, &targets, &compactors, &compaction_stats);
-    let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats);
+    let annotations = Annotations {
+        storage: Arc::clone(&storage),
+        table: config.tables.data.clone(),
+        schema: config.schema,
+        use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
+    };
+    let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats, &annotations);
     let ingest = Arc::new(IngestShared {
         schema: config.schema,
         names: uids.rules.clone(),
@@ -210,12 +216,6 @@ fn build(
         received_total: metrics::counter!("tsd_ingest_points_received_total"),
         cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
     });
-    let annotations = Annotations {
-        storage: Arc::clone(&storage),
-        table: config.tables.data.clone(),
-        schema: config.schema,
-        use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
-    };
     EngineHandle::new(Inner {
         config,
         storage,
@@ -354,6 +354,7 @@ impl Builder<'_> {
         uids: &UidAdmin,
         compactors: &[DoerRef<RowCompactor>],
         compaction_stats: &Arc<CompactionStats>,
+        annotations: &Annotations,
     ) -> QueryRunner {
         let config = self.config;
         let context = Arc::new(QueryContext {
@@ -363,6 +364,9 @@ impl Builder<'_> {
             config: config.query.clone(),
             rows: config.rows.clone(),
             merge: config.rows.merge_rule(),
+            rollups: config.rollups.clone(),
+            histograms: config.histograms.clone(),
+            annotations: annotations.clone(),
             uids: uids.clone(),
             clock: Arc::clone(&config.clock),
             compactors: if config.compaction.on_read { compactors.to_vec() } else { Vec::new() },

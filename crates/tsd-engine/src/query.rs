@@ -8,17 +8,27 @@
 
 mod answer;
 mod budget;
+mod content;
+mod delete;
 mod explain;
 mod fan_out;
+mod filters;
 mod guard;
+mod halt;
+mod joining;
+mod keys;
 mod limits;
 mod memory;
 mod metrics;
+mod naming;
+mod notes;
+mod reads;
 mod registry;
 mod run;
 mod runner;
 mod scan;
 mod scheduler;
+mod source;
 mod stages;
 mod sub_query;
 

@@ -147,6 +147,25 @@ impl PointColumns {
         }
     }
 
+    /// Drops all points but `from..to`, and gives memory back where most of it is not needed any more.
+    pub fn keep(&mut self, from: usize, to: usize) {
+        let to = to.min(self.len());
+        let from = from.min(to);
+        self.truncate(to);
+        self.times_ms.drain(..from);
+        self.bits.drain(..from);
+        if let ValueKinds::Mixed(flags) = &mut self.kinds {
+            flags.drain(..from);
+        }
+        if self.len() < self.times_ms.capacity() / 2 {
+            self.times_ms.shrink_to_fit();
+            self.bits.shrink_to_fit();
+            if let ValueKinds::Mixed(flags) = &mut self.kinds {
+                flags.shrink_to_fit();
+            }
+        }
+    }
+
     /// Drops all points and keeps the allocations.
     pub fn clear(&mut self) {
         self.times_ms.clear();

@@ -1,15 +1,16 @@
-//! The scans of a sub query: how many, how many at once, and their countdown.
+//! The scans of a read: how many, how many at once, and their countdown.
 
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use hashbrown::hash_map::Entry;
 use tokio::task::JoinSet;
-use tsd_query::{KeyRange, QueryError, Span, SubQueryPlan};
+use tsd_query::{KeyRange, SubQueryPlan};
 
 use super::{
-    QueryFailure, ScannerStages, SubQueryStages,
-    scan::{Part, PartSeries, ScanJob},
+    QueryFailure, SubQueryStages,
+    joining::{Found, finish, join},
+    keys::row_keys,
+    scan::{Part, PartFound, PartRows, ScanJob},
 };
 
 const ROW_SECS: i64 = 3_600;
@@ -17,12 +18,11 @@ const ROW_SECS: i64 = 3_600;
 /// Parts that the one range of an unsalted table is split into, for each thread.
 const PARTS_A_THREAD: usize = 2;
 
-/// The parts of a plan: its salt buckets, or, where keys are not salted, its range split by time so
+/// The parts of a plan: its salt buckets, or, where there is one range, that range split by time so
 /// that every core has something to do.
 pub(crate) fn parts(plan: &SubQueryPlan, threads: usize) -> Vec<Part> {
     let whole = |(place, range): (usize, &KeyRange)| Part {
-        start: range.start.clone(),
-        stop: range.stop.clone(),
+        rows: PartRows::Range(range.clone()),
         later: false,
         id: format!("range {place}"),
     };
@@ -43,25 +43,69 @@ pub(crate) fn parts(plan: &SubQueryPlan, threads: usize) -> Vec<Part> {
     };
     (0..count)
         .map(|i| Part {
-            start: if i == 0 { range.start.clone() } else { bound(i) },
-            stop: if i + 1 == count { range.stop.clone() } else { bound(i + 1) },
+            rows: PartRows::Range(KeyRange {
+                bucket: range.bucket,
+                start: if i == 0 { range.start.clone() } else { bound(i) },
+                stop: if i + 1 == count { range.stop.clone() } else { bound(i + 1) },
+            }),
             later: i > 0,
             id: format!("range 0 part {i}"),
         })
         .collect()
 }
 
-/// Reads all parts and puts their series together. The first failure ends all scans.
+/// Parts of rows to be fetched by key. Each is a stretch of the sorted keys, so that the rows of a
+/// series are in time order from part to part.
+fn parts_by_key(keys: Vec<Bytes>, threads: usize) -> Vec<Part> {
+    let size = keys.len().div_ceil(threads.max(1)).max(1);
+    let chunks: Vec<Vec<Bytes>> = keys.chunks(size).map(<[Bytes]>::to_vec).collect();
+    let part = |(place, keys): (usize, Vec<Bytes>)| Part {
+        rows: PartRows::Keys(keys),
+        later: place > 0,
+        id: format!("keys {place}"),
+    };
+    chunks.into_iter().enumerate().map(part).collect()
+}
+
+/// Reads all that a plan says and puts the series together. The first failure ends all scans.
 pub(crate) async fn read_all(
-    job: Arc<ScanJob>,
+    job: &Arc<ScanJob>,
+    by_key: bool,
     stages: &mut SubQueryStages,
-) -> Result<Vec<Span>, QueryFailure> {
+) -> Result<Found, QueryFailure> {
     let began = Instant::now();
-    let parts = parts(&job.plan, job.context.threads);
-    let mut results: Vec<Option<PartSeries>> = Vec::new();
-    results.resize_with(parts.len(), || None);
+    let threads = job.context.threads;
+    let keys = if by_key { row_keys(&job.plan) } else { None };
+    // Series lie in one bucket, and in a bucket they are cut up by time.
+    let in_time_order = keys.is_some() || job.plan.ranges.len() == 1;
+    let parts = match keys {
+        Some(keys) => parts_by_key(keys, threads),
+        None => parts(&job.plan, threads),
+    };
+    let mut found = read_parts(job, parts).await?;
+    stages.query_scan += began.elapsed();
+    let merging = Instant::now();
+    stages.scanners.extend(found.iter_mut().map(|part| std::mem::take(&mut part.stages)));
+    let (mut joined, torn) = join(job, found, in_time_order).await?;
+    if let Some(torn) = torn {
+        // The bucket count was changed after data was written. What such series have in several
+        // buckets must be told apart by time, which takes all of their buckets at once.
+        let rows = PartRows::Again(job.plan.ranges.clone(), torn);
+        let part = Part { rows, later: false, id: "all ranges once more".to_owned() };
+        for part in read_parts(job, vec![part]).await? {
+            stages.scanners.push(part.stages);
+            joined.series.extend(part.series);
+        }
+    }
+    let found = finish(job, joined).await;
+    stages.scanner_merge += merging.elapsed();
+    found
+}
+
+async fn read_parts(job: &Arc<ScanJob>, parts: Vec<Part>) -> Result<Vec<PartFound>, QueryFailure> {
+    let mut results: Vec<PartFound> = Vec::new();
+    results.resize_with(parts.len(), PartFound::default);
     job.budget.run().expect_scans(parts.len());
-    stages.scanners.resize_with(parts.len(), ScannerStages::default);
     // Dropping the set ends every scan that is still open.
     let mut scans = JoinSet::new();
     let mut waiting = parts.into_iter().enumerate();
@@ -69,69 +113,15 @@ pub(crate) async fn read_all(
         while scans.len() < job.context.config.max_scans.max(1)
             && let Some((place, part)) = waiting.next()
         {
-            let job = Arc::clone(&job);
+            let job = Arc::clone(job);
             scans.spawn(async move { (place, job.read(part).await) });
         }
         let Some(ended) = scans.join_next().await else { break };
         let (place, result) = ended.map_err(|_| QueryFailure::Lost)?;
-        let (series, scanner) = result?;
-        if let (Some(slot), Some(told)) = (results.get_mut(place), stages.scanners.get_mut(place)) {
-            *slot = Some(series);
-            *told = scanner;
+        let found = result?;
+        if let Some(slot) = results.get_mut(place) {
+            *slot = found;
         }
     }
-    stages.query_scan = began.elapsed();
-    let by_time = job.plan.ranges.len() == 1;
-    let merging = Instant::now();
-    let spans = join(&job, results.into_iter().flatten(), by_time).await;
-    stages.scanner_merge = merging.elapsed();
-    spans
-}
-
-/// Joins the series of all parts. Parts `by_time` come earlier ones first; salt buckets share no
-/// series, since the salt hangs on the series alone.
-async fn join(
-    job: &ScanJob,
-    parts: impl Iterator<Item = PartSeries>,
-    by_time: bool,
-) -> Result<Vec<Span>, QueryFailure> {
-    let run = job.budget.run();
-    let mut all = PartSeries::default();
-    for part in parts {
-        if all.is_empty() {
-            all = part;
-            continue;
-        }
-        let _slice = run.slice().await?;
-        for (tags, later) in part {
-            match all.entry(tags) {
-                Entry::Vacant(entry) => {
-                    entry.insert(later);
-                }
-                Entry::Occupied(mut entry) if by_time => {
-                    entry.get_mut().join(&job.pipeline, later);
-                }
-                Entry::Occupied(_) => {
-                    return Err(QueryError::internal(
-                        "A series has rows in several salt buckets: \
-                         tsd.storage.salt.buckets was changed after data was written",
-                    )
-                    .into());
-                }
-            }
-        }
-    }
-    let mut spans = Vec::with_capacity(all.len());
-    let mut all = all.into_iter();
-    while all.len() > 0 {
-        let slice = run.slice().await?;
-        for (tags, series) in all.by_ref() {
-            let tsuid = Bytes::from([&*job.plan.metric, &*tags].concat());
-            spans.extend(series.finish(&job.pipeline, tsuid)?);
-            if slice.is_over() {
-                break;
-            }
-        }
-    }
-    Ok(spans)
+    Ok(results)
 }

@@ -94,6 +94,11 @@ impl Memory {
         self.total.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Its own bound; 0 where there is none.
+    pub(crate) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Bytes held.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)

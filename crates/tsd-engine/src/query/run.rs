@@ -179,6 +179,18 @@ impl QueryRun {
         Ok(())
     }
 
+    /// The bound of its memory; 0 where there is none.
+    pub(crate) const fn memory_limit(&self) -> u64 {
+        self.memory.limit()
+    }
+
+    /// Whether so many bytes more could be taken.
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), QueryFailure> {
+        self.hold(bytes)?;
+        self.release(bytes);
+        Ok(())
+    }
+
     /// Gives memory back before the answer is out.
     pub(crate) fn release(&self, bytes: usize) {
         self.memory.release(bytes);

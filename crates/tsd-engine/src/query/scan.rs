@@ -4,74 +4,100 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tsd_model::{
-    Family, PackedRun, PointColumns, Row, RowExtras, RowKey, SeriesKey, Uid, UidKind, decode_row,
+use tsd_model::{Family, PackedRun, Row, RowKey, SeriesKey, Uid, UidKind};
+use tsd_query::{KeyRange, SeriesPipeline, SubQueryPlan};
+use tsd_storage::{RowFilter, RowScanner, Scan, Table};
+
+use super::{
+    QueryContext, QueryFailure, ScannerStages,
+    budget::Budget,
+    content::{Content, RowTaker, SeriesState},
+    halt::Halt,
+    source::{MergedBuckets, RowSource, RowsByKey},
 };
-use tsd_query::{QueryError, SeriesBuilder, SeriesPipeline, SubQueryPlan};
-use tsd_storage::{RowFilter, Scan};
-
-use super::{QueryContext, QueryFailure, ScannerStages, budget::Budget};
 use crate::compaction::{RowCompactor, is_due, is_in_pieces};
-
-/// What the entry of a series takes in a map, beside the series and its tags.
-const ENTRY: usize = 64;
 
 /// Rows met in pieces that are made known at once.
 const NOTICE_ROWS: usize = 256;
 
-/// What the scans of one sub query share.
+/// Beside its bytes, what a row key takes that is kept.
+const KEY_BYTES: usize = size_of::<Bytes>() + 16;
+
+/// Beside its tags and its series, what an entry of the map of series takes.
+const ENTRY: usize = 48;
+
+/// What the scans of one read share.
 pub(crate) struct ScanJob {
     pub(crate) context: Arc<QueryContext>,
+    pub(crate) table: Table,
+    pub(crate) content: Content,
     pub(crate) plan: SubQueryPlan,
     pub(crate) pipeline: SeriesPipeline,
     pub(crate) filter: Option<RowFilter>,
     pub(crate) time_range_ms: Option<(i64, i64)>,
+    /// Whether notes on the series are wanted.
+    pub(crate) wants_notes: bool,
+    /// Whether the keys of the rows are wanted, to delete them.
+    pub(crate) wants_keys: bool,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) halt: Halt,
 }
 
-/// A key range to scan.
+/// Some of the rows of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    pub(crate) start: Bytes,
-    pub(crate) stop: Bytes,
+    pub(crate) rows: PartRows,
     /// Whether an earlier part of the same series may precede it.
     pub(crate) later: bool,
     /// What it is called in statistics.
     pub(crate) id: String,
 }
 
+/// Which rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PartRows {
+    /// Those of a key range.
+    Range(KeyRange),
+    /// Those with these keys, those of a series in time order.
+    Keys(Vec<Bytes>),
+    /// Those of some series in several buckets, once more: they were counted before.
+    Again(Vec<KeyRange>, RowFilter),
+}
+
 type TagMap<V> = HashMap<Box<[u8]>, V, foldhash::fast::RandomState>;
 
-/// Series of a part, by their tag bytes.
-pub(crate) type PartSeries = TagMap<SeriesBuilder>;
+/// What was found in a part.
+#[derive(Default)]
+pub(crate) struct PartFound {
+    /// Series by their tag bytes.
+    pub(crate) series: TagMap<SeriesState>,
+    /// Keys of the rows, where they are wanted.
+    pub(crate) keys: Vec<Bytes>,
+    pub(crate) stages: ScannerStages,
+}
 
 impl ScanJob {
+    /// Whether rows met in pieces are handed to row compaction: those of the data table.
+    fn compacts_what_it_meets(&self) -> bool {
+        self.context.compacts_what_it_meets() && self.table == self.context.data_table
+    }
+
     /// Reads a part to its end.
-    pub(crate) async fn read(
-        self: Arc<Self>,
-        part: Part,
-    ) -> Result<(PartSeries, ScannerStages), QueryFailure> {
+    pub(crate) async fn read(self: Arc<Self>, part: Part) -> Result<PartFound, QueryFailure> {
         let run = self.budget.run();
         let _open = run.open_scan().await;
         let opened = Instant::now();
-        let scan = Scan {
-            start: part.start,
-            stop: part.stop,
-            family: Some(Family::T),
-            filter: self.filter.clone(),
-            time_range_ms: self.time_range_ms,
-            batch_rows: Some(self.context.config.scan_batch_rows),
-            ..Scan::default()
-        };
-        let mut rows = self.context.storage.scan(&self.context.data_table, scan);
+        let again = matches!(part.rows, PartRows::Again(..));
+        let mut rows = self.open(part.rows);
         let mut reader = PartReader {
             job: &self,
             now_secs: self.context.clock.now_secs(),
             later: part.later,
+            again,
             series: TagMap::default(),
-            columns: PointColumns::default(),
-            extras: RowExtras::default(),
+            taker: RowTaker::default(),
             met: Vec::new(),
+            keys: Vec::new(),
             stages: ScannerStages { id: part.id, ..ScannerStages::default() },
             held_batch: 0,
             held: 0,
@@ -81,8 +107,12 @@ impl ScanJob {
             let batch = rows.next_rows().await?;
             reader.stages.store += asked.elapsed();
             let Some(batch) = batch else { break };
-            self.budget.check()?;
-            reader.spend(&batch)?;
+            if again {
+                run.check_time()?;
+            } else {
+                self.budget.check()?;
+                reader.spend(&batch)?;
+            }
             reader.meet_series(&batch).await?;
             let mut rows_left = batch.iter();
             while rows_left.len() > 0 {
@@ -104,8 +134,37 @@ impl ScanJob {
         run.scan_done();
         reader.stages.total = opened.elapsed();
         reader.stages.successful = true;
-        let series = reader.series.into_iter();
-        Ok((series.filter_map(|(tags, series)| Some((tags, series?))).collect(), reader.stages))
+        let PartReader { series, keys, stages, .. } = reader;
+        let series = series.into_iter().filter_map(|(tags, series)| Some((tags, series?)));
+        Ok(PartFound { series: series.collect(), keys, stages })
+    }
+
+    fn open(&self, rows: PartRows) -> RowSource {
+        let at_once = self.context.config.scan_batch_rows;
+        match rows {
+            PartRows::Range(range) => RowSource::Scan(self.scan(range, self.filter.clone())),
+            PartRows::Keys(keys) => {
+                let storage = Arc::clone(&self.context.storage);
+                RowSource::Keys(RowsByKey::new(storage, self.table.clone(), keys, at_once))
+            }
+            PartRows::Again(ranges, filter) => {
+                let scans = ranges.into_iter().map(|range| self.scan(range, Some(filter.clone())));
+                RowSource::Merged(MergedBuckets::new(scans, self.plan.schema.salt_width(), at_once))
+            }
+        }
+    }
+
+    fn scan(&self, range: KeyRange, filter: Option<RowFilter>) -> Box<dyn RowScanner> {
+        let scan = Scan {
+            start: range.start,
+            stop: range.stop,
+            family: Some(Family::T),
+            filter,
+            time_range_ms: self.time_range_ms,
+            batch_rows: Some(self.context.config.scan_batch_rows),
+            ..Scan::default()
+        };
+        self.context.storage.scan(&self.table, scan)
     }
 }
 
@@ -118,11 +177,13 @@ struct PartReader<'a> {
     job: &'a ScanJob,
     now_secs: i64,
     later: bool,
+    /// Whether the rows were read and counted before.
+    again: bool,
     /// `None` where a filter keeps the series out.
-    series: TagMap<Option<SeriesBuilder>>,
-    columns: PointColumns,
-    extras: RowExtras,
+    series: TagMap<Option<SeriesState>>,
+    taker: RowTaker,
     met: Vec<Bytes>,
+    keys: Vec<Bytes>,
     stages: ScannerStages,
     /// Memory entered for batches: the one that is worked on, and the one the store reads ahead.
     held_batch: usize,
@@ -173,8 +234,10 @@ impl PartReader<'_> {
             if admitted && !plan.post_filters.is_empty() {
                 unsettled.push(tags.into());
             }
-            let series = admitted.then(|| self.builder());
-            let size = series.as_ref().map_or(0, SeriesBuilder::memory_bytes);
+            let job = self.job;
+            let new = || SeriesState::new(&job.content, &job.pipeline, self.later);
+            let series = admitted.then(new);
+            let size = series.as_ref().map_or(0, SeriesState::memory_bytes);
             self.held += (size + tags.len() + ENTRY) as isize;
             self.series.insert(tags.into(), series);
         }
@@ -204,27 +267,31 @@ impl PartReader<'_> {
         Ok(())
     }
 
-    fn builder(&self) -> SeriesBuilder {
-        let pipeline = &self.job.pipeline;
-        if self.later { pipeline.start_later_part() } else { pipeline.start() }
-    }
-
-    /// Takes the points of a row.
+    /// Takes what a row holds.
     fn take(&mut self, row: &Row) -> Result<(), QueryFailure> {
-        let ScanJob { context, plan, pipeline, .. } = self.job;
-        let Ok(key) = RowKey::decode(&plan.schema, &row.key) else { return Ok(()) };
+        let job = self.job;
+        job.halt.check()?;
+        let Ok(key) = RowKey::decode(&job.plan.schema, &row.key) else { return Ok(()) };
         let Some(Some(series)) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
         self.stages.rows_post_filter += 1;
         self.stages.cells_post_filter += cells_of(row);
-        self.columns.clear();
-        decode_row(row, key.base_time(), context.merge, &mut self.columns, &mut self.extras)
-            .map_err(|error| QueryError::failed(error.to_string()))?;
-        self.extras = RowExtras::default();
         let before = series.memory_bytes();
-        series.push(pipeline, &self.columns);
+        self.taker.take(
+            &job.context,
+            (&job.content, job.wants_notes),
+            &job.pipeline,
+            (row, key.base_time()),
+            series,
+        )?;
         self.held += series.memory_bytes() as isize - before as isize;
-        if context.compacts_what_it_meets()
-            && is_due(plan.schema, &row.key, self.now_secs)
+        if self.again {
+            return Ok(());
+        }
+        if job.wants_keys {
+            self.held += (row.key.len() + KEY_BYTES) as isize;
+            self.keys.push(Bytes::copy_from_slice(&row.key));
+        } else if job.compacts_what_it_meets()
+            && is_due(job.plan.schema, &row.key, self.now_secs)
             && is_in_pieces(row)
         {
             // A slice would keep its whole batch alive while it waits.

@@ -107,7 +107,8 @@ pub fn aggregate_while(
     Ok(result)
 }
 
-fn infinite(value: f64) -> QueryError {
+/// What an infinite result is refused with.
+pub(super) fn infinite(value: f64) -> QueryError {
     let sign = if value < 0.0 { "-" } else { "" };
     QueryError::failed(format!("Got Infinity: {sign}Infinity"))
 }

@@ -18,6 +18,34 @@ pub(super) enum Grid {
     Calendar(Calendar),
 }
 
+impl Grid {
+    /// First instant, and the one to stop before.
+    fn range(&self, (scan_start_ms, scan_end_ms): (i64, i64)) -> (i64, i64) {
+        match self {
+            Self::Fixed(interval) => (
+                scan_start_ms - scan_start_ms.rem_euclid(*interval),
+                scan_end_ms - scan_end_ms.rem_euclid(*interval),
+            ),
+            Self::Calendar(calendar) => {
+                let first = calendar.anchor(scan_start_ms);
+                let end = calendar.anchor(scan_end_ms);
+                // Even the shortest range gets one interval.
+                (first, end.max(first.saturating_add(1)))
+            }
+        }
+    }
+
+    /// About how many instants there are; rather too many than too few.
+    pub(super) fn len(&self, scan: (i64, i64)) -> u64 {
+        let shortest = match self {
+            Self::Fixed(interval) => *interval,
+            Self::Calendar(calendar) => calendar.shortest_ms(),
+        };
+        let (first, end) = self.range(scan);
+        (end.saturating_sub(first) / shortest.max(1)).max(0) as u64
+    }
+}
+
 /// Lays points on the grid over `[scan_start_ms, scan_end_ms)` and fills the rest.
 pub(super) fn fill(
     points: &PointColumns,
@@ -31,20 +59,8 @@ pub(super) fn fill(
         FillPolicy::Nan | FillPolicy::Null => Some(f64::NAN),
         FillPolicy::None | FillPolicy::Scalar => None,
     };
-    let (first, end, shortest) = match grid {
-        Grid::Fixed(interval) => (
-            scan_start_ms - scan_start_ms.rem_euclid(*interval),
-            scan_end_ms - scan_end_ms.rem_euclid(*interval),
-            *interval,
-        ),
-        Grid::Calendar(calendar) => {
-            let first = calendar.anchor(scan_start_ms);
-            let end = calendar.anchor(scan_end_ms);
-            // Even the shortest range gets one interval.
-            (first, end.max(first.saturating_add(1)), calendar.shortest_ms())
-        }
-    };
-    let expected = (end.saturating_sub(first) / shortest.max(1)) as u64;
+    let (first, end) = grid.range((scan_start_ms, scan_end_ms));
+    let expected = grid.len((scan_start_ms, scan_end_ms));
     if expected > max_points as u64 {
         return Err(QueryError::too_large(format!(
             "Sorry, you have attempted to fetch more than our limit of {max_points} data points. \

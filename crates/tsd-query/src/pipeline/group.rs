@@ -52,10 +52,8 @@ pub fn group_spans(
     let mut keyed: Vec<(Vec<u8>, Span)> = Vec::with_capacity(spans.len());
     for span in spans {
         let tags = span.tsuid.get(plan.schema.metric_width()..).unwrap_or_default();
-        let values: Option<Vec<&[u8]>> =
-            plan.group_by.iter().map(|tagk| plan.value_of(tags, tagk)).collect();
-        if let Some(values) = values {
-            keyed.push((values.concat(), span));
+        if let Some(key) = plan.group_key(tags) {
+            keyed.push((key, span));
         }
     }
     // Stable, so that series stay in order inside a group.

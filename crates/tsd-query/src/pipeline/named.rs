@@ -50,14 +50,8 @@ impl NamedSeries {
 
     /// Leaves out points before `from_ms` and after `to_ms`.
     pub fn cut(&mut self, from_ms: i64, to_ms: i64) {
-        let mut kept = PointColumns::default();
-        for (i, time) in self.points.times_ms.iter().enumerate() {
-            if let Some(value) = self.points.value(i)
-                && (from_ms..=to_ms).contains(time)
-            {
-                kept.push(*time, value);
-            }
-        }
-        self.points = kept;
+        let from = self.points.times_ms.partition_point(|time| *time < from_ms);
+        let to = self.points.times_ms.partition_point(|time| *time <= to_ms);
+        self.points.keep(from, to);
     }
 }

@@ -159,6 +159,12 @@ impl SeriesBuilder {
         }
     }
 
+    /// Whether any point was pushed that the value filters let stay.
+    #[must_use]
+    pub const fn has_points(&self) -> bool {
+        self.range.is_some()
+    }
+
     /// Bytes this builder holds; what a memory budget counts.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {

@@ -77,6 +77,24 @@ impl SeriesPipeline {
         self
     }
 
+    /// Points that a fill policy makes of each series, about and rather too many; `None` where
+    /// nothing is filled.
+    #[must_use]
+    pub fn points_to_fill(&self) -> Option<u64> {
+        let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
+        self.grid().map(|grid| grid.len(scan))
+    }
+
+    /// The instants that are filled, if any.
+    fn grid(&self) -> Option<Grid> {
+        match &self.buckets {
+            _ if self.fill == FillPolicy::None => None,
+            Some(Buckets::Fixed { interval_ms, .. }) => Some(Grid::Fixed(*interval_ms)),
+            Some(Buckets::Calendar { calendar, .. }) => Some(Grid::Calendar(calendar.clone())),
+            Some(Buckets::All) | None => None,
+        }
+    }
+
     /// The range of rows this pipeline is for.
     #[must_use]
     pub const fn window(&self) -> &ScanWindow {
@@ -102,16 +120,9 @@ impl SeriesPipeline {
 
     /// What is done to a series after downsampling: fill and rate.
     pub(crate) fn complete(&self, mut points: PointColumns) -> Result<PointColumns, QueryError> {
-        if self.fill != FillPolicy::None {
-            let grid = match &self.buckets {
-                Some(Buckets::Fixed { interval_ms, .. }) => Some(Grid::Fixed(*interval_ms)),
-                Some(Buckets::Calendar { calendar, .. }) => Some(Grid::Calendar(calendar.clone())),
-                Some(Buckets::All) | None => None,
-            };
-            if let Some(grid) = grid {
-                let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
-                points = fill(&points, &grid, self.fill, scan, self.max_fill_points)?;
-            }
+        if let Some(grid) = self.grid() {
+            let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
+            points = fill(&points, &grid, self.fill, scan, self.max_fill_points)?;
         }
         Ok(match &self.rate {
             Some(options) => rates(&points, options),

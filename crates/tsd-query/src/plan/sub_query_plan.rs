@@ -177,6 +177,15 @@ impl SubQueryPlan {
         })
     }
 
+    /// What groups a series: UIDs of its values of the tag keys that group, keys in UID order; empty
+    /// without grouping. `None` where the series lacks one of them.
+    #[must_use]
+    pub fn group_key(&self, tags: &[u8]) -> Option<Vec<u8>> {
+        let values: Option<Vec<&[u8]>> =
+            self.group_by.iter().map(|tagk| self.value_of(tags, tagk)).collect();
+        values.map(|values| values.concat())
+    }
+
     /// UID of the value that a series has for a tag key.
     #[must_use]
     pub fn value_of<'a>(&self, tags: &'a [u8], tagk: &[u8]) -> Option<&'a [u8]> {

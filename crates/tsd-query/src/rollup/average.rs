@@ -57,6 +57,12 @@ impl RollupAverageBuilder {
         self.counts.join(pipeline, later.counts);
     }
 
+    /// Whether any instant had both a sum and a count.
+    #[must_use]
+    pub const fn has_points(&self) -> bool {
+        self.sums.has_points()
+    }
+
     /// Bytes this builder holds; what a memory budget counts.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {

@@ -1,0 +1,33 @@
+//! What of a plan's selection the store can check by itself.
+
+use std::sync::Arc;
+
+use tsd_query::{SeriesSelection, SubQueryPlan};
+use tsd_storage::{RowFilter, SeriesSet, TagPattern, WantedTag};
+
+/// The filter of a plan's scans; `None` where every row of its ranges is wanted.
+pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
+    match &plan.selection {
+        SeriesSelection::Tags(tags) => {
+            if tags.wanted.is_empty() && !tags.explicit {
+                return None;
+            }
+            let wanted = tags
+                .wanted
+                .iter()
+                .map(|tag| WantedTag { tagk: tag.tagk.clone(), tagvs: tag.tagvs.clone() })
+                .collect();
+            Some(RowFilter::Tags(Arc::new(TagPattern {
+                tags_start: plan.schema.tags_start(),
+                tagk_width: plan.schema.tagk_width(),
+                tagv_width: plan.schema.tagv_width(),
+                wanted,
+                explicit: tags.explicit,
+            })))
+        }
+        SeriesSelection::Tsuids(tags) => Some(RowFilter::Series(Arc::new(SeriesSet {
+            tags_start: plan.schema.tags_start(),
+            tags: tags.clone(),
+        }))),
+    }
+}

@@ -1,0 +1,79 @@
+//! Which rows are fetched by key instead of being scanned.
+//!
+//! The rows of a metric and hour lie side by side, whatever their series, so a scan for one series
+//! walks over the keys of all others. Where a query names its series (by TSUID, or by explicit tags
+//! whose values are all literals) and they have few rows, fetching each by key costs less in the
+//! embedded store: a look-up takes as long as walking over some tens of rows, and it is batched as
+//! scans are. Beyond [`MAX_KEYS`] rows the scan is kept, with a filter of the series.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use tsd_model::{BaseTime, SaltBucket, SeriesKey, Tsuid};
+use tsd_query::{SeriesSelection, SubQueryPlan, TagSelection};
+
+/// Most rows that are fetched by key: a year of one series, or a day of 400.
+const MAX_KEYS: u64 = 10_000;
+
+/// Keys of all rows of a plan, sorted; `None` where they are not known or too many.
+pub(crate) fn row_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
+    let (from, to) = (plan.window.scan_start_secs, plan.window.scan_end_secs);
+    let hours = (to - from).max(0).unsigned_abs() / u64::from(BaseTime::SPAN_SECONDS) + 1;
+    let series = series_of(plan, MAX_KEYS / hours)?;
+    let first = BaseTime::containing(u32::try_from(from).ok()?);
+    let mut keys = Vec::new();
+    for key in series {
+        let range = plan
+            .ranges
+            .iter()
+            .find(|range| range.bucket.is_none_or(|bucket| bucket == key.bucket().index()))?;
+        // The row at the end itself is read where the stop key reaches into it.
+        let bases = std::iter::successors(Some(first), |base| base.next())
+            .take_while(|base| i64::from(base.as_secs()) <= to);
+        let rows = bases.map(|base| key.row_key(base));
+        keys.extend(rows.filter(|row| range.start <= *row && *row < range.stop));
+    }
+    keys.sort();
+    Some(keys)
+}
+
+/// Leaves out the buckets in which none of the series lies that a plan names one by one.
+pub(crate) fn keep_buckets_of_series(plan: &mut SubQueryPlan) {
+    let SeriesSelection::Tsuids(tags) = &plan.selection else { return };
+    let bucket = |tags: &Bytes| SaltBucket::of_series(&plan.schema, &plan.metric, tags).index();
+    let buckets: HashSet<u32> = tags.iter().map(bucket).collect();
+    plan.ranges.retain(|range| range.bucket.is_none_or(|bucket| buckets.contains(&bucket)));
+}
+
+/// The series of a plan, at most `max`.
+fn series_of(plan: &SubQueryPlan, max: u64) -> Option<Vec<SeriesKey>> {
+    let tags = match &plan.selection {
+        SeriesSelection::Tsuids(tags) if tags.len() as u64 <= max => tags.clone(),
+        SeriesSelection::Tags(tags) if tags.explicit => combinations(tags, max)?,
+        _ => return None,
+    };
+    let schema = &plan.schema;
+    tags.into_iter()
+        .filter(|tags| plan.admits(tags))
+        .map(|tags| {
+            let tsuid = Tsuid::try_new(schema, &[&*plan.metric, &*tags].concat()).ok()?;
+            Some(SeriesKey::from_tsuid(schema, &tsuid))
+        })
+        .collect()
+}
+
+/// Every combination of values, one for each key, where all are known.
+fn combinations(tags: &TagSelection, max: u64) -> Option<Vec<Bytes>> {
+    let mut found: Vec<Vec<u8>> = vec![Vec::new()];
+    for want in &tags.wanted {
+        let values = want.tagvs.as_ref()?;
+        if (found.len() as u64).saturating_mul(values.len() as u64) > max {
+            return None;
+        }
+        found = found
+            .iter()
+            .flat_map(|front| values.iter().map(|v| [front, &*want.tagk, v].concat()))
+            .collect();
+    }
+    Some(found.into_iter().map(Bytes::from).collect())
+}
