@@ -12,6 +12,8 @@ mod admin;
 mod connections;
 mod forms;
 mod harness;
+mod hostile;
 mod put;
 mod query;
+mod query_messages;
 mod telnet;

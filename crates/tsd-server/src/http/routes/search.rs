@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use hyper::Method;
-use tsd_engine::{Lookup, LookupSeries, QueryFailure, UidError};
+use tsd_engine::{Lookup, LookupSeries, QueryFailure};
 use tsd_protocol::{
     ApiError, LookupRequest, LookupShown, SearchType, check_plugin_search, parse_lookup_body,
     parse_lookup_uri, query_error, render_lookup,
@@ -51,9 +51,7 @@ fn shown(series: LookupSeries) -> LookupShown {
 fn told(failure: QueryFailure) -> ApiError {
     match failure {
         QueryFailure::Refused(error) => query_error(&error, None),
-        QueryFailure::Uid(UidError::NoSuchName { .. }) => {
-            ApiError::new(404, "Unable to resolve one or more UIDs")
-        }
+        QueryFailure::Uid(_) => ApiError::new(404, "Unable to resolve one or more UIDs"),
         QueryFailure::Busy | QueryFailure::Closed | QueryFailure::Cancelled => {
             ApiError::overloaded(&failure.to_string())
         }

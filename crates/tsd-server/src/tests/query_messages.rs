@@ -1,0 +1,578 @@
+//! What clients are told of queries that cannot be answered: status, message and details, word for word.
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::harness::{Tsd, config, engine_config};
+use crate::ServerConfig;
+
+/// What stands in `details`.
+#[derive(Clone, Copy, Debug)]
+enum Details {
+    /// There are none.
+    None,
+    /// The message again.
+    Message,
+    /// A dump of the query.
+    Dump,
+    /// This text.
+    Is(&'static str),
+    /// Some text that is not OpenTSDB's own.
+    Any,
+}
+use Details::{Any, Dump, Is, Message, None as Nothing};
+
+/// `{"start":…,"queries":[{"aggregator":"sum","metric":"m",…}]}`
+fn body(sub_query: Value) -> String {
+    let mut sub = json!({"aggregator": "sum", "metric": "m"});
+    for (key, value) in sub_query.as_object().unwrap() {
+        sub[key] = value.clone();
+    }
+    json!({"start": 1_356_998_400, "queries": [sub]}).to_string()
+}
+
+struct Case {
+    method: Method,
+    uri: String,
+    body: String,
+    status: u16,
+    message: String,
+    details: Details,
+}
+
+fn get(uri: &str, status: u16, message: &str, details: Details) -> Case {
+    let (uri, body) = (uri.to_owned(), String::new());
+    Case { method: Method::GET, uri, body, status, message: message.to_owned(), details }
+}
+
+fn post(uri: &str, body: impl Into<String>, status: u16, message: &str, details: Details) -> Case {
+    let message = message.to_owned();
+    Case { method: Method::POST, uri: uri.to_owned(), body: body.into(), status, message, details }
+}
+
+/// `GET /api/query?start=…&<rest>`
+fn uri(rest: &str, status: u16, message: &str, details: Details) -> Case {
+    get(&format!("/api/query?start=1356998400&{rest}"), status, message, details)
+}
+
+/// `POST /api/query` with one sub query of these fields.
+fn sub(fields: Value, status: u16, message: &str, details: Details) -> Case {
+    post("/api/query", body(fields), status, message, details)
+}
+
+/// `GET /api/query?start=<start>&m=sum:m`
+fn start(start: &str, status: u16, message: &str) -> Case {
+    let start = start.replace(' ', "+");
+    get(&format!("/api/query?start={start}&m=sum:m"), status, message, Dump)
+}
+
+async fn ask_all(tsd: &Tsd, cases: Vec<Case>) {
+    for Case { method, uri, body, status, message, details } in cases {
+        let answer = tsd.send(method.clone(), &uri, &[], body.clone()).await;
+        let what = format!("{method} {uri} {body}\n{}", answer.line());
+        assert_eq!(answer.status, status, "{what}");
+        let error = answer.json()["error"].clone();
+        assert_eq!(error["code"], status, "{what}");
+        assert_eq!(error["message"], message.as_str(), "{what}");
+        let shown = error["details"].as_str();
+        match details {
+            Nothing => assert_eq!(shown, None, "{what}"),
+            Message => assert_eq!(shown, Some(message.as_str()), "{what}"),
+            Dump => assert!(shown.is_some_and(|text| text.starts_with("TSQuery(")), "{what}"),
+            Is(text) => assert_eq!(shown, Some(text), "{what}"),
+            Any => assert!(shown.is_some_and(|text| !text.is_empty()), "{what}"),
+        }
+    }
+}
+
+async fn daemon(config: ServerConfig) -> Tsd {
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    let point = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
+    assert_eq!(tsd.post("/api/put", point).await.status, 204);
+    tsd
+}
+
+const UNREADABLE: &str = "Unable to parse the given JSON";
+
+#[tokio::test]
+async fn of_uris() {
+    let tsd = daemon(config()).await;
+    let too_few = "Invalid parameter m=sum (not enough :-separated parts)";
+    let too_many = "Invalid parameter m=a:b:c:d:e:f (too many :-separated parts)";
+    let rate = "Incorrect number of values in rate options specification, must be counter[,counter \
+                max value,reset value], recieved: 4 parts";
+    ask_all(
+        &tsd,
+        vec![
+            get("/api/query", 400, "Missing parameter <code>start</code>", Nothing),
+            get("/api/query?start=", 400, "Missing parameter <code>start</code>", Nothing),
+            uri("", 400, "Missing sub queries", Nothing),
+            uri("m=sum", 400, too_few, Nothing),
+            uri("m=a:b:c:d:e:f", 400, too_many, Nothing),
+            uri("m=", 400, "The query string was empty", Nothing),
+            uri("m=sum::m", 500, "String index out of range: 0", Nothing),
+            uri("m=sum:m%7Bhost=a", 500, "Missing '}' at the end of: m{host=a", Nothing),
+            uri("m=sum:m%7Bhost%7D", 500, "When parsing tag 'host': invalid tag: host", Nothing),
+            uri(
+                "m=sum:m%7Bhost=nope(a)%7D",
+                500,
+                "When parsing tag 'host=nope(a)': Could not find a tag value filter of the type: nope",
+                Nothing,
+            ),
+            uri("m=sum:rates:m", 400, "Invalid rate options specification: rates", Nothing),
+            uri("m=sum:rate%7Bcounter,1,2,3%7D:m", 400, rate, Nothing),
+            uri(
+                "m=sum:rate%7Bcounter,x%7D:m",
+                400,
+                "Max value of counter was not a number, received 'x'",
+                Nothing,
+            ),
+            uri(
+                "m=sum:rate%7Bcounter,1,y%7D:m",
+                400,
+                "Reset value of counter was not a number, received 'y'",
+                Nothing,
+            ),
+            uri(
+                "m=sum:percentiles%5Bx%5D:m",
+                400,
+                "Malformated percentile query paramater: percentiles[x]",
+                Nothing,
+            ),
+            uri("m=nope:m", 400, "No such aggregation function: nope", Dump),
+            uri("m=sum:nowhere", 400, "No such name for 'metrics': 'nowhere'", Message),
+            uri("m=sum:m%7Brack=a%7D", 400, "No such name for 'tagk': 'rack'", Message),
+            uri("m=sum:m%7Bhost=zz%7D", 400, "No such name for 'tagv': 'zz'", Message),
+            uri("m=sum:m%7Bvalue=gt()%7D", 400, "Missing number in value filter: gt()", Nothing),
+            uri("m=sum:m%7Bvalue=gt(x)%7D", 400, "Invalid number in value filter: gt(x)", Nothing),
+            uri(
+                "m=sum:m%7Bvalue=between(5,1)%7D",
+                400,
+                "Value filter between(5,1) has its bounds in the wrong order",
+                Nothing,
+            ),
+            get(
+                "/api/query?start=2000&end=1000&m=sum:m",
+                400,
+                "End time [1000000] must be greater than or equal to the start time [2000000]",
+                Dump,
+            ),
+            uri("exp=scale(sum:m,2", 500, "Failed to parse scale(sum:m,2", Nothing),
+            uri("m=sum:m&method_override=", 405, "Missing method override value", Nothing),
+            uri(
+                "m=sum:m&method_override=patch",
+                405,
+                "Unknown or unsupported method override value",
+                Nothing,
+            ),
+            uri("m=sum:m&serializer=xml", 400, "Requested serializer was not found", Any),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn of_times_and_durations() {
+    let tsd = daemon(config()).await;
+    let dotted = "Invalid time: 1356998400.1234. Millisecond timestamps must be in the format \
+                  <seconds>.<ms> where the milliseconds are limited to 3 digits";
+    ask_all(
+        &tsd,
+        vec![
+            start("2013/1/1", 400, "Invalid absolute date: 2013/1/1"),
+            start(
+                "2013/ab/01",
+                400,
+                "Invalid date: 2013/ab/01. Unparseable date: \"2013/ab/01\"",
+            ),
+            start("1356998400.1234", 400, dotted),
+            start("-1", 400, "Invalid time: -1. Negative timestamps are not supported."),
+            start("12x4", 400, "Invalid time: 12x4. Invalid character 'x' in 12x4"),
+            start("-ago", 400, "Cannot parse null or empty duration"),
+            start("5-ago", 400, "Invalid duration, must have an integer and unit: 5"),
+            start("h-ago", 400, "Invalid duration (number): h"),
+            start("0h-ago", 400, "Zero or negative duration: 0h"),
+            start("1x-ago", 400, "Invalid duration (suffix): 1x"),
+            start(
+                "9223372036854775807h-ago",
+                400,
+                "Duration must be < Long.MAX_VALUE ms: 9223372036854775807h",
+            ),
+            get(
+                "/api/query?start=12345678901234&end=12345678901235&m=sum:m",
+                500,
+                "Invalid timestamp: 12345678901234",
+                Nothing,
+            ),
+            post(
+                "/api/query",
+                r#"{"start":"2013/01/01","timezone":"Nowhere/At_All","queries":[{"aggregator":"sum","metric":"m"}]}"#,
+                400,
+                "Invalid timezone name: Nowhere/At_All",
+                Dump,
+            ),
+            post(
+                "/api/query",
+                r#"{"start":1,"timezone":"Nowhere/At_All","queries":[{"aggregator":"sum","metric":"m","downsample":"1m-sum"}]}"#,
+                400,
+                "The timezone specification could not be found",
+                Dump,
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn of_bodies() {
+    let tsd = daemon(config()).await;
+    let histogram = |fields: Value| {
+        let mut sub = json!({"percentiles": [99]});
+        for (key, value) in fields.as_object().unwrap() {
+            sub[key] = value.clone();
+        }
+        sub
+    };
+    ask_all(
+        &tsd,
+        vec![
+            post("/api/query", "", 400, "Missing message content", Nothing),
+            post("/api/query", "{", 400, UNREADABLE, Any),
+            post("/api/query", "[]", 400, UNREADABLE, Any),
+            post("/api/query", r#"{"start":1,"queries":[]}"#, 400, "Missing queries", Dump),
+            post(
+                "/api/query",
+                r#"{"start":1}"#,
+                500,
+                "An internal null pointer exception was thrown",
+                Nothing,
+            ),
+            post(
+                "/api/query",
+                r#"{"queries":[{"aggregator":"sum","metric":"m"}]}"#,
+                400,
+                "Missing start time",
+                Dump,
+            ),
+            sub(json!({"aggregator": null}), 400, "Missing the aggregation function", Dump),
+            sub(json!({"aggregator": "SUM"}), 400, "No such aggregation function: SUM", Dump),
+            sub(
+                json!({"metric": null}),
+                400,
+                "Missing the metric or tsuids, provide at least one",
+                Dump,
+            ),
+            sub(
+                json!({"downsample": "1m"}),
+                400,
+                "Invalid downsampling specifier '1m': must provide at least interval and function",
+                Dump,
+            ),
+            sub(
+                json!({"downsample": "1m-avg-nan-x"}),
+                400,
+                "Invalid downsampling specifier '1m-avg-nan-x': must consist of interval, function, \
+                 and optional fill policy",
+                Dump,
+            ),
+            sub(json!({"downsample": "1m-what"}), 400, "No such downsampling function: what", Dump),
+            sub(
+                json!({"downsample": "1m-none"}),
+                400,
+                "cannot use the NONE aggregator for downsampling",
+                Dump,
+            ),
+            sub(json!({"downsample": "1m-avg-what"}), 400, "Unrecognized fill policy: what", Dump),
+            sub(json!({"downsample": "1q-avg"}), 400, "Invalid duration (suffix): 1q", Dump),
+            sub(json!({"downsample": "1h30mc-sum"}), 400, "For input string: \"1h30\"", Dump),
+            sub(json!({"percentiles": [101]}), 400, "Invalid percentile parameters: 101.0", Dump),
+            sub(
+                histogram(json!({"aggregator": "max"})),
+                400,
+                "Only NONE or SUM aggregation function supported for histogram query",
+                Nothing,
+            ),
+            sub(
+                histogram(json!({"downsample": "1m-avg"})),
+                400,
+                "Only SUM downsampling aggregation supported for histogram query",
+                Nothing,
+            ),
+            sub(
+                histogram(json!({"valueFilters": [{"type": "gt", "filter": 1}]})),
+                400,
+                "Value filters cannot be used with histograms",
+                Nothing,
+            ),
+            sub(json!({"tags": null}), 400, UNREADABLE, Any),
+            sub(json!({"rateOptions": {"nope": 1}}), 400, UNREADABLE, Any),
+            sub(
+                json!({"filters": [{"type": "not_key", "tagk": "host", "filter": "a"}]}),
+                400,
+                UNREADABLE,
+                Is("Could not find a tag value filter of the type: not_key"),
+            ),
+            sub(
+                json!({"filters": [{"type": "wildcard", "tagk": "host", "filter": "a"}]}),
+                400,
+                UNREADABLE,
+                Is("Filter must contain an asterisk"),
+            ),
+            sub(
+                json!({"filters": [{"type": "literal_or", "tagk": "host", "filter": "||"}]}),
+                400,
+                UNREADABLE,
+                Is("Filter must contain more than just a pipe"),
+            ),
+            sub(
+                json!({"filters": [{"type": "literal_or", "tagk": "host", "filter": ""}]}),
+                400,
+                UNREADABLE,
+                Is("Filter cannot be null or empty"),
+            ),
+            sub(
+                json!({"filters": [{"type": "regexp", "tagk": "host", "filter": "(("}]}),
+                400,
+                UNREADABLE,
+                Any,
+            ),
+            sub(json!({"metric": "nowhere"}), 400, "No such name for 'metrics': 'nowhere'", Message),
+            sub(json!({"tags": {"host": "zz"}}), 400, "No such name for 'tagv': 'zz'", Message),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn of_methods_and_deletes() {
+    let refused = Is("Deleting data is not enabled (tsd.http.query.allow_delete=false)");
+    let case = |method: Method, uri: &str, message: &str, status, details| Case {
+        method,
+        ..get(uri, status, message, details)
+    };
+    let put = Is("The HTTP method [PUT] is not permitted for this endpoint");
+    let delete = Is("The HTTP method [DELETE] is not permitted for this endpoint");
+    let query = "/api/query?start=1&m=sum:m";
+    let body = r#"{"start":1,"delete":true,"queries":[{"aggregator":"sum","metric":"m"}]}"#;
+    let tsd = daemon(config()).await;
+    ask_all(
+        &tsd,
+        vec![
+            case(Method::PUT, query, "Method not allowed", 405, put),
+            case(Method::DELETE, query, "Bad request", 400, refused),
+            case(Method::DELETE, "/api/query/last?timeseries=m", "Bad request", 400, refused),
+            case(Method::DELETE, "/api/query/gexp?start=1", "Bad request", 400, refused),
+            post("/api/query", body, 400, "Bad request", refused),
+            case(Method::PUT, "/api/search/lookup?m=m", "Method not allowed", 405, put),
+            case(Method::DELETE, "/api/search/lookup?m=m", "Method not allowed", 405, delete),
+        ],
+    )
+    .await;
+    // What asks for a delete in other ways is a plain query.
+    let plain = format!("{query}&delete&method_override=delete");
+    assert_eq!(tsd.get(&plain).await.status, 200);
+    assert_eq!(tsd.get(&format!("{query}&end=2000000000")).await.json()[0]["metric"], "m");
+}
+
+#[tokio::test]
+async fn of_expressions() {
+    let tsd = daemon(config()).await;
+    let exp = |fields: Value, status, message: &str, details| {
+        let mut body = json!({
+            "time": {"start": 1_356_998_400, "end": 1_356_998_500, "aggregator": "sum"},
+            "metrics": [{"id": "a", "metric": "m"}],
+        });
+        for (key, value) in fields.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        post("/api/query/exp", body.to_string(), status, message, details)
+    };
+    let expressions = |expressions: &[(&str, &str)]| {
+        let list = expressions.iter().map(|(id, expr)| json!({"id": id, "expr": expr}));
+        json!({"expressions": list.collect::<Vec<_>>()})
+    };
+    let deep = format!("{}a{}", "(".repeat(200), ")".repeat(200));
+    let too_deep = "The expression e is too long or nested too deeply";
+    ask_all(
+        &tsd,
+        vec![
+            post("/api/query/exp", "", 500, "Incoming data was null or empty", Nothing),
+            get("/api/query/exp", 500, "Incoming data was null or empty", Nothing),
+            post("/api/query/exp", "{", 500, UNREADABLE, Any),
+            exp(json!({"time": null}), 500, "missing time", Nothing),
+            exp(json!({"time": {"start": "x", "aggregator": "sum"}}), 500, "Invalid time", Nothing),
+            exp(json!({"metrics": []}), 500, "missing or empty metrics", Nothing),
+            exp(
+                json!({"metrics": [{"id": "a", "metric": "m"}, {"id": "a", "metric": "m"}]}),
+                500,
+                "duplicated metric id: a",
+                Nothing,
+            ),
+            exp(
+                json!({"metrics": [{"id": "a", "metric": "m", "timeOffset": "1m"}]}),
+                500,
+                "Invalid metric at index 0",
+                Nothing,
+            ),
+            exp(
+                json!({"metrics": [{"id": "a", "metric": "m", "filter": "f1"}]}),
+                500,
+                "unrecognized filter id f1 in metric a",
+                Nothing,
+            ),
+            exp(
+                expressions(&[("e", "a + b")]),
+                500,
+                "Expression [a + b] was missing input b",
+                Nothing,
+            ),
+            exp(
+                expressions(&[("e", "e + a")]),
+                400,
+                "Self referencing expression found: e",
+                Message,
+            ),
+            exp(
+                expressions(&[("e", "f + a"), ("f", "e + a")]),
+                400,
+                "Circular reference found: e",
+                Message,
+            ),
+            exp(expressions(&[("e", "a +")]), 500, "Unable to parse expression: a +", Nothing),
+            exp(expressions(&[("e", &deep)]), 400, too_deep, Nothing),
+            exp(expressions(&[("e", &"a+".repeat(5_000))]), 400, too_deep, Nothing),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn of_functions() {
+    let tsd = daemon(config()).await;
+    let gexp = |rest: &str, status, message: &str, details| {
+        get(&format!("/api/query/gexp?start=1356998400&{rest}"), status, message, details)
+    };
+    let deep = format!("exp={}sum:m{}", "absolute(".repeat(80), ")".repeat(80));
+    ask_all(
+        &tsd,
+        vec![
+            get(
+                "/api/query/gexp?exp=scale(sum:m,2)",
+                400,
+                "Missing parameter <code>start</code>",
+                Nothing,
+            ),
+            gexp("", 400, "Missing sub queries", Nothing),
+            gexp("exp=scale(sum:m,2", 500, "Failed to parse scale(sum:m,2", Nothing),
+            gexp("exp=nope(sum:m)", 500, "Function nope has not been implemented", Nothing),
+            gexp(&deep, 400, "An expression has more than 64 functions inside each other", Nothing),
+            gexp("exp=scale(nope:m,2)", 400, "No such aggregation function: nope", Dump),
+            post("/api/query/gexp", "", 400, "Missing message content", Nothing),
+            post("/api/query/gexp", "{", 400, UNREADABLE, Any),
+            post(
+                "/api/query/gexp",
+                "{}",
+                500,
+                "An internal null pointer exception was thrown",
+                Nothing,
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn of_last_points_and_look_ups() {
+    let tsd = daemon(config()).await;
+    let supply = "Missing metric and tags. Please supply at least one value.";
+    let disabled = Is("Searching has not been enabled on this TSD");
+    let number = "Unable to convert 'limit' to a valid number";
+    ask_all(
+        &tsd,
+        vec![
+            get("/api/query/last", 400, "Missing sub queries", Nothing),
+            get(
+                "/api/query/last?timeseries=m&back_scan=x",
+                400,
+                "Unable to parse back_scan parameter",
+                Nothing,
+            ),
+            get(
+                "/api/query/last?timeseries=m&back_scan=1",
+                400,
+                "Tags cannot be null or empty when getting a TSUID",
+                Message,
+            ),
+            get(
+                "/api/query/last?tsuids=0001&back_scan=1",
+                400,
+                "TSUID must not be null and must have a metric and at least one tag pair",
+                Nothing,
+            ),
+            get(
+                "/api/query/last?tsuids=000001000001000001&back_scan=-1",
+                400,
+                "Backscan must be zero or a positive number",
+                Message,
+            ),
+            get(
+                "/api/query/last?timeseries=nowhere%7Bhost=a%7D",
+                400,
+                "No such name for 'metrics': 'nowhere'",
+                Message,
+            ),
+            post("/api/query/last", "", 400, "Missing message content", Nothing),
+            post("/api/query/last", "{", 400, UNREADABLE, Any),
+            post("/api/query/last", "{}", 400, "Missing sub queries", Nothing),
+            get("/api/search", 400, "Invalid search query type supplied", Nothing),
+            get("/api/search/nothing", 400, "Invalid search query type supplied", Nothing),
+            get("/api/search/uidmeta", 400, "Missing parameter <code>query</code>", Nothing),
+            get("/api/search/uidmeta?query=x", 400, "Searching is not enabled", disabled),
+            post("/api/search/tsuids", "{}", 400, "Searching is not enabled", disabled),
+            get("/api/search/lookup", 400, "Missing parameter <code>m</code>", Nothing),
+            get("/api/search/lookup?m=m&limit=x", 400, number, Nothing),
+            get("/api/search/lookup?m=%7B%7D", 400, "Unable to parse query", Any),
+            get("/api/search/lookup?m=m%7Bhost", 400, "Unable to parse query", Any),
+            get("/api/search/lookup?m=m%7Bhost%7D", 400, "Unable to parse query", Any),
+            get("/api/search/lookup?m=%7B*=%7D", 400, "Unable to parse query", Any),
+            get("/api/search/lookup?m=%7B*=*%7D", 400, "Unable to parse query", Any),
+            get("/api/search/lookup?m=nowhere", 404, "Unable to resolve one or more UIDs", Nothing),
+            get(
+                "/api/search/lookup?m=m%7Bhost=a%7Cb%7D",
+                404,
+                "Unable to resolve one or more UIDs",
+                Nothing,
+            ),
+            post("/api/search/lookup", r#"{"metric":null}"#, 400, supply, Nothing),
+            post("/api/search/lookup", "{", 500, UNREADABLE, Any),
+            get("/api/suggest", 400, "Missing parameter <code>type</code>", Nothing),
+            post("/api/suggest", "{}", 400, "Missing 'type' parameter", Nothing),
+            get("/api/suggest?type=x", 400, "Invalid 'type' parameter:x", Nothing),
+            get(
+                "/api/suggest?type=metrics&max=x",
+                400,
+                "Unable to parse 'max' as a number",
+                Nothing,
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn of_lists_of_queries() {
+    let tsd = daemon(config()).await;
+    let case = |rest: &str, status, message: &str| Case {
+        method: Method::DELETE,
+        ..get(&format!("/api/stats/query{rest}"), status, message, Nothing)
+    };
+    ask_all(
+        &tsd,
+        vec![
+            case("", 400, "Missing parameter <code>id</code>"),
+            case("?id=x", 400, "Unable to parse 'id' as a number"),
+            case("?id=99", 404, "No query with the id 99 is running"),
+        ],
+    )
+    .await;
+}
