@@ -91,6 +91,24 @@ impl SimpleHistogram {
     /// Shortest payload a client may send.
     const MIN_PAYLOAD: usize = 6;
 
+    /// A histogram of buckets in any order; of those with the same bounds the last counts.
+    #[must_use]
+    pub fn from_buckets(mut buckets: Vec<HistogramBucket>, underflow: i64, overflow: i64) -> Self {
+        let same = |a: &HistogramBucket, b: &HistogramBucket| {
+            java_order(a.lower, b.lower).then(java_order(a.upper, b.upper))
+        };
+        // Stable: those of the same bounds stay in order, and each run keeps its last.
+        buckets.sort_by(same);
+        buckets.dedup_by(|next, kept| {
+            let repeated = same(next, kept).is_eq();
+            if repeated {
+                *kept = *next;
+            }
+            repeated
+        });
+        Self { buckets, underflow, overflow }
+    }
+
     /// The buckets, ascending.
     #[must_use]
     pub fn buckets(&self) -> &[HistogramBucket] {
@@ -194,44 +212,41 @@ impl SimpleHistogram {
     }
 
     fn read(payload: &[u8]) -> Result<Self, HistogramError> {
-        let mut histogram = Self::default();
-        let mut rest = payload;
-        (|| {
-            let (count, mut after) = rest.split_first_chunk::<2>()?;
+        let parts = || {
+            let (count, mut rest) = payload.split_first_chunk::<2>()?;
+            let mut buckets = Vec::new();
             for _ in 0..u16::from_be_bytes(*count) {
-                let (lower, tail) = after.split_first_chunk::<4>()?;
+                let (lower, tail) = rest.split_first_chunk::<4>()?;
                 let (upper, tail) = tail.split_first_chunk::<4>()?;
                 let (lower, upper) = (f32::from_be_bytes(*lower), f32::from_be_bytes(*upper));
                 let (count, tail) = take_varlong(tail)?;
-                histogram.set_bucket(HistogramBucket { lower, upper, count });
-                after = tail;
+                buckets.push(HistogramBucket { lower, upper, count });
+                rest = tail;
             }
-            (histogram.underflow, after) = take_varlong(after)?;
-            (histogram.overflow, after) = take_varlong(after)?;
-            rest = after;
-            Some(())
-        })()
-        .ok_or(HistogramError::Cut(payload.len()))?;
-        Ok(histogram)
+            let (underflow, rest) = take_varlong(rest)?;
+            let (overflow, _) = take_varlong(rest)?;
+            Some(Self::from_buckets(buckets, underflow, overflow))
+        };
+        parts().ok_or(HistogramError::Cut(payload.len()))
     }
 
     /// Reads the telnet form, `u=0:o=1:0,1=42:1,5=24`.
     pub fn parse(text: &str) -> Result<Self, HistogramError> {
-        let mut histogram = Self::default();
+        let (mut buckets, mut underflow, mut overflow) = (Vec::new(), 0, 0);
         for part in text.split(':') {
             let bad = || HistogramError::Text(part.to_owned());
             let (key, count) = part.split_once('=').ok_or_else(bad)?;
             let count = count.parse::<i64>().map_err(|_| bad())?;
             if key.eq_ignore_ascii_case("u") {
-                histogram.underflow = count;
+                underflow = count;
             } else if key.eq_ignore_ascii_case("o") {
-                histogram.overflow = count;
+                overflow = count;
             } else {
                 let (lower, upper) = key.split_once(',').ok_or_else(bad)?;
-                histogram.set_bucket(parse_bounds(lower, upper, count)?);
+                buckets.push(parse_bounds(lower, upper, count)?);
             }
         }
-        Ok(histogram)
+        Ok(Self::from_buckets(buckets, underflow, overflow))
     }
 }
 
@@ -354,6 +369,11 @@ mod tests {
             }
             let bytes = histogram.encode(id).unwrap();
             prop_assert_eq!(SimpleHistogram::decode(&bytes), Ok((id, histogram.clone())));
+            let mut twice: Vec<HistogramBucket> =
+                histogram.buckets().iter().rev().map(|b| HistogramBucket { count: 0, ..*b }).collect();
+            twice.extend(histogram.buckets().iter().rev());
+            let rebuilt = SimpleHistogram::from_buckets(twice, underflow, overflow);
+            prop_assert_eq!(rebuilt, histogram.clone());
             let short = bytes.len() <= SimpleHistogram::MIN_PAYLOAD;
             prop_assert!(short || SimpleHistogram::decode_payload(bytes.get(1..).unwrap()) == Ok(histogram));
         }

@@ -7,35 +7,38 @@
 
 mod build_facts;
 mod health;
+mod histogram_value;
 mod http;
 mod java_map;
 mod json;
 mod latin1;
 mod point_fault;
 mod put_error_kind;
+mod rollup_rules;
 mod tag_pairs;
 mod telnet;
 
 pub use build_facts::BuildFacts;
 pub use health::Health;
+pub use histogram_value::{HistogramFault, HistogramValue};
 pub use http::{
-    AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HttpPoint, LastRequest, LastShown,
-    LastWanted, LegacyForm, ListedAsker, ListedCompleted, ListedRunning, LookupRequest,
-    LookupShown, NAME_SEPARATOR, PutBatch, PutBodyError, PutOptions, PutOutcome, PutPointError,
-    PutReply, QueryAnswerWriter, QueryString, QueryStringError, RefusedPoint, SearchType,
-    SeriesAnswer, StatValue, Summary, check_plugin_search, listed_exp_query, parse_exp_body,
-    parse_gexp_body, parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body,
-    parse_lookup_uri, parse_query_body, parse_query_uri, query_error, render_exp_query,
-    render_last_points, render_lookup, render_query, render_query_list, render_sub_query,
-    write_annotation,
+    AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HistogramBatch, HttpHistogram, HttpPoint,
+    HttpRollup, LastRequest, LastShown, LastWanted, LegacyForm, ListedAsker, ListedCompleted,
+    ListedRunning, LookupRequest, LookupShown, NAME_SEPARATOR, PutBatch, PutBodyError, PutOptions,
+    PutOutcome, PutPointError, PutReply, QueryAnswerWriter, QueryString, QueryStringError,
+    RefusedPoint, RollupBatch, SearchType, SeriesAnswer, StatValue, Summary, check_plugin_search,
+    listed_exp_query, parse_exp_body, parse_gexp_body, parse_gexp_uri, parse_last_body,
+    parse_last_uri, parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri,
+    query_error, render_exp_query, render_last_points, render_lookup, render_query,
+    render_query_list, render_sub_query, write_annotation,
 };
 pub use json::{JsonError, JsonFault, write_json_string};
 pub use latin1::Latin1;
 pub use point_fault::{PointFault, SeriesRules};
 pub use put_error_kind::PutErrorKind;
+pub use rollup_rules::{RollupFault, RollupPlacement, RollupRules, RollupSpec};
 pub use tag_pairs::TagPairs;
 pub use telnet::{
-    DEFAULT_LINE_LIMIT, HistogramLine, HistogramLineError, HistogramValue, LineCutter, PutLine,
-    PutLineError, RollupFault, RollupLine, TelnetCommand, TelnetCommands, TelnetPutError,
-    parse_tags, reply,
+    DEFAULT_LINE_LIMIT, HistogramLine, HistogramLineError, LineCutter, PutLine, PutLineError,
+    RollupLine, TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
 };

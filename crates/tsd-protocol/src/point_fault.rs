@@ -125,9 +125,25 @@ impl PointFault {
         tags: &TagPairs<'_>,
     ) -> Self {
         let (flags, bytes) = value.encode();
+        let value = format!("{}/{}", java_byte_list(&bytes), flags.bits());
+        Self::bad_timestamp_of(timestamp, value, metric, tags)
+    }
+
+    /// The same where the value is that of a cell other than a point.
+    pub(crate) fn bad_timestamp_of_bytes(
+        timestamp: i64,
+        value: &[u8],
+        metric: &[u8],
+        tags: &TagPairs<'_>,
+    ) -> Self {
+        let value = format!("{}/0", java_byte_list(value));
+        Self::bad_timestamp_of(timestamp, value, metric, tags)
+    }
+
+    fn bad_timestamp_of(timestamp: i64, value: String, metric: &[u8], tags: &TagPairs<'_>) -> Self {
         Self::BadTimestamp {
             timestamp,
-            value: format!("{}/{}", java_byte_list(&bytes), flags.bits()),
+            value,
             metric: decode_latin1(metric),
             tags: MapText(tags).to_string(),
         }

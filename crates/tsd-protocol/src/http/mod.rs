@@ -4,6 +4,8 @@ mod api_error;
 mod body_fields;
 mod exp_answer;
 mod exp_request;
+mod extra_fields;
+mod histogram_batch;
 mod last;
 mod point_fields;
 mod put_batch;
@@ -14,6 +16,7 @@ mod query_echo;
 mod query_list;
 mod query_request;
 mod query_string;
+mod rollup_batch;
 mod search;
 mod sub_query_echo;
 mod tag_text;
@@ -21,6 +24,7 @@ mod tag_text;
 pub use api_error::{ApiError, LegacyForm};
 pub use exp_answer::ExpAnswerWriter;
 pub use exp_request::{parse_exp_body, render_exp_query};
+pub use histogram_batch::{HistogramBatch, HttpHistogram};
 pub use last::{
     LastRequest, LastShown, LastWanted, parse_last_body, parse_last_uri, render_last_points,
 };
@@ -38,6 +42,7 @@ pub use query_request::{
     parse_gexp_body, parse_gexp_uri, parse_query_body, parse_query_uri, query_error,
 };
 pub use query_string::{QueryString, QueryStringError};
+pub use rollup_batch::{HttpRollup, RollupBatch};
 pub use search::{
     LookupRequest, LookupShown, SearchType, check_plugin_search, parse_lookup_body,
     parse_lookup_uri, render_lookup,

@@ -6,9 +6,11 @@ use tsd_model::{
     sort_as_grown_hash_map,
 };
 
-use crate::json::{
-    JsonError, JsonFault, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
+use super::{
+    extra_fields::{ExtraFields, NoExtraFields, write_text},
+    put_error::PutPointError,
 };
+use crate::json::{JsonError, JsonFault, JsonObject, JsonReader, Scalar, ScalarKind};
 
 /// Tag pairs in the order of the body; a repeated key is still there.
 pub(crate) type RawTags<'t> = SmallVec<[(Scalar<'t>, Option<Scalar<'t>>); 8]>;
@@ -31,6 +33,16 @@ impl<'t> PointFields<'t> {
     /// fields the last one counts.
     #[inline]
     pub(crate) fn read(&mut self, reader: &mut JsonReader<'t>) -> Result<(), JsonError> {
+        self.read_with(reader, &mut NoExtraFields)
+    }
+
+    /// As [`Self::read`], and other fields with it.
+    #[inline]
+    pub(crate) fn read_with(
+        &mut self,
+        reader: &mut JsonReader<'t>,
+        extra: &mut impl ExtraFields<'t>,
+    ) -> Result<(), JsonError> {
         self.metric = None;
         self.timestamp = 0;
         self.value = None;
@@ -49,7 +61,11 @@ impl<'t> PointFields<'t> {
                 b"value" => self.value = reader.scalar("value")?.text(),
                 b"tags" => self.read_tags(reader)?,
                 b"tsuid" => self.tsuid = reader.scalar("tsuid")?.text(),
-                _ => reader.skip_value()?,
+                other => {
+                    if !extra.take(other, reader)? {
+                        reader.skip_value()?;
+                    }
+                }
             }
             if !reader.more(b'}', "a comma or } after a field")? {
                 return Ok(());
@@ -80,8 +96,25 @@ impl<'t> PointFields<'t> {
         }
     }
 
+    /// Checks in OpenTSDB's order that what every point needs is there, a value only if it is
+    /// needed. Returns the metric.
+    #[inline]
+    pub(crate) fn require(&self, value: bool) -> Result<Scalar<'t>, PutPointError> {
+        let metric = self.metric.filter(|m| !m.raw.is_empty()).ok_or(PutPointError::EmptyMetric)?;
+        if self.timestamp <= 0 {
+            return Err(PutPointError::InvalidTimestamp);
+        }
+        if value && self.value.is_none_or(|value| value.raw.is_empty()) {
+            return Err(PutPointError::EmptyValue);
+        }
+        if self.tags.is_empty() {
+            return Err(PutPointError::MissingTags);
+        }
+        Ok(metric)
+    }
+
     /// Writes the point as it was received, for the `errors` of a reply.
-    pub(crate) fn echo(&self, out: &mut Vec<u8>) {
+    pub(crate) fn echo(&self, extra: &impl ExtraFields<'t>, out: &mut Vec<u8>) {
         let mut object = JsonObject::open(out);
         if let Some(metric) = self.metric {
             write_text(object.key("metric"), metric);
@@ -96,6 +129,7 @@ impl<'t> PointFields<'t> {
         if let Some(tsuid) = self.tsuid {
             write_text(object.key("tsuid"), tsuid);
         }
+        extra.echo(&mut object);
         object.close();
     }
 }
@@ -124,12 +158,6 @@ fn read_timestamp(reader: &mut JsonReader<'_>) -> Result<i64, JsonError> {
             Err(reader.fault_at(start, JsonFault::NotAnInteger { text }))
         }
     }
-}
-
-fn write_text(out: &mut Vec<u8>, text: Scalar<'_>) {
-    out.push(b'"');
-    write_json_chars(out, text.chars());
-    out.push(b'"');
 }
 
 /// Writes tags in the order of a Java hash map, the last one of each key.

@@ -107,30 +107,8 @@ impl PutBatch {
     /// Reads a body. On an error no point of it is to be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.clear();
-        let mut reader = JsonReader::new(body);
-        match reader.peek_token() {
-            None => return Err(PutBodyError::Blank),
-            Some(b'{' | b'[') => {}
-            Some(_) => return Err(PutBodyError::NotAContainer),
-        }
-        if u32::try_from(body.len()).is_err() {
-            return Err(reader.fault(JsonFault::TooLarge).into());
-        }
         let mut fields = PointFields::default();
-        if reader.take(b'[') {
-            if reader.take(b']') {
-                return Err(PutBodyError::NoPoints);
-            }
-            loop {
-                self.read_element(&mut reader, &mut fields, common)?;
-                if !reader.more(b']', "a comma or ] after a data point")? {
-                    break;
-                }
-            }
-        } else {
-            self.read_element(&mut reader, &mut fields, common)?;
-        }
-        Ok(())
+        read_body(body, |reader| self.read_element(reader, &mut fields, common))
     }
 
     /// Reads a point, or the `null` in its place.
@@ -144,35 +122,41 @@ impl PutBatch {
         let token = reader.peek_token();
         let offset = reader.offset() as u32;
         if token != Some(b'{') {
-            return self.read_null(reader, offset);
+            self.refuse(read_null(reader, offset)?);
+            return Ok(());
         }
         fields.read(reader)?;
+        if let Err(error) = self.take(fields, offset, common) {
+            self.refuse(RefusedPoint { offset, error });
+        }
+        Ok(())
+    }
+
+    /// Takes a point, if it is any good.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        fields: &PointFields<'_>,
+        offset: u32,
+        common: Option<&CommonTag>,
+    ) -> Result<(), PutPointError> {
         let start = self.names.len();
         match self.convert(fields, common) {
             Ok((timestamp, value, tags_at)) => {
                 let names = [start, tags_at, self.names.len()].map(|at| at as u32);
                 self.points.push(Point { names, offset, timestamp, value });
+                Ok(())
             }
             Err(error) => {
                 self.names.truncate(start);
-                self.refused.push(RefusedPoint { offset, error });
+                Err(error)
             }
         }
-        Ok(())
     }
 
-    #[cold]
-    fn read_null(&mut self, reader: &mut JsonReader<'_>, offset: u32) -> Result<(), JsonError> {
-        match reader.scalar("data point")?.text() {
-            None => {
-                self.refused.push(RefusedPoint { offset, error: PutPointError::NullPoint });
-                Ok(())
-            }
-            Some(_) => Err(reader.fault_at(
-                offset as usize,
-                JsonFault::WrongType { field: "data point", found: "a number or text" },
-            )),
-        }
+    /// Notes a point that cannot be stored.
+    pub(super) fn refuse(&mut self, point: RefusedPoint) {
+        self.refused.push(point);
     }
 
     /// Checks a point in OpenTSDB's order, appends its names and says where its tags start.
@@ -182,48 +166,15 @@ impl PutBatch {
         fields: &PointFields<'_>,
         common: Option<&CommonTag>,
     ) -> Result<(Timestamp, PointValue, usize), PutPointError> {
-        let metric =
-            fields.metric.filter(|m| !m.raw.is_empty()).ok_or(PutPointError::EmptyMetric)?;
-        if fields.timestamp <= 0 {
-            return Err(PutPointError::InvalidTimestamp);
-        }
-        let value = fields.value.filter(|v| !v.raw.is_empty()).ok_or(PutPointError::EmptyValue)?;
+        let metric = fields.require(true)?;
+        let value = fields.value.ok_or(PutPointError::EmptyValue)?;
         let tags = &fields.tags;
-        if tags.is_empty() {
-            return Err(PutPointError::MissingTags);
-        }
         let parsed = parse_value(value);
         let (Ok(value), Ok(timestamp)) = (&parsed, Timestamp::try_new(fields.timestamp)) else {
             return Err(explain(metric, tags, fields.timestamp, &parsed));
         };
-        let tags_at = self.push_names(metric, tags)?;
-        if let Some(tag) = common {
-            self.names.extend_from_slice(&tag.names);
-        }
+        let tags_at = push_names(&mut self.names, metric, tags, common)?;
         Ok((timestamp, *value, tags_at))
-    }
-
-    #[inline]
-    fn push_names(&mut self, metric: Scalar<'_>, tags: &RawTags<'_>) -> Result<usize, PointFault> {
-        let names = &mut self.names;
-        if !push_name(names, metric) {
-            return Err(unstorable(NameRole::Metric, metric));
-        }
-        let tags_at = names.len() + 1;
-        for (key, value) in tags {
-            let Some(value) = value else {
-                return Err(PointFault::NullTagValue { key: key.to_owned_string() });
-            };
-            names.push(NAME_SEPARATOR);
-            if !push_name(names, *key) {
-                return Err(unstorable(NameRole::TagKey(&value.to_owned_string()), *key));
-            }
-            names.push(NAME_SEPARATOR);
-            if !push_name(names, *value) {
-                return Err(unstorable(NameRole::TagValue(&key.to_owned_string()), *value));
-            }
-        }
-        Ok(tags_at)
     }
 
     /// Points that can be stored, in the order of the body.
@@ -258,9 +209,86 @@ impl<'b> HttpPoint<'b> {
     }
 }
 
+/// Reads the elements of a body, which is an array of them or one alone.
+#[inline]
+pub(super) fn read_body<'t>(
+    body: &'t str,
+    mut element: impl FnMut(&mut JsonReader<'t>) -> Result<(), JsonError>,
+) -> Result<(), PutBodyError> {
+    let mut reader = JsonReader::new(body);
+    match reader.peek_token() {
+        None => return Err(PutBodyError::Blank),
+        Some(b'{' | b'[') => {}
+        Some(_) => return Err(PutBodyError::NotAContainer),
+    }
+    if u32::try_from(body.len()).is_err() {
+        return Err(reader.fault(JsonFault::TooLarge).into());
+    }
+    if reader.take(b'[') {
+        if reader.take(b']') {
+            return Err(PutBodyError::NoPoints);
+        }
+        loop {
+            element(&mut reader)?;
+            if !reader.more(b']', "a comma or ] after a data point")? {
+                break;
+            }
+        }
+    } else {
+        element(&mut reader)?;
+    }
+    Ok(())
+}
+
+/// Reads the `null` in the place of a point; anything else there is a fault of the body.
+#[cold]
+pub(super) fn read_null(
+    reader: &mut JsonReader<'_>,
+    offset: u32,
+) -> Result<RefusedPoint, JsonError> {
+    match reader.scalar("data point")?.text() {
+        None => Ok(RefusedPoint { offset, error: PutPointError::NullPoint }),
+        Some(_) => Err(reader.fault_at(
+            offset as usize,
+            JsonFault::WrongType { field: "data point", found: "a number or text" },
+        )),
+    }
+}
+
+/// Appends metric and tags to `names` and says where the tags start.
+#[inline]
+pub(super) fn push_names(
+    names: &mut Vec<u8>,
+    metric: Scalar<'_>,
+    tags: &RawTags<'_>,
+    common: Option<&CommonTag>,
+) -> Result<usize, PointFault> {
+    if !push_name(names, metric) {
+        return Err(unstorable(NameRole::Metric, metric));
+    }
+    let tags_at = names.len() + 1;
+    for (key, value) in tags {
+        let Some(value) = value else {
+            return Err(PointFault::NullTagValue { key: key.to_owned_string() });
+        };
+        names.push(NAME_SEPARATOR);
+        if !push_name(names, *key) {
+            return Err(unstorable(NameRole::TagKey(&value.to_owned_string()), *key));
+        }
+        names.push(NAME_SEPARATOR);
+        if !push_name(names, *value) {
+            return Err(unstorable(NameRole::TagValue(&key.to_owned_string()), *value));
+        }
+    }
+    if let Some(tag) = common {
+        names.extend_from_slice(&tag.names);
+    }
+    Ok(tags_at)
+}
+
 /// Takes [`HttpPoint::tags_raw`] apart: tags in the order of a Java hash map. Of a repeated key the
 /// last value counts.
-fn split_names(tags_raw: &[u8]) -> TagPairs<'_> {
+pub(super) fn split_names(tags_raw: &[u8]) -> TagPairs<'_> {
     let mut names = tags_raw.split(|b| *b == NAME_SEPARATOR);
     let mut tags = TagCollector::default();
     while let (Some(key), Some(value)) = (names.next(), names.next()) {

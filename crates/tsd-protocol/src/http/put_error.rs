@@ -1,6 +1,8 @@
 //! Why a put body or one of its points was refused, in OpenTSDB's words.
 
-use crate::{ApiError, JsonError, PointFault, PutErrorKind};
+use tsd_model::HistogramError;
+
+use crate::{ApiError, HistogramFault, JsonError, PointFault, PutErrorKind, RollupFault};
 
 /// A body of which nothing is stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +50,27 @@ pub enum PutPointError {
     /// No tags.
     #[error("Missing tags")]
     MissingTags,
+    /// A rolled-up point that tells neither an interval nor an aggregator over series.
+    #[error("Missing interval")]
+    MissingInterval,
+    /// An interval without an aggregator over time.
+    #[error("Missing aggregator")]
+    MissingAggregator,
+    /// A histogram without buckets and without bytes.
+    #[error("Histogram buckets cannot be null or empty if 'value' is empty.")]
+    NoBuckets,
+    /// Bytes of a histogram with the id of a codec that no byte holds.
+    #[error("Invalid type. Must be from 0 to 255.")]
+    BadCodecId,
+    /// A bucket whose key is not two bounds.
+    #[error("Unable to parse bucket bounds: {0}")]
+    BucketBounds(String),
+    /// A histogram no table can take.
+    #[error(transparent)]
+    Histogram(HistogramFault),
+    /// A rolled-up point no table can take.
+    #[error(transparent)]
+    Rollup(Box<RollupFault>),
     /// A value that is no number.
     #[error("Unable to parse value to a number")]
     UnreadableValue,
@@ -77,6 +100,27 @@ pub enum PutPointError {
 impl From<PointFault> for PutPointError {
     fn from(fault: PointFault) -> Self {
         Self::Point(Box::new(fault))
+    }
+}
+
+impl From<RollupFault> for PutPointError {
+    fn from(fault: RollupFault) -> Self {
+        match fault {
+            RollupFault::Point(fault) => fault.into(),
+            // OpenTSDB does not foresee it here.
+            RollupFault::UnknownInterval(_) => Self::Unexpected,
+            other => Self::Rollup(Box::new(other)),
+        }
+    }
+}
+
+impl From<HistogramFault> for PutPointError {
+    fn from(fault: HistogramFault) -> Self {
+        match fault {
+            HistogramFault::UnknownCodec(_)
+            | HistogramFault::Unreadable(HistogramError::TooShort(_)) => Self::Histogram(fault),
+            HistogramFault::Unreadable(_) => Self::Unexpected,
+        }
     }
 }
 

@@ -1,6 +1,13 @@
 //! The answer to a put: which status, which body.
 
-use super::{point_fields::PointFields, put_batch::PutBatch, put_error::PutPointError};
+use super::{
+    extra_fields::{ExtraFields, HistogramFields, NoExtraFields, RollupFields},
+    histogram_batch::HistogramBatch,
+    point_fields::PointFields,
+    put_batch::{PutBatch, RefusedPoint},
+    put_error::PutPointError,
+    rollup_batch::RollupBatch,
+};
 use crate::{
     ApiError, QueryString,
     json::{JsonList, JsonObject, JsonReader},
@@ -44,7 +51,17 @@ pub struct PutOutcome {
     failed: u64,
     timed_out: u64,
     refused_any: bool,
+    kind: PointKind,
     errors: Vec<(u32, PutPointError)>,
+}
+
+/// What the elements of a body are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum PointKind {
+    #[default]
+    Point,
+    Rollup,
+    Histogram,
 }
 
 /// A status and a body; no body with 204.
@@ -60,8 +77,24 @@ impl PutOutcome {
     /// Starts with the points that `batch` refused.
     #[must_use]
     pub fn new(batch: &PutBatch) -> Self {
-        let mut outcome = Self::default();
-        for point in batch.refused() {
+        Self::of_kind(PointKind::Point, batch.refused())
+    }
+
+    /// The same for rolled-up points.
+    #[must_use]
+    pub fn of_rollups(batch: &RollupBatch) -> Self {
+        Self::of_kind(PointKind::Rollup, batch.refused())
+    }
+
+    /// The same for histograms.
+    #[must_use]
+    pub fn of_histograms(batch: &HistogramBatch) -> Self {
+        Self::of_kind(PointKind::Histogram, batch.refused())
+    }
+
+    fn of_kind(kind: PointKind, refused: &[RefusedPoint]) -> Self {
+        let mut outcome = Self { kind, ..Self::default() };
+        for point in refused {
             outcome.fail(point.offset, point.error.clone());
         }
         outcome
@@ -122,7 +155,12 @@ impl PutOutcome {
             let mut list = JsonList::open(object.key("errors"));
             for (offset, error) in errors {
                 let mut object = JsonObject::open(list.element());
-                echo_point(body, *offset, object.key("datapoint"));
+                let out = object.key("datapoint");
+                match self.kind {
+                    PointKind::Point => echo_point::<NoExtraFields>(body, *offset, out),
+                    PointKind::Rollup => echo_point::<RollupFields<'_>>(body, *offset, out),
+                    PointKind::Histogram => echo_point::<HistogramFields<'_>>(body, *offset, out),
+                }
                 object.string("error", &error.to_string());
                 object.close();
             }
@@ -134,11 +172,12 @@ impl PutOutcome {
 }
 
 /// Writes the point at `offset` of `body` as it was received.
-fn echo_point(body: &str, offset: u32, out: &mut Vec<u8>) {
+fn echo_point<'t, E: ExtraFields<'t>>(body: &'t str, offset: u32, out: &mut Vec<u8>) {
     let mut reader = JsonReader::new_at(body, offset as usize);
     let mut fields = PointFields::default();
-    match fields.read(&mut reader) {
-        Ok(()) => fields.echo(out),
+    let mut extra = E::default();
+    match fields.read_with(&mut reader, &mut extra) {
+        Ok(()) => fields.echo(&extra, out),
         Err(_) => out.extend_from_slice(b"null"),
     }
 }

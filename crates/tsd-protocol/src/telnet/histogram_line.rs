@@ -1,13 +1,12 @@
 //! `histogram <metric> <timestamp> [<codec id>] <value> <tags…>`
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use tsd_model::{SimpleHistogram, Timestamp, decode_latin1, parse_integer};
+use tsd_model::{SimpleHistogram, decode_latin1, parse_integer};
 
 use super::{
     put_line::{parse_tags, parse_time},
     put_line_error::PutLineError,
 };
-use crate::{SeriesRules, TagPairs};
+use crate::{HistogramValue, PointFault, SeriesRules, TagPairs, histogram_value::decode_base64};
 
 /// Words needed behind the command, as OpenTSDB says it; it is content with one less.
 const NEEDED_AS_SAID: usize = 5;
@@ -18,26 +17,12 @@ const NEEDED: usize = 4;
 pub struct HistogramLine<'l> {
     /// Metric, in ISO-8859-1. Not empty; its characters are not checked yet.
     pub metric: &'l [u8],
-    /// Time, above zero.
-    pub timestamp: Timestamp,
+    /// Time, above zero; whether a row can have it shows later.
+    pub timestamp: i64,
     /// The histogram.
     pub value: HistogramValue,
     /// Tags as they stand.
     pub tags_raw: &'l [u8],
-}
-
-/// A histogram as it was sent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum HistogramValue {
-    /// Bytes for a codec. Its id may be any number here.
-    Encoded {
-        /// Which codec.
-        codec: i64,
-        /// The bytes, base64 undone.
-        bytes: Vec<u8>,
-    },
-    /// Buckets and counts, written out.
-    Simple(SimpleHistogram),
 }
 
 /// A line that holds no histogram.
@@ -81,19 +66,13 @@ impl<'l> HistogramLine<'l> {
             return Err(PutLineError::EmptyHistogram.into());
         }
         parse_tags(tags_raw)?;
-        let timestamp = Timestamp::try_new(time)
-            .map_err(|_| PutLineError::InvalidTimestamp { timestamp: time })?;
         let value = match codec {
-            Some(codec) => {
-                let bytes =
-                    BASE64_STANDARD.decode(value).map_err(|_| HistogramLineError::Malformed)?;
-                HistogramValue::Encoded { codec, bytes }
-            }
+            Some(codec) => HistogramValue::Encoded { codec, bytes: decode_base64(value) },
             None => SimpleHistogram::parse(&decode_latin1(value))
                 .map(HistogramValue::Simple)
                 .map_err(|_| HistogramLineError::Malformed)?,
         };
-        Ok(Self { metric, timestamp, value, tags_raw })
+        Ok(Self { metric, timestamp: time, value, tags_raw })
     }
 
     /// Reads and checks the tags; also checks the metric.
@@ -101,6 +80,13 @@ impl<'l> HistogramLine<'l> {
         let tags = parse_tags(self.tags_raw)?;
         rules.check(self.metric, &tags)?;
         Ok(tags)
+    }
+
+    /// The fault of a time that no row has. `stored` is the value of the cell.
+    #[must_use]
+    pub fn bad_timestamp(&self, stored: &[u8]) -> PointFault {
+        let tags = parse_tags(self.tags_raw).unwrap_or_default();
+        PointFault::bad_timestamp_of_bytes(self.timestamp, stored, self.metric, &tags)
     }
 }
 
@@ -140,7 +126,7 @@ mod tests {
 
     #[test]
     fn malformed_histograms_are_told_apart_from_malformed_lines() {
-        for text in ["x", "0,1", "0,1=x", "0=1", "u", "0,1=1.5", "a,b=1", "42 ???"] {
+        for text in ["x", "0,1", "0,1=x", "0=1", "u", "0,1=1.5", "a,b=1"] {
             assert_eq!(value(text), Err("malformed histogram".to_owned()), "{text}");
         }
     }

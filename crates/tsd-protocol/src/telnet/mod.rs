@@ -9,8 +9,8 @@ pub mod reply;
 mod rollup_line;
 
 pub use command::{TelnetCommand, TelnetCommands};
-pub use histogram_line::{HistogramLine, HistogramLineError, HistogramValue};
+pub use histogram_line::{HistogramLine, HistogramLineError};
 pub use line_cutter::{DEFAULT_LINE_LIMIT, LineCutter};
 pub use put_line::{PutLine, parse_tags};
 pub use put_line_error::{PutLineError, TelnetPutError};
-pub use rollup_line::{RollupFault, RollupLine};
+pub use rollup_line::RollupLine;

@@ -1,0 +1,181 @@
+//! Fields of data points that only rollups or histograms have.
+
+use tsd_model::{HistogramBucket, HistogramError, SimpleHistogram, parse_bounds};
+
+use super::put_error::PutPointError;
+use crate::json::{
+    JsonError, JsonFault, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
+};
+
+/// Fields beyond those of every point.
+pub(crate) trait ExtraFields<'t>: Default {
+    /// Reads the value of a field, if it is one of these.
+    fn take(&mut self, key: &[u8], reader: &mut JsonReader<'t>) -> Result<bool, JsonError>;
+
+    /// Writes them as they were received.
+    fn echo(&self, object: &mut JsonObject<'_>);
+}
+
+/// An ordinary point.
+#[derive(Debug, Default)]
+pub(crate) struct NoExtraFields;
+
+/// How a rolled-up point was made.
+#[derive(Debug, Default)]
+pub(crate) struct RollupFields<'t> {
+    pub(crate) interval: Option<Scalar<'t>>,
+    pub(crate) aggregator: Option<Scalar<'t>>,
+    pub(crate) group_by: Option<Scalar<'t>>,
+}
+
+/// A histogram beside its base64 form.
+#[derive(Debug, Default)]
+pub(crate) struct HistogramFields<'t> {
+    pub(crate) id: i64,
+    buckets: Option<Vec<(Scalar<'t>, Option<i64>)>>,
+    underflow: i64,
+    overflow: i64,
+}
+
+impl<'t> ExtraFields<'t> for NoExtraFields {
+    #[inline]
+    fn take(&mut self, _: &[u8], _: &mut JsonReader<'t>) -> Result<bool, JsonError> {
+        Ok(false)
+    }
+
+    fn echo(&self, _: &mut JsonObject<'_>) {}
+}
+
+impl<'t> ExtraFields<'t> for RollupFields<'t> {
+    fn take(&mut self, key: &[u8], reader: &mut JsonReader<'t>) -> Result<bool, JsonError> {
+        match key {
+            b"interval" => self.interval = reader.scalar("interval")?.text(),
+            b"aggregator" => self.aggregator = reader.scalar("aggregator")?.text(),
+            b"groupByAggregator" => self.group_by = reader.scalar("groupByAggregator")?.text(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn echo(&self, object: &mut JsonObject<'_>) {
+        for (key, value) in [
+            ("interval", self.interval),
+            ("aggregator", self.aggregator),
+            ("groupByAggregator", self.group_by),
+        ] {
+            if let Some(value) = value {
+                write_text(object.key(key), value);
+            }
+        }
+    }
+}
+
+impl<'t> ExtraFields<'t> for HistogramFields<'t> {
+    fn take(&mut self, key: &[u8], reader: &mut JsonReader<'t>) -> Result<bool, JsonError> {
+        match key {
+            b"id" => self.id = read_integer(reader, "id")?.unwrap_or_default(),
+            b"underflow" => self.underflow = read_integer(reader, "underflow")?.unwrap_or_default(),
+            b"overflow" => self.overflow = read_integer(reader, "overflow")?.unwrap_or_default(),
+            b"buckets" => self.buckets = read_buckets(reader)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn echo(&self, object: &mut JsonObject<'_>) {
+        object.literal("id", self.id);
+        if let Some(buckets) = &self.buckets {
+            let mut inner = JsonObject::open(object.key("buckets"));
+            for (key, count) in buckets {
+                match count {
+                    Some(count) => inner.literal(&key.to_owned_string(), count),
+                    None => inner.literal(&key.to_owned_string(), "null"),
+                };
+            }
+            inner.close();
+        }
+        object.literal("underflow", self.underflow).literal("overflow", self.overflow);
+    }
+}
+
+impl HistogramFields<'_> {
+    /// Whether there is no bucket.
+    pub(crate) fn has_no_buckets(&self) -> bool {
+        self.buckets.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    /// The histogram that the buckets make.
+    pub(crate) fn histogram(&self) -> Result<SimpleHistogram, PutPointError> {
+        let buckets = self
+            .buckets
+            .iter()
+            .flatten()
+            .map(|(key, count)| read_bucket(&key.to_owned_string(), *count))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(SimpleHistogram::from_buckets(buckets, self.underflow, self.overflow))
+    }
+}
+
+fn read_bucket(key: &str, count: Option<i64>) -> Result<HistogramBucket, PutPointError> {
+    let mut bounds = key.split(',');
+    let (Some(lower), Some(upper), None) = (bounds.next(), bounds.next(), bounds.next()) else {
+        return Err(PutPointError::BucketBounds(key.to_owned()));
+    };
+    let count = count.ok_or(PutPointError::Unexpected)?;
+    parse_bounds(lower, upper, count).map_err(|error| match error {
+        HistogramError::NotANumber => PutPointError::Unexpected,
+        _ => PutPointError::UnreadableValue,
+    })
+}
+
+fn read_buckets<'t>(
+    reader: &mut JsonReader<'t>,
+) -> Result<Option<Vec<(Scalar<'t>, Option<i64>)>>, JsonError> {
+    if !reader.take(b'{') {
+        return match reader.scalar("buckets")?.kind {
+            ScalarKind::Null => Ok(None),
+            _ => Err(reader.fault(JsonFault::WrongType { field: "buckets", found: "a text" })),
+        };
+    }
+    let mut buckets = Vec::new();
+    if reader.take(b'}') {
+        return Ok(Some(buckets));
+    }
+    loop {
+        let key = reader.key()?;
+        buckets.push((key, read_integer(reader, "buckets")?));
+        if !reader.more(b'}', "a comma or } after a bucket")? {
+            return Ok(Some(buckets));
+        }
+    }
+}
+
+/// A whole number: a fraction is cut off, text that is a number will do.
+fn read_integer(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+) -> Result<Option<i64>, JsonError> {
+    reader.peek_token();
+    let start = reader.offset();
+    let scalar = reader.scalar(field)?;
+    let text = scalar.to_owned_string();
+    let read = match scalar.kind {
+        ScalarKind::Null => return Ok(None),
+        ScalarKind::Number => text
+            .parse()
+            .ok()
+            .or_else(|| text.parse::<f64>().ok().filter(|n| n.abs() < 9.2e18).map(|n| n as i64)),
+        ScalarKind::Plain | ScalarKind::Escaped => text.trim().parse().ok(),
+        ScalarKind::Bool => None,
+    };
+    read.map(Some).ok_or_else(|| {
+        let text = text.chars().take(64).collect();
+        reader.fault_at(start, JsonFault::NotAnInteger { text })
+    })
+}
+
+pub(super) fn write_text(out: &mut Vec<u8>, text: Scalar<'_>) {
+    out.push(b'"');
+    write_json_chars(out, text.chars());
+    out.push(b'"');
+}
