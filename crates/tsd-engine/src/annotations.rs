@@ -135,6 +135,9 @@ impl Annotations {
         range_ms: (i64, i64),
     ) -> Result<Vec<Annotation>, StorageError> {
         let mut notes = Vec::new();
+        if range_ms.1 < range_ms.0 {
+            return Ok(notes);
+        }
         let mut rows = self.rows(None, range_ms);
         while let Some(batch) = rows.next_rows().await? {
             for cell in batch.iter().filter(|row| self.is_global(row)).flat_map(note_cells) {
@@ -157,6 +160,9 @@ impl Annotations {
         range_ms: (i64, i64),
     ) -> Result<u64, AnnotationError> {
         let mut deleted = 0;
+        if range_ms.1 < range_ms.0 {
+            return Ok(deleted);
+        }
         for series in global.then_some(None).into_iter().chain(tsuids.iter().map(Some)) {
             let mut rows = self.rows(series, range_ms);
             while let Some(batch) = rows.next_rows().await? {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tsd_model::{Annotation, Tsuid, Uid, UidKind};
+use tsd_model::{Annotation, Tsuid, TsuidError, Uid, UidKind};
 use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query, QueryError};
 use tsd_storage::{Storage, StorageError};
 
@@ -127,6 +127,11 @@ impl EngineHandle {
     /// Takes a name out of the UID table. Rows of its series stay.
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<(), UidError> {
         self.inner.uids.delete(kind, name, &self.inner.ingest.series).await
+    }
+
+    /// Reads the hexadecimal text of a series' identity.
+    pub fn parse_tsuid(&self, text: &str) -> Result<Tsuid, TsuidError> {
+        Tsuid::parse_hex(&self.inner.config.schema, text)
     }
 
     /// A note of a series, or a global one, by its start time.

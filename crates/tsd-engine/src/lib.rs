@@ -45,7 +45,7 @@ pub use query::{
     ScannerStages, SubAnswer, SubQueryStages,
 };
 pub use stats::Stat;
-pub use tsd_model::{Annotation, HistogramCodecs, UidKind};
+pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 // Words of a query, for those who hold the handle and know no other crate below it.
 pub use tsd_query::{
     Clock as QueryClock, ExpAnswer, ExpColumn, ExpOutput, ExpQuery, FillPolicy, GexpQuery,

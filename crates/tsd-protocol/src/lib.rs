@@ -22,15 +22,17 @@ pub use build_facts::BuildFacts;
 pub use health::Health;
 pub use histogram_value::{HistogramFault, HistogramValue};
 pub use http::{
-    AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HistogramBatch, HttpHistogram, HttpPoint,
-    HttpRollup, LastRequest, LastShown, LastWanted, LegacyForm, ListedAsker, ListedCompleted,
-    ListedRunning, LookupRequest, LookupShown, NAME_SEPARATOR, PutBatch, PutBodyError, PutOptions,
-    PutOutcome, PutPointError, PutReply, QueryAnswerWriter, QueryString, QueryStringError,
-    RefusedPoint, RollupBatch, SearchType, SeriesAnswer, StatValue, Summary, check_plugin_search,
-    listed_exp_query, parse_exp_body, parse_gexp_body, parse_gexp_uri, parse_last_body,
+    AnnotationRange, AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HistogramBatch,
+    HttpHistogram, HttpPoint, HttpRollup, LastRequest, LastShown, LastWanted, LegacyForm,
+    ListedAsker, ListedCompleted, ListedRunning, LookupRequest, LookupShown, NAME_SEPARATOR,
+    PutBatch, PutBodyError, PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter,
+    QueryString, QueryStringError, RefusedPoint, RollupBatch, SearchType, SeriesAnswer, StatValue,
+    Summary, check_plugin_search, listed_exp_query, parse_annotation_body,
+    parse_annotation_range_body, parse_annotation_range_uri, parse_annotation_uri,
+    parse_annotations_body, parse_exp_body, parse_gexp_body, parse_gexp_uri, parse_last_body,
     parse_last_uri, parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri,
-    query_error, render_exp_query, render_last_points, render_lookup, render_query,
-    render_query_list, render_sub_query, write_annotation,
+    query_error, render_annotation, render_annotations, render_exp_query, render_last_points,
+    render_lookup, render_query, render_query_list, render_sub_query, write_annotation,
 };
 pub use json::{JsonError, JsonFault, write_json_string};
 pub use latin1::Latin1;

@@ -12,6 +12,7 @@ mod http;
 mod latency;
 mod metrics;
 mod put_failure;
+mod rollups;
 mod server;
 mod shared;
 mod stats;

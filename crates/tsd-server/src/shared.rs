@@ -9,9 +9,9 @@ use std::{
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tsd_engine::{EngineHandle, QueryClock, UidKind};
-use tsd_protocol::{Health, SeriesRules};
+use tsd_protocol::{Health, RollupRules, SeriesRules};
 
-use crate::{ServerConfig, http::BodyMemory, metrics::Counters};
+use crate::{ServerConfig, http::BodyMemory, metrics::Counters, rollups};
 
 /// How long the store may take to show that it lives.
 const PROBE: Duration = Duration::from_secs(1);
@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) engine: EngineHandle,
     /// Which series names points may have.
     pub(crate) rules: Arc<SeriesRules>,
+    /// Which rolled-up points are taken; `None` takes none.
+    pub(crate) rollups: Option<Arc<RollupRules>>,
     clock: QueryClock,
     pub(crate) counters: Counters,
     pub(crate) body_memory: BodyMemory,
@@ -43,8 +45,10 @@ impl Shared {
     ) -> Self {
         let settings = engine.config();
         let rules = SeriesRules::new(settings.ingest.max_tags, &settings.uids.allow_specialchars);
+        let rollups = rollups::rules(settings).map(Arc::new);
         Self {
             rules: Arc::new(rules),
+            rollups,
             body_memory: BodyMemory::new(config.limits.all_bodies_bytes),
             config,
             address,

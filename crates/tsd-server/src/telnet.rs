@@ -5,9 +5,9 @@
 //! more is read, and TCP slows the client down. Errors of points are offered to the client and dropped if it
 //! does not read.
 
+mod extra_lines;
 mod input;
 mod output;
-mod rollup;
 
 use std::{
     future::{Future, poll_fn},
@@ -26,7 +26,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
 use tsd_engine::{IngestSession, NameText, PointFailure};
 use tsd_protocol::{
-    LineCutter, PutLine, PutLineError, SeriesRules, TelnetCommand, TelnetCommands,
+    LineCutter, PutLine, PutLineError, SeriesRules, TelnetCommand, TelnetCommands, TelnetPutError,
     reply as telnet_reply,
 };
 
@@ -37,6 +37,11 @@ use crate::{
     shared::Shared,
     stats::Stats,
 };
+
+/// What names the command of a point in failures.
+const PUT: u32 = 0;
+const ROLLUP: u32 = 1;
+const HISTOGRAM: u32 = 2;
 
 /// Serves telnet until the connection ends.
 pub(crate) async fn serve<S>(
@@ -62,6 +67,7 @@ where
             output: Output::new(shared.config.limits.telnet_reply_bytes),
             session,
             text: String::new(),
+            spelled: Vec::new(),
             received: Received::default(),
             shared: Arc::clone(&shared),
         },
@@ -92,6 +98,8 @@ struct Points {
     output: Output,
     /// Scratch for replies.
     text: String,
+    /// Scratch for tags.
+    spelled: Vec<u8>,
     /// Lines since the counters were last told.
     received: Received,
 }
@@ -258,13 +266,13 @@ impl Points {
                     continue;
                 }
                 TelnetCommand::Rollup => {
-                    let (kind, reply) = rollup::refusal(line);
-                    self.shared.counters.put_errors(kind).add(1);
-                    self.offer(reply.as_bytes());
+                    self.received.points += 1;
+                    self.rollup(line);
                     continue;
                 }
                 TelnetCommand::Histogram => {
-                    self.refuse("histogram", &PutLineError::HistogramsDisabled);
+                    self.received.points += 1;
+                    self.histogram(line);
                     continue;
                 }
                 TelnetCommand::Unknown(word) => {
@@ -290,15 +298,15 @@ impl Points {
         let point = PutLine::parse(line)?;
         let time = point.timestamp.as_given();
         let PutLine { metric, tags_raw, value, .. } = point;
-        let known = self.session.put_cached(metric, tags_raw, time, value, 0);
+        let known = self.session.put_cached(metric, tags_raw, time, value, PUT);
         let put = if let Some(put) = known {
             put
         } else {
             let tags = point.tags(&self.rules)?;
-            self.session.put_new(metric, tags_raw, &tags, time, value, 0)
+            self.session.put_new(metric, tags_raw, &tags, time, value, PUT)
         };
         if let Err(error) = put {
-            self.report(&PointFailure { tag: 0, error });
+            self.report(&PointFailure { tag: PUT, error });
         }
         Ok(())
     }
@@ -323,17 +331,26 @@ impl Points {
     /// Tells of a point that the engine did not store.
     #[cold]
     fn report(&mut self, failure: &PointFailure) {
+        let command = match failure.tag {
+            HISTOGRAM => return self.report_histogram(&failure.error),
+            ROLLUP => "rollup",
+            _ => "put",
+        };
         let Some(reply) = telnet_reply_to(&failure.error) else {
             self.shared.counters.rpc_exceptions.add(1);
             debug!(error = %failure.error, "a telnet point failed in silence");
             return;
         };
+        self.tell(command, &reply);
+    }
+
+    fn tell(&mut self, command: &str, reply: &TelnetPutError) {
         self.shared.counters.put_errors(reply.kind()).add(1);
         if reply.is_asynchronous() && !self.shared.config.telnet_return_errors {
             return;
         }
         self.text.clear();
-        reply.render("put", &mut self.text);
+        reply.render(command, &mut self.text);
         self.offer_text();
     }
 

@@ -140,6 +140,22 @@ impl ApiError {
         Self::new(400, "Missing request content")
     }
 
+    /// An error that OpenTSDB tells by the words of another: they are message and details.
+    #[must_use]
+    pub fn wrapping(status: u16, text: &str) -> Self {
+        Self::new(status, text).with_details(text)
+    }
+
+    /// 503 for histograms while no codec is configured.
+    #[must_use]
+    pub fn histograms_disabled() -> Self {
+        Self::new(
+            503,
+            "Histogram storage has not been enabled. Check the 'tsd.core.histograms.config' \
+             configuration.",
+        )
+    }
+
     /// 400 for a body that is not the JSON it should be.
     #[must_use]
     pub fn bad_json(details: impl Into<String>) -> Self {

@@ -1,5 +1,6 @@
 //! Bodies and parameters of HTTP requests, and what is answered.
 
+mod annotation;
 mod api_error;
 mod body_fields;
 mod exp_answer;
@@ -21,6 +22,11 @@ mod search;
 mod sub_query_echo;
 mod tag_text;
 
+pub use annotation::{
+    AnnotationRange, parse_annotation_body, parse_annotation_range_body,
+    parse_annotation_range_uri, parse_annotation_uri, parse_annotations_body, render_annotation,
+    render_annotations,
+};
 pub use api_error::{ApiError, LegacyForm};
 pub use exp_answer::ExpAnswerWriter;
 pub use exp_request::{parse_exp_body, render_exp_query};

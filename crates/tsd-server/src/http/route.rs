@@ -15,6 +15,14 @@ const MAX_VERSION: u32 = 1;
 pub(crate) enum Route {
     /// `/api/put`.
     Put,
+    /// `/api/rollup`.
+    Rollup,
+    /// `/api/histogram`.
+    Histogram,
+    /// `/api/annotation`.
+    Annotation,
+    /// `/api/annotations`.
+    Annotations,
     /// `/api/query`.
     Query,
     /// `/api/search/…`.
@@ -55,8 +63,12 @@ pub(crate) enum Route {
 
 impl Route {
     /// Every route, in the order of their numbers.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Put,
+        Self::Rollup,
+        Self::Histogram,
+        Self::Annotation,
+        Self::Annotations,
         Self::Query,
         Self::Search,
         Self::Suggest,
@@ -81,6 +93,10 @@ impl Route {
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Put => "api/put",
+            Self::Rollup => "api/rollup",
+            Self::Histogram => "api/histogram",
+            Self::Annotation => "api/annotation",
+            Self::Annotations => "api/annotations",
             Self::Query => "api/query",
             Self::Search => "api/search",
             Self::Suggest => "api/suggest",
@@ -106,7 +122,9 @@ impl Route {
     fn is_served(self, config: &ServerConfig) -> bool {
         let (reads, writes) = (config.mode.reads(), config.mode.writes());
         match self {
-            Self::Put => config.api_enabled && writes,
+            Self::Put | Self::Rollup | Self::Histogram | Self::Annotation | Self::Annotations => {
+                config.api_enabled && writes
+            }
             Self::Query | Self::Search | Self::Suggest => config.api_enabled && reads,
             Self::Uid
             | Self::Stats
@@ -150,6 +168,10 @@ impl<'p> Path<'p> {
             }
             match next.to_ascii_lowercase().as_str() {
                 "put" => Route::Put,
+                "rollup" => Route::Rollup,
+                "histogram" => Route::Histogram,
+                "annotation" => Route::Annotation,
+                "annotations" => Route::Annotations,
                 "query" => Route::Query,
                 "search" => Route::Search,
                 "suggest" => Route::Suggest,

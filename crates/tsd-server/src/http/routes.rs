@@ -1,6 +1,7 @@
 //! What each route answers.
 
 mod admin;
+mod annotation;
 mod home;
 mod put;
 mod query;
@@ -19,6 +20,10 @@ use super::{error::HttpError, reply::Reply, route::Route, service::Asked};
 pub(super) async fn dispatch(asked: Asked<'_>) -> Result<Reply, HttpError> {
     match asked.path.route {
         Route::Put => put::put(asked).await,
+        Route::Rollup => put::rollup(asked).await,
+        Route::Histogram => put::histogram(asked).await,
+        Route::Annotation => annotation::annotation(&asked).await,
+        Route::Annotations => annotation::annotations(&asked).await,
         Route::Query => query::query(asked).await,
         Route::Search => search::search(&asked).await,
         Route::Suggest => suggest::suggest(&asked, true).await,

@@ -1,4 +1,4 @@
-//! `/api/put`: points in JSON.
+//! `/api/put`, `/api/rollup` and `/api/histogram`: points in JSON.
 //!
 //! A point that is answered with success is durable, whether or not the client asked to wait (`sync`). So
 //! failures of the store show to every client; what cannot be stored *now* is a 503, which collectors take
@@ -7,8 +7,12 @@
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{CommitReport, NameText, PutError};
-use tsd_protocol::{ApiError, CommonTag, PutBatch, PutOptions, PutOutcome, PutPointError};
+use tsd_engine::{HistogramCodecs, IngestSession, NameText, PutError};
+use tsd_protocol::{
+    ApiError, CommonTag, HistogramBatch, HistogramFault, HttpHistogram, HttpPoint, HttpRollup,
+    NAME_SEPARATOR, PointFault, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch,
+    RollupFault, RollupRules, SeriesRules,
+};
 
 use crate::{
     http::{
@@ -17,99 +21,241 @@ use crate::{
         service::Asked,
     },
     put_failure::http_error_of,
+    rollups::place,
     shared::Shared,
 };
 
 /// Bodies of up to so many points go to one write actor as one message.
 const KEPT_TOGETHER: usize = 512;
 
-/// Stores the points of a body.
-pub(super) async fn put(asked: Asked<'_>) -> Result<Reply, HttpError> {
-    let shared = asked.shared;
-    shared.counters.received_put.add(1);
-    asked.allow(&[Method::POST])?;
-    let options = PutOptions::parse(&asked.query)?;
-    if asked.body.bytes().is_empty() {
-        return Err(ApiError::missing_put_content().into());
-    }
-    let body = asked.body.text()?;
-    let common = common_tag(&asked)?;
-    let mut batch = PutBatch::default();
-    batch.read(body, common.as_ref()).map_err(ApiError::from)?;
-    let mut outcome = PutOutcome::new(&batch);
-    let report = store(shared, &batch, options, &mut outcome).await;
-    for (_, error) in outcome.errors() {
-        shared.counters.put_errors(error.kind()).add(1);
-    }
-    let retry = report.failures.iter().find(|failure| worth_a_retry(&failure.error, options));
-    if let Some(failure) = retry {
-        let mut reply = outcome.reply(options, body);
-        if !(options.summary || options.details) {
-            let error = ApiError::new(503, "Not all points were stored, please send them again")
-                .with_details(failure.error.to_string());
-            reply.body = error.render().into_bytes();
-        }
-        return Ok(Reply::new(StatusCode::SERVICE_UNAVAILABLE, ContentType::Json, reply.body));
-    }
-    let reply = outcome.reply(options, body);
-    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Ok(Reply::new(status, ContentType::Json, reply.body))
+/// Why the session did not take a point.
+enum Refusal {
+    /// It is no good.
+    Fault(PutPointError),
+    /// The engine says so.
+    Engine(PutError),
 }
 
-/// Stores the points of a batch and notes those that fail.
-async fn store(
-    shared: &Shared,
-    batch: &PutBatch,
-    options: PutOptions,
-    outcome: &mut PutOutcome,
-) -> CommitReport {
-    let mut session = shared.engine.ingest_session(NameText::Latin1);
-    if batch.points().len() <= KEPT_TOGETHER {
-        session.keep_together();
+impl From<PointFault> for Refusal {
+    fn from(fault: PointFault) -> Self {
+        Self::Fault(fault.into())
     }
-    // Offsets name the points: they are what the answer needs.
-    let mut given = Vec::with_capacity(batch.points().len());
-    let mut refused = Vec::new();
+}
+
+impl From<RollupFault> for Refusal {
+    fn from(fault: RollupFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+impl From<HistogramFault> for Refusal {
+    fn from(fault: HistogramFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+/// Stores the points of a body.
+pub(super) async fn put(asked: Asked<'_>) -> Result<Reply, HttpError> {
+    let request = Request::read(&asked)?;
+    let mut batch = PutBatch::default();
+    batch.read(request.body, request.common.as_ref()).map_err(ApiError::from)?;
+    let mut ingest = Ingest::new(asked.shared, PutOutcome::new(&batch), batch.points().len());
     for point in batch.points() {
-        let (metric, tags_raw) = (point.metric, point.tags_raw);
-        let time = point.timestamp.as_given();
-        let put = match session.put_cached(metric, tags_raw, time, point.value, point.offset) {
-            Some(put) => put,
-            None => match point.tags(&shared.rules) {
-                Ok(tags) => {
-                    session.put_new(metric, tags_raw, &tags, time, point.value, point.offset)
-                }
-                Err(fault) => {
-                    outcome.fail(point.offset, fault.into());
-                    continue;
-                }
-            },
+        let taken = take_point(&mut ingest.session, &asked.shared.rules, &point);
+        ingest.note(point.offset, taken);
+    }
+    Ok(ingest.finish(&request).await)
+}
+
+/// Stores the rolled-up points of a body.
+pub(super) async fn rollup(asked: Asked<'_>) -> Result<Reply, HttpError> {
+    let request = Request::read(&asked)?;
+    let mut batch = RollupBatch::default();
+    batch.read(request.body, request.common.as_ref()).map_err(ApiError::from)?;
+    let shared = asked.shared;
+    let mut ingest = Ingest::new(shared, PutOutcome::of_rollups(&batch), batch.points().len());
+    let mut spelled = Vec::new();
+    for point in batch.points() {
+        let taken = match &shared.rollups {
+            Some(rules) => {
+                let session = &mut ingest.session;
+                take_rollup(session, rules, &shared.rules, &point, &mut spelled)
+            }
+            None => Err(RollupFault::without_configuration(&point.spec).into()),
         };
-        match put {
-            Ok(()) => given.push(point.offset),
-            Err(error) => refused.push((point.offset, error)),
+        ingest.note(point.offset, taken);
+    }
+    Ok(ingest.finish(&request).await)
+}
+
+/// Stores the histograms of a body.
+pub(super) async fn histogram(asked: Asked<'_>) -> Result<Reply, HttpError> {
+    let Some(codecs) = &asked.shared.engine.config().histograms else {
+        return Err(ApiError::histograms_disabled().into());
+    };
+    let request = Request::read(&asked)?;
+    let mut batch = HistogramBatch::default();
+    batch.read(request.body, request.common.as_ref()).map_err(ApiError::from)?;
+    let outcome = PutOutcome::of_histograms(&batch);
+    let mut ingest = Ingest::new(asked.shared, outcome, batch.points().len());
+    for point in batch.points() {
+        let taken = take_histogram(&mut ingest.session, codecs, &asked.shared.rules, &point);
+        ingest.note(point.offset, taken);
+    }
+    Ok(ingest.finish(&request).await)
+}
+
+/// Gives a point to the session.
+fn take_point(
+    session: &mut IngestSession,
+    rules: &SeriesRules,
+    point: &HttpPoint<'_>,
+) -> Result<(), Refusal> {
+    let HttpPoint { metric, tags_raw, value, offset, .. } = *point;
+    let time = point.timestamp.as_given();
+    let put = match session.put_cached(metric, tags_raw, time, value, offset) {
+        Some(put) => put,
+        None => session.put_new(metric, tags_raw, &point.tags(rules)?, time, value, offset),
+    };
+    put.map_err(Refusal::Engine)
+}
+
+/// Gives a rolled-up point to the session. `spelled` is scratch.
+fn take_rollup(
+    session: &mut IngestSession,
+    rules: &RollupRules,
+    series: &SeriesRules,
+    point: &HttpRollup<'_>,
+    spelled: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let HttpRollup { spec, metric, tags_raw, value, offset, timestamp } = *point;
+    let time = timestamp.as_given();
+    // Most points name no aggregator among their tags, and are of a known series.
+    if !rules.may_name_aggregator(tags_raw)
+        && let Some(placement) = rules.placement(&spec)
+        && !timestamp.is_millis()
+    {
+        let cell = session.rollup_cell(place(&placement), time, value).map_err(Refusal::Engine)?;
+        rules.spell(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, spelled);
+        if let Some(put) = session.put_cell_cached(metric, spelled, &cell, offset) {
+            return put.map_err(Refusal::Engine);
         }
     }
-    let limit = (options.sync && options.sync_timeout_ms > 0)
-        .then(|| Duration::from_millis(options.sync_timeout_ms));
-    let report = session.commit_within(limit).await;
-    for (offset, error) in &refused {
-        outcome.fail(*offset, http_error_of(error));
+    let tags = point.tags();
+    let placement = rules.check(&spec, metric, timestamp, value, &tags, series)?;
+    let cell = session.rollup_cell(place(&placement), time, value).map_err(Refusal::Engine)?;
+    rules.spell(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, spelled);
+    let tags = rules.tags(&tags, &placement);
+    session.put_cell_new(metric, spelled, &tags, cell, offset).map_err(Refusal::Engine)
+}
+
+/// Gives a histogram to the session.
+fn take_histogram(
+    session: &mut IngestSession,
+    codecs: &HistogramCodecs,
+    rules: &SeriesRules,
+    point: &HttpHistogram<'_>,
+) -> Result<(), Refusal> {
+    let HttpHistogram { metric, tags_raw, offset, timestamp, value } = *point;
+    let stored = value.encode(codecs)?;
+    let Ok(cell) = session.histogram_cell(timestamp, &stored) else {
+        return Err(point.bad_timestamp(&stored).into());
+    };
+    let put = match session.put_cell_cached(metric, tags_raw, &cell, offset) {
+        Some(put) => put,
+        None => session.put_cell_new(metric, tags_raw, &point.tags(rules)?, cell, offset),
+    };
+    put.map_err(Refusal::Engine)
+}
+
+/// What a request of this family says beside its points.
+struct Request<'a> {
+    options: PutOptions,
+    body: &'a str,
+    common: Option<CommonTag>,
+}
+
+impl<'a> Request<'a> {
+    fn read(asked: &'a Asked<'_>) -> Result<Self, HttpError> {
+        asked.shared.counters.received_put.add(1);
+        asked.allow(&[Method::POST])?;
+        let options = PutOptions::parse(&asked.query)?;
+        if asked.body.bytes().is_empty() {
+            return Err(ApiError::missing_put_content().into());
+        }
+        let body = asked.body.text()?;
+        Ok(Self { options, body, common: common_tag(asked)? })
     }
-    for failure in &report.failures {
-        outcome.fail(failure.tag, http_error_of(&failure.error));
+}
+
+/// Points of one request on their way, and what is known of their fate.
+struct Ingest<'a> {
+    shared: &'a Shared,
+    session: IngestSession,
+    outcome: PutOutcome,
+    // Offsets name the points: they are what the answer needs.
+    given: Vec<u32>,
+    refused: Vec<(u32, PutError)>,
+}
+
+impl<'a> Ingest<'a> {
+    fn new(shared: &'a Shared, outcome: PutOutcome, points: usize) -> Self {
+        let mut session = shared.engine.ingest_session(NameText::Latin1);
+        if points <= KEPT_TOGETHER {
+            session.keep_together();
+        }
+        Self { shared, session, outcome, given: Vec::with_capacity(points), refused: Vec::new() }
     }
-    if report.timed_out == 0 {
-        outcome.succeed(report.stored as u64);
-        return report;
-    }
-    // Which of the others were stored in time is not known, so none is claimed to be.
-    for offset in given {
-        if report.failures.binary_search_by_key(&offset, |failure| failure.tag).is_err() {
-            outcome.fail(offset, PutPointError::WriteTimedOut);
+
+    /// Notes whether the session took a point.
+    fn note(&mut self, offset: u32, taken: Result<(), Refusal>) {
+        match taken {
+            Ok(()) => self.given.push(offset),
+            Err(Refusal::Fault(error)) => self.outcome.fail(offset, error),
+            Err(Refusal::Engine(error)) => self.refused.push((offset, error)),
         }
     }
-    report
+
+    /// Waits for the points and answers.
+    async fn finish(mut self, request: &Request<'_>) -> Reply {
+        let Request { options, body, .. } = request;
+        let limit = (options.sync && options.sync_timeout_ms > 0)
+            .then(|| Duration::from_millis(options.sync_timeout_ms));
+        let report = self.session.commit_within(limit).await;
+        let outcome = &mut self.outcome;
+        for (offset, error) in &self.refused {
+            outcome.fail(*offset, http_error_of(error));
+        }
+        for failure in &report.failures {
+            outcome.fail(failure.tag, http_error_of(&failure.error));
+        }
+        if report.timed_out == 0 {
+            outcome.succeed(report.stored as u64);
+        } else {
+            // Which of the others were stored in time is not known, so none is claimed to be.
+            for offset in self.given {
+                if report.failures.binary_search_by_key(&offset, |failure| failure.tag).is_err() {
+                    outcome.fail(offset, PutPointError::WriteTimedOut);
+                }
+            }
+        }
+        for (_, error) in outcome.errors() {
+            self.shared.counters.put_errors(error.kind()).add(1);
+        }
+        let mut reply = outcome.reply(*options, body);
+        let retry = report.failures.iter().find(|f| worth_a_retry(&f.error, *options));
+        if let Some(failure) = retry {
+            if !(options.summary || options.details) {
+                let message = "Not all points were stored, please send them again";
+                let error = ApiError::new(503, message).with_details(failure.error.to_string());
+                reply.body = error.render().into_bytes();
+            }
+            return Reply::new(StatusCode::SERVICE_UNAVAILABLE, ContentType::Json, reply.body);
+        }
+        let status =
+            StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Reply::new(status, ContentType::Json, reply.body)
+    }
 }
 
 /// Whether the same point may be stored later. Who asks to wait for the store gets OpenTSDB's answers about it.

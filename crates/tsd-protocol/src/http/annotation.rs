@@ -1,0 +1,312 @@
+//! Requests about annotations: by the parameters of a URI or by a JSON body.
+//!
+//! Times in parameters may be any time expression and are cut to seconds; times in a body are kept
+//! as they are sent. A field that holds the default of its kind counts as not sent.
+
+use tsd_model::Annotation;
+use tsd_query::{Clock, QueryError, parse_time};
+
+use super::{
+    body_fields::{BodyFault, read_flag, read_list, read_object, read_text, take_null},
+    query_answer::write_annotation,
+    query_string::QueryString,
+};
+use crate::{
+    ApiError,
+    json::{JsonList, JsonObject, JsonReader, write_json_string},
+};
+
+/// Most notes of one body.
+const MAX_NOTES: usize = 65_536;
+
+/// Which notes a bulk delete is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnotationRange {
+    /// From when on, in epoch milliseconds.
+    pub start_ms: i64,
+    /// Until when.
+    pub end_ms: i64,
+    /// Series, as sent; absent where the request names none.
+    pub tsuids: Option<Vec<String>>,
+    /// Whether global notes are meant too.
+    pub global: bool,
+}
+
+/// Reads one note from the parameters of a URI.
+pub fn parse_annotation_uri(query: &QueryString, clock: &Clock) -> Result<Annotation, ApiError> {
+    let text = |name| query.get(name).unwrap_or_default().to_owned();
+    let secs = |name: &str| -> Result<i64, ApiError> {
+        let text = query.get(name).unwrap_or_default();
+        let ms =
+            parse_time(text, None, clock).map_err(|error| ApiError::internal(error.to_string()))?;
+        Ok(ms.unwrap_or_default() / 1_000)
+    };
+    let start = query.get("start_time").unwrap_or_default();
+    let start_ms =
+        parse_time(start, None, clock).map_err(|error| ApiError::internal(error.to_string()))?;
+    let start_time = match start_ms {
+        Some(ms @ 1..) => ms / 1_000,
+        _ => return Err(ApiError::new(400, "Missing start time")),
+    };
+    Ok(Annotation {
+        tsuid: text("tsuid"),
+        start_time,
+        end_time: secs("end_time")?,
+        description: text("description"),
+        notes: text("notes"),
+        custom: None,
+    })
+}
+
+/// Reads one note from a body. OpenTSDB does not expect a body that is none, so that is a 500.
+pub fn parse_annotation_body(body: &str) -> Result<Annotation, ApiError> {
+    Annotation::from_json(body.as_bytes()).map_err(|error| ApiError::internal(error.to_string()))
+}
+
+/// Reads the notes of a body, an array.
+pub fn parse_annotations_body(body: &str) -> Result<Vec<Annotation>, ApiError> {
+    let mut notes = Vec::new();
+    let mut reader = JsonReader::new(body);
+    read_list(&mut reader, "annotations", |reader| {
+        if notes.len() == MAX_NOTES {
+            return Err(BodyFault::TooMany { what: "annotations", most: MAX_NOTES });
+        }
+        reader.peek_token();
+        let start = reader.offset();
+        reader.skip_value()?;
+        let text = body.get(start..reader.offset()).unwrap_or_default();
+        let note = Annotation::from_json(text.as_bytes())
+            .map_err(|error| QueryError::bad_request(error.to_string()))?;
+        notes.push(note);
+        Ok(())
+    })
+    .map_err(wrapped)?;
+    Ok(notes)
+}
+
+/// Reads a bulk delete from the parameters of a URI.
+pub fn parse_annotation_range_uri(
+    query: &QueryString,
+    clock: &Clock,
+) -> Result<AnnotationRange, ApiError> {
+    let start = query.required("start_time")?;
+    let tsuids = query
+        .get("tsuids")
+        .map(|list| list.split(',').map(|tsuid| tsuid.trim().to_owned()).collect());
+    AnnotationRange::new(start, query.get("end_time"), tsuids, query.has("global"), clock)
+}
+
+/// Reads a bulk delete from a body.
+pub fn parse_annotation_range_body(body: &str, clock: &Clock) -> Result<AnnotationRange, ApiError> {
+    let (mut start, mut end) = (None, None);
+    let (mut tsuids, mut global) = (None, false);
+    let mut reader = JsonReader::new(body);
+    read_object(&mut reader, "annotations", |key, reader| {
+        match key {
+            "startTime" | "start_time" => start = read_text(reader, "startTime")?,
+            "endTime" | "end_time" => end = read_text(reader, "endTime")?,
+            "global" => global = read_flag(reader, "global")?,
+            "tsuids" if take_null(reader)? => tsuids = None,
+            "tsuids" => {
+                let mut list = Vec::new();
+                read_list(reader, "tsuids", |reader| {
+                    if list.len() == MAX_NOTES {
+                        return Err(BodyFault::TooMany { what: "TSUIDs", most: MAX_NOTES });
+                    }
+                    list.extend(read_text(reader, "tsuids")?);
+                    Ok(())
+                })?;
+                tsuids = Some(list);
+            }
+            _ => reader.skip_value()?,
+        }
+        Ok(())
+    })
+    .map_err(wrapped)?;
+    AnnotationRange::new(&start.unwrap_or_default(), end.as_deref(), tsuids, global, clock)
+}
+
+impl AnnotationRange {
+    fn new(
+        start: &str,
+        end: Option<&str>,
+        tsuids: Option<Vec<String>>,
+        global: bool,
+        clock: &Clock,
+    ) -> Result<Self, ApiError> {
+        if start.is_empty() {
+            return Err(ApiError::new(400, "Missing the start time value"));
+        }
+        if !global && tsuids.as_ref().is_none_or(Vec::is_empty) {
+            return Err(ApiError::new(400, "Missing the TSUIDs or global annotations flag"));
+        }
+        let millis = |text: &str| {
+            parse_time(text, None, clock)
+                .map_err(|error| ApiError::wrapping(400, &error.to_string()))
+        };
+        Ok(Self {
+            start_ms: millis(start)?.unwrap_or_default(),
+            end_ms: millis(end.unwrap_or_default())?.unwrap_or(clock.now_ms),
+            tsuids,
+            global,
+        })
+    }
+
+    /// The answer to the delete.
+    #[must_use]
+    pub fn render(&self, deleted: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut object = JsonObject::open(&mut out);
+        match &self.tsuids {
+            None => {
+                object.literal("tsuids", "null");
+            }
+            Some(tsuids) => {
+                let mut list = JsonList::open(object.key("tsuids"));
+                for tsuid in tsuids {
+                    write_json_string(list.element(), tsuid);
+                }
+                list.close();
+            }
+        }
+        object
+            .literal("global", self.global)
+            .literal("startTime", self.start_ms)
+            .literal("endTime", self.end_ms)
+            .literal("totalDeleted", deleted)
+            .close();
+        out
+    }
+}
+
+/// A note as the API shows it.
+#[must_use]
+pub fn render_annotation(note: &Annotation) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_annotation(&mut out, note);
+    out
+}
+
+/// An array of notes.
+#[must_use]
+pub fn render_annotations(notes: &[Annotation]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut list = JsonList::open(&mut out);
+    for note in notes {
+        write_annotation(list.element(), note);
+    }
+    list.close();
+    out
+}
+
+/// Bad bodies of the bulk endpoints are told by the parser's words alone.
+fn wrapped(fault: BodyFault) -> ApiError {
+    match fault {
+        BodyFault::Json(error) => ApiError::wrapping(400, &error.to_string()),
+        BodyFault::Query(error) => ApiError::wrapping(400, &error.to_string()),
+        other => other.told(400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn clock() -> Clock {
+        Clock { now_ms: 1_400_000_000_123, zone: tsd_query::find_zone("UTC").unwrap() }
+    }
+
+    fn uri(text: &str) -> Result<Annotation, ApiError> {
+        parse_annotation_uri(&QueryString::parse(text).unwrap(), &clock())
+    }
+
+    #[test]
+    fn times_of_parameters_are_cut_to_seconds() {
+        let note = uri(
+            "start_time=1356998400500&end_time=2013/01/01-00:01:00&tsuid=01&description=d&notes=n",
+        );
+        let expected = Annotation {
+            tsuid: "01".into(),
+            start_time: 1_356_998_400,
+            end_time: 1_356_998_460,
+            description: "d".into(),
+            notes: "n".into(),
+            custom: None,
+        };
+        assert_eq!(note, Ok(expected));
+        assert_eq!(uri("start_time=1h-ago").unwrap().start_time, 1_399_996_400);
+        for missing in ["", "start_time=", "start_time=0"] {
+            assert_eq!(uri(missing), Err(ApiError::new(400, "Missing start time")), "{missing}");
+        }
+        assert_eq!(uri("start_time=soon").unwrap_err().status, 500);
+        assert_eq!(uri("start_time=1&end_time=later").unwrap_err().status, 500);
+    }
+
+    #[test]
+    fn bodies_keep_their_times() {
+        let note = parse_annotation_body(r#"{"startTime":1356998400500,"x":[1],"custom":{"a":1}}"#);
+        let note = note.unwrap();
+        assert_eq!(note.start_time, 1_356_998_400_500);
+        assert_eq!(note.custom, Some(vec![("a".into(), Some("1".into()))]));
+        assert_eq!(parse_annotation_body("{").unwrap_err().status, 500);
+        assert_eq!(parse_annotation_body("[]").unwrap_err().status, 500);
+    }
+
+    #[test]
+    fn bulk_bodies_are_arrays() {
+        let notes = parse_annotations_body(r#" [ {"startTime":1}, {"startTime":2,"a":{"b":[]}} ]"#);
+        let starts: Vec<i64> = notes.unwrap().iter().map(|note| note.start_time).collect();
+        assert_eq!(starts, [1, 2]);
+        assert_eq!(parse_annotations_body("[]").unwrap(), []);
+        for bad in ["", "{}", "[", "[1]", r#"[{"startTime":{}}]"#, r#"[{"startTime":1}"#] {
+            let error = parse_annotations_body(bad).unwrap_err();
+            assert_eq!((error.status, &error.details), (400, &error.message), "{bad}");
+        }
+    }
+
+    fn range(body: &str) -> Result<AnnotationRange, String> {
+        parse_annotation_range_body(body, &clock()).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn ranges_name_a_start_and_whose_notes() {
+        let by_body =
+            range(r#"{"startTime":1356998400,"endTime":"1356998460","tsuids":["01"," 02"]}"#)
+                .unwrap();
+        let query = QueryString::parse("start_time=1356998400&end_time=1356998460&tsuids=01,02%20");
+        let by_uri = parse_annotation_range_uri(&query.unwrap(), &clock()).unwrap();
+        assert_eq!((by_uri.start_ms, by_uri.end_ms), (1_356_998_400_000, 1_356_998_460_000));
+        assert_eq!((by_body.start_ms, by_body.end_ms), (by_uri.start_ms, by_uri.end_ms));
+        assert_eq!(by_uri.tsuids, Some(vec!["01".to_owned(), "02".to_owned()]));
+        assert_eq!(
+            String::from_utf8(by_uri.render(2)).unwrap(),
+            r#"{"tsuids":["01","02"],"global":false,"startTime":1356998400000,"endTime":1356998460000,"totalDeleted":2}"#
+        );
+        let open = range(r#"{"start_time":"1h-ago","global":true,"tsuids":null}"#).unwrap();
+        assert_eq!((open.start_ms, open.end_ms), (1_399_996_400_123, 1_400_000_000_123));
+        assert!(
+            String::from_utf8(open.render(0))
+                .unwrap()
+                .starts_with(r#"{"tsuids":null,"global":true,"#)
+        );
+    }
+
+    #[test]
+    fn refused_ranges() {
+        assert_eq!(range(r#"{"global":true}"#), Err("Missing the start time value".into()));
+        for body in [r#"{"startTime":"1"}"#, r#"{"startTime":"1","tsuids":[]}"#] {
+            assert_eq!(range(body), Err("Missing the TSUIDs or global annotations flag".into()));
+        }
+        assert!(
+            range(r#"{"startTime":"soon","global":true}"#)
+                .unwrap_err()
+                .starts_with("Invalid time: soon")
+        );
+        assert!(range("{").is_err());
+        let query = QueryString::parse("global").unwrap();
+        let error = parse_annotation_range_uri(&query, &clock()).unwrap_err();
+        assert_eq!(error, ApiError::missing_parameter("start_time"));
+    }
+}

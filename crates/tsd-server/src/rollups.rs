@@ -1,0 +1,25 @@
+//! Between the rules of rollups and the engine's places for them.
+
+use tsd_engine::{EngineConfig, RollupPlace};
+use tsd_protocol::{RollupPlacement, RollupRules};
+
+/// Which rolled-up points are taken; `None` takes none.
+pub(crate) fn rules(config: &EngineConfig) -> Option<RollupRules> {
+    config.rollups.as_ref().map(|rollups| RollupRules {
+        config: rollups.config.clone(),
+        aggregate_tag_key: rollups.aggregate_tag_key.clone(),
+        raw_tag_value: rollups.raw_tag_value.clone(),
+        tag_raw: rollups.tag_raw,
+        block_derived: rollups.block_derived,
+    })
+}
+
+/// The engine's word for where a rolled-up point belongs.
+pub(crate) const fn place(placement: &RollupPlacement) -> RollupPlace {
+    match placement.slot {
+        None => RollupPlace::PreAggregate,
+        Some((interval, aggregator_id)) => {
+            RollupPlace::Slot { interval, aggregator_id, pre_aggregate: placement.pre_aggregate }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `rollup` and `histogram` lines.
+//!
+//! Where a rolled-up point goes follows from its line; then it takes the way of a point. Mistakes of
+//! a histogram beyond its words are told as OpenTSDB tells them: as if the store had refused it.
+
+use tsd_engine::{PointFailure, PutError, UidError};
+use tsd_protocol::{
+    HistogramLine, HistogramLineError, HistogramValue, PutErrorKind, PutLineError, RollupFault,
+    RollupLine, TelnetPutError, parse_tags,
+};
+
+use super::{HISTOGRAM, Points, ROLLUP};
+use crate::{put_failure::telnet_reply_to, rollups::place};
+
+/// Why a `rollup` line was not taken.
+enum RollupError {
+    Line(PutLineError),
+    Fault(RollupFault),
+    Engine(PutError),
+}
+
+impl From<PutLineError> for RollupError {
+    fn from(error: PutLineError) -> Self {
+        Self::Line(error)
+    }
+}
+
+impl From<RollupFault> for RollupError {
+    fn from(fault: RollupFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<PutError> for RollupError {
+    fn from(error: PutError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// Why a `histogram` line was not taken.
+enum HistogramError {
+    Line(HistogramLineError),
+    /// Told as if the store had refused it.
+    Refused(String),
+    Engine(PutError),
+}
+
+impl Points {
+    pub(super) fn rollup(&mut self, line: &[u8]) {
+        match self.take_rollup(line) {
+            Ok(()) => {}
+            Err(RollupError::Line(error)) => self.refuse("rollup", &error),
+            Err(RollupError::Fault(fault)) => {
+                self.shared.counters.put_errors(PutErrorKind::IllegalArgument).add(1);
+                self.text.clear();
+                fault.render(&mut self.text);
+                self.offer_text();
+            }
+            Err(RollupError::Engine(error)) => self.report(&PointFailure { tag: ROLLUP, error }),
+        }
+    }
+
+    /// Gives a rolled-up point to the session.
+    fn take_rollup(&mut self, line: &[u8]) -> Result<(), RollupError> {
+        let rules = self.shared.rollups.clone();
+        let RollupLine { spec, point } = RollupLine::parse(line, rules.is_some())?;
+        let Some(rules) = rules else {
+            return Err(RollupFault::without_configuration(&spec).into());
+        };
+        let time = point.timestamp.as_given();
+        // Most lines name no aggregator among their tags, and are of a known series.
+        if !rules.may_name_aggregator(point.tags_raw)
+            && let Some(placement) = rules.placement(&spec)
+            && !point.timestamp.is_millis()
+        {
+            let cell = self.session.rollup_cell(place(&placement), time, point.value)?;
+            rules.spell(point.tags_raw, &placement, b' ', b'=', &mut self.spelled);
+            if let Some(put) =
+                self.session.put_cell_cached(point.metric, &self.spelled, &cell, ROLLUP)
+            {
+                return Ok(put?);
+            }
+        }
+        let tags = parse_tags(point.tags_raw)?;
+        let placement =
+            rules.check(&spec, point.metric, point.timestamp, point.value, &tags, &self.rules)?;
+        let cell = self.session.rollup_cell(place(&placement), time, point.value)?;
+        let tags_all = rules.tags(&tags, &placement);
+        rules.spell(point.tags_raw, &placement, b' ', b'=', &mut self.spelled);
+        Ok(self.session.put_cell_new(point.metric, &self.spelled, &tags_all, cell, ROLLUP)?)
+    }
+
+    pub(super) fn histogram(&mut self, line: &[u8]) {
+        match self.take_histogram(line) {
+            Ok(()) => {}
+            Err(HistogramError::Line(HistogramLineError::Line(error))) => {
+                self.refuse("histogram", &error);
+            }
+            Err(HistogramError::Line(HistogramLineError::Malformed)) => {
+                self.shared.counters.rpc_exceptions.add(1);
+                tracing::debug!("a telnet histogram is malformed");
+            }
+            Err(HistogramError::Refused(text)) => {
+                self.tell_histogram(&TelnetPutError::Storage(text))
+            }
+            Err(HistogramError::Engine(error)) => {
+                self.report(&PointFailure { tag: HISTOGRAM, error });
+            }
+        }
+    }
+
+    /// Gives a histogram to the session.
+    fn take_histogram(&mut self, line: &[u8]) -> Result<(), HistogramError> {
+        let Some(codecs) = self.shared.engine.config().histograms.clone() else {
+            return Err(HistogramError::Line(PutLineError::HistogramsDisabled.into()));
+        };
+        let line = HistogramLine::parse(line).map_err(HistogramError::Line)?;
+        let stored = match line.value.encode(&codecs) {
+            Ok(stored) => stored,
+            // Only with bytes of a codec does OpenTSDB get as far as an answer.
+            Err(_) if matches!(line.value, HistogramValue::Simple(_)) => {
+                return Err(HistogramError::Line(HistogramLineError::Malformed));
+            }
+            Err(fault) => return Err(HistogramError::Refused(fault.to_string())),
+        };
+        let HistogramLine { metric, tags_raw, timestamp, .. } = line;
+        let Ok(cell) = self.session.histogram_cell(timestamp, &stored) else {
+            return Err(HistogramError::Refused(line.bad_timestamp(&stored).to_string()));
+        };
+        let known = self.session.put_cell_cached(metric, tags_raw, &cell, HISTOGRAM);
+        let put = if let Some(put) = known {
+            put
+        } else {
+            let tags = parse_tags(tags_raw).map_err(|e| HistogramError::Line(e.into()))?;
+            if let Err(fault) = self.rules.check(metric, &tags) {
+                return Err(HistogramError::Refused(fault.to_string()));
+            }
+            self.session.put_cell_new(metric, tags_raw, &tags, cell, HISTOGRAM)
+        };
+        put.map_err(HistogramError::Engine)
+    }
+
+    /// Tells of a histogram that the engine did not store.
+    pub(super) fn report_histogram(&mut self, error: &PutError) {
+        let reply = match error {
+            PutError::Uid(UidError::NoSuchName { kind, name }) => {
+                let kind = kind.as_str();
+                TelnetPutError::Storage(format!("No such name for '{kind}': '{name}'"))
+            }
+            other => {
+                telnet_reply_to(other).unwrap_or_else(|| TelnetPutError::Storage(other.to_string()))
+            }
+        };
+        self.tell_histogram(&reply);
+    }
+
+    fn tell_histogram(&mut self, reply: &TelnetPutError) {
+        self.tell("histogram", reply);
+    }
+}
