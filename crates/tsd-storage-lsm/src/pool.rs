@@ -2,6 +2,9 @@
 //!
 //! They are ours, and not the runtime's, because a store is called from several runtimes and a
 //! flood of scans must not take the threads from the log.
+//!
+//! The first read of a scan goes before later ones of others: a scan of a few rows, or a look-up, is
+//! not to wait behind all that long scans read ahead.
 
 use std::{
     collections::VecDeque,
@@ -19,6 +22,18 @@ const MAX_WAITING: usize = 16_384;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// One job in so many is a later one, if one waits, however many first ones do.
+const LATER_EVERY: u64 = 4;
+
+/// Where a job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Ahead of later ones.
+    First,
+    /// It goes on with something that had its first turn.
+    Later,
+}
+
 /// A few threads and a queue.
 #[derive(Debug)]
 pub(crate) struct BlockingPool {
@@ -33,7 +48,9 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    first: VecDeque<Job>,
+    later: VecDeque<Job>,
+    taken: u64,
     closed: bool,
 }
 
@@ -70,7 +87,7 @@ impl Drop for BlockingPool {
         let jobs = {
             let mut state = self.queue.lock();
             state.closed = true;
-            std::mem::take(&mut state.jobs)
+            (std::mem::take(&mut state.first), std::mem::take(&mut state.later))
         };
         drop(jobs);
         self.queue.filled.notify_all();
@@ -91,7 +108,7 @@ impl Spawner {
     where
         F: FnOnce() -> Result<T, StorageError> + Send + 'static,
     {
-        let started = self.start(call);
+        let started = self.start(Place::First, call);
         async move {
             // A dropped sender means the pool went first, or the call panicked.
             started?.await.unwrap_or(Err(StorageError::Closed))
@@ -101,6 +118,7 @@ impl Spawner {
     /// Starts a call; its answer comes through the channel.
     pub(crate) fn start<T: Send + 'static>(
         &self,
+        place: Place,
         call: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, StorageError>>, StorageError> {
         let (answer, answered) = oneshot::channel();
@@ -114,13 +132,30 @@ impl Spawner {
         if state.closed {
             return Err(StorageError::Closed);
         }
-        if state.jobs.len() >= MAX_WAITING {
+        if state.first.len() + state.later.len() >= MAX_WAITING {
             return Err(StorageError::Throttled("the store's threads are behind"));
         }
-        state.jobs.push_back(job);
+        match place {
+            Place::First => state.first.push_back(job),
+            Place::Later => state.later.push_back(job),
+        }
         drop(state);
         self.0.filled.notify_one();
         Ok(answered)
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Option<Job> {
+        if self.first.is_empty() && self.later.is_empty() {
+            return None;
+        }
+        self.taken += 1;
+        if self.taken.is_multiple_of(LATER_EVERY) {
+            self.later.pop_front().or_else(|| self.first.pop_front())
+        } else {
+            self.first.pop_front().or_else(|| self.later.pop_front())
+        }
     }
 }
 
@@ -134,7 +169,7 @@ impl Queue {
         loop {
             let mut state = self.lock();
             let job = loop {
-                if let Some(job) = state.jobs.pop_front() {
+                if let Some(job) = state.next() {
                     break job;
                 }
                 if state.closed {
@@ -163,5 +198,37 @@ mod tests {
         assert_eq!(spawner.call(|| Ok(7)).await.unwrap(), 7);
         drop(pool);
         assert!(matches!(spawner.call(|| Ok(7)).await, Err(StorageError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn first_reads_overtake_later_ones_and_do_not_stop_them() {
+        let pool = BlockingPool::new("test", 1).unwrap();
+        let spawner = pool.spawner();
+        let order = Arc::new(Mutex::new(String::new()));
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let held = spawner
+            .start(Place::First, move || {
+                gate.recv().unwrap();
+                Ok(())
+            })
+            .unwrap();
+        let mut ended = Vec::new();
+        for (place, name) in [(Place::Later, 'l'), (Place::First, 'f')] {
+            for _ in 0..4 {
+                let order = Arc::clone(&order);
+                let job = move || {
+                    order.lock().unwrap().push(name);
+                    Ok(())
+                };
+                ended.push(spawner.start(place, job).unwrap());
+            }
+        }
+        open.send(()).unwrap();
+        held.await.unwrap().unwrap();
+        for job in ended {
+            job.await.unwrap().unwrap();
+        }
+        let order = order.lock().unwrap().clone();
+        assert_eq!(order, "fflfflll");
     }
 }

@@ -2,9 +2,12 @@
 //!
 //! No thread is held between batches, so a slow reader costs memory for one batch and nothing else.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::sync::oneshot;
@@ -12,7 +15,7 @@ use tsd_model::Row;
 use tsd_storage::{BoxFuture, RowScanner, Scan, StorageError};
 
 use crate::{
-    pool::Spawner,
+    pool::{Place, Spawner},
     read::{RowCursor, Wanted},
     table::TableStore,
 };
@@ -20,6 +23,8 @@ use crate::{
 /// Rows of a batch where the scan does not say.
 const BATCH_ROWS: usize = 512;
 const MAX_BATCH_ROWS: usize = 8_192;
+/// Rows a filter leaves out after which a batch ends early, perhaps empty.
+const MAX_SKIPPED: usize = 8_192;
 /// Bytes of entries after which a batch ends early.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -64,8 +69,8 @@ impl LsmScanner {
         Self { state: State::Failed(error), spawner, cancelled: Arc::default() }
     }
 
-    fn start(&self, mut job: Box<Job>) -> State {
-        match self.spawner.start(move || {
+    fn start(&self, mut job: Box<Job>, place: Place) -> State {
+        match self.spawner.start(place, move || {
             let rows = job.read()?;
             let more = job.cursor.is_some() && job.left > 0;
             Ok(Batch { rows, next: more.then_some(job) })
@@ -78,7 +83,7 @@ impl LsmScanner {
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
         loop {
             match std::mem::replace(&mut self.state, State::Failed(StorageError::Closed)) {
-                State::New(job) => self.state = self.start(job),
+                State::New(job) => self.state = self.start(job, Place::First),
                 State::Reading(answer) => {
                     // Back into the state before the wait: this future may be dropped in it.
                     self.state = State::Reading(answer);
@@ -86,7 +91,8 @@ impl LsmScanner {
                     let batch = answer.await.unwrap_or(Err(StorageError::Closed));
                     match batch {
                         Ok(Batch { rows, next }) => {
-                            self.state = next.map_or(State::Ended, |job| self.start(job));
+                            self.state =
+                                next.map_or(State::Ended, |job| self.start(job, Place::Later));
                             if !rows.is_empty() {
                                 return Ok(Some(rows));
                             }
@@ -129,19 +135,27 @@ impl Job {
         let want = scan.batch_rows.unwrap_or(BATCH_ROWS).clamp(1, MAX_BATCH_ROWS).min(*left);
         let mut rows = Vec::with_capacity(want.min(BATCH_ROWS));
         let mut bytes = 0;
-        while rows.len() < want && bytes < BATCH_BYTES {
+        // Any row ends a search that nobody waits for, or that lets others read first.
+        let (skipped, paused) = (Cell::new(0), Cell::new(false));
+        while rows.len() < want && bytes < BATCH_BYTES && !paused.get() {
             if cancelled.load(Ordering::Relaxed) {
                 return Err(StorageError::Closed);
             }
-            // Any row ends a search that nobody waits for.
             let keep = |key: &[u8]| {
-                cancelled.load(Ordering::Relaxed)
-                    || scan.filter.as_ref().is_none_or(|filter| filter.matches(key))
+                if scan.filter.as_ref().is_none_or(|filter| filter.matches(key)) {
+                    return true;
+                }
+                skipped.set(skipped.get() + 1);
+                paused.set(skipped.get() >= MAX_SKIPPED || cancelled.load(Ordering::Relaxed));
+                paused.get()
             };
             let Some(raw) = cursor.next_row(table, keep)? else {
                 *left -= rows.len();
                 return Ok(rows);
             };
+            if paused.get() {
+                break;
+            }
             bytes += raw.entries.iter().map(|(_, value)| value.len()).sum::<usize>();
             rows.extend(table.assemble(raw, &wanted)?);
         }

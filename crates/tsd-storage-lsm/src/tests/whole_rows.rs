@@ -1,7 +1,7 @@
 //! How rows of points lie in the tree, and what readers get to see packed.
 
 use tsd_model::{Family, PointColumns, RunShape};
-use tsd_storage::{Get, IngestRows, Scan, Storage};
+use tsd_storage::{Get, IngestRows, RowFilter, Scan, Storage};
 
 use super::kit::{self, Held, data, new_dir, open_data, scan};
 use crate::LsmStorage;
@@ -118,4 +118,17 @@ async fn a_deleted_row_leaves_no_entry() {
     ingest(&store, Held { key: KEY.to_vec(), delete_row: true, ..Held::default() }).await;
     assert_eq!(entries(&store), 0);
     assert!(scan(&store, &data(), Scan::default()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_filter_that_leaves_out_nearly_everything_still_finds_the_rest() {
+    let dir = new_dir();
+    let store = open_data(&dir);
+    let key = |i: u32| [&KEY[..11], &i.to_be_bytes()[1..]].concat();
+    let all = (0..20_000).map(|i| Held { key: key(i), ..singles(0..1, 7) });
+    store.ingest(&data(), kit::rows(all)).await.unwrap();
+    let wanted: Vec<_> = [0, 8_191, 8_192, 8_193, 19_999].map(|i| key(i).into()).into();
+    let filter = Some(RowFilter::Keys(std::sync::Arc::new(wanted.clone())));
+    let found = scan(&store, &data(), Scan { filter, ..Scan::default() }).await;
+    assert_eq!(found.into_iter().map(|row| row.key).collect::<Vec<_>>(), wanted);
 }
