@@ -18,9 +18,10 @@ use bytes::Bytes;
 use tsd_model::Family;
 
 #[cfg(test)]
-pub(crate) use self::row_log::{Op, encode};
+pub(crate) use self::row_log::encode;
 pub(crate) use self::{
     generation::{FrozenRows, Generation, Known, RowRange},
+    row_log::{Op, Ops},
     row_state::{ColumnState, RowState},
 };
 

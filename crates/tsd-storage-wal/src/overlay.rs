@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, Row};
+use tsd_model::{Cell, Family, PackablePoint, PackedRun, Row, RunEncoder};
 use tsd_storage::StorageError;
 
-use crate::memtable::{ColumnState, RowState};
+use crate::memtable::{ColumnState, Op, Ops, RowState};
 
 /// Logs of a row in one buffer, oldest first.
 #[derive(Clone, Debug, Default)]
@@ -39,12 +39,17 @@ impl RowLogs {
     }
 
     pub(crate) fn state(&self) -> RowState<'_> {
+        RowState::follow(self.logs())
+    }
+
+    /// Each log and the base of its timestamps, oldest first.
+    fn logs(&self) -> impl Iterator<Item = (&[u8], i64)> {
         let mut start = 0;
-        RowState::follow(self.parts.iter().filter_map(|(end, base_ms)| {
+        self.parts.iter().filter_map(move |(end, base_ms)| {
             let log = self.data.get(start..*end)?;
             start = *end;
             Some((log, *base_ms))
-        }))
+        })
     }
 
     fn cell(&self, column: &ColumnState<'_>) -> Option<Cell> {
@@ -80,7 +85,66 @@ pub(crate) fn overlay(
     Ok((!cells.is_empty() || !runs.is_empty()).then_some(Row { key, cells, runs }))
 }
 
-type CellsAndRuns = (Vec<Cell>, Vec<tsd_model::PackedRun>);
+/// Makes one run of the points held of a row, for readers that want all of a row: a cell for each
+/// would cost them more than everything else they do.
+#[derive(Debug, Default)]
+pub(crate) struct HeldPacker {
+    encoder: RunEncoder,
+}
+
+/// Points from which on a run is less work than cells.
+const WORTH_PACKING: usize = 4;
+
+impl HeldPacker {
+    /// Lays what is held beside the backend's row, if it is points in time order and later or earlier
+    /// than each run there; gives the backend's row back otherwise.
+    pub(crate) fn pack(
+        &mut self,
+        key: &Bytes,
+        below: Option<Row>,
+        logs: &RowLogs,
+    ) -> Result<Row, Option<Row>> {
+        self.encoder.clear();
+        if below.as_ref().is_some_and(|row| !row.cells.is_empty()) {
+            return Err(below);
+        }
+        let Some(run) = self.run(logs) else { return Err(below) };
+        let Some(mut row) = below else {
+            return Ok(Row { key: key.clone(), cells: Vec::new(), runs: vec![run] });
+        };
+        let (first, last) = run.offset_range_ms();
+        let apart = |other: &PackedRun| {
+            let (other_first, other_last) = other.offset_range_ms();
+            last < other_first || other_last < first
+        };
+        if !row.runs.iter().all(apart) {
+            return Err(Some(row));
+        }
+        row.runs.push(run);
+        row.runs.sort_by_key(PackedRun::offset_range_ms);
+        Ok(row)
+    }
+
+    fn run(&mut self, logs: &RowLogs) -> Option<PackedRun> {
+        for (log, base_ms) in logs.logs() {
+            for op in Ops::new(log, base_ms) {
+                let Op::Put { family: Family::T, qualifier, value, timestamp_ms } = op else {
+                    return None;
+                };
+                let point = PackablePoint::try_from_cell(qualifier, value)?;
+                self.encoder.push(point, timestamp_ms).ok()?;
+            }
+        }
+        if self.encoder.point_count() < WORTH_PACKING {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(self.encoder.point_count() * 12 + 32);
+        self.encoder.finish_quickly(&mut bytes).ok()?;
+        PackedRun::open(bytes.into()).ok()
+    }
+}
+
+type CellsAndRuns = (Vec<Cell>, Vec<PackedRun>);
 
 fn unpack_touched(row: Row, state: &RowState<'_>) -> Result<CellsAndRuns, StorageError> {
     let Row { mut cells, runs, .. } = row;
@@ -127,10 +191,10 @@ fn merge(
 mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use tsd_model::{PackablePoint, PackedRun, RunEncoder, RunShape};
+    use tsd_model::RunShape;
 
     use super::*;
-    use crate::memtable::{Op, encode};
+    use crate::memtable::encode;
 
     const KEY: Bytes = Bytes::from_static(b"row");
 
@@ -198,6 +262,38 @@ mod tests {
         let before = [(0, 7), (10, 7), (20, 7), (100, 7), (110, 7)];
         check(vec![put(200, 8)], 2, &[&before[..], &[(200, 8)]].concat());
         check(vec![put(50, 8)], 2, &[(0, 7), (10, 7), (20, 7), (50, 8), (100, 7), (110, 7)]);
+    }
+
+    #[test]
+    fn points_held_in_time_order_are_a_run_beside_those_below() {
+        let mut packer = HeldPacker::default();
+        let mut pack = |below: Option<Row>, logs: Vec<Vec<u8>>| {
+            let logs = RowLogs::new(logs.into_iter().map(|log| (log.into(), 0)).collect());
+            let row = packer.pack(&KEY, below.clone(), &logs);
+            let plain = overlay(KEY, below, &logs, |_, _, _| true).unwrap();
+            match row {
+                Ok(row) => {
+                    let runs = row.runs.len();
+                    assert!(row.runs.is_sorted_by_key(PackedRun::offset_range_ms));
+                    assert_eq!(row.into_cells().unwrap(), plain.unwrap().into_cells().unwrap());
+                    Some(runs)
+                }
+                Err(_) => None,
+            }
+        };
+        let points = |seconds: &[u16]| seconds.iter().flat_map(|s| put(*s, 9)).collect::<Vec<_>>();
+        let runs = Row { cells: Vec::new(), ..below() };
+        assert_eq!(pack(None, vec![points(&[1, 2, 3, 4])]), Some(1));
+        assert_eq!(pack(None, vec![points(&[1, 2]), points(&[3, 4])]), Some(1));
+        assert_eq!(pack(Some(runs.clone()), vec![points(&[30, 40, 50, 60])]), Some(3));
+        assert_eq!(pack(Some(runs.clone()), vec![points(&[200, 240, 250, 260])]), Some(3));
+        // Over a run, out of order, twice, few, a delete, cells below.
+        assert_eq!(pack(Some(runs), vec![points(&[30, 40, 50, 105])]), None);
+        assert_eq!(pack(None, vec![points(&[1, 2, 4, 3])]), None);
+        assert_eq!(pack(None, vec![points(&[1, 2, 3, 4]), points(&[4])]), None);
+        assert_eq!(pack(None, vec![points(&[1, 2])]), None);
+        assert_eq!(pack(None, vec![points(&[1, 2, 3, 4]), delete(2)]), None);
+        assert_eq!(pack(Some(below()), vec![points(&[30, 40, 50, 60])]), None);
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use tsd_model::Row;
+use tsd_model::{Family, Row};
 use tsd_storage::{BoxFuture, RowScanner, Scan, StorageError};
 
 use crate::{
     memtable::{Generation, RowRange, TableId, View},
-    overlay::{RowLogs, overlay},
+    overlay::{HeldPacker, RowLogs, overlay},
     shared::Shared,
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct MergedScanner {
     below: VecDeque<Row>,
     backend_ended: bool,
     failed: Option<StorageError>,
+    /// Where every cell of a row's points is wanted.
+    packer: Option<HeldPacker>,
 }
 
 impl MergedScanner {
@@ -42,8 +44,12 @@ impl MergedScanner {
         view: &View,
         backend: Box<dyn RowScanner>,
     ) -> Self {
+        let all_points = scan.family.is_none_or(|family| family == Family::T)
+            && scan.qualifier.is_none()
+            && scan.time_range_ms.is_none();
         Self {
             shared,
+            packer: all_points.then(HeldPacker::default),
             left: scan.limit.unwrap_or(usize::MAX),
             held: HeldScan::new(view, id, &scan),
             scan,
@@ -79,7 +85,16 @@ impl MergedScanner {
                     let both = below.is_some_and(|below| below.key == key);
                     let below = if both { self.below.pop_front() } else { None };
                     let logs = self.held.take(&key);
-                    overlay(key, below, &logs, |f, q, ts| self.scan.wants(f, q, ts))?
+                    let packed = match &mut self.packer {
+                        Some(packer) => packer.pack(&key, below, &logs),
+                        None => Err(below),
+                    };
+                    match packed {
+                        Ok(row) => Some(row),
+                        Err(below) => {
+                            overlay(key, below, &logs, |f, q, ts| self.scan.wants(f, q, ts))?
+                        }
+                    }
                 }
             };
             rows.extend(row);

@@ -7,7 +7,7 @@
 use super::{
     COMPACTED, FloatWidth, IRREGULAR, MILLIS, Mix, PackedRun, PackedRunError, RAW, ROW_SECS,
     RunShape, VERSION, decimal,
-    int_stream::IntEncoder,
+    int_stream::{self, IntEncoder},
     varint::{self, zigzag},
 };
 
@@ -110,7 +110,24 @@ pub struct RunEncoder {
     points: Vec<PackablePoint>,
     timestamps_ms: Vec<i64>,
     numbers: Vec<i64>,
-    ints: IntEncoder,
+    ints: Ints,
+}
+
+/// Writes integer streams: small, or quickly.
+#[derive(Debug, Default)]
+struct Ints {
+    encoder: IntEncoder,
+    quick: bool,
+}
+
+impl Ints {
+    fn encode(&mut self, values: &[i64], out: &mut Vec<u8>) {
+        if self.quick {
+            int_stream::encode_quickly(values, out);
+        } else {
+            self.encoder.encode(values, out);
+        }
+    }
 }
 
 impl RunEncoder {
@@ -207,6 +224,15 @@ impl RunEncoder {
         written
     }
 
+    /// [`Self::finish`] in shape [`RunShape::Singles`] without looking for the smallest form: for a
+    /// run that is handed to a reader and forgotten.
+    pub fn finish_quickly(&mut self, out: &mut Vec<u8>) -> Result<(), PackedRunError> {
+        self.ints.quick = true;
+        let written = self.finish(RunShape::Singles, out);
+        self.ints.quick = false;
+        written
+    }
+
     fn write(&mut self, shape: RunShape, out: &mut Vec<u8>) -> Result<(), PackedRunError> {
         let (Some(first), Some(last), Some(&timestamp)) =
             (self.points.first(), self.points.last(), self.timestamps_ms.first())
@@ -299,7 +325,7 @@ impl RunEncoder {
             Number::Integer(v) => v.unsigned_abs() < 1 << 53,
             Number::Single(_) | Number::Double(_) => true,
         });
-        let exponent = if exact { decimal::scale(doubles, numbers) } else { None };
+        let exponent = if exact && !ints.quick { decimal::scale(doubles, numbers) } else { None };
         if let Some(exponent) = exponent {
             out.push(exponent);
         } else {

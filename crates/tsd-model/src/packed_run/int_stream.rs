@@ -108,6 +108,18 @@ impl IntEncoder {
     }
 }
 
+/// Appends a stream of `values` in the form that is found at once: for runs that are read, not kept.
+pub(super) fn encode_quickly(values: &[i64], out: &mut Vec<u8>) {
+    let Some((&first, rest)) = values.split_first() else { return };
+    if rest.iter().all(|&v| v == first) {
+        out.push(CONSTANT);
+        varint::put(out, zigzag(first));
+    } else {
+        out.push(PLAIN);
+        put_block(values, &plan_short(values), out);
+    }
+}
+
 fn differences(values: &[i64], out: &mut Vec<i64>) {
     out.clear();
     out.extend(values.iter().zip(values.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a)));
@@ -416,6 +428,12 @@ mod tests {
         decode(&mut reader, &mut out).unwrap();
         assert_eq!(reader.remaining(), 0);
         assert_eq!(out.iter().map(|&v| v as i64).collect::<Vec<_>>(), values);
+        let mut quick = Vec::new();
+        encode_quickly(values, &mut quick);
+        let mut again = vec![0; values.len()];
+        let mut reader = Reader::new(&quick);
+        decode(&mut reader, &mut again).unwrap();
+        assert_eq!((reader.remaining(), again), (0, out));
         assert!(bytes.len() <= at_most, "{} bytes, not {at_most}", bytes.len());
     }
 

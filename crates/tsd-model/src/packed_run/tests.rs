@@ -100,7 +100,18 @@ fn check(millis: bool, points: &[(u32, Put, i64)]) -> usize {
     let compacted = PackedRun::open(bytes.into()).unwrap();
     assert_eq!(compacted.shape(), RunShape::Compacted);
 
-    for (run, cells) in [(&singles, expected), (&compacted, vec![column])] {
+    let mut encoder = RunEncoder::new();
+    for cell in &expected {
+        let point = PackablePoint::try_from_cell(&cell.qualifier, &cell.value).unwrap();
+        encoder.push(point, cell.timestamp_ms).unwrap();
+    }
+    let mut bytes = Vec::new();
+    encoder.finish_quickly(&mut bytes).unwrap();
+    let quick = PackedRun::open(bytes.into()).unwrap();
+
+    for (run, cells) in
+        [(&singles, expected.clone()), (&quick, expected), (&compacted, vec![column])]
+    {
         let mut got = Vec::new();
         run.expand_into(&mut got).unwrap();
         assert_eq!(got, cells);
