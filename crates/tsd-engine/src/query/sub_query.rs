@@ -154,6 +154,10 @@ impl QueryContext {
         let naming = Instant::now();
         let series = self.name(&resolved, groups.outputs).await?;
         stages.uid_to_string = naming.elapsed();
+        let names = |series: &ShownSeries| {
+            series.named.memory_bytes().saturating_sub(series.named.points.memory_bytes())
+        };
+        run.hold(series.iter().map(names).sum())?;
         stages.emitted_points = series.iter().map(|s| s.named.points.len() as u64).sum();
         stages.nan_points = series.iter().map(|s| s.named.points.nan_count() as u64).sum();
         stages.total = started.elapsed();
