@@ -211,8 +211,12 @@ impl EngineHandle {
         query: ExpQuery,
         control: QueryControl,
     ) -> Result<(ExpAnswer, AnswerGuard), QueryFailure> {
-        let _ = (query, control);
-        Err(QueryError::bad_request("Expressions are not supported").into())
+        let queries = &self.inner.queries;
+        queries.check_size(&query.query)?;
+        let work = |context: Arc<QueryContext>, run: Arc<QueryRun>| async move {
+            context.answer_exp(query, &run).await
+        };
+        queries.run(control, (false, false), work).await
     }
 
     /// Answers a request of functions over series, as `/api/query/gexp` has them.
@@ -221,8 +225,14 @@ impl EngineHandle {
         query: GexpQuery,
         control: QueryControl,
     ) -> Result<GexpAnswer, QueryFailure> {
-        let _ = (query, control);
-        Err(QueryError::bad_request("Expressions are not supported").into())
+        let queries = &self.inner.queries;
+        queries.check_size(&query.query)?;
+        let lifts = (query.query.override_byte_limit, query.query.override_data_point_limit);
+        let work = |context: Arc<QueryContext>, run: Arc<QueryRun>| async move {
+            context.answer_gexp(query, &run).await
+        };
+        let (series, guard) = queries.run(control, lifts, work).await?;
+        Ok(GexpAnswer { series, stages: guard.stages(), guard })
     }
 
     /// What a query would read. Looks its names up and reads nothing else.

@@ -11,6 +11,7 @@ mod budget;
 mod content;
 mod delete;
 mod explain;
+mod expressions;
 mod fan_out;
 mod filters;
 mod guard;

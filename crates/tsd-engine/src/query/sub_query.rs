@@ -113,7 +113,7 @@ impl QueryContext {
     }
 
     /// Answers all sub queries, in request order.
-    async fn sub_queries(
+    pub(crate) async fn sub_queries(
         self: &Arc<Self>,
         wishes: Wishes<'_>,
         run: &Arc<QueryRun>,

@@ -201,10 +201,11 @@ async fn the_same_client_may_be_kept_from_asking_twice_at_once() {
 async fn memory_is_bounded_for_each_query_and_for_all_and_given_back() {
     let store = store();
     let mut settings = settings(1, 2);
-    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (200_000, 0);
+    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (260_000, 0);
     let engine = start(settings.clone(), &store);
     filled(&engine).await;
-    let large = query(HOUR, HOUR + 10_000, &["none:sys.cpu", "max:sys.cpu{host=*}"]);
+    let large = ["none:sys.cpu", "max:sys.cpu{host=*}", "min:sys.cpu{host=*}"];
+    let large = query(HOUR, HOUR + 10_000, &large);
     let small = query(HOUR, HOUR + 10_000, &["sum:1h-avg:sys.cpu"]);
     let failure = ask(&engine, large.clone()).await.unwrap_err();
     assert!(

@@ -1,0 +1,76 @@
+//! Requests of expressions: their metrics are read as sub queries, with all the points that were
+//! read, and what is asked of them is worked out in one task that asks every now and then whether to
+//! go on.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tsd_query::{
+    ExpAnswer, ExpQuery, GexpQuery, GexpSeries, NamedSeries, Query, QueryError, Watch,
+};
+
+use super::{
+    QueryContext, QueryFailure,
+    halt::{Halt, Watcher},
+    run::{QueryRun, Step},
+    sub_query::Wishes,
+};
+
+impl QueryContext {
+    /// Answers a request of expressions over metrics.
+    pub(crate) async fn answer_exp(
+        self: &Arc<Self>,
+        exp: ExpQuery,
+        run: &Arc<QueryRun>,
+    ) -> Result<ExpAnswer, QueryFailure> {
+        let halt = Halt::default();
+        let _guard = halt.when_dropped();
+        let inputs = self.inputs(&exp.query, run, &halt).await?;
+        work_out(run, &halt, move |watch| exp.evaluate_while(&inputs, watch)).await
+    }
+
+    /// Answers a request of functions over series.
+    pub(crate) async fn answer_gexp(
+        self: &Arc<Self>,
+        gexp: GexpQuery,
+        run: &Arc<QueryRun>,
+    ) -> Result<Vec<GexpSeries>, QueryFailure> {
+        let halt = Halt::default();
+        let _guard = halt.when_dropped();
+        let inputs = self.inputs(&gexp.query, run, &halt).await?;
+        work_out(run, &halt, move |watch| gexp.evaluate(&inputs, watch)).await
+    }
+
+    /// The series of each sub query, with all points that were read.
+    async fn inputs(
+        self: &Arc<Self>,
+        query: &Query,
+        run: &Arc<QueryRun>,
+        halt: &Halt,
+    ) -> Result<Vec<Vec<NamedSeries>>, QueryFailure> {
+        let wishes = Wishes { query, all_points: true };
+        let results = self.sub_queries(wishes, run, halt).await?;
+        let named = |series: Vec<super::naming::ShownSeries>| {
+            series.into_iter().map(|series| series.named).collect()
+        };
+        Ok(results.into_iter().map(|result| named(result.series)).collect())
+    }
+}
+
+/// Works something out in a task of its own, so that whoever waits can go away at any time.
+async fn work_out<T: Send + 'static>(
+    run: &Arc<QueryRun>,
+    halt: &Halt,
+    work: impl FnOnce(&mut dyn Watch) -> Result<T, QueryError> + Send + 'static,
+) -> Result<T, QueryFailure> {
+    run.enter(Step::Evaluating);
+    let (run, halt) = (Arc::clone(run), halt.clone());
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let slice = run.slice().await?;
+        let result = work(&mut Watcher { halt: &halt, run: &run });
+        slice.end();
+        Ok::<T, QueryFailure>(result?)
+    });
+    task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::Lost)?
+}
