@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use tsd_model::{Annotation, Tsuid, TsuidError, Uid, UidKind};
-use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query, QueryError};
+use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query};
 use tsd_storage::{Storage, StorageError};
 
 use crate::{
@@ -237,8 +237,8 @@ impl EngineHandle {
 
     /// What a query would read. Looks its names up and reads nothing else.
     pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
-        let _ = query;
-        Err(QueryError::bad_request("Queries are not explained").into())
+        self.inner.queries.check_size(query)?;
+        self.inner.queries.context().explain(query).await
     }
 
     /// Queries that run, and the last ones that ended.

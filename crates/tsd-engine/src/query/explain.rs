@@ -1,5 +1,20 @@
 //! What a query would read, told without reading it.
 
+use std::fmt::Write;
+
+use bytes::Bytes;
+use tsd_model::{UidKind, to_hex};
+use tsd_query::{
+    Query, ReadAttempt, ResolvedSubQuery, RollupCells, SeriesSelection, SubQuery, SubQueryPlan,
+    TagSelection,
+};
+
+use super::{
+    QueryContext, QueryFailure, content::Content, keys::row_keys, naming::NameMap, reads::choose,
+};
+
+const ROW_SECS: i64 = 3_600;
+
 /// What one sub query reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExplainedSubQuery {
@@ -50,4 +65,223 @@ pub struct ExplainedRange {
     pub start: String,
     /// Row key to stop before.
     pub stop: String,
+}
+
+/// Names of the UIDs in a plan.
+struct PlanNames {
+    tagks: NameMap,
+    tagvs: NameMap,
+}
+
+impl QueryContext {
+    /// Says what a query would read.
+    pub(crate) async fn explain(
+        &self,
+        query: &Query,
+    ) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
+        let mut explained = Vec::with_capacity(query.sub_queries.len());
+        for sub in &query.sub_queries {
+            explained.push(self.explain_sub_query(query, sub).await?);
+        }
+        Ok(explained)
+    }
+
+    async fn explain_sub_query(
+        &self,
+        query: &Query,
+        sub: &SubQuery,
+    ) -> Result<ExplainedSubQuery, QueryFailure> {
+        let resolved = self.resolve(sub, &self.plan_settings()).await?;
+        let (attempts, split) = choose(self, sub, (query.start_ms, query.end_ms))?;
+        let mut reads = Vec::with_capacity(attempts.len());
+        for attempt in &attempts {
+            reads.push(self.explain_read(attempt, &resolved).await?);
+        }
+        Ok(ExplainedSubQuery { index: sub.index, split, reads })
+    }
+
+    async fn explain_read(
+        &self,
+        attempt: &ReadAttempt,
+        resolved: &ResolvedSubQuery,
+    ) -> Result<ExplainedRead, QueryFailure> {
+        let plan = self.plan_of(attempt, resolved);
+        let (table, content) = self.source(attempt);
+        let names = self.plan_names(&plan).await?;
+        let keys = if self.reads_by_key(&content) { row_keys(&plan) } else { None };
+        let (estimated_rows, estimated_from) = match &keys {
+            Some(keys) => (keys.len() as u64, "row keys of the series, all fetched".to_owned()),
+            None => estimate(&plan, &content),
+        };
+        let ranges = plan.ranges.iter().map(|range| ExplainedRange {
+            bucket: range.bucket,
+            start: to_hex(&range.start),
+            stop: to_hex(&range.stop),
+        });
+        let post_filters = plan.post_filters.iter().map(|post| {
+            let (kind, filter) = (post.filter.type_name(), &post.filter.filter);
+            format!("{} {kind}({filter})", names.tagk(&post.tagk))
+        });
+        let mut read = ExplainedRead {
+            table: table.as_str().to_owned(),
+            cells: self.cells(&content),
+            range_ms: (plan.window.start_ms, plan.window.end_ms),
+            rows_secs: (plan.window.scan_start_secs, plan.window.scan_end_secs),
+            ranges: ranges.collect(),
+            pushed_down: pushed_down(&plan, &names),
+            checked_afterwards: post_filters.collect(),
+            group_by: plan.group_by.iter().map(|tagk| names.tagk(tagk)).collect(),
+            by_key: keys.is_some(),
+            estimated_rows,
+            estimated_from,
+            text: String::new(),
+        };
+        read.text = read.as_text();
+        Ok(read)
+    }
+
+    /// What is read of each row.
+    fn cells(&self, content: &Content) -> String {
+        let aggregator = |id: u8| {
+            let config = self.rollups.as_ref().map(|rollups| &rollups.config);
+            config.and_then(|config| config.aggregator_name(id)).unwrap_or("unknown").to_owned()
+        };
+        match content {
+            Content::Points => "points".to_owned(),
+            Content::Histograms => "histograms".to_owned(),
+            Content::Rollup { interval, cells } => {
+                let which = match cells {
+                    RollupCells::One(id) => aggregator(*id),
+                    RollupCells::SumAndCount { sum, count } => {
+                        format!("{} and {}", aggregator(*sum), aggregator(*count))
+                    }
+                };
+                format!("{which} of {}", interval.interval)
+            }
+        }
+    }
+
+    async fn plan_names(&self, plan: &SubQueryPlan) -> Result<PlanNames, QueryFailure> {
+        let (mut tagks, mut tagvs): (Vec<&Bytes>, Vec<&Bytes>) = (Vec::new(), Vec::new());
+        if let SeriesSelection::Tags(tags) = &plan.selection {
+            tagks.extend(tags.wanted.iter().map(|want| &want.tagk));
+            tagvs.extend(tags.wanted.iter().filter_map(|want| want.tagvs.as_ref()).flatten());
+        }
+        Ok(PlanNames {
+            tagks: self.names(UidKind::Tagk, tagks).await?,
+            tagvs: self.names(UidKind::Tagv, tagvs).await?,
+        })
+    }
+}
+
+impl PlanNames {
+    fn tagk(&self, uid: &Bytes) -> String {
+        named(&self.tagks, uid)
+    }
+
+    fn tagv(&self, uid: &Bytes) -> String {
+        named(&self.tagvs, uid)
+    }
+}
+
+/// A name and its UID.
+fn named(names: &NameMap, uid: &Bytes) -> String {
+    match names.get(uid) {
+        Some(name) => format!("{name} ({})", to_hex(uid)),
+        None => to_hex(uid),
+    }
+}
+
+/// What the store checks by itself.
+fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
+    let TagSelection { wanted, explicit, one_deviation } = match &plan.selection {
+        SeriesSelection::Tags(tags) => tags,
+        SeriesSelection::Tsuids(series) => {
+            return series.iter().map(|tags| format!("tags are {}", to_hex(tags))).collect();
+        }
+    };
+    let mut lines: Vec<String> = wanted
+        .iter()
+        .map(|want| {
+            let values = match &want.tagvs {
+                None => "anything".to_owned(),
+                Some(values) => {
+                    let values: Vec<_> = values.iter().map(|value| names.tagv(value)).collect();
+                    values.join(" or ")
+                }
+            };
+            format!("{} is {values}", names.tagk(&want.tagk))
+        })
+        .collect();
+    if *explicit {
+        lines.push("there are no other tag keys".to_owned());
+    }
+    if *one_deviation {
+        lines.push("at most one tag has another than its first value".to_owned());
+    }
+    lines
+}
+
+/// About how many rows a scan returns. Nobody counts the series of a metric, so all that is known is how
+/// many a query names.
+fn estimate(plan: &SubQueryPlan, content: &Content) -> (u64, String) {
+    let row_secs = match content {
+        Content::Rollup { interval, .. } => {
+            i64::try_from(interval.row_span.seconds()).unwrap_or(ROW_SECS)
+        }
+        Content::Points | Content::Histograms => ROW_SECS,
+    };
+    let secs = (plan.window.scan_end_secs - plan.window.scan_start_secs).max(0).unsigned_abs();
+    let rows = secs.div_ceil(row_secs.max(1).unsigned_abs());
+    let (series, told) = match &plan.selection {
+        SeriesSelection::Tsuids(tags) => (tags.len() as u64, "the series that are named"),
+        SeriesSelection::Tags(tags) => {
+            let values = tags.wanted.iter().filter_map(|want| want.tagvs.as_ref());
+            let named = values.fold(1_u64, |n, values| n.saturating_mul(values.len() as u64));
+            let told = match tags.wanted.iter().any(|want| want.tagvs.is_some()) {
+                true => "series, one for each combination of values that is named",
+                false => "series; how many the metric has is not known",
+            };
+            (named, told)
+        }
+    };
+    (
+        rows.saturating_mul(series),
+        format!("{rows} rows of an unbroken series times {series} {told}"),
+    )
+}
+
+impl ExplainedRead {
+    fn as_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "read {} from {}", self.cells, self.table)?;
+        writeln!(out, "rows from {} to before {}", self.rows_secs.0, self.rows_secs.1)?;
+        if self.by_key {
+            writeln!(out, "fetch rows by key")?;
+        } else {
+            for range in &self.ranges {
+                write!(out, "scan ")?;
+                if let Some(bucket) = range.bucket {
+                    write!(out, "bucket {bucket} ")?;
+                }
+                writeln!(out, "[{}, {})", range.start, range.stop)?;
+            }
+        }
+        for line in &self.pushed_down {
+            writeln!(out, "pushed down: {line}")?;
+        }
+        for line in &self.checked_afterwards {
+            writeln!(out, "checked afterwards: {line}")?;
+        }
+        for line in &self.group_by {
+            writeln!(out, "group by {line}")?;
+        }
+        writeln!(out, "about {} rows: {}", self.estimated_rows, self.estimated_from)
+    }
 }

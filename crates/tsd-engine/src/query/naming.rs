@@ -8,7 +8,7 @@ use tsd_query::{NameKind, NamedSeries, ResolvedSubQuery};
 use super::{AnswerSeries, QueryContext, QueryFailure, notes::GroupOutput};
 use crate::uid::UidError;
 
-type NameMap = HashMap<Bytes, String, foldhash::fast::RandomState>;
+pub(crate) type NameMap = HashMap<Bytes, String, foldhash::fast::RandomState>;
 
 /// A series of an answer, named.
 #[derive(Clone, Debug)]
@@ -80,7 +80,11 @@ impl QueryContext {
         Ok(names.into_values().next().unwrap_or_default())
     }
 
-    async fn names(&self, kind: UidKind, uids: Vec<&Bytes>) -> Result<NameMap, QueryFailure> {
+    pub(crate) async fn names(
+        &self,
+        kind: UidKind,
+        uids: Vec<&Bytes>,
+    ) -> Result<NameMap, QueryFailure> {
         let mut distinct: Vec<Uid> =
             uids.into_iter().filter_map(|uid| Uid::try_new(uid).ok()).collect();
         distinct.sort_unstable();
