@@ -439,11 +439,11 @@ pub struct GetRegionInfoResponse {
         tag = "2"
     )]
     pub compaction_state: ::core::option::Option<i32>,
-    #[prost(bool, optional, tag = "3")]
-    pub splittable: ::core::option::Option<bool>,
     #[prost(bool, optional, tag = "4")]
+    pub splittable: ::core::option::Option<bool>,
+    #[prost(bool, optional, tag = "5")]
     pub mergeable: ::core::option::Option<bool>,
-    #[prost(bytes = "bytes", optional, tag = "5")]
+    #[prost(bytes = "bytes", optional, tag = "6")]
     pub best_split_row: ::core::option::Option<::prost::bytes::Bytes>,
 }
 /// Nested message and enum types in `GetRegionInfoResponse`.
@@ -1920,8 +1920,20 @@ pub struct DeleteColumnResponse {
     #[prost(uint64, optional, tag = "1")]
     pub proc_id: ::core::option::Option<u64>,
 }
-/// What a failed procedure says.
+/// One line of a stack.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StackTraceElementMessage {
+    #[prost(string, optional, tag = "1")]
+    pub declaring_class: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "2")]
+    pub method_name: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "3")]
+    pub file_name: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(int32, optional, tag = "4")]
+    pub line_number: ::core::option::Option<i32>,
+}
+/// What a failed procedure says.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GenericExceptionMessage {
     #[prost(string, optional, tag = "1")]
     pub class_name: ::core::option::Option<::prost::alloc::string::String>,
@@ -1929,9 +1941,11 @@ pub struct GenericExceptionMessage {
     pub message: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub error_info: ::core::option::Option<::prost::bytes::Bytes>,
+    #[prost(message, repeated, tag = "4")]
+    pub trace: ::prost::alloc::vec::Vec<StackTraceElementMessage>,
 }
 /// A failure with the process it comes from.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ForeignExceptionMessage {
     #[prost(string, optional, tag = "1")]
     pub source: ::core::option::Option<::prost::alloc::string::String>,
@@ -1945,7 +1959,7 @@ pub struct GetProcedureResultRequest {
     pub proc_id: u64,
 }
 /// Answer to `getProcedureResult`.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetProcedureResultResponse {
     #[prost(enumeration = "get_procedure_result_response::State", required, tag = "1")]
     pub state: i32,

@@ -1,0 +1,246 @@
+//! Cell blocks made smaller.
+//!
+//! The client names a Java class in the connection header and both directions are compressed from
+//! then on. The server accepts a class whose library it lacks, and its answers with cells then never
+//! come: a compressor is tried with one Get before it is used for more.
+//!
+//! Snappy and LZ4 come in Hadoop's block stream: the length of a block before compression, then
+//! chunks, each with its length, until the block is full. The server inflates a chunk into a buffer
+//! of 256 KiB, so chunks are kept below that.
+
+use std::io::{Read, Write};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use flate2::{
+    Compression,
+    read::{MultiGzDecoder, ZlibDecoder},
+    write::{GzEncoder, ZlibEncoder},
+};
+
+use crate::wire::{take_length, take_slice};
+
+/// How cell blocks are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Compressor {
+    /// Snappy, in a block stream. Every server since Hadoop 3.3.1 has it.
+    Snappy,
+    /// LZ4, in a block stream. Needs a library that HBase does not bring.
+    Lz4,
+    /// One gzip stream.
+    Gzip,
+    /// One zlib stream.
+    Zlib,
+}
+
+impl Compressor {
+    /// Class that the server is asked to load.
+    #[must_use]
+    pub const fn class_name(self) -> &'static str {
+        match self {
+            Self::Snappy => "org.apache.hadoop.io.compress.SnappyCodec",
+            Self::Lz4 => "org.apache.hadoop.io.compress.Lz4Codec",
+            Self::Gzip => "org.apache.hadoop.io.compress.GzipCodec",
+            Self::Zlib => "org.apache.hadoop.io.compress.DefaultCodec",
+        }
+    }
+
+    /// Bytes of a chunk before compression, so that the server's buffer takes it whatever they are.
+    const fn chunk_size(self) -> usize {
+        match self {
+            Self::Lz4 => 261_104,
+            _ => 218_421,
+        }
+    }
+
+    /// Compresses a block.
+    ///
+    /// # Errors
+    ///
+    /// When the block is longer than 4 GiB.
+    pub fn compress(self, block: &[u8]) -> Result<Bytes, CompressionError> {
+        match self {
+            Self::Snappy | Self::Lz4 => self.compress_stream(block),
+            Self::Gzip => {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+                encoder.write_all(block)?;
+                Ok(encoder.finish()?.into())
+            }
+            Self::Zlib => {
+                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+                encoder.write_all(block)?;
+                Ok(encoder.finish()?.into())
+            }
+        }
+    }
+
+    /// Restores a block of at most `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no such stream, or what comes out passes the limit.
+    pub fn decompress(self, bytes: &[u8], limit: usize) -> Result<Bytes, CompressionError> {
+        match self {
+            Self::Snappy | Self::Lz4 => self.decompress_stream(bytes, limit),
+            Self::Gzip => read_bounded(MultiGzDecoder::new(bytes), limit),
+            Self::Zlib => read_bounded(ZlibDecoder::new(bytes), limit),
+        }
+    }
+
+    fn compress_stream(self, block: &[u8]) -> Result<Bytes, CompressionError> {
+        let length = u32::try_from(block.len()).map_err(|_| CompressionError::TooLong)?;
+        let mut out = BytesMut::with_capacity(block.len() / 2 + 16);
+        out.put_u32(length);
+        for chunk in block.chunks(self.chunk_size()) {
+            let packed = if self == Self::Lz4 {
+                lz4_flex::block::compress(chunk)
+            } else {
+                snap::raw::Encoder::new()
+                    .compress_vec(chunk)
+                    .map_err(|error| CompressionError::Chunk(error.to_string()))?
+            };
+            out.put_u32(packed.len() as u32);
+            out.put_slice(&packed);
+        }
+        Ok(out.freeze())
+    }
+
+    fn decompress_stream(self, mut bytes: &[u8], limit: usize) -> Result<Bytes, CompressionError> {
+        let mut out = BytesMut::new();
+        while !bytes.is_empty() {
+            let block = take_length(&mut bytes).ok_or(CompressionError::Truncated)?;
+            // An empty block is how the stream says that it ends.
+            if block == 0 {
+                break;
+            }
+            let end = out.len() + block;
+            if end > limit {
+                return Err(CompressionError::OverLimit(limit));
+            }
+            let mut filled = out.len();
+            out.resize(end, 0);
+            while filled < end {
+                let length = take_length(&mut bytes).ok_or(CompressionError::Truncated)?;
+                let chunk = take_slice(&mut bytes, length).ok_or(CompressionError::Truncated)?;
+                let room = out.get_mut(filled..).unwrap_or_default();
+                let written = self.decompress_chunk(chunk, room)?;
+                if written == 0 && length == 0 {
+                    return Err(CompressionError::Truncated);
+                }
+                filled += written;
+            }
+        }
+        Ok(out.freeze())
+    }
+
+    fn decompress_chunk(self, chunk: &[u8], room: &mut [u8]) -> Result<usize, CompressionError> {
+        if self == Self::Lz4 {
+            lz4_flex::block::decompress_into(chunk, room)
+                .map_err(|error| CompressionError::Chunk(error.to_string()))
+        } else {
+            snap::raw::Decoder::new()
+                .decompress(chunk, room)
+                .map_err(|error| CompressionError::Chunk(error.to_string()))
+        }
+    }
+}
+
+fn read_bounded(reader: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
+    let mut out = Vec::new();
+    reader.take(limit as u64 + 1).read_to_end(&mut out)?;
+    if out.len() > limit {
+        return Err(CompressionError::OverLimit(limit));
+    }
+    Ok(out.into())
+}
+
+/// A block that cannot be compressed or restored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompressionError {
+    /// The stream ends inside a block.
+    #[error("compressed cell block ends early")]
+    Truncated,
+    /// What comes out is too long.
+    #[error("cell block of more than {0} bytes")]
+    OverLimit(usize),
+    /// What goes in is too long for its length field.
+    #[error("cell block too long to compress")]
+    TooLong,
+    /// A chunk is no such data; the text is the library's.
+    #[error("damaged chunk in a compressed cell block: {0}")]
+    Chunk(String),
+    /// A gzip or zlib stream is damaged.
+    #[error("damaged compressed cell block")]
+    Stream(#[from] std::io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::recorded;
+
+    const ALL: [Compressor; 4] =
+        [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib];
+
+    #[track_caller]
+    fn check(compressor: Compressor, name: &str) {
+        let entry = recorded::entry(name);
+        let expected = recorded::unhex(entry["fields"]["uncompressed"].as_str().unwrap());
+        let bytes = recorded::vector(name);
+        assert_eq!(compressor.decompress(&bytes, 1 << 20).unwrap(), expected);
+        let again = compressor.compress(&expected).unwrap();
+        assert_eq!(compressor.decompress(&again, 1 << 20).unwrap(), expected);
+        let limited = compressor.decompress(&bytes, expected.len() - 1);
+        assert!(matches!(limited, Err(CompressionError::OverLimit(_))), "{limited:?}");
+    }
+
+    #[test]
+    fn streams_of_one_chunk_of_several_and_of_several_blocks_are_read() {
+        check(Compressor::Snappy, "cell-block-snappy");
+        check(Compressor::Snappy, "cell-block-snappy-two-chunks");
+        check(Compressor::Snappy, "cell-block-snappy-two-blocks");
+        check(Compressor::Lz4, "cell-block-lz4");
+    }
+
+    #[test]
+    fn chunks_stay_below_the_servers_buffer() {
+        let block: Vec<u8> =
+            (0..1_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for compressor in [Compressor::Snappy, Compressor::Lz4] {
+            let packed = compressor.compress(&block).unwrap();
+            let mut rest = &packed[4..];
+            while let Some(length) = take_length(&mut rest) {
+                assert!(length <= 262_144, "{compressor:?}: {length}");
+                take_slice(&mut rest, length).unwrap();
+            }
+            assert_eq!(compressor.decompress(&packed, block.len()).unwrap(), block);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_early_is_an_error() {
+        for compressor in ALL {
+            let packed = compressor.compress(b"a block of some length").unwrap();
+            for end in 1..packed.len() {
+                assert!(
+                    compressor.decompress(&packed[..end], 1 << 10).is_err(),
+                    "{compressor:?} {end}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_restored_or_err(bytes in vec(any::<u8>(), 0..200)) {
+            for compressor in ALL {
+                let _ = compressor.decompress(&bytes, 1 << 16);
+                let packed = compressor.compress(&bytes).unwrap();
+                prop_assert_eq!(&compressor.decompress(&packed, 200).unwrap()[..], &bytes[..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Rows of hbase:meta: which region, on which server, in which state.
+//!
+//! `info:server` stays when a region closes, its table is disabled, it was split or its server died,
+//! so the state counts as much as the server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hbase_rs_protobuf as pb;
+use prost::Message;
+
+use super::{
+    info::{Region, RegionLocation},
+    name::{search_key, search_key_before},
+};
+use crate::{row::Row, server_name::ServerName, table_name::TableName};
+
+/// Family of all that is read there.
+pub(crate) const FAMILY: &[u8] = b"info";
+
+/// Mark in front of stored messages.
+const MAGIC: &[u8] = b"PBUF";
+
+/// One row of hbase:meta that describes a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaRow {
+    /// The region.
+    pub region: Region,
+    /// Server that opened it last.
+    pub server: Option<ServerName>,
+    /// Age of that.
+    pub seq_num: i64,
+    /// `OPEN`, `OPENING`, `CLOSED`, `SPLIT` and so on; absent in tables older than 2.0.
+    pub state: Option<String>,
+}
+
+impl MetaRow {
+    /// Reads a row; `None` if it describes no region or is damaged.
+    #[must_use]
+    pub fn decode(row: &Row) -> Option<Self> {
+        let info = row.value(FAMILY, b"regioninfo")?.strip_prefix(MAGIC)?;
+        let region = Region::from_message(&pb::RegionInfo::decode(info).ok()?)?;
+        let number = |qualifier| {
+            let bytes = row.value(FAMILY, qualifier)?;
+            <[u8; 8]>::try_from(bytes).ok().map(u64::from_be_bytes)
+        };
+        let server = || {
+            let text = std::str::from_utf8(row.value(FAMILY, b"server")?).ok()?;
+            let (host, port) = text.rsplit_once(':')?;
+            let start_code = number(&b"serverstartcode"[..])?;
+            Some(ServerName::new(host, port.parse().ok()?, start_code)).filter(|_| !host.is_empty())
+        };
+        let state = row.value(FAMILY, b"state");
+        Some(Self {
+            region,
+            server: server(),
+            seq_num: number(b"seqnumDuringOpen").map_or(-1, |number| number as i64),
+            state: state.map(|state| String::from_utf8_lossy(state).into_owned()),
+        })
+    }
+
+    /// Where the region is, if it is open.
+    #[must_use]
+    pub fn location(&self) -> Option<RegionLocation> {
+        let open = self.state.as_deref().is_none_or(|state| state == "OPEN");
+        let server = self.server.clone().filter(|_| open && !self.region.is_split_parent())?;
+        Some(RegionLocation {
+            region: Arc::new(self.region.clone()),
+            server,
+            seq_num: self.seq_num,
+        })
+    }
+}
+
+/// Which region is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Locate {
+    /// The one that holds the row.
+    Holding(Bytes),
+    /// The last one that starts before the row; empty: the table's last.
+    Before(Bytes),
+}
+
+impl Locate {
+    /// Where a reversed scan of hbase:meta for it starts.
+    #[must_use]
+    pub fn search_key(&self, table: &TableName) -> Bytes {
+        match self {
+            Self::Holding(row) => search_key(table, row),
+            Self::Before(row) => search_key_before(table, row),
+        }
+    }
+
+    /// Whether this region is the one, if it is a region of now.
+    #[must_use]
+    pub fn is_met_by(&self, region: &Region) -> bool {
+        match self {
+            Self::Holding(row) => region.contains(row),
+            Self::Before(row) if row.is_empty() => region.end_key().is_empty(),
+            Self::Before(row) => {
+                region.start_key() < row && (region.end_key().is_empty() || region.end_key() >= row)
+            }
+        }
+    }
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The region.
+    Found(RegionLocation),
+    /// The table has no region there; most likely there is no such table.
+    NoTable,
+    /// Not now: it is opening, closing, splitting, disabled, or its row is damaged. The text says
+    /// which.
+    InTransition(String),
+}
+
+/// Reads the answer to a lookup, newest row first, and with it the locations of other regions of the
+/// table that came along.
+#[must_use]
+pub fn read_lookup(
+    table: &TableName,
+    locate: &Locate,
+    rows: &[Row],
+) -> (Lookup, Vec<RegionLocation>) {
+    let decoded: Vec<_> = rows.iter().map(|row| (row, MetaRow::decode(row))).collect();
+    let others = decoded
+        .iter()
+        .filter_map(|(_, row)| row.as_ref().filter(|row| row.region.table() == table)?.location())
+        .collect();
+    (find(table, locate, &decoded), others)
+}
+
+fn find(table: &TableName, locate: &Locate, rows: &[(&Row, Option<MetaRow>)]) -> Lookup {
+    let mut parent = None;
+    for (raw, row) in rows {
+        let Some(row) = row else {
+            return Lookup::InTransition(format!("damaged meta row {}", raw.key().escape_ascii()));
+        };
+        if row.region.table() != table {
+            break;
+        }
+        // A parent's row lies just before those of its daughters, which may not be there yet.
+        if row.region.is_split_parent() {
+            parent.get_or_insert(&row.region);
+            continue;
+        }
+        if !locate.is_met_by(&row.region) {
+            return Lookup::InTransition(match parent {
+                Some(parent) => format!("{parent} is splitting"),
+                None => format!("no region where {} ends", row.region),
+            });
+        }
+        return match (row.location(), &row.state) {
+            (Some(location), _) => Lookup::Found(location),
+            (None, Some(state)) => Lookup::InTransition(format!("{} is {state}", row.region)),
+            (None, None) => Lookup::InTransition(format!("{} has no server", row.region)),
+        };
+    }
+    match parent {
+        Some(parent) => Lookup::InTransition(format!("{parent} is splitting")),
+        None => Lookup::NoTable,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! Names of regions, which are the row keys of hbase:meta.
+//!
+//! ```text
+//! <table> , <start key> , <region id> [ _ <replica, 4 upper-case hex digits> ] . <md5, 32 hex digits> .
+//! ```
+//!
+//! Start keys hold any byte, commas and dots too, so names are read from both ends: the table up to
+//! the first comma, hash and id from the back. hbase:meta does not keep its rows in byte order; it
+//! compares table, start key and id one after the other ([`compare_meta_rows`]).
+
+use std::{cmp::Ordering, fmt::Write as _};
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::{cell::MAX_ROW_LENGTH, table_name::TableName};
+
+/// Length of the hash and its two dots.
+const HASH_LENGTH: usize = 34;
+
+/// A region's name in its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionNameParts<'a> {
+    /// Table as it is written there.
+    pub table: &'a [u8],
+    /// First row.
+    pub start_key: &'a [u8],
+    /// Milliseconds of creation, in decimal.
+    pub id: &'a [u8],
+    /// Replica in hexadecimal; empty for the default one.
+    pub replica: &'a [u8],
+    /// The hash; empty in names of the first kind, which only hbase:meta still has.
+    pub hash: &'a [u8],
+}
+
+impl<'a> RegionNameParts<'a> {
+    /// Takes a name apart; `None` if it is none.
+    #[must_use]
+    pub fn parse(name: &'a [u8]) -> Option<Self> {
+        let (rest, hash) = match name.split_last() {
+            Some((b'.', _)) => {
+                let (rest, hash) = name.split_at_checked(name.len().checked_sub(HASH_LENGTH)?)?;
+                (rest, hash.strip_prefix(b".")?.strip_suffix(b".")?)
+            }
+            _ => (name, &[][..]),
+        };
+        let first = rest.iter().position(|byte| *byte == b',')?;
+        let last = rest.iter().rposition(|byte| *byte == b',')?;
+        let table = rest.get(..first)?;
+        let start_key = rest.get(first + 1..last)?;
+        let tail = rest.get(last + 1..)?;
+        let (id, replica) = match tail.iter().position(|byte| *byte == b'_') {
+            Some(at) => (tail.get(..at)?, tail.get(at + 1..)?),
+            None => (tail, &[][..]),
+        };
+        Some(Self { table, start_key, id, replica, hash })
+    }
+}
+
+/// Name of a region.
+#[must_use]
+pub fn region_name(table: &TableName, start_key: &[u8], id: u64, replica: u16) -> Bytes {
+    if *table == TableName::meta() && replica == 0 {
+        return Bytes::from_static(b"hbase:meta,,1");
+    }
+    let mut name = BytesMut::with_capacity(table.as_bytes().len() + start_key.len() + 64);
+    name.put_slice(table.as_bytes());
+    name.put_u8(b',');
+    name.put_slice(start_key);
+    // Writing to a growing buffer does not fail.
+    let _ = write!(name, ",{id}");
+    if replica > 0 {
+        let _ = write!(name, "_{replica:04X}");
+    }
+    let hash = md5::compute(&name);
+    let _ = write!(name, ".{hash:x}.");
+    name.freeze()
+}
+
+/// The name by which the master and the file system call the region.
+#[must_use]
+pub fn encoded_name(name: &[u8]) -> String {
+    match RegionNameParts::parse(name) {
+        Some(parts) if !parts.hash.is_empty() => String::from_utf8_lossy(parts.hash).into_owned(),
+        _ => jenkins_hash(name).unsigned_abs().to_string(),
+    }
+}
+
+/// Order of the rows of hbase:meta. Rows that are no region names come by their bytes.
+#[must_use]
+pub fn compare_meta_rows(a: &[u8], b: &[u8]) -> Ordering {
+    let parts = |row: &'_ [u8]| -> Option<(usize, usize)> {
+        let first = row.iter().position(|byte| *byte == b',')?;
+        let last = row.iter().rposition(|byte| *byte == b',')?;
+        Some((first, last))
+    };
+    let (Some((a_first, a_last)), Some((b_first, b_last))) = (parts(a), parts(b)) else {
+        return a.cmp(b);
+    };
+    let table = a.get(..a_first).cmp(&b.get(..b_first));
+    let start = || a.get(a_first + 1..a_last).cmp(&b.get(b_first + 1..b_last));
+    let id = || a.get(a_last + 1..).cmp(&b.get(b_last + 1..));
+    table.then_with(start).then_with(id)
+}
+
+/// Row from which a reversed scan of hbase:meta finds the region that holds `row`.
+///
+/// Larger than any region of the table that starts at or before the row. A row so long that the
+/// key would pass HBase's limit is cut: the region found may then be one too low, never too high.
+#[must_use]
+pub fn search_key(table: &TableName, row: &[u8]) -> Bytes {
+    search(table, row, b"99999999999999")
+}
+
+/// Row from which a reversed scan of hbase:meta finds the last region that starts before `row`;
+/// an empty one stands for the table's end.
+#[must_use]
+pub fn search_key_before(table: &TableName, row: &[u8]) -> Bytes {
+    if row.is_empty() {
+        let mut key = BytesMut::from(&table.as_bytes()[..]);
+        key.put_u8(0);
+        return key.freeze();
+    }
+    search(table, row, b"00000000000000")
+}
+
+fn search(table: &TableName, row: &[u8], id: &[u8]) -> Bytes {
+    let room = MAX_ROW_LENGTH.saturating_sub(table.as_bytes().len() + id.len() + 2);
+    let row = row.get(..room).unwrap_or(row);
+    let mut key = BytesMut::with_capacity(table.as_bytes().len() + row.len() + id.len() + 2);
+    key.put_slice(table.as_bytes());
+    key.put_u8(b',');
+    key.put_slice(row);
+    key.put_u8(b',');
+    key.put_slice(id);
+    key.freeze()
+}
+
+/// First row that a region of the table could have in hbase:meta.
+#[must_use]
+pub fn first_meta_key(table: &TableName) -> Bytes {
+    search(table, b"", b"")
+}
+
+/// First row behind all regions of the table, in the order of hbase:meta. As bytes it lies before
+/// them: a blank sorts below a comma, but a table's name ends at its comma.
+#[must_use]
+pub fn end_meta_key(table: &TableName) -> Bytes {
+    let mut key = BytesMut::from(&table.as_bytes()[..]);
+    key.put_slice(b" ,,");
+    key.freeze()
+}
+
+/// Bob Jenkins's hash (`lookup3`, one result) as HBase uses it: names without an MD5 have its
+/// decimal as encoded name.
+fn jenkins_hash(bytes: &[u8]) -> i32 {
+    let mut state = [0xdead_beef_u32.wrapping_add(bytes.len() as u32); 3];
+    let mut chunks = bytes.chunks(12).peekable();
+    while let Some(chunk) = chunks.next() {
+        for (at, byte) in chunk.iter().enumerate() {
+            if let Some(word) = state.get_mut(at / 4) {
+                *word = word.wrapping_add(u32::from(*byte) << (at % 4 * 8));
+            }
+        }
+        state = if chunks.peek().is_some() { jenkins_mix(state) } else { jenkins_last(state) };
+    }
+    let [_, _, c] = state;
+    c as i32
+}
+
+/// Between two chunks. Each round works on one word and hands its place on to the next.
+fn jenkins_mix(mut state: [u32; 3]) -> [u32; 3] {
+    for turn in [4, 6, 8, 16, 19, 4] {
+        let [a, b, c] = state;
+        let mixed = a.wrapping_sub(c) ^ c.rotate_left(turn);
+        state = [b, c.wrapping_add(b), mixed];
+    }
+    state
+}
+
+/// After the last chunk, in the same manner.
+fn jenkins_last([a, b, c]: [u32; 3]) -> [u32; 3] {
+    let mut state = [c, a, b];
+    for turn in [14, 11, 25, 16, 4, 14, 24] {
+        let [c, a, b] = state;
+        let mixed = (c ^ b).wrapping_sub(b.rotate_left(turn));
+        state = [a, b, mixed];
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::recorded;
+
+    fn table(name: &str) -> TableName {
+        name.parse().unwrap()
+    }
+
+    #[track_caller]
+    fn check(vector: &str, table_name: &str, start: &[u8], id: u64, replica: u16) {
+        let entry = recorded::entry(vector);
+        let name = region_name(&table(table_name), start, id, replica);
+        assert_eq!(name, recorded::vector(vector));
+        if let Some(encoded) = entry["fields"]["encoded"].as_str() {
+            assert_eq!(encoded_name(&name), encoded);
+        }
+        let parts = RegionNameParts::parse(&name).unwrap();
+        assert_eq!(parts.table, table_name.as_bytes());
+        assert_eq!(parts.start_key, start);
+        assert_eq!(parts.id, id.to_string().as_bytes());
+        assert_eq!(parts.replica.is_empty(), replica == 0);
+    }
+
+    #[test]
+    fn names_carry_table_start_id_replica_and_hash() {
+        check("region-name-first", "tsdb", b"", 1_700_000_000_000, 0);
+        check("region-name-second", "tsdb", &[0, 0, 2], 1_700_000_000_001, 0);
+        check("region-name-replica-1", "tsdb", b"", 1_700_000_000_000, 1);
+        check("region-name-namespace", "prod:tsdb", b"", 1_700_000_000_000, 0);
+        check("region-name-meta", "hbase:meta", b"", 1, 0);
+    }
+
+    #[test]
+    fn names_without_a_hash_are_encoded_by_jenkins() {
+        for row in recorded::table("jenkins_encoded_names") {
+            let name = row["name"].as_str().unwrap();
+            assert_eq!(encoded_name(name.as_bytes()), row["encoded"].as_str().unwrap());
+        }
+    }
+
+    #[test]
+    fn rows_of_meta_come_by_table_then_start_then_id() {
+        let rows = recorded::table("meta_row_order");
+        assert!(!rows.is_empty());
+        for row in rows {
+            let (a, b) = (row["a"].as_str().unwrap(), row["b"].as_str().unwrap());
+            let before = compare_meta_rows(a.as_bytes(), b.as_bytes()) == Ordering::Less;
+            assert_eq!(before, row["a_before_b"].as_bool().unwrap(), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn search_keys_are_javas() {
+        let row = [0, 0, 1, 0x65, 0x52, 0, 0, 0, 0, 1, 0, 0, 2];
+        let key = search_key(&table("tsdb"), &row);
+        assert!(recorded::vector("meta-search-key").starts_with(&key[..10]));
+        assert_eq!(
+            search_key(&table("tsdb"), &[0, 0, 1, 0x65, 0x52, 0, 0, 0, 0, 1, 0, 0, 2]),
+            recorded::vector("meta-search-key")
+        );
+        assert_eq!(search_key_before(&table("tsdb"), b"k"), "tsdb,k,00000000000000");
+        assert_eq!(search_key_before(&table("tsdb"), b""), "tsdb\0");
+        assert_eq!(search_key(&table("tsdb"), &vec![7; 40_000]).len(), MAX_ROW_LENGTH);
+    }
+
+    #[test]
+    fn a_tables_rows_lie_between_its_two_keys() {
+        let name = region_name(&table("tsdb"), b" ,", 1_700_000_000_000, 0);
+        assert_eq!(compare_meta_rows(&first_meta_key(&table("tsdb")), &name), Ordering::Less);
+        assert_eq!(compare_meta_rows(&name, &end_meta_key(&table("tsdb"))), Ordering::Less);
+        let other = region_name(&table("tsdb-uid"), b"", 1_700_000_000_000, 0);
+        assert_eq!(compare_meta_rows(&end_meta_key(&table("tsdb")), &other), Ordering::Less);
+    }
+
+    proptest! {
+        #[test]
+        fn start_keys_of_any_bytes_are_found_again(start in vec(any::<u8>(), 0..30), id: u64, replica in 0..3_u16) {
+            let name = region_name(&table("ns:t-1"), &start, id, replica);
+            let parts = RegionNameParts::parse(&name).unwrap();
+            prop_assert_eq!(parts.start_key, &start[..]);
+            let id = id.to_string();
+            prop_assert_eq!(parts.id, id.as_bytes());
+            prop_assert_eq!(encoded_name(&name).len(), 32);
+        }
+
+        #[test]
+        fn any_bytes_are_a_name_or_none(bytes in vec(prop::sample::select(b"a,._0\xff".to_vec()), 0..50)) {
+            let _ = RegionNameParts::parse(&bytes);
+            let _ = encoded_name(&bytes);
+        }
+    }
+}

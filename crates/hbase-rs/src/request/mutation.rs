@@ -1,0 +1,418 @@
+//! Changes of one row.
+//!
+//! Cells are encoded when they are added and sent as they are, on every attempt. They travel in the
+//! cell block, or inside the message towards whom no codec was agreed with.
+
+use bytes::{Bytes, BytesMut};
+use hbase_rs_protobuf as pb;
+use pb::mutation_proto::{ColumnValue, DeleteType, MutationType, column_value::QualifierValue};
+
+use super::{RequestError, checked_row, selection::TimeRange};
+use crate::cell::{Cell, CellKind, Cells, SERVER_TIME};
+
+/// When a change counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// As the table says.
+    #[default]
+    TableDefault,
+    /// Not logged: a crash of the server loses it, and nobody is told.
+    SkipLog,
+    /// Logged some time later.
+    AsyncLog,
+    /// Logged.
+    SyncLog,
+    /// Logged and on disk.
+    FsyncLog,
+}
+
+impl Durability {
+    const fn to_message(self) -> Option<pb::mutation_proto::Durability> {
+        use pb::mutation_proto::Durability as Message;
+        Some(match self {
+            Self::TableDefault => return None,
+            Self::SkipLog => Message::SkipWal,
+            Self::AsyncLog => Message::AsyncWal,
+            Self::SyncLog => Message::SyncWal,
+            Self::FsyncLog => Message::FsyncWal,
+        })
+    }
+}
+
+/// Where the cells of a change travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CellPlace {
+    /// Behind the message.
+    Block,
+    /// Inside it.
+    Message,
+}
+
+/// A change of one row, of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mutation {
+    kind: MutationType,
+    row: Bytes,
+    cells: BytesMut,
+    count: i32,
+    /// Of a delete of the whole row.
+    timestamp: Option<u64>,
+    durability: Durability,
+    attributes: Vec<pb::NameBytesPair>,
+    time_range: Option<TimeRange>,
+    returns: bool,
+}
+
+/// Writes values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Put(Mutation);
+
+/// Removes cells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delete(Mutation);
+
+/// Adds to counters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Increment(Mutation);
+
+/// Lengthens values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Append(Mutation);
+
+impl Put {
+    /// A put on `row`, so far without cells.
+    ///
+    /// # Errors
+    ///
+    /// When the row is empty or too long.
+    pub fn try_new(row: impl Into<Bytes>) -> Result<Self, RequestError> {
+        Mutation::try_new(MutationType::Put, row).map(Self)
+    }
+
+    /// Adds a value; [`SERVER_TIME`] as timestamp means the time of its arrival.
+    ///
+    /// A put with that timestamp which is repeated after a lost answer makes a second version, so
+    /// say the time if you know it.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long or the timestamp too large.
+    pub fn cell(
+        mut self,
+        family: &[u8],
+        qualifier: &[u8],
+        timestamp: u64,
+        value: &[u8],
+    ) -> Result<Self, RequestError> {
+        self.0.add(CellKind::Put, family, qualifier, timestamp, value)?;
+        Ok(self)
+    }
+
+    /// Lets the cells expire so many milliseconds after their time.
+    #[must_use]
+    pub fn ttl_ms(mut self, ttl: u64) -> Self {
+        self.0.attribute("_ttl", ttl.to_be_bytes().to_vec());
+        self
+    }
+}
+
+impl Delete {
+    /// A delete on `row`. Sent without more it removes the whole row.
+    ///
+    /// # Errors
+    ///
+    /// When the row is empty or too long.
+    pub fn try_new(row: impl Into<Bytes>) -> Result<Self, RequestError> {
+        Mutation::try_new(MutationType::Delete, row).map(Self)
+    }
+
+    /// Of a whole row: only what is not newer than this.
+    #[must_use]
+    pub const fn up_to(mut self, timestamp: u64) -> Self {
+        self.0.timestamp = Some(timestamp);
+        self
+    }
+
+    /// Removes one version: with [`SERVER_TIME`] the newest, whichever that is by then, so that the
+    /// delete must not be repeated.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long or the timestamp too large.
+    pub fn version(
+        self,
+        family: &[u8],
+        qualifier: &[u8],
+        timestamp: u64,
+    ) -> Result<Self, RequestError> {
+        self.add(CellKind::Delete, family, qualifier, timestamp)
+    }
+
+    /// Removes all versions up to `timestamp`.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long or the timestamp too large.
+    pub fn column(
+        self,
+        family: &[u8],
+        qualifier: &[u8],
+        timestamp: u64,
+    ) -> Result<Self, RequestError> {
+        self.add(CellKind::DeleteColumn, family, qualifier, timestamp)
+    }
+
+    /// Removes all columns of the family up to `timestamp`.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long or the timestamp too large.
+    pub fn family(self, family: &[u8], timestamp: u64) -> Result<Self, RequestError> {
+        self.add(CellKind::DeleteFamily, family, &[], timestamp)
+    }
+
+    /// Removes all columns of the family at exactly `timestamp`.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long or the timestamp too large.
+    pub fn family_version(self, family: &[u8], timestamp: u64) -> Result<Self, RequestError> {
+        self.add(CellKind::DeleteFamilyVersion, family, &[], timestamp)
+    }
+
+    fn add(
+        mut self,
+        kind: CellKind,
+        family: &[u8],
+        qualifier: &[u8],
+        timestamp: u64,
+    ) -> Result<Self, RequestError> {
+        self.0.add(kind, family, qualifier, timestamp, &[])?;
+        Ok(self)
+    }
+}
+
+impl Increment {
+    /// An increment on `row`, so far without counters.
+    ///
+    /// # Errors
+    ///
+    /// When the row is empty or too long.
+    pub fn try_new(row: impl Into<Bytes>) -> Result<Self, RequestError> {
+        Mutation::try_new(MutationType::Increment, row).map(Self)
+    }
+
+    /// Adds to a counter of eight bytes. A counter that does not exist starts at 0 and is made even
+    /// by an amount of 0; past the largest number it wraps.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long.
+    pub fn counter(
+        mut self,
+        family: &[u8],
+        qualifier: &[u8],
+        amount: i64,
+    ) -> Result<Self, RequestError> {
+        self.0.add(CellKind::Put, family, qualifier, SERVER_TIME, &amount.to_be_bytes())?;
+        Ok(self)
+    }
+
+    /// Counts only from stored values of these times.
+    #[must_use]
+    pub const fn time_range(mut self, range: TimeRange) -> Self {
+        self.0.time_range = Some(range);
+        self
+    }
+
+    /// Does not ask for the new values.
+    #[must_use]
+    pub const fn without_result(mut self) -> Self {
+        self.0.returns = false;
+        self
+    }
+}
+
+impl Append {
+    /// An append on `row`, so far without values.
+    ///
+    /// # Errors
+    ///
+    /// When the row is empty or too long.
+    pub fn try_new(row: impl Into<Bytes>) -> Result<Self, RequestError> {
+        Mutation::try_new(MutationType::Append, row).map(Self)
+    }
+
+    /// Lengthens the value of a column, which need not exist.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long.
+    pub fn value(
+        mut self,
+        family: &[u8],
+        qualifier: &[u8],
+        value: &[u8],
+    ) -> Result<Self, RequestError> {
+        self.0.add(CellKind::Put, family, qualifier, SERVER_TIME, value)?;
+        Ok(self)
+    }
+
+    /// Lengthens only stored values of these times.
+    #[must_use]
+    pub const fn time_range(mut self, range: TimeRange) -> Self {
+        self.0.time_range = Some(range);
+        self
+    }
+
+    /// Does not ask for the new values.
+    #[must_use]
+    pub const fn without_result(mut self) -> Self {
+        self.0.returns = false;
+        self
+    }
+}
+
+impl Mutation {
+    fn try_new(kind: MutationType, row: impl Into<Bytes>) -> Result<Self, RequestError> {
+        Ok(Self {
+            kind,
+            row: checked_row(row)?,
+            cells: BytesMut::new(),
+            count: 0,
+            timestamp: None,
+            durability: Durability::default(),
+            attributes: Vec::new(),
+            time_range: None,
+            returns: true,
+        })
+    }
+
+    fn add(
+        &mut self,
+        kind: CellKind,
+        family: &[u8],
+        qualifier: &[u8],
+        timestamp: u64,
+        value: &[u8],
+    ) -> Result<(), RequestError> {
+        let row = &self.row;
+        Cell { row, family, qualifier, timestamp, kind, value }.encode(&mut self.cells)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    fn attribute(&mut self, name: &str, value: impl Into<Bytes>) {
+        self.attributes
+            .push(pb::NameBytesPair { name: name.to_owned(), value: Some(value.into()) });
+    }
+
+    /// Says when it counts as done.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Row that is changed.
+    #[must_use]
+    pub const fn row(&self) -> &Bytes {
+        &self.row
+    }
+
+    /// Bytes of its cells in a cell block.
+    #[must_use]
+    pub fn encoded_cells(&self) -> &[u8] {
+        &self.cells
+    }
+
+    /// Bytes of its longest cell, as HBase counts them against its limit.
+    #[must_use]
+    pub fn longest_cell(&self) -> usize {
+        Cells::new(&self.cells)
+            .map_while(Result::ok)
+            .map(|cell| cell.encoded_len())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Whether the server needs a nonce to tell a repetition from a second change.
+    #[must_use]
+    pub const fn needs_nonce(&self) -> bool {
+        matches!(self.kind, MutationType::Increment | MutationType::Append)
+    }
+
+    /// Whether it may be sent again when nobody knows if it was done. Increments and appends may,
+    /// for they carry nonces.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        let newest =
+            |cell: Cell<'_>| cell.kind == CellKind::Delete && cell.timestamp == SERVER_TIME;
+        !Cells::new(&self.cells).map_while(Result::ok).any(newest)
+    }
+
+    /// The message, with or without the cells.
+    pub(crate) fn to_message(&self, place: CellPlace, nonce: Option<u64>) -> pb::MutationProto {
+        let mut attribute = self.attributes.clone();
+        if !self.returns {
+            let value = Some(Bytes::from_static(&[0]));
+            attribute.push(pb::NameBytesPair { name: "_rr_".to_owned(), value });
+        }
+        let in_message = place == CellPlace::Message;
+        pb::MutationProto {
+            row: Some(self.row.clone()),
+            mutate_type: Some(self.kind.into()),
+            column_value: if in_message { self.column_values() } else { Vec::new() },
+            timestamp: self.timestamp,
+            attribute,
+            durability: self.durability.to_message().map(Into::into),
+            time_range: self.time_range.map(TimeRange::to_message),
+            // A delete of the whole row has no cells, and a count would make the server look for some.
+            associated_cell_count: (!in_message && self.count > 0).then_some(self.count),
+            nonce,
+        }
+    }
+
+    fn column_values(&self) -> Vec<ColumnValue> {
+        let mut families: Vec<ColumnValue> = Vec::new();
+        for cell in Cells::new(&self.cells).map_while(Result::ok) {
+            let delete_type = match cell.kind {
+                CellKind::Put => None,
+                CellKind::Delete => Some(DeleteType::DeleteOneVersion),
+                CellKind::DeleteColumn => Some(DeleteType::DeleteMultipleVersions),
+                CellKind::DeleteFamily => Some(DeleteType::DeleteFamily),
+                CellKind::DeleteFamilyVersion => Some(DeleteType::DeleteFamilyVersion),
+            };
+            let value = QualifierValue {
+                qualifier: Some(Bytes::copy_from_slice(cell.qualifier)),
+                value: delete_type.is_none().then(|| Bytes::copy_from_slice(cell.value)),
+                timestamp: (cell.timestamp != SERVER_TIME).then_some(cell.timestamp),
+                delete_type: delete_type.map(Into::into),
+                tags: None,
+            };
+            match families.last_mut() {
+                Some(last) if last.family == cell.family => last.qualifier_value.push(value),
+                _ => families.push(ColumnValue {
+                    family: Bytes::copy_from_slice(cell.family),
+                    qualifier_value: vec![value],
+                }),
+            }
+        }
+        families
+    }
+}
+
+macro_rules! mutations {
+    ($($kind:ident),+) => {$(
+        impl From<$kind> for Mutation {
+            fn from(mutation: $kind) -> Self {
+                mutation.0
+            }
+        }
+    )+};
+}
+
+mutations!(Put, Delete, Increment, Append);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! What a read brings back: the cells of one row.
+
+use bytes::{Bytes, BytesMut};
+use hbase_rs_protobuf as pb;
+
+use crate::cell::{Cell, CellError, CellKind, Cells};
+
+/// Cells of one row, in HBase's order: family, qualifier, newest first.
+///
+/// A row is a slice of the answer it came in and keeps all of it alive; [`Self::detach`] what is
+/// kept for long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Every byte belongs to a whole, checked cell, and all cells are of one row.
+    cells: Bytes,
+    count: usize,
+}
+
+impl Row {
+    /// Row key; empty if there is no cell.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.cells().next().map_or(&[], |cell| cell.row)
+    }
+
+    /// The row key as a slice that lives on.
+    #[must_use]
+    pub fn key_bytes(&self) -> Bytes {
+        match self.key() {
+            [] => Bytes::new(),
+            key => self.cells.slice_ref(key),
+        }
+    }
+
+    /// The cells.
+    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> + Clone {
+        Cells::new(&self.cells).map_while(Result::ok)
+    }
+
+    /// Newest value of a column.
+    #[must_use]
+    pub fn value(&self, family: &[u8], qualifier: &[u8]) -> Option<&[u8]> {
+        self.cells()
+            .find(|cell| cell.family == family && cell.qualifier == qualifier)
+            .map(|cell| cell.value)
+    }
+
+    /// Number of cells.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no cell.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of the cells as they lie in a cell block.
+    #[must_use]
+    pub const fn encoded(&self) -> &Bytes {
+        &self.cells
+    }
+
+    /// The same cells in memory of their own.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        Self { cells: Bytes::copy_from_slice(&self.cells), count: self.count }
+    }
+
+    /// The cells behind those that `skip` skips.
+    pub(crate) fn skip_while(&self, mut skip: impl FnMut(&Cell<'_>) -> bool) -> Self {
+        let mut cells = Cells::new(&self.cells);
+        let mut count = self.count;
+        let mut rest = cells.rest();
+        while let Some(Ok(cell)) = cells.next() {
+            if !skip(&cell) {
+                break;
+            }
+            count -= 1;
+            rest = cells.rest();
+        }
+        let cells = if rest.is_empty() { Bytes::new() } else { self.cells.slice_ref(rest) };
+        Self { cells, count }
+    }
+
+    /// The cells of all parts, which are of one row, in their order.
+    pub(crate) fn join(parts: &[Self]) -> Self {
+        if let [only] = parts {
+            return only.clone();
+        }
+        let mut cells = BytesMut::with_capacity(parts.iter().map(|part| part.cells.len()).sum());
+        for part in parts {
+            cells.extend_from_slice(&part.cells);
+        }
+        Self { cells: cells.freeze(), count: parts.iter().map(Self::len).sum() }
+    }
+
+    fn from_messages(cells: &[pb::Cell]) -> Result<Self, CellError> {
+        let mut out = BytesMut::new();
+        for cell in cells {
+            let kind = cell.cell_type.unwrap_or(CellKind::Put as i32);
+            let byte = u8::try_from(kind).map_err(|_| CellError::Kind(u8::MAX))?;
+            let kind = CellKind::from_byte(byte).ok_or(CellError::Kind(byte))?;
+            let timestamp = cell.timestamp();
+            let (row, family, qualifier) = (cell.row(), cell.family(), cell.qualifier());
+            Cell { row, family, qualifier, timestamp, kind, value: cell.value() }
+                .encode(&mut out)?;
+        }
+        let mut block = CellBlock::new(out.freeze());
+        block.take(cells.len())
+    }
+}
+
+/// A cell block that is handed out row by row.
+#[derive(Clone, Debug)]
+pub struct CellBlock {
+    rest: Bytes,
+}
+
+impl CellBlock {
+    /// A block that is restored already.
+    #[must_use]
+    pub const fn new(block: Bytes) -> Self {
+        Self { rest: block }
+    }
+
+    /// The next `count` cells.
+    ///
+    /// # Errors
+    ///
+    /// When there are fewer, or they are of several rows.
+    pub fn take(&mut self, count: usize) -> Result<Row, CellError> {
+        let mut cells = Cells::new(&self.rest);
+        let mut key = None;
+        for _ in 0..count {
+            let cell = cells.next().ok_or(CellError::Count(count))??;
+            if *key.get_or_insert(cell.row) != cell.row {
+                return Err(CellError::Rows);
+            }
+        }
+        let length = self.rest.len() - cells.rest().len();
+        Ok(Row { cells: self.rest.split_to(length), count })
+    }
+
+    /// Ends the block.
+    ///
+    /// # Errors
+    ///
+    /// When cells are left.
+    pub const fn finish(&self) -> Result<(), CellError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(CellError::Surplus(self.rest.len())) }
+    }
+}
+
+/// Answer to a read or to an increment or append.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowResult {
+    /// The cells.
+    pub row: Row,
+    /// Answer to an existence check.
+    pub exists: Option<bool>,
+    /// Came from a replica that may be behind.
+    pub stale: bool,
+}
+
+impl RowResult {
+    /// Cells of the message, then the counted ones of the block. Servers use one or the other.
+    ///
+    /// # Errors
+    ///
+    /// When the cells do not fit their count.
+    pub fn decode(result: &pb::Result, block: &mut CellBlock) -> Result<Self, CellError> {
+        let count = result.associated_cell_count();
+        let counted = usize::try_from(count).map_err(|_| CellError::NegativeCount(count))?;
+        let from_block = block.take(counted)?;
+        let row = if result.cell.is_empty() {
+            from_block
+        } else {
+            let own = Row::from_messages(&result.cell)?;
+            if from_block.is_empty() { own } else { Row::join(&[own, from_block]) }
+        };
+        Ok(Self { row, exists: result.exists, stale: result.stale() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::recorded;
+
+    #[test]
+    fn cells_in_the_message_and_in_the_block_make_the_same_row() {
+        let block = recorded::vector("cell-put");
+        let frame = recorded::vector("get-response-protobuf");
+        let response = pb::GetResponse::decode_length_delimited(&frame[7..]).unwrap();
+        let own = RowResult::decode(&response.result.unwrap(), &mut CellBlock::new(Bytes::new()))
+            .unwrap();
+        assert_eq!(own.row.encoded(), &block);
+        let counted = pb::Result { associated_cell_count: Some(1), ..pb::Result::default() };
+        let result = RowResult::decode(&counted, &mut CellBlock::new(block)).unwrap();
+        assert_eq!(result, own);
+        assert_eq!(result.row.value(b"t", &[0, 0xf3]), Some(&[0, 0, 0, 42][..]));
+        assert_eq!(result.row.value(b"t", b"x"), None);
+        assert_eq!(result.row.key(), result.row.key_bytes());
+    }
+
+    #[test]
+    fn a_result_without_fields_is_an_empty_row() {
+        let result =
+            RowResult::decode(&pb::Result::default(), &mut CellBlock::new(Bytes::new())).unwrap();
+        assert!(
+            result.row.is_empty()
+                && result.row.key().is_empty()
+                && result.row.key_bytes().is_empty()
+        );
+    }
+
+    #[test]
+    fn counts_must_be_those_of_the_block() {
+        let two = recorded::vector("cell-block-two");
+        let mut block = CellBlock::new(two.clone());
+        assert_eq!(block.take(3), Err(CellError::Count(3)));
+        assert_eq!(block.take(1).unwrap().len(), 1);
+        assert!(block.finish().is_err());
+        assert_eq!(block.take(1).unwrap().len(), 1);
+        assert_eq!(block.finish(), Ok(()));
+        let negative = pb::Result { associated_cell_count: Some(-1), ..pb::Result::default() };
+        let result = RowResult::decode(&negative, &mut CellBlock::new(two));
+        assert_eq!(result, Err(CellError::NegativeCount(-1)));
+    }
+
+    #[test]
+    fn cells_of_two_rows_are_no_row() {
+        let mut block = recorded::vector("cell-block-two").to_vec();
+        let second = block.len() - 30;
+        block[second] ^= 1;
+        assert!(matches!(
+            CellBlock::new(block.into()).take(2),
+            Err(CellError::Rows | CellError::Lengths)
+        ));
+    }
+
+    #[test]
+    fn rows_are_cut_and_joined_at_cells() {
+        let row = CellBlock::new(recorded::vector("cell-block-two")).take(2).unwrap();
+        let tail = row.skip_while(|cell| cell.qualifier == [0, 0xf3]);
+        assert_eq!(tail.len(), 1);
+        assert_eq!(tail.cells().next().unwrap().qualifier, [1, 3]);
+        let head = CellBlock::new(recorded::vector("cell-block-two")).take(1).unwrap();
+        assert_eq!(Row::join(&[head, tail]), row);
+        assert!(row.skip_while(|_| true).is_empty());
+        assert_eq!(row.detach(), row);
+    }
+}

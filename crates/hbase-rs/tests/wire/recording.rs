@@ -1,0 +1,108 @@
+//! Recorded scenarios.
+
+use std::fs;
+
+use bytes::{Buf, Bytes, BytesMut};
+use hbase_rs::{Compressor, protocol::FrameReader};
+use hbase_rs_protobuf as pb;
+use prost::Message;
+use serde_json::Value;
+
+/// One call and what came of it.
+pub(crate) struct Exchange {
+    /// File, scenario and step, for messages.
+    pub(crate) place: String,
+    /// Service of the connection, or `zookeeper`, or `-`.
+    pub(crate) to: String,
+    /// Method, or what was done instead of calling one.
+    pub(crate) call: String,
+    /// How the connection compresses cell blocks.
+    pub(crate) compressor: Option<Compressor>,
+    pub(crate) request: Option<Bytes>,
+    pub(crate) response: Option<Bytes>,
+    /// The answer for human eyes.
+    pub(crate) decoded: String,
+}
+
+/// All exchanges of all files.
+pub(crate) fn exchanges() -> Vec<Exchange> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/hbase/wire");
+    let mut paths: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut all = Vec::new();
+    for path in paths {
+        let scenarios: Vec<Value> = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let file = path.file_stem().unwrap().to_string_lossy().into_owned();
+        for scenario in &scenarios {
+            let calls = scenario["exchanges"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|step| !step["on"].is_null());
+            all.extend(calls.map(|step| read(&file, scenario, step)));
+        }
+    }
+    all
+}
+
+fn read(file: &str, scenario: &Value, step: &Value) -> Exchange {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let connection = scenario["connection"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["id"] == step["on"])
+        .unwrap();
+    let hex = |value: &Value| value.as_str().map(unhex);
+    Exchange {
+        place: format!(
+            "{file}: {}: {} {}",
+            text(&scenario["name"]),
+            text(&step["call"]),
+            text(&step["what"])
+        ),
+        to: text(&connection["to"]),
+        call: text(&step["call"]),
+        compressor: compressor(&hex(&connection["sent_first_hex"]).unwrap_or_default()),
+        request: hex(&step["request_hex"]),
+        response: hex(&step["response_hex"]),
+        decoded: text(&step["decoded"]),
+    }
+}
+
+fn unhex(hex: &str) -> Bytes {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// What the connection header of the recording asks for.
+fn compressor(sent_first: &Bytes) -> Option<Compressor> {
+    let header = sent_first.get(10..)?;
+    let class = pb::ConnectionHeader::decode(header).ok()?.cell_block_compressor_class?;
+    [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib]
+        .into_iter()
+        .find(|compressor| compressor.class_name() == class)
+}
+
+/// The only frame in `bytes`.
+pub(crate) fn frame(bytes: &Bytes) -> Bytes {
+    let mut buffer = BytesMut::from(&bytes[..]);
+    let frame = FrameReader::new(bytes.len()).next(&mut buffer).unwrap().expect("a whole frame");
+    assert!(buffer.is_empty(), "one frame only");
+    frame
+}
+
+/// A request's parts: header, message, cell block. `None` where it is broken on purpose.
+pub(crate) fn request(bytes: &Bytes) -> Option<(pb::RequestHeader, Bytes, Bytes)> {
+    let mut rest = bytes.clone();
+    (rest.remaining() >= 4 && rest.get_u32() as usize == rest.len()).then_some(())?;
+    let header = pb::RequestHeader::decode(piece(&mut rest)?).ok()?;
+    let message = piece(&mut rest)?;
+    let block = header.cell_block_meta.as_ref().map_or(0, |meta| meta.length() as usize);
+    (block == rest.len()).then_some((header, message, rest))
+}
+
+fn piece(rest: &mut Bytes) -> Option<Bytes> {
+    let length = prost::decode_length_delimiter(&mut *rest).ok()?;
+    (length <= rest.len()).then(|| rest.split_to(length))
+}
