@@ -13,6 +13,7 @@ mod http;
 mod in_process;
 mod invariants;
 mod metrics;
+mod seeds;
 mod socket;
 mod start;
 mod telnet;

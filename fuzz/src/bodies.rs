@@ -1,0 +1,79 @@
+//! What comes over HTTP.
+
+use tsd_protocol::{
+    CommonTag, PutBatch, PutOptions, PutOutcome, QueryString, SeriesRules, parse_gexp_uri,
+    parse_last_body, parse_last_uri, parse_lookup_body, parse_lookup_uri, parse_query_body,
+    parse_query_uri, query_error, render_sub_query,
+};
+use tsd_query::{Clock, RawQuery};
+
+/// A time to be asked at.
+const NOW_MS: i64 = 1_500_000_000_000;
+
+fn text(input: &[u8]) -> &str {
+    std::str::from_utf8(input).unwrap_or_default()
+}
+
+/// A body of `/api/put`.
+pub(crate) fn put_body(input: &[u8]) {
+    let body = text(input);
+    let mut batch = PutBatch::default();
+    for common in [None, CommonTag::parse("dc=x")] {
+        if batch.read(body, common.as_ref()).is_err() {
+            continue;
+        }
+        let rules = SeriesRules::default();
+        for point in batch.points() {
+            assert!((point.offset as usize) < body.len(), "a point stands in the body");
+            let _ = point.tags(&rules);
+        }
+        let reply = PutOutcome::new(&batch).reply(PutOptions::default(), body);
+        assert!(reply.status >= 200, "a status");
+        let details = PutOptions { details: true, ..PutOptions::default() };
+        let reply = PutOutcome::new(&batch).reply(details, body);
+        assert!(std::str::from_utf8(&reply.body).is_ok(), "a reply is text");
+    }
+}
+
+/// A body of `/api/query`.
+pub(crate) fn query_body(input: &[u8]) {
+    if let Ok(raw) = parse_query_body(text(input)) {
+        validate(&raw);
+    }
+}
+
+/// What stands behind the question mark of `/api/query`.
+pub(crate) fn query_uri(input: &[u8]) {
+    let Ok(parameters) = QueryString::parse(text(input)) else { return };
+    if let Ok(raw) = parse_query_uri(&parameters) {
+        validate(&raw);
+    }
+    if let Ok(raw) = parse_gexp_uri(&parameters) {
+        validate(&raw);
+    }
+}
+
+fn validate(raw: &RawQuery) {
+    match raw.validate(&Clock::utc(NOW_MS)) {
+        Ok(query) => {
+            assert!(query.start_ms <= query.end_ms, "a range");
+            for sub in &query.sub_queries {
+                assert!(!render_sub_query(sub, None).is_empty(), "an echo");
+            }
+        }
+        Err(error) => {
+            assert!(query_error(&error, Some(raw)).status >= 400, "a refusal");
+        }
+    }
+}
+
+/// Requests for newest points and for series.
+pub(crate) fn search(input: &[u8]) {
+    let text = text(input);
+    let _ = parse_last_body(text);
+    let _ = parse_lookup_body(text);
+    if let Ok(parameters) = QueryString::parse(text) {
+        let _ = parse_last_uri(&parameters);
+        let _ = parse_lookup_uri(&parameters);
+    }
+}

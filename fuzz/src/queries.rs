@@ -1,0 +1,185 @@
+//! The small languages inside of queries.
+
+use bytes::Bytes;
+use tsd_model::{PointColumns, TableSchema, Value};
+use tsd_protocol::{parse_exp_body, render_exp_query};
+use tsd_query::{
+    Clock, Duration, GexpQuery, GroupTags, NamedSeries, PlanSettings, Query, RawExpExpression,
+    RawExpMetric, RawExpQuery, RawExpTime, RawQuery, SeriesPipeline, SubQuery, SubQueryPlan,
+    TagFilter, Unwatched, ValueFilter, Wildcard, evaluate, find_zone, parse_m_parameter,
+    parse_time,
+};
+
+/// Longest text: what nests or multiplies is bounded by the bodies it stands in.
+const MAX_TEXT: usize = 4_096;
+/// A time to be asked at.
+const NOW_MS: i64 = 1_500_000_000_000;
+/// Epoch milliseconds of the points.
+const START_MS: i64 = 1_356_998_400_000;
+
+fn text(input: &[u8]) -> &str {
+    std::str::from_utf8(input).ok().filter(|text| text.len() <= MAX_TEXT).unwrap_or_default()
+}
+
+/// Zone and time expression, in two lines.
+pub(crate) fn time(input: &[u8]) {
+    let input = text(input);
+    let (zone, time) = input.split_once('\n').unwrap_or(("", input));
+    let clock = Clock::utc(NOW_MS);
+    let _ = parse_time(time, None, &clock);
+    let _ = parse_time(time, Some(zone), &clock);
+    let _ = find_zone(zone);
+    if let Ok(duration) = Duration::parse(time) {
+        assert!(duration.millis >= 0, "durations are not negative");
+    }
+}
+
+/// Type, filter and value, in three lines.
+pub(crate) fn tag_filter(input: &[u8]) {
+    let mut lines = text(input).splitn(3, '\n');
+    let mut line = || lines.next().unwrap_or_default();
+    let (kind, filter, value) = (line(), line(), line());
+    if let Ok(filter) = TagFilter::try_new("host", kind, filter, true) {
+        let accepted = filter.accepts(value);
+        assert!(accepted || !filter.accepts_all(), "a filter that takes all takes each");
+    }
+    if let Some(wildcard) = Wildcard::parse(filter) {
+        assert!(wildcard.matches(value) || !wildcard.matches_all(), "as above");
+    }
+    let _ = ValueFilter::parse(filter).map(|filter| filter.map(|f| f.accepts(Value::Float(1.5))));
+    if let Ok(filter) = ValueFilter::try_new(kind, filter) {
+        let _ = filter.accepts(Value::Integer(7));
+    }
+}
+
+/// A part of `m=` between aggregator and metric: downsampling, rate, rollup usage. What is valid is
+/// worked out over a minute of points.
+pub(crate) fn downsample(input: &[u8]) {
+    for zone in ["UTC", "Asia/Kathmandu"] {
+        let m = format!("sum:{}:m{{host=*}}", text(input));
+        let Ok(sub) = parse_m_parameter(&m) else { return };
+        let raw = RawQuery {
+            start: Some(START_MS.to_string()),
+            end: Some((START_MS + 60_000).to_string()),
+            timezone: Some(zone.to_owned()),
+            queries: Some(vec![sub]),
+            ..RawQuery::default()
+        };
+        let Ok(query) = raw.validate(&Clock::utc(NOW_MS)) else { return };
+        for sub in &query.sub_queries {
+            work_out(&query, sub);
+        }
+    }
+}
+
+/// Plans a sub query and evaluates two series.
+fn work_out(query: &Query, sub: &SubQuery) {
+    // A millisecond's buckets over the whole of an interval of years are many, and lawful.
+    if sub.downsample.as_ref().is_some_and(|spec| spec.interval_ms() > 31 * 86_400_000) {
+        return;
+    }
+    let (schema, settings) = (TableSchema::opentsdb_default(), PlanSettings::default());
+    let uid = |_, _: &str| Some(Bytes::from_static(&[0, 0, 1]));
+    let Ok(resolved) = sub.resolve(&schema, &settings, uid) else { return };
+    let range = (query.start_ms, query.end_ms);
+    let plan = SubQueryPlan::new(sub, &resolved, range, &schema, &settings);
+    let pipeline = SeriesPipeline::new(sub, &plan.window, &query.zone);
+    let mut spans = Vec::new();
+    for tagv in 1..=2 {
+        let mut builder = pipeline.start();
+        builder.push(&pipeline, &points());
+        let tsuid = Bytes::copy_from_slice(&[0, 0, 1, 0, 0, 1, 0, 0, tagv]);
+        if let Ok(Some(span)) = builder.finish(&pipeline, tsuid) {
+            spans.push(span);
+        }
+    }
+    for series in evaluate(sub, &plan, spans).unwrap_or_default() {
+        let times = &series.points.times_ms;
+        assert!(times.is_sorted(), "points come in order");
+        assert!(
+            times.iter().all(|t| (query.start_ms..=query.end_ms).contains(t)),
+            "points are inside the range"
+        );
+    }
+}
+
+/// One `exp=` of `/api/query/gexp`.
+pub(crate) fn gexp(input: &[u8]) {
+    let raw = RawQuery {
+        start: Some(START_MS.to_string()),
+        end: Some((START_MS + 60_000).to_string()),
+        ..RawQuery::default()
+    };
+    let Ok(gexp) = GexpQuery::new(raw, &[text(input)], &Clock::utc(NOW_MS)) else { return };
+    let answers: Vec<_> = gexp.query.sub_queries.iter().map(|_| series()).collect();
+    let _ = gexp.evaluate(&answers, &mut Unwatched);
+}
+
+/// A body of `/api/query/exp`.
+pub(crate) fn exp_body(input: &[u8]) {
+    let Ok(raw) = parse_exp_body(std::str::from_utf8(input).unwrap_or_default()) else { return };
+    assert!(!render_exp_query(&raw).is_empty(), "an echo");
+    evaluate_exp(&raw);
+}
+
+/// An expression over two metrics.
+pub(crate) fn expression(input: &[u8]) {
+    let metric = |id: &str| RawExpMetric {
+        id: Some(id.to_owned()),
+        metric: Some(id.to_owned()),
+        ..RawExpMetric::default()
+    };
+    evaluate_exp(&RawExpQuery {
+        time: Some(RawExpTime {
+            start: Some(START_MS.to_string()),
+            end: Some((START_MS + 60_000).to_string()),
+            aggregator: Some("sum".to_owned()),
+            ..RawExpTime::default()
+        }),
+        metrics: vec![metric("a"), metric("b")],
+        expressions: vec![RawExpExpression {
+            id: Some("e".to_owned()),
+            expr: Some(text(input).to_owned()),
+            ..RawExpExpression::default()
+        }],
+        ..RawExpQuery::default()
+    });
+}
+
+fn evaluate_exp(raw: &RawExpQuery) {
+    let Ok(query) = raw.validate(&Clock::utc(NOW_MS)) else { return };
+    let answers: Vec<_> = query.query.sub_queries.iter().map(|_| series()).collect();
+    let _ = query.evaluate(&answers);
+}
+
+/// Two series as an answer has them.
+fn series() -> Vec<NamedSeries> {
+    (1..=2_u8)
+        .map(|tagv| NamedSeries {
+            metric: "m".to_owned(),
+            tags: vec![("host".to_owned(), tagv.to_string())],
+            aggregate_tags: Vec::new(),
+            group_tags: GroupTags {
+                tags: vec![(Bytes::from_static(&[0, 0, 1]), Bytes::copy_from_slice(&[0, 0, tagv]))],
+                aggregate_tags: Vec::new(),
+            },
+            tsuids: vec![Bytes::copy_from_slice(&[0, 0, 1, 0, 0, 1, 0, 0, tagv])],
+            points: points(),
+        })
+        .collect()
+}
+
+fn points() -> PointColumns {
+    let mut points = PointColumns::default();
+    let values = [
+        Value::Integer(3),
+        Value::Float(-0.5),
+        Value::Integer(i64::MAX),
+        Value::Float(f64::NAN),
+        Value::Integer(0),
+    ];
+    for (place, value) in (0..).zip(values) {
+        points.push(START_MS + place * 9_999, value);
+    }
+    points
+}
