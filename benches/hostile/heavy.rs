@@ -82,9 +82,17 @@ pub(crate) fn all(day: Day) -> Vec<Heavy> {
             "regular expression over all tag values",
             day_of("sum:1h-avg:bench.walk{host=regexp(.*(0%7C1)+.*(2%7C3)+.*$)}"),
         ),
-        heavy("a regular expression that explodes", {
-            day_of("sum:1h-avg:bench.walk{host=regexp(((a%7Ba%7D%7B99%7D)%7B99%7D)%7B99%7D)}")
-        }),
+        heavy(
+            "a regular expression that explodes",
+            post(
+                "/api/query",
+                &format!(
+                    "{{\"start\":{FIRST_SECOND},\"end\":{end},\"queries\":[{{\"aggregator\":\"sum\",\
+                     \"metric\":\"bench.walk\",\"filters\":[{{\"type\":\"regexp\",\"tagk\":\"host\",\
+                     \"filter\":\"((a{{99}}){{99}}){{99}}\",\"groupBy\":true}}]}}]}}"
+                ),
+            ),
+        ),
         heavy("200 sub queries over everything", many(200, "bench.walk")),
         heavy("10 000 sub queries", many(10_000, "bench.walk")),
         heavy("a body of 10 MB", post("/api/query", &"[".repeat(10_000_000))),
