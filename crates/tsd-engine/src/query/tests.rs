@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod contents;
 mod running;
 
 use std::time::{Duration, Instant};

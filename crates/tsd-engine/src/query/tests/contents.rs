@@ -1,0 +1,552 @@
+//! What lies in rows beside plain points, and rows in other tables.
+
+use tsd_model::{
+    HistogramCodecs, PointValue, RollupConfig, SeriesKey, SimpleHistogram, Tsuid, to_hex,
+};
+use tsd_query::{ExpQuery, GexpQuery, RawExpExpression, RawExpMetric, RawExpQuery, RawExpTime};
+use tsd_storage::{CellBatch, CellRef, Storage, Table};
+
+use super::*;
+use crate::{
+    AnnotationEdit, ExtraCell, IngestSession, RollupPlace, Rollups,
+    testing::{ManualClock, store_with},
+};
+
+const ROLLUPS: &str = r#"{"aggregationIds": {"sum": 0, "count": 1, "max": 2}, "intervals": [
+    {"table": "tsdb", "preAggregationTable": "agg", "interval": "1m", "rowSpan": "1h",
+     "defaultInterval": true},
+    {"table": "rollup-1h", "preAggregationTable": "agg-1h", "interval": "1h", "rowSpan": "1n",
+     "delaySla": "2h"},
+    {"table": "rollup-10m", "preAggregationTable": "agg-10m", "interval": "10m", "rowSpan": "1d"}
+]}"#;
+
+fn rollup_store() -> std::sync::Arc<TestStore> {
+    store_with(["agg", "rollup-1h", "agg-1h", "rollup-10m", "agg-10m"].map(Table::new))
+}
+
+fn rollup_settings(salt_width: usize) -> EngineConfig {
+    let config = RollupConfig::from_json(ROLLUPS.as_bytes(), |_| true).unwrap();
+    EngineConfig { rollups: Some(Rollups::new(config)), ..settings(salt_width, 2) }
+}
+
+fn put_cell(session: &mut IngestSession, tags: &str, cell: ExtraCell) {
+    if let Some(put) = session.put_cell_cached(b"m", tags.as_bytes(), &cell, 0) {
+        return put.unwrap();
+    }
+    let pairs: Vec<(&[u8], &[u8])> = tags
+        .split(' ')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(k, v)| (k.as_bytes(), v.as_bytes()))
+        .collect();
+    session.put_cell_new(b"m", tags.as_bytes(), &pairs, cell, 0).unwrap();
+}
+
+/// Values of (interval, aggregator id, series, seconds after `HOUR`).
+async fn roll_up(engine: &EngineHandle, values: &[(usize, u8, &str, i64, i64)]) {
+    let mut session = engine.ingest_session(NameText::Utf8);
+    for (interval, aggregator_id, tags, offset, value) in values {
+        let pre_aggregate = tags.contains("_aggregate=SUM");
+        let (interval, aggregator_id) = (*interval, *aggregator_id);
+        let place = RollupPlace::Slot { interval, aggregator_id, pre_aggregate };
+        let value = PointValue::Integer(*value);
+        let cell = session.rollup_cell(place, HOUR + offset, value).unwrap();
+        put_cell(&mut session, tags, cell);
+    }
+    assert_eq!(session.commit().await.stored as usize, values.len());
+}
+
+/// Tags as text, and points, of every series of the answers.
+async fn shown(engine: &EngineHandle, query: Query) -> Vec<(String, Vec<(i64, f64)>)> {
+    let answer = ask(engine, query).await.unwrap();
+    let series = answer.sub_answers.iter().flat_map(|sub| &sub.series);
+    series
+        .map(|series| {
+            let tags: Vec<_> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            (format!("{}{{{}}}", series.metric, tags.join(",")), values(series))
+        })
+        .collect()
+}
+
+fn only(points: &[(i64, f64)]) -> Vec<(String, Vec<(i64, f64)>)> {
+    vec![("m{host=a}".to_owned(), points.to_vec())]
+}
+
+/// A query with a rollup usage.
+fn used(usage: &str, end: i64, m: &str) -> Query {
+    let mut query = query(HOUR, HOUR + end, &[m]);
+    query.sub_queries[0].rollup_usage = tsd_query::RollupUsage::from_name(usage);
+    query
+}
+
+#[tokio::test]
+async fn downsampling_reads_the_longest_interval_that_divides_it() {
+    for salt_width in [0, 1] {
+        let store = rollup_store();
+        let engine = start(rollup_settings(salt_width), &store);
+        let a = "host=a";
+        roll_up(
+            &engine,
+            &[
+                (1, 0, a, 0, 10),
+                (1, 0, a, 3_600, 20),
+                (1, 1, a, 3_600, 4),
+                (1, 0, a, 7_200, 30),
+                (1, 1, a, 7_200, 6),
+                (2, 0, a, 600, 7),
+            ],
+        )
+        .await;
+        put_one(&engine, "m", a, HOUR + 1_200, 5).await.unwrap();
+        let hours = |m| shown(&engine, query(HOUR, HOUR + 10_000, &[m]));
+        assert_eq!(
+            hours("sum:1h-sum:m").await,
+            only(&[(0, 10.0), (3_600, 20.0), (7_200, 30.0)]),
+            "salt {salt_width}"
+        );
+        // Of the first hour there is no count.
+        assert_eq!(hours("sum:1h-avg:m").await, only(&[(3_600, 5.0), (7_200, 5.0)]));
+        assert_eq!(hours("sum:2h-avg:m").await, only(&[(0, 5.0), (7_200, 5.0)]));
+        assert_eq!(hours("sum:10m-sum:m").await, only(&[(600, 7.0)]));
+        assert_eq!(hours("sum:7m-sum:m").await, only(&[(1_020, 5.0)]));
+        assert_eq!(hours("sum:1h-max:m").await, []);
+        assert_eq!(hours("sum:m").await, only(&[(1_200, 5.0)]));
+        let dev = ask(&engine, query(HOUR, HOUR + 1, &["sum:1h-min:m"])).await.unwrap_err();
+        assert_eq!(dev.to_string(), "No ID found mapping to aggregator: min");
+    }
+}
+
+#[tokio::test]
+async fn other_tables_are_tried_only_where_one_has_no_series() {
+    let store = rollup_store();
+    let engine = start(rollup_settings(1), &store);
+    put_one(&engine, "m", "host=a", HOUR + 1_200, 5).await.unwrap();
+    let asked = |usage| shown(&engine, used(usage, 10_000, "sum:1h-max:m"));
+    assert_eq!(asked("ROLLUP_NOFALLBACK").await, []);
+    assert_eq!(asked("ROLLUP_RAW").await, only(&[(0, 5.0)]));
+    assert_eq!(asked("ROLLUP_FALLBACK_RAW").await, only(&[(0, 5.0)]));
+    // The interval of the last rollup tried is kept.
+    assert_eq!(asked("ROLLUP_FALLBACK").await, only(&[(1_200, 5.0)]));
+    roll_up(&engine, &[(2, 2, "host=a", 600, 7)]).await;
+    assert_eq!(asked("ROLLUP_FALLBACK").await, only(&[(0, 7.0)]));
+}
+
+#[tokio::test]
+async fn pre_aggregates_are_found_by_their_tag() {
+    let store = rollup_store();
+    let engine = start(rollup_settings(0), &store);
+    roll_up(&engine, &[(1, 0, "host=a _aggregate=SUM", 0, 9)]).await;
+    let asked = query(HOUR, HOUR + 100, &["sum:1h-sum:m{_aggregate=SUM}"]);
+    let series = shown(&engine, asked).await;
+    assert_eq!(series, [("m{_aggregate=SUM,host=a}".to_owned(), vec![(0, 9.0)])]);
+    let asked = query(HOUR, HOUR + 100, &["sum:1h-sum:m{_aggregate=RAW}"]);
+    assert!(ask(&engine, asked).await.is_err(), "nothing was ever stored as RAW");
+}
+
+#[tokio::test]
+async fn recent_data_comes_from_the_data_table_where_queries_are_split() {
+    let store = rollup_store();
+    let mut settings = rollup_settings(1);
+    settings.rollups.as_mut().unwrap().split_queries = true;
+    // Two hours of lag: rollups up to hour 1.
+    settings.clock = ManualClock::at_secs(HOUR + 3 * 3_600);
+    let engine = start(settings, &store);
+    roll_up(&engine, &[(1, 0, "host=a", 0, 10), (1, 0, "host=b", 0, 1)]).await;
+    put_one(&engine, "m", "host=a", HOUR + 1, 5).await.unwrap();
+    put_one(&engine, "m", "host=a", HOUR + 7_201, 6).await.unwrap();
+    put_one(&engine, "m", "host=c", HOUR + 7_201, 7).await.unwrap();
+    let edit = AnnotationEdit {
+        tsuid: Some(Tsuid::parse_hex(&engine.config().schema, "000001000001000001").unwrap()),
+        start_time: HOUR + 7_205,
+        description: Some("later".to_owned()),
+        ..AnnotationEdit::default()
+    };
+    engine.edit_annotation(edit, false).await.unwrap();
+    let asked = query(HOUR, HOUR + 10_000, &["sum:1h-sum:m{host=*}"]);
+    let answer = ask(&engine, asked).await.unwrap();
+    let series = &answer.sub_answers[0].series;
+    assert_eq!(
+        series.iter().map(|s| (s.tags[0].1.as_str(), values(s))).collect::<Vec<_>>(),
+        [("a", vec![(0, 10.0), (7_200, 6.0)]), ("b", vec![(0, 1.0)]), ("c", vec![(7_200, 7.0)])]
+    );
+    let notes = series[0].annotations.as_ref().unwrap();
+    assert_eq!(notes[0].description, "later");
+    assert_eq!(series[1].annotations, None);
+}
+
+#[tokio::test]
+async fn a_slot_that_is_there_twice_fails_the_query_unless_the_newest_wins() {
+    for fix_duplicates in [false, true] {
+        let store = rollup_store();
+        let mut settings = rollup_settings(0);
+        settings.rows.fix_duplicates = fix_duplicates;
+        let engine = start(settings, &store);
+        roll_up(&engine, &[(1, 0, "host=a", 0, 1)]).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        roll_up(&engine, &[(1, 0, "host=a", 0, 300)]).await;
+        let asked = query(HOUR, HOUR + 100, &["sum:1h-sum:m"]);
+        if fix_duplicates {
+            assert_eq!(shown(&engine, asked).await, only(&[(0, 300.0)]));
+        } else {
+            let error = ask(&engine, asked).await.unwrap_err().to_string();
+            assert!(error.starts_with("Duplicate timestamp for key="), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn histograms_are_added_up_and_read_off() {
+    for (salt_width, codec) in [(0, 42), (1, 42), (1, 7)] {
+        let store = store();
+        let mut settings = settings(salt_width, 2);
+        settings.histograms = Some(HistogramCodecs::simple(codec));
+        let engine = start(settings, &store);
+        let mut session = engine.ingest_session(NameText::Utf8);
+        for (host, offset, text) in [
+            ("a", 0, "u=1:0,10=3:10,20=1"),
+            ("b", 0, "o=2:0,10=1"),
+            ("a", 10, "0,10=1"),
+            ("a", 3_600, "10,20=5"),
+        ] {
+            let value = SimpleHistogram::parse(text).unwrap().encode(42).unwrap();
+            let cell = session.histogram_cell(HOUR + offset, &value).unwrap();
+            put_cell(&mut session, &format!("host={host}"), cell);
+        }
+        assert_eq!(session.commit().await.stored, 4);
+        put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
+        let mut asked = query(HOUR, HOUR + 5_000, &["sum:m"]);
+        asked.sub_queries[0].percentiles = vec![90.0, 50.0];
+        asked.sub_queries[0].show_histogram_buckets = true;
+        let got = shown(&engine, asked).await;
+        if codec == 7 {
+            assert_eq!(got, [], "histograms of a codec that nobody knows");
+            continue;
+        }
+        let series = |name: &str, values: [f64; 3]| {
+            let times = [0, 10, 3_600];
+            (format!("m{name}{{}}"), times.into_iter().zip(values).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            got,
+            [
+                series("_pct_50.0", [5.0, 5.0, 15.0]),
+                series("_pct_90.0", [15.0, 5.0, 15.0]),
+                series("_UNDERFLOW", [1.0, 0.0, 0.0]),
+                series("_0.0_10.0", [4.0, 1.0, 0.0]),
+                series("_10.0_20.0", [1.0, 0.0, 5.0]),
+                series("_OVERFLOW", [2.0, 0.0, 0.0]),
+            ],
+            "salt {salt_width}"
+        );
+        assert_eq!(shown(&engine, query(HOUR, HOUR + 5, &["sum:m"])).await.len(), 1);
+    }
+}
+
+async fn note(engine: &EngineHandle, tsuid: &str, start_time: i64, description: &str) {
+    let schema = &engine.config().schema;
+    let edit = AnnotationEdit {
+        tsuid: (!tsuid.is_empty()).then(|| Tsuid::parse_hex(schema, tsuid).unwrap()),
+        start_time,
+        description: Some(description.to_owned()),
+        ..AnnotationEdit::default()
+    };
+    engine.edit_annotation(edit, false).await.unwrap();
+}
+
+fn descriptions(series: &AnswerSeries) -> Option<Vec<&str>> {
+    let notes = series.annotations.as_ref()?;
+    Some(notes.iter().map(|note| note.description.as_str()).collect())
+}
+
+#[tokio::test]
+async fn notes_are_told_with_the_series_they_are_on() {
+    for salt_width in [0, 1] {
+        let store = store();
+        let engine = start(settings(salt_width, 2), &store);
+        for (host, offset) in [("a", 0), ("b", 10), ("c", 20), ("d", 0), ("d", 20_000)] {
+            put_one(&engine, "m", &format!("host={host}"), HOUR + offset, 1).await.unwrap();
+        }
+        let (a, b, c) = ("000001000001000001", "000001000001000002", "000001000001000003");
+        note(&engine, a, HOUR + 50, "a late").await;
+        note(&engine, b, (HOUR + 20) * 1_000 + 1, "b early").await;
+        note(&engine, b, HOUR + 3_000, "beyond the end").await;
+        note(&engine, c, HOUR + 3_000, "only beyond the end").await;
+        // Notes alone: there is no point in the rows that are read.
+        note(&engine, "000001000001000004", HOUR + 7_230, "d alone").await;
+        note(&engine, "", HOUR + 1, "global").await;
+        let asked = query(HOUR, HOUR + 100, &["sum:m{host=*}"]);
+        let mut with_globals = asked.clone();
+        with_globals.global_annotations = true;
+        let answer = ask(&engine, with_globals.clone()).await.unwrap();
+        let series = &answer.sub_answers[0].series;
+        assert_eq!(
+            series.iter().map(descriptions).collect::<Vec<_>>(),
+            [Some(vec!["a late"]), Some(vec!["b early"]), Some(vec![]), None],
+            "salt {salt_width}"
+        );
+        assert_eq!(answer.global_annotations[0].description, "global");
+        // One group has the notes of all, by start.
+        let answer = ask(&engine, query(HOUR, HOUR + 100, &["sum:m"])).await.unwrap();
+        assert_eq!(descriptions(&answer.sub_answers[0].series[0]), Some(vec!["b early", "a late"]));
+        assert!(answer.global_annotations.is_empty());
+        with_globals.no_annotations = true;
+        let answer = ask(&engine, with_globals).await.unwrap();
+        assert!(answer.global_annotations.is_empty());
+        assert_eq!(descriptions(&answer.sub_answers[0].series[0]), Some(vec![]));
+        // A group that holds nothing but notes has no name.
+        for m in ["sum:m{host=d}", "none:m"] {
+            let answer = ask(&engine, query(HOUR + 7_200, HOUR + 7_300, &[m])).await.unwrap();
+            let [series] = answer.sub_answers[0].series.as_slice() else { panic!("{m}") };
+            assert_eq!((series.metric.as_str(), series.tags.len()), ("", 0), "{m}");
+            assert_eq!((series.tsuids.len(), series.points.len()), (0, 0));
+            assert_eq!(descriptions(series), Some(vec!["d alone"]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn rows_that_were_read_are_deleted_whole_once_all_was_read() {
+    let store = store();
+    let engine = start(settings(1, 2), &store);
+    for host in ["a", "b"] {
+        for offset in [0, 3_500, 3_600, 7_200] {
+            put_one(&engine, "m", &format!("host={host}"), HOUR + offset, 1).await.unwrap();
+        }
+    }
+    let count = async |m: &str| {
+        let series = shown(&engine, query(HOUR, HOUR + 9_000, &[m])).await;
+        series.iter().map(|(_, points)| points.len()).sum::<usize>()
+    };
+    let mut asked = query(HOUR, HOUR + 100, &["sum:m{host=a}"]);
+    asked.delete = true;
+    store.script(
+        Operation::ScanBatch,
+        vec![Fault::Error(StorageError::Backend("region gone".into())); 20],
+    );
+    assert!(ask(&engine, asked.clone()).await.is_err());
+    store.heal();
+    assert_eq!(count("none:m").await, 8);
+    assert_eq!(shown(&engine, asked.clone()).await, only(&[(0, 1.0)]));
+    // The row of the hour is gone, points outside the range with it.
+    assert_eq!(count("none:m{host=a}").await, 2);
+    assert_eq!(count("none:m{host=b}").await, 4);
+    assert_eq!(shown(&engine, asked).await, []);
+    // A delete that fails is told.
+    let mut asked = query(HOUR, HOUR + 100, &["sum:m"]);
+    asked.delete = true;
+    store.script(Operation::Delete, [Fault::Error(StorageError::Backend("disk full".into()))]);
+    assert_eq!(ask(&engine, asked).await.unwrap_err().to_string(), "disk full");
+}
+
+#[tokio::test]
+async fn series_that_are_named_are_fetched_by_key() {
+    for salt_width in [0, 1] {
+        let store = store();
+        let engine = start(settings(salt_width, 4), &store);
+        filled(&engine).await;
+        let answer = ask(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
+        let all = &answer.sub_answers[0].series;
+        let tsuids: Vec<String> = all.iter().map(|s| to_hex(&s.tsuids[0])).collect();
+        // No scan answers any more.
+        store.script(
+            Operation::ScanBatch,
+            vec![Fault::Error(StorageError::Backend("scanned".into())); 100],
+        );
+        let mut by_tsuid = query(HOUR, HOUR + 9_000, &["none:sys.cpu"]);
+        by_tsuid.sub_queries[0].source =
+            tsd_query::SeriesSource::Tsuids(tsuids.iter().skip(1).cloned().collect());
+        let answer = ask(&engine, by_tsuid).await.unwrap();
+        let got = &answer.sub_answers[0].series;
+        assert_eq!(
+            got.iter().map(values).collect::<Vec<_>>(),
+            all[1..].iter().map(values).collect::<Vec<_>>()
+        );
+        assert_eq!(got[0].metric, "sys.cpu");
+        let mut explicit =
+            query(HOUR, HOUR + 9_000, &["none:sys.cpu{host=web1|web3,dc=east|west}"]);
+        explicit.sub_queries[0].explicit_tags = true;
+        let answer = ask(&engine, explicit.clone()).await.unwrap();
+        // web3 is in the west: two deviations from the first values, which the fuzzy filter leaves out.
+        assert_eq!(answer.sub_answers[0].series.len(), 1, "salt {salt_width}");
+        let plan = engine.explain(&explicit).await.unwrap();
+        assert!(plan[0].reads[0].by_key);
+        let implicit = query(HOUR, HOUR + 9_000, &["none:sys.cpu{host=web1}"]);
+        assert!(ask(&engine, implicit).await.is_err(), "others are scanned");
+    }
+}
+
+#[tokio::test]
+async fn tsuids_are_looked_for_in_their_buckets_alone() {
+    let store = store();
+    let engine = start(settings(1, 2), &store);
+    filled(&engine).await;
+    let mut asked = query(HOUR, HOUR + 40_000_000, &["none:sys.cpu"]);
+    let answer = ask(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
+    let tsuid = answer.sub_answers[0].series[2].tsuids[0].clone();
+    asked.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![to_hex(&tsuid)]);
+    let plan = engine.explain(&asked).await.unwrap();
+    let read = &plan[0].reads[0];
+    assert!(!read.by_key, "{} rows are too many", read.estimated_rows);
+    let schema = &engine.config().schema;
+    let bucket =
+        SeriesKey::from_tsuid(schema, &Tsuid::try_new(schema, &tsuid).unwrap()).bucket().index();
+    assert_eq!(read.ranges.iter().map(|range| range.bucket).collect::<Vec<_>>(), [Some(bucket)]);
+    assert_eq!(ask(&engine, asked).await.unwrap().sub_answers[0].series[0].points.len(), 1_080);
+}
+
+#[tokio::test]
+async fn a_series_in_several_buckets_is_one_series() {
+    let store = store();
+    let engine = start(settings(1, 2), &store);
+    for offset in [0, 10, 3_600, 7_200] {
+        put_one(&engine, "m", "host=a", HOUR + offset, offset).await.unwrap();
+        put_one(&engine, "m", "host=b", HOUR + offset, 1).await.unwrap();
+    }
+    // What another number of buckets made of the same series: a row between, and one of the same hour.
+    let mut cells = CellBatch::new();
+    for (base, qualifier, value) in
+        [(HOUR + 3_600, [0x00, 0xA0], 7), (HOUR + 10_800, [0, 0], 8), (HOUR, [0x00, 0xA0], 10)]
+    {
+        let base = u32::try_from(base).unwrap().to_be_bytes();
+        let key = [&[3, 0, 0, 1][..], &base, &[0, 0, 1, 0, 0, 1]].concat();
+        cells.begin_row(&key).unwrap();
+        let cell = CellRef {
+            family: tsd_model::Family::T,
+            qualifier: &qualifier,
+            value: &[value],
+            timestamp_ms: None,
+        };
+        cells.push(cell).unwrap();
+    }
+    store.put(&engine.config().tables.data, cells).await.unwrap();
+    let expected =
+        vec![(0, 0.0), (10, 10.0), (3_600, 3_600.0), (3_610, 7.0), (7_200, 7_200.0), (10_800, 8.0)];
+    for m in ["none:m{host=a}", "sum:1s-sum:m{host=a}"] {
+        let series = shown(&engine, query(HOUR, HOUR + 11_000, &[m])).await;
+        assert_eq!(series, [("m{host=a}".to_owned(), expected.clone())], "{m}");
+    }
+    let both = shown(&engine, query(HOUR, HOUR + 11_000, &["none:m"])).await;
+    assert_eq!(both.iter().map(|(_, points)| points.len()).collect::<Vec<_>>(), [6, 4]);
+}
+
+#[tokio::test]
+async fn points_of_a_fill_policy_that_no_memory_holds_are_refused_before_they_are_made() {
+    let store = store();
+    let engine = start(settings(0, 2), &store);
+    put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
+    let day = 86_400;
+    for m in ["sum:1ms-avg-nan:m", "sum:1ms-avg-zero:m{host=*}"] {
+        let error = ask(&engine, query(HOUR, HOUR + 365 * day, &[m])).await.unwrap_err();
+        let QueryFailure::Refused(error) = error else { panic!("{error:?}") };
+        assert_eq!(error.class.status(), 413);
+        assert!(error.message.contains("of memory"), "{}", error.message);
+    }
+    assert_eq!(shown(&engine, query(HOUR, HOUR + 9, &["sum:1s-avg-nan:m"])).await[0].1.len(), 10);
+}
+
+#[tokio::test]
+async fn expressions_work_on_all_points_that_were_read() {
+    let store = store();
+    let engine = start(settings(1, 2), &store);
+    for (metric, factor) in [("a", 1), ("b", 10)] {
+        for step in 0..10 {
+            let time = HOUR + 60 * step;
+            put_one(&engine, metric, "host=x", time, factor * step).await.unwrap();
+        }
+    }
+    let (start, end) = (HOUR + 120, HOUR + 240);
+    let raw = RawQuery {
+        start: Some(start.to_string()),
+        end: Some(end.to_string()),
+        queries: Some(vec![parse_m_parameter("sum:b").unwrap()]),
+        ..RawQuery::default()
+    };
+    let clock = QueryClock::utc(end * 1_000);
+    // A sub query before it and a metric that is mentioned twice shift nothing.
+    let texts = ["sumSeries(sum:a,sum:b,sum:a)", "timeShift(sum:a,'60s')"];
+    let gexp = GexpQuery::new(raw, &texts, &clock).unwrap();
+    let answer = engine.query_gexp(gexp, QueryControl::default()).await.unwrap();
+    let points = |i: usize| {
+        let points = &answer.series[i].series.points;
+        let values = (0..points.len()).map(|at| match points.value(at).unwrap() {
+            Value::Integer(v) => v as f64,
+            Value::Float(v) => v,
+        });
+        let times = points.times_ms.iter().map(|time| time / 1_000 - HOUR);
+        times.zip(values).collect::<Vec<_>>()
+    };
+    assert_eq!(points(0), [(120, 24.0), (180, 36.0), (240, 48.0)]);
+    assert_eq!(points(1), [(120, 1.0), (180, 2.0), (240, 3.0)]);
+    let metric = |id: &str| RawExpMetric {
+        id: Some(id.to_owned()),
+        metric: Some(id.to_owned()),
+        ..RawExpMetric::default()
+    };
+    let exp: ExpQuery = RawExpQuery {
+        time: Some(RawExpTime {
+            start: Some(start.to_string()),
+            end: Some(end.to_string()),
+            aggregator: Some("sum".to_owned()),
+            ..RawExpTime::default()
+        }),
+        metrics: vec![metric("a"), metric("b")],
+        expressions: vec![RawExpExpression {
+            id: Some("e".to_owned()),
+            expr: Some("a + b".to_owned()),
+            ..RawExpExpression::default()
+        }],
+        ..RawExpQuery::default()
+    }
+    .validate(&clock)
+    .unwrap();
+    let (answer, _guard) = engine.query_exp(exp.clone(), QueryControl::default()).await.unwrap();
+    let rows: Vec<(i64, f64)> =
+        answer.outputs[0].rows.iter().map(|(t, v)| (t / 1_000 - HOUR, v[0])).collect();
+    assert_eq!(rows, [(120, 22.0), (180, 33.0), (240, 44.0)]);
+    // An expression counts as memory.
+    let mut settings = engine.config().clone();
+    settings.query.max_memory_bytes = 1_500;
+    let small = crate::testing::start(settings, &store);
+    let result = small.query_exp(exp, QueryControl::default()).await;
+    let Err(error) = result.map(|_| ()) else { panic!("it needs more memory") };
+    assert!(error.to_string().contains("of memory"), "{error}");
+}
+
+#[tokio::test]
+async fn plans_are_told_without_reading() {
+    let store = rollup_store();
+    let engine = start(rollup_settings(1), &store);
+    put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
+    store.script(
+        Operation::ScanBatch,
+        vec![Fault::Error(StorageError::Backend("scanned".into())); 100],
+    );
+    let plan = engine
+        .explain(&used("ROLLUP_FALLBACK", 7_000, "sum:1h-avg:m{host=a}{host=wildcard(a*)}"))
+        .await
+        .unwrap();
+    let [sub] = plan.as_slice() else { panic!("one sub query") };
+    let told: Vec<_> = sub.reads.iter().map(|r| (r.table.as_str(), r.cells.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("rollup-1h", "sum and count of 1h"),
+            ("rollup-10m", "sum and count of 10m"),
+            ("tsdb", "points")
+        ]
+    );
+    let raw = &sub.reads[2];
+    assert_eq!(raw.ranges.len(), 20);
+    assert_eq!(raw.ranges[3].start, "0300000150E22700");
+    assert_eq!(raw.pushed_down, ["host (000001) is a (000001)"]);
+    assert_eq!(raw.checked_afterwards, ["host (000001) wildcard(a*)"]);
+    assert_eq!(raw.group_by, ["host (000001)"]);
+    assert_eq!(raw.rows_secs, (HOUR, HOUR + 7_200));
+    assert_eq!(raw.estimated_rows, 2);
+    assert!(
+        raw.text.contains("scan bucket 3 [0300000150E22700, 0300000150E24320)"),
+        "{}",
+        raw.text
+    );
+    let missing = engine.explain(&query(HOUR, HOUR + 1, &["sum:nope"])).await;
+    assert!(missing.is_err());
+}
