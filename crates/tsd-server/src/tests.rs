@@ -15,5 +15,7 @@ mod harness;
 mod hostile;
 mod put;
 mod query;
+mod query_endpoints;
+mod query_flow;
 mod query_messages;
 mod telnet;

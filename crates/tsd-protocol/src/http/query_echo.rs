@@ -27,6 +27,10 @@ pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> Stri
     let mut left_out = 0;
     let mut bytes = 0;
     for sub in &query.sub_queries {
+        if bytes > MAX_SUB_QUERIES_BYTES {
+            left_out += 1;
+            continue;
+        }
         let text = render_sub_query(sub, None);
         bytes += text.len();
         if bytes > MAX_SUB_QUERIES_BYTES {

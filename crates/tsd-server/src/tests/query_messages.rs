@@ -441,6 +441,18 @@ async fn of_expressions() {
             exp(expressions(&[("e", "a +")]), 500, "Unable to parse expression: a +", Nothing),
             exp(expressions(&[("e", &deep)]), 400, too_deep, Nothing),
             exp(expressions(&[("e", &"a+".repeat(5_000))]), 400, too_deep, Nothing),
+            exp(
+                expressions(&[("e", "A + a"), ("A", "a * 2")]),
+                400,
+                "Missing results for variable A",
+                Message,
+            ),
+            exp(
+                json!({"metrics": [{"id": "a", "metric": "nowhere"}]}),
+                400,
+                "No such name for 'metrics': 'nowhere'",
+                Message,
+            ),
         ],
     )
     .await;
@@ -469,13 +481,16 @@ async fn of_functions() {
             gexp("exp=scale(nope:m,2)", 400, "No such aggregation function: nope", Dump),
             post("/api/query/gexp", "", 400, "Missing message content", Nothing),
             post("/api/query/gexp", "{", 400, UNREADABLE, Any),
-            post(
-                "/api/query/gexp",
-                "{}",
-                500,
-                "An internal null pointer exception was thrown",
-                Nothing,
+            post("/api/query/gexp", "{}", 400, "Missing start time", Dump),
+            gexp("exp=scale(sum:nowhere,2)", 400, "No such name for 'metrics': 'nowhere'", Message),
+            gexp("exp=alias(sum:m)", 400, "Missing the alias", Message),
+            gexp(
+                "exp=movingAverage(sum:m,0)",
+                400,
+                "Moving average window must be an integer greater than zero",
+                Message,
             ),
+            gexp("exp=sumSeries(sum:m)", 400, "Must have 2 to 26 series, got 1 instead", Message),
         ],
     )
     .await;

@@ -66,14 +66,13 @@ async fn plain(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     }
     let echoes = echoes(asked, &query).await?;
     let control = control(asked, render_query(&raw, &query, &[]).into());
-    let cancel = control.cancel.clone();
     let answer = asked
         .shared
         .engine
         .query(query.clone(), control)
         .await
         .map_err(|failure| told(failure, Some(&raw)))?;
-    Ok(answer::reply(&query, answer, layout(asked, &query), echoes, cancel))
+    Ok(answer::reply(&query, answer, layout(asked, &query), echoes))
 }
 
 /// What the URI adds to a request, wherever the rest of it stands; a query that deletes is let through

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
 use tsd_engine::{
     Annotation, AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery, SubQueryStages,
 };
@@ -20,7 +19,6 @@ pub(super) fn reply(
     answer: QueryAnswer,
     layout: AnswerLayout,
     echoes: Vec<Arc<str>>,
-    cancel: CancellationToken,
 ) -> Reply {
     let QueryAnswer { sub_answers, global_annotations, mut stages, guard, .. } = answer;
     let writing = Writing::default();
@@ -48,7 +46,7 @@ pub(super) fn reply(
         summary
     });
     let mut writer = QueryAnswerWriter::new(layout, series, summary);
-    pieces::reply(move |out, enough| writer.write(out, enough), writing, guard, cancel)
+    pieces::reply(move |out, enough| writer.write(out, enough), writing, guard)
 }
 
 /// The numbers of a sub query, with what its answer tells by itself.

@@ -25,7 +25,6 @@ pub(super) async fn exp(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     let query = raw.validate(&asked.shared.clock()).map_err(|e| query_error(&e, None))?;
     let echo: Arc<str> = render_exp_query(&raw).into();
     let control = control(asked, listed_exp_query(&echo));
-    let cancel = control.cancel.clone();
     let (answer, guard) = asked
         .shared
         .engine
@@ -34,5 +33,5 @@ pub(super) async fn exp(asked: &Asked<'_>) -> Result<Reply, ApiError> {
         .map_err(|failure| told(failure, None))?;
     let mut writer = ExpAnswerWriter::new(answer, echo);
     let write = move |out: &mut Vec<u8>, enough| writer.write(out, enough);
-    Ok(pieces::reply(write, Writing::default(), guard, cancel))
+    Ok(pieces::reply(write, Writing::default(), guard))
 }

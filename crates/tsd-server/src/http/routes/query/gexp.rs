@@ -38,7 +38,6 @@ pub(super) async fn gexp(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     };
     let globals = (!globals.is_empty()).then_some(globals);
     let control = control(asked, render_query(&raw, &query, &texts).into());
-    let cancel = control.cancel.clone();
     let answer = engine.query_gexp(request, control).await;
     let GexpAnswer { series, mut stages, guard } =
         answer.map_err(|failure| told(failure, Some(&raw)))?;
@@ -68,5 +67,5 @@ pub(super) async fn gexp(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     });
     let mut writer = QueryAnswerWriter::new(layout(asked, &query), series, summary);
     let write = move |out: &mut Vec<u8>, enough| writer.write(out, enough);
-    Ok(pieces::reply(write, writing, guard, cancel))
+    Ok(pieces::reply(write, writing, guard))
 }

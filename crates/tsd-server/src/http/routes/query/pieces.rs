@@ -6,7 +6,7 @@
 use std::{
     iter,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -14,7 +14,6 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream;
-use tokio_util::sync::CancellationToken;
 use tsd_engine::AnswerGuard;
 
 use crate::http::reply::{BrokenAnswer, ContentType, OnSent, Reply};
@@ -45,8 +44,9 @@ pub(super) fn reply(
     mut write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
     writing: Writing,
     guard: AnswerGuard,
-    cancel: CancellationToken,
 ) -> Reply {
+    // Both the pieces and the end of them have a use for it; it goes when both are gone.
+    let guard = Arc::new(Mutex::new(Some(guard)));
     let mut piece = {
         let writing = writing.clone();
         move |room: usize| {
@@ -57,7 +57,16 @@ pub(super) fn reply(
             (Bytes::from(piece), more)
         }
     };
-    let on_sent = OnSent::new(move || guard.sent(200, writing.time()));
+    let held = Arc::clone(&guard);
+    let on_sent = OnSent::new(move || {
+        if let Some(guard) = held.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            guard.sent(200, writing.time());
+        }
+    });
+    let is_cancelled = move || {
+        let guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.as_ref().is_some_and(AnswerGuard::is_cancelled)
+    };
     let (first, mut more) = piece(0);
     if !more {
         return Reply::json(first).telling(on_sent);
@@ -66,7 +75,7 @@ pub(super) fn reply(
         if !more {
             return None;
         }
-        if cancel.is_cancelled() {
+        if is_cancelled() {
             more = false;
             return Some(Err(BrokenAnswer("the query was cancelled".to_owned())));
         }
@@ -76,4 +85,47 @@ pub(super) fn reply(
     });
     let pieces = iter::once(Ok(first)).chain(rest);
     Reply::pieces(ContentType::Json, Box::pin(stream::iter(pieces))).telling(on_sent)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::atomic::AtomicUsize;
+
+    use futures_util::StreamExt;
+
+    use super::*;
+    use crate::http::reply::ReplyBody;
+
+    /// A reply of so many pieces, and how many were made.
+    fn counted(pieces: usize) -> (Reply, Arc<AtomicUsize>) {
+        let made = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&made);
+        let write = move |out: &mut Vec<u8>, enough: usize| {
+            out.resize(enough, b'x');
+            count.fetch_add(1, Ordering::Relaxed) + 1 < pieces
+        };
+        (reply(write, Writing::default(), AnswerGuard::default()), made)
+    }
+
+    #[tokio::test]
+    async fn a_piece_is_made_when_it_is_asked_for() {
+        let (reply, made) = counted(1_000);
+        let ReplyBody::Pieces(mut pieces) = reply.body else { panic!("not in pieces") };
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        for taken in 1..=3 {
+            assert_eq!(pieces.next().await.unwrap().unwrap().len(), PIECE);
+            assert_eq!(made.load(Ordering::Relaxed), taken);
+        }
+        drop(pieces);
+        assert_eq!(made.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_small_answer_is_whole() {
+        let (reply, made) = counted(1);
+        assert!(matches!(reply.body, ReplyBody::Full(_)));
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+    }
 }

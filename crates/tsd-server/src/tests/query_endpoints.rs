@@ -1,0 +1,214 @@
+//! What the endpoints around queries answer.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hyper::Method;
+use serde_json::json;
+use tsd_engine::AnnotationEdit;
+
+use super::harness::{Tsd, config, engine_config};
+use crate::ServerConfig;
+
+const POINTS: &str = r#"[
+    {"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a","dc":"x"}},
+    {"metric":"m","timestamp":1356998410,"value":2,"tags":{"host":"a","dc":"x"}},
+    {"metric":"m","timestamp":1356998400,"value":10,"tags":{"host":"b","dc":"x"}},
+    {"metric":"m","timestamp":1356998410,"value":2.5,"tags":{"host":"b","dc":"x"}},
+    {"metric":"n","timestamp":1356998400,"value":4,"tags":{"host":"a","dc":"x"}}]"#;
+const RANGE: &str = "start=1356998400&end=1356998500";
+
+async fn with_points(config: ServerConfig) -> Tsd {
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
+    tsd
+}
+
+#[tokio::test]
+async fn flags_of_a_query() {
+    let tsd = with_points(config()).await;
+    let dps = async |rest: &str| {
+        tsd.get(&format!("/api/query?{RANGE}&m=sum:m%7Bhost=a%7D&{rest}")).await.json()[0]["dps"]
+            .clone()
+    };
+    let plain = json!({"1356998400": 1, "1356998410": 2});
+    assert_eq!(dps("").await, plain);
+    assert_eq!(dps("padding").await, plain);
+    assert_eq!(dps("delete").await, plain);
+    assert_eq!(dps("arrays=false").await, json!([[1_356_998_400, 1], [1_356_998_410, 2]]));
+    assert_eq!(dps("ms").await, json!({"1356998400000": 1, "1356998410000": 2}));
+    // Noon in Kabul is 07:30 in London.
+    let uri = "/api/query?start=2013/01/01-04:30&end=2013/01/01-05:30&m=sum:m&timezone=Asia/Kabul";
+    assert_eq!(tsd.get(uri).await.json()[0]["dps"]["1356998400"], 11.0);
+    let body = r#"{"start":"2013/01/01-04:30","end":"2013/01/01-05:30",
+        "queries":[{"aggregator":"sum","metric":"m"}]}"#;
+    assert_eq!(tsd.post("/api/query", body).await.json(), json!([]));
+    let answer = tsd.post("/api/query?timezone=Asia/Kabul&arrays", body).await.json();
+    assert_eq!(answer[0]["dps"][0], json!([1_356_998_400, 11.0]));
+}
+
+#[tokio::test]
+async fn plans_are_told_instead_of_data() {
+    let tsd = with_points(config()).await;
+    let by_uri = tsd.get(&format!("/api/query?{RANGE}&m=sum:m%7Bhost=*%7D&explain")).await.json();
+    let read = &by_uri["explain"][0]["reads"][0];
+    assert_eq!(read["table"], "tsdb");
+    assert!(read["ranges"][0]["start"].is_string(), "{read}");
+    let body =
+        r#"{"start":1356998400,"explain":true,"queries":[{"aggregator":"sum","metric":"m"}]}"#;
+    let by_body = tsd.post("/api/query", body).await.json();
+    assert_eq!(by_body["explain"].as_array().unwrap().len(), 1);
+    let unknown = tsd.get(&format!("/api/query?{RANGE}&m=sum:nowhere&explain")).await;
+    assert_eq!(unknown.status, 400);
+}
+
+#[tokio::test]
+async fn global_notes_stand_in_every_series() {
+    let tsd = with_points(config()).await;
+    let note = |start_time, description: &str| AnnotationEdit {
+        start_time,
+        description: Some(description.to_owned()),
+        tsuid: None,
+        end_time: None,
+        notes: None,
+        custom: None,
+    };
+    for (at, text) in [(1_356_998_405, "inside"), (1_356_990_000, "before")] {
+        tsd.engine.edit_annotation(note(at, text), false).await.unwrap();
+    }
+    let uri = format!("/api/query?{RANGE}&m=none:m&global_annotations");
+    let answer = tsd.get(&uri).await.json();
+    for series in answer.as_array().unwrap() {
+        let notes = series["globalAnnotations"].as_array().unwrap();
+        assert_eq!(notes.len(), 1, "{series}");
+        assert_eq!(notes[0]["description"], "inside");
+    }
+    let gexp = format!("/api/query/gexp?{RANGE}&exp=scale(sum:m,2)&global_annotations");
+    assert_eq!(tsd.get(&gexp).await.json()[0]["globalAnnotations"][0]["description"], "inside");
+    for uri in [format!("{uri}&no_annotations"), format!("/api/query?{RANGE}&m=none:m")] {
+        assert!(!tsd.get(&uri).await.text().contains("globalAnnotations"), "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_a_query_deletes_are_answered_once_more() {
+    let query = format!("/api/query?{RANGE}&m=sum:m%7Bhost=a%7D");
+    let body = r#"{"start":1356998400,"end":1356998500,"delete":true,
+        "queries":[{"aggregator":"sum","metric":"m","tags":{"host":"a"}}]}"#;
+    for way in ["verb", "override", "body"] {
+        let tsd = with_points(ServerConfig { allow_delete: true, ..config() }).await;
+        // Explaining deletes nothing.
+        let explain = format!("{query}&explain");
+        assert_eq!(tsd.send(Method::DELETE, &explain, &[], "").await.status, 200);
+        let answer = match way {
+            "verb" => tsd.send(Method::DELETE, &query, &[], "").await,
+            "override" => tsd.get(&format!("{query}&method_override=DELETE")).await,
+            _ => tsd.post("/api/query", body).await,
+        };
+        assert_eq!(answer.json()[0]["dps"]["1356998410"], 2, "{way}: {}", answer.line());
+        assert_eq!(tsd.get(&query).await.json(), json!([]), "{way}");
+        let other = tsd.get(&format!("/api/query?{RANGE}&m=sum:m")).await.json();
+        assert_eq!(other[0]["dps"]["1356998400"], 10.0, "{way}");
+    }
+}
+
+#[tokio::test]
+async fn expressions_are_answered_with_their_request() {
+    let tsd = with_points(config()).await;
+    let body = r#"{"time":{"start":1356998400,"end":1356998500,"aggregator":"sum"},
+        "metrics":[{"id":"a","metric":"m"},{"id":"b","metric":"n"}],
+        "expressions":[{"id":"e","expr":"a + b"}],"outputs":[{"id":"e","alias":"both"},{"id":"a"}]}"#;
+    insta::assert_snapshot!(tsd.post("/api/query/exp", body).await.line());
+    let wrapped = tsd.post("/api/query/exp?jsonp=f", body).await.text();
+    assert!(wrapped.starts_with(r#"f({"outputs":[{"id":"e","#) && wrapped.ends_with("})"));
+}
+
+#[tokio::test]
+async fn functions_are_answered_as_queries() {
+    let tsd = with_points(config()).await;
+    let uri = format!("/api/query/gexp?{RANGE}&exp=scale(sum:m%7Bhost=*%7D,10)&show_tsuids");
+    let by_uri = tsd.get(&uri).await;
+    insta::assert_snapshot!(by_uri.line());
+    let body = r#"{"start":1356998400,"end":1356998500,"showTSUIDs":true,
+        "exp":["scale(sum:m{host=*},10)"]}"#;
+    assert_eq!(tsd.post("/api/query/gexp", body).await.json(), by_uri.json());
+    // An expression given to a plain query only adds its metrics.
+    let plain = tsd.get(&format!("/api/query?{RANGE}&m=sum:n&exp=scale(sum:m,10)")).await.json();
+    assert_eq!(plain[0]["metric"], "n");
+    assert_eq!(plain[1]["dps"]["1356998400"], 11.0);
+    let summary = tsd.get(&format!("{uri}&show_summary")).await.json();
+    assert!(summary[2]["statsSummary"]["queryIdx_00"].is_object(), "{summary}");
+}
+
+#[tokio::test]
+async fn newest_points_are_found_backwards() {
+    let tsd = with_points(config()).await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let point = format!(
+        r#"{{"metric":"m","timestamp":{},"value":7.5,"tags":{{"host":"a","dc":"x"}}}}"#,
+        now - 3_600
+    );
+    assert_eq!(tsd.post("/api/put", &point).await.status, 204);
+    let expected = json!([{
+        "metric": "m",
+        "timestamp": (now - 3_600) * 1_000,
+        "value": "7.5",
+        "tags": {"host": "a", "dc": "x"},
+        "tsuid": "000001000001000001000002000002",
+    }]);
+    let uri = "/api/query/last?timeseries=m%7Bhost=a,dc=x%7D&back_scan=3&resolve";
+    let by_uri = tsd.get(uri).await;
+    let tsuid = by_uri.json()[0]["tsuid"].as_str().unwrap().to_owned();
+    let mut shown = by_uri.json();
+    shown[0]["tsuid"] = expected[0]["tsuid"].clone();
+    assert_eq!(shown, expected);
+    let body = r#"{"queries":[{"metric":"m","tags":{"host":"a","dc":"x"}}],"backScan":3,"resolveNames":true}"#;
+    assert_eq!(tsd.post("/api/query/last", body).await.text(), by_uri.text());
+    let by_tsuid = tsd.get(&format!("/api/query/last?tsuids={tsuid}&back_scan=3")).await;
+    assert_eq!(
+        by_tsuid.text(),
+        format!(r#"[{{"timestamp":{}000,"value":"7.5","tsuid":"{tsuid}"}}]"#, now - 3_600)
+    );
+    // Without hours to look back the meta table is asked, and nothing is tracked.
+    assert_eq!(tsd.get("/api/query/last?timeseries=m").await.text(), "[]");
+}
+
+#[tokio::test]
+async fn series_are_looked_up() {
+    let tsd = with_points(config()).await;
+    // Nothing is tracked, so the meta table knows nothing.
+    let by_uri = tsd.get("/api/search/lookup?m=m%7Bhost=a,dc=%7D&limit=3").await.json();
+    let head = json!({"type": "LOOKUP", "metric": "m", "limit": 3, "results": []});
+    for (key, value) in head.as_object().unwrap() {
+        assert_eq!(&by_uri[key], value, "{by_uri}");
+    }
+    assert_eq!(
+        by_uri["tags"],
+        json!([{"key": "host", "value": "a"}, {"key": "dc", "value": null}])
+    );
+    let body = r#"{"metric":"m","tags":[{"key":"host","value":"b"}],"useMeta":false}"#;
+    let found = tsd.post("/api/search/lookup", body).await.json();
+    assert_eq!(found["totalResults"], 1, "{found}");
+    assert_eq!(found["results"][0]["metric"], "m");
+    assert_eq!(found["results"][0]["tags"], json!({"host": "b", "dc": "x"}));
+    assert!(found["time"].is_f64());
+}
+
+#[tokio::test]
+async fn filters_are_described() {
+    let tsd = Tsd::start().await;
+    let filters = tsd.get("/api/config/filters").await.json();
+    let names: Vec<&String> = filters.as_object().unwrap().keys().collect();
+    assert_eq!(
+        names,
+        [
+            "regexp",
+            "iwildcard",
+            "iliteral_or",
+            "not_iliteral_or",
+            "not_literal_or",
+            "literal_or",
+            "wildcard"
+        ]
+    );
+    assert!(filters["wildcard"]["description"].is_string());
+}
