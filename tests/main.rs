@@ -13,6 +13,7 @@ mod http;
 mod in_process;
 mod invariants;
 mod metrics;
+mod search;
 mod seeds;
 mod socket;
 mod start;

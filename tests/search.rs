@@ -1,0 +1,55 @@
+//! Newest points and the series there are, as a dashboard asks for them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::runtime::Runtime;
+
+use crate::{in_process, socket::http};
+
+#[test]
+fn the_newest_point_and_its_series_are_found() {
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let node = in_process::start(
+        &runtime,
+        directory.path(),
+        &[("tsd.storage.salt.width", "1"), ("tsd.core.auto_create_metrics", "true")],
+    )
+    .expect("a daemon");
+    let ask = |method: &str, uri: &str, body: Option<&str>| {
+        let answer = http(node.address(), method, uri, body);
+        (answer.status, answer.body)
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+    let mut points = Vec::new();
+    for (host, hours_ago, value) in [("a", 3, "1.5"), ("a", 5, "7"), ("b", 4, "-8")] {
+        let time = now - hours_ago * 3_600;
+        points.push(format!(
+            r#"{{"metric":"m","timestamp":{time},"value":{value},"tags":{{"host":"{host}"}}}}"#
+        ));
+    }
+    let body = format!("[{}]", points.join(","));
+    assert_eq!(ask("POST", "/api/put", Some(&body)).0, 204);
+
+    let uri = "/api/query/last?timeseries=m%7Bhost=a%7D&back_scan=24&resolve";
+    let time_ms = (now - 3 * 3_600) * 1_000;
+    let expected = format!(
+        r#"[{{"metric":"m","timestamp":{time_ms},"value":"1.5","tags":{{"host":"a"}},"tsuid":"000001000001000001"}}]"#
+    );
+    assert_eq!(ask("GET", uri, None), (200, expected));
+    let both = r#"{"queries":[{"metric":"m","tags":{"host":"b"}},{"tsuids":["000001000001000001"]}],"backScan":3}"#;
+    let expected =
+        format!(r#"[{{"timestamp":{time_ms},"value":"1.5","tsuid":"000001000001000001"}}]"#);
+    assert_eq!(ask("POST", "/api/query/last", Some(both)), (200, expected));
+
+    let (status, body) = ask(
+        "POST",
+        "/api/search/lookup",
+        Some(r#"{"metric":"m","tags":[{"key":"host","value":"b"}],"useMeta":false,"limit":0}"#),
+    );
+    let series = r#""results":[{"tsuid":"000001000001000002","metric":"m","tags":{"host":"b"}}]"#;
+    assert!(status == 200 && body.contains(series), "{body}");
+    let (status, body) = ask("GET", "/api/search/lookup?m=m", None);
+    assert!(status == 200 && body.contains(r#""results":[]"#), "nobody tracked series: {body}");
+    in_process::stop(&runtime, node);
+}
