@@ -115,6 +115,17 @@ pub(crate) fn packed_run(input: &[u8]) {
         let mut extras = RowExtras::default();
         decode_row(&row, BASE, MergeRule::Newest, &mut of_cells, &mut extras)
             .expect("cells of a run can be read");
-        assert_eq!(listed(&of_cells), listed(&columns), "cells and points agree");
+        // A damaged run may call doubles singles that are none; its cells are rounded.
+        let agree = |cell: u64, point: u64| {
+            cell == point || cell == f64::from(f64::from_bits(point) as f32).to_bits()
+        };
+        let (of_cells, columns) = (listed(&of_cells), listed(&columns));
+        assert!(
+            of_cells.len() == columns.len()
+                && of_cells.iter().zip(&columns).all(|((time, cell, integer), (t, point, i))| {
+                    time == t && integer == i && (cell == point || !i && agree(*cell, *point))
+                }),
+            "cells {of_cells:?} and points {columns:?} agree"
+        );
     }
 }
