@@ -1,9 +1,9 @@
 //! Which series there are: `/api/search/lookup`.
 //!
 //! The meta table has a row a series, where the tracking of series is on. The data table has a row for
-//! each hour of a series, so a look-up there lists a series once an hour, as OpenTSDB does.
+//! each hour of a series; OpenTSDB lists a series once an hour from there, here it is listed once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -208,6 +208,8 @@ async fn read(
     }
     let mut scanner = inner.storage.scan(&table, scan);
     let mut found = Vec::new();
+    // Of one salt bucket, in which all rows of a series lie.
+    let mut seen: HashSet<Bytes> = HashSet::new();
     while let Some(batch) = scanner.next_rows().await? {
         for row in batch {
             let tsuid = if meta {
@@ -227,8 +229,15 @@ async fn read(
             if !tagvs.is_empty() && !tags.chunks_exact(schema.tag_pair_width()).any(has) {
                 continue;
             }
+            if seen.contains(bytes) {
+                continue;
+            }
             budget.take(bytes.len() + SERIES_BYTES)?;
-            found.push(Bytes::copy_from_slice(bytes));
+            let tsuid = Bytes::copy_from_slice(bytes);
+            if !meta {
+                seen.insert(tsuid.clone());
+            }
+            found.push(tsuid);
             if limit > 0 && found.len() >= limit {
                 return Ok(found);
             }

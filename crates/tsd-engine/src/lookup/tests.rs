@@ -106,7 +106,7 @@ async fn the_meta_table_lists_series_once() {
 }
 
 #[tokio::test]
-async fn the_data_table_lists_series_once_an_hour() {
+async fn the_data_table_lists_series_once_whatever_their_hours() {
     for salt_width in [0, 1] {
         let (_store, engine) = filled(salt_width).await;
         let list = async |metric, tags, limit| {
@@ -115,9 +115,9 @@ async fn the_data_table_lists_series_once_an_hour() {
             found.sort();
             found
         };
-        assert_eq!(list("", "", 0).await, [A, A, B, C, N]);
-        assert_eq!(list("m", "=x", 0).await, [A, A, B]);
-        assert_eq!(list("m", "host=a host=b", 0).await, [A, A, B]);
+        assert_eq!(list("", "", 0).await, [A, B, C, N]);
+        assert_eq!(list("m", "=x", 0).await, [A, B]);
+        assert_eq!(list("m", "host=a host=b", 0).await, [A, B]);
         // A share of a bucket is at least one.
         let limited = list("m", "host=a", 1).await;
         assert_eq!(limited, [A]);
