@@ -11,6 +11,8 @@ pub(crate) struct Case {
     pub(crate) config: BTreeMap<String, String>,
     pub(crate) steps: Vec<Step>,
     pub(crate) tables: Tables,
+    /// A daemon does not start with these settings.
+    pub(crate) refused: bool,
 }
 
 /// Table name to its cells, in order.
@@ -88,6 +90,7 @@ impl Case {
             config: config.collect(),
             steps: array(&case["steps"]).map(Step::read).collect(),
             tables: tables(&case["tables"]),
+            refused: false,
         }
     }
 }
@@ -135,7 +138,10 @@ impl GoldenCell {
             row: field(0),
             family: field(1),
             qualifier: field(2),
-            value: field(3),
+            value: match field(3).strip_prefix("text:") {
+                Some(text) => text.bytes().map(|b| format!("{b:02X}")).collect(),
+                None => field(3),
+            },
             timestamp_ms: cell.get(4).and_then(Value::as_i64),
         }
     }

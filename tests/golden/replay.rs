@@ -5,15 +5,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, thread,
+    fs,
+    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tsd_cli::{ImportOptions, Node, config::Config, import};
+use tsd_engine::Engine;
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
 
@@ -32,7 +34,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Replays one case; the error says what differs.
 pub(crate) fn replay(case: &Case, store: Store) -> Result<(), String> {
-    let mut replay = Replay::start(case, store);
+    let mut replay = match Replay::start(case, store) {
+        Ok(_) if case.refused => return Err("the daemon started".to_owned()),
+        Err(_) if case.refused => return Ok(()),
+        started => started?,
+    };
     let mut result = Ok(());
     for (number, step) in case.steps.iter().enumerate() {
         result = replay.step(step).map_err(|e| format!("step {}: {e}", number + 1));
@@ -51,11 +57,10 @@ struct Replay {
     directory: TempDir,
     /// Planted cells are older than what the daemon writes, and each later than the one before.
     planted: i64,
-    tables: BTreeMap<&'static str, Table>,
 }
 
 impl Replay {
-    fn start(case: &Case, store: Store) -> Self {
+    fn start(case: &Case, store: Store) -> Result<Self, String> {
         let directory = tempfile::tempdir().expect("temporary directory");
         let mut config = Config::new();
         let engine = if store == Store::Memory { "memory" } else { "embedded" };
@@ -75,19 +80,8 @@ impl Replay {
             config.set_flag("golden", key, value.as_str());
         }
         let runtime = Runtime::new().expect("runtime");
-        let node = runtime.block_on(Node::start(&config)).expect("a daemon");
-        Self {
-            runtime,
-            node,
-            directory,
-            planted: 0,
-            tables: BTreeMap::from([
-                ("data", Table::new("tsdb")),
-                ("uid", Table::new("tsdb-uid")),
-                ("meta", Table::new("tsdb-meta")),
-                ("tree", Table::new("tsdb-tree")),
-            ]),
-        }
+        let node = runtime.block_on(Node::start(&config)).map_err(|e| format!("no daemon: {e}"))?;
+        Ok(Self { runtime, node, directory, planted: 0 })
     }
 
     fn stop(self) {
@@ -109,10 +103,17 @@ impl Replay {
                 }
                 // A step begins when the writes of the one before are stored.
                 self.runtime.block_on(self.node.engine().compactions_idle());
-                if uri.starts_with("/api/query") && *status == 200 {
-                    same_query_reply(reply, &answer.body)?;
+                match status {
+                    200 if uri.starts_with("/api/query") => same_query_reply(reply, &answer.body),
+                    // Answers about notes are exact to the byte, those about points are JSON.
+                    200 if uri.starts_with("/api/annotation") => same_text(reply, &answer.body),
+                    200 | 400
+                        if uri.starts_with("/api/rollup") || uri.starts_with("/api/histogram") =>
+                    {
+                        same_json(reply, &answer.body)
+                    }
+                    _ => Ok(()),
                 }
-                Ok(())
             }
             Step::Plant(cells) => {
                 self.plant(cells);
@@ -141,16 +142,23 @@ impl Replay {
         Ok(())
     }
 
-    /// The importer, on the daemon's own engine: the store is open once.
+    /// The importer, over the daemon's own store: it is open once.
     fn import(&self, words: &[String], file: &[String], exit: i64) -> Result<(), String> {
-        let [tool, options @ ..] = words else { return Err("no tool".to_owned()) };
-        if tool != "import" || options.iter().any(|option| option != "--skip-errors") {
+        let [tool, flags @ ..] = words else { return Err("no tool".to_owned()) };
+        let known = ["--skip-errors", "--auto-metric"];
+        if tool != "import" || flags.iter().any(|flag| !known.contains(&flag.as_str())) {
             return Err(format!("{words:?} cannot be replayed"));
         }
+        let has = |wanted| flags.iter().any(|flag| flag == wanted);
         let path = self.directory.path().join("points");
         fs::write(&path, file.join("\n")).expect("write");
-        let options = ImportOptions { skip_errors: !options.is_empty(), ..Default::default() };
-        let done = self.runtime.block_on(import(self.node.engine(), &[path], options));
+        let options = ImportOptions { skip_errors: has("--skip-errors"), ..Default::default() };
+        let mut settings = self.node.engine().config().clone();
+        settings.uids.auto_create_metrics |= has("--auto-metric");
+        // A process of its own would know no names either.
+        let engine = Engine::start(settings, Arc::clone(self.node.storage())).expect("an engine");
+        let done = self.runtime.block_on(import(&engine, &[path], options));
+        self.node.engine().drop_caches();
         if done.is_ok() != (exit == 0) {
             return Err(format!("import: {done:?}"));
         }
@@ -166,13 +174,13 @@ impl Replay {
                 CellRef {
                     family: Family::from_name(cell.family.as_bytes()).expect("a family"),
                     qualifier: &unhex(&cell.qualifier),
-                    value: &cell_value(&cell.value),
+                    value: &unhex(&cell.value),
                     timestamp_ms: Some(PLANTED_FROM_MS + self.planted),
                 },
             )
             .expect("a cell");
-            let table = self.tables.get(table.as_str()).expect("a known table");
-            self.runtime.block_on(self.node.storage().put(table, batch)).expect("planted");
+            let table = table_of(table);
+            self.runtime.block_on(self.node.storage().put(&table, batch)).expect("planted");
         }
         let answer = socket::http(self.node.address(), "GET", "/api/dropcaches", None);
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -196,10 +204,9 @@ impl Replay {
     }
 
     fn compare_table(&self, name: &str, expected: &[GoldenCell]) -> Result<(), String> {
-        let table = self.tables.get(name).expect("a known table");
-        let mut found = self.dump(table);
+        let mut found = self.dump(&table_of(name));
         let mut expected = expected.to_vec();
-        draw_random_uid(&mut expected, &self.dump(&self.tables["uid"]));
+        draw_random_uid(&mut expected, &self.dump(&table_of("uid")));
         for (i, cell) in found.iter_mut().enumerate() {
             if expected.get(i).is_none_or(|wanted| wanted.timestamp_ms.is_none()) {
                 cell.timestamp_ms = None;
@@ -220,6 +227,17 @@ impl Replay {
         };
         Err(format!("table {name}\n  expected{}\n  found{}", lines(&expected), lines(&found)))
     }
+}
+
+/// The table that a recording means: those of rollups have the names of the configuration.
+fn table_of(name: &str) -> Table {
+    Table::new(match name {
+        "data" => "tsdb",
+        "uid" => "tsdb-uid",
+        "meta" => "tsdb-meta",
+        "tree" => "tsdb-tree",
+        rollups => rollups,
+    })
 }
 
 /// Every cell of a table, in order.
@@ -258,6 +276,24 @@ fn draw_random_uid(expected: &mut [GoldenCell], uids: &[GoldenCell]) {
     expected.sort();
 }
 
+/// Compares two answers byte for byte, as far as the recording goes.
+fn same_text(expected: &str, found: &str) -> Result<(), String> {
+    let same = match expected.strip_suffix("...") {
+        Some(start) => found.starts_with(start),
+        None => found == expected,
+    };
+    if same { Ok(()) } else { Err(format!("{found}\n  instead of\n    {expected}")) }
+}
+
+/// Compares two answers as JSON.
+fn same_json(expected: &str, found: &str) -> Result<(), String> {
+    let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+    if value(expected).is_some() && value(expected) == value(found) {
+        return Ok(());
+    }
+    same_text(expected, found)
+}
+
 /// Compares two answers of a query as JSON; the series have no order.
 fn same_query_reply(expected: &str, found: &str) -> Result<(), String> {
     if expected.ends_with("...") {
@@ -281,13 +317,6 @@ fn canonical(value: &Value) -> String {
         }
         Value::Array(values) => format!("{:?}", values.iter().map(canonical).collect::<Vec<_>>()),
         other => other.to_string(),
-    }
-}
-
-fn cell_value(value: &str) -> Bytes {
-    match value.strip_prefix("text:") {
-        Some(text) => Bytes::copy_from_slice(text.as_bytes()),
-        None => unhex(value).into(),
     }
 }
 

@@ -24,7 +24,7 @@ use tsd_storage::{Storage, Table};
 
 pub(crate) use self::{
     queue::QueueTotals,
-    row::{RowRules, is_due, is_in_pieces, latest_base},
+    row::{RowRules, has_work, is_due, latest_base},
     slope::Slope,
 };
 use self::{queue::RowQueue, row::Outcome, slope::Round};

@@ -140,6 +140,7 @@ pub struct CompactionConfig {
 
 /// How cells of a row are understood.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct RowConfig {
     /// Two values at one instant: the newest cell wins; off: an error.
     pub fix_duplicates: bool,
@@ -147,6 +148,8 @@ pub struct RowConfig {
     pub use_otsdb_timestamp: bool,
     /// With `use_otsdb_timestamp`, the larger of two values at one instant wins, else the smaller.
     pub use_max_value: bool,
+    /// Append columns of old rows that queries meet out of order are put in order.
+    pub repair_appends: bool,
     /// With `use_otsdb_timestamp`: queries from this time on (epoch ms) limit the cell times.
     pub date_tiered_compaction_start_ms: i64,
 }
@@ -286,6 +289,7 @@ impl Default for RowConfig {
             fix_duplicates: false,
             use_otsdb_timestamp: false,
             use_max_value: true,
+            repair_appends: false,
             date_tiered_compaction_start_ms: 0,
         }
     }

@@ -299,6 +299,7 @@ impl Builder<'_> {
                     schema: self.config.schema,
                     merge: self.config.rows.merge_rule(),
                     keep_cell_times: self.config.rows.use_otsdb_timestamp,
+                    repair_appends: self.config.rows.repair_appends,
                 },
                 slope: Slope { pace },
                 interval: config.flush_interval,

@@ -223,7 +223,7 @@ pub static KEYS: &[Key] = &[
     // How long in seconds, and in how many bytes, rows are held before they go to the tree.
     int("tsd.storage.memtable.max_age", "600", 1, INT_MAX),
     int("tsd.storage.memtable.size", "134217728", 1 << 20, BYTES_MAX),
-    idle("tsd.storage.repair_appends", Some("false")),
+    bool("tsd.storage.repair_appends", "false"),
     // Bytes of the disk that are left free; below, writes fail and reads go on.
     int("tsd.storage.reserve", "67108864", 0, BYTES_MAX),
     int("tsd.storage.salt.buckets", "20", 1, 65_536),

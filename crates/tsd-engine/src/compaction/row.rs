@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use tsd_model::{
-    Cell, ColumnKind, Family, MergeRule, Qualifier, Row, RowCompaction, RowError, RowKey, RunShape,
-    TableSchema, plan_row_compaction,
+    AppendedPoints, Cell, ColumnKind, Family, MergeRule, Qualifier, Row, RowCompaction, RowError,
+    RowKey, RunShape, TableSchema, plan_row_compaction,
 };
-use tsd_storage::{Get, RowRewrite, Storage, StorageError, Table};
+use tsd_storage::{Column, Get, RowRewrite, Storage, StorageError, Table};
 
 /// How the cells of a row are to be understood.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct RowRules {
     pub(crate) merge: MergeRule,
     /// A compacted column keeps the newest time of the cells it replaces.
     pub(crate) keep_cell_times: bool,
+    /// Append columns are put in order.
+    pub(crate) repair_appends: bool,
 }
 
 /// What became of a row.
@@ -47,6 +49,9 @@ pub(crate) async fn compact(
     let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
     let row = match storage.get(table, get).await {
         Ok(Some(row)) if is_in_pieces(&row) => row,
+        Ok(Some(row)) if rules.repair_appends => {
+            return repair_appends(storage, table, key, &row, rules).await;
+        }
         Ok(_) => return NOTHING,
         Err(StorageError::Throttled(_)) => return Outcome::Throttled,
         Err(error) => return Outcome::ReadFailed(error),
@@ -72,6 +77,44 @@ pub(crate) async fn compact(
     }
 }
 
+/// Puts the points of append columns in order, each instant once. What is appended meanwhile is not
+/// lost: the column is left as it is then.
+async fn repair_appends(
+    storage: &dyn Storage,
+    table: &Table,
+    key: &Bytes,
+    row: &Row,
+    rules: &RowRules,
+) -> Outcome {
+    let mut put = false;
+    for cell in append_cells(row) {
+        let Ok(points) = AppendedPoints::decode(&cell.value) else { continue };
+        if !points.needs_repair() {
+            continue;
+        }
+        let (row, qualifier) = (key.clone(), cell.qualifier.clone());
+        let column = Column { row, family: cell.family, qualifier };
+        let (old, new) = (Some(cell.value.clone()), points.repaired_value().into());
+        let swapped = if rules.keep_cell_times {
+            storage.compare_and_set_at(table, column, old, new, cell.timestamp_ms).await
+        } else {
+            storage.compare_and_set(table, column, old, new).await
+        };
+        match swapped {
+            Ok(swapped) => put |= swapped,
+            Err(StorageError::Throttled(_)) => return Outcome::Throttled,
+            Err(error) => return Outcome::WriteFailed(error),
+        }
+    }
+    Outcome::Done { put, deleted: 0, identical: 0, variant: 0 }
+}
+
+fn append_cells(row: &Row) -> impl Iterator<Item = &Cell> {
+    row.cells.iter().filter(|cell| {
+        cell.family == Family::T && ColumnKind::of(&cell.qualifier) == ColumnKind::Append
+    })
+}
+
 fn plan(key: &Bytes, row: Row, rules: &RowRules) -> Result<RowCompaction, RowError> {
     let cells = row.into_cells().map_err(|source| RowError::Run { key: key.clone(), source })?;
     plan_row_compaction(key, &cells, rules.merge, rules.keep_cell_times)
@@ -82,10 +125,19 @@ pub(crate) fn is_due(schema: TableSchema, key: &[u8], now_secs: i64) -> bool {
     RowKey::decode(&schema, key).is_ok_and(|key| RowCompaction::is_due(key.base_time(), now_secs))
 }
 
+/// Whether a row has work for its compactor.
+pub(crate) fn has_work(row: &Row, repair_appends: bool) -> bool {
+    is_in_pieces(row)
+        || (repair_appends
+            && append_cells(row).any(|cell| {
+                AppendedPoints::decode(&cell.value).is_ok_and(|points| points.needs_repair())
+            }))
+}
+
 /// Whether compaction could change a row: told from its columns, without taking them apart.
 ///
 /// Says yes for every row that a plan would write to, and for few others.
-pub(crate) fn is_in_pieces(row: &Row) -> bool {
+fn is_in_pieces(row: &Row) -> bool {
     let mut columns = row.runs.len();
     let mut whole =
         row.runs.iter().all(|run| run.shape() == RunShape::Compacted || run.point_count() == 1);
@@ -128,6 +180,8 @@ pub(crate) const fn latest_base(now_secs: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use tsd_storage::{CellBatch, CellRef, MemoryStorage};
+
     use super::*;
 
     fn cell(qualifier: &[u8], value: &[u8]) -> Cell {
@@ -161,5 +215,42 @@ mod tests {
         check(&[cell(&[0, 0, 0xF0, 0, 1, 0], &[1, 2, 1])], false);
         check(&[cell(&[0, 0x0B], &[0, 0, 0, 0, 1, 2, 3, 4])], true);
         check(&[cell(&[1, 0, 0], b"{}")], false);
+    }
+
+    #[tokio::test]
+    async fn disordered_append_columns_are_repaired_if_that_is_wanted() {
+        let table = Table::new("tsdb");
+        let store = MemoryStorage::new([table.clone()]);
+        let key = Bytes::from_static(&[0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1]);
+        let put = async |qualifier: &[u8], value: &[u8]| {
+            let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: Some(7) };
+            store.put(&table, CellBatch::single(&key, cell).unwrap()).await.unwrap();
+        };
+        put(&[5, 0, 0], &[0, 0x10, 2, 0, 0, 1, 0, 0x10, 3]).await;
+        put(&[5, 0, 1], &[0, 0, 1]).await;
+        put(&[5, 0, 2], &[0]).await;
+        let mut rules = RowRules {
+            schema: TableSchema::opentsdb_default(),
+            merge: MergeRule::Newest,
+            keep_cell_times: true,
+            repair_appends: false,
+        };
+        let cells = async || {
+            let row = store.get(&table, Get::row(key.clone())).await.unwrap().unwrap();
+            row.cells.into_iter().map(|c| (c.value.to_vec(), c.timestamp_ms)).collect::<Vec<_>>()
+        };
+        let before = cells().await;
+        compact(&store, &table, &key, &rules, 3_601).await;
+        assert_eq!(cells().await, before);
+        rules.repair_appends = true;
+        compact(&store, &table, &key, &rules, 3_600).await;
+        assert_eq!(cells().await, before, "the hour is not over");
+        compact(&store, &table, &key, &rules, 3_601).await;
+        assert_eq!(
+            cells().await,
+            [(vec![0, 0, 1, 0, 0x10, 3], 7), (vec![0, 0, 1], 7), (vec![0], 7)]
+        );
+        let row = store.get(&table, Get::row(key.clone())).await.unwrap().unwrap();
+        assert!(!has_work(&row, true));
     }
 }

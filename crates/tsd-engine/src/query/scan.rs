@@ -15,7 +15,7 @@ use super::{
     halt::Halt,
     source::{MergedBuckets, RowSource, RowsByKey},
 };
-use crate::compaction::{RowCompactor, is_due, is_in_pieces};
+use crate::compaction::{RowCompactor, has_work, is_due};
 
 /// Rows met in pieces that are made known at once.
 const NOTICE_ROWS: usize = 256;
@@ -292,7 +292,7 @@ impl PartReader<'_> {
             self.keys.push(Bytes::copy_from_slice(&row.key));
         } else if job.compacts_what_it_meets()
             && is_due(job.plan.schema, &row.key, self.now_secs)
-            && is_in_pieces(row)
+            && has_work(row, job.context.rows.repair_appends)
         {
             // A slice would keep its whole batch alive while it waits.
             self.met.push(Bytes::copy_from_slice(&row.key));

@@ -204,7 +204,7 @@ fn wrapped(fault: BodyFault) -> ApiError {
     match fault {
         BodyFault::Json(error) => ApiError::wrapping(400, &error.to_string()),
         BodyFault::Query(error) => ApiError::wrapping(400, &error.to_string()),
-        other => other.told(400),
+        BodyFault::TooMany { .. } => fault.told(400),
     }
 }
 

@@ -20,6 +20,9 @@ pub(crate) trait ExtraFields<'t>: Default {
 #[derive(Debug, Default)]
 pub(crate) struct NoExtraFields;
 
+/// Bounds and counts in the order of the body.
+type RawBuckets<'t> = Vec<(Scalar<'t>, Option<i64>)>;
+
 /// How a rolled-up point was made.
 #[derive(Debug, Default)]
 pub(crate) struct RollupFields<'t> {
@@ -32,7 +35,7 @@ pub(crate) struct RollupFields<'t> {
 #[derive(Debug, Default)]
 pub(crate) struct HistogramFields<'t> {
     pub(crate) id: i64,
-    buckets: Option<Vec<(Scalar<'t>, Option<i64>)>>,
+    buckets: Option<RawBuckets<'t>>,
     underflow: i64,
     overflow: i64,
 }
@@ -128,9 +131,7 @@ fn read_bucket(key: &str, count: Option<i64>) -> Result<HistogramBucket, PutPoin
     })
 }
 
-fn read_buckets<'t>(
-    reader: &mut JsonReader<'t>,
-) -> Result<Option<Vec<(Scalar<'t>, Option<i64>)>>, JsonError> {
+fn read_buckets<'t>(reader: &mut JsonReader<'t>) -> Result<Option<RawBuckets<'t>>, JsonError> {
     if !reader.take(b'{') {
         return match reader.scalar("buckets")?.kind {
             ScalarKind::Null => Ok(None),

@@ -101,7 +101,7 @@ impl Points {
                 tracing::debug!("a telnet histogram is malformed");
             }
             Err(HistogramError::Refused(text)) => {
-                self.tell_histogram(&TelnetPutError::Storage(text))
+                self.tell_histogram(&TelnetPutError::Storage(text));
             }
             Err(HistogramError::Engine(error)) => {
                 self.report(&PointFailure { tag: HISTOGRAM, error });

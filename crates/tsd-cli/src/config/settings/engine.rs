@@ -41,6 +41,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             fix_duplicates: config.bool("tsd.storage.fix_duplicates"),
             use_otsdb_timestamp: config.bool("tsd.storage.use_otsdb_timestamp"),
             use_max_value: config.bool("tsd.storage.use_max_value"),
+            repair_appends: config.bool("tsd.storage.repair_appends"),
             date_tiered_compaction_start_ms: config
                 .int("tsd.storage.get_date_tiered_compaction_start"),
         },
