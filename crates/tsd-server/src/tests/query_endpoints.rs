@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tsd_engine::AnnotationEdit;
 
 use super::harness::{Tsd, config, engine_config};
@@ -87,6 +87,31 @@ async fn global_notes_stand_in_every_series() {
     for uri in [format!("{uri}&no_annotations"), format!("/api/query?{RANGE}&m=none:m")] {
         assert!(!tsd.get(&uri).await.text().contains("globalAnnotations"), "{uri}");
     }
+}
+
+#[tokio::test]
+async fn notes_on_series_stand_with_them() {
+    let tsd = with_points(config()).await;
+    let tsuid = tsd.get(&format!("/api/query?{RANGE}&m=sum:m%7Bhost=a%7D&show_tsuids")).await;
+    let tsuid = tsuid.json()[0]["tsuids"][0].as_str().unwrap().to_owned();
+    for (start, text) in
+        [(1_356_998_420, "second"), (1_356_998_405, "first"), (1_356_999_000, "late")]
+    {
+        let note = json!({"tsuid": tsuid, "startTime": start, "description": text}).to_string();
+        assert_eq!(tsd.post("/api/annotation", &note).await.status, 200);
+    }
+    let query = format!("/api/query?{RANGE}&m=none:m");
+    let answer = tsd.get(&query).await.json();
+    let texts = |notes: &Value| -> Vec<String> {
+        let notes = notes.as_array().unwrap();
+        notes.iter().map(|note| note["description"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(texts(&answer[0]["annotations"]), ["first", "second"]);
+    assert_eq!(answer[1]["annotations"], Value::Null);
+    let keys: Vec<&String> = answer[0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["metric", "tags", "aggregateTags", "annotations", "dps"]);
+    let without = tsd.get(&format!("{query}&no_annotations")).await.text();
+    assert!(!without.contains("annotations"), "{without}");
 }
 
 #[tokio::test]

@@ -1,7 +1,11 @@
 //! What clients are told of queries that cannot be answered: status, message and details, word for word.
 
+use std::time::Duration;
+
 use hyper::Method;
 use serde_json::{Value, json};
+use tsd_engine::{EngineConfig, QueryConfig};
+use tsd_storage::{Fault, Operation, StorageError};
 
 use super::harness::{Tsd, config, engine_config};
 use crate::ServerConfig;
@@ -572,6 +576,66 @@ async fn of_last_points_and_look_ups() {
         ],
     )
     .await;
+}
+
+/// What a query over five hours is told.
+async fn refusal(engine: EngineConfig) -> (u16, String) {
+    let tsd = Tsd::start_with(config(), engine).await;
+    for hour in 0..5 {
+        let time = 1_356_998_400 + 3_600 * hour;
+        let point =
+            format!(r#"{{"metric":"m","timestamp":{time},"value":1,"tags":{{"host":"a"}}}}"#);
+        assert_eq!(tsd.post("/api/put", &point).await.status, 204);
+    }
+    let answer = tsd.get("/api/query?start=1356998400&end=1357020000&m=sum:m").await;
+    (answer.status, answer.json()["error"]["message"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn of_limits() {
+    let advice = "Please try filtering using more tags or decrease your time range.";
+    let limited = |limit: fn(&mut QueryConfig)| {
+        let mut engine = engine_config();
+        engine.query.scan_batch_rows = 1;
+        limit(&mut engine.query);
+        engine
+    };
+    assert_eq!(
+        refusal(limited(|query| query.max_data_points = 2)).await,
+        (
+            413,
+            format!(
+                "Sorry, you have attempted to fetch more than our limit of 2 data points. {advice}"
+            )
+        )
+    );
+    assert_eq!(
+        refusal(limited(|query| query.max_bytes = 1)).await,
+        (
+            413,
+            format!(
+                "Sorry, you have attempted to fetch more than our maximum amount of 0MB from \
+                 storage. {advice}"
+            )
+        )
+    );
+    let (status, message) = refusal(limited(|query| query.timeout = Some(Duration::ZERO))).await;
+    let (head, tail) = ("Sorry, your query timed out. Time limit: 0 ms, fetch time: ", advice);
+    assert!(status == 413 && message.starts_with(head) && message.ends_with(tail), "{message}");
+}
+
+#[tokio::test]
+async fn of_a_store_that_fails() {
+    let tsd = daemon(config()).await;
+    for (error, status, message) in [
+        (StorageError::Backend("gone".into()), 424, "gone"),
+        (StorageError::Timeout("a region server"), 408, "timed out: a region server"),
+    ] {
+        tsd.storage.script(Operation::ScanBatch, [Fault::Error(error)]);
+        let answer = tsd.get("/api/query?start=1356998400&end=1356998500&m=sum:m").await;
+        let told = json!({"error": {"code": status, "message": message, "details": message}});
+        assert_eq!((answer.status, answer.json()), (status, told));
+    }
 }
 
 #[tokio::test]

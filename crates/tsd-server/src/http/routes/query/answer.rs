@@ -61,6 +61,7 @@ struct Shown {
     query: Option<Arc<str>>,
     tsuids: bool,
     nan_as_null: bool,
+    annotations: bool,
     globals: Option<Vec<Annotation>>,
     stats: Option<SubQueryStages>,
 }
@@ -77,6 +78,7 @@ impl Shown {
             query: echo,
             tsuids: query.show_tsuids,
             nan_as_null: sub.is_some_and(fills_with_null),
+            annotations: !query.no_annotations,
             globals,
             stats: query.show_stats.then(|| counted(part)),
         }
@@ -93,7 +95,7 @@ impl Shown {
             tsuids: self
                 .tsuids
                 .then(|| series.tsuids.iter().map(|tsuid| upper_hex(tsuid)).collect()),
-            annotations: series.annotations,
+            annotations: series.annotations.filter(|_| self.annotations),
             global_annotations: self.globals.clone(),
             points: series.points,
             nan_as_null: self.nan_as_null,
