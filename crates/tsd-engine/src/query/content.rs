@@ -35,6 +35,7 @@ pub(crate) struct SeriesState {
     notes_bytes: usize,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all series are series of points")]
 enum Values {
     Points(SeriesBuilder),
     Averages(Box<RollupAverageBuilder>),

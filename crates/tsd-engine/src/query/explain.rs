@@ -238,9 +238,10 @@ fn estimate(plan: &SubQueryPlan, content: &Content) -> (u64, String) {
         SeriesSelection::Tags(tags) => {
             let values = tags.wanted.iter().filter_map(|want| want.tagvs.as_ref());
             let named = values.fold(1_u64, |n, values| n.saturating_mul(values.len() as u64));
-            let told = match tags.wanted.iter().any(|want| want.tagvs.is_some()) {
-                true => "series, one for each combination of values that is named",
-                false => "series; how many the metric has is not known",
+            let told = if tags.wanted.iter().any(|want| want.tagvs.is_some()) {
+                "series, one for each combination of values that is named"
+            } else {
+                "series; how many the metric has is not known"
             };
             (named, told)
         }

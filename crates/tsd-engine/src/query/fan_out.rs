@@ -56,15 +56,14 @@ pub(crate) fn parts(plan: &SubQueryPlan, threads: usize) -> Vec<Part> {
 
 /// Parts of rows to be fetched by key. Each is a stretch of the sorted keys, so that the rows of a
 /// series are in time order from part to part.
-fn parts_by_key(keys: Vec<Bytes>, threads: usize) -> Vec<Part> {
+fn parts_by_key(keys: &[Bytes], threads: usize) -> Vec<Part> {
     let size = keys.len().div_ceil(threads.max(1)).max(1);
-    let chunks: Vec<Vec<Bytes>> = keys.chunks(size).map(<[Bytes]>::to_vec).collect();
-    let part = |(place, keys): (usize, Vec<Bytes>)| Part {
-        rows: PartRows::Keys(keys),
+    let part = |(place, keys): (usize, &[Bytes])| Part {
+        rows: PartRows::Keys(keys.to_vec()),
         later: place > 0,
         id: format!("keys {place}"),
     };
-    chunks.into_iter().enumerate().map(part).collect()
+    keys.chunks(size).enumerate().map(part).collect()
 }
 
 /// Reads all that a plan says and puts the series together. The first failure ends all scans.
@@ -79,7 +78,7 @@ pub(crate) async fn read_all(
     // Series lie in one bucket, and in a bucket they are cut up by time.
     let in_time_order = keys.is_some() || job.plan.ranges.len() == 1;
     let parts = match keys {
-        Some(keys) => parts_by_key(keys, threads),
+        Some(keys) => parts_by_key(&keys, threads),
         None => parts(&job.plan, threads),
     };
     let mut found = read_parts(job, parts).await?;

@@ -168,7 +168,8 @@ impl GroupNotes {
     }
 }
 
-fn sort(notes: &mut [Annotation]) {
+/// Puts notes in the order of their starts.
+pub(crate) fn sort(notes: &mut [Annotation]) {
     notes.sort_by_key(start_ms);
 }
 

@@ -17,6 +17,7 @@ use super::{
     budget::Budget,
     halt::Halt,
     naming::ShownSeries,
+    notes::sort,
     reads::SubQueryRead,
     run::{QueryRun, Step},
 };
@@ -97,6 +98,7 @@ impl QueryContext {
         if query.global_annotations && !query.no_annotations {
             let range = (query.start_ms, query.end_ms);
             global_annotations = self.annotations.global(range).await?;
+            sort(&mut global_annotations);
         }
         let mut keys = Vec::new();
         let mut sub_answers = Vec::with_capacity(results.len());

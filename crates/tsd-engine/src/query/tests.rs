@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod contents;
+mod layouts;
 mod running;
 
 use std::time::{Duration, Instant};

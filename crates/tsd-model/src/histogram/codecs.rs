@@ -78,6 +78,7 @@ impl HistogramCodecs {
     }
 
     /// Reads the value of a cell; `None` where nobody knows its codec.
+    #[must_use]
     pub fn decode(&self, value: &[u8]) -> Option<Result<SimpleHistogram, HistogramError>> {
         match value.first() {
             Some(id) if !self.knows(*id) => None,

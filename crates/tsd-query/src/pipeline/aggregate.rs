@@ -23,6 +23,9 @@ use folds::{FloatFold, IntegerFold};
 /// Times worked off at once.
 const BLOCK: usize = 1024;
 
+/// Values that may wait for their time to be aggregated, where the aggregator wants all at once.
+const LISTED: usize = 1 << 22;
+
 /// What is aggregated.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregateInput<'a> {
@@ -65,7 +68,12 @@ pub fn aggregate_while(
     let mut float_values = Vec::new();
     let mut integer_values = Vec::new();
     let interpolation = input.aggregator.interpolation();
-    for block in timeline.chunks(BLOCK) {
+    let block = if floats.keeps_values() || integers.keeps_values() {
+        (LISTED / input.series.len().max(1)).clamp(1, BLOCK)
+    } else {
+        BLOCK
+    };
+    for block in timeline.chunks(block) {
         let mut floating = vec![all_floats; block.len()];
         if !all_floats && !all_integers {
             for points in input.series {

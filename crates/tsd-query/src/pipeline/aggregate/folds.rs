@@ -38,6 +38,11 @@ impl FloatFold {
         }
     }
 
+    /// Whether all values of a block are kept until its end.
+    pub(super) fn keeps_values(&self) -> bool {
+        self.way == Way::Lists
+    }
+
     /// Empties the state and makes it `len` times long.
     pub(super) fn reset(&mut self, len: usize) {
         let start = if self.aggregator == Aggregator::Mult { 1.0 } else { 0.0 };
@@ -153,6 +158,11 @@ impl IntegerFold {
             _ => Way::Numbers,
         };
         Self { aggregator, way, main: Vec::new(), count: Vec::new(), lists: Vec::new() }
+    }
+
+    /// Whether all values of a block are kept until its end.
+    pub(super) fn keeps_values(&self) -> bool {
+        self.way == Way::Lists
     }
 
     /// Empties the state and makes it `len` times long.

@@ -1,0 +1,206 @@
+//! An answer depends on the points alone: not on the order they came in, on how rows were cut up or
+//! compacted, on the salt buckets, nor on how many threads read them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::{prelude::*, test_runner::Config};
+use tsd_model::{PointValue, UidKind};
+
+use super::*;
+use crate::testing::ManualClock;
+
+/// Series by host and data centre.
+const SERIES: [(&str, &str); 5] =
+    [("a", "east"), ("b", "east"), ("c", "west"), ("d", "west"), ("e", "west")];
+const HOURS: i64 = 3;
+
+/// A series, a time in milliseconds after `HOUR`, a value.
+type Point = (usize, i64, PointValue);
+
+/// How points are stored and read.
+#[derive(Clone, Debug)]
+struct Layout {
+    salt_buckets: u32,
+    threads: usize,
+    batch_rows: usize,
+    compacted: bool,
+    appends: bool,
+    order: u64,
+}
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    let buckets = prop::sample::select(vec![0_u32, 1, 7, 20]);
+    (buckets, 1..4_usize, 1..5_usize, any::<bool>(), any::<bool>(), any::<u64>()).prop_map(
+        |(salt_buckets, threads, batch_rows, compacted, appends, order)| Layout {
+            salt_buckets,
+            threads,
+            batch_rows,
+            compacted,
+            appends,
+            order,
+        },
+    )
+}
+
+fn points() -> impl Strategy<Value = Vec<Point>> {
+    let time = prop_oneof![
+        (0..HOURS * 3_600).prop_map(|secs| secs * 1_000),
+        0..HOURS * 3_600_000,
+        (0..HOURS * 60).prop_map(|minutes| minutes * 60_000),
+    ];
+    let value = prop_oneof![
+        (-1_000_i64..1_000).prop_map(PointValue::Integer),
+        (-1e6_f64..1e6).prop_map(PointValue::Double),
+    ];
+    prop::collection::vec((0..SERIES.len(), time, value), 1..60).prop_map(|points| {
+        let mut seen = BTreeSet::new();
+        points.into_iter().filter(|(series, time, _)| seen.insert((*series, *time))).collect()
+    })
+}
+
+/// Integers, one a minute: sums of them are exact.
+fn whole_points() -> impl Strategy<Value = Vec<Point>> {
+    points().prop_map(|points| {
+        let mut seen = BTreeSet::new();
+        points
+            .into_iter()
+            .map(|(series, time, _)| (series, time - time % 60_000, PointValue::Integer(time % 97)))
+            .filter(|(series, time, _)| seen.insert((*series, *time)))
+            .collect()
+    })
+}
+
+/// An engine that holds the points.
+async fn holding(points: &[Point], layout: &Layout) -> EngineHandle {
+    let store = store();
+    let mut settings = config();
+    let salt_width = usize::from(layout.salt_buckets > 0);
+    settings.schema =
+        TableSchema::try_new(3, 3, 3, salt_width, layout.salt_buckets.max(1)).unwrap();
+    settings.query.threads = layout.threads;
+    settings.query.scan_batch_rows = layout.batch_rows;
+    settings.compaction.on_read = layout.compacted;
+    settings.ingest.enable_appends = layout.appends;
+    settings.clock = ManualClock::at_secs(HOUR + 100 * 3_600);
+    let engine = start(settings, &store);
+    // UIDs are given out in one order whatever comes first.
+    engine.assign(UidKind::Metric, "m").await.unwrap();
+    for tagk in ["host", "dc"] {
+        engine.assign(UidKind::Tagk, tagk).await.unwrap();
+    }
+    for tagv in ["a", "b", "c", "d", "e", "east", "west"] {
+        engine.assign(UidKind::Tagv, tagv).await.unwrap();
+    }
+    let mut arriving = points.to_vec();
+    let mix = |time: i64| (time as u64 ^ layout.order).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    arriving.sort_by_key(|(series, time, _)| mix(*time * 8 + *series as i64));
+    let mut session = engine.ingest_session(NameText::Utf8);
+    for (i, (series, time, value)) in arriving.into_iter().enumerate() {
+        let (host, dc) = SERIES[series];
+        let tags = format!("host={host} dc={dc}");
+        let time = HOUR * 1_000 + time;
+        let time = if time % 1_000 == 0 { time / 1_000 } else { time };
+        let pairs: [(&[u8], &[u8]); 2] = [(b"host", host.as_bytes()), (b"dc", dc.as_bytes())];
+        if let Some(put) = session.put_cached(b"m", tags.as_bytes(), time, value, 0) {
+            put.unwrap();
+        } else {
+            session.put_new(b"m", tags.as_bytes(), &pairs, time, value, 0).unwrap();
+        }
+        if i % 7 == 0 {
+            assert!(session.commit().await.failures.is_empty());
+        }
+    }
+    assert!(session.commit().await.failures.is_empty());
+    if layout.compacted {
+        engine.flush_compactions().await;
+    }
+    engine
+}
+
+/// What is compared of an answer: tags, TSUIDs and points to the last bit.
+type Told = Vec<(Vec<(String, String)>, Vec<String>, Vec<(i64, String)>)>;
+
+async fn told(engine: &EngineHandle, query: &Query) -> Told {
+    let answer = ask(engine, query.clone()).await.unwrap();
+    let series = answer.sub_answers.iter().flat_map(|sub| &sub.series);
+    series
+        .map(|series| {
+            let points = (0..series.points.len()).map(|i| {
+                let value = match series.points.value(i).unwrap() {
+                    Value::Integer(v) => v.to_string(),
+                    Value::Float(v) => format!("{:016x}", v.to_bits()),
+                };
+                (series.points.times_ms[i], value)
+            });
+            (series.tags.clone(), series.aggregate_tags.clone(), points.collect())
+        })
+        .collect()
+}
+
+const QUESTIONS: &[&str] = &[
+    "none:m",
+    "sum:m",
+    "avg:m{dc=*}",
+    "sum:7m-avg:m{dc=*}",
+    "dev:m{dc=west}",
+    "p75:10m-max:m",
+    "sum:rate:m{host=*}",
+    "zimsum:1h-count-zero:m{dc=*}",
+    "max:1hc-first:m{host=a|c|e}",
+    "diff:0all-sum:m",
+    "sum:rate{counter,1000}:1m-last-nan:m",
+];
+
+proptest! {
+    #![proptest_config(Config { cases: 12, ..Config::default() })]
+
+    #[test]
+    fn answers_depend_on_the_points_alone(
+        points in points(),
+        layouts in prop::collection::vec(layouts(), 3),
+        start in 0..HOURS * 3_600,
+        length in 0..HOURS * 3_600,
+    ) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let asked = query(HOUR + start, HOUR + start + length, QUESTIONS);
+            let mut expected: Option<Told> = None;
+            for layout in &layouts {
+                let engine = holding(&points, layout).await;
+                let got = told(&engine, &asked).await;
+                // Once more: reading may have compacted rows.
+                engine.compactions_idle().await;
+                assert_eq!(told(&engine, &asked).await, got, "{layout:?}");
+                match &expected {
+                    None => expected = Some(got),
+                    Some(expected) => assert_eq!(&got, expected, "{layout:?}, {:?}", layouts[0]),
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn groups_add_up_to_the_whole(points in whole_points(), layout in layouts()) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let engine = holding(&points, &layout).await;
+            let end = HOUR + HOURS * 3_600;
+            for m in ["zimsum:m", "zimsum:5m-sum:m", "count:5m-count-zero:m", "mimmax:5m-max:m"] {
+                let asked = |m: &str| query(HOUR, end, &[m]);
+                let whole = ask(&engine, asked(m)).await.unwrap();
+                let parts = ask(&engine, asked(&format!("{m}{{dc=*}}"))).await.unwrap();
+                let mut sums: BTreeMap<i64, f64> = BTreeMap::new();
+                for (time, value) in parts.sub_answers[0].series.iter().flat_map(values) {
+                    let sum = sums.entry(time).or_insert(if m.starts_with("mimmax") {
+                        f64::MIN
+                    } else {
+                        0.0
+                    });
+                    *sum = if m.starts_with("mimmax") { sum.max(value) } else { *sum + value };
+                }
+                let whole = values(&whole.sub_answers[0].series[0]);
+                assert_eq!(whole, sums.into_iter().collect::<Vec<_>>(), "{m}");
+            }
+        });
+    }
+}
