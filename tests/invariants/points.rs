@@ -91,3 +91,70 @@ pub(crate) fn telnet_lines(points: &[Point]) -> String {
         lines
     })
 }
+
+/// A question of `m=`, of any kind there is.
+pub(crate) fn question() -> impl Strategy<Value = String> {
+    let aggregator = select(vec![
+        "sum",
+        "avg",
+        "min",
+        "max",
+        "dev",
+        "count",
+        "mult",
+        "none",
+        "zimsum",
+        "mimmin",
+        "mimmax",
+        "pfsum",
+        "squareSum",
+        "diff",
+        "first",
+        "last",
+        "median",
+        "p50",
+        "p99",
+        "p999",
+        "ep75r3",
+        "ep90r7",
+    ]);
+    let reduce = select(vec![
+        "sum", "avg", "min", "max", "count", "dev", "first", "last", "median", "p95", "mult",
+        "diff", "zimsum", "ep50r7",
+    ]);
+    let interval = select(vec![
+        "1s", "10s", "90s", "1m", "7m", "1h", "2h", "1d", "0all", "1hc", "1dc", "1wc", "90mc",
+    ]);
+    let fill = select(vec!["", "-none", "-nan", "-null", "-zero"]);
+    let downsample = (interval, reduce, fill).prop_map(|(i, r, f)| format!("{i}-{r}{f}:"));
+    let rate = select(vec![
+        "",
+        "",
+        "rate:",
+        "rate{counter}:",
+        "rate{counter,1000,50}:",
+        "rate{dropcounter}:",
+    ]);
+    let filter = select(vec![
+        "",
+        "{host=a}",
+        "{host=*}",
+        "{host=a|c,dc=*}",
+        "{dc=y}",
+        "{}{host=wildcard(*)}",
+        "{}{host=not_literal_or(a)}",
+        "{host=regexp([ab])}{dc=iliteral_or(X)}",
+        "{host=*}{value=gt(0)}",
+    ]);
+    let downsample = prop_oneof![2 => downsample.boxed(), 1 => Just(String::new()).boxed()];
+    (aggregator, downsample, rate, filter, any::<bool>()).prop_map(
+        |(aggregator, downsample, rate, filter, rate_first)| {
+            let steps = if rate_first {
+                format!("{rate}{downsample}")
+            } else {
+                format!("{downsample}{rate}")
+            };
+            format!("{aggregator}:{steps}m{filter}")
+        },
+    )
+}
