@@ -168,7 +168,8 @@ pub static KEYS: &[Key] = &[
     idle("tsd.query.multi_get.batch_size", Some("1024")),
     idle("tsd.query.multi_get.concurrent", Some("20")),
     idle("tsd.query.multi_get.enable", Some("false")),
-    idle("tsd.query.multi_get.get_all_salts", Some("false")),
+    // For tables whose number of salt buckets was changed: series are looked for in all of them.
+    bool("tsd.query.multi_get.get_all_salts", "false"),
     idle("tsd.query.multi_get.limit", Some("131072")),
     bool("tsd.query.skip_unresolved_tagvs", "false"),
     // Threads for queries; 0 takes the number of cores.

@@ -30,7 +30,7 @@ use super::{
 const TASKS_A_THREAD: usize = 4;
 
 /// Points of a group that are aggregated in one go; larger groups are cut up.
-const STRETCH_POINTS: usize = 1 << 18;
+const STRETCH_POINTS: usize = if cfg!(test) { 16 } else { 1 << 18 };
 
 /// What a value that a fill policy makes takes.
 const BYTES_A_POINT: u64 = 16;

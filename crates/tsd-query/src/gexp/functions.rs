@@ -68,12 +68,12 @@ pub(super) fn apply(
         Function::Scale => {
             let text = parameter.ok_or_else(|| refused("Missing the factor"))?;
             let factor = scale_factor(text)?;
-            each_value(&mut series, |value| scaled(value, factor));
+            each_value(&mut series, watch, |value| scaled(value, factor))?;
         }
-        Function::Absolute => each_value(&mut series, |value| match value {
+        Function::Absolute => each_value(&mut series, watch, |value| match value {
             Value::Integer(v) => Value::Integer(v.wrapping_abs()),
             Value::Float(v) => Value::Float(v.abs()),
-        }),
+        })?,
         Function::Alias => {
             if call.words.is_empty() {
                 return Err(refused("Missing the alias"));
@@ -83,12 +83,12 @@ pub(super) fn apply(
                 rename(&mut shown.series, &template);
             }
         }
-        Function::FirstDiff => each_column(&mut series, first_difference),
+        Function::FirstDiff => each_column(&mut series, watch, first_difference)?,
         Function::MovingAverage => {
             let window = parameter.ok_or_else(|| refused("Missing moving average window size"))?;
             for shown in &mut series {
                 shown.series.cut(range.0, range.1);
-                shown.series.points = moving_average(&shown.series.points, window)?;
+                shown.series.points = moving_average(&shown.series.points, window, watch)?;
             }
         }
         Function::HighestMax => {
@@ -102,13 +102,13 @@ pub(super) fn apply(
             let text = parameter.ok_or_else(|| refused("Need amount of timeshift"))?;
             let offset =
                 Duration::parse(text.trim_matches('\'')).map_err(|e| refused(&e.to_string()))?;
-            each_column(&mut series, |points| {
+            each_column(&mut series, watch, |points| {
                 let mut moved = points.clone();
                 for time in &mut moved.times_ms {
                     *time = time.saturating_add(offset.millis);
                 }
                 moved
-            });
+            })?;
         }
         Function::Sum | Function::Difference | Function::Multiply | Function::Divide => {}
     }
@@ -130,14 +130,24 @@ fn refused(message: &str) -> QueryError {
     QueryError::failed(message)
 }
 
-fn each_column(series: &mut [GexpSeries], f: impl Fn(&PointColumns) -> PointColumns) {
+fn each_column(
+    series: &mut [GexpSeries],
+    watch: &mut dyn Watch,
+    f: impl Fn(&PointColumns) -> PointColumns,
+) -> Result<(), QueryError> {
     for shown in series {
+        watch.go_on()?;
         shown.series.points = f(&shown.series.points);
     }
+    Ok(())
 }
 
-fn each_value(series: &mut [GexpSeries], f: impl Fn(Value) -> Value) {
-    each_column(series, |points| {
+fn each_value(
+    series: &mut [GexpSeries],
+    watch: &mut dyn Watch,
+    f: impl Fn(Value) -> Value,
+) -> Result<(), QueryError> {
+    each_column(series, watch, |points| {
         let mut mapped = PointColumns::default();
         for (i, time) in points.times_ms.iter().enumerate() {
             if let Some(value) = points.value(i) {
@@ -145,7 +155,7 @@ fn each_value(series: &mut [GexpSeries], f: impl Fn(Value) -> Value) {
             }
         }
         mapped
-    });
+    })
 }
 
 fn scale_factor(text: &str) -> Result<f64, QueryError> {

@@ -3,10 +3,13 @@
 use tsd_model::{PointColumns, Value};
 
 use super::functions::as_double;
-use crate::error::QueryError;
+use crate::{error::QueryError, watch::Watch};
 
 /// Most values added up for one series.
 const MAX_WORK: usize = 1_000_000_000;
+
+/// Values added up before asking whether to go on.
+const VALUES_AT_ONCE: usize = 4_096;
 
 enum Window {
     Points(usize),
@@ -17,6 +20,7 @@ enum Window {
 pub(super) fn moving_average(
     points: &PointColumns,
     window: &str,
+    watch: &mut dyn Watch,
 ) -> Result<PointColumns, QueryError> {
     let window = parse_window(window)?;
     let values: Vec<f64> =
@@ -34,7 +38,13 @@ pub(super) fn moving_average(
         return Err(QueryError::too_large("The moving average window has too many points"));
     }
     let mut averages = PointColumns::default();
+    // About what each value takes; the first ones take less.
+    let each = work / values.len().max(1) + 1;
+    let at_once = (VALUES_AT_ONCE / each).max(1);
     for (i, time) in points.times_ms.iter().enumerate() {
+        if i % at_once == 0 {
+            watch.go_on()?;
+        }
         let seen = values.get(..=i).unwrap_or_default();
         let average = match window {
             Window::Points(n) => over_points(seen, n),

@@ -32,6 +32,7 @@ pub(super) fn queries(config: &Config) -> QueryConfig {
         allow_duplicates: config.bool("tsd.query.allow_simultaneous_duplicates"),
         filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
         skip_unresolved_tagvs: config.bool("tsd.query.skip_unresolved_tagvs"),
+        series_keep_bucket: !config.bool("tsd.query.multi_get.get_all_salts"),
         enable_fuzzy_filter: config.bool("tsd.query.enable_fuzzy_filter"),
         scan_batch_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
         max_scans: config.int("tsd.query.max_scans"),

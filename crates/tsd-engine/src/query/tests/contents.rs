@@ -426,6 +426,15 @@ async fn a_series_in_several_buckets_is_one_series() {
     }
     let both = shown(&engine, query(HOUR, HOUR + 11_000, &["none:m"])).await;
     assert_eq!(both.iter().map(|(_, points)| points.len()).collect::<Vec<_>>(), [6, 4]);
+    // A series that is named is looked for in its own bucket, unless told otherwise.
+    let mut named = query(HOUR, HOUR + 11_000, &["none:m"]);
+    named.sub_queries[0].source =
+        tsd_query::SeriesSource::Tsuids(vec!["000001000001000001".to_owned()]);
+    assert_eq!(shown(&engine, named.clone()).await[0].1.len(), 4);
+    let mut settings = engine.config().clone();
+    settings.query.series_keep_bucket = false;
+    let everywhere = start(settings, &store);
+    assert_eq!(shown(&everywhere, named).await[0].1, expected);
 }
 
 #[tokio::test]
