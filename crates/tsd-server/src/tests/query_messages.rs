@@ -27,7 +27,7 @@ enum Details {
 use Details::{Any, Dump, Is, Message, None as Nothing};
 
 /// `{"start":…,"queries":[{"aggregator":"sum","metric":"m",…}]}`
-fn body(sub_query: Value) -> String {
+fn body(sub_query: &Value) -> String {
     let mut sub = json!({"aggregator": "sum", "metric": "m"});
     for (key, value) in sub_query.as_object().unwrap() {
         sub[key] = value.clone();
@@ -60,7 +60,7 @@ fn uri(rest: &str, status: u16, message: &str, details: Details) -> Case {
 }
 
 /// `POST /api/query` with one sub query of these fields.
-fn sub(fields: Value, status: u16, message: &str, details: Details) -> Case {
+fn sub(fields: &Value, status: u16, message: &str, details: Details) -> Case {
     post("/api/query", body(fields), status, message, details)
 }
 
@@ -228,6 +228,7 @@ async fn of_times_and_durations() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 async fn of_bodies() {
     let tsd = daemon(config()).await;
     let histogram = |fields: Value| {
@@ -258,90 +259,90 @@ async fn of_bodies() {
                 "Missing start time",
                 Dump,
             ),
-            sub(json!({"aggregator": null}), 400, "Missing the aggregation function", Dump),
-            sub(json!({"aggregator": "SUM"}), 400, "No such aggregation function: SUM", Dump),
+            sub(&json!({"aggregator": null}), 400, "Missing the aggregation function", Dump),
+            sub(&json!({"aggregator": "SUM"}), 400, "No such aggregation function: SUM", Dump),
             sub(
-                json!({"metric": null}),
+                &json!({"metric": null}),
                 400,
                 "Missing the metric or tsuids, provide at least one",
                 Dump,
             ),
             sub(
-                json!({"downsample": "1m"}),
+                &json!({"downsample": "1m"}),
                 400,
                 "Invalid downsampling specifier '1m': must provide at least interval and function",
                 Dump,
             ),
             sub(
-                json!({"downsample": "1m-avg-nan-x"}),
+                &json!({"downsample": "1m-avg-nan-x"}),
                 400,
                 "Invalid downsampling specifier '1m-avg-nan-x': must consist of interval, function, \
                  and optional fill policy",
                 Dump,
             ),
-            sub(json!({"downsample": "1m-what"}), 400, "No such downsampling function: what", Dump),
+            sub(&json!({"downsample": "1m-what"}), 400, "No such downsampling function: what", Dump),
             sub(
-                json!({"downsample": "1m-none"}),
+                &json!({"downsample": "1m-none"}),
                 400,
                 "cannot use the NONE aggregator for downsampling",
                 Dump,
             ),
-            sub(json!({"downsample": "1m-avg-what"}), 400, "Unrecognized fill policy: what", Dump),
-            sub(json!({"downsample": "1q-avg"}), 400, "Invalid duration (suffix): 1q", Dump),
-            sub(json!({"downsample": "1h30mc-sum"}), 400, "For input string: \"1h30\"", Dump),
-            sub(json!({"percentiles": [101]}), 400, "Invalid percentile parameters: 101.0", Dump),
+            sub(&json!({"downsample": "1m-avg-what"}), 400, "Unrecognized fill policy: what", Dump),
+            sub(&json!({"downsample": "1q-avg"}), 400, "Invalid duration (suffix): 1q", Dump),
+            sub(&json!({"downsample": "1h30mc-sum"}), 400, "For input string: \"1h30\"", Dump),
+            sub(&json!({"percentiles": [101]}), 400, "Invalid percentile parameters: 101.0", Dump),
             sub(
-                histogram(json!({"aggregator": "max"})),
+                &histogram(json!({"aggregator": "max"})),
                 400,
                 "Only NONE or SUM aggregation function supported for histogram query",
                 Nothing,
             ),
             sub(
-                histogram(json!({"downsample": "1m-avg"})),
+                &histogram(json!({"downsample": "1m-avg"})),
                 400,
                 "Only SUM downsampling aggregation supported for histogram query",
                 Nothing,
             ),
             sub(
-                histogram(json!({"valueFilters": [{"type": "gt", "filter": 1}]})),
+                &histogram(json!({"valueFilters": [{"type": "gt", "filter": 1}]})),
                 400,
                 "Value filters cannot be used with histograms",
                 Nothing,
             ),
-            sub(json!({"tags": null}), 400, UNREADABLE, Any),
-            sub(json!({"rateOptions": {"nope": 1}}), 400, UNREADABLE, Any),
+            sub(&json!({"tags": null}), 400, UNREADABLE, Any),
+            sub(&json!({"rateOptions": {"nope": 1}}), 400, UNREADABLE, Any),
             sub(
-                json!({"filters": [{"type": "not_key", "tagk": "host", "filter": "a"}]}),
+                &json!({"filters": [{"type": "not_key", "tagk": "host", "filter": "a"}]}),
                 400,
                 UNREADABLE,
                 Is("Could not find a tag value filter of the type: not_key"),
             ),
             sub(
-                json!({"filters": [{"type": "wildcard", "tagk": "host", "filter": "a"}]}),
+                &json!({"filters": [{"type": "wildcard", "tagk": "host", "filter": "a"}]}),
                 400,
                 UNREADABLE,
                 Is("Filter must contain an asterisk"),
             ),
             sub(
-                json!({"filters": [{"type": "literal_or", "tagk": "host", "filter": "||"}]}),
+                &json!({"filters": [{"type": "literal_or", "tagk": "host", "filter": "||"}]}),
                 400,
                 UNREADABLE,
                 Is("Filter must contain more than just a pipe"),
             ),
             sub(
-                json!({"filters": [{"type": "literal_or", "tagk": "host", "filter": ""}]}),
+                &json!({"filters": [{"type": "literal_or", "tagk": "host", "filter": ""}]}),
                 400,
                 UNREADABLE,
                 Is("Filter cannot be null or empty"),
             ),
             sub(
-                json!({"filters": [{"type": "regexp", "tagk": "host", "filter": "(("}]}),
+                &json!({"filters": [{"type": "regexp", "tagk": "host", "filter": "(("}]}),
                 400,
                 UNREADABLE,
                 Any,
             ),
-            sub(json!({"metric": "nowhere"}), 400, "No such name for 'metrics': 'nowhere'", Message),
-            sub(json!({"tags": {"host": "zz"}}), 400, "No such name for 'tagv': 'zz'", Message),
+            sub(&json!({"metric": "nowhere"}), 400, "No such name for 'metrics': 'nowhere'", Message),
+            sub(&json!({"tags": {"host": "zz"}}), 400, "No such name for 'tagv': 'zz'", Message),
         ],
     )
     .await;

@@ -5,10 +5,7 @@
 
 use std::{
     iter,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -24,17 +21,31 @@ const PIECE: usize = 64 << 10;
 /// How long the writing of an answer took so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writing {
-    nanos: Arc<AtomicU64>,
+    times: Arc<Mutex<Times>>,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    done: Duration,
+    /// When the piece at hand was begun.
+    began: Option<Instant>,
 }
 
 impl Writing {
     pub(super) fn time(&self) -> Duration {
-        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.done + times.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    fn add(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    /// Calls `work`, counting its time.
+    fn count<T>(&self, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).began = Some(began);
+        let value = work();
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.began = None;
+        times.done += began.elapsed();
+        value
     }
 }
 
@@ -50,10 +61,8 @@ pub(super) fn reply(
     let mut piece = {
         let writing = writing.clone();
         move |room: usize| {
-            let began = Instant::now();
             let mut piece = Vec::with_capacity(room);
-            let more = write(&mut piece, PIECE);
-            writing.add(began.elapsed());
+            let more = writing.count(|| write(&mut piece, PIECE));
             (Bytes::from(piece), more)
         }
     };
@@ -91,7 +100,7 @@ pub(super) fn reply(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::StreamExt;
 
