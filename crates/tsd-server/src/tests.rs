@@ -9,13 +9,16 @@
 )]
 
 mod admin;
+mod annotations;
 mod connections;
 mod forms;
 mod harness;
+mod histograms;
 mod hostile;
 mod put;
 mod query;
 mod query_endpoints;
 mod query_flow;
 mod query_messages;
+mod rollups;
 mod telnet;

@@ -76,12 +76,13 @@ impl Tsd {
     }
 
     pub(super) async fn start_with(config: ServerConfig, engine: EngineConfig) -> Self {
-        let tables = [
+        let mut tables = vec![
             engine.tables.data.clone(),
             engine.tables.uid.clone(),
             engine.tables.meta.clone(),
             engine.tables.tree.clone(),
         ];
+        tables.extend(engine.rollups.iter().flat_map(tsd_engine::Rollups::tables));
         let storage = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new(tables))));
         let engine = Engine::start(engine, Arc::clone(&storage) as _).unwrap();
         let server = Server::bind(config, engine.clone()).await.unwrap();
