@@ -2,8 +2,15 @@
 
 use std::path::Path;
 
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tsd_cli::{Node, config::Config};
+
+/// A directory for a daemon that nothing outlives: in memory where the system has such a place, since
+/// on a busy disk each of many short lives waits for its syncs.
+pub(crate) fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("temporary directory")
+}
 
 /// Starts a daemon on a directory and a free port, in UTC, with these settings over the defaults.
 pub(crate) fn start(

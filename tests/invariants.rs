@@ -49,7 +49,7 @@ impl Daemon {
     fn start(salted: bool) -> Self {
         let mut daemon = Self {
             runtime: Runtime::new().expect("a runtime"),
-            directory: tempfile::tempdir().expect("temporary directory"),
+            directory: in_process::directory(),
             settings: vec![
                 ("tsd.core.auto_create_metrics", "true"),
                 ("tsd.storage.salt.width", if salted { "1" } else { "0" }),

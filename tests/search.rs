@@ -9,7 +9,7 @@ use crate::{in_process, socket::http};
 #[test]
 fn the_newest_point_and_its_series_are_found() {
     let runtime = Runtime::new().expect("a runtime");
-    let directory = tempfile::tempdir().expect("temporary directory");
+    let directory = in_process::directory();
     let node = in_process::start(
         &runtime,
         directory.path(),

@@ -13,7 +13,7 @@ use crate::{
 
 /// Replays a case; the error says what differs. Without buckets keys are not salted.
 pub(crate) fn replay(runtime: &Runtime, case: &Json, buckets: u32) -> Result<(), String> {
-    let directory = tempfile::tempdir().expect("temporary directory");
+    let directory = in_process::directory();
     let buckets_text = buckets.to_string();
     let mut settings = vec![
         ("tsd.storage.salt.width", if buckets == 0 { "0" } else { "1" }),
