@@ -56,6 +56,7 @@ The daemon must not be running on the same data directory.")]
 A query is `FUNC [rate [counter[,max[,reset]]]] [downsample MS FUNC] METRIC [TAGK=TAGV ...]`;
 several may follow each other. Times are those of the HTTP API: 1h-ago, 2013/01/01-00:00:00,
 seconds since 1970. Each point is one line: `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`.
+With --graph, words `+NAME=VALUE` set up the picture: wxh, title, xlabel, ylabel, yrange, ylog, nokey.
 
   tsdb query 1h-ago sum sys.load host=a
   tsdb query 2013/01/01-00:00:00 2013/01/02-00:00:00 avg downsample 60000 avg sys.load
@@ -133,6 +134,9 @@ pub(crate) struct QueryArgs {
     /// Log what is done
     #[arg(long, short)]
     pub(crate) verbose: bool,
+    /// Write BASE.gnuplot and BASE_<n>.dat instead of lines
+    #[arg(long, value_name = "BASE")]
+    pub(crate) graph: Option<PathBuf>,
     /// START [END] QUERY...
     #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,

@@ -96,10 +96,12 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
-    let query = query::parse(&args.words)?;
+    let asked = query::parse(&args.words)?;
     let (config, settings) = prepare(args.config()?)?;
     let clock = query::clock(&settings.zone_name);
-    with_engine(&config, &settings, async |open| query::print(&open.engine, &query, &clock).await)
+    with_engine(&config, &settings, async |open| {
+        query::print(&open.engine, &asked, &clock, args.graph.as_deref()).await
+    })
 }
 
 /// Checks the configuration, starts logging, and says what is odd.

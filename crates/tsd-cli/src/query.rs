@@ -1,25 +1,34 @@
 //! `tsdb query`: points as lines.
 
+mod graph;
 mod words;
 
 use std::{
     io::{self, BufWriter, Write},
+    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use tsd_engine::{AnswerSeries, EngineHandle, QueryControl};
 use tsd_model::Value;
-use tsd_query::{Clock, RawQuery};
+use tsd_query::Clock;
 
-pub(crate) use words::{WordsError, parse};
+pub(crate) use words::{Asked, WordsError, parse};
 
-/// Runs a query and prints its points to standard output.
+/// Runs a query and prints its points to standard output, or writes the files of a graph.
 pub(crate) async fn print(
     engine: &EngineHandle,
-    query: &RawQuery,
+    asked: &Asked,
     clock: &Clock,
+    graph: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let answer = engine.query(query.validate(clock)?, QueryControl::default()).await?;
+    let query = asked.query.validate(clock)?;
+    let answer = engine.query(query, QueryControl::default()).await?;
+    if let Some(base) = graph {
+        let series: Vec<&AnswerSeries> =
+            answer.sub_answers.iter().flat_map(|sub| &sub.series).collect();
+        return graph::write_files(base, &series, &asked.options);
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     for series in answer.sub_answers.iter().flat_map(|sub| &sub.series) {
         match print_series(&mut out, series) {

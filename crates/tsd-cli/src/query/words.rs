@@ -24,8 +24,17 @@ pub(crate) enum WordsError {
     Tag(String),
 }
 
-/// Reads `START [END] [+opt=val...] QUERY...`. Options are for graphs and ignored.
-pub(crate) fn parse(words: &[String]) -> Result<RawQuery, WordsError> {
+/// What the words ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The query.
+    pub(crate) query: RawQuery,
+    /// Options of a graph, `+name=value`.
+    pub(crate) options: Vec<(String, String)>,
+}
+
+/// Reads `START [END] [+opt=val...] QUERY...`.
+pub(crate) fn parse(words: &[String]) -> Result<Asked, WordsError> {
     let (start, rest) = words.split_first().ok_or(WordsError::TooFew)?;
     if words.len() < 3 {
         return Err(WordsError::TooFew);
@@ -34,22 +43,23 @@ pub(crate) fn parse(words: &[String]) -> Result<RawQuery, WordsError> {
         Some((end, rest)) if words.len() > 3 && is_time(end) => (Some(end.clone()), rest),
         _ => (None, rest),
     };
-    let mut words = Words { rest };
+    let mut words = Words { rest, options: Vec::new() };
     let mut queries = Vec::new();
-    while words.skip_options() {
+    while words.take_options() {
         queries.push(words.query()?);
     }
     if queries.is_empty() {
         return Err(WordsError::Ended("FUNC"));
     }
-    Ok(RawQuery {
+    let query = RawQuery {
         start: Some(start.clone()),
         end,
         queries: Some(queries),
         ms_resolution: true,
         no_annotations: true,
         ..RawQuery::default()
-    })
+    };
+    Ok(Asked { query, options: words.options })
 }
 
 /// Whether the second word is an end rather than an aggregator.
@@ -62,6 +72,7 @@ fn is_time(word: &str) -> bool {
 
 struct Words<'w> {
     rest: &'w [String],
+    options: Vec<(String, String)>,
 }
 
 impl<'w> Words<'w> {
@@ -81,9 +92,13 @@ impl<'w> Words<'w> {
         Some(word)
     }
 
-    /// Skips `+opt=val`; whether anything is left.
-    fn skip_options(&mut self) -> bool {
-        while self.take_if(|word| word.starts_with('+')).is_some() {}
+    /// Takes `+opt=val`; whether anything else is left.
+    fn take_options(&mut self) -> bool {
+        while let Some(option) = self.take_if(|word| word.starts_with('+')) {
+            let option = option.trim_start_matches('+');
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            self.options.push((name.to_owned(), value.to_owned()));
+        }
         !self.rest.is_empty()
     }
 
@@ -136,7 +151,18 @@ mod tests {
     use super::*;
 
     fn parse_text(text: &str) -> Result<RawQuery, WordsError> {
+        asked(text).map(|asked| asked.query)
+    }
+
+    fn asked(text: &str) -> Result<Asked, WordsError> {
         parse(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_may_stand_between_queries() {
+        let options = asked("1h-ago +wxh=9x9 sum m +nokey avg n").unwrap().options;
+        let option = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(options, [option("wxh", "9x9"), option("nokey", "")]);
     }
 
     #[test]
