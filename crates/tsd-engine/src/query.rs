@@ -6,6 +6,7 @@
 //! failed scan, a limit, the deadline, an asker that went away) drops the tree, and with it every
 //! open scan; there is no partial answer.
 
+mod aggregation;
 mod answer;
 mod budget;
 mod content;

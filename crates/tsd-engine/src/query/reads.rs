@@ -2,35 +2,27 @@
 
 use std::{sync::Arc, time::Instant};
 
-use tokio::task::JoinSet;
-use tsd_model::PointColumns;
 use tsd_query::{
-    HistogramOutput, OutputSeries, QueryError, ReadAttempt, ReadSource, ReadStrategy,
-    ResolvedSubQuery, RollupSettings, ScanWindow, SeriesPipeline, SpanGroup, SubQuery,
-    SubQueryPlan, choose_reads, evaluate_histograms, group_spans, join_split,
+    HistogramOutput, QueryError, ReadAttempt, ReadSource, ReadStrategy, ResolvedSubQuery,
+    RollupSettings, ScanWindow, SeriesPipeline, SubQuery, SubQueryPlan, choose_reads, group_spans,
+    join_split,
 };
 use tsd_storage::Table;
 
 use super::{
     QueryContext, QueryFailure, SubQueryStages,
+    aggregation::Aggregation,
     budget::Budget,
     content::Content,
     fan_out::read_all,
     filters::row_filter,
-    halt::{Halt, Watcher},
+    halt::Halt,
     joining::Found,
     keys::keep_buckets_of_series,
     notes::{GroupNotes, GroupOutput},
-    run::Step,
     scan::ScanJob,
     sub_query::Wishes,
 };
-
-/// Tasks that aggregate groups, for each thread.
-const TASKS_A_THREAD: usize = 4;
-
-/// Points of a group that are aggregated in one go; larger groups are cut up.
-const STRETCH_POINTS: usize = if cfg!(test) { 16 } else { 1 << 18 };
 
 /// What a value that a fill policy makes takes.
 const BYTES_A_POINT: u64 = 16;
@@ -198,191 +190,53 @@ impl SubQueryRead<'_> {
         });
         let mut found = read_all(&job, by_key, stages).await?;
         let keys = std::mem::take(&mut found.keys);
+        let emitted = self.wishes.emitted(&job.plan.window);
+        let aggregation = Aggregation { job, sub: Arc::new(sub.clone()), emitted };
         let outputs = if sub.is_histogram() {
-            self.histograms(&job, sub, found, stages).await?
+            histograms(aggregation, found, stages).await?
         } else {
-            self.numbers(&job, sub, found, stages).await?
+            numbers(&aggregation, found, stages).await?
         };
         Ok(ReadGroups { outputs, keys })
     }
-
-    /// Groups of numbers, aggregated on all threads.
-    async fn numbers(
-        &self,
-        job: &Arc<ScanJob>,
-        sub: &SubQuery,
-        found: Found,
-        stages: &mut SubQueryStages,
-    ) -> Result<Vec<GroupOutput>, QueryFailure> {
-        let mut began = Instant::now();
-        let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
-        let Found { spans, notes, noted_only, .. } = found;
-        let slice = self.budget.run().slice().await?;
-        let groups = group_spans(&job.plan, sub.aggregator, spans);
-        let mut notes = GroupNotes::new(&job.plan, sub.aggregator, notes, noted_only);
-        slice.end();
-        stages.group_by += lap();
-        self.budget.run().enter(Step::Aggregating);
-        let mut outputs = Vec::with_capacity(groups.len());
-        for series in self.aggregate(job, sub, groups).await? {
-            outputs.push(notes.attach(series));
-        }
-        notes.finish(&mut outputs);
-        stages.aggregation += lap();
-        Ok(outputs)
-    }
-
-    async fn aggregate(
-        &self,
-        job: &Arc<ScanJob>,
-        sub: &SubQuery,
-        groups: Vec<SpanGroup>,
-    ) -> Result<Vec<OutputSeries>, QueryFailure> {
-        let emitted = self.wishes.emitted(&job.plan.window);
-        let threads = self.context.threads;
-        let chunk = groups.len().div_ceil((threads * TASKS_A_THREAD).max(1)).max(1);
-        let sub = Arc::new(sub.clone());
-        let mut running = JoinSet::new();
-        let mut outputs: Vec<OutputSeries> = Vec::with_capacity(groups.len());
-        let mut small = Vec::new();
-        let mut of_small = Vec::new();
-        let spawn_small = |running: &mut JoinSet<_>, small: Vec<SpanGroup>, places: Vec<usize>| {
-            let (job, sub) = (Arc::clone(job), Arc::clone(&sub));
-            running.spawn(async move {
-                let outputs = aggregate_groups(&job, &sub, small, emitted).await?;
-                Ok::<_, QueryFailure>((places, outputs))
-            });
-        };
-        for group in groups {
-            let place = outputs.len();
-            outputs.push(OutputSeries::default());
-            let stretches = group.stretches(emitted, STRETCH_POINTS);
-            if stretches.len() < 2 || group.spans.len() < 2 {
-                small.push(group);
-                of_small.push(place);
-                if small.len() >= chunk {
-                    let (groups, places) =
-                        (std::mem::take(&mut small), std::mem::take(&mut of_small));
-                    spawn_small(&mut running, groups, places);
-                }
-                continue;
-            }
-            let (job, sub) = (Arc::clone(job), Arc::clone(&sub));
-            running.spawn(async move {
-                let output = aggregate_stretches(&job, &sub, group, stretches).await?;
-                Ok((vec![place], vec![output]))
-            });
-        }
-        if !small.is_empty() {
-            spawn_small(&mut running, small, of_small);
-        }
-        while let Some(ended) = running.join_next().await {
-            let (places, done) = ended.map_err(|_| QueryFailure::Lost)??;
-            for (place, output) in places.into_iter().zip(done) {
-                if let Some(slot) = outputs.get_mut(place) {
-                    *slot = output;
-                }
-            }
-        }
-        Ok(outputs)
-    }
-
-    async fn histograms(
-        &self,
-        job: &Arc<ScanJob>,
-        sub: &SubQuery,
-        found: Found,
-        stages: &mut SubQueryStages,
-    ) -> Result<Vec<GroupOutput>, QueryFailure> {
-        let began = Instant::now();
-        let (job, sub) = (Arc::clone(job), sub.clone());
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            let mut watch = Watcher { halt: &job.halt, run: job.budget.run() };
-            evaluate_histograms(&sub, &job.plan, &job.pipeline, found.histograms, &mut watch)
-        });
-        let outputs = task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::Lost)??;
-        stages.aggregation += began.elapsed();
-        let group = |HistogramOutput { suffix, series }| GroupOutput {
-            metric_suffix: suffix,
-            ..GroupOutput::of(series)
-        };
-        Ok(outputs.into_iter().map(group).collect())
-    }
 }
 
-/// Aggregates groups one after the other and lets each go, so that never all of them and all of
-/// their results are held at once.
-async fn aggregate_groups(
-    job: &ScanJob,
-    sub: &SubQuery,
-    groups: Vec<SpanGroup>,
-    emitted: (i64, i64),
-) -> Result<Vec<OutputSeries>, QueryFailure> {
-    let run = job.budget.run();
-    let mut outputs = Vec::with_capacity(groups.len());
-    let mut groups = groups.into_iter();
-    while groups.len() > 0 {
-        run.check_time()?;
-        let slice = run.slice().await?;
-        for group in groups.by_ref() {
-            let taken = bytes_of(&group);
-            let go_on = &mut || job.halt.check();
-            let output = OutputSeries::take_while(sub, &job.plan, group, emitted, go_on)?;
-            enter_output(job, &output, taken)?;
-            outputs.push(output);
-            if slice.is_over() {
-                break;
-            }
-        }
-    }
+/// Groups of numbers, with their notes.
+async fn numbers(
+    aggregation: &Aggregation,
+    found: Found,
+    stages: &mut SubQueryStages,
+) -> Result<Vec<GroupOutput>, QueryFailure> {
+    let mut began = Instant::now();
+    let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
+    let Found { spans, notes, noted_only, .. } = found;
+    let (job, aggregator) = (&aggregation.job, aggregation.sub.aggregator);
+    let slice = job.budget.run().slice().await?;
+    let groups = group_spans(&job.plan, aggregator, spans);
+    let mut notes = GroupNotes::new(&job.plan, aggregator, notes, noted_only);
+    slice.end();
+    stages.group_by += lap();
+    let series = aggregation.numbers(groups).await?;
+    let mut outputs = series.into_iter().map(|series| notes.attach(series)).collect();
+    notes.finish(&mut outputs);
+    stages.aggregation += lap();
     Ok(outputs)
 }
 
-/// Aggregates a large group on all threads, each task a stretch of time.
-async fn aggregate_stretches(
-    job: &Arc<ScanJob>,
-    sub: &Arc<SubQuery>,
-    group: SpanGroup,
-    stretches: Vec<(i64, i64)>,
-) -> Result<OutputSeries, QueryFailure> {
-    let taken = bytes_of(&group);
-    let group = Arc::new(group);
-    let mut parts = vec![PointColumns::default(); stretches.len()];
-    let mut running = JoinSet::new();
-    for (place, stretch) in stretches.into_iter().enumerate() {
-        let (job, sub, group) = (Arc::clone(job), Arc::clone(sub), Arc::clone(&group));
-        running.spawn(async move {
-            let slice = job.budget.run().slice().await?;
-            let go_on = &mut || job.halt.check();
-            let points = OutputSeries::points_while(&sub, &job.plan, &group, stretch, go_on)?;
-            slice.end();
-            Ok::<_, QueryFailure>((place, points))
-        });
-    }
-    while let Some(ended) = running.join_next().await {
-        let (place, points) = ended.map_err(|_| QueryFailure::Lost)??;
-        if let Some(slot) = parts.get_mut(place) {
-            *slot = points;
-        }
-    }
-    let mut output = OutputSeries::without_points(&job.plan, &group);
-    drop(group);
-    for part in parts {
-        output.append(&part);
-    }
-    enter_output(job, &output, taken)?;
-    Ok(output)
-}
-
-fn bytes_of(group: &SpanGroup) -> usize {
-    group.spans.iter().map(|span| span.points.memory_bytes()).sum()
-}
-
-/// Memory of a result in place of that of its group, `taken`.
-fn enter_output(job: &ScanJob, output: &OutputSeries, taken: usize) -> Result<(), QueryFailure> {
-    job.budget.hold_for_series(-(taken as isize))?;
-    job.budget.run().hold(size_of::<OutputSeries>() + output.points.memory_bytes())
+/// Groups of histograms.
+async fn histograms(
+    aggregation: Aggregation,
+    found: Found,
+    stages: &mut SubQueryStages,
+) -> Result<Vec<GroupOutput>, QueryFailure> {
+    let began = Instant::now();
+    let outputs = aggregation.histograms(found.histograms).await?;
+    stages.aggregation += began.elapsed();
+    let group = |HistogramOutput { suffix, series }| GroupOutput {
+        metric_suffix: suffix,
+        ..GroupOutput::of(series)
+    };
+    Ok(outputs.into_iter().map(group).collect())
 }
 
 impl Wishes<'_> {

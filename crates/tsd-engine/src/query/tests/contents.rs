@@ -490,6 +490,11 @@ async fn expressions_work_on_all_points_that_were_read() {
         metric: Some(id.to_owned()),
         ..RawExpMetric::default()
     };
+    let expression = |i: usize| RawExpExpression {
+        id: Some(format!("e{i}")),
+        expr: Some("a + b".to_owned()),
+        ..RawExpExpression::default()
+    };
     let exp: ExpQuery = RawExpQuery {
         time: Some(RawExpTime {
             start: Some(start.to_string()),
@@ -498,11 +503,7 @@ async fn expressions_work_on_all_points_that_were_read() {
             ..RawExpTime::default()
         }),
         metrics: vec![metric("a"), metric("b")],
-        expressions: vec![RawExpExpression {
-            id: Some("e".to_owned()),
-            expr: Some("a + b".to_owned()),
-            ..RawExpExpression::default()
-        }],
+        expressions: (0..30).map(expression).collect(),
         ..RawExpQuery::default()
     }
     .validate(&clock)
@@ -511,9 +512,9 @@ async fn expressions_work_on_all_points_that_were_read() {
     let rows: Vec<(i64, f64)> =
         answer.outputs[0].rows.iter().map(|(t, v)| (t / 1_000 - HOUR, v[0])).collect();
     assert_eq!(rows, [(120, 22.0), (180, 33.0), (240, 44.0)]);
-    // An expression counts as memory.
+    // Expressions count as memory; their inputs alone would find room.
     let mut settings = engine.config().clone();
-    settings.query.max_memory_bytes = 1_500;
+    settings.query.max_memory_bytes = 6_000;
     let small = crate::testing::start(settings, &store);
     let result = small.query_exp(exp, QueryControl::default()).await;
     let Err(error) = result.map(|_| ()) else { panic!("it needs more memory") };
