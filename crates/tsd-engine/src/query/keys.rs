@@ -1,10 +1,11 @@
 //! Which rows are fetched by key instead of being scanned.
 //!
 //! The rows of a metric and hour lie side by side, whatever their series, so a scan for one series
-//! walks over the keys of all others. Where a query names its series (by TSUID, or by explicit tags
-//! whose values are all literals) and they have few rows, fetching each by key costs less in the
-//! embedded store: a look-up takes as long as walking over some tens of rows, and it is batched as
-//! scans are. Beyond [`MAX_KEYS`] rows the scan is kept, with a filter of the series.
+//! walks over the keys of all others, however many that are. In the embedded store a look-up takes
+//! as long as walking over some tens of keys. So where a query names few series (by TSUID, or by
+//! explicit tags whose values are all literals), their rows are fetched by key, in batches like
+//! those of scans. Where it names many, they are likely to be a good part of the metric, and the scan
+//! is kept with a filter of the series, which reads each block of the store once.
 
 use std::collections::HashSet;
 
@@ -12,14 +13,17 @@ use bytes::Bytes;
 use tsd_model::{BaseTime, SaltBucket, SeriesKey, Tsuid};
 use tsd_query::{SeriesSelection, SubQueryPlan, TagSelection};
 
-/// Most rows that are fetched by key: a year of one series, or a day of 400.
+/// Most series whose rows are fetched by key.
+const MAX_SERIES: u64 = 32;
+
+/// Most rows that are fetched by key: a year of one series.
 const MAX_KEYS: u64 = 10_000;
 
 /// Keys of all rows of a plan, sorted; `None` where they are not known or too many.
 pub(crate) fn row_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
     let (from, to) = (plan.window.scan_start_secs, plan.window.scan_end_secs);
     let hours = (to - from).max(0).unsigned_abs() / u64::from(BaseTime::SPAN_SECONDS) + 1;
-    let series = series_of(plan, MAX_KEYS / hours)?;
+    let series = series_of(plan, (MAX_KEYS / hours).min(MAX_SERIES))?;
     let first = BaseTime::containing(u32::try_from(from).ok()?);
     let mut keys = Vec::new();
     for key in series {
