@@ -140,13 +140,31 @@ async fn a_client_that_leaves_ends_its_query() {
     // Each scan of the query takes an hour, and no other query runs beside it.
     let hour = Fault::Delay(Duration::from_hours(1));
     tsd.storage.script(Operation::ScanBatch, (0..1_000).map(|_| hour.clone()));
+    let get = |uri: &str| format!("GET {uri} HTTP/1.1\r\nHost: t\r\n\r\n");
+    let post = |uri: &str, body: &str| {
+        let length = body.len();
+        format!("POST {uri} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
     let uri = format!("/api/query?{RANGE}&m=sum:m");
-    let mut stream = tsd.connect().await;
-    stream.write_all(format!("GET {uri} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(tsd.server.open_connections(), 1);
-    drop(stream);
-    tsd.no_connections().await;
+    for request in [
+        get(&uri),
+        get(&format!("/api/query/gexp?{RANGE}&exp=scale(sum:m,2)")),
+        post(
+            "/api/query/exp",
+            r#"{"time":{"start":1356998400,"end":1356998500,"aggregator":"sum"},"metrics":[{"id":"a","metric":"m"}]}"#,
+        ),
+        post("/api/search/lookup", r#"{"metric":"m","useMeta":false}"#),
+    ] {
+        let mut stream = tsd.connect().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(tsd.server.open_connections(), 1, "{request}");
+        drop(stream);
+        tsd.no_connections().await;
+        while !tsd.engine.queries().running.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
     tsd.storage.heal();
     assert_eq!(tsd.get(&uri).await.status, 200);
 }

@@ -91,8 +91,11 @@ async fn ask_all(tsd: &Tsd, cases: Vec<Case>) {
 
 async fn daemon(config: ServerConfig) -> Tsd {
     let tsd = Tsd::start_with(config, engine_config()).await;
-    let point = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
-    assert_eq!(tsd.post("/api/put", point).await.status, 204);
+    let points = r#"[{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}},
+        {"metric":"m","timestamp":1356998410,"value":1,"tags":{"host":"a"}},
+        {"metric":"big","timestamp":1356998400,"value":1e308,"tags":{"host":"a"}},
+        {"metric":"big","timestamp":1356998400,"value":1e308,"tags":{"host":"b"}}]"#;
+    assert_eq!(tsd.post("/api/put", points).await.status, 204);
     tsd
 }
 
@@ -161,6 +164,16 @@ async fn of_uris() {
                 "End time [1000000] must be greater than or equal to the start time [2000000]",
                 Dump,
             ),
+            uri("tsuid=sum:zz", 500, "For input string: \"zz\"", Nothing),
+            uri("tsuid=sum:00", 500, "TSUID has a wrong length: 00", Nothing),
+            uri(
+                "tsuid=sum:000001000001000001,000002000001000001",
+                500,
+                "One or more TSUIDs did not share the same metric [000001] [000002]",
+                Nothing,
+            ),
+            uri("end=1356998500&m=sum:1s-avg-scalar:m%7Bhost=a%7D", 400, "unhandled fill policy", Message),
+            uri("m=sum:big", 400, "Got Infinity: Infinity", Message),
             uri("exp=scale(sum:m,2", 500, "Failed to parse scale(sum:m,2", Nothing),
             uri("m=sum:m&method_override=", 405, "Missing method override value", Nothing),
             uri(
@@ -488,6 +501,8 @@ async fn of_functions() {
             post("/api/query/gexp", "{", 400, UNREADABLE, Any),
             post("/api/query/gexp", "{}", 400, "Missing start time", Dump),
             gexp("exp=scale(sum:nowhere,2)", 400, "No such name for 'metrics': 'nowhere'", Message),
+            gexp("exp=scale(sum:m,x)", 400, "Invalid scale factor: x", Message),
+            gexp("exp=scale(5,sum:m)", 400, "Unknown parameter type: 5", Message),
             gexp("exp=alias(sum:m)", 400, "Missing the alias", Message),
             gexp(
                 "exp=movingAverage(sum:m,0)",
