@@ -106,6 +106,9 @@ impl Replay {
                 match status {
                     200 if uri.starts_with("/api/query") => same_query_reply(reply, &answer.body),
                     // Answers about notes are exact to the byte, those about points are JSON.
+                    200 | 400 if uri.starts_with("/api/uid/rename") => {
+                        same_text(reply, &answer.body)
+                    }
                     200 if uri.starts_with("/api/annotation") => same_text(reply, &answer.body),
                     200 | 400
                         if uri.starts_with("/api/rollup") || uri.starts_with("/api/histogram") =>

@@ -127,3 +127,51 @@ fn warn_of(report: &ReplayReport) {
         error!("lost, as accepted: {lost}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use bytes::Bytes;
+    use tsd_model::Family;
+    use tsd_storage::{CellBatch, CellRef, Get, Table};
+
+    use super::*;
+
+    const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0},"intervals":[{"table":"tsdb","preAggregationTable":"agg","interval":"1m","rowSpan":"1h","defaultInterval":true},{"table":"r1h","preAggregationTable":"a1h","interval":"1h","rowSpan":"1n"}]}"#;
+
+    async fn open_in(directory: &std::path::Path, rollups: bool) -> OpenStore {
+        let mut config = Config::new();
+        config.set_flag("test", "tsd.storage.data_directory", directory.to_str().unwrap());
+        config.set_flag("test", "tsd.rollups.enable", if rollups { "true" } else { "false" });
+        config.set_flag("test", "tsd.rollups.config", ROLLUPS);
+        let settings = Settings::from_config(&config).unwrap();
+        open(&config, &settings).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tables_of_rollups_are_made_and_outlive_their_settings() {
+        let directory = tempfile::tempdir().unwrap();
+        let (table, row) = (Table::new("r1h"), Bytes::from_static(b"row"));
+        let first = open_in(directory.path(), true).await;
+        for table in ["tsdb", "tsdb-uid", "agg", "r1h", "a1h"].map(Table::new) {
+            assert!(first.storage.table_exists(&table).await.unwrap(), "{table}");
+        }
+        let cell = CellRef {
+            family: Family::T,
+            qualifier: &[0, 8, 0x70],
+            value: &[42],
+            timestamp_ms: None,
+        };
+        first.storage.put(&table, CellBatch::single(&row, cell).unwrap()).await.unwrap();
+        // As after a kill: what was put is in the log alone.
+        drop(first);
+        for rollups in [false, true] {
+            let again = open_in(directory.path(), rollups).await;
+            let stored = again.storage.get(&table, Get::row(row.clone())).await.unwrap().unwrap();
+            let stored = stored.into_cells().unwrap();
+            assert_eq!(stored.first().map(|cell| cell.value.to_vec()), Some(vec![42]));
+            again.storage.close().await.unwrap();
+        }
+    }
+}

@@ -85,7 +85,27 @@ async fn names_get_their_uids() {
         (Method::POST, "/api/uid/assign", r#"{"metric":"d"}"#),
         (Method::PUT, "/api/uid/assign", ""),
         (Method::GET, "/api/uid/nothing", ""),
-        (Method::GET, "/api/uid/rename?metric=a&name=b", ""),
+    ];
+    insta::assert_snapshot!(show(&tsd, &requests).await);
+}
+
+#[tokio::test]
+async fn names_are_changed() {
+    let tsd = Tsd::start().await;
+    let requests = [
+        (Method::GET, "/api/uid/assign?metric=a,b&tagk=host", ""),
+        (Method::GET, "/api/uid/rename?metric=a&name=c", ""),
+        (Method::POST, "/api/uid/rename", r#"{"tagk":"host","name":"node"}"#),
+        (Method::GET, "/api/uid/assign?metric=a,c&tagk=node", ""),
+        (Method::GET, "/api/uid/rename?metric=b&name=c", ""),
+        (Method::GET, "/api/uid/rename?metric=none&name=c2", ""),
+        (Method::GET, "/api/uid/rename?metric=b&name=b!", ""),
+        (Method::POST, "/api/uid/rename", r#"{"host":"a","name":"b"}"#),
+        (Method::GET, "/api/uid/rename?metric=b", ""),
+        (Method::POST, "/api/uid/rename", r#"{"name":"b"}"#),
+        (Method::POST, "/api/uid/rename", "{"),
+        (Method::POST, "/api/uid/rename", ""),
+        (Method::PUT, "/api/uid/rename", ""),
     ];
     insta::assert_snapshot!(show(&tsd, &requests).await);
 }

@@ -1,4 +1,6 @@
-//! `/api/uid/assign`: UIDs for names before their first point.
+//! `/api/uid/assign`: UIDs for names before their first point; `/api/uid/rename`.
+
+mod rename;
 
 use std::collections::BTreeMap;
 
@@ -29,18 +31,15 @@ type Wanted = Vec<(String, Vec<String>)>;
 pub(super) async fn uid(asked: &Asked<'_>) -> Result<Reply, HttpError> {
     match asked.path.below.to_ascii_lowercase().as_str() {
         "assign" => assign(asked).await,
-        "rename" | "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
+        "rename" => rename::rename(asked).await,
+        "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
         _ => Err(ApiError::new(501, "There is no such UID endpoint").into()),
     }
 }
 
 async fn assign(asked: &Asked<'_>) -> Result<Reply, HttpError> {
     asked.allow(&[Method::GET, Method::POST])?;
-    if !asked.shared.config.mode.writes() {
-        return Err(ApiError::new(404, "Operation not allowed")
-            .with_details("This operation is not allowed in ro mode.")
-            .into());
-    }
+    check_writes(asked)?;
     let wanted = if asked.method == Method::POST {
         if asked.body.bytes().is_empty() {
             return Err(ApiError::missing_content().into());
@@ -79,6 +78,25 @@ async fn assign(asked: &Asked<'_>) -> Result<Reply, HttpError> {
     Ok(Reply::new(status, ContentType::Json, render(maps)))
 }
 
+/// Fails on a daemon that must not write.
+fn check_writes(asked: &Asked<'_>) -> Result<(), ApiError> {
+    if asked.shared.config.mode.writes() {
+        return Ok(());
+    }
+    Err(ApiError::new(404, "Operation not allowed")
+        .with_details("This operation is not allowed in ro mode."))
+}
+
+/// What is said of a name that none may have.
+fn illegal_name(label: &str, name: &str, character: Option<char>) -> String {
+    match character {
+        Some(character) => {
+            format!("Invalid {label} (\"{name}\"): illegal character: {character}")
+        }
+        None => format!("Invalid {label}: empty string"),
+    }
+}
+
 /// Gives one name a UID. The inner error belongs to the name, the outer one to the whole request.
 async fn assign_one(
     asked: &Asked<'_>,
@@ -93,12 +111,9 @@ async fn assign_one(
         Err(UidError::NameTaken { uid, .. }) => {
             Ok(Err(format!("Name already exists with UID: {}", upper_hex(&uid))))
         }
-        Err(UidError::IllegalName { name, character, .. }) => Ok(Err(match character {
-            Some(character) => {
-                format!("Invalid {label} (\"{name}\"): illegal character: {character}")
-            }
-            None => format!("Invalid {label}: empty string"),
-        })),
+        Err(UidError::IllegalName { name, character, .. }) => {
+            Ok(Err(illegal_name(label, &name, character)))
+        }
         Err(error @ (UidError::Throttled | UidError::Closed)) => {
             Err(ApiError::overloaded(&error.to_string()))
         }

@@ -1,0 +1,140 @@
+//! `/api/uid/rename`: another name for a UID.
+
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use tsd_engine::{UidError, UidKind};
+use tsd_protocol::ApiError;
+
+use super::{KINDS, check_writes, illegal_name};
+use crate::http::{
+    error::HttpError,
+    reply::{ContentType, Reply},
+    service::Asked,
+};
+
+/// What is to be renamed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    label: String,
+    old: String,
+    new: String,
+}
+
+pub(super) async fn rename(asked: &Asked<'_>) -> Result<Reply, HttpError> {
+    if asked.method != Method::GET && asked.method != Method::POST {
+        let details =
+            format!("The HTTP method[{}] is not permitted for this endpoint", asked.method);
+        return Err(ApiError::new(405, "Method not allowed").with_details(details).into());
+    }
+    check_writes(asked)?;
+    let fields = if asked.method == Method::POST {
+        if asked.body.bytes().is_empty() {
+            return Err(ApiError::missing_content().into());
+        }
+        read_body(asked.body.text()?)?
+    } else {
+        let names = KINDS.iter().map(|(label, _)| *label).chain(["name"]);
+        let given = |name| asked.query.get(name).filter(|value| !value.is_empty());
+        names.filter_map(|name| Some((name.to_owned(), given(name)?.to_owned()))).collect()
+    };
+    let wanted = wanted(fields)
+        .ok_or_else(|| ApiError::new(400, "Missing necessary values to rename UID"))?;
+    Ok(match rename_one(asked, &wanted).await? {
+        Ok(()) => Reply::json(json!({"result": "true"}).to_string()),
+        Err(text) => {
+            let text = Value::from(text);
+            let body = format!(r#"{{"result":"false","error":{text}}}"#);
+            Reply::new(StatusCode::BAD_REQUEST, ContentType::Json, body)
+        }
+    })
+}
+
+/// Renames. The inner error belongs to the names, the outer one to the whole request.
+async fn rename_one(asked: &Asked<'_>, wanted: &Wanted) -> Result<Result<(), String>, ApiError> {
+    let Wanted { label, old, new } = wanted;
+    let Some((_, kind)) = KINDS.iter().find(|(known, _)| known == label) else {
+        return Ok(Err("Unknown type name".to_owned()));
+    };
+    match asked.shared.engine.rename_uid(*kind, old, new).await {
+        Ok(()) => Ok(Ok(())),
+        Err(UidError::NoSuchName { name, .. }) => {
+            Ok(Err(format!("Name(\"{name}\") does not exist")))
+        }
+        Err(UidError::NameTaken { uid, .. }) => Ok(Err(taken(asked, *kind, wanted, &uid))),
+        Err(UidError::IllegalName { name, character, .. }) => {
+            Ok(Err(illegal_name(label, &name, character)))
+        }
+        Err(error @ (UidError::Throttled | UidError::Closed)) => {
+            Err(ApiError::overloaded(&error.to_string()))
+        }
+        Err(error @ (UidError::Storage(_) | UidError::Lost)) => {
+            Err(ApiError::internal(error.to_string()))
+        }
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+fn taken(asked: &Asked<'_>, kind: UidKind, wanted: &Wanted, uid: &[u8]) -> String {
+    let config = asked.shared.engine.config();
+    let bytes: Vec<String> = uid.iter().map(|byte| byte.cast_signed().to_string()).collect();
+    format!(
+        "When trying rename(\"{}\", \"{}\") on UniqueId({}, {}, {}): new name already assigned \
+         ID=[{}]",
+        wanted.old,
+        wanted.new,
+        config.tables.uid,
+        kind.as_str(),
+        kind.width(&config.schema),
+        bytes.join(", ")
+    )
+}
+
+/// Reads `{"metric":"old","name":"new"}`.
+fn read_body(body: &str) -> Result<Vec<(String, String)>, ApiError> {
+    let fields: Map<String, Value> =
+        serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
+    fields
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| match value {
+            Value::String(text) => Ok((key, text)),
+            Value::Number(number) => Ok((key, number.to_string())),
+            Value::Bool(value) => Ok((key, value.to_string())),
+            _ => Err(ApiError::bad_json(format!("{key} is no text"))),
+        })
+        .collect()
+}
+
+/// The last kind that is named, as OpenTSDB takes it.
+fn wanted(fields: Vec<(String, String)>) -> Option<Wanted> {
+    let (mut of, mut new) = (None, None);
+    for (key, value) in fields {
+        if key == "name" {
+            new = Some(value);
+        } else {
+            of = Some((key, value));
+        }
+    }
+    let ((label, old), new) = (of?, new?);
+    Some(Wanted { label, old, new })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_kind_and_two_names_are_needed() {
+        let read = |body: &str| wanted(read_body(body).unwrap());
+        let expected = Wanted { label: "tagk".into(), old: "a".into(), new: "1".into() };
+        assert_eq!(read(r#"{"name":1,"tagk":"a"}"#), Some(expected));
+        for body in ["{}", r#"{"name":"a"}"#, r#"{"tagk":"a"}"#, r#"{"name":null,"tagk":"a"}"#] {
+            assert_eq!(read(body), None, "{body}");
+        }
+        for body in ["", "[]", r#"{"name":[]}"#] {
+            assert!(read_body(body).is_err(), "{body}");
+        }
+    }
+}
