@@ -53,7 +53,7 @@ impl EngineHandle {
         Self { inner: Arc::new(inner) }
     }
 
-    pub(crate) fn inner(&self) -> &Inner {
+    pub(crate) const fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 

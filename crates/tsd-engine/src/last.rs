@@ -5,6 +5,8 @@
 //! cell of a series was last written when its newest point was, so that cell's timestamp names the
 //! hour. That needs the tracking of series to be on, as in OpenTSDB.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_model::{
@@ -17,9 +19,9 @@ use tsd_storage::{Get, Scan};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::QueryFailure,
+    query::{QueryControl, QueryFailure, QueryRun, Step},
     series_names::series_names,
-    series_scan::{SeriesBudget, WantedTags, prefix_range, tags_filter, within},
+    series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
 };
 
@@ -87,42 +89,54 @@ enum Hours {
 }
 
 impl EngineHandle {
-    /// Finds the newest point of series, in the order asked; series without one are left out.
-    /// Dropping the future ends the reads.
-    pub async fn last_points(&self, query: LastQuery) -> Result<Vec<LastPoint>, QueryFailure> {
-        within(self.inner().config.query.timeout, last_points(self.inner(), query)).await
+    /// Finds the newest point of series, in the order asked; series without one are left out. It is a
+    /// query among the others, with their limits and their turns; dropping the future ends it.
+    pub async fn last_points(
+        &self,
+        query: LastQuery,
+        control: QueryControl,
+    ) -> Result<Vec<LastPoint>, QueryFailure> {
+        let inner = Arc::clone(self.inner());
+        let work = |_, run: Arc<QueryRun>| async move {
+            Search { inner: &inner, run: &run }.points(query).await
+        };
+        let (points, _guard) = self.inner().queries.run(control, (false, false), work).await?;
+        Ok(points)
     }
-}
-
-/// Finds the newest points, in the order asked. Series without one are left out.
-async fn last_points(inner: &Inner, query: LastQuery) -> Result<Vec<LastPoint>, QueryFailure> {
-    let search = Search { inner, budget: SeriesBudget::new(inner.config.query.max_memory_bytes) };
-    let mut candidates = Vec::new();
-    for series in query.series {
-        search.candidates(series, query.back_scan_hours, &mut candidates).await?;
-    }
-    let mut found =
-        stream::iter(candidates).map(|candidate| search.newest(candidate)).buffered(SERIES_AT_ONCE);
-    let mut points = Vec::new();
-    while let Some(point) = found.try_next().await? {
-        points.extend(point);
-    }
-    if query.resolve {
-        let tsuids: Vec<Bytes> = points.iter().map(|point| point.tsuid.clone()).collect();
-        let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
-        for (point, names) in points.iter_mut().zip(names.map_err(unresolved)?) {
-            point.names = Some(names);
-        }
-    }
-    Ok(points)
 }
 
 struct Search<'a> {
     inner: &'a Inner,
-    budget: SeriesBudget,
+    run: &'a QueryRun,
 }
 
 impl Search<'_> {
+    async fn points(&self, query: LastQuery) -> Result<Vec<LastPoint>, QueryFailure> {
+        let Self { inner, run } = self;
+        let mut candidates = Vec::new();
+        for series in query.series {
+            self.candidates(series, query.back_scan_hours, &mut candidates).await?;
+        }
+        run.expect_scans(candidates.len());
+        let mut found = stream::iter(candidates)
+            .map(|candidate| self.newest(candidate))
+            .buffered(SERIES_AT_ONCE);
+        let mut points = Vec::new();
+        while let Some(point) = found.try_next().await? {
+            run.scan_done();
+            points.extend(point);
+        }
+        if query.resolve {
+            run.enter(Step::Naming);
+            let tsuids: Vec<Bytes> = points.iter().map(|point| point.tsuid.clone()).collect();
+            let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
+            for (point, names) in points.iter_mut().zip(names.map_err(unresolved)?) {
+                point.names = Some(names);
+            }
+        }
+        Ok(points)
+    }
+
     async fn candidates(
         &self,
         series: LastSeries,
@@ -165,7 +179,7 @@ impl Search<'_> {
         hours: Hours,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
-        self.budget.take(tsuid.as_bytes().len() + SERIES_BYTES)?;
+        self.run.hold(tsuid.as_bytes().len() + SERIES_BYTES)?;
         candidates.push(Candidate { tsuid, hours });
         Ok(())
     }
@@ -213,7 +227,9 @@ impl Search<'_> {
             ..Scan::default()
         };
         let mut rows = self.inner.storage.scan(&self.inner.config.tables.meta, scan);
+        let _open = self.run.open_scan().await;
         while let Some(batch) = rows.next_rows().await? {
+            let slice = self.run.slice().await?;
             for row in batch {
                 // A key that names no series was not written by a daemon.
                 if let Ok(tsuid) = Tsuid::try_new(schema, &row.key)
@@ -222,6 +238,7 @@ impl Search<'_> {
                     self.add(tsuid, Hours::One(hour), candidates)?;
                 }
             }
+            slice.end();
         }
         Ok(())
     }
@@ -262,6 +279,7 @@ impl Search<'_> {
                 })
                 .collect();
             let rows = self.inner.storage.multi_get(&self.inner.config.tables.data, gets).await?;
+            let slice = self.run.slice().await?;
             for (base, row) in bases.into_iter().zip(rows) {
                 let Some(row) = row else { continue };
                 let mut points = PointColumns::default();
@@ -276,6 +294,7 @@ impl Search<'_> {
                     return Ok(Some(LastPoint { tsuid, timestamp_ms, value, names: None }));
                 }
             }
+            slice.end();
             rows_a_read = (rows_a_read * 4).min(ROWS_A_READ);
         }
     }

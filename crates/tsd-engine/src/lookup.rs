@@ -3,7 +3,10 @@
 //! The meta table has a row a series, where the tracking of series is on. The data table has a row for
 //! each hour of a series; OpenTSDB lists a series once an hour from there, here it is listed once.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -14,9 +17,9 @@ use tsd_storage::{Scan, Table};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::QueryFailure,
+    query::{QueryControl, QueryFailure, QueryRun, Step},
     series_names::series_names,
-    series_scan::{SeriesBudget, WantedTags, prefix_range, tags_filter, within},
+    series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
 };
 
@@ -81,28 +84,38 @@ struct Rows {
 }
 
 impl EngineHandle {
-    /// Lists series by metric and tags. Dropping the future ends the scans.
-    pub async fn lookup(&self, lookup: Lookup) -> Result<LookupAnswer, QueryFailure> {
-        within(self.inner().config.query.timeout, find(self.inner(), lookup)).await
+    /// Lists series by metric and tags. It is a query among the others, with their limits and their
+    /// turns; dropping the future ends it.
+    pub async fn lookup(
+        &self,
+        lookup: Lookup,
+        control: QueryControl,
+    ) -> Result<LookupAnswer, QueryFailure> {
+        let inner = Arc::clone(self.inner());
+        let work = |_, run: Arc<QueryRun>| async move { find(&inner, &run, lookup).await };
+        let (answer, _guard) = self.inner().queries.run(control, (false, false), work).await?;
+        Ok(answer)
     }
 }
 
 /// Finds series.
-async fn find(inner: &Inner, lookup: Lookup) -> Result<LookupAnswer, QueryFailure> {
+async fn find(inner: &Inner, run: &QueryRun, lookup: Lookup) -> Result<LookupAnswer, QueryFailure> {
     let wanted = resolve(inner, &lookup).await?;
-    let budget = SeriesBudget::new(inner.config.query.max_memory_bytes);
     let rows = if lookup.use_meta {
         vec![meta_rows(inner, &wanted, lookup.limit)]
     } else {
         data_rows(inner, &wanted, lookup.limit)
     };
+    run.expect_scans(rows.len());
     let mut scans = stream::iter(rows)
-        .map(|rows| read(inner, rows, lookup.use_meta, &wanted.tagvs, &budget))
+        .map(|rows| read(inner, run, rows, lookup.use_meta, &wanted.tagvs))
         .buffered(inner.config.query.max_scans.max(1));
     let mut tsuids = Vec::new();
     while let Some(found) = scans.try_next().await? {
+        run.scan_done();
         tsuids.extend(found);
     }
+    run.enter(Step::Naming);
     let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
     let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
     let series = tsuids
@@ -196,10 +209,10 @@ fn data_rows(inner: &Inner, wanted: &Wanted, limit: usize) -> Vec<Rows> {
 /// The TSUIDs of rows that have one of `tagvs`, under any key.
 async fn read(
     inner: &Inner,
+    run: &QueryRun,
     rows: Rows,
     meta: bool,
     tagvs: &BTreeSet<Uid>,
-    budget: &SeriesBudget,
 ) -> Result<Vec<Bytes>, QueryFailure> {
     let schema = &inner.config.schema;
     let Rows { table, mut scan, limit } = rows;
@@ -210,7 +223,10 @@ async fn read(
     let mut found = Vec::new();
     // Of one salt bucket, in which all rows of a series lie.
     let mut seen: HashSet<Bytes> = HashSet::new();
+    let _open = run.open_scan().await;
     while let Some(batch) = scanner.next_rows().await? {
+        run.count(batch.len() as u64, 0, 0);
+        let slice = run.slice().await?;
         for row in batch {
             let tsuid = if meta {
                 Tsuid::try_new(schema, &row.key).ok()
@@ -232,7 +248,7 @@ async fn read(
             if seen.contains(bytes) {
                 continue;
             }
-            budget.take(bytes.len() + SERIES_BYTES)?;
+            run.hold(bytes.len() + SERIES_BYTES)?;
             let tsuid = Bytes::copy_from_slice(bytes);
             if !meta {
                 seen.insert(tsuid.clone());
@@ -242,6 +258,7 @@ async fn read(
                 return Ok(found);
             }
         }
+        slice.end();
     }
     Ok(found)
 }

@@ -46,5 +46,8 @@ pub use self::{
     stages::{QueryStages, ScannerStages, SubQueryStages},
 };
 pub(crate) use self::{
-    run::QueryRun, runner::QueryRunner, scheduler::Scheduler, sub_query::QueryContext,
+    run::{QueryRun, Step},
+    runner::QueryRunner,
+    scheduler::Scheduler,
+    sub_query::QueryContext,
 };

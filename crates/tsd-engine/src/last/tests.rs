@@ -45,13 +45,13 @@ async fn ask(
     back_scan_hours: u32,
 ) -> Vec<(i64, Value)> {
     let query = LastQuery { series: series.to_vec(), back_scan_hours, resolve: false };
-    let points = engine.last_points(query).await.unwrap();
+    let points = engine.last_points(query, QueryControl::default()).await.unwrap();
     points.into_iter().map(|p| (p.timestamp_ms / 1_000 - NOW, p.value)).collect()
 }
 
 async fn refused(engine: &EngineHandle, series: LastSeries, back_scan_hours: u32) -> QueryError {
     let query = LastQuery { series: vec![series], back_scan_hours, resolve: true };
-    match engine.last_points(query).await {
+    match engine.last_points(query, QueryControl::default()).await {
         Err(QueryFailure::Refused(error)) => error,
         other => panic!("{other:?}"),
     }
@@ -117,7 +117,7 @@ async fn names_come_where_they_are_asked_for() {
     let (_store, engine) = filled(0).await;
     let series = vec![LastSeries::Tsuid(tsuid(3)), LastSeries::Tsuid(tsuid(1))];
     let query = LastQuery { series, back_scan_hours: 24, resolve: true };
-    let points = engine.last_points(query).await.unwrap();
+    let points = engine.last_points(query, QueryControl::default()).await.unwrap();
     let shown: Vec<_> = points
         .into_iter()
         .map(|point| {
@@ -161,10 +161,10 @@ async fn a_failed_read_fails_the_request_and_time_ends_it() {
         back_scan_hours: 1,
         resolve: false,
     };
-    let error = engine.last_points(query.clone()).await.unwrap_err();
+    let error = engine.last_points(query.clone(), QueryControl::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "gone");
     store.script(Operation::MultiGet, [Fault::Delay(Duration::from_mins(1))]);
-    match engine.last_points(query).await {
+    match engine.last_points(query, QueryControl::default()).await {
         Err(QueryFailure::Refused(error)) => {
             assert_eq!(error.class.status(), 413);
             assert!(error.message.contains("Time limit: 20 ms"), "{}", error.message);

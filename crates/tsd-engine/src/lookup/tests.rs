@@ -1,9 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tsd_model::{TS_META_QUALIFIER, TableSchema};
-use tsd_storage::{CellBatch, CellRef, Storage};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage};
 
 use super::*;
 use crate::testing::{TestStore, config, put_one, start, store};
@@ -59,7 +59,7 @@ fn asked(metric: &str, tags: &str) -> Lookup {
 }
 
 async fn found(engine: &EngineHandle, lookup: Lookup) -> Vec<String> {
-    let answer = engine.lookup(lookup).await.unwrap();
+    let answer = engine.lookup(lookup, QueryControl::default()).await.unwrap();
     answer
         .series
         .iter()
@@ -129,7 +129,7 @@ async fn the_data_table_lists_series_once_whatever_their_hours() {
 async fn what_nobody_knows_is_not_found() {
     let (store, engine) = filled(0).await;
     track(&store).await;
-    let refused = async |lookup| match engine.lookup(lookup).await {
+    let refused = async |lookup| match engine.lookup(lookup, QueryControl::default()).await {
         Err(QueryFailure::Refused(error)) => (error.class.status(), error.message),
         other => panic!("{other:?}"),
     };
@@ -156,9 +156,29 @@ async fn more_series_than_memory_allows_are_refused() {
         put_one(&engine, "m", &format!("host={host}"), HOUR, 1).await.unwrap();
     }
     let all = Lookup { use_meta: false, limit: 0, ..asked("m", "") };
-    match engine.lookup(all.clone()).await {
+    match engine.lookup(all.clone(), QueryControl::default()).await {
         Err(QueryFailure::Refused(error)) => assert_eq!(error.class.status(), 413),
         other => panic!("{other:?}"),
     }
     assert_eq!(found(&engine, Lookup { limit: 2, ..all }).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_look_up_is_a_query_that_can_be_seen_and_cancelled() {
+    let (store, engine) = filled(0).await;
+    store.script(Operation::ScanBatch, vec![Fault::Delay(Duration::from_mins(1)); 8]);
+    let all = Lookup { use_meta: false, limit: 0, ..asked("m", "") };
+    let asking = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.lookup(all, QueryControl::default()).await }
+    });
+    let id = loop {
+        if let Some(run) = engine.queries().running.first() {
+            break run.id;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    assert!(engine.cancel_query(id));
+    assert!(matches!(asking.await.unwrap(), Err(QueryFailure::Stopped)));
+    assert!(engine.queries().running.is_empty());
 }

@@ -17,7 +17,7 @@ use hyper::Method;
 use tsd_engine::{Query, QueryAsker, QueryControl, QueryFailure, RawQuery, UidError, UidKind};
 use tsd_protocol::{
     AnswerLayout, ApiError, parse_query_body, parse_query_uri, query_error, render_query,
-    render_sub_query,
+    render_sub_query, write_json_string,
 };
 
 pub(super) use self::numbers::{Numbers, overall};
@@ -121,6 +121,14 @@ async fn echoes(asked: &Asked<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiEr
         echoes.push(render_sub_query(sub, tagks).into());
     }
     Ok(echoes)
+}
+
+/// As [`control`], for requests that are shown by their URI.
+pub(super) fn control_by_uri(asked: &Asked<'_>) -> QueryControl {
+    let mut text = br#"{"uri":"#.to_vec();
+    write_json_string(&mut text, &asked.uri.to_string());
+    text.push(b'}');
+    control(asked, String::from_utf8_lossy(&text).into())
 }
 
 /// How the query is watched and ended, and who asks; `query` is its text for lists.

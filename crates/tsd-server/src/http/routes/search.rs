@@ -9,7 +9,7 @@ use tsd_protocol::{
     parse_lookup_uri, query_error, render_lookup,
 };
 
-use super::upper_hex;
+use super::{query::control_by_uri, upper_hex};
 use crate::http::{error::HttpError, reply::Reply, service::Asked};
 
 /// Answers a search. A body replaces the parameters, whatever the method.
@@ -38,7 +38,7 @@ async fn lookup(asked: &Asked<'_>, request: LookupRequest) -> Result<Reply, ApiE
         limit: usize::try_from(request.limit).unwrap_or(0),
         use_meta: request.use_meta,
     };
-    let found = asked.shared.engine.lookup(lookup).await.map_err(told)?;
+    let found = asked.shared.engine.lookup(lookup, control_by_uri(asked)).await.map_err(told)?;
     let shown: Vec<LookupShown> = found.series.into_iter().map(shown).collect();
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(Reply::json(render_lookup(&request, &shown, millis)))
@@ -52,9 +52,7 @@ fn told(failure: QueryFailure) -> ApiError {
     match failure {
         QueryFailure::Refused(error) => query_error(&error, None),
         QueryFailure::Uid(_) => ApiError::new(404, "Unable to resolve one or more UIDs"),
-        QueryFailure::Busy | QueryFailure::Closed | QueryFailure::Cancelled => {
-            ApiError::overloaded(&failure.to_string())
-        }
+        failure if failure.status() == 503 => ApiError::overloaded(&failure.to_string()),
         // OpenTSDB makes no difference between the ways in which a look-up fails.
         _ => ApiError::new(500, "Unexpected exception").with_details(failure.to_string()),
     }
