@@ -173,3 +173,35 @@ impl PointColumns {
         self.kinds = ValueKinds::AllIntegers;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_what_it_was(
+            integers in prop::collection::vec(any::<bool>(), 0..40), from in 0..50_usize, to in 0..50_usize,
+        ) {
+            let mut columns = PointColumns::default();
+            for (time, integer) in (0..).zip(integers) {
+                let value = if integer { Value::Integer(time) } else { Value::Float(time as f64) };
+                columns.push(time, value);
+            }
+            let before: Vec<_> =
+                (0..columns.len()).map(|i| (i as i64, columns.value(i).unwrap())).collect();
+            columns.keep(from, to);
+            let end = to.min(before.len());
+            let expected = before.get(from.min(end)..end).unwrap();
+            let kept: Vec<_> = columns.times_ms.iter().enumerate()
+                .map(|(i, time)| (*time, columns.value(i).unwrap()))
+                .collect();
+            prop_assert_eq!(kept, expected);
+            prop_assert!(columns.memory_bytes() >= 16 * columns.len());
+        }
+    }
+}

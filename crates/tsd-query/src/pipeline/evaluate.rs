@@ -138,3 +138,6 @@ fn cut_alone(
     }
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests;
