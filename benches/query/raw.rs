@@ -19,8 +19,9 @@ const HEAVY: usize = 4;
 /// Small queries that are timed.
 const SMALL: usize = 300;
 
-/// Asks for `points` points, then for small answers, alone and beside four that large.
-pub(crate) fn run(daemon: &Daemon, day: Day, points: usize) {
+/// Asks for `points` points, each time of a fresh daemon, then for small answers, alone and beside
+/// four that large.
+pub(crate) fn run(start: impl Fn() -> Daemon, day: Day, points: usize) {
     let steps = points.div_ceil(day.series).min(day.steps);
     println!();
     println!(
@@ -29,10 +30,15 @@ pub(crate) fn run(daemon: &Daemon, day: Day, points: usize) {
     );
     for kind in Kind::ALL {
         for aggregator in ["none", "sum"] {
-            raw(daemon, day, kind, aggregator, steps);
+            let daemon = start();
+            process::wait_until_idle(daemon.pid());
+            raw(&daemon, day, kind, aggregator, steps);
+            assert!(daemon.terminate().success(), "a clean end");
         }
     }
     println!();
+    let daemon = start();
+    process::wait_until_idle(daemon.pid());
     let small = |note: &str, millis: &mut Vec<f64>| {
         millis.sort_by(f64::total_cmp);
         let at = |part: f64| millis[((millis.len() - 1) as f64 * part) as usize];
@@ -66,11 +72,11 @@ pub(crate) fn run(daemon: &Daemon, day: Day, points: usize) {
     });
     small("beside four raw ones", &mut beside);
     println!("peak resident meanwhile: {:.0} MiB", mib(process::peak_resident_bytes(daemon.pid())));
+    assert!(daemon.terminate().success(), "a clean end");
 }
 
 fn raw(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
     let uri = raw_uri(kind, aggregator, steps);
-    check(daemon, day, kind, aggregator, steps);
     let resting = process::resident_bytes(daemon.pid());
     process::forget_peak(daemon.pid());
     let before = process::cpu_seconds(daemon.pid());
@@ -89,6 +95,7 @@ fn raw(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
         mib(peak),
         mib(resting),
     );
+    check(daemon, day, kind, aggregator, steps);
 }
 
 /// Counts what comes out and adds it up, in hundredths so that the order does not matter.
