@@ -40,9 +40,9 @@ pub use lookup::{Lookup, LookupAnswer, LookupSeries};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{
     AnswerGuard, AnswerSeries, CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery,
-    GexpAnswer, LimitOverride, LimitOverrideError, LimitOverrides, QueryAnswer, QueryAsker,
-    QueryControl, QueryFailure, QueryId, QueryList, QueryStages, RunningQuery, RunningStage,
-    ScannerStages, SubAnswer, SubQueryStages,
+    GexpAnswer, LimitOverride, LimitOverrideError, LimitOverrides, LostWork, QueryAnswer,
+    QueryAsker, QueryControl, QueryFailure, QueryId, QueryList, QueryStages, QueryThreads,
+    RunningQuery, RunningStage, ScannerStages, SubAnswer, SubQueryStages,
 };
 pub use stats::Stat;
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};

@@ -40,7 +40,7 @@ mod tests;
 pub use self::{
     answer::{AnswerSeries, GexpAnswer, QueryAnswer, QueryControl, QueryFailure, SubAnswer},
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},
-    guard::AnswerGuard,
+    guard::{AnswerGuard, LostWork, QueryThreads},
     limits::{LimitOverride, LimitOverrideError, LimitOverrides},
     registry::{CompletedQuery, QueryAsker, QueryId, QueryList, RunningQuery, RunningStage},
     stages::{QueryStages, ScannerStages, SubQueryStages},

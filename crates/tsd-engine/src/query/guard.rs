@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::runtime;
+
 use super::{QueryId, QueryStages, registry::Registered};
 
 /// Keeps a query among the running ones, and its memory taken, until its answer was written or
@@ -9,34 +11,65 @@ use super::{QueryId, QueryStages, registry::Registered};
 ///
 /// Dropping it says that the answer was not written to its end.
 #[derive(Debug, Default)]
-pub struct AnswerGuard(Option<Registered>);
+pub struct AnswerGuard {
+    registered: Option<Registered>,
+    threads: QueryThreads,
+}
+
+/// The threads that queries work on. Those of listeners and writers come before them.
+#[derive(Clone, Debug, Default)]
+pub struct QueryThreads(Option<runtime::Handle>);
+
+/// Work that ended in a panic, or that was still to be done when the engine was shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine failed while it wrote the answer")]
+pub struct LostWork;
+
+impl QueryThreads {
+    /// Does a short piece of work on one of these threads; where there are none, right here.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, LostWork> {
+        match &self.0 {
+            Some(runtime) => runtime.spawn(async move { work() }).await.map_err(|_| LostWork),
+            None => Ok(work()),
+        }
+    }
+}
 
 impl AnswerGuard {
-    pub(crate) const fn new(registered: Registered) -> Self {
-        Self(Some(registered))
+    pub(crate) const fn new(registered: Registered, threads: runtime::Handle) -> Self {
+        Self { registered: Some(registered), threads: QueryThreads(Some(threads)) }
+    }
+
+    /// Where the answer is to be written.
+    #[must_use]
+    pub const fn threads(&self) -> &QueryThreads {
+        &self.threads
     }
 
     /// Number of the query.
     #[must_use]
     pub fn id(&self) -> QueryId {
-        self.0.as_ref().map(|registered| registered.run().id).unwrap_or_default()
+        self.registered.as_ref().map(|registered| registered.run().id).unwrap_or_default()
     }
 
     /// Where the time of the query went so far.
     #[must_use]
     pub fn stages(&self) -> QueryStages {
-        self.0.as_ref().map(Registered::stages).unwrap_or_default()
+        self.registered.as_ref().map(Registered::stages).unwrap_or_default()
     }
 
     /// Whether an operator cancelled the query; writing its answer should then end.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.as_ref().is_some_and(|registered| registered.run().stop.is_cancelled())
+        self.registered.as_ref().is_some_and(|registered| registered.run().stop.is_cancelled())
     }
 
     /// The answer was written to its end, with this HTTP status; writing it took `serialization`.
     pub fn sent(self, status: u16, serialization: Duration) {
-        if let Some(registered) = self.0 {
+        if let Some(registered) = self.registered {
             registered.sent(status, serialization);
         }
     }

@@ -109,7 +109,7 @@ impl QueryRunner {
             Ok(answer) => {
                 timer.end(Ok(()));
                 registered.answered();
-                Ok((answer, AnswerGuard::new(registered)))
+                Ok((answer, AnswerGuard::new(registered, self.context.runtime.clone())))
             }
             Err(failure) => {
                 timer.end(Err((&failure, run.refused_for())));

@@ -1,17 +1,18 @@
 //! Answers made while they are sent.
 //!
 //! A piece is made when the socket has room for it, never before: a client that reads slowly holds its
-//! answer and one piece, and no place among the queries that work.
+//! answer and one piece, and no place among the queries that work. All but the first are made on the
+//! threads for queries: thousands of points become text in each, and those who put points should not
+//! wait for that.
 
 use std::{
-    iter,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use futures_util::stream;
-use tsd_engine::AnswerGuard;
+use futures_util::{StreamExt, stream};
+use tsd_engine::{AnswerGuard, QueryThreads};
 
 use crate::http::reply::{BrokenAnswer, ContentType, OnSent, Reply};
 
@@ -52,48 +53,68 @@ impl Writing {
 /// The reply whose body `write` makes: it appends to its buffer until that holds so many bytes, and
 /// says whether there is more. The guard is told when all was sent, and dropped where it was not.
 pub(super) fn reply(
-    mut write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
+    write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
     writing: Writing,
     guard: AnswerGuard,
 ) -> Reply {
+    let threads = guard.threads().clone();
     // Both the pieces and the end of them have a use for it; it goes when both are gone.
     let guard = Arc::new(Mutex::new(Some(guard)));
-    let mut piece = {
-        let writing = writing.clone();
-        move |room: usize| {
-            let mut piece = Vec::with_capacity(room);
-            let more = writing.count(|| write(&mut piece, PIECE));
-            (Bytes::from(piece), more)
-        }
-    };
     let held = Arc::clone(&guard);
+    let times = writing.clone();
     let on_sent = OnSent::new(move || {
         if let Some(guard) = held.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            guard.sent(200, writing.time());
+            guard.sent(200, times.time());
         }
     });
-    let is_cancelled = move || {
-        let guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.as_ref().is_some_and(AnswerGuard::is_cancelled)
-    };
-    let (first, mut more) = piece(0);
-    if !more {
+    let mut maker = Maker { write: Box::new(write), writing, more: true };
+    let first = maker.make(0);
+    if !maker.more {
         return Reply::json(first).telling(on_sent);
     }
-    let rest = iter::from_fn(move || {
-        if !more {
-            return None;
-        }
-        if is_cancelled() {
-            more = false;
-            return Some(Err(BrokenAnswer("the query was cancelled".to_owned())));
-        }
-        let (bytes, again) = piece(PIECE + PIECE / 8);
-        more = again;
-        Some(Ok(bytes))
+    let rest = stream::try_unfold(maker, move |maker| {
+        let is_cancelled = guard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(AnswerGuard::is_cancelled);
+        next(maker, is_cancelled, threads.clone())
     });
-    let pieces = iter::once(Ok(first)).chain(rest);
-    Reply::pieces(ContentType::Json, Box::pin(stream::iter(pieces))).telling(on_sent)
+    let pieces = stream::iter([Ok(first)]).chain(rest);
+    Reply::pieces(ContentType::Json, Box::pin(pieces)).telling(on_sent)
+}
+
+/// Appends to its buffer until that holds so many bytes; says whether there is more.
+type Write = dyn FnMut(&mut Vec<u8>, usize) -> bool + Send;
+
+/// What makes pieces.
+struct Maker {
+    write: Box<Write>,
+    writing: Writing,
+    more: bool,
+}
+
+impl Maker {
+    fn make(&mut self, room: usize) -> Bytes {
+        let mut piece = Vec::with_capacity(room);
+        self.more = self.writing.count(|| (self.write)(&mut piece, PIECE));
+        Bytes::from(piece)
+    }
+}
+
+async fn next(
+    mut maker: Maker,
+    is_cancelled: bool,
+    threads: QueryThreads,
+) -> Result<Option<(Bytes, Maker)>, BrokenAnswer> {
+    if !maker.more {
+        return Ok(None);
+    }
+    if is_cancelled {
+        return Err(BrokenAnswer("the query was cancelled".to_owned()));
+    }
+    let made = threads.call(move || (maker.make(PIECE + PIECE / 8), maker)).await;
+    made.map(Some).map_err(|lost| BrokenAnswer(lost.to_string()))
 }
 
 #[cfg(test)]
@@ -101,8 +122,6 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures_util::StreamExt;
 
     use super::*;
     use crate::http::reply::ReplyBody;
