@@ -14,6 +14,9 @@ use crate::{
     json::{JsonList, JsonObject, JsonReader},
 };
 
+/// Most rows that a request may have read, each series an hour.
+const MAX_HOURS: usize = 10_000_000;
+
 /// A request for the newest points of series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastRequest {
@@ -110,6 +113,11 @@ pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
 fn checked(request: LastRequest) -> Result<LastRequest, ApiError> {
     if request.series.is_empty() {
         return Err(ApiError::new(400, "Missing sub queries"));
+    }
+    // Nothing is older than the epoch, which is not a million hours ago.
+    let hours = usize::try_from(request.back_scan.clamp(0, 1_000_000)).unwrap_or(0);
+    if request.series.len().saturating_mul(hours) > MAX_HOURS {
+        return Err(ApiError::too_many("hours of series in one request", MAX_HOURS));
     }
     let by_tsuid = |wanted: &LastWanted| matches!(wanted, LastWanted::Tsuid(_));
     if request.back_scan < 0 && request.series.iter().any(by_tsuid) {
@@ -278,6 +286,11 @@ mod tests {
         assert_eq!(by_body("{}"), "Missing sub queries");
         assert_eq!(by_body("{"), "Unable to parse the given JSON");
         assert_eq!(by_body(r#"{"queries":[{}]}"#), "Metric cannot be null or empty");
+        let far = format!(
+            r#"{{"backScan":9999999,"queries":[{}]}}"#,
+            vec![r#"{"metric":"m"}"#; 11].join(",")
+        );
+        assert_eq!(parse_last_body(&far).unwrap_err().status, 413);
         let many = vec!["{}"; 5_000].join(",");
         let many = parse_last_body(&format!(r#"{{"queries":[{many}]}}"#)).unwrap_err();
         assert_eq!(many.status, 413);
