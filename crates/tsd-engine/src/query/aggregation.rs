@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tsd_model::PointColumns;
 use tsd_query::{
-    HistogramOutput, HistogramSeries, OutputSeries, SpanGroup, SubQuery, evaluate_histograms,
+    HistogramOutput, HistogramSeries, OutputSeries, SpanGroup, SubQuery, Watch, evaluate_histograms,
 };
 
 use super::{QueryFailure, halt::Watcher, run::Step, scan::ScanJob};
@@ -75,14 +75,14 @@ impl Aggregation {
         let mut groups = groups.into_iter();
         while groups.len() > 0 {
             run.check_time()?;
-            let slice = run.slice().await?;
+            let mut watch = Watcher::new(&job.halt, run, run.slice().await?);
             for (place, group) in groups.by_ref() {
                 let before = bytes_of(&group);
-                let go_on = &mut || job.halt.check();
+                let go_on = &mut || watch.go_on();
                 let output = OutputSeries::take_while(sub, &job.plan, group, *emitted, go_on)?;
                 self.enter(&output, before)?;
                 outputs.push((place, output));
-                if slice.is_over() {
+                if watch.is_over() {
                     break;
                 }
             }
@@ -128,11 +128,9 @@ impl Aggregation {
         let Self { job, sub, .. } = self;
         let run = job.budget.run();
         run.check_time()?;
-        let slice = run.slice().await?;
-        let go_on = &mut || job.halt.check();
-        let points = OutputSeries::points_while(sub, &job.plan, group, stretch, go_on)?;
-        slice.end();
-        Ok(points)
+        let mut watch = Watcher::new(&job.halt, run, run.slice().await?);
+        let go_on = &mut || watch.go_on();
+        Ok(OutputSeries::points_while(sub, &job.plan, group, stretch, go_on)?)
     }
 
     /// Enters the memory of a result in place of that of its group.
@@ -152,11 +150,8 @@ impl Aggregation {
         task.spawn(async move {
             let Self { job, sub, .. } = &self;
             let run = job.budget.run();
-            let slice = run.slice().await?;
-            let mut watch = Watcher { halt: &job.halt, run };
-            let outputs = evaluate_histograms(sub, &job.plan, &job.pipeline, series, &mut watch)?;
-            slice.end();
-            Ok(outputs)
+            let mut watch = Watcher::new(&job.halt, run, run.slice().await?);
+            Ok(evaluate_histograms(sub, &job.plan, &job.pipeline, series, &mut watch)?)
         });
         task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::Lost)?
     }

@@ -68,9 +68,7 @@ async fn work_out<T: Send + 'static>(
     let mut task = JoinSet::new();
     task.spawn(async move {
         let slice = run.slice().await?;
-        let result = work(&mut Watcher { halt: &halt, run: &run });
-        slice.end();
-        Ok::<T, QueryFailure>(result?)
+        Ok::<T, QueryFailure>(work(&mut Watcher::new(&halt, &run, slice))?)
     });
     task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::Lost)?
 }

@@ -10,7 +10,7 @@ use std::sync::{
 
 use tsd_query::{QueryError, Watch};
 
-use super::run::QueryRun;
+use super::{run::QueryRun, scheduler::Slice};
 
 /// Set once a query has ended.
 #[derive(Clone, Debug, Default)]
@@ -43,15 +43,32 @@ impl Drop for HaltGuard {
     }
 }
 
-/// Watches long arithmetic: whether its query goes on, and the memory it takes.
+/// Watches long arithmetic: whether its query goes on, the turns it needs, and the memory it takes.
 #[derive(Debug)]
 pub(crate) struct Watcher<'a> {
-    pub(crate) halt: &'a Halt,
-    pub(crate) run: &'a QueryRun,
+    halt: &'a Halt,
+    run: &'a QueryRun,
+    /// Gone once the query has ended.
+    slice: Option<Slice>,
+}
+
+impl<'a> Watcher<'a> {
+    /// Watches work that has its first turn.
+    pub(crate) const fn new(halt: &'a Halt, run: &'a QueryRun, slice: Slice) -> Self {
+        Self { halt, run, slice: Some(slice) }
+    }
+
+    /// Whether it is time to let others go.
+    pub(crate) fn is_over(&self) -> bool {
+        self.slice.as_ref().is_none_or(Slice::is_over)
+    }
 }
 
 impl Watch for Watcher<'_> {
     fn go_on(&mut self) -> Result<(), QueryError> {
+        if let Some(slice) = self.slice.take() {
+            self.slice = self.run.renew(slice, || self.halt.is_set());
+        }
         self.halt.check()?;
         let mut run = self.run;
         run.go_on()

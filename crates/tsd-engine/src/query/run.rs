@@ -134,6 +134,11 @@ impl QueryRun {
         })
     }
 
+    /// In the middle of a call that cannot wait: takes the next turn if the slice is over.
+    pub(crate) fn renew(&self, slice: Slice, has_ended: impl Fn() -> bool) -> Option<Slice> {
+        self.turns.renew(slice, has_ended)
+    }
+
     /// Waits until the query may open one more scan.
     pub(crate) async fn open_scan(&self) -> SemaphorePermit<'_> {
         loop {

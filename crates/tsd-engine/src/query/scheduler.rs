@@ -11,6 +11,10 @@
 //! for each processor. In the other half light ones run beside them, and the operating system shares
 //! the processors out.
 //!
+//! Work that cannot stop in the middle of a call (the points of one group, an expression) takes its next
+//! turn from inside: [`Turns::renew`] holds its thread until the turn comes, and the runtime puts another
+//! in its place. Few threads may be held so; work beyond them keeps its turn.
+//!
 //! Only so many heavy queries get turns at all; another pauses where it is, and if as many pause
 //! already, the next one is turned away. Light ones never wait for heavy ones to end.
 
@@ -19,13 +23,13 @@ use std::{
     marker::PhantomData,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot, task::block_in_place};
 
 /// What a query may spend before it counts as heavy.
 const LIGHT: Duration = Duration::from_millis(100);
@@ -34,11 +38,17 @@ const SLICE: Duration = Duration::from_millis(2);
 /// One turn in so many goes to whoever waits longest.
 const FAIR_EVERY: u64 = 8;
 
+/// Threads that may wait for a turn in the middle of a call.
+const MAX_HELD_THREADS: usize = 64;
+/// How often such a thread looks whether its query has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Gives turns to queries.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     processors: usize,
     max_heavy: usize,
+    held_threads: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -106,7 +116,12 @@ impl Scheduler {
     /// Gives turns for so many processors, and turns to `max_heavy` heavy queries.
     pub(crate) fn new(processors: usize, max_heavy: usize) -> Arc<Self> {
         let (processors, max_heavy) = (processors.max(1), max_heavy.max(1));
-        Arc::new(Self { processors, max_heavy, state: Mutex::default() })
+        Arc::new(Self {
+            processors,
+            max_heavy,
+            held_threads: AtomicUsize::new(0),
+            state: Mutex::default(),
+        })
     }
 
     /// Most turns that are taken at once.
@@ -150,10 +165,12 @@ impl Scheduler {
         Turn { scheduler: Arc::clone(self), heavy }
     }
 
-    /// Asks for a turn: it comes at once, or through the channel.
+    /// Asks for a turn: it comes at once, or through the channel. Work that is in the middle of
+    /// something is not turned away.
     fn ask(
         self: &Arc<Self>,
         account: &Arc<Account>,
+        in_the_middle: bool,
     ) -> Result<Result<Turn, oneshot::Receiver<Turn>>, TooManyHeavy> {
         let mut state = self.lock();
         let line = state.lines.iter().position(|line| Arc::ptr_eq(&line.account, account));
@@ -162,7 +179,8 @@ impl Scheduler {
             return Ok(Ok(self.take(&mut state, account)));
         }
         let is_paused = |account: &Account| !account.is_light() && !account.is_placed();
-        if line.is_none() && is_paused(account) && state.heavy >= self.max_heavy {
+        let is_new = line.is_none() && !in_the_middle;
+        if is_new && is_paused(account) && state.heavy >= self.max_heavy {
             let paused = state.lines.iter().filter(|line| is_paused(&line.account)).count();
             if paused >= self.max_heavy {
                 return Err(TooManyHeavy);
@@ -227,6 +245,10 @@ impl Account {
         u128::from(self.spent()) < LIGHT.as_nanos()
     }
 
+    fn waited(&self, time: Duration) {
+        self.waited_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     fn is_placed(&self) -> bool {
         self.placed.load(Ordering::Relaxed)
     }
@@ -235,24 +257,50 @@ impl Account {
 impl Turns {
     /// Waits for a turn.
     pub(crate) async fn next(&self) -> Result<Slice, TooManyHeavy> {
-        let turn = match self.scheduler.ask(&self.account)? {
+        let turn = match self.scheduler.ask(&self.account, false)? {
             Ok(turn) => turn,
             Err(turn) => {
                 let asked = Instant::now();
                 // The scheduler outlives its waiters, and drops none that still waits.
                 let turn = turn.await.map_err(|_| TooManyHeavy)?;
-                let waited = asked.elapsed().as_nanos() as u64;
-                self.account.waited_nanos.fetch_add(waited, Ordering::Relaxed);
+                self.account.waited(asked.elapsed());
                 turn
             }
         };
-        Ok(Slice {
-            began: Instant::now(),
-            began_cpu: thread_time(),
-            account: Arc::clone(&self.account),
-            _turn: turn,
-            _stays: PhantomData,
-        })
+        Ok(Slice::begin(&self.account, turn))
+    }
+
+    /// If the slice is over and others wait, ends it and waits for the next turn, holding this
+    /// thread. Returns nothing if `has_ended` said so meanwhile. Must be called on a runtime of several
+    /// threads.
+    pub(crate) fn renew(&self, mut slice: Slice, has_ended: impl Fn() -> bool) -> Option<Slice> {
+        if !slice.is_over() {
+            return Some(slice);
+        }
+        let held = &self.scheduler.held_threads;
+        let is_held = self.scheduler.waiting() > 0
+            && held
+                .try_update(Ordering::Relaxed, Ordering::Relaxed, |threads| {
+                    (threads < MAX_HELD_THREADS).then_some(threads + 1)
+                })
+                .is_ok();
+        if !is_held {
+            slice.go_on();
+            return Some(slice);
+        }
+        let asked = Instant::now();
+        // Whoever gets the turn must not wait for this thread, so all of it is done outside of the
+        // runtime.
+        let turn = block_in_place(|| {
+            slice.end();
+            match self.scheduler.ask(&self.account, true).ok()? {
+                Ok(turn) => Some(turn),
+                Err(turn) => Handle::current().block_on(wait(turn, has_ended)),
+            }
+        });
+        self.account.waited(asked.elapsed());
+        held.fetch_sub(1, Ordering::Relaxed);
+        turn.map(|turn| Slice::begin(&self.account, turn))
     }
 
     /// Time of the processors spent.
@@ -292,9 +340,30 @@ impl Drop for Turn {
 }
 
 impl Slice {
+    fn begin(account: &Arc<Account>, turn: Turn) -> Self {
+        Self {
+            began: Instant::now(),
+            began_cpu: thread_time(),
+            account: Arc::clone(account),
+            _turn: turn,
+            _stays: PhantomData,
+        }
+    }
+
     /// Whether it is time to let others go.
     pub(crate) fn is_over(&self) -> bool {
         self.began.elapsed() >= SLICE
+    }
+
+    /// Keeps its turn for as long again.
+    fn go_on(&mut self) {
+        self.charge();
+        (self.began, self.began_cpu) = (Instant::now(), thread_time());
+    }
+
+    fn charge(&self) {
+        let spent = thread_time().saturating_sub(self.began_cpu).as_nanos() as u64;
+        self.account.spent_nanos.fetch_add(spent, Ordering::Relaxed);
     }
 
     /// Ends it. Returns how long it lasted.
@@ -305,9 +374,18 @@ impl Slice {
 
 impl Drop for Slice {
     fn drop(&mut self) {
-        let spent = thread_time().saturating_sub(self.began_cpu).as_nanos() as u64;
-        self.account.spent_nanos.fetch_add(spent, Ordering::Relaxed);
+        self.charge();
     }
+}
+
+/// Waits for a turn, and looks now and then whether it is still wanted.
+async fn wait(mut turn: oneshot::Receiver<Turn>, has_ended: impl Fn() -> bool) -> Option<Turn> {
+    while !has_ended() {
+        if let Ok(turn) = tokio::time::timeout(LOOK, &mut turn).await {
+            return turn.ok();
+        }
+    }
+    None
 }
 
 /// Time of the processors that this thread had.

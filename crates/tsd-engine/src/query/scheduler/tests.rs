@@ -2,7 +2,10 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use tokio::task::{JoinHandle, yield_now};
+use tokio::{
+    sync::oneshot,
+    task::{JoinHandle, yield_now},
+};
 
 use super::*;
 
@@ -149,4 +152,47 @@ async fn a_small_query_among_four_heavy_ones_needs_few_slices_of_them() {
     let before_it = before_it.load(Ordering::Relaxed);
     // In order of arrival, each of the twenty steps would wait for eighty slices.
     assert!(before_it <= 20, "{before_it} slices of heavy queries went before");
+}
+
+/// Waits on this thread until something holds; gives up in the end.
+fn wait_until(holds: impl Fn() -> bool) -> bool {
+    (0..10_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        holds()
+    })
+}
+
+/// A heavy query in the middle of something, once another waits for its turn: what `renew` came to.
+async fn renewed(has_ended: bool, other_keeps_its_turn: bool) -> bool {
+    let scheduler = Scheduler::new(1, 2);
+    let (long, other) = (spent(&scheduler, 2_000), spent(&scheduler, 1_000));
+    let (began, wait_for_it) = oneshot::channel();
+    let working = tokio::spawn(async move {
+        let slice = long.next().await.unwrap();
+        began.send(()).unwrap();
+        assert!(wait_until(|| slice.is_over() && long.scheduler.waiting() > 0));
+        long.renew(slice, || has_ended).is_some()
+    });
+    wait_for_it.await.unwrap();
+    let turn = tokio::spawn(async move {
+        let slice = other.next().await.unwrap();
+        if other_keeps_its_turn {
+            std::mem::forget(slice);
+        }
+    });
+    let renewed = working.await.unwrap();
+    turn.await.unwrap();
+    assert_eq!(scheduler.held_threads.load(Ordering::Relaxed), 0);
+    assert_eq!(scheduler.lock().taken, usize::from(other_keeps_its_turn));
+    renewed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_cannot_stop_lets_others_go_and_comes_back() {
+    assert!(renewed(false, false).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_whose_query_ended_waits_for_no_turn() {
+    assert!(!renewed(true, true).await);
 }
