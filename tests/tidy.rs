@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hbase-rs-protobuf", &[]),
     ("hbase-rs", &["hbase-rs-protobuf"]),
     ("tsd-model", &[]),
+    ("tsd-testkit", &["hbase-rs", "hbase-rs-protobuf"]),
     ("tsd-query", &["tsd-model"]),
     ("tsd-protocol", &["tsd-model", "tsd-query"]),
     ("tsd-storage", &["tsd-model"]),
@@ -36,7 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates from outside that only some of ours may know.
 const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
-    ("prost", &["hbase-rs", "hbase-rs-protobuf"]),
+    ("prost", &["hbase-rs", "hbase-rs-protobuf", "tsd-testkit"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("hyper", &["tsd-server"]),
     ("clap", &["tsd-cli"]),

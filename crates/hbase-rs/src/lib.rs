@@ -1,21 +1,78 @@
 //! HBase, releases 2.4 to 3.0, spoken natively: protobuf RPC straight to region servers and master,
 //! no Thrift, no REST, no JVM.
 //!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use hbase_rs::{Client, ClientConfig, Get, Put, Scan, ZooKeeperDiscovery};
+//!
+//! let discovery = ZooKeeperDiscovery::new("zk1,zk2,zk3", "/hbase");
+//! let table = Client::new(ClientConfig::new("me"), discovery).table("t".parse()?);
+//! table.mutate(Put::try_new("row")?.cell(b"f", b"q", 1_700_000_000_000, b"value")?).await?;
+//! let row = table.get(&Get::try_new("row")?).await?;
+//! assert_eq!(row.value(b"f", b"q"), Some(&b"value"[..]));
+//! let mut rows = table.scan(Scan::prefix("r"));
+//! while let Some(row) = rows.next().await {
+//!     println!("{:?}", row?.row);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Shape
+//!
+//! ```text
+//! Table ──► Locator ──► RegionCache          Discovery (ZooKeeper, fixed)
+//!   │          └────────── hbase:meta ──────────────┘
+//!   ├─ get, mutate ─┐
+//!   ├─ batch ───────┼─► Pool ─► Connection: permits ─► writer ─► socket ─► reader ─► call map
+//!   └─ scan ────────┘
+//! ```
 //!
 //! Protocol and I/O are apart. [`protocol`] holds everything that is a function of bytes: frames,
 //! cells, messages matched with their cells, names and rows of hbase:meta, the cache of regions, the
-//! state of a scan. The request types of this level ([`Get`], [`Put`], [`Scan`] and so on) check what
-//! they are given, because servers answer some bad requests as if a repetition would help.
+//! state of a scan. Around it:
 //!
-//! * **Cells** ([`Cell`], [`Row`]) are views of the answer they came in; nothing is allocated a cell.
-//!   [`Row::detach`] what is kept for long.
-//! * **Errors** are sorted in one place. [`RemoteException::recovery`] turns the Java class, its flag
-//!   and its text into one [`Recovery`]; loops ask for that and nothing else.
-//! * **Locations** are believed until a call fails on them, and a failure takes away only the very
-//!   location that failed ([`protocol::RegionCache`]).
-//! * **Scans** go on from a row, never from a region or a scanner ([`protocol::RowAssembler`]), so
-//!   that any fault can be followed by a fresh scanner without a row lost or repeated.
+//! * A **connection** serves one service of one server and carries many calls at once. Requests
+//!   that wait leave in one write; answers come in any order. Calls and their bytes are bounded by
+//!   permits: callers wait for room, memory does not grow. Scans and hbase:meta have connections of
+//!   their own, so that long answers do not hold up short ones.
+//! * The **locator** believes a location until a call fails on it, and a failure takes away only
+//!   the very location that failed ([`protocol::RegionCache`]). Lookups of a table are few at a time
+//!   and shared.
+//! * A **batch** is grouped by server and region; what is left of it is grouped anew, by row, since
+//!   regions split and merge in between.
+//! * A **scan** goes on from a row, never from a region or a scanner ([`protocol::RowAssembler`]):
+//!   after any fault a fresh scanner follows without a row lost or repeated. It reads one answer
+//!   ahead, and renews its lease while the caller is slow.
+//! * **Errors** are sorted in one place. [`RemoteException::recovery`] and [`CallError::recovery`]
+//!   turn class, flag and text into one [`Recovery`]; loops ask for that and nothing else. An
+//!   [`OperationError`] keeps the cause of its last attempt and says whether the operation may have
+//!   been done all the same.
+//! * **Repetition.** Increments and appends carry nonces and are repeated like reads and puts. What
+//!   must not happen twice (conditions, deletes of "the newest version") is not repeated in doubt.
+//! * **Cells** ([`Cell`], [`Row`]) are views of the answer they came in; nothing is allocated a
+//!   cell. [`Row::detach`] what is kept for long.
+//! * **Requests** are checked while they are made: servers answer some bad ones as if a repetition
+//!   would help.
+//! * Simple authentication is all there is. TLS and SASL belong between socket and frames, where a
+//!   connection is opened.
+//!
+//! # Waits, and what ends them
+//!
+//! | wait | ends at the latest with |
+//! |---|---|
+//! | an operation, with its attempts and pauses | [`ClientConfig::operation_timeout`], [`Table::with_timeout`] |
+//! | a pause before an attempt | itself; there is none that would pass the operation's end |
+//! | one lookup's turn | the operation |
+//! | discovery | [`ClientConfig::call_timeout`], for the one who asks and those who wait for the answer |
+//! | a connection coming up | [`ClientConfig::connect_timeout`], for those who wait for it their own call's time |
+//! | room on a connection, the writer's queue | the call's time |
+//! | an answer | the call's time ([`ClientConfig::call_timeout`], [`ClientConfig::scan_timeout`]) and a tenth |
+//! | a write to a peer that does not read | its connection: calls that run out of time close it |
+//! | a read from a peer that does not write | the same, or [`ClientConfig::idle_timeout`] without calls |
+//! | last words after a failed write | one second |
+//! | a scan's next row | the operation's time without any progress |
+//! | a scan's caller | nothing: the task holds one answer until it is taken or dropped, the lease for a while |
 //!
 //! The crate knows nothing of what its cells mean.
 
@@ -28,13 +85,22 @@
     )
 )]
 
+mod attempts;
 mod cell;
+mod client;
 mod compression;
+mod config;
+mod connection;
+mod discovery;
+mod error;
 mod exception;
 mod frame;
 mod handshake;
+mod locator;
 mod multi;
+mod pool;
 pub mod protocol;
+mod random;
 #[cfg(test)]
 mod recorded;
 mod region;
@@ -42,15 +108,24 @@ mod request;
 mod retry;
 mod row;
 mod scan;
+mod scanner;
 mod server_name;
+mod table;
 mod table_name;
 mod wire;
 
 pub use self::{
     cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
+    client::Client,
     compression::{CompressionError, Compressor},
+    config::ClientConfig,
+    connection::{CallError, DisconnectReason},
+    discovery::{Discovery, DiscoveryError, DiscoveryFuture, FixedDiscovery, ZooKeeperDiscovery},
+    error::{Failure, OperationError},
     exception::{ExceptionClass, MovedTo, Recovery, RemoteException},
+    multi::Action,
     region::info::{Region, RegionLocation},
+    region::meta::MetaRow,
     request::{
         RequestError,
         condition::Condition,
@@ -66,6 +141,8 @@ pub use self::{
     retry::Backoff,
     row::{Row, RowResult},
     scan::rows::{RowTooLong, ScanRow},
+    scanner::Scanner,
     server_name::ServerName,
+    table::Table,
     table_name::{TableName, TableNameError},
 };

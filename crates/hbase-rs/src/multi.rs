@@ -29,6 +29,18 @@ pub enum Action {
     Mutate(Mutation, Option<u64>),
 }
 
+impl From<Get> for Action {
+    fn from(get: Get) -> Self {
+        Self::Get(get)
+    }
+}
+
+impl<M: Into<Mutation>> From<M> for Action {
+    fn from(mutation: M) -> Self {
+        Self::Mutate(mutation.into(), None)
+    }
+}
+
 impl Action {
     /// Row it is about.
     #[must_use]

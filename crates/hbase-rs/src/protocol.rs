@@ -7,13 +7,10 @@ pub use crate::{
     cell::Cells,
     frame::{Answer, CONNECTION_CALL, FrameError, FrameReader, Outcome, Request, Response},
     handshake::{AuthMethod, CELL_CODEC, Service, connection_header},
-    multi::{
-        Action, ActionOutcome, MultiError, RegionBatch, RegionOutcome, multi_outcomes,
-        multi_request,
-    },
+    multi::{ActionOutcome, MultiError, RegionBatch, RegionOutcome, multi_outcomes, multi_request},
     region::{
         cache::RegionCache,
-        meta::{Locate, Lookup, MetaRow, read_lookup},
+        meta::{Locate, Lookup, read_lookup},
         name::{
             RegionNameParts, compare_meta_rows, encoded_name, end_meta_key, first_meta_key,
             region_name, search_key, search_key_before,

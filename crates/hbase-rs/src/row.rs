@@ -1,5 +1,7 @@
 //! What a read brings back: the cells of one row.
 
+use std::fmt;
+
 use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
 
@@ -9,7 +11,7 @@ use crate::cell::{Cell, CellError, CellKind, Cells};
 ///
 /// A row is a slice of the answer it came in and keeps all of it alive; [`Self::detach`] what is
 /// kept for long.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Row {
     /// Every byte belongs to a whole, checked cell, and all cells are of one row.
     cells: Bytes,
@@ -110,6 +112,12 @@ impl Row {
         }
         let mut block = CellBlock::new(out.freeze());
         block.take(cells.len())
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Row({}, {} cells)", self.key().escape_ascii(), self.count)
     }
 }
 

@@ -85,21 +85,24 @@ pub fn encoded_name(name: &[u8]) -> String {
     }
 }
 
-/// Order of the rows of hbase:meta. Rows that are no region names come by their bytes.
+/// Order of the rows of hbase:meta. Rows need not be names of regions: one without a comma is all
+/// table, and comes before that table's regions.
 #[must_use]
 pub fn compare_meta_rows(a: &[u8], b: &[u8]) -> Ordering {
-    let parts = |row: &'_ [u8]| -> Option<(usize, usize)> {
-        let first = row.iter().position(|byte| *byte == b',')?;
-        let last = row.iter().rposition(|byte| *byte == b',')?;
-        Some((first, last))
-    };
-    let (Some((a_first, a_last)), Some((b_first, b_last))) = (parts(a), parts(b)) else {
-        return a.cmp(b);
-    };
-    let table = a.get(..a_first).cmp(&b.get(..b_first));
-    let start = || a.get(a_first + 1..a_last).cmp(&b.get(b_first + 1..b_last));
-    let id = || a.get(a_last + 1..).cmp(&b.get(b_last + 1..));
-    table.then_with(start).then_with(id)
+    order_parts(a).cmp(&order_parts(b))
+}
+
+/// What a row is compared by: its table, and if there is a comma start key and id.
+type OrderParts<'a> = (&'a [u8], Option<(&'a [u8], &'a [u8])>);
+
+fn order_parts(row: &[u8]) -> OrderParts<'_> {
+    let comma = |byte: &u8| *byte == b',';
+    let Some(at) = row.iter().position(comma) else { return (row, None) };
+    let (table, rest) = (row.get(..at).unwrap_or_default(), row.get(at + 1..).unwrap_or_default());
+    match rest.iter().rposition(comma) {
+        Some(at) => (table, rest.get(..at).zip(rest.get(at + 1..))),
+        None => (table, Some((rest, &[]))),
+    }
 }
 
 /// Row from which a reversed scan of hbase:meta finds the region that holds `row`.
@@ -263,6 +266,16 @@ mod tests {
         assert_eq!(compare_meta_rows(&name, &end_meta_key(&table("tsdb"))), Ordering::Less);
         let other = region_name(&table("tsdb-uid"), b"", 1_700_000_000_000, 0);
         assert_eq!(compare_meta_rows(&end_meta_key(&table("tsdb")), &other), Ordering::Less);
+    }
+
+    #[test]
+    fn a_row_that_is_no_region_has_its_place() {
+        let name = region_name(&table("t"), b"p", 1, 0);
+        for (row, expected) in
+            [("t\0", Ordering::Less), ("t", Ordering::Greater), ("t,p", Ordering::Greater)]
+        {
+            assert_eq!(compare_meta_rows(&name, row.as_bytes()), expected, "{row:?}");
+        }
     }
 
     proptest! {

@@ -1,0 +1,229 @@
+//! Calls under way on a connection.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::error::{CallError, DisconnectReason};
+use crate::{
+    exception::{ExceptionClass, RemoteException},
+    frame::{Answer, CONNECTION_CALL, FrameError, Outcome, Response},
+    server_name::ServerName,
+};
+
+/// So many calls out of time in a row, with nothing read in between, and the connection is dead,
+const DEAD_AFTER: u32 = 2;
+
+/// if that lasted at least so long: some callers are in a hurry.
+const DEAD_SILENCE: Duration = Duration::from_secs(2);
+
+/// How a call ended that brought no answer.
+#[derive(Debug)]
+pub(super) enum End {
+    Exception(RemoteException),
+    Unreadable(FrameError),
+    Disconnected { sent: bool, reason: DisconnectReason },
+}
+
+impl End {
+    pub(super) fn into_error(self, server: &ServerName) -> CallError {
+        let server = server.clone();
+        match self {
+            Self::Exception(exception) => CallError::Remote { server, exception },
+            Self::Unreadable(source) => CallError::Answer { server, source: Arc::new(source) },
+            Self::Disconnected { sent, reason } => CallError::Disconnected { server, sent, reason },
+        }
+    }
+}
+
+/// The call map, and whether the connection lives.
+#[derive(Debug)]
+pub(super) struct Calls {
+    state: Mutex<State>,
+    /// Ends reader and writer.
+    pub(super) closed: CancellationToken,
+    timeouts: AtomicU32,
+    begun: Instant,
+    /// Milliseconds from the beginning to the last byte that came, and one; 0 before the first.
+    heard_ms: AtomicU64,
+    /// Connections before this one that ended without a word.
+    silent_before: u32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: HashMap<u32, Waiting>,
+    next_id: u32,
+    closed: Option<DisconnectReason>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    answer: oneshot::Sender<Result<Answer, End>>,
+    sent: bool,
+}
+
+impl Calls {
+    pub(super) fn new(silent_before: u32) -> Self {
+        Self {
+            state: Mutex::default(),
+            closed: CancellationToken::new(),
+            timeouts: AtomicU32::new(0),
+            begun: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            silent_before,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.closed.is_cancelled()
+    }
+
+    /// Connections in a row that ended without a word, with this one.
+    pub(super) fn silent(&self) -> u32 {
+        match self.state().closed {
+            Some(DisconnectReason::Silent { times }) => times,
+            _ => 0,
+        }
+    }
+
+    /// Takes an id for a call.
+    pub(super) fn begin(self: &Arc<Self>) -> Result<Call, DisconnectReason> {
+        let mut state = self.state();
+        if let Some(reason) = &state.closed {
+            return Err(reason.clone());
+        }
+        // Permits keep the map far smaller than the ids there are.
+        let mut id = state.next_id;
+        while state.waiting.contains_key(&id) {
+            id = (id + 1) & i32::MAX as u32;
+        }
+        state.next_id = (id + 1) & i32::MAX as u32;
+        let (sender, answer) = oneshot::channel();
+        state.waiting.insert(id, Waiting { answer: sender, sent: false });
+        Ok(Call { id, answer, calls: Arc::clone(self) })
+    }
+
+    /// Notes that these requests go out now. Returns whether each is still waited for.
+    pub(super) fn sending(&self, ids: impl Iterator<Item = u32>) -> Vec<bool> {
+        let mut state = self.state();
+        let mark = |id| state.waiting.get_mut(&id).map(|waiting| waiting.sent = true).is_some();
+        ids.map(mark).collect()
+    }
+
+    /// Something was read.
+    pub(super) fn heard(&self) {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_ms.store(now.saturating_add(1), Ordering::Relaxed);
+        self.timeouts.store(0, Ordering::Relaxed);
+    }
+
+    /// How long nothing was read.
+    fn silence(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(heard)
+    }
+
+    /// Ends the connection if no call is under way.
+    pub(super) fn close_if_idle(&self) {
+        let mut state = self.state();
+        if state.waiting.is_empty() && state.closed.is_none() {
+            state.closed = Some(DisconnectReason::Idle);
+            self.closed.cancel();
+        }
+    }
+
+    /// Hands an answer to its call. One that nobody waits for is passed over.
+    pub(super) fn answered(&self, response: Response) {
+        if let Outcome::Exception(exception) = &response.outcome
+            && (response.call_id == CONNECTION_CALL
+                || exception.class() == ExceptionClass::Connection)
+        {
+            self.close(&DisconnectReason::Refused(exception.clone()));
+            return;
+        }
+        let Some(waiting) = self.state().waiting.remove(&response.call_id) else {
+            tracing::debug!(call_id = response.call_id, "answer to a call that nobody waits for");
+            return;
+        };
+        // The caller may have gone just now.
+        let _ = waiting.answer.send(match response.outcome {
+            Outcome::Answer(answer) => Ok(answer),
+            Outcome::Exception(exception) => Err(End::Exception(exception)),
+            Outcome::Unreadable(error) => Err(End::Unreadable(error)),
+        });
+    }
+
+    /// The stream has ended or failed.
+    pub(super) fn lost(&self, reason: &DisconnectReason) {
+        let silent = matches!(reason, DisconnectReason::ClosedByServer)
+            && self.heard_ms.load(Ordering::Relaxed) == 0;
+        let without_a_word = DisconnectReason::Silent { times: self.silent_before + 1 };
+        self.close(if silent { &without_a_word } else { reason });
+    }
+
+    /// Ends all calls. Only the first reason counts.
+    pub(super) fn close(&self, reason: &DisconnectReason) {
+        let waiting = {
+            let mut state = self.state();
+            if state.closed.is_some() {
+                return;
+            }
+            state.closed = Some(reason.clone());
+            std::mem::take(&mut state.waiting)
+        };
+        self.closed.cancel();
+        for waiting in waiting.into_values() {
+            let end = End::Disconnected { sent: waiting.sent, reason: reason.clone() };
+            let _ = waiting.answer.send(Err(end));
+        }
+    }
+}
+
+/// One call under way. Dropped, its id is forgotten.
+#[derive(Debug)]
+pub(super) struct Call {
+    id: u32,
+    answer: oneshot::Receiver<Result<Answer, End>>,
+    calls: Arc<Calls>,
+}
+
+impl Call {
+    pub(super) const fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(super) async fn answer(&mut self) -> Result<Answer, End> {
+        // The sender goes only after it has spoken, unless the whole map goes.
+        let lost = End::Disconnected { sent: true, reason: DisconnectReason::Closed };
+        (&mut self.answer).await.unwrap_or(Err(lost))
+    }
+
+    /// Time is up. Returns whether the request had gone out.
+    pub(super) fn give_up(self) -> bool {
+        let sent = self.calls.state().waiting.remove(&self.id).is_some_and(|waiting| waiting.sent);
+        let timeouts = self.calls.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
+        if timeouts >= DEAD_AFTER && self.calls.silence() >= DEAD_SILENCE {
+            self.calls.close(&DisconnectReason::Dead);
+        }
+        sent
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.calls.state().waiting.remove(&self.id);
+    }
+}

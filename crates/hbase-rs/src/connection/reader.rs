@@ -1,0 +1,51 @@
+//! The reading half of a connection.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::BytesMut;
+use tokio::{io::AsyncReadExt, net::tcp::OwnedReadHalf, time::timeout};
+
+use super::{calls::Calls, error::DisconnectReason};
+use crate::frame::{FrameReader, Response};
+
+/// Room that a read has at least.
+const READ_SIZE: usize = 64 << 10;
+
+/// Reads answers until the connection ends.
+pub(super) async fn run(
+    mut socket: OwnedReadHalf,
+    max_frame: usize,
+    idle: Duration,
+    calls: Arc<Calls>,
+) {
+    let frames = FrameReader::new(max_frame);
+    let mut buffer = BytesMut::with_capacity(READ_SIZE);
+    loop {
+        if buffer.capacity() == buffer.len() {
+            buffer.reserve(READ_SIZE);
+        }
+        let read = tokio::select! {
+            biased;
+            () = calls.closed.cancelled() => return,
+            read = timeout(idle, socket.read_buf(&mut buffer)) => read,
+        };
+        match read {
+            Ok(Ok(0)) => return calls.lost(&DisconnectReason::ClosedByServer),
+            Ok(Ok(_)) => calls.heard(),
+            Ok(Err(error)) => return calls.lost(&DisconnectReason::Socket(Arc::new(error))),
+            // Calls have timers of their own.
+            Err(_) => calls.close_if_idle(),
+        }
+        loop {
+            match frames.next(&mut buffer) {
+                Ok(Some(frame)) => match Response::decode(frame) {
+                    Ok(response) => calls.answered(response),
+                    // Framing is intact; the call it was for runs out of time.
+                    Err(error) => tracing::warn!(%error, "frame with an unreadable header"),
+                },
+                Ok(None) => break,
+                Err(error) => return calls.lost(&DisconnectReason::Frame(Arc::new(error))),
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Servers as HBase writes them into ZooKeeper.
+//!
+//! One session, opened when first needed and kept. A session that expired fails every question for
+//! ever, so it is thrown away at its first failure; a question during a disconnect waits, so each is
+//! bounded by the caller. Addresses are what the servers call themselves.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Buf, Bytes};
+use hbase_rs_protobuf as pb;
+use prost::Message;
+use tokio::sync::Mutex;
+use zookeeper_client::{Client, Error};
+
+use super::{Discovery, DiscoveryError, DiscoveryFuture};
+use crate::server_name::ServerName;
+
+/// Longest mark of a writer in front of a value.
+const MAX_MARK: usize = 65_000;
+
+/// Port of ZooKeeper where none is said.
+const DEFAULT_PORT: u16 = 2181;
+
+/// Asks ZooKeeper.
+#[derive(Debug)]
+pub struct ZooKeeperDiscovery {
+    /// `host:port,host:port/chroot`
+    quorum: String,
+    /// Node under which HBase keeps its own.
+    root: String,
+    session_timeout: Duration,
+    session: Mutex<Option<Client>>,
+}
+
+impl ZooKeeperDiscovery {
+    /// Asks the ensemble `quorum`, written as `host[:port],…[/chroot]`, where HBase's nodes are under
+    /// `root`, which is `/hbase` unless the cluster is set up otherwise.
+    #[must_use]
+    pub fn new(quorum: &str, root: &str) -> Self {
+        Self {
+            quorum: with_ports(quorum),
+            root: root.trim_end_matches('/').to_owned(),
+            session_timeout: Duration::from_secs(30),
+            session: Mutex::new(None),
+        }
+    }
+
+    /// Asks for sessions of this length; the ensemble may grant others.
+    #[must_use]
+    pub const fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    async fn read<M: Message + Default>(
+        &self,
+        node: &str,
+        what: &'static str,
+    ) -> Result<M, DiscoveryError> {
+        // One question at a time: there are two nodes, and answers are kept by those who asked.
+        let mut session = self.session.lock().await;
+        let client = match &*session {
+            Some(client) => client,
+            None => session.insert(self.connect(what).await?),
+        };
+        match client.get_data(&format!("{}/{node}", self.root)).await {
+            Ok((data, _)) => decode(&data.into(), what),
+            Err(Error::NoNode) => Err(DiscoveryError::Unknown { what }),
+            Err(error) => {
+                *session = None;
+                Err(self.failed(what, error))
+            }
+        }
+    }
+
+    async fn connect(&self, what: &'static str) -> Result<Client, DiscoveryError> {
+        Client::connector()
+            .with_session_timeout(self.session_timeout)
+            .connect(&self.quorum)
+            .await
+            .map_err(|error| self.failed(what, error))
+    }
+
+    fn failed(&self, what: &'static str, error: Error) -> DiscoveryError {
+        DiscoveryError::ZooKeeper { what, quorum: self.quorum.clone(), source: Arc::new(error) }
+    }
+}
+
+impl Discovery for ZooKeeperDiscovery {
+    fn meta_server(&self) -> DiscoveryFuture<'_, ServerName> {
+        const WHAT: &str = "the server of hbase:meta";
+        Box::pin(async {
+            let node: pb::MetaRegionServer = self.read("meta-region-server", WHAT).await?;
+            ServerName::from_message(&node.server).ok_or(DiscoveryError::Damaged { what: WHAT })
+        })
+    }
+
+    fn master(&self) -> DiscoveryFuture<'_, ServerName> {
+        const WHAT: &str = "the active master";
+        Box::pin(async {
+            let node: pb::Master = self.read("master", WHAT).await?;
+            ServerName::from_message(&node.master).ok_or(DiscoveryError::Damaged { what: WHAT })
+        })
+    }
+
+    fn cluster_id(&self) -> DiscoveryFuture<'_, String> {
+        Box::pin(async {
+            let node: pb::ClusterId = self.read("hbaseid", "the cluster's id").await?;
+            Ok(node.cluster_id)
+        })
+    }
+}
+
+/// Puts ZooKeeper's port behind hosts that lack one.
+fn with_ports(quorum: &str) -> String {
+    let (hosts, chroot) = quorum.find('/').map_or((quorum, ""), |at| quorum.split_at(at));
+    let host = |host: &str| {
+        let host = host.trim();
+        if host.rsplit(']').next().is_some_and(|tail| tail.contains(':')) {
+            host.to_owned()
+        } else {
+            format!("{host}:{DEFAULT_PORT}")
+        }
+    };
+    let hosts: Vec<_> = hosts.split(',').filter(|host| !host.trim().is_empty()).map(host).collect();
+    format!("{}{chroot}", hosts.join(","))
+}
+
+/// Reads a stored value: an optional mark of its writer, `PBUF`, the message. An empty value is one
+/// that is about to be written.
+fn decode<M: Message + Default>(data: &Bytes, what: &'static str) -> Result<M, DiscoveryError> {
+    let mut data = data.clone();
+    let Some(first) = data.first() else { return Err(DiscoveryError::Unknown { what }) };
+    let damaged = || DiscoveryError::Damaged { what };
+    if *first == 0xff {
+        data.advance(1);
+        let mark = data.try_get_u32().map_err(|_| damaged())? as usize;
+        if mark > MAX_MARK || mark > data.len() {
+            return Err(damaged());
+        }
+        data.advance(mark);
+    }
+    let message = data.strip_prefix(b"PBUF").ok_or_else(damaged)?;
+    M::decode(message).map_err(|_| damaged())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::recorded;
+
+    #[test]
+    fn stored_values_name_servers_and_cluster() {
+        for vector in ["znode-meta-region-server", "znode-without-metadata"] {
+            let node: pb::MetaRegionServer = decode(&recorded::vector(vector), "x").unwrap();
+            assert_eq!(node.server.host_name, "rs1.example.org");
+        }
+        let master: pb::Master = decode(&recorded::vector("znode-master"), "x").unwrap();
+        assert_eq!(ServerName::from_message(&master.master).unwrap().host(), "m1.example.org");
+        let id: pb::ClusterId = decode(&recorded::vector("znode-hbaseid"), "x").unwrap();
+        assert_eq!(id.cluster_id.len(), 36);
+    }
+
+    #[test]
+    fn an_empty_value_is_asked_for_again() {
+        let empty = decode::<pb::Master>(&Bytes::new(), "x");
+        assert!(matches!(empty, Err(DiscoveryError::Unknown { .. })), "{empty:?}");
+        for bytes in [&b"junk"[..], b"\xff\xff\xff\xff\xffPBUF", b"\xff\0\0", b"PBUF\xff"] {
+            let junk = decode::<pb::Master>(&Bytes::from_static(bytes), "x");
+            assert!(matches!(junk, Err(DiscoveryError::Damaged { .. })), "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_without_a_port_have_zookeepers() {
+        for (quorum, expected) in [
+            ("a", "a:2181"),
+            ("a:1,b", "a:1,b:2181"),
+            ("a, b:3/root/x", "a:2181,b:3/root/x"),
+            ("[::1]", "[::1]:2181"),
+            ("[::1]:5", "[::1]:5"),
+        ] {
+            assert_eq!(with_ports(quorum), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_is_read_or_an_error(bytes in vec(any::<u8>(), 0..40)) {
+            let _ = decode::<pb::Master>(&bytes.into(), "x");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Many actions at once.
+
+use hbase_rs::{Action, Append, Delete, ExceptionClass, SERVER_TIME};
+use tsd_testkit::hbase::{Fault, Misdeed};
+
+use super::{config, fill, get, put, start, start_with, value};
+
+/// Rows of all three regions.
+fn rows() -> Vec<String> {
+    ('a'..='z').flat_map(|letter| (0..4).map(move |at| format!("{letter}{at}"))).collect()
+}
+
+fn puts() -> Vec<Action> {
+    rows().iter().map(|row| put(row, row).into()).collect()
+}
+
+fn gets() -> Vec<hbase_rs::Get> {
+    rows().iter().map(|row| get(row)).collect()
+}
+
+#[tokio::test]
+async fn a_batch_takes_one_call_a_server() {
+    let (cluster, table) = start().await;
+    let results = table.batch(puts()).await;
+    assert!(results.iter().all(Result::is_ok));
+    assert_eq!(cluster.calls("Multi"), 2);
+    let read = table.get_many(gets()).await.unwrap();
+    assert_eq!(read.iter().map(value).collect::<Vec<_>>(), rows());
+    assert_eq!(cluster.calls("Multi"), 4);
+}
+
+#[tokio::test]
+async fn reads_and_writes_keep_their_places() {
+    let (_cluster, table) = start().await;
+    fill(&table, &["a", "h", "q"]).await;
+    let append = Append::try_new("h").unwrap().value(b"f", b"q", b"!").unwrap();
+    let delete = Delete::try_new("q").unwrap();
+    let actions =
+        vec![get("a").into(), append.into(), put("b", "b").into(), delete.into(), get("zz").into()];
+    let results: Vec<_> =
+        table.batch(actions).await.into_iter().map(|result| result.unwrap().row).collect();
+    assert_eq!(results.iter().map(value).collect::<Vec<_>>(), ["a", "h!", "", "", ""]);
+    assert!(table.batch(Vec::new()).await.is_empty());
+}
+
+#[tokio::test]
+async fn calls_keep_to_their_bounds() {
+    let mut config = config();
+    config.max_batch_actions = 10;
+    config.max_batch_bytes = 200;
+    let (cluster, table) = start_with(config).await;
+    assert!(table.batch(puts()).await.iter().all(Result::is_ok));
+    // Cells of 29 or so bytes, in at most 200.
+    assert!(cluster.calls("Multi") >= 104 / 6, "{}", cluster.calls("Multi"));
+    assert_eq!(table.get_many(gets()).await.unwrap().len(), 104);
+}
+
+#[tokio::test]
+async fn what_failed_for_now_is_sent_again() {
+    let (cluster, table) = start().await;
+    for misdeed in [
+        Misdeed::ActionException { class: "RegionTooBusyException", text: "busy" },
+        Misdeed::ActionException { class: "MultiActionResultTooLarge", text: "full" },
+        Misdeed::RegionException { class: "NotServingRegionException", text: "gone" },
+        Misdeed::RegionException { class: "quotas.RpcThrottlingException", text: "x - wait 2ms" },
+        Misdeed::RegionException { class: "exceptions.RegionOpeningException", text: "opening" },
+        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
+        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
+        Misdeed::Close,
+        Misdeed::CloseAfter(5),
+        Misdeed::LoseAction,
+    ] {
+        cluster.fault(Fault::once("Multi", misdeed.clone()).times(3));
+        for result in table.batch(puts()).await {
+            result.unwrap_or_else(|error| panic!("{misdeed:?}: {error:?}"));
+        }
+    }
+    assert_eq!(table.get_many(gets()).await.unwrap().iter().map(value).collect::<Vec<_>>(), rows());
+}
+
+#[tokio::test]
+async fn what_failed_for_good_fails_alone() {
+    let (cluster, table) = start().await;
+    let class = "regionserver.NoSuchColumnFamilyException";
+    cluster.fault(Fault::once("Multi", Misdeed::ActionException { class, text: "no" }).on(1));
+    let results = table.batch(puts()).await;
+    let failed: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].class(), Some(ExceptionClass::NoSuchFamily));
+}
+
+#[tokio::test]
+async fn regions_that_changed_are_grouped_anew() {
+    let (cluster, table) = start().await;
+    assert!(table.batch(puts()).await.iter().all(Result::is_ok));
+    cluster.split_region(table.name(), "c");
+    cluster.move_region(table.name(), "h", 0, false);
+    cluster.merge_region(table.name(), "h");
+    assert!(table.batch(puts()).await.iter().all(Result::is_ok));
+    assert_eq!(table.get_many(gets()).await.unwrap().iter().map(value).collect::<Vec<_>>(), rows());
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_big_is_sent_in_halves() {
+    let (cluster, table) = start().await;
+    let misdeed = Misdeed::Exception { class: "exceptions.RequestTooBigException", text: "big" };
+    cluster.fault(Fault::once("Multi", misdeed).times(4));
+    assert!(table.batch(puts()).await.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn in_doubt_only_what_may_be_repeated_is() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a", "b"]).await;
+    cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(5)));
+    let newest = Delete::try_new("a").unwrap().version(b"f", b"q", SERVER_TIME).unwrap();
+    let append = Append::try_new("b").unwrap().value(b"f", b"q", b"!").unwrap();
+    let results = table.batch(vec![newest.into(), put("c", "c").into(), append.into()]).await;
+    assert!(results[0].as_ref().unwrap_err().in_doubt);
+    assert!(results[1].is_ok());
+    assert_eq!(value(&results[2].as_ref().unwrap().row), "b!");
+    assert_eq!(value(&table.get(&get("b")).await.unwrap()), "b!");
+}
+
+#[tokio::test]
+async fn a_region_without_a_server_does_not_hold_up_the_others() {
+    let mut config = config();
+    config.operation_timeout = std::time::Duration::from_millis(300);
+    let (cluster, table) = start_with(config).await;
+    cluster.kill(1).await;
+    let results = table.batch(vec![put("a", "a").into(), put("h", "h").into()]).await;
+    assert!(results[0].is_ok());
+    assert!(!results[1].as_ref().unwrap_err().in_doubt);
+    assert!(cluster.value(table.name(), "a", "f", "q").is_some());
+}

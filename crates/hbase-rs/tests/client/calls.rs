@@ -1,0 +1,278 @@
+//! Calls that go wrong.
+
+use std::{sync::Arc, time::Duration};
+
+use hbase_rs::{
+    Append, CallError, Client, Condition, Delete, DisconnectReason, ExceptionClass, Failure,
+    FixedDiscovery, Increment, OperationError, SERVER_TIME, ServerName,
+};
+use tokio::{
+    io::AsyncReadExt,
+    net::{TcpListener, TcpSocket},
+};
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use super::{config, get, put, start, start_with, value};
+
+fn exception(class: &'static str, text: &'static str) -> Misdeed {
+    Misdeed::Exception { class, text }
+}
+
+/// The cause's own cause, for messages.
+fn chain(error: &OperationError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn passing_troubles_are_waited_out() {
+    let (cluster, table) = start().await;
+    table.mutate(put("a", "1")).await.unwrap();
+    for misdeed in [
+        exception("RegionTooBusyException", "busy"),
+        exception("exceptions.RegionOpeningException", "opening"),
+        exception("CallQueueTooBigException", "full"),
+        exception("CallDroppedException", "dropped"),
+        exception("NotServingRegionException", "closing"),
+        exception("ipc.ServerNotRunningYetException", "starting"),
+        exception("regionserver.RegionServerStoppedException", "stopping"),
+        exception("quotas.RpcThrottlingException", "too much - wait 3ms"),
+        exception("java.io.IOException", "Cannot append; log is closed"),
+        exception("regionserver.WrongRegionException", "not mine"),
+        Misdeed::Close,
+        Misdeed::CloseAfter(7),
+        Misdeed::UnknownCallFirst,
+        Misdeed::Oversized,
+    ] {
+        cluster.fault(Fault::once("Get", misdeed.clone()).times(2));
+        let row = table
+            .get(&get("a"))
+            .await
+            .unwrap_or_else(|error| panic!("{misdeed:?}: {}", chain(&error)));
+        assert_eq!(value(&row), "1", "{misdeed:?}");
+    }
+}
+
+#[tokio::test]
+async fn troubles_that_do_not_pass_are_told_at_once() {
+    let (cluster, table) = start().await;
+    for (class, expected) in [
+        ("regionserver.NoSuchColumnFamilyException", ExceptionClass::NoSuchFamily),
+        ("DoNotRetryIOException", ExceptionClass::Permanent),
+        ("security.AccessDeniedException", ExceptionClass::AccessDenied),
+        ("exceptions.RequestTooBigException", ExceptionClass::RequestTooBig),
+    ] {
+        cluster.fault(Fault::once("Mutate", exception(class, "the cause")));
+        let error = table.mutate(put("a", "1")).await.unwrap_err();
+        assert_eq!(error.class(), Some(expected));
+        assert!(!error.in_doubt);
+        assert_eq!(error.attempts, 1);
+        assert!(chain(&error).ends_with(": the cause"), "{}", chain(&error));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_noise_fails_its_call_and_no_other() {
+    let (cluster, table) = start().await;
+    table.mutate(put("a", "1")).await.unwrap();
+    let connections = cluster.connections();
+    for misdeed in [Misdeed::Garbage, Misdeed::WrongCount] {
+        cluster.fault(Fault::once("Get", misdeed));
+        let error = table.get(&get("a")).await.unwrap_err();
+        let expected =
+            matches!(&*error.cause, Failure::Call(CallError::Answer { .. }) | Failure::Cells(_));
+        assert!(expected, "{error:?}");
+        assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
+    }
+    assert_eq!(cluster.connections(), connections);
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_ends_with_its_own_time() {
+    let mut config = config();
+    config.call_timeout = Duration::from_millis(60);
+    let (cluster, table) = start_with(config).await;
+    table.mutate(put("a", "1")).await.unwrap();
+    for misdeed in
+        [Misdeed::Silence, Misdeed::GarbageHeader, Misdeed::Delay(Duration::from_millis(200))]
+    {
+        cluster.fault(Fault::once("Get", misdeed));
+        assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
+    }
+}
+
+#[tokio::test]
+async fn answers_may_overtake_each_other() {
+    let (cluster, table) = start().await;
+    super::fill(&table, &["a", "b", "c"]).await;
+    cluster.fault(Fault::once("Get", Misdeed::Delay(Duration::from_millis(50))));
+    let (a, b, c) = (get("a"), get("b"), get("c"));
+    let (a, b, c) = tokio::join!(table.get(&a), table.get(&b), table.get(&c));
+    for (row, expected) in [(a, "a"), (b, "b"), (c, "c")] {
+        assert_eq!(value(&row.unwrap()), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_must_not_happen_twice_is_not_repeated_in_doubt() {
+    let (cluster, table) = start().await;
+    table.mutate(put("a", "1")).await.unwrap();
+    let calls = cluster.calls("Mutate");
+    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
+    let newest = Delete::try_new("a").unwrap().version(b"f", b"q", SERVER_TIME).unwrap();
+    let error = table.mutate(newest).await.unwrap_err();
+    assert!(error.in_doubt, "{error:?}");
+    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
+    let error =
+        table.check_and_mutate(&Condition::absent("f", "q"), put("a", "2")).await.unwrap_err();
+    assert!(error.in_doubt, "{error:?}");
+    assert_eq!(cluster.calls("Mutate"), calls + 2);
+    // The server had done it.
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()), "2");
+}
+
+#[tokio::test]
+async fn a_nonce_keeps_a_repeated_increment_from_counting_twice() {
+    let (cluster, table) = start().await;
+    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)).times(3));
+    let increment = Increment::try_new("a").unwrap().counter(b"f", b"n", 1).unwrap();
+    let row = table.mutate(increment).await.unwrap();
+    assert_eq!(row.value(b"f", b"n").unwrap(), 1_i64.to_be_bytes());
+    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(0)).times(2));
+    let append = Append::try_new("a").unwrap().value(b"f", b"q", b"x").unwrap();
+    assert_eq!(value(&table.mutate(append).await.unwrap()), "x");
+}
+
+#[tokio::test]
+async fn a_refused_connection_fails_its_calls_with_the_servers_words() {
+    let (cluster, table) = start().await;
+    table.locate("a".into()).await.unwrap();
+    cluster.fault(Fault::once("Get", Misdeed::RefuseConnection));
+    let error = table.get(&get("a")).await.unwrap_err();
+    let refused = matches!(
+        &*error.cause,
+        Failure::Call(CallError::Disconnected { reason: DisconnectReason::Refused(_), .. })
+    );
+    assert!(refused, "{error:?}");
+    assert!(chain(&error).contains("FatalConnectionException"), "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn a_server_that_closes_in_silence_is_not_tried_for_ever() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            // All of the first write, so that closing is no reset.
+            let _ = socket.read(&mut [0; 4096]).await;
+        }
+    });
+    let discovery = FixedDiscovery::new(Some(ServerName::new("127.0.0.1", port, 1)), None);
+    let table = Client::new(config(), discovery).table("t".parse().unwrap());
+    let error = table.get(&get("a")).await.unwrap_err();
+    assert!(chain(&error).contains("may not accept the connection header"), "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn nobody_listening_is_an_error_when_time_is_up() {
+    // Bound, so that nobody else takes the port, and not listening.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let discovery = FixedDiscovery::new(Some(ServerName::new("127.0.0.1", port, 1)), None);
+    let table = Client::new(config(), discovery).table("t".parse().unwrap());
+    let error = table.with_timeout(Duration::from_millis(200)).get(&get("a")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Call(CallError::Connect { .. })), "{error:?}");
+    assert!(!error.in_doubt);
+}
+
+#[tokio::test]
+async fn an_unknown_cluster_is_an_error_when_time_is_up() {
+    let table = Client::new(config(), FixedDiscovery::default()).table("t".parse().unwrap());
+    let error = table.with_timeout(Duration::from_millis(50)).get(&get("a")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn many_callers_share_a_connection_and_wait_for_room() {
+    let mut config = config();
+    config.max_calls = 4;
+    config.max_call_bytes = 2_000;
+    let cluster = FakeCluster::start(1).await;
+    let name = cluster.create_table("t", &[]);
+    let table = Arc::new(Client::new(config, cluster.discovery()).table(name));
+    let tasks: Vec<_> = (0..200)
+        .map(|at| {
+            let table = Arc::clone(&table);
+            tokio::spawn(
+                async move { table.mutate(put(&format!("r{at}"), &"v".repeat(300))).await },
+            )
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    // One for hbase:meta and one for data.
+    assert_eq!(cluster.connections(), 2);
+    assert_eq!(cluster.calls("Mutate"), 200);
+}
+
+#[tokio::test]
+async fn a_request_larger_than_all_room_goes_alone() {
+    let mut config = config();
+    config.max_call_bytes = 100;
+    let (_cluster, table) = start_with(config).await;
+    table.mutate(put("a", &"v".repeat(1_000))).await.unwrap();
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()).len(), 1_000);
+}
+
+#[tokio::test]
+async fn a_dropped_call_leaves_the_connection_alone() {
+    let (cluster, table) = start().await;
+    table.mutate(put("a", "1")).await.unwrap();
+    let connections = cluster.connections();
+    cluster.fault(Fault::once("Get", Misdeed::Delay(Duration::from_millis(30))));
+    let dropped = tokio::time::timeout(Duration::from_millis(5), table.get(&get("a"))).await;
+    assert!(dropped.is_err());
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
+    assert_eq!(cluster.connections(), connections);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_and_opened_again() {
+    let mut config = config();
+    config.idle_timeout = Duration::from_millis(10);
+    let (cluster, table) = start_with(config).await;
+    table.mutate(put("a", "1")).await.unwrap();
+    let connections = cluster.connections();
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
+    assert_eq!(cluster.connections(), connections + 1);
+}
+
+#[tokio::test]
+async fn a_doubt_stays_whatever_the_next_attempt_meets() {
+    let (cluster, table) = start().await;
+    table.mutate(put("a", "1")).await.unwrap();
+    let refuse = || exception("DoNotRetryIOException", "no");
+    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
+    cluster.fault(Fault::once("Mutate", refuse()));
+    let error = table.mutate(put("a", "2")).await.unwrap_err();
+    assert!(error.in_doubt && error.class() == Some(ExceptionClass::Permanent), "{error:?}");
+    cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(3)));
+    cluster.fault(Fault::once("Multi", refuse()));
+    let results = table.batch(vec![put("a", "3").into(), get("a").into()]).await;
+    assert!(results[0].as_ref().unwrap_err().in_doubt);
+    assert!(!results[1].as_ref().unwrap_err().in_doubt);
+    cluster.fault(Fault::once("Get", Misdeed::CloseAfter(3)));
+    cluster.fault(Fault::once("Get", refuse()));
+    assert!(!table.get(&get("a")).await.unwrap_err().in_doubt);
+}

@@ -1,0 +1,63 @@
+//! The client against a fake cluster: what it does, and what it does when things go wrong.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests and their helpers fail by panicking"
+)]
+
+mod batches;
+mod calls;
+mod regions;
+mod rows;
+mod scans;
+
+use std::time::Duration;
+
+use hbase_rs::{Backoff, Client, ClientConfig, Get, Put, Row, Table};
+use tsd_testkit::hbase::FakeCluster;
+
+/// A client in a hurry.
+fn config() -> ClientConfig {
+    let mut config = ClientConfig::new("test");
+    config.backoff = Backoff {
+        base: Duration::from_millis(2),
+        overloaded: Duration::from_millis(4),
+        max: Duration::from_millis(50),
+    };
+    config.call_timeout = Duration::from_secs(5);
+    config.operation_timeout = Duration::from_secs(20);
+    config.failed_server_pause = Duration::from_millis(20);
+    config
+}
+
+/// A cluster with the table `t`, regions beginning at its start, `g` and `p`, on two servers.
+async fn start() -> (FakeCluster, Table) {
+    start_with(config()).await
+}
+
+async fn start_with(config: ClientConfig) -> (FakeCluster, Table) {
+    let cluster = FakeCluster::start(2).await;
+    let name = cluster.create_table("t", &["g", "p"]);
+    let table = Client::new(config, cluster.discovery()).table(name);
+    (cluster, table)
+}
+
+fn put(row: &str, value: &str) -> Put {
+    Put::try_new(row.to_owned()).unwrap().cell(b"f", b"q", 1, value.as_bytes()).unwrap()
+}
+
+fn get(row: &str) -> Get {
+    Get::try_new(row.to_owned()).unwrap()
+}
+
+fn value(row: &Row) -> &str {
+    std::str::from_utf8(row.value(b"f", b"q").unwrap_or_default()).unwrap()
+}
+
+/// Rows by their keys, each with its key as value.
+async fn fill(table: &Table, rows: &[&str]) {
+    for row in rows {
+        table.mutate(put(row, row)).await.unwrap();
+    }
+}

@@ -1,0 +1,168 @@
+//! Regions that are elsewhere, or other ones.
+
+use hbase_rs::{Client, ExceptionClass, Failure};
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use super::{config, fill, get, put, start, value};
+
+#[tokio::test]
+async fn a_lookup_brings_the_neighbours_along() {
+    let (cluster, table) = start().await;
+    table.mutate(put("z", "z")).await.unwrap();
+    let lookups = cluster.calls("Scan");
+    fill(&table, &["a", "h", "q"]).await;
+    assert_eq!(cluster.calls("Scan"), lookups);
+}
+
+#[tokio::test]
+async fn a_moved_region_is_followed_without_a_lookup() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a", "h", "q"]).await;
+    let lookups = cluster.calls("Scan");
+    cluster.move_region(table.name(), "h", 0, false);
+    assert_eq!(value(&table.get(&get("h")).await.unwrap()), "h");
+    assert_eq!(cluster.calls("Scan"), lookups);
+}
+
+#[tokio::test]
+async fn a_region_that_moved_in_silence_is_looked_up() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a", "h", "q"]).await;
+    cluster.move_region(table.name(), "h", 0, true);
+    assert_eq!(value(&table.get(&get("h")).await.unwrap()), "h");
+}
+
+#[tokio::test]
+async fn two_servers_that_point_at_each_other_are_not_believed() {
+    let (cluster, table) = start().await;
+    fill(&table, &["h"]).await;
+    cluster.move_region(table.name(), "h", 0, false);
+    fill(&table, &["h"]).await;
+    cluster.move_region(table.name(), "h", 1, false);
+    cluster.move_region(table.name(), "h", 0, true);
+    // The first server has it, the second one says that the first knows better.
+    assert_eq!(value(&table.get(&get("h")).await.unwrap()), "h");
+}
+
+#[tokio::test]
+async fn split_and_merged_regions_are_found() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a", "c", "h"]).await;
+    cluster.split_region(table.name(), "b");
+    for row in ["a", "c"] {
+        assert_eq!(value(&table.get(&get(row)).await.unwrap()), row);
+    }
+    cluster.merge_region(table.name(), "b");
+    cluster.merge_region(table.name(), "a");
+    for row in ["a", "c", "h"] {
+        assert_eq!(value(&table.get(&get(row)).await.unwrap()), row);
+    }
+}
+
+#[tokio::test]
+async fn regions_of_a_killed_server_are_found_where_they_open() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a", "h"]).await;
+    cluster.kill(1).await;
+    let asked = get("h");
+    let (found, ()) = tokio::join!(table.get(&asked), async {
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        cluster.move_region(table.name(), "h", 0, true);
+    });
+    assert_eq!(value(&found.unwrap()), "h");
+}
+
+#[tokio::test]
+async fn a_server_in_a_new_life_is_another_server() {
+    let (cluster, table) = start().await;
+    fill(&table, &["h"]).await;
+    cluster.kill(1).await;
+    cluster.restart(1).await;
+    assert_eq!(value(&table.get(&get("h")).await.unwrap()), "h");
+}
+
+#[tokio::test]
+async fn a_missing_table_is_told_at_once() {
+    let (cluster, table) = start().await;
+    let other = Client::new(config(), cluster.discovery()).table("nope".parse().unwrap());
+    let error = other.get(&get("a")).await.unwrap_err();
+    assert!(
+        matches!(&*error.cause, Failure::NoTable(name) if name.to_string() == "nope"),
+        "{error:?}"
+    );
+    assert_eq!(error.attempts, 1);
+    drop(table);
+}
+
+#[tokio::test]
+async fn a_disabled_table_is_told_after_a_second_look() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a"]).await;
+    cluster.set_table(table.name(), "CLOSED");
+    let error = table.get(&get("a")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::TableDisabled(_)), "{error:?}");
+    cluster.set_table(table.name(), "OPEN");
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()), "a");
+}
+
+#[tokio::test]
+async fn troubles_of_meta_are_waited_out() {
+    for misdeed in [
+        Misdeed::Exception { class: "NotServingRegionException", text: "moving" },
+        Misdeed::Exception { class: "exceptions.RegionOpeningException", text: "opening" },
+        Misdeed::Exception { class: "NotAllMetaRegionsOnlineException", text: "moving" },
+        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
+        Misdeed::Close,
+        Misdeed::CloseAfter(9),
+        Misdeed::Heartbeat,
+    ] {
+        let (cluster, table) = start().await;
+        cluster.fault(Fault::once("Scan", misdeed.clone()).of_meta().times(2));
+        fill(&table, &["a"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_row_out_of_its_region_is_looked_up_once() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a"]).await;
+    let misdeed = Misdeed::Exception {
+        class: "exceptions.FailedSanityCheckException",
+        text: "Requested row out of range",
+    };
+    cluster.fault(Fault::once("Mutate", misdeed.clone()));
+    fill(&table, &["a"]).await;
+    cluster.fault(Fault::once("Mutate", misdeed).times(2));
+    let error = table.mutate(put("a", "1")).await.unwrap_err();
+    assert_eq!(error.class(), Some(ExceptionClass::RowOutOfRange));
+}
+
+#[tokio::test]
+async fn all_regions_of_a_table_are_listed() {
+    let cluster = FakeCluster::start(3).await;
+    let splits: Vec<String> = (1..40).map(|at| format!("{at:02}")).collect();
+    let splits: Vec<&str> = splits.iter().map(String::as_str).collect();
+    let name = cluster.create_table("many", &splits);
+    cluster.create_table("other", &["m"]);
+    let table = Client::new(config(), cluster.discovery()).table(name);
+    let regions = table.regions().await.unwrap();
+    assert_eq!(regions.len(), 40);
+    for pair in regions.windows(2) {
+        assert_eq!(pair[0].region.end_key(), pair[1].region.start_key());
+    }
+    let lookups = cluster.calls("Scan");
+    for row in &splits {
+        table.locate((*row).to_owned().into()).await.unwrap();
+    }
+    assert_eq!(cluster.calls("Scan"), lookups);
+}
+
+#[tokio::test]
+async fn callers_of_one_region_share_lookups() {
+    let (cluster, table) = start().await;
+    let rows: Vec<_> = (0..100).map(|at| format!("a{at}")).collect();
+    let gets: Vec<_> = rows.iter().map(|row| get(row)).collect();
+    let reads = futures_util::future::join_all(gets.iter().map(|get| table.get(get))).await;
+    assert!(reads.iter().all(Result::is_ok));
+    assert!(cluster.calls("Scan") <= config().max_lookups, "{}", cluster.calls("Scan"));
+}

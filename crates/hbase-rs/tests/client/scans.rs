@@ -1,0 +1,247 @@
+//! Scans.
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use hbase_rs::{ExceptionClass, Failure, Put, Scan, ScanRow, Table};
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use super::{config, start, start_with};
+
+const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
+
+/// Rows `a` to `z` of 7 cells each.
+async fn letters() -> (FakeCluster, Table) {
+    let (cluster, table) = start().await;
+    for letter in LETTERS.chars() {
+        let mut put = Put::try_new(letter.to_string()).unwrap();
+        for qualifier in 0..7_u8 {
+            put = put.cell(b"f", &[qualifier], 1, &[letter as u8]).unwrap();
+        }
+        table.mutate(put).await.unwrap();
+    }
+    (cluster, table)
+}
+
+async fn collect(table: &Table, scan: Scan) -> Vec<ScanRow> {
+    table.scan(scan).try_collect().await.unwrap()
+}
+
+/// The rows' keys; each must have all of its cells.
+fn keys(rows: &[ScanRow]) -> String {
+    rows.iter()
+        .map(|row| {
+            assert_eq!(row.row.len(), 7);
+            std::str::from_utf8(row.row.key()).unwrap()
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(rows: &[ScanRow], expected: &str) {
+    assert_eq!(keys(rows), expected);
+}
+
+fn reversed(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
+#[tokio::test]
+async fn a_scan_crosses_regions_both_ways() {
+    let (cluster, table) = letters().await;
+    for (rows, cells) in [(0, 0), (1, 0), (3, 0), (0, 1), (0, 5), (4, 20), (0, 7)] {
+        cluster.answer_size(rows, cells);
+        check(&collect(&table, Scan::all()).await, LETTERS);
+        check(&collect(&table, Scan::all().reversed()).await, &reversed(LETTERS));
+        check(&collect(&table, Scan::range("e", "r")).await, "efghijklmnopq");
+        check(
+            &collect(&table, Scan::range("e", "r").inclusive(false, true)).await,
+            "fghijklmnopqr",
+        );
+        check(&collect(&table, Scan::range("r", "e").reversed()).await, "rqponmlkjihgf");
+        check(&collect(&table, Scan::range("g", "p")).await, "ghijklmno");
+        check(&collect(&table, Scan::range("a", "g")).await, "abcdef");
+        check(
+            &collect(&table, Scan::range("p", "g").reversed().inclusive(true, true)).await,
+            "ponmlkjihg",
+        );
+        check(
+            &collect(&table, Scan::range("p", "g").reversed().inclusive(false, false)).await,
+            "onmlkjih",
+        );
+        check(&collect(&table, Scan::prefix("h")).await, "h");
+        check(&collect(&table, Scan::range("x", "x")).await, "");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_counts_over_regions() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(2, 9);
+    for limit in [0, 1, 5, 6, 7, 20, 26, 30] {
+        let expected = &LETTERS[..LETTERS.len().min(limit as usize)];
+        check(&collect(&table, Scan::all().limit(limit)).await, expected);
+    }
+    check(&collect(&table, Scan::all().reversed().limit(13)).await, &reversed(LETTERS)[..13]);
+}
+
+#[tokio::test]
+async fn batches_give_rows_in_pieces() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(4, 0);
+    let rows = collect(&table, Scan::range("e", "i").batch(3)).await;
+    let shape: Vec<_> = rows.iter().map(|row| (row.row.len(), row.partial)).collect();
+    assert_eq!(shape, [(3, true), (3, true), (1, false)].repeat(4));
+}
+
+#[tokio::test]
+async fn no_fault_loses_or_repeats_a_row() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(2, 11);
+    for misdeed in [
+        Misdeed::Exception { class: "NotServingRegionException", text: "gone" },
+        Misdeed::Exception { class: "UnknownScannerException", text: "lease" },
+        Misdeed::Exception { class: "exceptions.ScannerResetException", text: "reset" },
+        Misdeed::Exception { class: "regionserver.LeaseException", text: "lease" },
+        Misdeed::Exception { class: "exceptions.OutOfOrderScannerNextException", text: "number" },
+        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
+        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
+        Misdeed::Close,
+        Misdeed::CloseAfter(20),
+        Misdeed::Heartbeat,
+        Misdeed::UnknownCallFirst,
+        Misdeed::Oversized,
+    ] {
+        for after in [0, 1, 2, 5, 9] {
+            for scan in [Scan::all(), Scan::all().reversed()] {
+                cluster.fault(Fault::once("Scan", misdeed.clone()).after(after));
+                let rows: Vec<_> =
+                    table.scan(scan.clone()).try_collect().await.unwrap_or_else(|error| {
+                        panic!("{misdeed:?} after {after}: {error:?}");
+                    });
+                let expected =
+                    if scan == Scan::all() { LETTERS.to_owned() } else { reversed(LETTERS) };
+                assert_eq!(keys(&rows), expected, "{misdeed:?} after {after}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_fault_loses_or_repeats_a_cell_of_pieces() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(2, 0);
+    for after in 0..12 {
+        let misdeed = Misdeed::Exception { class: "UnknownScannerException", text: "lease" };
+        cluster.fault(Fault::once("Scan", misdeed).after(after));
+        let pieces = collect(&table, Scan::range("e", "k").batch(2)).await;
+        let cells: Vec<_> = pieces
+            .iter()
+            .flat_map(|piece| {
+                piece.row.cells().map(|cell| (cell.row[0], cell.qualifier[0])).collect::<Vec<_>>()
+            })
+            .collect();
+        let expected: Vec<_> =
+            (b'e'..b'k').flat_map(|row| (0..7).map(move |cell| (row, cell))).collect();
+        assert_eq!(cells, expected, "after {after}");
+    }
+}
+
+#[tokio::test]
+async fn regions_may_change_during_a_scan() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(1, 0);
+    for reverse in [false, true] {
+        let scan = if reverse { Scan::all().reversed() } else { Scan::all() };
+        let mut rows = Vec::new();
+        let mut scanner = table.scan(scan);
+        while let Some(row) = scanner.next().await {
+            rows.push(row.unwrap());
+            match rows.len() {
+                3 => cluster.split_region(table.name(), "k"),
+                6 => cluster.move_region(table.name(), "c", 1, false),
+                9 => cluster.move_region(table.name(), "m", 0, true),
+                12 => cluster.merge_region(table.name(), "h"),
+                15 => cluster.end_leases(),
+                18 => cluster.merge_region(table.name(), "a"),
+                20 => cluster.split_region(table.name(), "g"),
+                _ => {}
+            }
+        }
+        check(&rows, &if reverse { reversed(LETTERS) } else { LETTERS.to_owned() });
+    }
+}
+
+#[tokio::test]
+async fn a_server_killed_during_a_scan_is_waited_for() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(1, 0);
+    let mut scanner = table.scan(Scan::all());
+    let mut rows = Vec::new();
+    while let Some(row) = scanner.next().await {
+        rows.push(row.unwrap());
+        if rows.len() == 9 {
+            cluster.kill(1).await;
+            cluster.move_region(table.name(), "h", 0, true);
+        }
+    }
+    check(&rows, LETTERS);
+}
+
+#[tokio::test]
+async fn troubles_that_do_not_pass_end_the_scan() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(1, 0);
+    let misdeed = Misdeed::Exception { class: "DoNotRetryIOException", text: "corrupt" };
+    cluster.fault(Fault::once("Scan", misdeed).after(3));
+    let mut scanner = table.scan(Scan::all());
+    let mut rows = Vec::new();
+    let error = loop {
+        match scanner.next().await.unwrap() {
+            Ok(row) => rows.push(row),
+            Err(error) => break error,
+        }
+    };
+    check(&rows, "abc");
+    assert_eq!(error.class(), Some(ExceptionClass::Permanent));
+    assert!(scanner.next().await.is_none());
+    cluster.fault(Fault::once("Scan", Misdeed::WrongCount));
+    let error = table.scan(Scan::all()).try_collect::<Vec<_>>().await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Cells(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_row_over_the_bound_ends_the_scan() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(0, 2);
+    let mut config = config();
+    config.max_row = 100;
+    let short = hbase_rs::Client::new(config, cluster.discovery()).table(table.name().clone());
+    let error = short.scan(Scan::all()).try_collect::<Vec<_>>().await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Row(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_dropped_scan_closes_its_scanner() {
+    let (cluster, table) = letters().await;
+    cluster.answer_size(1, 0);
+    let mut scanner = table.scan(Scan::all());
+    scanner.next().await.unwrap().unwrap();
+    assert_eq!(cluster.open_scanners(), 1);
+    drop(scanner);
+    while cluster.open_scanners() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_silent_server_costs_a_call_and_no_row() {
+    let mut config = config();
+    config.scan_timeout = Duration::from_millis(50);
+    let (cluster, table) = start_with(config).await;
+    super::fill(&table, &["a", "b", "h"]).await;
+    cluster.answer_size(1, 0);
+    cluster.fault(Fault::once("Scan", Misdeed::Silence).after(1));
+    let rows = collect(&table, Scan::all()).await;
+    assert_eq!(rows.len(), 3);
+}

@@ -1,0 +1,179 @@
+//! What the cluster knows: servers, regions, rows, scanners.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bytes::Bytes;
+use hbase_rs::{MovedTo, Region, ServerName, TableName};
+use hbase_rs_protobuf as pb;
+
+use super::fault::{Fault, Misdeed};
+
+/// Family and qualifier.
+pub(crate) type Column = (Bytes, Bytes);
+
+/// One region.
+#[derive(Debug)]
+pub(crate) struct FakeRegion {
+    pub(crate) region: Region,
+    pub(crate) server: usize,
+    pub(crate) seq_num: i64,
+    pub(crate) state: &'static str,
+}
+
+/// One open scanner.
+#[derive(Debug)]
+pub(crate) struct FakeScanner {
+    pub(crate) server: usize,
+    pub(crate) region: Bytes,
+    pub(crate) scan: pb::Scan,
+    pub(crate) next_call: u64,
+    /// Row to go on with, and cells of it that were sent.
+    pub(crate) at: Option<(Bytes, usize)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) servers: Vec<ServerName>,
+    pub(crate) meta_server: usize,
+    pub(crate) regions: Vec<FakeRegion>,
+    /// Where regions went, as their former servers know.
+    pub(crate) moved: HashMap<(usize, Bytes), MovedTo>,
+    pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<Column, (u64, Bytes)>>,
+    pub(crate) scanners: HashMap<u64, FakeScanner>,
+    pub(crate) nonces: HashSet<(u64, u64)>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) calls: HashMap<String, usize>,
+    pub(crate) connections: usize,
+    pub(crate) rows_per_answer: usize,
+    pub(crate) cells_per_answer: usize,
+    clock: u64,
+}
+
+impl State {
+    /// A number larger than all before: region ids, sequence numbers, times, scanner ids.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    pub(crate) fn create_table(&mut self, table: &TableName, splits: &[&str]) {
+        let id = self.tick();
+        let mut starts = vec![""];
+        starts.extend(splits);
+        for (at, start) in starts.iter().enumerate() {
+            let end = starts.get(at + 1).copied().unwrap_or("");
+            let server = at % self.servers.len();
+            self.open(table, start.as_bytes(), end.as_bytes(), id, server);
+        }
+    }
+
+    fn open(&mut self, table: &TableName, start: &[u8], end: &[u8], id: u64, server: usize) {
+        let key = Bytes::copy_from_slice;
+        let region = Region::new(table.clone(), key(start), key(end), id);
+        let seq_num = self.tick() as i64;
+        self.regions.push(FakeRegion { region, server, seq_num, state: "OPEN" });
+    }
+
+    fn index(&self, table: &TableName, row: &[u8]) -> usize {
+        self.regions
+            .iter()
+            .position(|one| one.region.table() == table && one.region.contains(row))
+            .unwrap()
+    }
+
+    pub(crate) fn move_region(
+        &mut self,
+        table: &TableName,
+        row: &[u8],
+        server: usize,
+        silently: bool,
+    ) {
+        let at = self.index(table, row);
+        let seq_num = self.tick() as i64;
+        let to = MovedTo { server: self.servers[server].clone(), seq_num };
+        let from = (self.regions[at].server, self.regions[at].region.name().clone());
+        if !silently {
+            self.moved.insert(from, to);
+        }
+        self.moved.remove(&(server, self.regions[at].region.name().clone()));
+        let seq_num = self.tick() as i64;
+        self.regions[at].server = server;
+        self.regions[at].seq_num = seq_num;
+        self.end_scanners(at);
+    }
+
+    /// A region that changes takes its scanners along.
+    fn end_scanners(&mut self, at: usize) {
+        let name = self.regions[at].region.name().clone();
+        self.scanners.retain(|_, scanner| scanner.region != name);
+    }
+
+    pub(crate) fn split_region(&mut self, table: &TableName, row: &[u8]) {
+        let at = self.index(table, row);
+        self.end_scanners(at);
+        let parent = self.regions.remove(at);
+        let id = self.tick();
+        self.open(table, parent.region.start_key(), row, id, parent.server);
+        self.open(table, row, parent.region.end_key(), id, parent.server);
+    }
+
+    pub(crate) fn merge_region(&mut self, table: &TableName, row: &[u8]) {
+        let at = self.index(table, row);
+        self.end_scanners(at);
+        let left = self.regions.remove(at);
+        let at = self.index(table, left.region.end_key());
+        self.end_scanners(at);
+        let right = self.regions.remove(at);
+        let id = self.tick();
+        self.open(table, left.region.start_key(), right.region.end_key(), id, left.server);
+    }
+
+    pub(crate) fn set_table(&mut self, table: &TableName, state: &'static str) {
+        for one in self.regions.iter_mut().filter(|one| one.region.table() == table) {
+            one.state = state;
+        }
+    }
+
+    /// The misdeed that this call meets.
+    pub(crate) fn misdeed(&mut self, method: &str, server: usize, meta: bool) -> Option<Misdeed> {
+        let fits = |fault: &Fault| {
+            fault.method == method
+                && fault.meta == meta
+                && fault.server.is_none_or(|one| one == server)
+        };
+        let fault = self.faults.iter_mut().find(|fault| fits(fault) && fault.times > 0)?;
+        if fault.skip > 0 {
+            fault.skip -= 1;
+            return None;
+        }
+        fault.times -= 1;
+        Some(fault.misdeed.clone())
+    }
+
+    /// The region if this server serves it.
+    pub(crate) fn served(
+        &self,
+        server: usize,
+        name: &Bytes,
+    ) -> Result<&Region, (&'static str, String)> {
+        let found = self.regions.iter().find(|one| one.region.name() == name);
+        match found {
+            Some(one) if one.server == server && one.state == "OPEN" => Ok(&one.region),
+            Some(one) if one.server == server && one.state == "OPENING" => {
+                Err(("exceptions.RegionOpeningException", "Region is opening".to_owned()))
+            }
+            _ => match self.moved.get(&(server, name.clone())) {
+                Some(MovedTo { server: to, seq_num }) => Err((
+                    "exceptions.RegionMovedException",
+                    format!(
+                        "Region moved to: hostname={} port={} startCode={}. As of locationSeqNum={seq_num}.",
+                        to.host(),
+                        to.port(),
+                        to.start_code()
+                    ),
+                )),
+                None => Err(("NotServingRegionException", "region is not online".to_owned())),
+            },
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Reads and changes of single rows.
+
+use bytes::{Bytes, BytesMut};
+use hbase_rs::{Cell, CellKind, SERVER_TIME, TableName, protocol::Cells};
+use hbase_rs_protobuf as pb;
+use pb::mutation_proto::MutationType;
+use prost::Message;
+
+use super::{
+    call::{Answered, Refusal, class_name},
+    fault::Misdeed,
+    state::State,
+};
+
+pub(crate) fn get(
+    state: &State,
+    server: usize,
+    request: &pb::GetRequest,
+    misdeed: Option<&Misdeed>,
+) -> Answered {
+    let table = state.served(server, &request.region.value)?.table().clone();
+    let mut block = BytesMut::new();
+    let mut result = read(state, &table, &request.get, &mut block);
+    if matches!(misdeed, Some(Misdeed::WrongCount)) {
+        result.associated_cell_count = result.associated_cell_count.map(|count| count + 1);
+    }
+    let response = pb::GetResponse { result: Some(result) };
+    Ok((response.encode_to_vec(), block.freeze()))
+}
+
+fn read(state: &State, table: &TableName, get: &pb::Get, block: &mut BytesMut) -> pb::Result {
+    let mut count = 0;
+    if let Some(columns) = state.rows.get(&(table.clone(), get.row.clone())) {
+        for ((family, qualifier), (timestamp, value)) in columns {
+            if !get.existence_only() {
+                let timestamp = *timestamp;
+                let cell = Cell {
+                    row: &get.row,
+                    family,
+                    qualifier,
+                    timestamp,
+                    kind: CellKind::Put,
+                    value,
+                };
+                cell.encode(block).unwrap();
+            }
+            count += 1;
+        }
+    }
+    if get.existence_only() {
+        return pb::Result {
+            exists: Some(count > 0),
+            associated_cell_count: Some(0),
+            ..pb::Result::default()
+        };
+    }
+    pb::Result { associated_cell_count: Some(count), ..pb::Result::default() }
+}
+
+pub(crate) fn mutate(
+    state: &mut State,
+    server: usize,
+    request: &pb::MutateRequest,
+    mut block: Bytes,
+) -> Answered {
+    let region = state.served(server, &request.region.value)?;
+    let table = region.table().clone();
+    let mutation = &request.mutation;
+    check_row(state, server, &request.region.value, mutation.row())?;
+    if !request.condition.as_ref().is_none_or(|condition| holds(state, &table, condition)) {
+        let response =
+            pb::MutateResponse { processed: Some(false), ..pb::MutateResponse::default() };
+        return Ok((response.encode_to_vec(), Bytes::new()));
+    }
+    let mut cells = BytesMut::new();
+    let result = apply(state, &table, mutation, request.nonce_group(), &mut block, &mut cells);
+    let response =
+        pb::MutateResponse { result: Some(result), processed: Some(true), metrics: None };
+    Ok((response.encode_to_vec(), cells.freeze()))
+}
+
+fn check_row(state: &State, server: usize, region: &Bytes, row: &[u8]) -> Result<(), Refusal> {
+    if state.served(server, region)?.contains(row) {
+        return Ok(());
+    }
+    Err(("exceptions.FailedSanityCheckException", "Requested row out of range".to_owned()))
+}
+
+/// Equality with a value, or absence.
+fn holds(state: &State, table: &TableName, condition: &pb::Condition) -> bool {
+    let comparator = condition.comparator.clone().unwrap();
+    let comparator =
+        pb::BinaryComparator::decode(comparator.serialized_comparator.unwrap()).unwrap();
+    let given = comparator.comparable.value.unwrap_or_default();
+    let row = state.rows.get(&(table.clone(), condition.row.clone()));
+    let column = (condition.family.clone().unwrap(), condition.qualifier.clone().unwrap());
+    let stored = row.and_then(|columns| columns.get(&column)).map(|(_, value)| value.clone());
+    stored.unwrap_or_default() == given
+}
+
+/// Carries out a change; takes its cells off `block`.
+fn apply(
+    state: &mut State,
+    table: &TableName,
+    mutation: &pb::MutationProto,
+    nonce_group: u64,
+    block: &mut Bytes,
+    out: &mut BytesMut,
+) -> pb::Result {
+    let now = state.tick();
+    let repeated = mutation.nonce() != 0 && !state.nonces.insert((nonce_group, mutation.nonce()));
+    let key = (table.clone(), mutation.row.clone().unwrap());
+    let columns = state.rows.entry(key).or_default();
+    let source = block.clone();
+    let mut cells = Cells::new(&source);
+    let mut returned = 0;
+    for _ in 0..mutation.associated_cell_count() {
+        let cell = cells.next().unwrap().unwrap();
+        let column = (Bytes::copy_from_slice(cell.family), Bytes::copy_from_slice(cell.qualifier));
+        let time = if cell.timestamp == SERVER_TIME { now } else { cell.timestamp };
+        let stored = columns.get(&column).map(|(_, value)| value.clone()).unwrap_or_default();
+        let value = match mutation.mutate_type() {
+            MutationType::Put => Some(Bytes::copy_from_slice(cell.value)),
+            MutationType::Delete => None,
+            _ if repeated => Some(stored),
+            MutationType::Append => Some([&stored[..], cell.value].concat().into()),
+            MutationType::Increment => {
+                let number =
+                    |bytes: &[u8]| <[u8; 8]>::try_from(bytes).map_or(0, i64::from_be_bytes);
+                Some((number(&stored) + number(cell.value)).to_be_bytes().to_vec().into())
+            }
+        };
+        if matches!(mutation.mutate_type(), MutationType::Append | MutationType::Increment) {
+            let value = value.as_deref().unwrap_or_default();
+            Cell { timestamp: time, value, ..cell }.encode(out).unwrap();
+            returned += 1;
+        }
+        match value {
+            Some(value) => drop(columns.insert(column, (time, value))),
+            None => drop(columns.remove(&column)),
+        }
+    }
+    // A delete without cells is one of the whole row.
+    if mutation.mutate_type() == MutationType::Delete && mutation.associated_cell_count() == 0 {
+        columns.clear();
+    }
+    *block = source.slice(source.len() - cells.rest().len()..);
+    pb::Result {
+        associated_cell_count: (returned > 0).then_some(returned),
+        ..pb::Result::default()
+    }
+}
+
+pub(crate) fn multi(
+    state: &mut State,
+    server: usize,
+    request: &pb::MultiRequest,
+    mut block: Bytes,
+    misdeed: Option<&Misdeed>,
+) -> (Vec<u8>, Bytes) {
+    let mut cells = BytesMut::new();
+    let mut response = pb::MultiResponse::default();
+    for action in &request.region_action {
+        response
+            .region_action_result
+            .push(region(state, server, request, action, &mut block, &mut cells, misdeed));
+    }
+    (response.encode_to_vec(), cells.freeze())
+}
+
+fn region(
+    state: &mut State,
+    server: usize,
+    request: &pb::MultiRequest,
+    asked: &pb::RegionAction,
+    block: &mut Bytes,
+    cells: &mut BytesMut,
+    misdeed: Option<&Misdeed>,
+) -> pb::RegionActionResult {
+    let refusal = match misdeed {
+        Some(Misdeed::RegionException { class, text }) => Some((*class, (*text).to_owned())),
+        _ => state.served(server, &asked.region.value).err(),
+    };
+    let mut result = pb::RegionActionResult::default();
+    if let Some((class, text)) = refusal {
+        // Cells of what is not done are passed over by their count.
+        for mutation in asked.action.iter().filter_map(|action| action.mutation.as_ref()) {
+            skip(mutation, block);
+        }
+        result.exception = Some(exception(class, &text));
+        return result;
+    }
+    let table = state.served(server, &asked.region.value).unwrap().table().clone();
+    if asked.atomic() {
+        let held = asked.condition.as_ref().is_none_or(|condition| holds(state, &table, condition));
+        for mutation in asked.action.iter().filter_map(|action| action.mutation.as_ref()) {
+            if held {
+                apply(state, &table, mutation, request.nonce_group(), block, &mut BytesMut::new());
+            }
+            result.result_or_exception.push(pb::ResultOrException::default());
+        }
+        result.processed = Some(held);
+        return result;
+    }
+    for (at, action) in asked.action.iter().enumerate() {
+        let mut entry =
+            pb::ResultOrException { index: action.index, ..pb::ResultOrException::default() };
+        match (misdeed, &action.mutation, &action.get) {
+            (Some(Misdeed::ActionException { class, text }), mutation, _) if at == 0 => {
+                if let Some(mutation) = mutation {
+                    skip(mutation, block);
+                }
+                entry.exception = Some(exception(class, text));
+            }
+            (_, Some(mutation), _) => {
+                entry.result =
+                    Some(apply(state, &table, mutation, request.nonce_group(), block, cells));
+            }
+            (_, None, Some(get)) => entry.result = Some(read(state, &table, get, cells)),
+            (_, None, None) => {}
+        }
+        result.result_or_exception.push(entry);
+    }
+    if matches!(misdeed, Some(Misdeed::LoseAction)) {
+        result.result_or_exception.pop();
+    }
+    result
+}
+
+fn skip(mutation: &pb::MutationProto, block: &mut Bytes) {
+    let source = block.clone();
+    let mut cells = Cells::new(&source);
+    for _ in 0..mutation.associated_cell_count() {
+        cells.next().unwrap().unwrap();
+    }
+    *block = source.slice(source.len() - cells.rest().len()..);
+}
+
+fn exception(class: &str, text: &str) -> pb::NameBytesPair {
+    let name = class_name(class);
+    let value = format!("{name}: {text}\n\tat fake");
+    pb::NameBytesPair { name, value: Some(value.into()) }
+}
