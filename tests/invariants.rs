@@ -12,7 +12,7 @@ use crate::{
     in_process,
     socket::{Answer, converse, http},
 };
-use points::{Point, START, data_set, put_body, question, telnet_lines};
+use points::{Point, START, data_set, put_body, question, rollup_body, telnet_lines};
 
 /// Data sets a test draws; each starts daemons of its own.
 const CASES: u32 = 6;
@@ -36,6 +36,11 @@ const QUESTIONS: &[&str] = &[
     "pfsum:1hc-min:m{dc=x|y}",
 ];
 
+/// Rolled-up hours beside the points.
+const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0,"count":1,"min":2,"max":3},"intervals":[
+    {"table":"tsdb","preAggregationTable":"tsdb-preagg","interval":"1m","rowSpan":"1h","defaultInterval":true},
+    {"table":"tsdb-1h","preAggregationTable":"tsdb-preagg-1h","interval":"1h","rowSpan":"1d"}]}"#;
+
 /// A daemon with a directory of its own.
 struct Daemon {
     runtime: Runtime,
@@ -47,6 +52,10 @@ struct Daemon {
 impl Daemon {
     /// One with the names of every point assigned, so that all have the same UIDs.
     fn start(salted: bool) -> Self {
+        Self::start_with(salted, &[])
+    }
+
+    fn start_with(salted: bool, more: &[(&'static str, &'static str)]) -> Self {
         let mut daemon = Self {
             runtime: Runtime::new().expect("a runtime"),
             directory: in_process::directory(),
@@ -56,6 +65,7 @@ impl Daemon {
             ],
             node: None,
         };
+        daemon.settings.extend(more);
         daemon.open();
         let names = r#"{"metric":["m"],"tagk":["host","dc"],"tagv":["a","b","c","x","y"]}"#;
         assert_eq!(daemon.post("/api/uid/assign", names), 200);
@@ -271,6 +281,28 @@ proptest! {
                 daemon.put(&groups, usize::MAX);
                 let merged = numbers(&daemon, &format!("{aggregator}:{metric}"));
                 prop_assert_eq!(&merged, &whole, "{} by {}", aggregator, key);
+            }
+        }
+    }
+
+    #[test]
+    fn rolled_up_hours_answer_as_their_points(points in data_set(true), salted: bool) {
+        let settings = [("tsd.rollups.enable", "true"), ("tsd.rollups.config", ROLLUPS)];
+        let daemon = Daemon::start_with(salted, &settings);
+        daemon.put(&points, usize::MAX);
+        for aggregator in ["sum", "count", "min", "max"] {
+            let hours = as_points(&daemon, &format!("none:1h-{aggregator}:rollup_raw:m"), "m");
+            let status = daemon.post("/api/rollup", &rollup_body(&hours, "1h", aggregator));
+            prop_assert_eq!(status, 204);
+        }
+        for question in ["1h-sum", "1h-count", "1h-max", "1h-avg", "3h-sum", "3h-min", "3h-avg"] {
+            for aggregator in ["zimsum", "mimmax", "mimmin"] {
+                let of = |usage: &str| {
+                    numbers(&daemon, &format!("{aggregator}:{question}:{usage}:m"))
+                };
+                prop_assert_eq!(
+                    of("rollup_nofallback"), of("rollup_raw"), "{}:{}", aggregator, question
+                );
             }
         }
     }

@@ -83,6 +83,12 @@ pub(crate) fn put_body(points: &[Point]) -> String {
     format!("[{}]", points.join(","))
 }
 
+/// The body that puts points as rolled-up ones.
+pub(crate) fn rollup_body(points: &[Point], interval: &str, aggregator: &str) -> String {
+    let rolled_up = format!(r#"{{"interval":"{interval}","aggregator":"{aggregator}","metric""#);
+    put_body(points).replace(r#"{"metric""#, &rolled_up)
+}
+
 /// Lines that put the points.
 pub(crate) fn telnet_lines(points: &[Point]) -> String {
     points.iter().fold(String::new(), |mut lines, point| {
