@@ -53,14 +53,14 @@ pub(crate) fn tag_filter(input: &[u8]) {
 }
 
 /// A part of `m=` between aggregator and metric: downsampling, rate, rollup usage. What is valid is
-/// worked out over a minute of points.
+/// worked out over twenty seconds of points.
 pub(crate) fn downsample(input: &[u8]) {
     for zone in ["UTC", "Asia/Kathmandu"] {
         let m = format!("sum:{}:m{{host=*}}", text(input));
         let Ok(sub) = parse_m_parameter(&m) else { return };
         let raw = RawQuery {
             start: Some(START_MS.to_string()),
-            end: Some((START_MS + 60_000).to_string()),
+            end: Some((START_MS + 20_000).to_string()),
             timezone: Some(zone.to_owned()),
             queries: Some(vec![sub]),
             ..RawQuery::default()
