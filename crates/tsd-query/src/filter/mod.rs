@@ -1,5 +1,6 @@
 //! Filters over tag values and over point values.
 
+mod java_pattern;
 mod notation;
 mod tag_filter;
 mod value_filter;

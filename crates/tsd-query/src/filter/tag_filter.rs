@@ -2,7 +2,7 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::wildcard::Wildcard;
+use super::{java_pattern::translate, wildcard::Wildcard};
 
 /// Longest program a pattern may compile to. Matching is linear in the value whatever the pattern.
 const REGEX_SIZE_LIMIT: usize = 1 << 20;
@@ -101,13 +101,16 @@ impl TagFilter {
             "iwildcard" => FilterKind::Iwildcard(
                 Wildcard::parse(&filter.to_lowercase()).ok_or(FilterError::NoStar)?,
             ),
-            _ => FilterKind::Regexp(
-                RegexBuilder::new(filter)
-                    .size_limit(REGEX_SIZE_LIMIT)
-                    .dfa_size_limit(REGEX_CACHE_LIMIT)
-                    .build()
-                    .map_err(|e| FilterError::Regexp(e.to_string()))?,
-            ),
+            _ => {
+                let pattern = translate(filter).map_err(|e| FilterError::Regexp(e.to_string()))?;
+                FilterKind::Regexp(
+                    RegexBuilder::new(&pattern)
+                        .size_limit(REGEX_SIZE_LIMIT)
+                        .dfa_size_limit(REGEX_CACHE_LIMIT)
+                        .build()
+                        .map_err(|e| FilterError::Regexp(e.to_string()))?,
+                )
+            }
         };
         Ok(Self { tagk: tagk.to_owned(), kind, filter: filter.to_owned(), group_by })
     }
