@@ -1,10 +1,11 @@
 //! What is held until an answer was written.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::runtime;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{QueryId, QueryStages, registry::Registered};
+use super::{QueryId, QueryStages, registry::Registered, scheduler::Turns};
 
 /// Keeps a query among the running ones, and its memory taken, until its answer was written or
 /// dropped.
@@ -16,9 +17,9 @@ pub struct AnswerGuard {
     threads: QueryThreads,
 }
 
-/// The threads that queries work on. Those of listeners and writers come before them.
+/// The threads that queries work on, in turn. Those of listeners and writers come before them.
 #[derive(Clone, Debug, Default)]
-pub struct QueryThreads(Option<runtime::Handle>);
+pub struct QueryThreads(Option<(runtime::Handle, Arc<Turns>)>);
 
 /// Work that ended in a panic, or that was still to be done when the engine was shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,21 +27,28 @@ pub struct QueryThreads(Option<runtime::Handle>);
 pub struct LostWork;
 
 impl QueryThreads {
-    /// Does a short piece of work on one of these threads; where there are none, right here.
+    /// Does a short piece of work on one of these threads, when it is the query's turn; where there are
+    /// no such threads, right here. Dropping the future leaves out work that was not begun.
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, LostWork> {
-        match &self.0 {
-            Some(runtime) => runtime.spawn(async move { work() }).await.map_err(|_| LostWork),
-            None => Ok(work()),
-        }
+        let Some((runtime, turns)) = &self.0 else { return Ok(work()) };
+        let turns = Arc::clone(turns);
+        let task = runtime.spawn(async move {
+            let slice = turns.next().await.map_err(|_| LostWork)?;
+            let done = work();
+            slice.end();
+            Ok(done)
+        });
+        AbortOnDropHandle::new(task).await.map_err(|_| LostWork)?
     }
 }
 
 impl AnswerGuard {
-    pub(crate) const fn new(registered: Registered, threads: runtime::Handle) -> Self {
-        Self { registered: Some(registered), threads: QueryThreads(Some(threads)) }
+    pub(crate) fn new(registered: Registered, threads: runtime::Handle) -> Self {
+        let threads = QueryThreads(Some((threads, Arc::clone(registered.run().turns()))));
+        Self { registered: Some(registered), threads }
     }
 
     /// Where the answer is to be written.

@@ -299,6 +299,7 @@ impl Registered {
     /// It has an answer, which is to be sent.
     pub(crate) fn answered(&mut self) {
         self.run.enter(Step::Sending);
+        self.run.turns().answered();
         self.outcome.answered = true;
         self.outcome.processing = self.run.started.elapsed();
     }

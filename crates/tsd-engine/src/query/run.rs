@@ -35,7 +35,7 @@ pub(crate) struct QueryRun {
     /// Cancelled by an operator.
     pub(crate) stop: CancellationToken,
     memory: Memory,
-    turns: Turns,
+    turns: Arc<Turns>,
     /// Scans it may still open.
     scans: Semaphore,
     time: Option<Duration>,
@@ -104,13 +104,18 @@ impl QueryRun {
             lifts,
             stop: CancellationToken::new(),
             memory,
-            turns,
+            turns: Arc::new(turns),
             scans: Semaphore::new(max_scans.max(1)),
             time,
             refused_for: OnceLock::new(),
             progress: Progress::default(),
             sub_queries: Mutex::default(),
         }
+    }
+
+    /// Its turns on the processors.
+    pub(crate) const fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     /// Says what the query does now. Sub queries run beside one another; the last word counts.

@@ -80,6 +80,8 @@ struct Account {
     waited_nanos: AtomicU64,
     /// Whether it is one of the heavy queries that get turns.
     placed: AtomicBool,
+    /// Whether it has its answer. What is left is to write it, for which it needs no place.
+    answered: AtomicBool,
 }
 
 /// The turns of one query. Dropping it gives its place among the heavy ones back.
@@ -150,13 +152,14 @@ impl Scheduler {
         }
         account.is_light()
             || (state.taken_by_heavy < self.processors
-                && (account.is_placed() || state.heavy < self.max_heavy))
+                && (!account.needs_place() || state.heavy < self.max_heavy))
     }
 
     /// Takes a turn; whoever calls made sure that there is one.
     fn take(self: &Arc<Self>, state: &mut State, account: &Account) -> Turn {
         let heavy = !account.is_light();
-        if heavy && !account.placed.swap(true, Ordering::Relaxed) {
+        if account.needs_place() {
+            account.placed.store(true, Ordering::Relaxed);
             state.heavy += 1;
         }
         state.taken += 1;
@@ -178,10 +181,9 @@ impl Scheduler {
         if line.is_none() && self.may_go(&state, account) {
             return Ok(Ok(self.take(&mut state, account)));
         }
-        let is_paused = |account: &Account| !account.is_light() && !account.is_placed();
         let is_new = line.is_none() && !in_the_middle;
-        if is_new && is_paused(account) && state.heavy >= self.max_heavy {
-            let paused = state.lines.iter().filter(|line| is_paused(&line.account)).count();
+        if is_new && account.needs_place() && state.heavy >= self.max_heavy {
+            let paused = state.lines.iter().filter(|line| line.account.needs_place()).count();
             if paused >= self.max_heavy {
                 return Err(TooManyHeavy);
             }
@@ -249,15 +251,19 @@ impl Account {
         self.waited_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn is_placed(&self) -> bool {
-        self.placed.load(Ordering::Relaxed)
+    /// Whether it is heavy and not yet one of those that get turns.
+    fn needs_place(&self) -> bool {
+        !self.is_light()
+            && !self.placed.load(Ordering::Relaxed)
+            && !self.answered.load(Ordering::Relaxed)
     }
 }
 
 impl Turns {
     /// Waits for a turn.
     pub(crate) async fn next(&self) -> Result<Slice, TooManyHeavy> {
-        let turn = match self.scheduler.ask(&self.account, false)? {
+        let answered = self.account.answered.load(Ordering::Relaxed);
+        let turn = match self.scheduler.ask(&self.account, answered)? {
             Ok(turn) => turn,
             Err(turn) => {
                 let asked = Instant::now();
@@ -303,6 +309,20 @@ impl Turns {
         turn.map(|turn| Slice::begin(&self.account, turn))
     }
 
+    /// The query has its answer: others may have its place.
+    pub(crate) fn answered(&self) {
+        self.account.answered.store(true, Ordering::Relaxed);
+        self.give_place_back();
+    }
+
+    fn give_place_back(&self) {
+        if self.account.placed.swap(false, Ordering::Relaxed) {
+            let mut state = self.scheduler.lock();
+            state.heavy -= 1;
+            self.scheduler.give(state);
+        }
+    }
+
     /// Time of the processors spent.
     pub(crate) fn spent(&self) -> Duration {
         Duration::from_nanos(self.account.spent())
@@ -322,11 +342,7 @@ impl Turns {
 
 impl Drop for Turns {
     fn drop(&mut self) {
-        if self.account.placed.swap(false, Ordering::Relaxed) {
-            let mut state = self.scheduler.lock();
-            state.heavy -= 1;
-            self.scheduler.give(state);
-        }
+        self.give_place_back();
     }
 }
 

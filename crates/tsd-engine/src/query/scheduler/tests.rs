@@ -96,6 +96,30 @@ async fn a_heavy_query_too_many_pauses_and_the_next_is_turned_away() {
 }
 
 #[tokio::test]
+async fn a_heavy_query_needs_no_place_to_write_its_answer() {
+    let scheduler = Scheduler::new(1, 1);
+    let [first, second, third] = [1_000; 3].map(|millis| spent(&scheduler, millis));
+    for turns in [&first, &second, &third] {
+        drop(turns.next().await.unwrap());
+        turns.answered();
+    }
+    let working = spent(&scheduler, 1_000);
+    drop(working.next().await.unwrap());
+    assert_eq!(scheduler.lock().heavy, 1);
+    drop(first.next().await.unwrap());
+    let slice = second.next().await.unwrap();
+    let log = Log::default();
+    // Heavy work all the same: one turn a processor.
+    ask(&third, &log, '3');
+    settle().await;
+    assert_eq!(log.lock().unwrap().as_str(), "");
+    drop(slice);
+    settle().await;
+    assert_eq!(log.lock().unwrap().as_str(), "3");
+    assert_eq!(scheduler.lock().heavy, 1);
+}
+
+#[tokio::test]
 async fn turns_of_those_that_left_go_to_others() {
     let scheduler = Scheduler::new(1, 1);
     let log = Log::default();
