@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tsd_cli::{ImportOptions, Node, config::Config, import};
-use tsd_engine::Engine;
+use tsd_engine::{Engine, MetaTracking};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
 
@@ -158,6 +158,7 @@ impl Replay {
         let options = ImportOptions { skip_errors: has("--skip-errors"), ..Default::default() };
         let mut settings = self.node.engine().config().clone();
         settings.uids.auto_create_metrics |= has("--auto-metric");
+        settings.meta_tracking = MetaTracking::Off;
         // A process of its own would know no names either.
         let engine = Engine::start(settings, Arc::clone(self.node.storage())).expect("an engine");
         let done = self.runtime.block_on(import(&engine, &[path], options));
@@ -255,7 +256,7 @@ async fn dump(storage: &dyn Storage, table: &Table) -> Vec<GoldenCell> {
                     row: key.clone(),
                     family: cell.family.as_str().to_owned(),
                     qualifier: hex(&cell.qualifier),
-                    value: hex(&cell.value),
+                    value: hex(&without_clock(&cell.value)),
                     timestamp_ms: Some(cell.timestamp_ms),
                 });
             }
@@ -321,6 +322,17 @@ fn canonical(value: &Value) -> String {
         Value::Array(values) => format!("{:?}", values.iter().map(canonical).collect::<Vec<_>>()),
         other => other.to_string(),
     }
+}
+
+/// A value without the time at which a meta object was made, as it was recorded.
+fn without_clock(value: &[u8]) -> Vec<u8> {
+    const CREATED: &[u8] = b"\"created\":";
+    let Some(at) = value.windows(CREATED.len()).position(|window| window == CREATED) else {
+        return value.to_vec();
+    };
+    let (before, after) = value.split_at(at + CREATED.len());
+    let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    [before, b"0", &after[digits..]].concat()
 }
 
 fn hex(bytes: &[u8]) -> String {

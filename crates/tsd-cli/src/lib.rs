@@ -20,6 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, error::ErrorKind};
 use tracing::warn;
+use tsd_engine::MetaTracking;
 
 use crate::{
     args::{Cli, Command, ImportArgs, QueryArgs, TsdArgs},
@@ -121,7 +122,10 @@ fn with_engine(
     tool: impl AsyncFnOnce(&OpenEngine) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
-        let open = OpenEngine::open(config, settings).await?;
+        let mut settings = settings.clone();
+        // Tools leave meta data alone, as OpenTSDB's do.
+        settings.engine.meta_tracking = MetaTracking::Off;
+        let open = OpenEngine::open(config, &settings).await?;
         let result = tool(&open).await;
         let closed = open.close(settings.shutdown_timeout).await;
         result.and(closed)

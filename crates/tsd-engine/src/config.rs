@@ -10,6 +10,7 @@ use tsd_storage::Table;
 
 use crate::{
     clock::{Clock, SystemClock},
+    meta_tracking::MetaTracking,
     query::LimitOverrides,
 };
 
@@ -38,6 +39,8 @@ pub struct EngineConfig {
     pub rollups: Option<Rollups>,
     /// Codecs of histograms (`tsd.core.histograms.config`); without them none are written or read.
     pub histograms: Option<HistogramCodecs>,
+    /// What the meta table is told of series.
+    pub meta_tracking: MetaTracking,
     /// Threads that actors are spread over; 0 takes the number of cores, at most 8.
     pub arbiters: usize,
     /// What time it is.
@@ -74,6 +77,8 @@ pub struct UidConfig {
     /// Stores letters above U+00FF as `?`, as OpenTSDB does, so that all such letters are one.
     /// Off: a point with such a name is refused.
     pub fold_unmappable_letters: bool,
+    /// New names get a meta object with their UID.
+    pub realtime_meta: bool,
     /// New names must satisfy this list.
     pub filter: Option<WhiteList>,
     /// Names that may wait for a UID at once; beyond it requests are throttled.
@@ -219,6 +224,7 @@ impl Default for EngineConfig {
             query: QueryConfig::default(),
             rollups: None,
             histograms: None,
+            meta_tracking: MetaTracking::Off,
             arbiters: 0,
             clock: Arc::new(SystemClock),
         }
@@ -245,6 +251,7 @@ impl Default for UidConfig {
             random_metrics: false,
             allow_specialchars: String::new(),
             fold_unmappable_letters: false,
+            realtime_meta: false,
             filter: None,
             max_pending: 200_000,
             max_cached_names: 5_000_000,

@@ -23,6 +23,7 @@ use crate::{
     config::{EngineConfig, Rollups},
     handle::{EngineHandle, Inner},
     ingest::{IngestShared, NameRules, WriteTargets},
+    meta_tracking::{MetaTracker, MetaTracking, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
     query::{QueryContext, QueryRunner, Scheduler},
     series_cache::SeriesCache,
@@ -41,6 +42,8 @@ const MAX_ARBITERS: usize = 8;
 const UID_MAILBOX: usize = 65_536;
 /// Priority of the threads that queries run on; that of others is 0, and lower numbers go first.
 const QUERY_NICE: i32 = 5;
+/// Notices that wait for the tracker of series: one a chunk.
+const META_MAILBOX: usize = 4_096;
 /// Notices that wait for a compaction actor: one a write.
 const COMPACTION_MAILBOX: usize = 4_096;
 
@@ -153,7 +156,9 @@ struct QueryPool {
 
 async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
     let rollups = config.rollups.as_ref().map(Rollups::tables).unwrap_or_default();
-    for table in [&config.tables.data, &config.tables.uid].into_iter().chain(&rollups) {
+    let meta = (config.meta_tracking != MetaTracking::Off).then_some(&config.tables.meta);
+    let needed = [&config.tables.data, &config.tables.uid].into_iter().chain(meta);
+    for table in needed.chain(&rollups) {
         if !storage.table_exists(table).await? {
             return Err(StartError::NoTable(table.clone()));
         }
@@ -210,6 +215,8 @@ fn build(
         targets,
         lanes,
         rounds,
+        tracker: builder.tracker(),
+        tracking_lost: metrics::counter!("tsd_meta_tracking_lost_total"),
         closed: AtomicBool::new(false),
         turn: AtomicUsize::new(0),
         received: AtomicU64::new(0),
@@ -252,6 +259,7 @@ impl Builder<'_> {
             table: table.clone(),
             caches: Arc::clone(&caches),
             random_metrics: config.random_metrics,
+            realtime_meta: config.realtime_meta.then(|| Arc::clone(&self.config.clock)),
             max_pending: config.max_pending,
             max_batch: config.max_batch,
             stats: Arc::clone(stats),
@@ -272,6 +280,22 @@ impl Builder<'_> {
             fold_unmappable_letters: config.fold_unmappable_letters,
         };
         UidAdmin { table, resolver, rules, changing: Arc::default() }
+    }
+
+    /// Tells the meta table of series, if it is to be told.
+    fn tracker(&self) -> Option<DoerRef<MetaTracker>> {
+        let settings = TrackerSettings {
+            storage: Arc::clone(self.storage),
+            table: self.config.tables.meta.clone(),
+            tracking: self.config.meta_tracking,
+            clock: Arc::clone(&self.config.clock),
+            lost: metrics::counter!("tsd_meta_tracking_lost_total"),
+        };
+        (settings.tracking != MetaTracking::Off).then(|| {
+            actor::spawn(&self.threads.get(1), "meta", META_MAILBOX, move || {
+                MetaTracker::new(settings.clone())
+            })
+        })
     }
 
     /// One compaction actor a lane; none where compaction is off.

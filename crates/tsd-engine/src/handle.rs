@@ -17,6 +17,7 @@ use crate::{
     config::EngineConfig,
     engine::StopSignal,
     ingest::{IngestSession, IngestShared, NameText},
+    meta_tracking::TrackOrder,
     query::{
         AnswerGuard, ExplainedSubQuery, GexpAnswer, QueryAnswer, QueryContext, QueryControl,
         QueryFailure, QueryId, QueryList, QueryRun, QueryRunner,
@@ -294,6 +295,10 @@ impl EngineHandle {
         }
         let work = async {
             self.drain_writes().await;
+            if let Some(tracker) = &self.inner.ingest.tracker {
+                // An actor that cannot answer has nothing that could be waited for.
+                let _ = tracker.ask(TrackOrder::Drain).await;
+            }
             self.inner.storage.flush().await
         };
         let done = match tokio::time::timeout(limit, work).await {
@@ -320,6 +325,11 @@ impl EngineHandle {
     #[cfg(test)]
     pub(crate) fn uid_admin(&self) -> &UidAdmin {
         &self.inner.uids
+    }
+
+    #[cfg(test)]
+    pub(crate) fn tracker(&self) -> Option<&DoerRef<crate::meta_tracking::MetaTracker>> {
+        self.inner.ingest.tracker.as_ref()
     }
 
     #[cfg(test)]

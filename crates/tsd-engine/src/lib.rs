@@ -14,6 +14,7 @@ mod handle;
 mod ingest;
 mod last;
 mod lookup;
+mod meta_tracking;
 mod metrics;
 mod put_error;
 mod query;
@@ -37,6 +38,7 @@ pub use handle::EngineHandle;
 pub use ingest::{ExtraCell, IngestSession, NameText, RollupPlace};
 pub use last::{LastPoint, LastQuery, LastSeries};
 pub use lookup::{Lookup, LookupAnswer, LookupSeries};
+pub use meta_tracking::MetaTracking;
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{
     AnswerGuard, AnswerSeries, CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery,

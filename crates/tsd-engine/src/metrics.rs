@@ -46,6 +46,7 @@ pub(crate) fn describe_metrics() {
             "tsd_ingest_unreported_failures_total",
             "Points that failed when nobody read the replies.",
         ),
+        ("tsd_meta_tracking_lost_total", "Series of which the meta table was not told in time."),
         ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
         ("tsd_query_refused_total", "Queries that a limit ended, by limit."),
         ("tsd_series_cache_evictions_total", "Series evicted from the cache of series."),

@@ -9,7 +9,12 @@ use super::{
     pending::{Body, NewPoint, PointBody, touch},
     session::{IngestShared, ResolvedSeries},
 };
-use crate::{put_error::PutError, series_cache::Touch, writer::TouchedRow};
+use crate::{
+    meta_tracking::{Tracked, tsuid_of},
+    put_error::PutError,
+    series_cache::Touch,
+    writer::TouchedRow,
+};
 
 /// Cells of one chunk.
 #[derive(Debug, Default)]
@@ -22,6 +27,8 @@ pub(super) struct Chunk {
     // The write actor of a chunk that is kept together.
     home: usize,
     key: Vec<u8>,
+    // Series of points and histograms, where those are tracked.
+    tracked: Tracked,
 }
 
 /// What one chunk has for one write actor.
@@ -68,6 +75,9 @@ impl Chunk {
         if self.lanes.is_empty() {
             self.lanes.resize_with(shared.lanes.len(), ChunkPart::default);
         }
+        if shared.tracker.is_some() {
+            self.track(shared, template);
+        }
         let Self { lanes, key, .. } = self;
         let part = match &mut lanes[..] {
             [together] => together,
@@ -111,7 +121,10 @@ impl Chunk {
         if self.lanes.is_empty() {
             self.lanes.resize_with(shared.lanes.len(), ChunkPart::default);
         }
-        let Self { lanes, others, home, key } = self;
+        if shared.tracker.is_some() && cell.is_tracked {
+            self.track(shared, template);
+        }
+        let Self { lanes, others, home, key, .. } = self;
         row_key(shared, key, template, cell.base);
         let together = lanes.len() == 1;
         let part = if cell.target == WriteTargets::POINTS {
@@ -163,6 +176,16 @@ impl Chunk {
         Ok(())
     }
 
+    /// Notes that a series gets something.
+    fn track(&mut self, shared: &IngestShared, template: &[u8]) {
+        *self.tracked.entry(tsuid_of(shared.schema, template)).or_default() += 1;
+    }
+
+    /// Takes out which series got something.
+    pub(super) fn take_tracked(&mut self) -> Tracked {
+        std::mem::take(&mut self.tracked)
+    }
+
     /// Tags of all that is in it.
     pub(super) fn tags(&self) -> impl Iterator<Item = u32> {
         let parts = self.lanes.iter().chain(self.others.iter().map(|other| &other.part));
@@ -187,6 +210,7 @@ impl Chunk {
             part.touched.clear();
         }
         self.others.clear();
+        self.tracked.clear();
     }
 }
 

@@ -42,6 +42,8 @@ pub struct ExtraCell {
     pub(super) base: BaseTime,
     pub(super) qualifier: SmallVec<[u8; 8]>,
     pub(super) value: SmallVec<[u8; 24]>,
+    /// Whether the meta table is told of it.
+    pub(super) is_tracked: bool,
 }
 
 /// How cells of one kind are written.
@@ -112,7 +114,8 @@ impl WriteTargets {
                 rollups.slot(interval, aggregator_id, pre_aggregate, secs, flags)?
             }
         };
-        Ok(ExtraCell { target, base, qualifier, value: SmallVec::from_slice(&bytes) })
+        let value = SmallVec::from_slice(&bytes);
+        Ok(ExtraCell { target, base, qualifier, value, is_tracked: false })
     }
 
     /// The cell of a histogram, given as it is stored.
@@ -124,6 +127,7 @@ impl WriteTargets {
             base: timestamp.base_time(),
             qualifier: histogram_qualifier(timestamp),
             value: SmallVec::from_slice(value),
+            is_tracked: true,
         }
     }
 }

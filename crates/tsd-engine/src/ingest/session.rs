@@ -21,9 +21,10 @@ use super::{
     validate::{NameRules, check_point},
 };
 use crate::{
-    actor::TellError,
+    actor::{DoerRef, TellError},
     clock::Clock,
     compaction::latest_base,
+    meta_tracking::MetaTracker,
     put_error::{CommitReport, PointFailure, PutError},
     series_cache::SeriesCache,
     uid::Resolver,
@@ -51,6 +52,9 @@ pub(crate) struct IngestShared {
     pub(crate) lanes: Vec<Lane>,
     /// Compaction rounds of each lane.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
+    /// Who is told of series that get points, if anyone is.
+    pub(crate) tracker: Option<DoerRef<MetaTracker>>,
+    pub(crate) tracking_lost: metrics::Counter,
     pub(crate) closed: AtomicBool,
     /// Spreads chunks that are kept together over the write actors.
     pub(crate) turn: AtomicUsize,
@@ -336,6 +340,12 @@ impl IngestSession {
             }
         }
         group.handed_over();
+        if let Some(tracker) = &shared.tracker {
+            let seen = self.chunk.take_tracked();
+            if !seen.is_empty() {
+                MetaTracker::tell(tracker, &shared.tracking_lost, seen);
+            }
+        }
         self.points = 0;
         self.due_before = due_before(&self.shared);
     }

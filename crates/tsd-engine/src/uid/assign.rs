@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use tsd_model::{Uid, UidKind, decode_latin1};
-use tsd_storage::StorageError;
+use tsd_model::{Family, Uid, UidKind, UidMeta, decode_latin1};
+use tsd_storage::{Column, StorageError};
 
 use super::{UidError, UidTable};
 
@@ -86,6 +86,28 @@ pub(crate) async fn assign(
         results: results.into_iter().map(|r| r.unwrap_or(Err(UidError::Lost))).collect(),
         collisions,
     }
+}
+
+/// Writes the meta objects of new names. What fails is logged: a name does not need one.
+pub(super) async fn describe(table: &UidTable, kind: UidKind, assigned: &Assigned, now_secs: i64) {
+    let json = Bytes::from(UidMeta::new(kind, now_secs).to_json());
+    futures_util::stream::iter(assigned.results.iter().flatten())
+        .for_each_concurrent(CONCURRENT_NAMES, |uid| {
+            let json = json.clone();
+            async move {
+                let column = Column {
+                    row: Bytes::copy_from_slice(uid.as_bytes()),
+                    family: Family::Name,
+                    qualifier: Bytes::from_static(kind.meta_qualifier().as_bytes()),
+                };
+                // Absent before: where another process gave the name its UID, the object is its own.
+                let put = table.storage.compare_and_set(&table.table, column, None, json).await;
+                if let Err(error) = put {
+                    tracing::warn!(%kind, %error, "a name got no meta object");
+                }
+            }
+        })
+        .await;
 }
 
 /// One try of the open names.

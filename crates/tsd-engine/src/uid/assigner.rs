@@ -20,9 +20,12 @@ use tsd_model::{Uid, UidKind};
 
 use super::{
     PerKind, UidCaches, UidError, UidTable,
-    assign::{Numbers, assign},
+    assign::{Numbers, assign, describe},
 };
-use crate::actor::{Desk, Doer, Reply};
+use crate::{
+    actor::{Desk, Doer, Reply},
+    clock::Clock,
+};
 
 /// Result of a look-up: no UID is no error.
 pub(crate) type Lookup = Result<Option<Uid>, UidError>;
@@ -64,6 +67,8 @@ pub(crate) struct AssignerSettings {
     pub(crate) table: UidTable,
     pub(crate) caches: Arc<UidCaches>,
     pub(crate) random_metrics: bool,
+    /// Where the time of new meta objects comes from; `None` writes none.
+    pub(crate) realtime_meta: Option<Arc<dyn Clock>>,
     pub(crate) max_pending: usize,
     pub(crate) max_batch: usize,
     pub(crate) stats: Arc<AssignerStats>,
@@ -181,8 +186,12 @@ impl UidAssigner {
             let epoch = self.settings.caches.epoch();
             let random = self.settings.random_metrics && kind == UidKind::Metric;
             let numbers = if random { Numbers::Random } else { Numbers::Counted };
+            let clock = self.settings.realtime_meta.clone();
             let work = async move {
                 let assigned = assign(&table, kind, &names, numbers).await;
+                if let Some(clock) = clock {
+                    describe(&table, kind, &assigned, clock.now_secs()).await;
+                }
                 (names, assigned)
             };
             desk.spawn(work, move |assigner, (names, assigned), desk| {

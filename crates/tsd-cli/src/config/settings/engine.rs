@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tsd_engine::{
-    CompactionConfig, EngineConfig, IngestConfig, RowConfig, Tables, UidConfig, WhiteList,
+    CompactionConfig, EngineConfig, IngestConfig, MetaTracking, RowConfig, Tables, UidConfig,
+    WhiteList,
 };
 use tsd_model::TableSchema;
 use tsd_storage::Table;
@@ -46,6 +47,11 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
                 .int("tsd.storage.get_date_tiered_compaction_start"),
         },
         query: queries::queries(config),
+        meta_tracking: MetaTracking::from_settings(
+            config.bool("tsd.core.meta.enable_tsuid_tracking"),
+            config.bool("tsd.core.meta.enable_realtime_ts"),
+            config.bool("tsd.core.meta.enable_tsuid_incrementing"),
+        ),
         rollups: extra_data::rollups(config)?,
         histograms: extra_data::histograms(config)?,
         ..defaults
@@ -76,6 +82,7 @@ fn uids(config: &Config) -> Result<UidConfig, ConfigError> {
         auto_create_tagks: config.bool("tsd.core.auto_create_tagks"),
         auto_create_tagvs: config.bool("tsd.core.auto_create_tagvs"),
         random_metrics: config.bool("tsd.core.uid.random_metrics"),
+        realtime_meta: config.bool("tsd.core.meta.enable_realtime_uid"),
         allow_specialchars: text(config, "tsd.core.tag.allow_specialchars"),
         filter,
         ..UidConfig::default()

@@ -1,0 +1,260 @@
+//! What the meta table is told of series that get points.
+//!
+//! OpenTSDB writes there for every point. Here an actor gathers what came in since its last pass: a series then
+//! costs one write a pass, however many points it got, and counters end at the same numbers. Like
+//! OpenTSDB, nobody waits for it, and what fails is logged: points never wait for their meta data.
+//! Where tracking is off none of this exists.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tsd_model::{
+    Family, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema, TsMeta, encode_counter, to_hex,
+};
+use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table};
+
+use crate::{
+    actor::{Desk, Doer, DoerRef, Reply, TellError},
+    clock::Clock,
+};
+
+/// Time between two passes.
+const PASS_INTERVAL: Duration = Duration::from_millis(100);
+/// Series that may wait for a pass; further ones are not tracked this time.
+const MAX_SERIES: usize = 1 << 20;
+/// Series in one call of the store.
+const SERIES_A_CALL: usize = 1_024;
+/// Calls for single series at once.
+const CONCURRENT_SERIES: usize = 64;
+
+/// What is written of each series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetaTracking {
+    /// Nothing.
+    #[default]
+    Off,
+    /// A counter that is always 1: its time tells when the series last got a point.
+    Mark,
+    /// A meta object for each series that has none.
+    Describe,
+    /// A counter of points, and a meta object with the first.
+    Count,
+}
+
+impl MetaTracking {
+    /// What OpenTSDB's three settings come to: tracking, meta objects in real time, counting.
+    #[must_use]
+    pub const fn from_settings(tracking: bool, realtime: bool, incrementing: bool) -> Self {
+        match (tracking, realtime, incrementing) {
+            (false, _, _) => Self::Off,
+            (true, false, _) => Self::Mark,
+            (true, true, false) => Self::Describe,
+            (true, true, true) => Self::Count,
+        }
+    }
+}
+
+/// A series' identity, and how many points it got.
+pub(crate) type Tracked = HashMap<SmallVec<[u8; 32]>, u64, foldhash::fast::RandomState>;
+
+/// Identity of the series of a row key.
+pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> SmallVec<[u8; 32]> {
+    let part = |from: usize, to: usize| key.get(from..to).unwrap_or_default();
+    let mut tsuid = SmallVec::from_slice(part(schema.salt_width(), schema.base_time_start()));
+    tsuid.extend_from_slice(part(schema.tags_start(), key.len()));
+    tsuid
+}
+
+/// Orders to the tracker.
+pub(crate) enum TrackOrder {
+    /// These series got points.
+    Seen(Tracked),
+    /// Answer when all of before is written or has failed.
+    Drain(Reply<()>),
+}
+
+/// Settings of the tracker.
+#[derive(Clone, Debug)]
+pub(crate) struct TrackerSettings {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) table: Table,
+    pub(crate) tracking: MetaTracking,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) lost: metrics::Counter,
+}
+
+/// State of the tracker.
+pub(crate) struct MetaTracker {
+    settings: TrackerSettings,
+    seen: Tracked,
+    writing: bool,
+    drains: Vec<Reply<()>>,
+}
+
+impl MetaTracker {
+    pub(crate) fn new(settings: TrackerSettings) -> Self {
+        Self { settings, seen: Tracked::default(), writing: false, drains: Vec::new() }
+    }
+
+    /// Tells the tracker of series. If it cannot keep up they are counted as lost.
+    pub(crate) fn tell(tracker: &DoerRef<Self>, lost: &metrics::Counter, seen: Tracked) {
+        if let Err(TellError::Full(TrackOrder::Seen(seen))) = tracker.tell(TrackOrder::Seen(seen)) {
+            lost.increment(seen.len() as u64);
+        }
+    }
+
+    fn begin_pass(&mut self, desk: &mut Desk<'_, Self>) {
+        self.write(desk);
+        desk.after(PASS_INTERVAL, Self::begin_pass);
+    }
+
+    fn write(&mut self, desk: &mut Desk<'_, Self>) {
+        if self.writing {
+            return;
+        }
+        if self.seen.is_empty() {
+            for drain in self.drains.drain(..) {
+                // An asker that went away needs no answer.
+                let _ = drain.send(());
+            }
+            return;
+        }
+        self.writing = true;
+        let seen = std::mem::take(&mut self.seen);
+        desk.spawn(track(self.settings.clone(), seen), |tracker, (), desk| {
+            tracker.writing = false;
+            if !tracker.drains.is_empty() {
+                tracker.write(desk);
+            }
+        });
+    }
+}
+
+impl Doer for MetaTracker {
+    type Order = TrackOrder;
+
+    fn started(&mut self, desk: &mut Desk<'_, Self>) {
+        desk.after(PASS_INTERVAL, Self::begin_pass);
+    }
+
+    fn handle(&mut self, order: TrackOrder, desk: &mut Desk<'_, Self>) {
+        match order {
+            TrackOrder::Seen(seen) => {
+                for (tsuid, points) in seen {
+                    let room = self.seen.len() < MAX_SERIES;
+                    match self.seen.get_mut(&tsuid) {
+                        Some(known) => *known += points,
+                        None if room => {
+                            self.seen.insert(tsuid, points);
+                        }
+                        None => self.settings.lost.increment(1),
+                    }
+                }
+            }
+            TrackOrder::Drain(reply) => {
+                self.drains.push(reply);
+                self.write(desk);
+            }
+        }
+    }
+}
+
+/// Writes what there is to say of series.
+async fn track(settings: TrackerSettings, seen: Tracked) {
+    let mut seen: Vec<(Bytes, u64)> =
+        seen.into_iter().map(|(tsuid, points)| (Bytes::copy_from_slice(&tsuid), points)).collect();
+    seen.sort_unstable();
+    for part in seen.chunks(SERIES_A_CALL) {
+        let written = match settings.tracking {
+            MetaTracking::Off => Ok(()),
+            MetaTracking::Mark => settings.mark(part).await,
+            MetaTracking::Describe => settings.describe_unknown(part).await,
+            MetaTracking::Count => settings.count(part).await,
+        };
+        if let Err(error) = written {
+            settings.lost.increment(part.len() as u64);
+            tracing::warn!(%error, series = part.len(), "series could not be tracked");
+        }
+    }
+}
+
+impl TrackerSettings {
+    async fn mark(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
+        let tsuids = seen.iter().map(|(tsuid, _)| tsuid);
+        self.put(tsuids, TS_COUNTER_QUALIFIER, |_| encode_counter(1).to_vec()).await
+    }
+
+    async fn describe_unknown(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
+        let qualifier = Bytes::from_static(TS_META_QUALIFIER.as_bytes());
+        let gets = seen
+            .iter()
+            .map(|(tsuid, _)| Get::column(tsuid.clone(), Family::Name, qualifier.clone()))
+            .collect();
+        let rows = self.storage.multi_get(&self.table, gets).await?;
+        let known = seen.iter().zip(rows);
+        let new: Vec<_> =
+            known.filter(|(_, row)| row.is_none()).map(|((tsuid, _), _)| tsuid).collect();
+        self.describe(new).await
+    }
+
+    async fn count(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
+        let counted: Vec<Result<Option<&Bytes>, StorageError>> = futures_util::stream::iter(seen)
+            .map(|(tsuid, points)| async move {
+                let column = Column {
+                    row: tsuid.clone(),
+                    family: Family::Name,
+                    qualifier: Bytes::from_static(TS_COUNTER_QUALIFIER.as_bytes()),
+                };
+                let points = i64::try_from(*points).unwrap_or(i64::MAX);
+                let sum = self.storage.increment(&self.table, column, points).await?;
+                // Nothing was counted before: these points were the first.
+                Ok((sum == points).then_some(tsuid))
+            })
+            .buffer_unordered(CONCURRENT_SERIES)
+            .collect()
+            .await;
+        let mut failed = Ok(());
+        let mut new = Vec::new();
+        for result in counted {
+            match result {
+                Ok(tsuid) => new.extend(tsuid),
+                Err(error) => failed = Err(error),
+            }
+        }
+        self.describe(new).await.and(failed)
+    }
+
+    /// Writes the meta objects of series that have none.
+    async fn describe(&self, tsuids: Vec<&Bytes>) -> Result<(), StorageError> {
+        let now = self.clock.now_secs();
+        self.put(tsuids, TS_META_QUALIFIER, |tsuid| {
+            TsMeta::new(&to_hex(tsuid), now).to_json().into_bytes()
+        })
+        .await
+    }
+
+    async fn put<'a>(
+        &self,
+        tsuids: impl IntoIterator<Item = &'a Bytes>,
+        qualifier: &str,
+        value: impl Fn(&[u8]) -> Vec<u8>,
+    ) -> Result<(), StorageError> {
+        let mut batch = CellBatch::new();
+        for tsuid in tsuids {
+            batch.begin_row(tsuid)?;
+            batch.push(CellRef {
+                family: Family::Name,
+                qualifier: qualifier.as_bytes(),
+                value: &value(tsuid),
+                timestamp_ms: None,
+            })?;
+        }
+        if batch.is_empty() { Ok(()) } else { self.storage.put(&self.table, batch).await }
+    }
+}
+
+#[cfg(test)]
+mod tests;
