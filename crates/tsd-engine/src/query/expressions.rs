@@ -25,7 +25,7 @@ impl QueryContext {
     ) -> Result<ExpAnswer, QueryFailure> {
         let halt = Halt::default();
         let _guard = halt.when_dropped();
-        let inputs = self.inputs(&exp.query, run, &halt).await?;
+        let inputs = self.inputs(&exp.query, false, run, &halt).await?;
         work_out(run, &halt, move |watch| exp.evaluate_while(&inputs, watch)).await
     }
 
@@ -37,7 +37,8 @@ impl QueryContext {
     ) -> Result<Vec<GexpSeries>, QueryFailure> {
         let halt = Halt::default();
         let _guard = halt.when_dropped();
-        let inputs = self.inputs(&gexp.query, run, &halt).await?;
+        let notes = !gexp.query.no_annotations;
+        let inputs = self.inputs(&gexp.query, notes, run, &halt).await?;
         work_out(run, &halt, move |watch| gexp.evaluate(&inputs, watch)).await
     }
 
@@ -45,15 +46,13 @@ impl QueryContext {
     async fn inputs(
         self: &Arc<Self>,
         query: &Query,
+        notes: bool,
         run: &Arc<QueryRun>,
         halt: &Halt,
     ) -> Result<Vec<Vec<NamedSeries>>, QueryFailure> {
-        let wishes = Wishes { query, all_points: true };
+        let wishes = Wishes { query, all_points: true, notes };
         let results = self.sub_queries(wishes, run, halt).await?;
-        let named = |series: Vec<super::naming::ShownSeries>| {
-            series.into_iter().map(|series| series.named).collect()
-        };
-        Ok(results.into_iter().map(|result| named(result.series)).collect())
+        Ok(results.into_iter().map(|result| result.series).collect())
     }
 }
 

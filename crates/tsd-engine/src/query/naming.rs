@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tsd_model::{Annotation, Uid, UidKind};
+use tsd_model::{Uid, UidKind};
 use tsd_query::{NameKind, NamedSeries, ResolvedSubQuery};
 
 use super::{AnswerSeries, QueryContext, QueryFailure, notes::GroupOutput};
@@ -10,16 +10,9 @@ use crate::uid::UidError;
 
 pub(crate) type NameMap = HashMap<Bytes, String, foldhash::fast::RandomState>;
 
-/// A series of an answer, named.
-#[derive(Clone, Debug)]
-pub(crate) struct ShownSeries {
-    pub(crate) named: NamedSeries,
-    pub(crate) annotations: Option<Vec<Annotation>>,
-}
-
-impl From<ShownSeries> for AnswerSeries {
-    fn from(ShownSeries { named, annotations }: ShownSeries) -> Self {
-        let NamedSeries { metric, tags, aggregate_tags, tsuids, points, .. } = named;
+impl From<NamedSeries> for AnswerSeries {
+    fn from(named: NamedSeries) -> Self {
+        let NamedSeries { metric, tags, aggregate_tags, tsuids, points, annotations, .. } = named;
         Self { metric, tags, aggregate_tags, tsuids, points, annotations }
     }
 }
@@ -30,7 +23,7 @@ impl QueryContext {
         &self,
         resolved: &ResolvedSubQuery,
         groups: Vec<GroupOutput>,
-    ) -> Result<Vec<ShownSeries>, QueryFailure> {
+    ) -> Result<Vec<NamedSeries>, QueryFailure> {
         if groups.is_empty() {
             return Ok(Vec::new());
         }
@@ -56,8 +49,8 @@ impl QueryContext {
             } else {
                 format!("{metric}{}", group.metric_suffix)
             };
-            let named = NamedSeries::new(metric, group.series, name_of);
-            ShownSeries { named, annotations: group.annotations }
+            let annotations = group.annotations;
+            NamedSeries { annotations, ..NamedSeries::new(metric, group.series, name_of) }
         });
         Ok(shown.collect())
     }

@@ -179,7 +179,7 @@ impl SubQueryRead<'_> {
             context: Arc::clone(context),
             filter: row_filter(&plan),
             time_range_ms: if is_data { context.cell_time_range(&plan.window) } else { None },
-            wants_notes: !self.wishes.query.no_annotations && !self.wishes.all_points,
+            wants_notes: self.wishes.notes,
             wants_keys: self.wishes.query.delete,
             budget: Arc::clone(&self.budget),
             halt: self.halt.clone(),

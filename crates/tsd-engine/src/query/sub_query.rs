@@ -8,7 +8,8 @@ use hashbrown::HashMap;
 use tokio::runtime;
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema, Uid, UidKind};
 use tsd_query::{
-    NameKind, PlanSettings, Query, ResolvedSubQuery, ScanWindow, SeriesSource, SubQuery,
+    NameKind, NamedSeries, PlanSettings, Query, ResolvedSubQuery, ScanWindow, SeriesSource,
+    SubQuery,
 };
 use tsd_storage::{Storage, Table};
 
@@ -16,7 +17,6 @@ use super::{
     QueryAnswer, QueryFailure, SubAnswer, SubQueryStages,
     budget::Budget,
     halt::Halt,
-    naming::ShownSeries,
     notes::sort,
     reads::SubQueryRead,
     run::{QueryRun, Step},
@@ -67,11 +67,13 @@ pub(crate) struct Wishes<'q> {
     pub(crate) query: &'q Query,
     /// All points that are read, not only those of the query range; what expressions work on.
     pub(crate) all_points: bool,
+    /// Notes on the series.
+    pub(crate) notes: bool,
 }
 
 /// What one sub query came to.
 pub(crate) struct SubQueryResult {
-    pub(crate) series: Vec<ShownSeries>,
+    pub(crate) series: Vec<NamedSeries>,
     pub(crate) stages: SubQueryStages,
     /// Keys of the rows read, where they are to be deleted.
     keys: Vec<Bytes>,
@@ -92,7 +94,7 @@ impl QueryContext {
         // Ends what computes without waiting, once this future is dropped.
         let halt = Halt::default();
         let _guard = halt.when_dropped();
-        let wishes = Wishes { query, all_points: false };
+        let wishes = Wishes { query, all_points: false, notes: !query.no_annotations };
         let results = self.sub_queries(wishes, run, &halt).await?;
         let mut global_annotations = Vec::new();
         if query.global_annotations && !query.no_annotations {
@@ -154,14 +156,19 @@ impl QueryContext {
         let groups = read.groups(&mut stages).await?;
         run.enter(Step::Naming);
         let naming = Instant::now();
-        let series = self.name(&resolved, groups.outputs).await?;
+        let mut series = self.name(&resolved, groups.outputs).await?;
+        if !wishes.notes {
+            for series in &mut series {
+                series.annotations = None;
+            }
+        }
         stages.uid_to_string = naming.elapsed();
-        let names = |series: &ShownSeries| {
-            series.named.memory_bytes().saturating_sub(series.named.points.memory_bytes())
+        let names = |series: &NamedSeries| {
+            series.memory_bytes().saturating_sub(series.points.memory_bytes())
         };
         run.hold(series.iter().map(names).sum())?;
-        stages.emitted_points = series.iter().map(|s| s.named.points.len() as u64).sum();
-        stages.nan_points = series.iter().map(|s| s.named.points.nan_count() as u64).sum();
+        stages.emitted_points = series.iter().map(|s| s.points.len() as u64).sum();
+        stages.nan_points = series.iter().map(|s| s.points.nan_count() as u64).sum();
         stages.total = started.elapsed();
         run.tell(&stages);
         Ok(SubQueryResult { series, stages, keys: groups.keys })

@@ -78,7 +78,9 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
     }
     // A series that the first set lacks is shown without tags.
     let mut series = match row.first() {
-        Some(Some(first)) => NamedSeries { points: PointColumns::default(), ..(*first).clone() },
+        Some(Some(first)) => {
+            NamedSeries { points: PointColumns::default(), annotations: None, ..(*first).clone() }
+        }
         _ => NamedSeries {
             metric: present.first().map(|series| series.metric.clone()).unwrap_or_default(),
             group_tags: GroupTags::default(),

@@ -34,7 +34,8 @@ pub struct Gexp {
 pub struct GexpSeries {
     /// The series.
     pub series: NamedSeries,
-    /// Whether an empty list of annotations is shown: series made of several have one.
+    /// Whether an empty list of annotations is shown: series made of several have one, whatever notes
+    /// there are on those.
     pub lists_annotations: bool,
 }
 

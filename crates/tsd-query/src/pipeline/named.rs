@@ -1,7 +1,7 @@
 //! A series of an answer with names in place of UIDs.
 
 use bytes::Bytes;
-use tsd_model::PointColumns;
+use tsd_model::{Annotation, PointColumns};
 
 use super::{evaluate::OutputSeries, group::GroupTags};
 use crate::plan::NameKind;
@@ -21,6 +21,8 @@ pub struct NamedSeries {
     pub tsuids: Vec<Bytes>,
     /// Points in time order.
     pub points: PointColumns,
+    /// Notes on the series; `None` where there are none to tell.
+    pub annotations: Option<Vec<Annotation>>,
 }
 
 impl NamedSeries {
@@ -37,7 +39,7 @@ impl NamedSeries {
         }
         let aggregate_tags =
             group_tags.aggregate_tags.iter().map(|tagk| name_of(NameKind::Tagk, tagk)).collect();
-        Self { metric, tags, aggregate_tags, group_tags, tsuids, points }
+        Self { metric, tags, aggregate_tags, group_tags, tsuids, points, annotations: None }
     }
 
     /// Bytes it holds, about.
@@ -45,7 +47,16 @@ impl NamedSeries {
     pub fn memory_bytes(&self) -> usize {
         let texts = self.tags.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
             + self.aggregate_tags.iter().map(String::len).sum::<usize>();
-        size_of::<Self>() + self.metric.len() + 2 * texts + self.points.memory_bytes()
+        let notes = self
+            .annotations
+            .iter()
+            .flatten()
+            .map(|note| size_of::<Annotation>() + note.description.len() + note.notes.len());
+        size_of::<Self>()
+            + self.metric.len()
+            + 2 * texts
+            + self.points.memory_bytes()
+            + notes.sum::<usize>()
     }
 
     /// Leaves out points before `from_ms` and after `to_ms`.

@@ -291,7 +291,16 @@ async fn notes_are_told_with_the_series_they_are_on() {
         with_globals.no_annotations = true;
         let answer = ask(&engine, with_globals).await.unwrap();
         assert!(answer.global_annotations.is_empty());
-        assert_eq!(descriptions(&answer.sub_answers[0].series[0]), Some(vec![]));
+        assert_eq!(descriptions(&answer.sub_answers[0].series[0]), None);
+        // Functions over one series keep its notes, those over several do not.
+        let (start, end) = (HOUR.to_string(), (HOUR + 100).to_string());
+        let raw = RawQuery { start: Some(start), end: Some(end), ..RawQuery::default() };
+        let texts = ["scale(sum:m{host=a},2)", "sum(sum:m{host=a},sum:m{host=a})"];
+        let gexp = GexpQuery::new(raw, &texts, &QueryClock::utc(0)).unwrap();
+        let answer = engine.query_gexp(gexp, QueryControl::default()).await.unwrap();
+        let [scaled, sum] = answer.series.as_slice() else { panic!("two series") };
+        assert_eq!(scaled.series.annotations.as_ref().unwrap()[0].description, "a late");
+        assert!(sum.lists_annotations && sum.series.annotations.is_none());
         // A group that holds nothing but notes has no name.
         for m in ["sum:m{host=d}", "none:m"] {
             let answer = ask(&engine, query(HOUR + 7_200, HOUR + 7_300, &[m])).await.unwrap();

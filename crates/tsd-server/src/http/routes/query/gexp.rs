@@ -51,7 +51,7 @@ pub(super) async fn gexp(asked: &Asked<'_>) -> Result<Reply, ApiError> {
             aggregate_tags: series.aggregate_tags,
             tsuids: show_tsuids
                 .then(|| series.tsuids.iter().map(|tsuid| upper_hex(tsuid)).collect()),
-            annotations: lists_annotations.then(Vec::new),
+            annotations: if lists_annotations { Some(Vec::new()) } else { series.annotations },
             global_annotations: globals.clone(),
             points: series.points,
             nan_as_null,
