@@ -1,12 +1,11 @@
-//! The body of `/api/query/exp`, and its echo in the answer.
+//! The body of `/api/query/exp`.
 //!
 //! What is wrong with such a body is a 500 in OpenTSDB, since it is checked where its JSON library
 //! makes objects of it.
 
-use tsd_model::java_double;
 use tsd_query::{
-    BodyFilter, FillPolicy, RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric,
-    RawExpOutput, RawExpQuery, RawExpTime,
+    RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,
+    RawExpQuery, RawExpTime,
 };
 
 use super::{
@@ -17,10 +16,7 @@ use super::{
         FilterAllowance, MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters,
     },
 };
-use crate::{
-    ApiError,
-    json::{JsonList, JsonObject, JsonReader, write_json_string},
-};
+use crate::{ApiError, json::JsonReader};
 
 /// Most expressions of one request, and most outputs.
 const MAX_EXPRESSIONS: usize = 4_096;
@@ -243,152 +239,15 @@ fn read_fill(reader: &mut JsonReader<'_>) -> Result<Option<RawExpFill>, BodyFaul
     Ok(Some(fill))
 }
 
-/// The request as an answer repeats it: known fields in OpenTSDB's order, what was not given as `null`.
-#[must_use]
-pub fn render_exp_query(query: &RawExpQuery) -> String {
-    let mut out = Vec::new();
-    let mut object = JsonObject::open(&mut out);
-    text(&mut object, "name", query.name.as_deref());
-    match &query.time {
-        None => drop(object.literal("time", "null")),
-        Some(time) => write_time(object.key("time"), time),
-    }
-    list(&mut object, "filters", &query.filters, |out, filter| {
-        let mut object = JsonObject::open(out);
-        text(&mut object, "id", filter.id.as_deref());
-        list(&mut object, "tags", &filter.tags, write_filter);
-        object.literal("explicitTags", filter.explicit_tags).close();
-    });
-    list(&mut object, "metrics", &query.metrics, |out, metric| {
-        let mut object = JsonObject::open(out);
-        text(&mut object, "metric", metric.metric.as_deref());
-        text(&mut object, "id", metric.id.as_deref());
-        text(&mut object, "filter", metric.filter.as_deref());
-        text(&mut object, "aggregator", metric.aggregator.as_deref());
-        text(&mut object, "timeOffset", metric.time_offset.as_deref());
-        fill(&mut object, metric.fill.as_ref());
-        if !metric.value_filters.is_empty() {
-            list(&mut object, "valueFilters", &metric.value_filters, |out, filter| {
-                let mut object = JsonObject::open(out);
-                text(&mut object, "type", filter.kind.as_deref());
-                text(&mut object, "filter", filter.filter.as_deref());
-                object.close();
-            });
-        }
-        object.close();
-    });
-    list(&mut object, "expressions", &query.expressions, write_expression);
-    list(&mut object, "outputs", &query.outputs, |out, output| {
-        let mut object = JsonObject::open(out);
-        text(&mut object, "id", output.id.as_deref());
-        text(&mut object, "alias", output.alias.as_deref());
-        object.close();
-    });
-    object.close();
-    String::from_utf8(out).unwrap_or_default()
-}
-
-fn write_time(out: &mut Vec<u8>, time: &RawExpTime) {
-    let mut object = JsonObject::open(out);
-    text(&mut object, "start", time.start.as_deref());
-    text(&mut object, "end", time.end.as_deref());
-    text(&mut object, "timezone", time.timezone.as_deref());
-    if time.downsample_interval.is_none() && time.downsample_aggregator.is_none() {
-        object.literal("downsampler", "null");
-    } else {
-        let mut downsampler = JsonObject::open(object.key("downsampler"));
-        text(&mut downsampler, "interval", time.downsample_interval.as_deref());
-        text(&mut downsampler, "aggregator", time.downsample_aggregator.as_deref());
-        fill(&mut downsampler, time.downsample_fill.as_ref());
-        downsampler.close();
-    }
-    text(&mut object, "aggregator", time.aggregator.as_deref());
-    object.literal("rate", time.rate).close();
-}
-
-fn write_filter(out: &mut Vec<u8>, filter: &BodyFilter) {
-    let mut object = JsonObject::open(out);
-    text(&mut object, "tagk", filter.tagk.as_deref());
-    text(&mut object, "filter", filter.filter.as_deref());
-    object.literal("group_by", filter.group_by);
-    text(&mut object, "type", filter.kind.as_deref());
-    object.close();
-}
-
-fn write_expression(out: &mut Vec<u8>, expression: &RawExpExpression) {
-    let mut object = JsonObject::open(out);
-    text(&mut object, "id", expression.id.as_deref());
-    text(&mut object, "expr", expression.expr.as_deref());
-    // Checking an expression without a join gives it one.
-    let join = expression.join.clone().unwrap_or_default();
-    let operator = join.operator.map(|name| name.to_ascii_lowercase());
-    JsonObject::open(object.key("join"))
-        .string("operator", operator.as_deref().unwrap_or("union"))
-        .literal("useQueryTags", join.use_query_tags)
-        .literal("includeAggTags", join.include_agg_tags)
-        .close();
-    fill(&mut object, expression.fill.as_ref());
-    object.close();
-}
-
-/// `fillPolicy`: the policy by its name, and the value that it stands for.
-fn fill(object: &mut JsonObject<'_>, fill: Option<&RawExpFill>) {
-    let Some(fill) = fill else {
-        object.literal("fillPolicy", "null");
-        return;
-    };
-    let policy = match &fill.policy {
-        Some(name) => FillPolicy::from_name(name),
-        None if fill.value.is_some_and(|value| value != 0.0) => Some(FillPolicy::Scalar),
-        None => Some(FillPolicy::Zero),
-    };
-    let value = match policy {
-        Some(FillPolicy::Zero) => 0.0,
-        Some(FillPolicy::Scalar) | None => fill.value.unwrap_or(0.0),
-        Some(_) => f64::NAN,
-    };
-    let mut written = JsonObject::open(object.key("fillPolicy"));
-    text(&mut written, "policy", policy.map(FillPolicy::name));
-    if value.is_finite() {
-        written.literal("value", java_double(value)).close();
-    } else {
-        written.string("value", &java_double(value)).close();
-    }
-}
-
-fn text(object: &mut JsonObject<'_>, key: &str, text: Option<&str>) {
-    match text {
-        Some(text) => write_json_string(object.key(key), text),
-        None => object.key(key).extend_from_slice(b"null"),
-    }
-}
-
-fn list<T>(
-    object: &mut JsonObject<'_>,
-    key: &str,
-    elements: &[T],
-    write: impl Fn(&mut Vec<u8>, &T),
-) {
-    if elements.is_empty() {
-        object.literal(key, "null");
-        return;
-    }
-    let mut list = JsonList::open(object.key(key));
-    for element in elements {
-        write(list.element(), element);
-    }
-    list.close();
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
     use proptest::prelude::*;
 
     use super::*;
 
-    const FULL: &str = r#"{"name":"n","unknown":[{}],"time":{"start":"1h-ago","end":1500000000,
+    pub(crate) const FULL: &str = r#"{"name":"n","unknown":[{}],"time":{"start":"1h-ago","end":1500000000,
         "timezone":"UTC","aggregator":"sum","rate":true,
         "downsampler":{"interval":"1m","aggregator":"avg","fillPolicy":{"policy":"nan","value":"NaN"}}},
         "filters":[{"id":"f1","explicitTags":true,
@@ -415,12 +274,6 @@ mod tests {
         assert_eq!(query.expressions[0].fill.as_ref().unwrap().value, Some(7.0));
         assert!(!query.expressions[0].join.as_ref().unwrap().include_agg_tags);
         assert_eq!(query.outputs[0].alias.as_deref(), Some("sum of both"));
-    }
-
-    #[test]
-    fn the_echo_has_every_field_in_its_place() {
-        insta::assert_snapshot!(render_exp_query(&parse_exp_body(FULL).unwrap()));
-        insta::assert_snapshot!(render_exp_query(&parse_exp_body("{}").unwrap()));
     }
 
     #[test]
@@ -456,20 +309,6 @@ mod tests {
         #[test]
         fn arbitrary_bodies_never_panic(text in "\\PC*") {
             let _ = parse_exp_body(&text);
-        }
-
-        #[test]
-        fn the_echo_of_any_texts_is_json(name in any::<String>(), value in any::<f64>()) {
-            let query = RawExpQuery {
-                name: Some(name),
-                metrics: vec![RawExpMetric {
-                    fill: Some(RawExpFill { policy: None, value: Some(value) }),
-                    ..RawExpMetric::default()
-                }],
-                ..RawExpQuery::default()
-            };
-            let read: serde_json::Value = serde_json::from_str(&render_exp_query(&query))?;
-            prop_assert!(read.is_object());
         }
     }
 }

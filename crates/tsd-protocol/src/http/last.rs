@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(by_body(r#"{"queries":[{}]}"#), "Metric cannot be null or empty");
         let far = format!(
             r#"{{"backScan":9999999,"queries":[{}]}}"#,
-            vec![r#"{"metric":"m"}"#; 11].join(",")
+            [r#"{"metric":"m"}"#; 11].join(",")
         );
         assert_eq!(parse_last_body(&far).unwrap_err().status, 413);
         let many = vec!["{}"; 5_000].join(",");

@@ -4,6 +4,7 @@ mod annotation;
 mod api_error;
 mod body_fields;
 mod exp_answer;
+mod exp_echo;
 mod exp_request;
 mod extra_fields;
 mod histogram_batch;
@@ -29,7 +30,8 @@ pub use annotation::{
 };
 pub use api_error::{ApiError, LegacyForm};
 pub use exp_answer::ExpAnswerWriter;
-pub use exp_request::{parse_exp_body, render_exp_query};
+pub use exp_echo::render_exp_query;
+pub use exp_request::parse_exp_body;
 pub use histogram_batch::{HistogramBatch, HttpHistogram};
 pub use last::{
     LastRequest, LastShown, LastWanted, parse_last_body, parse_last_uri, render_last_points,
