@@ -35,7 +35,8 @@ fn a_missing_file_stops() {
 fn unknown_keys_warn_once_each() {
     let dir = directory();
     let file = dir.path().join("opentsdb.conf");
-    fs::write(&file, "tsd.storage.salt.bucket = 20\ntsd.rollups.enable = true\n").expect("write");
+    fs::write(&file, "tsd.storage.salt.bucket = 20\ntsd.core.meta.enable_realtime_ts = true\n")
+        .expect("write");
     let daemon =
         Start::on(&dir.path().join("data")).args(&["--config", file.to_str().expect("a path")]);
     let daemon = daemon.serve();
@@ -43,7 +44,11 @@ fn unknown_keys_warn_once_each() {
         daemon.at_level("WARN").iter().map(|e| e["message"].to_string()).collect();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings.iter().any(|w| w.contains("unknown key tsd.storage.salt.bucket")));
-    assert!(warnings.iter().any(|w| w.contains("tsd.rollups.enable") && w.contains("no effect")));
+    assert!(
+        warnings
+            .iter()
+            .any(|w| w.contains("tsd.core.meta.enable_realtime_ts") && w.contains("no effect"))
+    );
     assert!(daemon.terminate().success());
 }
 
