@@ -10,3 +10,4 @@
 )]
 
 pub mod hbase;
+pub mod zookeeper;

@@ -8,6 +8,7 @@
 
 mod batches;
 mod calls;
+mod discovery;
 mod regions;
 mod rows;
 mod scans;

@@ -54,6 +54,17 @@ impl FakeCluster {
         FakeDiscovery(self.state.clone())
     }
 
+    /// Name of a server in its life of now.
+    #[must_use]
+    pub fn server(&self, server: usize) -> ServerName {
+        self.state.lock().servers[server].clone()
+    }
+
+    /// Moves hbase:meta.
+    pub fn move_meta(&self, server: usize) {
+        self.state.lock().meta_server = server;
+    }
+
     /// Makes a table whose regions begin at its start and at the splits, spread over the servers.
     pub fn create_table(&self, name: &str, splits: &[&str]) -> TableName {
         let table: TableName = name.parse().unwrap();

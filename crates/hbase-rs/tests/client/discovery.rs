@@ -1,0 +1,120 @@
+//! Discovery through ZooKeeper.
+
+use std::time::Duration;
+
+use hbase_rs::{Client, Discovery, DiscoveryError, Failure, ServerName, ZooKeeperDiscovery};
+use hbase_rs_protobuf as pb;
+use prost::Message;
+use tokio::time::timeout;
+use tsd_testkit::{hbase::FakeCluster, zookeeper::FakeEnsemble};
+
+use super::{config, fill, get};
+
+/// As HBase writes it: a mark of the writer, `PBUF`, the message.
+fn stored(message: &impl Message) -> Vec<u8> {
+    [&b"\xff\0\0\0\x05mark!PBUF"[..], &message.encode_to_vec()].concat()
+}
+
+fn meta(server: &ServerName) -> Vec<u8> {
+    stored(&pb::MetaRegionServer {
+        server: server.to_message(),
+        rpc_version: Some(0),
+        state: Some(3),
+    })
+}
+
+#[tokio::test]
+async fn nodes_tell_meta_master_and_cluster() {
+    let ensemble = FakeEnsemble::start().await;
+    let (one, two) = (ServerName::new("rs1", 16020, 5), ServerName::new("m1", 16000, 6));
+    ensemble.set("/chroot/base/meta-region-server", meta(&one));
+    let master =
+        pb::Master { master: two.to_message(), rpc_version: None, info_port: Some(u32::MAX) };
+    ensemble.set("/chroot/base/master", stored(&master));
+    ensemble.set("/chroot/base/hbaseid", stored(&pb::ClusterId { cluster_id: "id".to_owned() }));
+    let quorum = format!("{}/chroot", ensemble.quorum());
+    let discovery =
+        ZooKeeperDiscovery::new(&quorum, "/base/").session_timeout(Duration::from_secs(6));
+    assert_eq!(discovery.meta_server().await.unwrap(), one);
+    assert_eq!(discovery.master().await.unwrap(), two);
+    assert_eq!(discovery.cluster_id().await.unwrap(), "id");
+    assert_eq!(ensemble.sessions(), 1);
+}
+
+#[tokio::test]
+async fn what_is_not_there_yet_is_asked_for_again() {
+    let ensemble = FakeEnsemble::start().await;
+    let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
+    let missing = discovery.meta_server().await.unwrap_err();
+    assert!(
+        matches!(missing, DiscoveryError::Unknown { .. }) && !missing.is_permanent(),
+        "{missing:?}"
+    );
+    ensemble.set("/hbase/meta-region-server", "");
+    assert!(matches!(discovery.meta_server().await, Err(DiscoveryError::Unknown { .. })));
+    let server = ServerName::new("rs1", 16020, 5);
+    ensemble.set("/hbase/meta-region-server", meta(&server));
+    assert_eq!(discovery.meta_server().await.unwrap(), server);
+    ensemble.set("/hbase/meta-region-server", "noise");
+    assert!(matches!(discovery.meta_server().await, Err(DiscoveryError::Damaged { .. })));
+}
+
+#[tokio::test]
+async fn cut_and_expired_sessions_are_replaced() {
+    let ensemble = FakeEnsemble::start().await;
+    let server = ServerName::new("rs1", 16020, 5);
+    ensemble.set("/hbase/meta-region-server", meta(&server));
+    let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
+    for trouble in [FakeEnsemble::cut, FakeEnsemble::expire, FakeEnsemble::expire] {
+        assert_eq!(discovery.meta_server().await.unwrap(), server);
+        trouble(&ensemble);
+        // The question that meets the trouble may fail; the next one must not for long.
+        while discovery.meta_server().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert!(ensemble.sessions() >= 2);
+}
+
+#[tokio::test]
+async fn a_question_can_be_dropped_and_asked_again() {
+    let ensemble = FakeEnsemble::start().await;
+    let server = ServerName::new("rs1", 16020, 5);
+    ensemble.set("/hbase/meta-region-server", meta(&server));
+    let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
+    assert_eq!(discovery.meta_server().await.unwrap(), server);
+    ensemble.silence(true);
+    assert!(timeout(Duration::from_millis(30), discovery.meta_server()).await.is_err());
+    ensemble.silence(false);
+    ensemble.cut();
+    while discovery.meta_server().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_finds_its_cluster_and_follows_meta() {
+    let ensemble = FakeEnsemble::start().await;
+    let cluster = FakeCluster::start(2).await;
+    let name = cluster.create_table("t", &["m"]);
+    let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
+    let table = Client::new(config(), discovery).table(name);
+    ensemble.set("/hbase/meta-region-server", meta(&cluster.server(0)));
+    fill(&table, &["a", "z"]).await;
+    cluster.move_meta(1);
+    cluster.move_region(table.name(), "a", 1, true);
+    ensemble.set("/hbase/meta-region-server", meta(&cluster.server(1)));
+    assert_eq!(table.get(&get("a")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_ensemble_that_does_not_answer_costs_no_more_than_the_operation() {
+    let ensemble = FakeEnsemble::start().await;
+    ensemble.silence(true);
+    let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
+    let mut config = config();
+    config.call_timeout = Duration::from_millis(20);
+    let table = Client::new(config, discovery).table("t".parse().unwrap());
+    let error = table.with_timeout(Duration::from_millis(100)).get(&get("a")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
+}
