@@ -11,6 +11,9 @@ use crate::{
     retry::Backoff,
 };
 
+/// Step of the pauses at which polling stays.
+const MAX_POLL: usize = 4;
+
 /// Keeps the time of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempts {
@@ -77,6 +80,22 @@ impl Attempts {
     /// Whether nothing has failed so far.
     pub(crate) const fn is_first(&self) -> bool {
         self.done == 0
+    }
+
+    /// The same operation with all its attempts before it.
+    pub(crate) fn fresh(&self) -> Self {
+        Self { done: 0, last: None, ..self.clone() }
+    }
+
+    /// Waits before asking again for something that takes its time. Only the clock limits it.
+    pub(crate) async fn poll(&mut self, cause: Failure) -> Result<(), OperationError> {
+        let pause = self.backoff.pause(self.done, false, random());
+        self.done = (self.done + 1).min(MAX_POLL);
+        if Instant::now() + pause >= self.deadline {
+            return Err(self.fail(cause, true));
+        }
+        sleep(pause).await;
+        Ok(())
     }
 
     /// Waits before the next attempt, or gives up.

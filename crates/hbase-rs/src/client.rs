@@ -1,15 +1,19 @@
 //! The client: what all tables of a cluster share.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use prost::Message;
 
 use crate::{
+    admin::Admin,
     attempts::Attempts,
     config::ClientConfig,
     connection::{CallError, CallSpec},
-    discovery::Discovery,
+    discovery::{Discovery, DiscoveryError},
     error::{Failure, OperationError},
     exception::{ExceptionClass, Recovery},
     frame::Answer,
@@ -18,6 +22,7 @@ use crate::{
     pool::{Lane, Pool},
     random::random,
     region::info::RegionLocation,
+    server_name::ServerName,
     table::Table,
     table_name::TableName,
 };
@@ -38,6 +43,8 @@ struct Shared {
     locator: Locator,
     /// Tells our nonces from those of other clients.
     nonce_group: u64,
+    discovery: Arc<dyn Discovery>,
+    master: Mutex<Option<ServerName>>,
 }
 
 impl Client {
@@ -52,14 +59,22 @@ impl Client {
     pub fn with_discovery(config: ClientConfig, discovery: Arc<dyn Discovery>) -> Self {
         let config = Arc::new(config);
         let pool = Arc::new(Pool::new(Arc::clone(&config)));
-        let locator = Locator::new(Arc::clone(&config), discovery, Arc::clone(&pool));
-        Self { shared: Arc::new(Shared { config, pool, locator, nonce_group: random() }) }
+        let locator = Locator::new(Arc::clone(&config), Arc::clone(&discovery), Arc::clone(&pool));
+        let nonce_group = random();
+        let master = Mutex::default();
+        Self { shared: Arc::new(Shared { config, pool, locator, nonce_group, discovery, master }) }
     }
 
     /// A table. Whether it exists shows when it is used.
     #[must_use]
     pub fn table(&self, name: TableName) -> Table {
         Table::new(self.clone(), name)
+    }
+
+    /// Orders to the master.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.clone())
     }
 
     /// How it behaves.
@@ -74,6 +89,29 @@ impl Client {
 
     pub(crate) fn nonce_group(&self) -> u64 {
         self.shared.nonce_group
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.shared.pool
+    }
+
+    /// The active master, as far as is known.
+    pub(crate) async fn master(&self) -> Result<ServerName, DiscoveryError> {
+        let known = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(master) = known {
+            return Ok(master);
+        }
+        let master = self.shared.discovery.master().await?;
+        *self.shared.master.lock().unwrap_or_else(PoisonError::into_inner) = Some(master.clone());
+        Ok(master)
+    }
+
+    /// This master does not serve, or not any more.
+    pub(crate) fn forget_master(&self, master: &ServerName) {
+        let mut known = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref() == Some(master) {
+            *known = None;
+        }
     }
 
     /// One call to the server of a region.

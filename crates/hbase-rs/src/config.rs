@@ -23,6 +23,8 @@ pub struct ClientConfig {
     pub admin_timeout: Duration,
     /// Bound on an operation with all its attempts, lookups and pauses.
     pub operation_timeout: Duration,
+    /// Bound on an order to the master until what it began is done.
+    pub procedure_timeout: Duration,
     /// Attempts of an operation, if its time lasts.
     pub max_attempts: usize,
     /// Pauses between attempts.
@@ -65,6 +67,7 @@ impl ClientConfig {
             scan_timeout: Duration::from_mins(1),
             admin_timeout: Duration::from_mins(1),
             operation_timeout: Duration::from_mins(1),
+            procedure_timeout: Duration::from_mins(10),
             max_attempts: 50,
             backoff: Backoff::default(),
             max_calls: 64,

@@ -81,6 +81,9 @@ pub enum Failure {
     /// The task that read for a scan is gone, with its runtime or by a panic.
     #[error("nobody reads for this scan any more")]
     ReaderGone,
+    /// It goes on at the master.
+    #[error("still running")]
+    Running,
     /// Time was up before anything else.
     #[error("no time left")]
     Time,

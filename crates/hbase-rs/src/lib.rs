@@ -63,6 +63,8 @@
 //! |---|---|
 //! | an operation, with its attempts and pauses | [`ClientConfig::operation_timeout`], [`Table::with_timeout`] |
 //! | a pause before an attempt | itself; there is none that would pass the operation's end |
+//! | an order to the master, with the procedure it starts | [`ClientConfig::procedure_timeout`] |
+//! | one call to the master | [`ClientConfig::admin_timeout`] |
 //! | one lookup's turn | the operation |
 //! | discovery | [`ClientConfig::call_timeout`], for the one who asks and those who wait for the answer |
 //! | a connection coming up | [`ClientConfig::connect_timeout`], for those who wait for it their own call's time |
@@ -85,6 +87,7 @@
     )
 )]
 
+mod admin;
 mod attempts;
 mod cell;
 mod client;
@@ -115,6 +118,7 @@ mod table_name;
 mod wire;
 
 pub use self::{
+    admin::{Admin, ClusterStatus, FamilyDescriptor, TableDescriptor, TableState},
     cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
     client::Client,
     compression::{CompressionError, Compressor},

@@ -141,6 +141,12 @@ impl CallError {
         }
     }
 
+    /// Whether the server is too old to know the method.
+    #[must_use]
+    pub fn is_unknown_method(&self) -> bool {
+        matches!(self, Self::Remote { exception, .. } if exception.is_unknown_method())
+    }
+
     /// Whether the server had too much to do.
     #[must_use]
     pub fn is_overload(&self) -> bool {

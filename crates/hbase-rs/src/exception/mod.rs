@@ -148,6 +148,13 @@ impl RemoteException {
         self.overloaded || self.class.recovery() == Recovery::Overloaded
     }
 
+    /// Whether the server does not know the method that was called. The connection stays usable.
+    #[must_use]
+    pub fn is_unknown_method(&self) -> bool {
+        self.class == ExceptionClass::Permanent
+            && self.text.contains("java.lang.UnsupportedOperationException: ")
+    }
+
     fn short_name(&self) -> &str {
         self.class_name.rsplit('.').next().unwrap_or_default()
     }

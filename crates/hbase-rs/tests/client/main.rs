@@ -6,6 +6,7 @@
     reason = "tests and their helpers fail by panicking"
 )]
 
+mod admin;
 mod batches;
 mod calls;
 mod discovery;

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
-use super::{Shared, fault::Misdeed, meta, scan, server::framed, state::State, write};
+use super::{Shared, fault::Misdeed, master, meta, scan, server::framed, state::State, write};
 
 /// What the socket does about a call.
 pub(crate) enum Reply {
@@ -104,10 +104,7 @@ fn run(
                 scan::scan(state, server, &request, misdeed)
             }
         }
-        _ => Err((
-            "DoNotRetryIOException",
-            format!("java.lang.UnsupportedOperationException: {method}"),
-        )),
+        _ => master::answer(state, server, method, message),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod call;
 mod fault;
+mod master;
 mod meta;
 mod scan;
 mod server;
@@ -15,7 +16,7 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use hbase_rs::{Discovery, DiscoveryError, DiscoveryFuture, ServerName, TableName};
+use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName};
 
 pub use self::fault::{Fault, Misdeed};
 use self::{server::Listener, state::State};
@@ -41,6 +42,7 @@ impl FakeCluster {
     /// Starts region servers; the first has hbase:meta.
     pub async fn start(servers: usize) -> Self {
         let state = Shared::default();
+        state.lock().has_flush_table = true;
         let mut listeners = Vec::new();
         for index in 0..servers {
             listeners.push(Some(Listener::start(index, 0, &state).await));
@@ -63,6 +65,16 @@ impl FakeCluster {
     /// Moves hbase:meta.
     pub fn move_meta(&self, server: usize) {
         self.state.lock().meta_server = server;
+    }
+
+    /// Makes another server the active master; each server can be one, the first is at the start.
+    pub fn set_master(&self, server: usize) {
+        self.state.lock().master = server;
+    }
+
+    /// Makes the master one of those that know no `FlushTable`.
+    pub fn forget_flush_table(&self) {
+        self.state.lock().has_flush_table = false;
     }
 
     /// Makes a table whose regions begin at its start and at the splits, spread over the servers.
@@ -174,7 +186,9 @@ impl Discovery for FakeDiscovery {
     }
 
     fn master(&self) -> DiscoveryFuture<'_, ServerName> {
-        Box::pin(async { Err(DiscoveryError::Unknown { what: "the active master" }) })
+        let state = self.0.lock();
+        let server = state.servers[state.master].clone();
+        Box::pin(async { Ok(server) })
     }
 
     fn cluster_id(&self) -> DiscoveryFuture<'_, String> {

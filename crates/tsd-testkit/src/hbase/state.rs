@@ -6,7 +6,10 @@ use bytes::Bytes;
 use hbase_rs::{MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
-use super::fault::{Fault, Misdeed};
+use super::{
+    fault::{Fault, Misdeed},
+    master::Procedure,
+};
 
 /// Family and qualifier.
 pub(crate) type Column = (Bytes, Bytes);
@@ -44,6 +47,13 @@ pub(crate) struct State {
     pub(crate) faults: Vec<Fault>,
     pub(crate) calls: HashMap<String, usize>,
     pub(crate) connections: usize,
+    pub(crate) master: usize,
+    pub(crate) has_flush_table: bool,
+    /// Tables that the master made.
+    pub(crate) schemas: BTreeMap<TableName, pb::TableSchema>,
+    pub(crate) procedures: HashMap<u64, Procedure>,
+    /// Procedures by the nonces of their orders.
+    pub(crate) orders: HashMap<u64, u64>,
     pub(crate) rows_per_answer: usize,
     pub(crate) cells_per_answer: usize,
     clock: u64,

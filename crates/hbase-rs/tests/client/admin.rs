@@ -1,0 +1,138 @@
+//! Orders to the master.
+
+use hbase_rs::{
+    Admin, Client, ExceptionClass, Failure, FamilyDescriptor, TableDescriptor, TableName,
+    TableState,
+};
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use super::{config, fill, get, put};
+
+async fn start() -> (FakeCluster, Client, Admin) {
+    let cluster = FakeCluster::start(2).await;
+    let client = Client::new(config(), cluster.discovery());
+    let admin = client.admin();
+    (cluster, client, admin)
+}
+
+fn name() -> TableName {
+    "t".parse().unwrap()
+}
+
+fn descriptor() -> TableDescriptor {
+    TableDescriptor::new(name()).family(FamilyDescriptor::new("f").versions(1).compression("NONE"))
+}
+
+#[tokio::test]
+async fn a_table_lives_and_dies() {
+    let (_cluster, client, admin) = start().await;
+    assert_eq!(admin.table_state(&name()).await.unwrap(), None);
+    // Twice given and empty keys are no splits.
+    let splits = ["p", "g", "p", ""].map(Into::into);
+    admin.create_table(&descriptor(), splits).await.unwrap();
+    assert_eq!(admin.tables().await.unwrap(), [name()]);
+    assert_eq!(admin.describe_table(&name()).await.unwrap(), Some(descriptor()));
+    assert_eq!(admin.table_state(&name()).await.unwrap(), Some(TableState::Enabled));
+    let table = client.table(name());
+    assert_eq!(table.regions().await.unwrap().len(), 3);
+    fill(&table, &["a", "h", "z"]).await;
+    admin.flush_table(&name()).await.unwrap();
+    admin.compact_table(&name(), true).await.unwrap();
+    admin.disable_table(&name()).await.unwrap();
+    assert_eq!(admin.table_state(&name()).await.unwrap(), Some(TableState::Disabled));
+    admin.truncate_table(&name(), true).await.unwrap();
+    assert!(table.get(&get("a")).await.unwrap().is_empty());
+    admin.disable_table(&name()).await.unwrap();
+    admin.enable_table(&name()).await.unwrap();
+    table.mutate(put("a", "1")).await.unwrap();
+    admin.disable_table(&name()).await.unwrap();
+    admin.delete_table(&name()).await.unwrap();
+    assert_eq!(admin.describe_table(&name()).await.unwrap(), None);
+    let error = table.get(&get("a")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::NoTable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn regions_are_split_merged_and_moved() {
+    let (cluster, client, admin) = start().await;
+    admin.create_table(&descriptor(), ["m".into()]).await.unwrap();
+    let table = client.table(name());
+    fill(&table, &["a", "h", "z"]).await;
+    let first = table.locate("a".into()).await.unwrap();
+    admin.split_region(&first.region, Some("g".into())).await.unwrap();
+    assert_eq!(table.regions().await.unwrap().len(), 3);
+    let regions = table.regions().await.unwrap();
+    admin.merge_regions(&[&regions[0].region, &regions[1].region]).await.unwrap();
+    assert_eq!(table.regions().await.unwrap().len(), 2);
+    let moved = table.regions().await.unwrap().remove(0);
+    admin.move_region(&moved.region, Some(&cluster.server(1))).await.unwrap();
+    for row in ["a", "h", "z"] {
+        assert_eq!(table.get(&get(row)).await.unwrap().len(), 1);
+    }
+    assert_eq!(table.locate("a".into()).await.unwrap().server, cluster.server(1));
+}
+
+#[tokio::test]
+async fn a_procedure_that_fails_tells_why() {
+    let (_cluster, client, admin) = start().await;
+    admin.create_table(&descriptor(), ["g".into(), "p".into()]).await.unwrap();
+    let regions = client.table(name()).regions().await.unwrap();
+    let error = admin.merge_regions(&[&regions[0].region, &regions[2].region]).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Procedure(_)), "{error:?}");
+    assert_eq!(error.class(), Some(ExceptionClass::Permanent));
+}
+
+#[tokio::test]
+async fn what_the_master_refuses_is_told_at_once() {
+    let (_cluster, _client, admin) = start().await;
+    admin.create_table(&descriptor(), []).await.unwrap();
+    let again = admin.create_table(&descriptor(), []).await.unwrap_err();
+    assert_eq!(again.class(), Some(ExceptionClass::TableExists));
+    let enabled = admin.delete_table(&name()).await.unwrap_err();
+    assert_eq!(enabled.class(), Some(ExceptionClass::TableNotDisabled));
+    let none =
+        admin.create_table(&TableDescriptor::new("u".parse().unwrap()), []).await.unwrap_err();
+    assert_eq!(none.class(), Some(ExceptionClass::FailedSanityCheck));
+    let missing = admin.flush_table(&"nope".parse().unwrap()).await.unwrap_err();
+    assert_eq!(missing.class(), Some(ExceptionClass::TableNotFound));
+}
+
+#[tokio::test]
+async fn an_order_whose_answer_was_lost_is_not_carried_out_twice() {
+    let (cluster, client, admin) = start().await;
+    for misdeed in [Misdeed::CloseAfter(0), Misdeed::CloseAfter(6)] {
+        cluster.fault(Fault::once("CreateTable", misdeed));
+    }
+    admin.create_table(&descriptor(), ["g".into()]).await.unwrap();
+    assert_eq!(cluster.calls("CreateTable"), 3);
+    assert_eq!(client.table(name()).regions().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn another_master_is_found() {
+    let (cluster, _client, admin) = start().await;
+    admin.create_table(&descriptor(), []).await.unwrap();
+    // The old one stands by now.
+    cluster.set_master(1);
+    assert_eq!(admin.cluster_status().await.unwrap().master, Some(cluster.server(1)));
+    cluster.set_master(0);
+    cluster.kill(1).await;
+    assert_eq!(admin.cluster_status().await.unwrap().master, Some(cluster.server(0)));
+    for class in
+        ["PleaseHoldException", "exceptions.MasterStoppedException", "MasterNotRunningException"]
+    {
+        cluster.fault(Fault::once("GetClusterStatus", Misdeed::Exception { class, text: "later" }));
+        let status = admin.cluster_status().await.unwrap();
+        assert_eq!((status.version.as_str(), status.servers.len()), ("2.6.4-fake", 2));
+    }
+}
+
+#[tokio::test]
+async fn an_older_master_flushes_in_its_own_way() {
+    let (cluster, _client, admin) = start().await;
+    admin.create_table(&descriptor(), []).await.unwrap();
+    cluster.forget_flush_table();
+    admin.flush_table(&name()).await.unwrap();
+    assert_eq!(cluster.calls("IsProcedureDone"), 1);
+    assert!(admin.set_balancer(false).await.unwrap());
+}

@@ -1,0 +1,241 @@
+//! The master's calls, and those to a server about its regions.
+
+use bytes::Bytes;
+use hbase_rs::TableName;
+use hbase_rs_protobuf as pb;
+use prost::Message;
+
+use super::{
+    call::{Answered, Refusal},
+    state::State,
+};
+
+/// Times that a procedure is asked for before it is done.
+const POLLS: usize = 2;
+
+/// Something that goes on after its answer.
+#[derive(Debug)]
+pub(crate) struct Procedure {
+    polls: usize,
+    failure: Option<Refusal>,
+}
+
+pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: Bytes) -> Answered {
+    if server != state.master && method != "CompactRegion" {
+        return Err(("ipc.ServerNotRunningYetException", "Server is not running yet".to_owned()));
+    }
+    let message = match method {
+        "CreateTable" => create(state, &decode(message))?.encode_to_vec(),
+        "DeleteTable" => delete(state, &decode(message))?.encode_to_vec(),
+        "EnableTable" => {
+            let request: pb::EnableTableRequest = decode(message);
+            state.set_table(&known(state, &request.table_name)?, "OPEN");
+            let id = start(state, request.nonce, None);
+            pb::EnableTableResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "DisableTable" => {
+            let request: pb::DisableTableRequest = decode(message);
+            state.set_table(&known(state, &request.table_name)?, "CLOSED");
+            let id = start(state, request.nonce, None);
+            pb::DisableTableResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "truncateTable" => {
+            let request: pb::TruncateTableRequest = decode(message);
+            let table = disabled(state, &request.table_name)?;
+            state.rows.retain(|(of, _), _| *of != table);
+            state.set_table(&table, "OPEN");
+            let id = start(state, request.nonce, None);
+            pb::TruncateTableResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "getProcedureResult" => progress(state, decode(message)).encode_to_vec(),
+        "SplitRegion" => {
+            let request: pb::SplitTableRegionRequest = decode(message);
+            let table = known(state, &request.region_info.table_name)?;
+            state.split_region(&table, request.split_row());
+            let id = start(state, request.nonce, None);
+            pb::SplitTableRegionResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "MergeTableRegions" => merge(state, &decode(message))?.encode_to_vec(),
+        "MoveRegion" => {
+            let request: pb::MoveRegionRequest = decode(message);
+            let (table, row) = encoded(state, &request.region)?;
+            let to = request.dest_server_name.and_then(|name| {
+                state.servers.iter().position(|server| server.to_message() == name)
+            });
+            state.move_region(&table, &row, to.unwrap_or(0), false);
+            Vec::new()
+        }
+        "FlushTable" if state.has_flush_table => {
+            let request: pb::FlushTableRequest = decode(message);
+            known(state, &request.table_name)?;
+            pb::FlushTableResponse { proc_id: Some(start(state, request.nonce, None)) }
+                .encode_to_vec()
+        }
+        "ExecProcedure" | "CompactRegion" => Vec::new(),
+        "IsProcedureDone" => pb::IsProcedureDoneResponse { done: Some(true) }.encode_to_vec(),
+        "SetBalancerRunning" => {
+            pb::SetBalancerRunningResponse { prev_balance_value: Some(true) }.encode_to_vec()
+        }
+        "GetClusterStatus" => status(state).encode_to_vec(),
+        "GetTableNames" => {
+            let table_names = state.schemas.keys().map(TableName::to_message).collect();
+            pb::GetTableNamesResponse { table_names }.encode_to_vec()
+        }
+        "GetTableDescriptors" => {
+            let request: pb::GetTableDescriptorsRequest = decode(message);
+            let wanted = |name: &&TableName| request.table_names.contains(&name.to_message());
+            let found = state.schemas.iter().filter(|(name, _)| wanted(name));
+            let table_schema = found.map(|(_, schema)| schema.clone()).collect();
+            pb::GetTableDescriptorsResponse { table_schema }.encode_to_vec()
+        }
+        "GetTableState" => {
+            let request: pb::GetTableStateRequest = decode(message);
+            let table = known(state, &request.table_name)?;
+            let closed =
+                state.regions.iter().any(|one| *one.region.table() == table && one.state != "OPEN");
+            let table_state = pb::TableState { state: i32::from(closed) };
+            pb::GetTableStateResponse { table_state }.encode_to_vec()
+        }
+        _ => {
+            let text = format!(
+                "is unable to read call parameter; java.lang.UnsupportedOperationException: {method}"
+            );
+            return Err(("DoNotRetryIOException", text));
+        }
+    };
+    Ok((message, Bytes::new()))
+}
+
+fn decode<M: Message + Default>(message: Bytes) -> M {
+    M::decode(message).unwrap()
+}
+
+/// Begins a procedure, or finds the one that was begun under this nonce.
+fn start(state: &mut State, nonce: Option<u64>, failure: Option<Refusal>) -> u64 {
+    let fresh = state.tick();
+    let id = *state.orders.entry(nonce.unwrap()).or_insert(fresh);
+    state.procedures.entry(id).or_insert(Procedure { polls: POLLS, failure });
+    id
+}
+
+fn progress(
+    state: &mut State,
+    request: pb::GetProcedureResultRequest,
+) -> pb::GetProcedureResultResponse {
+    let Some(procedure) = state.procedures.get_mut(&request.proc_id) else {
+        return pb::GetProcedureResultResponse::default();
+    };
+    if procedure.polls > 0 {
+        procedure.polls -= 1;
+        return pb::GetProcedureResultResponse {
+            state: 1,
+            ..pb::GetProcedureResultResponse::default()
+        };
+    }
+    let exception = procedure.failure.as_ref().map(|(class, text)| pb::ForeignExceptionMessage {
+        source: Some("master".to_owned()),
+        generic_exception: Some(pb::GenericExceptionMessage {
+            class_name: Some(super::call::class_name(class)),
+            message: Some(text.clone()),
+            ..pb::GenericExceptionMessage::default()
+        }),
+    });
+    pb::GetProcedureResultResponse {
+        state: 2,
+        exception,
+        ..pb::GetProcedureResultResponse::default()
+    }
+}
+
+fn create(
+    state: &mut State,
+    request: &pb::CreateTableRequest,
+) -> Result<pb::CreateTableResponse, Refusal> {
+    let name = request.table_schema.table_name.clone().unwrap();
+    let table = TableName::from_message(&name).unwrap();
+    let repeated = state.orders.contains_key(&request.nonce());
+    if state.schemas.contains_key(&table) && !repeated {
+        return Err(("TableExistsException", table.to_string()));
+    }
+    if request.table_schema.column_families.is_empty() {
+        return Err(("exceptions.FailedSanityCheckException", "no family".to_owned()));
+    }
+    if !repeated {
+        let splits: Vec<_> =
+            request.split_keys.iter().map(|key| std::str::from_utf8(key).unwrap()).collect();
+        state.create_table(&table, &splits);
+        state.schemas.insert(table, request.table_schema.clone());
+    }
+    Ok(pb::CreateTableResponse { proc_id: Some(start(state, request.nonce, None)) })
+}
+
+fn delete(
+    state: &mut State,
+    request: &pb::DeleteTableRequest,
+) -> Result<pb::DeleteTableResponse, Refusal> {
+    let table = disabled(state, &request.table_name)?;
+    state.schemas.remove(&table);
+    state.regions.retain(|one| *one.region.table() != table);
+    state.rows.retain(|(of, _), _| *of != table);
+    Ok(pb::DeleteTableResponse { proc_id: Some(start(state, request.nonce, None)) })
+}
+
+/// Regions that do not lie side by side make a procedure that fails.
+fn merge(
+    state: &mut State,
+    request: &pb::MergeTableRegionsRequest,
+) -> Result<pb::MergeTableRegionsResponse, Refusal> {
+    let (table, left) = encoded(state, &request.region[0])?;
+    let (_, right) = encoded(state, &request.region[1])?;
+    let (left, right) = if left < right { (left, right) } else { (right, left) };
+    let adjacent = state
+        .regions
+        .iter()
+        .any(|one| *one.region.start_key() == left && *one.region.end_key() == right);
+    let failure = if adjacent {
+        state.merge_region(&table, &left);
+        None
+    } else {
+        Some(("exceptions.MergeRegionException", "not adjacent".to_owned()))
+    };
+    Ok(pb::MergeTableRegionsResponse { proc_id: Some(start(state, request.nonce, failure)) })
+}
+
+fn known(state: &State, name: &pb::TableName) -> Result<TableName, Refusal> {
+    let table = TableName::from_message(name).unwrap();
+    if state.schemas.contains_key(&table) {
+        return Ok(table);
+    }
+    Err(("TableNotFoundException", table.to_string()))
+}
+
+fn disabled(state: &State, name: &pb::TableName) -> Result<TableName, Refusal> {
+    let table = known(state, name)?;
+    if state.regions.iter().any(|one| *one.region.table() == table && one.state == "OPEN") {
+        return Err(("TableNotDisabledException", table.to_string()));
+    }
+    Ok(table)
+}
+
+/// Table and first row of a region by its encoded name.
+fn encoded(state: &State, region: &pb::RegionSpecifier) -> Result<(TableName, Bytes), Refusal> {
+    let found =
+        state.regions.iter().find(|one| one.region.encoded_name().as_bytes() == region.value);
+    let name = || String::from_utf8_lossy(&region.value).into_owned();
+    let one = found.ok_or_else(|| ("UnknownRegionException", name()))?;
+    Ok((one.region.table().clone(), one.region.start_key().clone()))
+}
+
+fn status(state: &State) -> pb::GetClusterStatusResponse {
+    let servers_name = state.servers.iter().map(hbase_rs::ServerName::to_message).collect();
+    pb::GetClusterStatusResponse {
+        cluster_status: pb::ClusterStatus {
+            hbase_version: Some(pb::HBaseVersionFileContent { version: "2.6.4-fake".to_owned() }),
+            cluster_id: Some(pb::ClusterId { cluster_id: "fake".to_owned() }),
+            master: Some(state.servers[state.master].to_message()),
+            balancer_on: Some(true),
+            servers_name,
+            ..pb::ClusterStatus::default()
+        },
+    }
+}
