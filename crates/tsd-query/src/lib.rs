@@ -29,7 +29,7 @@ pub use exp::{
 };
 pub use filter::{
     Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
-    retain_values,
+    compile_pattern, retain_values,
 };
 pub use gexp::{Gexp, GexpQuery, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};

@@ -5,10 +5,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use regex::{Regex, RegexBuilder};
-
-/// Memory that the program of one pattern may take.
-const PATTERN_SIZE: usize = 1 << 20;
+use regex::Regex;
+use tsd_query::{FilterError, compile_pattern};
 
 /// Limits for the metrics whose name a pattern is found in.
 #[derive(Clone, Debug)]
@@ -24,7 +22,7 @@ pub struct LimitOverride {
 pub struct LimitOverrideError {
     /// The pattern.
     pub pattern: String,
-    source: regex::Error,
+    source: FilterError,
 }
 
 /// The rules, in their order. Clones share them.
@@ -32,14 +30,13 @@ pub struct LimitOverrideError {
 pub struct LimitOverrides(Arc<RwLock<Arc<[LimitOverride]>>>);
 
 impl LimitOverride {
-    /// A rule; 0 sets no limit.
+    /// A rule, its pattern as Java understands it; 0 sets no limit.
     pub fn try_new(
         pattern: &str,
         max_bytes: u64,
         max_data_points: u64,
     ) -> Result<Self, LimitOverrideError> {
-        let compiled = RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).build();
-        let pattern = compiled
+        let pattern = compile_pattern(pattern)
             .map_err(|source| LimitOverrideError { pattern: pattern.to_owned(), source })?;
         Ok(Self { pattern, max_bytes, max_data_points })
     }
@@ -102,5 +99,6 @@ mod tests {
     fn patterns_that_blow_up_are_refused() {
         assert!(LimitOverride::try_new("((", 0, 0).is_err());
         assert!(LimitOverride::try_new("(a{1000}){1000}", 0, 0).is_err());
+        assert!(LimitOverride::try_new("a*+", 0, 0).is_err());
     }
 }

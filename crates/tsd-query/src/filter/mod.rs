@@ -7,6 +7,6 @@ mod value_filter;
 mod wildcard;
 
 pub(crate) use notation::{BraceEntry, EntryError, add_tag, parse_brace_entry, short_filter};
-pub use tag_filter::{FilterError, FilterKind, TagFilter};
+pub use tag_filter::{FilterError, FilterKind, TagFilter, compile_pattern};
 pub use value_filter::{Comparison, ValueFilter, ValueFilterError, retain_values};
 pub use wildcard::Wildcard;

@@ -75,6 +75,16 @@ pub(crate) const TYPES: &[&str] = &[
     "regexp",
 ];
 
+/// A regular expression as Java understands it; one that grows too large is refused.
+pub fn compile_pattern(pattern: &str) -> Result<Regex, FilterError> {
+    let pattern = translate(pattern).map_err(|e| FilterError::Regexp(e.to_string()))?;
+    RegexBuilder::new(&pattern)
+        .size_limit(REGEX_SIZE_LIMIT)
+        .dfa_size_limit(REGEX_CACHE_LIMIT)
+        .build()
+        .map_err(|e| FilterError::Regexp(e.to_string()))
+}
+
 impl TagFilter {
     /// Builds a filter. `kind` is a type name in lower case.
     pub fn try_new(
@@ -101,16 +111,7 @@ impl TagFilter {
             "iwildcard" => FilterKind::Iwildcard(
                 Wildcard::parse(&filter.to_lowercase()).ok_or(FilterError::NoStar)?,
             ),
-            _ => {
-                let pattern = translate(filter).map_err(|e| FilterError::Regexp(e.to_string()))?;
-                FilterKind::Regexp(
-                    RegexBuilder::new(&pattern)
-                        .size_limit(REGEX_SIZE_LIMIT)
-                        .dfa_size_limit(REGEX_CACHE_LIMIT)
-                        .build()
-                        .map_err(|e| FilterError::Regexp(e.to_string()))?,
-                )
-            }
+            _ => FilterKind::Regexp(compile_pattern(filter)?),
         };
         Ok(Self { tagk: tagk.to_owned(), kind, filter: filter.to_owned(), group_by })
     }
