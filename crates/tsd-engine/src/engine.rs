@@ -40,7 +40,7 @@ const MAX_WRITE_ACTORS: usize = 64;
 const MAX_ARBITERS: usize = 8;
 /// Orders that wait for the UID actor: one a chunk and kind.
 const UID_MAILBOX: usize = 65_536;
-/// Priority of the threads that queries run on; that of others is 0, and lower numbers go first.
+/// By how much the threads that queries run on stand behind the others; lower numbers go first.
 const QUERY_NICE: i32 = 5;
 /// Notices that wait for the tracker of series: one a chunk.
 const META_MAILBOX: usize = 4_096;
@@ -143,7 +143,10 @@ fn run(
 /// Lets threads of queries have what others leave: a write must not wait for arithmetic. Where both
 /// want all of a processor, a thread of this priority gets about a quarter of it.
 fn yield_to_writers() {
-    if let Err(error) = rustix::process::setpriority_process(None, QUERY_NICE) {
+    // The daemon may have been started with a priority of its own.
+    let lowered = rustix::process::getpriority_process(None)
+        .and_then(|nice| rustix::process::setpriority_process(None, nice + QUERY_NICE));
+    if let Err(error) = lowered {
         tracing::warn!(%error, "threads of queries keep the usual priority");
     }
 }
