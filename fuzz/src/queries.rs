@@ -165,6 +165,7 @@ fn series() -> Vec<NamedSeries> {
             },
             tsuids: vec![Bytes::copy_from_slice(&[0, 0, 1, 0, 0, 1, 0, 0, tagv])],
             points: points(),
+            annotations: None,
         })
         .collect()
 }
