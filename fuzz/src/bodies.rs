@@ -1,9 +1,11 @@
 //! What comes over HTTP.
 
+use tsd_model::HistogramCodecs;
 use tsd_protocol::{
-    CommonTag, PutBatch, PutOptions, PutOutcome, QueryString, SeriesRules, parse_gexp_uri,
-    parse_last_body, parse_last_uri, parse_lookup_body, parse_lookup_uri, parse_query_body,
-    parse_query_uri, query_error, render_sub_query,
+    CommonTag, HistogramBatch, PutBatch, PutOptions, PutOutcome, QueryString, RollupBatch,
+    SeriesRules, parse_annotation_body, parse_annotation_range_body, parse_annotations_body,
+    parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body, parse_lookup_uri,
+    parse_query_body, parse_query_uri, query_error, render_annotation, render_sub_query,
 };
 use tsd_query::{Clock, RawQuery};
 
@@ -14,9 +16,11 @@ fn text(input: &[u8]) -> &str {
     std::str::from_utf8(input).unwrap_or_default()
 }
 
-/// A body of `/api/put`.
+/// A body of `/api/put`, or of what is read beside points.
 pub(crate) fn put_body(input: &[u8]) {
     let body = text(input);
+    rollups_and_histograms(body);
+    annotations(body);
     let mut batch = PutBatch::default();
     for common in [None, CommonTag::parse("dc=x")] {
         if batch.read(body, common.as_ref()).is_err() {
@@ -32,6 +36,38 @@ pub(crate) fn put_body(input: &[u8]) {
         let details = PutOptions { details: true, ..PutOptions::default() };
         let reply = PutOutcome::new(&batch).reply(details, body);
         assert!(std::str::from_utf8(&reply.body).is_ok(), "a reply is text");
+    }
+}
+
+fn rollups_and_histograms(body: &str) {
+    let details = PutOptions { details: true, ..PutOptions::default() };
+    let (mut rollups, mut histograms) = (RollupBatch::default(), HistogramBatch::default());
+    if rollups.read(body, None).is_ok() {
+        for point in rollups.points() {
+            assert!((point.offset as usize) < body.len(), "a point stands in the body");
+            let _ = point.tags();
+        }
+        let reply = PutOutcome::of_rollups(&rollups).reply(details, body);
+        assert!(std::str::from_utf8(&reply.body).is_ok(), "a reply is text");
+    }
+    if histograms.read(body, None).is_ok() {
+        let rules = SeriesRules::default();
+        for point in histograms.points() {
+            let _ = point.value.encode(&HistogramCodecs::simple(42));
+            let _ = point.tags(&rules);
+        }
+        let reply = PutOutcome::of_histograms(&histograms).reply(details, body);
+        assert!(std::str::from_utf8(&reply.body).is_ok(), "a reply is text");
+    }
+}
+
+fn annotations(body: &str) {
+    let clock = Clock::utc(NOW_MS);
+    let _ = parse_annotation_body(body);
+    let _ = parse_annotation_range_body(body, &clock);
+    for note in parse_annotations_body(body).unwrap_or_default() {
+        let shown = render_annotation(&note);
+        assert!(std::str::from_utf8(&shown).is_ok(), "a note is text");
     }
 }
 

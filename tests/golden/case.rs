@@ -139,12 +139,17 @@ impl GoldenCell {
             family: field(1),
             qualifier: field(2),
             value: match field(3).strip_prefix("text:") {
-                Some(text) => text.bytes().map(|b| format!("{b:02X}")).collect(),
+                Some(text) => hex(text.as_bytes()),
                 None => field(3),
             },
             timestamp_ms: cell.get(4).and_then(Value::as_i64),
         }
     }
+}
+
+/// Bytes as the recording has them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat()
 }
 
 fn tables(tables: &Value) -> Tables {

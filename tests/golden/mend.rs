@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::case::{Case, GoldenCell, Step, Tables};
+use super::case::{Case, GoldenCell, Step, Tables, hex};
 
 /// Names with a letter that the tables can only keep as a question mark. They are refused.
 const REFUSED_NAMES: [&str; 3] = [
@@ -72,14 +72,14 @@ fn edit_foreign_note(case: &mut Case) {
     for step in &mut case.steps {
         if let Step::Http { status, reply, .. } = step {
             *status = 200;
-            *reply = r#"{"tsuid":"","description":"a b","notes":"n","startTime":1356998400,"endTime":0}"#
-                .to_owned();
+            let note = r#"{"tsuid":"","description":"a b","notes":"n","startTime":1356998400,"endTime":0}"#;
+            note.clone_into(reply);
         }
     }
     for cell in case.tables.values_mut().flatten() {
         let json =
             r#"{"startTime":1356998400,"endTime":0,"description":"a b","notes":"n","custom":null}"#;
-        cell.value = json.bytes().map(|b| format!("{b:02X}")).collect();
+        cell.value = hex(json.as_bytes());
     }
 }
 

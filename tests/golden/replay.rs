@@ -19,7 +19,7 @@ use tsd_engine::{Engine, MetaTracking};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
 
-use super::case::{Case, GoldenCell, Step, Tables};
+use super::case::{Case, GoldenCell, Step, Tables, hex};
 use crate::socket;
 
 /// Which store a replay runs on.
@@ -333,10 +333,6 @@ fn without_clock(value: &[u8]) -> Vec<u8> {
     let (before, after) = value.split_at(at + CREATED.len());
     let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
     [before, b"0", &after[digits..]].concat()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat()
 }
 
 fn unhex(text: &str) -> Vec<u8> {
