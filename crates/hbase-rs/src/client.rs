@@ -181,7 +181,7 @@ impl Client {
             Recovery::Moved(_) | Recovery::SamePlace => Next::Pause { overloaded: false },
             Recovery::Overloaded => Next::Pause { overloaded: true },
             Recovery::ServerGone => {
-                locator.server_gone(&location.server);
+                locator.server_gone(&location.server, error);
                 Next::Pause { overloaded: false }
             }
             Recovery::ResendNow => Next::AtOnce,

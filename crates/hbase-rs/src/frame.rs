@@ -21,6 +21,9 @@ use crate::{
 /// Call id of an answer that speaks of the connection itself (-1).
 pub const CONNECTION_CALL: u32 = u32::MAX;
 
+/// Room behind a frame that has begun: reading its end does not make the buffer grow.
+const SLACK: usize = 16 << 10;
+
 /// One call on its way out.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -89,7 +92,7 @@ impl FrameReader {
             return Err(FrameError::OverLimit { length, limit: self.limit });
         }
         if buffer.len() - 4 < length {
-            buffer.reserve(length + 4 - buffer.len());
+            buffer.reserve(length + 4 - buffer.len() + SLACK);
             return Ok(None);
         }
         buffer.advance(4);

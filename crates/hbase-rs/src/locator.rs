@@ -174,11 +174,16 @@ impl Locator {
     }
 
     /// The server is gone with all that it had.
-    pub(crate) fn server_gone(&self, server: &ServerName) {
+    pub(crate) fn server_gone(&self, server: &ServerName, error: &CallError) {
         let regions = self.change(|cache| cache.server_gone(server));
         self.forget_meta(server);
-        self.pool.server_gone(server);
-        tracing::warn!(%server, regions, "server gone");
+        // That it could not be connected to may have reasons here: open connections speak for themselves.
+        if matches!(error, CallError::Connect { .. }) {
+            self.pool.forget_closed();
+        } else {
+            self.pool.server_gone(server);
+        }
+        tracing::warn!(%server, regions, %error, "server gone");
     }
 
     /// The table is gone.
@@ -341,7 +346,7 @@ impl Locator {
                 let known = self.meta_server().clone();
                 match (error.recovery(), known) {
                     (Recovery::Fail, _) => return Err(attempts.fail(cause.clone(), false)),
-                    (Recovery::ServerGone, Some(server)) => self.server_gone(&server),
+                    (Recovery::ServerGone, Some(server)) => self.server_gone(&server, error),
                     (Recovery::SamePlace | Recovery::Overloaded | Recovery::Wait(_), _)
                     | (_, None) => {}
                     (_, Some(server)) => self.forget_meta(&server),

@@ -96,20 +96,27 @@ impl Pool {
         }
     }
 
-    /// The server is gone: its connections are closed. What is remembered of servers that failed
-    /// long ago goes too, so that the map does not grow with every restart.
+    /// The server is gone: its connections are closed.
     pub(crate) fn server_gone(&self, server: &ServerName) {
-        let pause = self.config.failed_server_pause;
-        self.slots().retain(|(of, ..), slot| {
-            let Ok(slot) = slot.try_lock() else { return true };
-            if of != server {
-                let recent = slot.failed.as_ref().is_some_and(|(when, _)| when.elapsed() < pause);
-                return recent || slot.open.as_ref().is_some_and(|connection| connection.is_open());
-            }
-            if let Some(connection) = &slot.open {
+        for ((of, ..), slot) in self.slots().iter() {
+            if let Ok(slot) = slot.try_lock()
+                && of == server
+                && let Some(connection) = &slot.open
+            {
                 connection.close(&DisconnectReason::Closed);
             }
-            slot.failed.is_some()
+        }
+        self.forget_closed();
+    }
+
+    /// Forgets what is of no use any more, so that the map does not grow with every restart.
+    pub(crate) fn forget_closed(&self) {
+        let pause = self.config.failed_server_pause;
+        self.slots().retain(|_, slot| {
+            let Ok(slot) = slot.try_lock() else { return true };
+            let recent = slot.failed.as_ref().is_some_and(|(when, _)| when.elapsed() < pause);
+            let open = slot.open.as_ref().is_some_and(|connection| connection.is_open());
+            recent || open || slot.silent > 0
         });
     }
 }

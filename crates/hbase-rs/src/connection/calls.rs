@@ -25,6 +25,9 @@ const DEAD_AFTER: u32 = 2;
 /// if that lasted at least so long: some callers are in a hurry.
 const DEAD_SILENCE: Duration = Duration::from_secs(2);
 
+#[cfg(test)]
+mod tests;
+
 /// How a call ended that brought no answer.
 #[derive(Debug)]
 pub(super) enum End {

@@ -8,8 +8,11 @@ use tokio::{io::AsyncReadExt, net::tcp::OwnedReadHalf, time::timeout};
 use super::{calls::Calls, error::DisconnectReason};
 use crate::frame::{FrameReader, Response};
 
-/// Room that a read has at least.
+/// Room that is made for a read,
 const READ_SIZE: usize = 64 << 10;
+
+/// when there is less than this.
+const MIN_READ: usize = 8 << 10;
 
 /// Reads answers until the connection ends.
 pub(super) async fn run(
@@ -21,7 +24,7 @@ pub(super) async fn run(
     let frames = FrameReader::new(max_frame);
     let mut buffer = BytesMut::with_capacity(READ_SIZE);
     loop {
-        if buffer.capacity() == buffer.len() {
+        if buffer.capacity() - buffer.len() < MIN_READ {
             buffer.reserve(READ_SIZE);
         }
         let read = tokio::select! {

@@ -9,6 +9,7 @@
 mod admin;
 mod batches;
 mod calls;
+mod chaos;
 mod discovery;
 mod regions;
 mod rows;

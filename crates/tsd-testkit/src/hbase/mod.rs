@@ -104,6 +104,27 @@ impl FakeCluster {
         self.state.lock().merge_region(table, row.as_bytes());
     }
 
+    /// Splits the region of a row at that row, unless it begins there.
+    pub fn split_at(&self, table: &TableName, row: &str) {
+        let mut state = self.state.lock();
+        if state.start_of(table, row.as_bytes()) != row.as_bytes() {
+            state.split_region(table, row.as_bytes());
+        }
+    }
+
+    /// Merges the region of a row with the one behind it, unless it is the last.
+    pub fn merge_at(&self, table: &TableName, row: &str) {
+        let mut state = self.state.lock();
+        if !state.is_last(table, row.as_bytes()) {
+            state.merge_region(table, row.as_bytes());
+        }
+    }
+
+    /// Opens all regions of a server, and hbase:meta, on another one.
+    pub fn evacuate(&self, from: usize, to: usize) {
+        self.state.lock().evacuate(from, to);
+    }
+
     /// Puts the table's regions in this state, in hbase:meta and on the servers (`OPEN` serves).
     pub fn set_table(&self, table: &TableName, state: &'static str) {
         self.state.lock().set_table(table, state);

@@ -112,6 +112,29 @@ impl State {
         self.end_scanners(at);
     }
 
+    pub(crate) fn start_of(&self, table: &TableName, row: &[u8]) -> Bytes {
+        self.regions[self.index(table, row)].region.start_key().clone()
+    }
+
+    pub(crate) fn is_last(&self, table: &TableName, row: &[u8]) -> bool {
+        self.regions[self.index(table, row)].region.end_key().is_empty()
+    }
+
+    pub(crate) fn evacuate(&mut self, from: usize, to: usize) {
+        if self.meta_server == from {
+            self.meta_server = to;
+        }
+        for at in 0..self.regions.len() {
+            if self.regions[at].server == from {
+                let seq_num = self.tick() as i64;
+                self.regions[at].server = to;
+                self.regions[at].seq_num = seq_num;
+                self.end_scanners(at);
+            }
+        }
+        self.moved.retain(|(server, _), _| *server != from);
+    }
+
     /// A region that changes takes its scanners along.
     fn end_scanners(&mut self, at: usize) {
         let name = self.regions[at].region.name().clone();

@@ -1,0 +1,144 @@
+//! Writers and readers while regions move, split and merge, servers die, and connections break.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::TryStreamExt;
+use hbase_rs::{Action, Scan, Table};
+use tokio::time::sleep;
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use super::{get, put, start, value};
+
+/// Rows that were acknowledged.
+type Acknowledged = Arc<Mutex<BTreeSet<String>>>;
+
+const WRITERS: usize = 4;
+const ROWS: usize = 300;
+
+fn row(writer: usize, at: usize) -> String {
+    // Spread over all of the alphabet.
+    let letter = char::from(b'a' + ((at * 7 + writer) % 26) as u8);
+    format!("{letter}{writer}-{at:04}")
+}
+
+async fn write(table: Table, writer: usize, acknowledged: Acknowledged) {
+    let mut at = 0;
+    while at < ROWS {
+        if at.is_multiple_of(3) {
+            let row = row(writer, at);
+            table.mutate(put(&row, &row)).await.unwrap();
+            acknowledged.lock().unwrap().insert(row);
+            at += 1;
+            continue;
+        }
+        let rows: Vec<_> = (at..ROWS.min(at + 20)).map(|at| row(writer, at)).collect();
+        at += rows.len();
+        let actions: Vec<Action> = rows.iter().map(|row| put(row, row).into()).collect();
+        for (row, outcome) in rows.into_iter().zip(table.batch(actions).await) {
+            outcome.unwrap();
+            acknowledged.lock().unwrap().insert(row);
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Scans over and over: each shows all that was acknowledged before it began, in order, once.
+async fn read(table: Table, acknowledged: Acknowledged, over: Arc<AtomicBool>) -> usize {
+    let mut scans = 0;
+    while !over.load(Ordering::SeqCst) {
+        let before = acknowledged.lock().unwrap().clone();
+        let scan = if scans % 2 == 0 { Scan::all() } else { Scan::all().reversed() };
+        let rows: Vec<_> = table.scan(scan).try_collect().await.unwrap();
+        let mut keys: Vec<_> = rows.iter().map(|row| value(&row.row).to_owned()).collect();
+        if scans % 2 == 1 {
+            keys.reverse();
+        }
+        assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "out of order or twice");
+        let seen: BTreeSet<_> = keys.into_iter().collect();
+        let missing: Vec<_> = before.difference(&seen).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        scans += 1;
+    }
+    scans
+}
+
+/// Numbers that look like chance and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+
+    fn letter(&mut self) -> String {
+        char::from(b'a' + self.roll(26) as u8).to_string()
+    }
+}
+
+async fn trouble(cluster: &FakeCluster, table: &Table, over: &AtomicBool) {
+    let mut dice = Dice(0x5eed);
+    while !over.load(Ordering::SeqCst) {
+        let row = dice.letter();
+        let server = dice.roll(2) as usize;
+        match dice.roll(9) {
+            0 | 1 => cluster.move_region(table.name(), &row, server, dice.roll(2) == 0),
+            2 => cluster.split_at(table.name(), &row),
+            3 => cluster.merge_at(table.name(), &row),
+            4 => {
+                // Its regions open elsewhere before it comes back.
+                cluster.kill(1).await;
+                cluster.evacuate(1, 0);
+                sleep(Duration::from_millis(5)).await;
+                cluster.restart(1).await;
+            }
+            5 => cluster.end_leases(),
+            6 => cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(dice.roll(30) as usize))),
+            7 => cluster.fault(Fault::once("Scan", Misdeed::CloseAfter(dice.roll(90) as usize))),
+            _ => {
+                let (class, text) = [
+                    ("RegionTooBusyException", "busy"),
+                    ("CallQueueTooBigException", "full"),
+                    ("regionserver.RegionServerStoppedException", "bye"),
+                ][dice.roll(3) as usize];
+                let method = ["Mutate", "Multi", "Scan"][dice.roll(3) as usize];
+                cluster.fault(Fault::once(method, Misdeed::Exception { class, text }));
+            }
+        }
+        sleep(Duration::from_millis(3)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost_and_no_scan_misses_or_repeats_a_row() {
+    let (cluster, table) = start().await;
+    cluster.answer_size(7, 0);
+    let acknowledged = Acknowledged::default();
+    let over = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(table.clone(), writer, Arc::clone(&acknowledged))))
+        .collect();
+    let reader = tokio::spawn(read(table.clone(), Arc::clone(&acknowledged), Arc::clone(&over)));
+    let work = async {
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        over.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(work, trouble(&cluster, &table, &over));
+    assert!(reader.await.unwrap() > 0);
+    let acknowledged = acknowledged.lock().unwrap().clone();
+    assert_eq!(acknowledged.len(), WRITERS * ROWS);
+    let gets = acknowledged.iter().map(|row| get(row)).collect();
+    let rows = table.get_many(gets).await.unwrap();
+    assert!(rows.iter().map(value).eq(acknowledged.iter()));
+}
