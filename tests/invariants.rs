@@ -179,7 +179,7 @@ fn as_points(daemon: &Daemon, m: &str, metric: &str) -> Vec<Point> {
 fn numbers(daemon: &Daemon, m: &str) -> Vec<(i64, f64)> {
     let answer = Json::parse(&daemon.ask(m)).expect("JSON");
     assert!(answer.items().len() <= 1, "{m} is one group");
-    let points = answer.items().iter().flat_map(|s| s.get("dps").map(Json::items));
+    let points = answer.items().iter().filter_map(|s| s.get("dps").map(Json::items));
     points
         .flatten()
         .map(|point| match point.items() {

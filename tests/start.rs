@@ -35,7 +35,7 @@ fn a_missing_file_stops() {
 fn unknown_keys_warn_once_each() {
     let dir = directory();
     let file = dir.path().join("opentsdb.conf");
-    fs::write(&file, "tsd.storage.salt.bucket = 20\ntsd.core.meta.enable_realtime_ts = true\n")
+    fs::write(&file, "tsd.storage.salt.bucket = 20\ntsd.core.authentication.enable = true\n")
         .expect("write");
     let daemon =
         Start::on(&dir.path().join("data")).args(&["--config", file.to_str().expect("a path")]);
@@ -47,7 +47,7 @@ fn unknown_keys_warn_once_each() {
     assert!(
         warnings
             .iter()
-            .any(|w| w.contains("tsd.core.meta.enable_realtime_ts") && w.contains("no effect"))
+            .any(|w| w.contains("tsd.core.authentication.enable") && w.contains("no effect"))
     );
     assert!(daemon.terminate().success());
 }

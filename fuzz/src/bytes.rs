@@ -82,17 +82,13 @@ fn listed(points: &PointColumns) -> Vec<(i64, u64, bool)> {
 fn decoded(row: &Row, rule: MergeRule) -> Option<PointColumns> {
     let mut columns = PointColumns::default();
     let mut extras = RowExtras::default();
-    match decode_row(row, BASE, rule, &mut columns, &mut extras) {
-        Ok(()) => {
-            assert!(columns.times_ms.is_sorted_by(|a, b| a < b), "times rise: {row:?}");
-            assert_eq!(columns.times_ms.len(), columns.bits.len(), "columns of one length");
-            Some(columns)
-        }
-        Err(_) => {
-            assert!(columns.is_empty(), "an error leaves nothing: {row:?}");
-            None
-        }
+    if decode_row(row, BASE, rule, &mut columns, &mut extras).is_err() {
+        assert!(columns.is_empty(), "an error leaves nothing: {row:?}");
+        return None;
     }
+    assert!(columns.times_ms.is_sorted_by(|a, b| a < b), "times rise: {row:?}");
+    assert_eq!(columns.times_ms.len(), columns.bits.len(), "columns of one length");
+    Some(columns)
 }
 
 /// A packed run: what reads as points reads as cells, and the other way around.
