@@ -104,11 +104,14 @@ fn run(
 ) {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let query_threads = if config.query.threads == 0 { cores } else { config.query.threads };
+    // Asked here, since a thread that another one of queries starts would begin at its priority. The daemon
+    // may have been started with one of its own.
+    let nice = rustix::process::getpriority_process(None).unwrap_or(0) + QUERY_NICE;
     let query_runtime = tokio::runtime::Builder::new_multi_thread()
         // One for every slice that may run at once, and one that is always free for short steps.
         .worker_threads(Scheduler::max_turns(query_threads) + 1)
         .thread_name("tsd-query")
-        .on_thread_start(yield_to_writers)
+        .on_thread_start(move || yield_to_writers(nice))
         .enable_time()
         .enable_io()
         .build();
@@ -142,11 +145,8 @@ fn run(
 
 /// Lets threads of queries have what others leave: a write must not wait for arithmetic. Where both
 /// want all of a processor, a thread of this priority gets about a quarter of it.
-fn yield_to_writers() {
-    // The daemon may have been started with a priority of its own.
-    let lowered = rustix::process::getpriority_process(None)
-        .and_then(|nice| rustix::process::setpriority_process(None, nice + QUERY_NICE));
-    if let Err(error) = lowered {
+fn yield_to_writers(nice: i32) {
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
         tracing::warn!(%error, "threads of queries keep the usual priority");
     }
 }
