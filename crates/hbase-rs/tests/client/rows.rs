@@ -1,6 +1,9 @@
 //! Single rows.
 
-use hbase_rs::{Append, Condition, Delete, Failure, Increment, Mutation, Put, SERVER_TIME};
+use futures_util::TryStreamExt;
+use hbase_rs::{
+    Append, Compressor, Condition, Delete, Failure, Increment, Mutation, Put, SERVER_TIME, Scan,
+};
 
 use super::{config, get, put, start, start_with, value};
 
@@ -72,6 +75,21 @@ async fn a_row_is_changed_as_a_whole_or_not_at_all() {
     let row = table.get(&get("a")).await.unwrap();
     assert_eq!(row.value(b"f", b"r"), Some(&b"2"[..]));
     assert_eq!(row.value(b"f", b"q"), None);
+}
+
+#[tokio::test]
+async fn cell_blocks_may_be_compressed_both_ways() {
+    for compressor in [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib] {
+        let mut config = config();
+        config.compressor = Some(compressor);
+        let (_cluster, table) = start_with(config).await;
+        let text = "value ".repeat(100);
+        table.mutate(put("a", &text)).await.unwrap();
+        let results = table.batch(vec![put("b", &text).into(), get("a").into()]).await;
+        assert_eq!(value(&results[1].as_ref().unwrap().row), text);
+        let rows: Vec<_> = table.scan(Scan::all()).try_collect().await.unwrap();
+        assert!(rows.iter().map(|row| value(&row.row)).eq([&text, &text]), "{compressor:?}");
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use hbase_rs::Compressor;
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
@@ -25,14 +26,27 @@ pub(crate) type Answered = Result<(Vec<u8>, Bytes), Refusal>;
 
 const PACKAGE: &str = "org.apache.hadoop.hbase.";
 
+/// Longest cell block, restored.
+const MAX_BLOCK: usize = 64 << 20;
+
 /// Full name of a class.
 pub(crate) fn class_name(class: &str) -> String {
     if class.starts_with("java.") { class.to_owned() } else { format!("{PACKAGE}{class}") }
 }
 
-pub(crate) fn answer(state: &Shared, server: usize, mut frame: Bytes) -> Reply {
+pub(crate) fn answer(
+    state: &Shared,
+    server: usize,
+    compressor: Option<Compressor>,
+    mut frame: Bytes,
+) -> Reply {
     let header = pb::RequestHeader::decode(piece(&mut frame)).unwrap();
     let message = piece(&mut frame);
+    if let Some(compressor) = compressor
+        && !frame.is_empty()
+    {
+        frame = compressor.decompress(&frame, MAX_BLOCK).unwrap();
+    }
     let (id, method) = (header.call_id(), header.method_name().to_owned());
     let mut state = state.lock();
     *state.calls.entry(method.clone()).or_default() += 1;
@@ -41,7 +55,9 @@ pub(crate) fn answer(state: &Shared, server: usize, mut frame: Bytes) -> Reply {
     let closes = method == "Scan" && header.priority() == 200;
     let misdeed = if closes { None } else { state.misdeed(&method, server, of_meta) };
     let good = |state: &mut State| {
-        good(id, run(state, server, &method, message.clone(), frame.clone(), misdeed.as_ref()))
+        let answered =
+            run(state, server, &method, message.clone(), frame.clone(), misdeed.as_ref());
+        good(id, compressor, answered)
     };
     match &misdeed {
         Some(Misdeed::Exception { class, text }) => Reply::Frame(refused(id, class, text)),
@@ -108,11 +124,16 @@ fn run(
     }
 }
 
-fn good(id: u32, answered: Answered) -> Bytes {
-    let (message, block) = match answered {
+fn good(id: u32, compressor: Option<Compressor>, answered: Answered) -> Bytes {
+    let (message, mut block) = match answered {
         Ok(answered) => answered,
         Err((class, text)) => return refused(id, class, &text),
     };
+    if let Some(compressor) = compressor
+        && !block.is_empty()
+    {
+        block = compressor.compress(&block).unwrap();
+    }
     let length = (!block.is_empty()).then_some(block.len() as u32);
     let header = pb::ResponseHeader {
         call_id: Some(id),

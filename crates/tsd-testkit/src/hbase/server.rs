@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hbase_rs::{
-    ServerName,
+    Compressor, ServerName,
     protocol::{AuthMethod, FrameReader},
 };
+use hbase_rs_protobuf as pb;
+use prost::Message;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -81,15 +83,16 @@ async fn serve(socket: TcpStream, server: usize, state: Shared) {
     }
     let mut buffer = BytesMut::new();
     let frames = FrameReader::new(MAX_REQUEST);
-    let mut header = None;
+    // Of the connection, once its header is read.
+    let mut compressor = None;
     let (late, mut ready) = mpsc::unbounded_channel::<Bytes>();
     loop {
         while let Some(frame) = frames.next(&mut buffer).unwrap() {
-            if header.is_none() {
-                header = Some(frame);
+            let Some(compressor) = compressor else {
+                compressor = Some(agreed(frame));
                 continue;
-            }
-            match call::answer(&state, server, frame) {
+            };
+            match call::answer(&state, server, compressor, frame) {
                 Reply::Frame(bytes) => {
                     if write.write_all(&bytes).await.is_err() {
                         return;
@@ -124,6 +127,14 @@ async fn serve(socket: TcpStream, server: usize, state: Shared) {
             }
         }
     }
+}
+
+/// Compressor that a connection header asks for.
+fn agreed(header: Bytes) -> Option<Compressor> {
+    let header = pb::ConnectionHeader::decode(header).unwrap();
+    [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib]
+        .into_iter()
+        .find(|compressor| header.cell_block_compressor_class() == compressor.class_name())
 }
 
 /// Puts a length in front.
