@@ -1,0 +1,79 @@
+//! The client against a real HBase, whose ZooKeeper quorum the variable `HBASE_QUORUM` names.
+//!
+//! Each test makes a table of its own and removes it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests and their helpers fail by panicking"
+)]
+
+mod filters;
+mod regions;
+mod rows;
+mod scans;
+
+use hbase_rs::{
+    Action, Admin, Client, ClientConfig, FamilyDescriptor, Put, Table, TableDescriptor, TableName,
+    ZooKeeperDiscovery,
+};
+
+fn client_with(change: impl FnOnce(&mut ClientConfig)) -> Client {
+    let quorum = std::env::var("HBASE_QUORUM").unwrap();
+    let mut config = ClientConfig::new("live");
+    change(&mut config);
+    Client::new(config, ZooKeeperDiscovery::new(&quorum, "/hbase"))
+}
+
+/// A table of three regions that lives as long as the test.
+struct Fixture {
+    client: Client,
+    table: Table,
+}
+
+impl Fixture {
+    async fn new(name: &str) -> Self {
+        let client = client_with(|_| {});
+        let name: TableName = name.parse().unwrap();
+        let admin = client.admin();
+        remove(&admin, &name).await;
+        let family = FamilyDescriptor::new("f").versions(3);
+        let table = TableDescriptor::new(name.clone()).family(family);
+        admin.create_table(&table, ["g".into(), "p".into()]).await.unwrap();
+        Self { table: client.table(name), client }
+    }
+
+    fn admin(&self) -> Admin {
+        self.client.admin()
+    }
+
+    /// Rows `a000` to `z038`, each with its key as value.
+    async fn fill(&self) -> Vec<String> {
+        let rows: Vec<_> = ('a'..='z')
+            .flat_map(|letter| (0..39).map(move |at| format!("{letter}{at:03}")))
+            .collect();
+        let actions: Vec<Action> = rows.iter().map(|row| put(row, row).into()).collect();
+        for outcome in self.table.batch(actions).await {
+            outcome.unwrap();
+        }
+        rows
+    }
+
+    async fn end(self) {
+        remove(&self.admin(), self.table.name()).await;
+    }
+}
+
+async fn remove(admin: &Admin, name: &TableName) {
+    if admin.table_state(name).await.unwrap().is_some() {
+        let _ = admin.disable_table(name).await;
+        admin.delete_table(name).await.unwrap();
+    }
+}
+
+fn put(row: &str, value: &str) -> Put {
+    Put::try_new(row.to_owned())
+        .unwrap()
+        .cell(b"f", b"q", 1_700_000_000_000, value.as_bytes())
+        .unwrap()
+}

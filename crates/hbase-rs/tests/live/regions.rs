@@ -1,0 +1,90 @@
+//! Regions that change under readers and writers, and the master's answers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::TryStreamExt;
+use hbase_rs::{Scan, TableState};
+use tokio::time::sleep;
+
+use super::{Fixture, put};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_row_is_lost_or_repeated_while_regions_split_move_and_merge() {
+    let fixture = Fixture::new("live_regions").await;
+    let rows = fixture.fill().await;
+    let admin = fixture.admin();
+    let over = Arc::new(AtomicBool::new(false));
+    let (table, stop, expected) = (fixture.table.clone(), Arc::clone(&over), rows.clone());
+    let reader = tokio::spawn(async move {
+        let mut scans = 0;
+        while !stop.load(Ordering::SeqCst) {
+            let scan = if scans % 2 == 0 { Scan::all() } else { Scan::all().reversed() };
+            let rows: Vec<_> = table.scan(scan.per_call(50, 1 << 20)).try_collect().await.unwrap();
+            let mut keys: Vec<_> =
+                rows.iter().map(|row| String::from_utf8(row.row.key().to_vec()).unwrap()).collect();
+            if scans % 2 == 1 {
+                keys.reverse();
+            }
+            assert_eq!(keys, expected);
+            scans += 1;
+        }
+        scans
+    });
+    let (table, stop, keys) = (fixture.table.clone(), Arc::clone(&over), rows.clone());
+    let writer = tokio::spawn(async move {
+        let mut writes = 0_usize;
+        while !stop.load(Ordering::SeqCst) {
+            let row = &keys[writes * 13 % keys.len()];
+            table.mutate(put(row, row)).await.unwrap();
+            writes += 1;
+        }
+        writes
+    });
+    let last = fixture.table.locate("t".into()).await.unwrap().region;
+    admin.split_region(&last, Some("t".into())).await.unwrap();
+    let servers = admin.cluster_status().await.unwrap().servers;
+    for (at, row) in fixture.table.regions().await.unwrap().iter().enumerate() {
+        if !row.region.is_split_parent() {
+            admin.move_region(&row.region, servers.get(at % servers.len())).await.unwrap();
+        }
+    }
+    sleep(Duration::from_secs(1)).await;
+    // Two that were never split: daughters cannot be merged while they refer to their parent's files.
+    let regions = fixture.table.regions().await.unwrap();
+    admin.merge_regions(&[&regions[0].region, &regions[1].region]).await.unwrap();
+    admin.compact_table(fixture.table.name(), true).await.unwrap();
+    admin.flush_table(fixture.table.name()).await.unwrap();
+    over.store(true, Ordering::SeqCst);
+    println!("{} scans, {} writes", reader.await.unwrap(), writer.await.unwrap());
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn the_master_tells_of_its_cluster_and_tables() {
+    let fixture = Fixture::new("live_admin").await;
+    let admin = fixture.admin();
+    let name = fixture.table.name();
+    let status = admin.cluster_status().await.unwrap();
+    assert!(!status.version.is_empty() && !status.servers.is_empty() && status.master.is_some());
+    assert!(admin.tables().await.unwrap().contains(name));
+    let described = admin.describe_table(name).await.unwrap().unwrap();
+    assert_eq!(described.families()[0].get("VERSIONS"), Some("3"));
+    assert_eq!(fixture.table.regions().await.unwrap().len(), 3);
+    fixture.fill().await;
+    admin.disable_table(name).await.unwrap();
+    assert_eq!(admin.table_state(name).await.unwrap(), Some(TableState::Disabled));
+    let error = fixture.table.get(&hbase_rs::Get::try_new("a").unwrap()).await.unwrap_err();
+    assert!(matches!(&*error.cause, hbase_rs::Failure::TableDisabled(_)), "{error:?}");
+    admin.truncate_table(name, true).await.unwrap();
+    let rows: Vec<_> = fixture.table.scan(Scan::all()).try_collect().await.unwrap();
+    assert!(rows.is_empty());
+    let was = admin.set_balancer(true).await.unwrap();
+    admin.set_balancer(was).await.unwrap();
+    fixture.end().await;
+}

@@ -1,0 +1,104 @@
+//! Single rows and batches.
+
+use hbase_rs::{
+    Append, Compressor, Condition, Delete, ExceptionClass, Get, Increment, Put, SERVER_TIME,
+    Selection, TimeRange,
+};
+
+use super::{Fixture, client_with, put};
+
+#[tokio::test]
+async fn rows_are_written_read_changed_and_removed() {
+    let fixture = Fixture::new("live_rows").await;
+    let table = &fixture.table;
+    let get = |row: &str| Get::try_new(row.to_owned()).unwrap();
+    for version in 1..=4_u64 {
+        let put =
+            Put::try_new("a").unwrap().cell(b"f", b"q", version, &version.to_be_bytes()).unwrap();
+        table.mutate(put).await.unwrap();
+    }
+    assert_eq!(table.get(&get("a")).await.unwrap().len(), 1);
+    let three = get("a").select(Selection::all().max_versions(9).unwrap());
+    let row = table.get(&three).await.unwrap();
+    assert_eq!(row.cells().map(|cell| cell.timestamp).collect::<Vec<_>>(), [4, 3, 2]);
+    let range = TimeRange::try_new(2, 4).unwrap();
+    let row = table.get(&get("a").select(Selection::all().time_range(range))).await.unwrap();
+    assert_eq!(row.cells().next().unwrap().timestamp, 3);
+    assert!(table.exists(get("a")).await.unwrap());
+    table.mutate(Delete::try_new("a").unwrap().version(b"f", b"q", 4).unwrap()).await.unwrap();
+    assert_eq!(table.get(&get("a")).await.unwrap().cells().next().unwrap().timestamp, 3);
+    table.mutate(Delete::try_new("a").unwrap()).await.unwrap();
+    assert!(!table.exists(get("a")).await.unwrap());
+    for expected in [7_i64, 14] {
+        let row = table
+            .mutate(Increment::try_new("z").unwrap().counter(b"f", b"n", 7).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(row.value(b"f", b"n").unwrap(), expected.to_be_bytes());
+    }
+    for expected in ["x", "xx"] {
+        let row = table
+            .mutate(Append::try_new("z").unwrap().value(b"f", b"s", b"x").unwrap())
+            .await
+            .unwrap();
+        assert_eq!(row.value(b"f", b"s").unwrap(), expected.as_bytes());
+    }
+    let silent = Append::try_new("z").unwrap().value(b"f", b"s", b"x").unwrap().without_result();
+    assert!(table.mutate(silent).await.unwrap().is_empty());
+    let absent = Condition::absent("f", "q");
+    assert!(table.check_and_mutate(&absent, put("c", "1")).await.unwrap());
+    assert!(!table.check_and_mutate(&absent, put("c", "2")).await.unwrap());
+    let both = || {
+        vec![
+            put("c", "3").into(),
+            Delete::try_new("c").unwrap().column(b"f", b"r", SERVER_TIME).unwrap().into(),
+        ]
+    };
+    assert!(!table.mutate_row(both(), Some(&absent)).await.unwrap());
+    assert!(table.mutate_row(both(), Some(&Condition::equals("f", "q", "1"))).await.unwrap());
+    assert!(table.mutate_row(both(), None).await.unwrap());
+    assert_eq!(table.get(&get("c")).await.unwrap().value(b"f", b"q"), Some(&b"3"[..]));
+    let family = Put::try_new("a").unwrap().cell(b"nope", b"q", 1, b"v").unwrap();
+    assert_eq!(table.mutate(family).await.unwrap_err().class(), Some(ExceptionClass::NoSuchFamily));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn batches_mix_all_kinds() {
+    let fixture = Fixture::new("live_batch").await;
+    let rows = fixture.fill().await;
+    let gets = rows.iter().map(|row| Get::try_new(row.clone()).unwrap()).collect();
+    let read = fixture.table.get_many(gets).await.unwrap();
+    assert!(read.iter().zip(&rows).all(|(row, key)| row.value(b"f", b"q") == Some(key.as_bytes())));
+    let actions = vec![
+        Get::try_new("a000").unwrap().into(),
+        Increment::try_new("h").unwrap().counter(b"f", b"n", 1).unwrap().into(),
+        put("t", "t").into(),
+        Put::try_new("a").unwrap().cell(b"nope", b"q", 1, b"v").unwrap().into(),
+        Append::try_new("z000").unwrap().value(b"f", b"q", b"!").unwrap().into(),
+        Delete::try_new("b000").unwrap().into(),
+        Get::try_new("missing").unwrap().into(),
+    ];
+    let outcomes = fixture.table.batch(actions).await;
+    assert_eq!(outcomes[0].as_ref().unwrap().row.value(b"f", b"q"), Some(&b"a000"[..]));
+    assert_eq!(outcomes[1].as_ref().unwrap().row.value(b"f", b"n"), Some(&1_i64.to_be_bytes()[..]));
+    assert!(outcomes[2].is_ok() && outcomes[5].is_ok());
+    assert_eq!(outcomes[3].as_ref().unwrap_err().class(), Some(ExceptionClass::NoSuchFamily));
+    assert_eq!(outcomes[4].as_ref().unwrap().row.value(b"f", b"q"), Some(&b"z000!"[..]));
+    assert!(outcomes[6].as_ref().unwrap().row.is_empty());
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn cell_blocks_are_compressed() {
+    let fixture = Fixture::new("live_compressed").await;
+    for compressor in [Compressor::Snappy, Compressor::Gzip, Compressor::Zlib] {
+        let client = client_with(|config| config.compressor = Some(compressor));
+        let table = client.table(fixture.table.name().clone());
+        let value = format!("{compressor:?}").repeat(100_000);
+        table.mutate(put("a", &value)).await.unwrap();
+        let row = table.get(&Get::try_new("a").unwrap()).await.unwrap();
+        assert_eq!(row.value(b"f", b"q"), Some(value.as_bytes()));
+    }
+    fixture.end().await;
+}
