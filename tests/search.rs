@@ -1,10 +1,10 @@
 //! Newest points and the series there are, as a dashboard asks for them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Runtime;
 
-use crate::{in_process, socket::http};
+use crate::{daemon::wait_for, in_process, socket::http};
 
 #[test]
 fn the_newest_point_and_its_series_are_found() {
@@ -51,5 +51,49 @@ fn the_newest_point_and_its_series_are_found() {
     assert!(status == 200 && body.contains(series), "{body}");
     let (status, body) = ask("GET", "/api/search/lookup?m=m", None);
     assert!(status == 200 && body.contains(r#""results":[]"#), "nobody tracked series: {body}");
+    in_process::stop(&runtime, node);
+}
+
+#[test]
+fn tracked_series_are_found_in_the_meta_table() {
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = in_process::directory();
+    let node = in_process::start(
+        &runtime,
+        directory.path(),
+        &[
+            ("tsd.storage.salt.width", "1"),
+            ("tsd.core.auto_create_metrics", "true"),
+            ("tsd.core.meta.enable_tsuid_tracking", "true"),
+        ],
+    )
+    .expect("a daemon");
+    let ask = |method: &str, uri: &str, body: Option<&str>| {
+        let answer = http(node.address(), method, uri, body);
+        (answer.status, answer.body)
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+    let point = |host: &str, time: u64| {
+        format!(r#"{{"metric":"m","timestamp":{time},"value":5,"tags":{{"host":"{host}"}}}}"#)
+    };
+    // The second point is older than the hour in which it was written.
+    let body = format!("[{},{}]", point("a", now), point("b", now - 7_200));
+    assert_eq!(ask("POST", "/api/put", Some(&body)).0, 204);
+    let found = |uri: &str, expected: &str| {
+        // Nobody waits for the meta table when points are acknowledged.
+        wait_for(Duration::from_secs(20), || {
+            ask("GET", uri, None).1.contains(expected).then_some(())
+        })
+        .unwrap_or_else(|| panic!("{uri}: {:?}", ask("GET", uri, None)));
+    };
+    found(
+        "/api/search/lookup?m=m%7Bhost=*%7D",
+        r#""results":[{"tsuid":"000001000001000001","metric":"m","tags":{"host":"a"}},{"tsuid":"000001000001000002","metric":"m","tags":{"host":"b"}}]"#,
+    );
+    found("/api/search/lookup?m=*%7B*=b%7D", r#""totalResults":1"#);
+    let newest =
+        format!(r#"[{{"timestamp":{}000,"value":"5","tsuid":"000001000001000001"}}]"#, now);
+    found("/api/query/last?timeseries=m", &newest);
+    found("/api/query/last?tsuids=000001000001000001", &newest);
     in_process::stop(&runtime, node);
 }
