@@ -14,6 +14,7 @@ mod discovery;
 mod regions;
 mod rows;
 mod scans;
+mod waits;
 
 use std::time::Duration;
 
