@@ -19,7 +19,7 @@ use tsd_storage::{Get, Scan};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::{QueryControl, QueryFailure, QueryRun, Step},
+    query::{AnswerGuard, QueryControl, QueryFailure, QueryRun, Step},
     series_names::series_names,
     series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
@@ -90,18 +90,18 @@ enum Hours {
 
 impl EngineHandle {
     /// Finds the newest point of series, in the order asked; series without one are left out. It is a
-    /// query among the others, with their limits and their turns; dropping the future ends it.
+    /// query among the others, with their limits and their turns; dropping the future ends it. The
+    /// guard is for whoever writes the answer.
     pub async fn last_points(
         &self,
         query: LastQuery,
         control: QueryControl,
-    ) -> Result<Vec<LastPoint>, QueryFailure> {
+    ) -> Result<(Vec<LastPoint>, AnswerGuard), QueryFailure> {
         let inner = Arc::clone(self.inner());
         let work = |_, run: Arc<QueryRun>| async move {
             Search { inner: &inner, run: &run }.points(query).await
         };
-        let (points, _guard) = self.inner().queries.run(control, (false, false), work).await?;
-        Ok(points)
+        self.inner().queries.run(control, (false, false), work).await
     }
 }
 

@@ -17,7 +17,7 @@ use tsd_storage::{Scan, Table};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::{QueryControl, QueryFailure, QueryRun, Step},
+    query::{AnswerGuard, QueryControl, QueryFailure, QueryRun, Step},
     series_names::series_names,
     series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
@@ -85,16 +85,15 @@ struct Rows {
 
 impl EngineHandle {
     /// Lists series by metric and tags. It is a query among the others, with their limits and their
-    /// turns; dropping the future ends it.
+    /// turns; dropping the future ends it. The guard is for whoever writes the answer.
     pub async fn lookup(
         &self,
         lookup: Lookup,
         control: QueryControl,
-    ) -> Result<LookupAnswer, QueryFailure> {
+    ) -> Result<(LookupAnswer, AnswerGuard), QueryFailure> {
         let inner = Arc::clone(self.inner());
         let work = |_, run: Arc<QueryRun>| async move { find(&inner, &run, lookup).await };
-        let (answer, _guard) = self.inner().queries.run(control, (false, false), work).await?;
-        Ok(answer)
+        self.inner().queries.run(control, (false, false), work).await
     }
 }
 

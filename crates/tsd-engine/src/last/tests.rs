@@ -45,7 +45,7 @@ async fn ask(
     back_scan_hours: u32,
 ) -> Vec<(i64, Value)> {
     let query = LastQuery { series: series.to_vec(), back_scan_hours, resolve: false };
-    let points = engine.last_points(query, QueryControl::default()).await.unwrap();
+    let (points, _guard) = engine.last_points(query, QueryControl::default()).await.unwrap();
     points.into_iter().map(|p| (p.timestamp_ms / 1_000 - NOW, p.value)).collect()
 }
 
@@ -117,7 +117,7 @@ async fn names_come_where_they_are_asked_for() {
     let (_store, engine) = filled(0).await;
     let series = vec![LastSeries::Tsuid(tsuid(3)), LastSeries::Tsuid(tsuid(1))];
     let query = LastQuery { series, back_scan_hours: 24, resolve: true };
-    let points = engine.last_points(query, QueryControl::default()).await.unwrap();
+    let (points, _guard) = engine.last_points(query, QueryControl::default()).await.unwrap();
     let shown: Vec<_> = points
         .into_iter()
         .map(|point| {

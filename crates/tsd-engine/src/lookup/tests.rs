@@ -59,7 +59,7 @@ fn asked(metric: &str, tags: &str) -> Lookup {
 }
 
 async fn found(engine: &EngineHandle, lookup: Lookup) -> Vec<String> {
-    let answer = engine.lookup(lookup, QueryControl::default()).await.unwrap();
+    let (answer, _guard) = engine.lookup(lookup, QueryControl::default()).await.unwrap();
     answer
         .series
         .iter()

@@ -195,6 +195,21 @@ async fn ask_for_much(tsd: &Tsd) -> TcpStream {
 }
 
 #[tokio::test]
+async fn last_points_and_look_ups_are_listed_as_sent() {
+    let tsd = daemon(config()).await;
+    for (n, uri) in
+        ["/api/query/last?timeseries=m%7Bhost=a%7D&back_scan=1", "/api/search/lookup?m=m"]
+            .into_iter()
+            .enumerate()
+    {
+        assert_eq!(tsd.get(uri).await.status, 200, "{uri}");
+        let lists = lists(&tsd, |lists| count(lists, "completed") == n + 1).await;
+        assert_eq!(lists["completed"][n]["query"]["uri"], uri);
+        assert_eq!(lists["completed"][n]["sentToClient"], true, "{uri}");
+    }
+}
+
+#[tokio::test]
 async fn a_slow_reader_holds_no_place_among_the_queries() {
     let tsd = daemon(config()).await;
     let stream = ask_for_much(&tsd).await;

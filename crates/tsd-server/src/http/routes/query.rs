@@ -9,7 +9,7 @@ mod explain;
 mod gexp;
 mod last;
 mod numbers;
-mod pieces;
+pub(super) mod pieces;
 
 use std::sync::Arc;
 

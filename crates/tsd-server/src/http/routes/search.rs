@@ -9,7 +9,10 @@ use tsd_protocol::{
     parse_lookup_uri, query_error, render_lookup,
 };
 
-use super::{query::control_by_uri, upper_hex};
+use super::{
+    query::{control_by_uri, pieces},
+    upper_hex,
+};
 use crate::http::{error::HttpError, reply::Reply, service::Asked};
 
 /// Answers a search. A body replaces the parameters, whatever the method.
@@ -38,10 +41,11 @@ async fn lookup(asked: &Asked<'_>, request: LookupRequest) -> Result<Reply, ApiE
         limit: usize::try_from(request.limit).unwrap_or(0),
         use_meta: request.use_meta,
     };
-    let found = asked.shared.engine.lookup(lookup, control_by_uri(asked)).await.map_err(told)?;
+    let (found, guard) =
+        asked.shared.engine.lookup(lookup, control_by_uri(asked)).await.map_err(told)?;
     let shown: Vec<LookupShown> = found.series.into_iter().map(shown).collect();
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Reply::json(render_lookup(&request, &shown, millis)))
+    Ok(pieces::whole(|| render_lookup(&request, &shown, millis), guard))
 }
 
 fn shown(series: LookupSeries) -> LookupShown {

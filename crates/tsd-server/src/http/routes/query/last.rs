@@ -7,7 +7,7 @@ use tsd_protocol::{
     render_last_points,
 };
 
-use super::{control_by_uri, told};
+use super::{control_by_uri, pieces, told};
 use crate::http::{reply::Reply, routes::upper_hex, service::Asked};
 
 /// Answers a request for newest points.
@@ -27,10 +27,10 @@ pub(super) async fn last(asked: &Asked<'_>) -> Result<Reply, ApiError> {
         back_scan_hours: u32::try_from(back_scan.max(0)).unwrap_or(u32::MAX),
         resolve,
     };
-    let points = asked.shared.engine.last_points(query, control_by_uri(asked)).await;
-    let points = points.map_err(|failure| told(failure, None))?;
+    let found = asked.shared.engine.last_points(query, control_by_uri(asked)).await;
+    let (points, guard) = found.map_err(|failure| told(failure, None))?;
     let shown: Vec<LastShown> = points.into_iter().map(shown).collect();
-    Ok(Reply::json(render_last_points(&shown)))
+    Ok(pieces::whole(|| render_last_points(&shown), guard))
 }
 
 fn shown(point: LastPoint) -> LastShown {

@@ -84,6 +84,13 @@ pub(super) fn reply(
     Reply::pieces(ContentType::Json, Box::pin(pieces)).telling(on_sent)
 }
 
+/// The reply whose body is made at once.
+pub(in crate::http::routes) fn whole(make: impl FnOnce() -> Vec<u8>, guard: AnswerGuard) -> Reply {
+    let writing = Writing::default();
+    let body = writing.count(make);
+    Reply::json(body).telling(OnSent::new(move || guard.sent(200, writing.time())))
+}
+
 /// Appends to its buffer until that holds so many bytes; says whether there is more.
 type Write = dyn FnMut(&mut Vec<u8>, usize) -> bool + Send;
 
