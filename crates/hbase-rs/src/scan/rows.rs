@@ -137,10 +137,19 @@ impl RowAssembler {
         }
         if self.pending.first().is_some_and(|first| first.key() != row.key()) {
             self.row_ends(rows);
+            if self.position.limit_reached() {
+                return Ok(());
+            }
         }
         self.pending_bytes += row.encoded().len();
         if self.pending_bytes > self.max_row_bytes {
             return Err(RowTooLong { limit: self.max_row_bytes });
+        }
+        if self.pending.is_empty() && !partial {
+            self.pending_bytes = 0;
+            self.position.row_done(row.key_bytes());
+            rows.push(ScanRow { row, partial });
+            return Ok(());
         }
         self.pending.push(row);
         if !partial {
@@ -163,6 +172,9 @@ impl RowAssembler {
         let another = |last: &Row| !row.is_empty() && last.key() != row.key();
         if self.handed_out.as_ref().is_some_and(another) {
             self.row_ends(rows);
+            if self.position.limit_reached() {
+                return;
+            }
         }
         if row.is_empty() {
             if !partial {

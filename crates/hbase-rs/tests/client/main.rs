@@ -29,6 +29,7 @@ fn config() -> ClientConfig {
         overloaded: Duration::from_millis(4),
         max: Duration::from_millis(50),
     };
+    config.max_attempts = 1_000;
     config.call_timeout = Duration::from_secs(5);
     config.operation_timeout = Duration::from_secs(20);
     config.failed_server_pause = Duration::from_millis(20);

@@ -162,3 +162,14 @@ fn a_row_may_be_gone_or_at_its_end_after_a_fault() {
     run.check(answer(&["b:12"]), &[], ScanStep::Next);
     assert_eq!(run.start(), ("b".to_owned(), false));
 }
+
+#[test]
+fn a_limit_reached_by_a_row_that_ends_late_is_a_limit() {
+    for scan in [Scan::all().limit(1), Scan::all().limit(1).batch(2)] {
+        let mut run = Run::new(&scan);
+        let first = if scan == Scan::all().limit(1) { vec![] } else { vec!["a:12+"] };
+        run.check(answer(&["a:12+"]), &first, ScanStep::Next);
+        let rest = if first.is_empty() { vec!["a:12"] } else { vec![] };
+        run.check(answer(&["b:1", "c:1"]), &rest, ScanStep::Done);
+    }
+}
