@@ -7,5 +7,6 @@
 )]
 
 mod answers;
+mod client;
 mod recording;
 mod replay;

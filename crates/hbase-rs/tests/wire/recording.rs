@@ -64,7 +64,8 @@ fn read(file: &str, scenario: &Value, step: &Value) -> Exchange {
         ),
         to: text(&connection["to"]),
         call: text(&step["call"]),
-        compressor: compressor(&hex(&connection["sent_first_hex"]).unwrap_or_default()),
+        compressor: header(&hex(&connection["sent_first_hex"]).unwrap_or_default())
+            .and_then(|header| compressor(&header)),
         request: hex(&step["request_hex"]),
         response: hex(&step["response_hex"]),
         decoded: text(&step["decoded"]),
@@ -75,13 +76,17 @@ fn unhex(hex: &str) -> Bytes {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// What the connection header of the recording asks for.
-fn compressor(sent_first: &Bytes) -> Option<Compressor> {
-    let header = sent_first.get(10..)?;
-    let class = pb::ConnectionHeader::decode(header).ok()?.cell_block_compressor_class?;
+/// What a connection header asks for.
+pub(crate) fn compressor(header: &pb::ConnectionHeader) -> Option<Compressor> {
+    let class = header.cell_block_compressor_class.as_deref()?;
     [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib]
         .into_iter()
         .find(|compressor| compressor.class_name() == class)
+}
+
+/// The connection header behind preamble and length.
+fn header(sent_first: &Bytes) -> Option<pb::ConnectionHeader> {
+    pb::ConnectionHeader::decode(sent_first.get(10..)?).ok()
 }
 
 /// The only frame in `bytes`.
