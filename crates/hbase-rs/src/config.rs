@@ -43,6 +43,8 @@ pub struct ClientConfig {
     pub max_batch_actions: usize,
     /// Bytes of cells in one Multi.
     pub max_batch_bytes: usize,
+    /// Multis of one batch under way to one server.
+    pub max_batch_calls: usize,
     /// Locations that are kept.
     pub max_regions: usize,
     /// Lookups of one table under way.
@@ -77,6 +79,7 @@ impl ClientConfig {
             max_cell: 10 << 20,
             max_batch_actions: 512,
             max_batch_bytes: 4 << 20,
+            max_batch_calls: 4,
             max_regions: 1 << 20,
             max_lookups: 8,
             failed_server_pause: Duration::from_secs(2),

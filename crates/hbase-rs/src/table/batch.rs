@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::join_all, stream};
 use hbase_rs_protobuf as pb;
 
 use super::Table;
@@ -83,10 +83,15 @@ impl Batch<'_> {
     async fn round(&mut self) -> bool {
         let mut left = Vec::new();
         let servers = self.group(&mut left).await;
-        let calls: Vec<_> = servers.into_values().flat_map(|shares| self.split(shares)).collect();
-        let results = join_all(calls.into_iter().map(|shares| self.send(shares))).await;
+        // A call is encoded when its turn comes, so that a large batch is not in memory twice.
+        let width = self.table.client.config().max_batch_calls.max(1);
+        let sent = servers.into_values().map(|shares| {
+            let calls = self.split(shares).into_iter().map(|shares| self.send(shares));
+            stream::iter(calls).buffer_unordered(width).collect::<Vec<_>>()
+        });
+        let results = join_all(sent).await;
         let mut progress = false;
-        for (action, sorted) in results.into_iter().flatten() {
+        for (action, sorted) in results.into_iter().flatten().flatten() {
             let outcome = match sorted {
                 Sorted::Done(result) => {
                     progress = true;
