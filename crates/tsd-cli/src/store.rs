@@ -146,7 +146,16 @@ mod tests {
         config.set_flag("test", "tsd.rollups.enable", if rollups { "true" } else { "false" });
         config.set_flag("test", "tsd.rollups.config", ROLLUPS);
         let settings = Settings::from_config(&config).unwrap();
-        open(&config, &settings).await.unwrap()
+        // A store that was dropped gives its directory up when the last of its threads has ended.
+        for _ in 0..1_000 {
+            match open(&config, &settings).await {
+                Err(error) if error.to_string().contains("in use") => {
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+                opened => return opened.unwrap(),
+            }
+        }
+        panic!("the directory stays in use")
     }
 
     #[tokio::test(flavor = "multi_thread")]
