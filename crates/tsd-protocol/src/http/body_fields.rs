@@ -4,7 +4,7 @@
 //! unknown field may be as large as the body. Nothing here recurses into unknown values, and how many
 //! elements a request may have is counted while they are read.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, str::FromStr};
 
 use tsd_query::QueryError;
 
@@ -189,32 +189,16 @@ pub(crate) fn read_integer(
     read.ok_or_else(|| wrong_type(reader, at, field, found).into())
 }
 
-/// Reads a number, also from text.
-pub(crate) fn read_double(
+/// Reads a number of the precision that is asked for, also from text.
+pub(crate) fn read_float<T: FromStr + Default>(
     reader: &mut JsonReader<'_>,
     field: &'static str,
-) -> Result<f64, BodyFault> {
+) -> Result<T, BodyFault> {
     let at = reader.offset();
     let scalar = reader.scalar(field)?;
     let text = text_of(scalar);
     let read = match scalar.kind {
-        ScalarKind::Null => Some(0.0),
-        ScalarKind::Bool => None,
-        _ => text.trim().parse().ok(),
-    };
-    read.ok_or_else(|| wrong_type(reader, at, field, "a value").into())
-}
-
-/// Reads a single-precision number, also from text.
-pub(crate) fn read_single(
-    reader: &mut JsonReader<'_>,
-    field: &'static str,
-) -> Result<f32, BodyFault> {
-    let at = reader.offset();
-    let scalar = reader.scalar(field)?;
-    let text = text_of(scalar);
-    let read = match scalar.kind {
-        ScalarKind::Null => Some(0.0),
+        ScalarKind::Null => Some(T::default()),
         ScalarKind::Bool => None,
         _ => text.trim().parse().ok(),
     };

@@ -10,7 +10,7 @@ use tsd_query::{
 
 use super::{
     body_fields::{
-        Allowance, BodyFault, read_double, read_flag, read_list, read_object, read_text, take_null,
+        Allowance, BodyFault, read_flag, read_float, read_list, read_object, read_text, take_null,
     },
     query_request::{
         FilterAllowance, MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters,
@@ -231,7 +231,7 @@ fn read_fill(reader: &mut JsonReader<'_>) -> Result<Option<RawExpFill>, BodyFaul
         match name {
             "policy" => fill.policy = read_text(reader, "policy")?,
             "value" if take_null(reader)? => fill.value = None,
-            "value" => fill.value = Some(read_double(reader, "value")?),
+            "value" => fill.value = Some(read_float(reader, "value")?),
             _ => reader.skip_value()?,
         }
         Ok(())

@@ -3,14 +3,10 @@
 use super::{
     extra_fields::HistogramFields,
     point_fields::PointFields,
-    put_batch::{CommonTag, RefusedPoint, push_names, read_body, read_null, split_names},
+    put_batch::{CommonTag, RefusedPoint, push_names, read_body, split_names},
     put_error::{PutBodyError, PutPointError},
 };
-use crate::{
-    HistogramValue, PointFault, SeriesRules, TagPairs,
-    histogram_value::decode_base64,
-    json::{JsonError, JsonReader},
-};
+use crate::{HistogramValue, PointFault, SeriesRules, TagPairs, histogram_value::decode_base64};
 
 /// The histograms of one body.
 #[derive(Debug, Default)]
@@ -51,35 +47,34 @@ impl HistogramBatch {
         self.points.clear();
         self.refused.clear();
         let mut fields = PointFields::default();
-        read_body(body, |reader| self.read_element(reader, &mut fields, common))
+        self.refused = read_body(body, |reader, offset| {
+            let mut extra = HistogramFields::default();
+            fields.read_with(reader, &mut extra)?;
+            Ok(self.take(&fields, &extra, offset, common))
+        })?;
+        Ok(())
     }
 
-    fn read_element<'t>(
+    /// Takes a histogram, if it is any good.
+    fn take(
         &mut self,
-        reader: &mut JsonReader<'t>,
-        fields: &mut PointFields<'t>,
+        fields: &PointFields<'_>,
+        extra: &HistogramFields<'_>,
+        offset: u32,
         common: Option<&CommonTag>,
-    ) -> Result<(), JsonError> {
-        let token = reader.peek_token();
-        let offset = reader.offset() as u32;
-        if token != Some(b'{') {
-            self.refused.push(read_null(reader, offset)?);
-            return Ok(());
-        }
-        let mut extra = HistogramFields::default();
-        fields.read_with(reader, &mut extra)?;
+    ) -> Result<(), PutPointError> {
         let start = self.names.len();
-        match self.convert(fields, &extra, common) {
+        match self.convert(fields, extra, common) {
             Ok((value, tags_at)) => {
                 let names = [start, tags_at, self.names.len()].map(|at| at as u32);
                 self.points.push(Point { names, offset, timestamp: fields.timestamp, value });
+                Ok(())
             }
             Err(error) => {
                 self.names.truncate(start);
-                self.refused.push(RefusedPoint { offset, error });
+                Err(error)
             }
         }
-        Ok(())
     }
 
     fn convert(

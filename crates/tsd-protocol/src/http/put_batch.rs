@@ -108,27 +108,10 @@ impl PutBatch {
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.clear();
         let mut fields = PointFields::default();
-        read_body(body, |reader| self.read_element(reader, &mut fields, common))
-    }
-
-    /// Reads a point, or the `null` in its place.
-    #[inline]
-    fn read_element<'t>(
-        &mut self,
-        reader: &mut JsonReader<'t>,
-        fields: &mut PointFields<'t>,
-        common: Option<&CommonTag>,
-    ) -> Result<(), JsonError> {
-        let token = reader.peek_token();
-        let offset = reader.offset() as u32;
-        if token != Some(b'{') {
-            self.refuse(read_null(reader, offset)?);
-            return Ok(());
-        }
-        fields.read(reader)?;
-        if let Err(error) = self.take(fields, offset, common) {
-            self.refuse(RefusedPoint { offset, error });
-        }
+        self.refused = read_body(body, |reader, offset| {
+            fields.read(reader)?;
+            Ok(self.take(&fields, offset, common))
+        })?;
         Ok(())
     }
 
@@ -152,11 +135,6 @@ impl PutBatch {
                 Err(error)
             }
         }
-    }
-
-    /// Notes a point that cannot be stored.
-    pub(super) fn refuse(&mut self, point: RefusedPoint) {
-        self.refused.push(point);
     }
 
     /// Checks a point in OpenTSDB's order, appends its names and says where its tags start.
@@ -209,12 +187,24 @@ impl<'b> HttpPoint<'b> {
     }
 }
 
-/// Reads the elements of a body, which is an array of them or one alone.
+/// Reads the elements of a body, which is an array of them or one alone, and says which cannot be
+/// stored. `object` reads one, whose offset it is told; the `null` in the place of one is read here.
 #[inline]
 pub(super) fn read_body<'t>(
     body: &'t str,
-    mut element: impl FnMut(&mut JsonReader<'t>) -> Result<(), JsonError>,
-) -> Result<(), PutBodyError> {
+    mut object: impl FnMut(&mut JsonReader<'t>, u32) -> Result<Result<(), PutPointError>, JsonError>,
+) -> Result<Vec<RefusedPoint>, PutBodyError> {
+    let mut refused = Vec::new();
+    let mut element = |reader: &mut JsonReader<'t>| {
+        let token = reader.peek_token();
+        let offset = reader.offset() as u32;
+        if token != Some(b'{') {
+            refused.push(read_null(reader, offset)?);
+        } else if let Err(error) = object(reader, offset)? {
+            refused.push(RefusedPoint { offset, error });
+        }
+        Ok::<_, JsonError>(())
+    };
     let mut reader = JsonReader::new(body);
     match reader.peek_token() {
         None => return Err(PutBodyError::Blank),
@@ -237,15 +227,12 @@ pub(super) fn read_body<'t>(
     } else {
         element(&mut reader)?;
     }
-    Ok(())
+    Ok(refused)
 }
 
 /// Reads the `null` in the place of a point; anything else there is a fault of the body.
 #[cold]
-pub(super) fn read_null(
-    reader: &mut JsonReader<'_>,
-    offset: u32,
-) -> Result<RefusedPoint, JsonError> {
+fn read_null(reader: &mut JsonReader<'_>, offset: u32) -> Result<RefusedPoint, JsonError> {
     match reader.scalar("data point")?.text() {
         None => Ok(RefusedPoint { offset, error: PutPointError::NullPoint }),
         Some(_) => Err(reader.fault_at(

@@ -9,7 +9,7 @@ use tsd_query::{
 };
 
 use super::body_fields::{
-    Allowance, BodyFault, read_flag, read_integer, read_list, read_object, read_single, read_text,
+    Allowance, BodyFault, read_flag, read_float, read_integer, read_list, read_object, read_text,
     take_null,
 };
 use crate::{ApiError, QueryString, json::JsonReader};
@@ -298,7 +298,7 @@ fn read_sub_query(
                 sub.percentiles.clear();
                 read_list(reader, "percentiles", |reader| {
                     percentiles_left.take()?;
-                    sub.percentiles.push(read_single(reader, "percentiles")?);
+                    sub.percentiles.push(read_float(reader, "percentiles")?);
                     Ok(())
                 })?;
             }

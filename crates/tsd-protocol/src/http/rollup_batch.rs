@@ -5,13 +5,10 @@ use tsd_model::PointValue;
 use super::{
     extra_fields::RollupFields,
     point_fields::PointFields,
-    put_batch::{CommonTag, PutBatch, RefusedPoint, read_body, read_null},
+    put_batch::{CommonTag, PutBatch, RefusedPoint, read_body},
     put_error::{PutBodyError, PutPointError},
 };
-use crate::{
-    RollupSpec, TagPairs,
-    json::{JsonError, JsonReader, Scalar},
-};
+use crate::{RollupSpec, TagPairs, json::Scalar};
 
 /// The rolled-up points of one body.
 #[derive(Debug, Default)]
@@ -19,6 +16,7 @@ pub struct RollupBatch {
     points: PutBatch,
     // One a point.
     specs: Vec<Spec>,
+    refused: Vec<RefusedPoint>,
 }
 
 #[derive(Debug, Default)]
@@ -50,31 +48,17 @@ impl RollupBatch {
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.points.clear();
         self.specs.clear();
+        self.refused.clear();
         let mut fields = PointFields::default();
-        read_body(body, |reader| self.read_element(reader, &mut fields, common))
-    }
-
-    fn read_element<'t>(
-        &mut self,
-        reader: &mut JsonReader<'t>,
-        fields: &mut PointFields<'t>,
-        common: Option<&CommonTag>,
-    ) -> Result<(), JsonError> {
-        let token = reader.peek_token();
-        let offset = reader.offset() as u32;
-        if token != Some(b'{') {
-            self.points.refuse(read_null(reader, offset)?);
-            return Ok(());
-        }
-        let mut extra = RollupFields::default();
-        fields.read_with(reader, &mut extra)?;
-        match spec(fields, &extra).and_then(|spec| {
-            self.points.take(fields, offset, common)?;
-            Ok(spec)
-        }) {
-            Ok(spec) => self.specs.push(spec),
-            Err(error) => self.points.refuse(RefusedPoint { offset, error }),
-        }
+        self.refused = read_body(body, |reader, offset| {
+            let mut extra = RollupFields::default();
+            fields.read_with(reader, &mut extra)?;
+            Ok(spec(&fields, &extra).and_then(|spec| {
+                self.points.take(&fields, offset, common)?;
+                self.specs.push(spec);
+                Ok(())
+            }))
+        })?;
         Ok(())
     }
 
@@ -98,7 +82,7 @@ impl RollupBatch {
     /// Points that cannot be stored, in the order of the body.
     #[must_use]
     pub fn refused(&self) -> &[RefusedPoint] {
-        self.points.refused()
+        &self.refused
     }
 }
 
