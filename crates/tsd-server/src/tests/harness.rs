@@ -145,3 +145,20 @@ pub(super) async fn read_to_end(stream: &mut TcpStream) -> String {
     let _ = stream.read_to_end(&mut bytes).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+/// Points of two metrics.
+pub(crate) const POINTS: &str = r#"[
+    {"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a","dc":"x"}},
+    {"metric":"m","timestamp":1356998410,"value":2,"tags":{"host":"a","dc":"x"}},
+    {"metric":"m","timestamp":1356998400,"value":10,"tags":{"host":"b","dc":"x"}},
+    {"metric":"m","timestamp":1356998410,"value":2.5,"tags":{"host":"b","dc":"x"}},
+    {"metric":"n","timestamp":1356998400,"value":4,"tags":{"host":"a","dc":"x"}}]"#;
+/// Times of theirs, as parameters of a query.
+pub(crate) const RANGE: &str = "start=1356998400&end=1356998500";
+
+/// A daemon that has them.
+pub(crate) async fn with_points(config: ServerConfig) -> Tsd {
+    let tsd = Tsd::start_with(config, engine_config()).await;
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
+    tsd
+}

@@ -4,21 +4,8 @@ use hyper::Method;
 use tokio::io::AsyncWriteExt;
 use tsd_storage::{Fault, Operation, StorageError};
 
-use super::harness::{Tsd, config, engine_config, with_limits};
-use crate::{Limits, ServerConfig};
-
-const POINTS: &str = r#"[
-    {"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a","dc":"x"}},
-    {"metric":"m","timestamp":1356998410,"value":2,"tags":{"host":"a","dc":"x"}},
-    {"metric":"m","timestamp":1356998400,"value":10,"tags":{"host":"b","dc":"x"}},
-    {"metric":"m","timestamp":1356998410,"value":2.5,"tags":{"host":"b","dc":"x"}}]"#;
-const RANGE: &str = "start=1356998400&end=1356998500";
-
-async fn with_points(config: ServerConfig) -> Tsd {
-    let tsd = Tsd::start_with(config, engine_config()).await;
-    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
-    tsd
-}
+use super::harness::{POINTS, RANGE, Tsd, config, engine_config, with_limits, with_points};
+use crate::Limits;
 
 #[tokio::test]
 async fn queries_are_answered_by_uri_and_by_body() {

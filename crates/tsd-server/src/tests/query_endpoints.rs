@@ -6,22 +6,8 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tsd_engine::AnnotationEdit;
 
-use super::harness::{Tsd, config, engine_config};
+use super::harness::{RANGE, Tsd, config, with_points};
 use crate::ServerConfig;
-
-const POINTS: &str = r#"[
-    {"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a","dc":"x"}},
-    {"metric":"m","timestamp":1356998410,"value":2,"tags":{"host":"a","dc":"x"}},
-    {"metric":"m","timestamp":1356998400,"value":10,"tags":{"host":"b","dc":"x"}},
-    {"metric":"m","timestamp":1356998410,"value":2.5,"tags":{"host":"b","dc":"x"}},
-    {"metric":"n","timestamp":1356998400,"value":4,"tags":{"host":"a","dc":"x"}}]"#;
-const RANGE: &str = "start=1356998400&end=1356998500";
-
-async fn with_points(config: ServerConfig) -> Tsd {
-    let tsd = Tsd::start_with(config, engine_config()).await;
-    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
-    tsd
-}
 
 #[tokio::test]
 async fn flags_of_a_query() {
