@@ -18,6 +18,14 @@ pub struct WalConfig {
     /// Log bytes after which a generation is frozen, however little memory it takes. The log takes
     /// no more than 18 times as much while the backend lags; then callers wait.
     pub segment_bytes: u64,
+    /// Bytes of the log that are kept at most. A write beyond that fails with
+    /// [`StorageError::Throttled`](tsd_storage::StorageError::Throttled) at once, instead of waiting
+    /// for the backend. `None` sets no bound but that of `segment_bytes`.
+    pub max_log_bytes: Option<u64>,
+    /// Whether others write to the backend too, as in HBase. Then appends, increments,
+    /// compare-and-sets and row compactions go to the backend itself, unless their column is held
+    /// here, and a write that finds no room fails instead of waiting.
+    pub shared_backend: bool,
     /// Bytes that may wait for the committer; callers wait beyond that.
     pub queue_bytes: usize,
     /// Calls that may wait for the committer; callers wait beyond that.
@@ -61,6 +69,8 @@ impl WalConfig {
             memtable_bytes: 128 << 20,
             max_age: Duration::from_mins(10),
             segment_bytes: 64 << 20,
+            max_log_bytes: None,
+            shared_backend: false,
             queue_bytes: 16 << 20,
             queue_entries: 4096,
             group_bytes: 4 << 20,

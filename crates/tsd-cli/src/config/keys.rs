@@ -195,6 +195,9 @@ pub static KEYS: &[Key] = &[
     idle("tsd.startup.plugin", Some("")),
     bool("tsd.stats.canonical", "false"),
     bool("tsd.storage.accept_damage", "false"),
+    // When a point in HBase counts as written: when HBase has it, or when the log of this host has.
+    // The embedded store always answers when its log has it.
+    one_of("tsd.storage.ack", "storage", &["storage", "log"]),
     // Memory for blocks of the embedded store.
     int("tsd.storage.cache.size", "67108864", 0, BYTES_MAX),
     int("tsd.storage.compaction.flush_interval", "10", 1, INT_MAX),
@@ -206,18 +209,33 @@ pub static KEYS: &[Key] = &[
     text("tsd.storage.data_directory", Some("tsdb-data")),
     bool("tsd.storage.enable_appends", "false"),
     bool("tsd.storage.enable_compaction", "true"),
-    one_of("tsd.storage.engine", "embedded", &["embedded", "memory"]),
+    one_of("tsd.storage.engine", "embedded", &["embedded", "memory", "hbase"]),
     bool("tsd.storage.fix_duplicates", "false"),
     idle("tsd.storage.flush_interval", Some("1000")),
     int("tsd.storage.get_date_tiered_compaction_start", "0", 0, i64::MAX),
+    // Connections to each region server for reads and writes; scans have one of their own.
+    int("tsd.storage.hbase.connections", "1", 1, 64),
     text("tsd.storage.hbase.data_table", Some("tsdb")),
+    // Where servers are really: `name[:port]=address[:port], ...`.
+    text("tsd.storage.hbase.hosts", Some("")),
     text("tsd.storage.hbase.meta_table", Some("tsdb-meta")),
-    idle("tsd.storage.hbase.prefetch_meta", Some("false")),
+    // Most milliseconds for one operation, with all its attempts; hbase.rpc.timeout bounds one call.
+    int("tsd.storage.hbase.operation_timeout", "60000", 100, INT_MAX),
+    bool("tsd.storage.hbase.prefetch_meta", "false"),
     int("tsd.storage.hbase.scanner.maxNumRows", "128", 1, INT_MAX),
+    // How long in seconds a start waits for ZooKeeper and HBase.
+    int("tsd.storage.hbase.start_timeout", "60", 0, INT_MAX),
     text("tsd.storage.hbase.tree_table", Some("tsdb-tree")),
     text("tsd.storage.hbase.uid_table", Some("tsdb-uid")),
-    idle("tsd.storage.hbase.zk_basedir", Some("/hbase")),
-    idle("tsd.storage.hbase.zk_quorum", Some("localhost")),
+    // Name that HBase is told; that of the process where it is empty.
+    text("tsd.storage.hbase.user", Some("")),
+    text("tsd.storage.hbase.zk_basedir", Some("/hbase")),
+    // Set, it chooses HBase as the engine unless `tsd.storage.engine` is set too.
+    text("tsd.storage.hbase.zk_quorum", Some("localhost")),
+    // How long in seconds a row is held before it goes to HBase, where the log acknowledges.
+    int("tsd.storage.hold_seconds", "60", 1, 3600),
+    // Bytes of the log while HBase is away; beyond them points are refused.
+    int("tsd.storage.log.max_size", "4294967296", 1 << 20, BYTES_MAX),
     // Bytes of the write-ahead log after which rows leave memory.
     int("tsd.storage.log.segment_size", "67108864", 65_536, BYTES_MAX),
     int("tsd.storage.max_tags", "8", 1, 1024),
