@@ -151,7 +151,7 @@ impl HeldRows for Flush {
             self.at = value_end;
         }
         self.next_cell = last_cell;
-        Some(HeldRow { key, delete_row: false, deletes: Vec::new(), cells })
+        Some(HeldRow { key, delete_row: None, deletes: Vec::new(), cells })
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn rows(input: &[u8]) {
             let mut compacted = row.clone();
             compacted.cells.retain(|cell| {
                 cell.qualifier != put.qualifier
-                    && !plan.delete.contains(&(cell.family, cell.qualifier.clone()))
+                    && !plan.delete.iter().any(|old| old.qualifier == cell.qualifier)
             });
             compacted.cells.push(put);
             compacted.cells.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));

@@ -75,7 +75,7 @@ pub use rollup::{
     RollupAggregator, RollupConfig, RollupConfigError, RollupInterval, RollupQualifier, RowSpan,
     decode_rollup_row,
 };
-pub use row_compaction::{RowCompaction, plan_row_compaction};
+pub use row_compaction::{ReplacedColumn, RowCompaction, plan_row_compaction};
 pub use row_decode::{RowExtras, decode_row};
 pub use row_error::{ColumnError, RowError};
 pub use row_key::{RowKey, RowKeyError};

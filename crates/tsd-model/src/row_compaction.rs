@@ -24,9 +24,23 @@ pub struct RowCompaction {
     /// holds it already.
     pub put: Option<(Cell, Option<i64>)>,
     /// Columns to delete once the put is done.
-    pub delete: Vec<(Family, Bytes)>,
+    pub delete: Vec<ReplacedColumn>,
     /// Points that the merge left out.
     pub dropped: DroppedDuplicates,
+}
+
+/// A column that a row compaction replaces.
+///
+/// What is written to the column after it was read is not part of the plan, so the deletion must
+/// leave it: only versions with a timestamp up to the one that was read go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReplacedColumn {
+    /// Column family.
+    pub family: Family,
+    /// Column qualifier.
+    pub qualifier: Bytes,
+    /// Timestamp of the cell as it was read, epoch milliseconds.
+    pub timestamp_ms: i64,
 }
 
 impl RowCompaction {
@@ -91,7 +105,11 @@ pub fn plan_row_compaction(
         if old.qualifier == cell.qualifier {
             present = old.value == cell.value;
         } else {
-            delete.push((Family::T, old.qualifier.clone()));
+            delete.push(ReplacedColumn {
+                family: old.family,
+                qualifier: old.qualifier.clone(),
+                timestamp_ms: old.timestamp_ms,
+            });
         }
     }
     let put = (!present).then(|| (cell.clone(), keep_cell_time.then_some(newest_ms)));

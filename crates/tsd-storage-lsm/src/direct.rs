@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tsd_model::Family;
+use tsd_model::{Cell, Family};
 use tsd_storage::{
     CellBatch, Column, Delete, Get, HeldCell, HeldRow, HeldRows, RowRewrite, StorageError,
 };
 
-use crate::{ingest::WriteState, read::Wanted, table::TableStore};
+use crate::{error::damaged_run, ingest::WriteState, read::Wanted, table::TableStore};
 
 type ColumnKey = (Family, Bytes);
 
@@ -35,8 +35,12 @@ impl HeldRows for Changes {
         let (key, row) = self.given.as_ref()?;
         Some(HeldRow {
             key,
-            delete_row: row.delete_row,
-            deletes: row.deletes.iter().map(|(family, q)| (*family, q.as_ref())).collect(),
+            delete_row: row.delete_row.then_some(i64::MAX),
+            deletes: row
+                .deletes
+                .iter()
+                .map(|(family, qualifier)| (*family, qualifier.as_ref(), i64::MAX))
+                .collect(),
             cells: row
                 .puts
                 .iter()
@@ -157,17 +161,34 @@ impl TableStore {
 
     /// Put and deletes at once.
     pub(crate) fn rewrite(&self, rewrite: RowRewrite, now_ms: i64) -> Result<(), StorageError> {
+        let mut writer = self.writer();
         let mut changes = Changes::default();
         let row = changes.row(&rewrite.row);
-        row.deletes.extend(rewrite.delete);
-        if let Some((cell, timestamp_ms)) = rewrite.put {
-            let column = (cell.family, cell.qualifier);
-            // Put first, then delete: a column that is in both goes.
-            if !row.deletes.contains(&column) {
-                row.puts.insert(column, (cell.value, timestamp_ms.unwrap_or(now_ms)));
+        let put = rewrite.put.map(|(cell, timestamp_ms)| {
+            ((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now_ms)))
+        });
+        // Put first, then delete: the present cell of a column that is put is the new one.
+        let present: BTreeMap<ColumnKey, i64> = self
+            .cells(&rewrite.row)?
+            .into_iter()
+            .map(|cell| ((cell.family, cell.qualifier), cell.timestamp_ms))
+            .chain(put.iter().map(|(column, (_, at))| (column.clone(), *at)))
+            .collect();
+        for old in rewrite.delete {
+            let column = (old.family, old.qualifier);
+            if present.get(&column).is_some_and(|written_ms| *written_ms <= old.timestamp_ms) {
+                row.deletes.insert(column);
             }
         }
-        self.apply(&mut self.writer(), changes)
+        row.puts.extend(put.filter(|(column, _)| !row.deletes.contains(column)));
+        self.apply(&mut writer, changes)
+    }
+
+    fn cells(&self, row: &Bytes) -> Result<Vec<Cell>, StorageError> {
+        match self.read_row(row, &Wanted::of_get(&Get::row(row.clone())))? {
+            None => Ok(Vec::new()),
+            Some(row) => row.into_cells().map_err(damaged_run(&self.name)),
+        }
     }
 
     fn value(&self, column: &Column) -> Result<Option<Bytes>, StorageError> {

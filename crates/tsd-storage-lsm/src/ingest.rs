@@ -3,6 +3,7 @@
 //! A row of points becomes one entry more of its row, without looking at the others: that is what
 //! makes a flush cheap. Only a row with deletes (row compaction's result is one), or one that has
 //! gathered many entries, is read and replaced by one entry; its old ones go in the same ingestion.
+//! Times of deletions are not looked at: the log is the only writer, so all that is here is older.
 //!
 //! ```text
 //! key of points = row code | run         run: nothing for the entry that replaced all before it,
@@ -178,7 +179,7 @@ impl Sink<'_> {
         code: &[u8],
         row: &HeldRow<'_>,
     ) -> Result<(), StorageError> {
-        let changes = row.delete_row || !row.deletes.is_empty();
+        let changes = row.delete_row.is_some() || !row.deletes.is_empty();
         if changes || (!row.cells.is_empty() && writer.gathered.one_more(row.key)) {
             return self.replace_points(writer, code, row);
         }
@@ -197,7 +198,7 @@ impl Sink<'_> {
         row: &HeldRow<'_>,
     ) -> Result<(), StorageError> {
         let old = self.table.raw_row(code)?;
-        let cells = if row.delete_row {
+        let cells = if row.delete_row.is_some() {
             Vec::new()
         } else {
             let mut parts = merge::merge(old.iter().map(|(_, value)| value))
@@ -224,8 +225,8 @@ impl Sink<'_> {
 
     fn cells(&mut self, code: &[u8], row: &HeldRow<'_>) -> Result<(), StorageError> {
         // Deletes and puts in one ascending sequence.
-        let old = if row.delete_row { self.table.raw_row(code)? } else { Vec::new() };
-        let deleted = row.deletes.iter().map(|&(family, q)| read::column_key(code, family, q));
+        let old = if row.delete_row.is_some() { self.table.raw_row(code)? } else { Vec::new() };
+        let deleted = row.deletes.iter().map(|&(family, q, _)| read::column_key(code, family, q));
         let mut deletes: Vec<Vec<u8>> =
             old.iter().map(|(key, _)| key.to_vec()).chain(deleted).collect();
         deletes.sort_unstable();
@@ -246,12 +247,12 @@ impl Sink<'_> {
 /// Cells of a row after deletes and puts. All are sorted by family and qualifier.
 fn overlay<'a>(
     old: &'a [Cell],
-    deletes: &[(Family, &[u8])],
+    deletes: &[(Family, &[u8], i64)],
     puts: &[HeldCell<'a>],
 ) -> Vec<HeldCell<'a>> {
     let gone = |cell: &Cell| {
         let column = (cell.family, cell.qualifier.as_ref());
-        deletes.binary_search(&column).is_ok()
+        deletes.binary_search_by(|&(family, q, _)| (family, q).cmp(&column)).is_ok()
             || puts.binary_search_by(|p| (p.family, p.qualifier).cmp(&column)).is_ok()
     };
     let mut cells: Vec<_> = old

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use tsd_model::{Family, Row};
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows, MemoryStorage,
-    RowScanner, Scan, Storage, StorageError, Table,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -121,6 +121,14 @@ impl Storage for Counting {
         delete: Delete,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         self.empty.delete(table, delete)
+    }
+
+    fn rewrite_row<'a>(
+        &'a self,
+        table: &'a Table,
+        rewrite: RowRewrite,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.empty.rewrite_row(table, rewrite)
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {

@@ -424,6 +424,8 @@ impl<B: IngestRows> Storage for WalStorage<B> {
                 return self.backend.rewrite_row(table, rewrite).await;
             };
             let RowRewrite { row, put, delete } = rewrite;
+            let delete: Vec<_> =
+                delete.into_iter().map(|old| (old.family, old.qualifier)).collect();
             check_row(&row)?;
             check_columns(&delete)?;
             let put = match &put {

@@ -26,6 +26,10 @@ pub enum StorageError {
     /// The store did not answer in time.
     #[error("timed out: {0}")]
     Timeout(&'static str),
+    /// The backend, or the part of it that holds the rows, could not be reached or was not ready; the
+    /// same call may pass later.
+    #[error("unavailable: {0}")]
+    Unavailable(Arc<str>),
     /// The disk is full: nothing was written, reads go on, writes pass again when there is room.
     #[error("no space left on the data disk")]
     DiskFull,
@@ -72,7 +76,9 @@ impl StorageError {
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         match self {
-            Self::Throttled(_) | Self::Timeout(_) | Self::DiskFull => Recovery::RetryLater,
+            Self::Throttled(_) | Self::Timeout(_) | Self::Unavailable(_) | Self::DiskFull => {
+                Recovery::RetryLater
+            }
             _ => Recovery::GiveUp,
         }
     }

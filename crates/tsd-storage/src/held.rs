@@ -33,10 +33,15 @@ pub struct HeldCell<'a> {
 pub struct HeldRow<'a> {
     /// Row key.
     pub key: &'a [u8],
-    /// Whether everything the backend has of the row goes first.
-    pub delete_row: bool,
-    /// Columns to delete, sorted by family, then qualifier. Empty where `delete_row` is set.
-    pub deletes: Vec<(Family, &'a [u8])>,
+    /// When the row was deleted (epoch milliseconds of the commit): what the backend has of it up to
+    /// then goes first. `i64::MAX` takes everything.
+    pub delete_row: Option<i64>,
+    /// Columns to delete, sorted by family, then qualifier, each with the time of its deletion:
+    /// versions up to then go. `i64::MAX` takes all of them. Empty where `delete_row` is set.
+    ///
+    /// A backend that only the write-behind layer writes holds nothing newer and need not look at the
+    /// times.
+    pub deletes: Vec<(Family, &'a [u8], i64)>,
     /// Latest cell of each column that was put, sorted by family, then qualifier.
     pub cells: Vec<HeldCell<'a>>,
 }
@@ -63,6 +68,7 @@ pub trait IngestRows: Storage {
 ///
 /// Puts of many rows share a batch. Columns are deleted after the puts of their row, as in a row
 /// compaction, so that a crash or a reader between the two finds too much rather than too little.
+/// Deletes take all versions, so it is for backends that nobody else writes meanwhile.
 pub async fn ingest_by_put<S: Storage + ?Sized>(
     store: &S,
     table: &Table,
@@ -75,7 +81,7 @@ pub async fn ingest_by_put<S: Storage + ?Sized>(
         let done = match rows.next_row() {
             None => true,
             Some(row) => {
-                if row.delete_row {
+                if row.delete_row.is_some() {
                     row_delete = Some(Delete::Row(bytes::Bytes::copy_from_slice(row.key)));
                 } else if !row.deletes.is_empty() {
                     deletes.push(column_delete(&row));
@@ -119,7 +125,7 @@ fn column_delete(row: &HeldRow<'_>) -> Delete {
         columns: row
             .deletes
             .iter()
-            .map(|(family, qualifier)| (*family, bytes::Bytes::copy_from_slice(qualifier)))
+            .map(|(family, qualifier, _)| (*family, bytes::Bytes::copy_from_slice(qualifier)))
             .collect(),
     }
 }
@@ -158,8 +164,8 @@ mod tests {
             };
             Some(HeldRow {
                 key: &self.key,
-                delete_row: kind == 1,
-                deletes: if kind == 2 { vec![(Family::T, b"old")] } else { Vec::new() },
+                delete_row: (kind == 1).then_some(4),
+                deletes: if kind == 2 { vec![(Family::T, b"old", 4)] } else { Vec::new() },
                 cells: if kind == 2 { Vec::new() } else { vec![cell(b"a"), cell(b"b")] },
             })
         }

@@ -25,4 +25,6 @@ pub use held::{HeldCell, HeldRow, HeldRows, IngestRows, ingest_by_put};
 pub use memory::MemoryStorage;
 pub use metered::MeteredStorage;
 pub use operation::Operation;
+pub use tsd_model::ReplacedColumn;
+
 pub use storage::{BoxFuture, Column, Delete, Get, RowRewrite, RowScanner, Scan, Storage, Table};

@@ -153,7 +153,9 @@ impl MemoryStorage {
             row_of(&mut rows, &rewrite.row)
                 .insert((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now)));
         }
-        remove(&mut rows, &rewrite.row, &rewrite.delete);
+        for old in rewrite.delete {
+            remove_until(&mut rows, &rewrite.row, &(old.family, old.qualifier), old.timestamp_ms);
+        }
         Ok(())
     }
 
@@ -161,11 +163,14 @@ impl MemoryStorage {
         while let Some(row) = held.next_row() {
             let mut rows = self.shared.write(table)?;
             let columns = row_of(&mut rows, row.key);
-            if row.delete_row {
-                columns.clear();
+            if let Some(until_ms) = row.delete_row {
+                columns.retain(|_, (_, written_ms)| *written_ms > until_ms);
             }
-            for (family, qualifier) in &row.deletes {
-                columns.remove(&(*family, Bytes::copy_from_slice(qualifier)));
+            for (family, qualifier, until_ms) in &row.deletes {
+                let column = (*family, Bytes::copy_from_slice(qualifier));
+                if columns.get(&column).is_some_and(|(_, written_ms)| written_ms <= until_ms) {
+                    columns.remove(&column);
+                }
             }
             for cell in &row.cells {
                 columns.insert(
@@ -218,6 +223,14 @@ fn remove(rows: &mut Rows, row: &Bytes, columns: &[ColumnKey]) {
         if present.is_empty() {
             rows.remove(row);
         }
+    }
+}
+
+/// Removes a column if it was written at `until_ms` or before.
+fn remove_until(rows: &mut Rows, row: &Bytes, column: &ColumnKey, until_ms: i64) {
+    let written_ms = rows.get(row).and_then(|columns| columns.get(column)).map(|(_, at)| *at);
+    if written_ms.is_some_and(|at| at <= until_ms) {
+        remove(rows, row, std::slice::from_ref(column));
     }
 }
 

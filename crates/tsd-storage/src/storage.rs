@@ -3,9 +3,9 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, Row};
+use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
-use crate::{CellBatch, CellRef, RowFilter, StorageError};
+use crate::{CellBatch, RowFilter, StorageError};
 
 /// A boxed future, so that the trait can be used as `dyn Storage`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -146,8 +146,9 @@ pub struct RowRewrite {
     /// The compacted cell to put, with its timestamp where one must be kept; `None` where the row
     /// already holds it.
     pub put: Option<(Cell, Option<i64>)>,
-    /// Columns it replaces.
-    pub delete: Vec<(Family, Bytes)>,
+    /// Columns it replaces. Versions of them that are newer than the one read stay: somebody else may
+    /// have written the row in the meantime.
+    pub delete: Vec<ReplacedColumn>,
 }
 
 /// A store of cells.
@@ -236,31 +237,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// Carries out a row compaction. A crash in the middle leaves a row that reads the same.
     ///
-    /// The default puts, awaits, and deletes. The embedded store overrides it and repacks the row.
+    /// The put comes first and is durable before anything is deleted. A column that is both put and
+    /// replaced is gone afterwards, unless its new cell is newer than the one read.
     fn rewrite_row<'a>(
         &'a self,
         table: &'a Table,
         rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move {
-            if let Some((cell, timestamp_ms)) = &rewrite.put {
-                let batch = CellBatch::single(
-                    &rewrite.row,
-                    CellRef {
-                        family: cell.family,
-                        qualifier: &cell.qualifier,
-                        value: &cell.value,
-                        timestamp_ms: *timestamp_ms,
-                    },
-                )?;
-                self.put(table, batch).await?;
-            }
-            if rewrite.delete.is_empty() {
-                return Ok(());
-            }
-            self.delete(table, Delete::Columns { row: rewrite.row, columns: rewrite.delete }).await
-        })
-    }
+    ) -> BoxFuture<'a, Result<(), StorageError>>;
 
     /// Whether a table exists.
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>>;

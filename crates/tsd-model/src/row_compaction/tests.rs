@@ -33,7 +33,7 @@ fn cells(texts: &[&str]) -> Vec<Cell> {
 fn show(plan: &RowCompaction) -> (Option<String>, Vec<String>) {
     let put =
         plan.put.as_ref().map(|(c, _)| format!("{}={}", to_hex(&c.qualifier), to_hex(&c.value)));
-    (put, plan.delete.iter().map(|(_, q)| to_hex(q)).collect())
+    (put, plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect())
 }
 
 #[track_caller]
@@ -136,6 +136,8 @@ fn the_newest_cell_time_is_kept_on_request() {
     let row = cells(&["0000=01", "0010=02"]);
     let plan = plan_row_compaction(&key(), &row, MergeRule::Largest, true).unwrap();
     assert_eq!(plan.put.unwrap().1, Some(2));
+    let times: Vec<i64> = plan.delete.iter().map(|old| old.timestamp_ms).collect();
+    assert_eq!(times, [1, 2], "nothing newer than what was read goes");
     let plan = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap();
     assert_eq!(plan.put.unwrap().1, None);
 }
@@ -155,7 +157,7 @@ fn apply(row: &[Cell], plan: &RowCompaction, deletes: bool) -> Vec<Cell> {
         after.push(Cell { timestamp_ms: 1_000, ..cell.clone() });
     }
     if deletes {
-        after.retain(|c| !plan.delete.iter().any(|(_, q)| *q == c.qualifier));
+        after.retain(|c| !plan.delete.iter().any(|old| old.qualifier == c.qualifier));
     }
     after.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
     after

@@ -244,7 +244,7 @@ fn compaction(input: &Value, expected: &Value) {
     assert_eq!(result, Some(wanted));
     let put = plan.put.as_ref().map_or(Value::Null, |(c, _)| pair(&c.qualifier, &c.value));
     assert_eq!(&put, expected.at("put"));
-    let delete: Vec<String> = plan.delete.iter().map(|(_, q)| to_hex(q)).collect();
+    let delete: Vec<String> = plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect();
     assert_eq!(&json!(delete), expected.at("delete"));
 }
 
@@ -434,7 +434,10 @@ fn fsck(id: &str, input: &Value, expected: &Value) {
             let plan = plan.unwrap_or_else(|e| panic!("{e}"));
             let made = plan.put.map(|(cell, _)| pair(&cell.qualifier, &cell.value));
             assert_eq!(made.as_ref(), Some(put));
-            assert_eq!(plan.delete.iter().map(|(_, q)| to_hex(q)).collect::<Vec<_>>(), delete);
+            assert_eq!(
+                plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect::<Vec<_>>(),
+                delete
+            );
         }
         "f-06" | "f-07" => {
             assert!(CHOSEN_BY_FSCK.contains(&id));

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, Get, IngestRows, MemoryStorage, RowRewrite, Scan, Storage,
-    StorageError, Table,
+    CellBatch, CellRef, Column, Delete, Get, IngestRows, MemoryStorage, ReplacedColumn, RowRewrite,
+    Scan, Storage, StorageError, Table,
 };
 
 use super::kit::{self, Held, all_cells, data, new_dir, open};
@@ -199,7 +199,11 @@ async fn act(store: &dyn IngestRows, table: &Table, step: &Step) -> String {
                 let delete = delete
                     .iter()
                     .map(|&i| column(i))
-                    .map(|(family, q, _)| (family, q.into()))
+                    .map(|(family, q, _)| ReplacedColumn {
+                        family,
+                        qualifier: q.into(),
+                        timestamp_ms: clock() + 2,
+                    })
                     .collect();
                 let row = Bytes::from_static(KEYS[*row]);
                 format!("{:?}", store.rewrite_row(table, RowRewrite { row, put, delete }).await?)

@@ -48,8 +48,8 @@ impl HeldRows for Rows {
         let row = &self.1;
         Some(HeldRow {
             key: &row.key,
-            delete_row: row.delete_row,
-            deletes: row.deletes.iter().map(|(f, q)| (*f, q.as_slice())).collect(),
+            delete_row: row.delete_row.then_some(i64::MAX),
+            deletes: row.deletes.iter().map(|(f, q)| (*f, q.as_slice(), i64::MAX)).collect(),
             cells: row
                 .cells
                 .iter()

@@ -273,12 +273,13 @@ impl HeldRows for FrozenRows {
         let state = RowState::follow([(log.as_ref(), self.generation.base_ms)]);
         let deletes = if state.columns.iter().any(|c| c.cell.is_none()) {
             let deleted = state.columns.iter().filter(|c| c.cell.is_none());
-            deleted.map(|c| (c.family, c.qualifier)).collect()
+            deleted.map(|c| (c.family, c.qualifier, i64::MAX)).collect()
         } else {
             Vec::new()
         };
         let cells = state.columns.iter().filter_map(held_cell).collect();
-        Some(HeldRow { key, delete_row: state.delete_row, deletes, cells })
+        let delete_row = state.delete_row.then_some(i64::MAX);
+        Some(HeldRow { key, delete_row, deletes, cells })
     }
 }
 

@@ -113,8 +113,9 @@ impl Operation {
             }
             batch
         };
-        let of_t =
-            |qualifiers: &[Bytes]| qualifiers.iter().map(|q| (Family::T, q.clone())).collect();
+        let of_t = |qualifiers: &[Bytes]| -> Vec<(Family, Bytes)> {
+            qualifiers.iter().map(|q| (Family::T, q.clone())).collect()
+        };
         match self {
             Self::Put(cells) => store.put(table, batch(cells)).await,
             Self::Append(cells) => store.append(table, batch(cells)).await,
@@ -141,7 +142,14 @@ impl Operation {
                     };
                     (cell, None)
                 });
-                let delete = of_t(delete);
+                let delete = of_t(delete)
+                    .into_iter()
+                    .map(|(family, qualifier)| ReplacedColumn {
+                        family,
+                        qualifier,
+                        timestamp_ms: i64::MAX,
+                    })
+                    .collect();
                 store.rewrite_row(table, RowRewrite { row: row.clone(), put, delete }).await
             }
         }
