@@ -13,12 +13,16 @@ mod http;
 mod in_process;
 mod invariants;
 mod metrics;
+#[path = "hbase/rehearsal.rs"]
+mod rehearsal;
 mod search;
 mod seeds;
 mod socket;
 mod start;
 mod telnet;
 mod tidy;
+#[path = "hbase/workload/mod.rs"]
+mod workload;
 
 /// Says something that is worth reading also when the test passes: past the harness, which keeps
 /// what is printed to itself.
