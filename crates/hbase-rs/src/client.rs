@@ -19,10 +19,12 @@ use crate::{
     frame::Answer,
     handshake::Service,
     locator::{Locator, META_PRIORITY},
+    metrics::Metrics,
     pool::{Lane, Pool},
     random::random,
     region::info::RegionLocation,
     server_name::ServerName,
+    stats::ClientStats,
     table::Table,
     table_name::TableName,
 };
@@ -39,6 +41,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     config: Arc<ClientConfig>,
+    metrics: Arc<Metrics>,
     pool: Arc<Pool>,
     locator: Locator,
     /// Tells our nonces from those of other clients.
@@ -58,11 +61,27 @@ impl Client {
     /// The same with a discovery that is used elsewhere too.
     pub fn with_discovery(config: ClientConfig, discovery: Arc<dyn Discovery>) -> Self {
         let config = Arc::new(config);
-        let pool = Arc::new(Pool::new(Arc::clone(&config)));
-        let locator = Locator::new(Arc::clone(&config), Arc::clone(&discovery), Arc::clone(&pool));
+        let metrics = Arc::new(Metrics::default());
+        let pool = Arc::new(Pool::new(Arc::clone(&config), Arc::clone(&metrics)));
+        let locator = Locator::new(
+            Arc::clone(&config),
+            Arc::clone(&discovery),
+            Arc::clone(&pool),
+            Arc::clone(&metrics),
+        );
         let nonce_group = random();
         let master = Mutex::default();
-        Self { shared: Arc::new(Shared { config, pool, locator, nonce_group, discovery, master }) }
+        Self {
+            shared: Arc::new(Shared {
+                config,
+                metrics,
+                pool,
+                locator,
+                nonce_group,
+                discovery,
+                master,
+            }),
+        }
     }
 
     /// A table. Whether it exists shows when it is used.
@@ -75,6 +94,19 @@ impl Client {
     #[must_use]
     pub fn admin(&self) -> Admin {
         Admin::new(self.clone())
+    }
+
+    /// What it has counted so far.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        let mut stats = self.shared.metrics.snapshot();
+        stats.servers = self.shared.pool.server_stats();
+        stats.regions_known = self.shared.locator.regions_known();
+        stats
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
     }
 
     /// How it behaves.

@@ -29,6 +29,9 @@ pub struct ClientConfig {
     pub max_attempts: usize,
     /// Pauses between attempts.
     pub backoff: Backoff,
+    /// Connections for data to one server, and as many for scans. One more is opened when those there
+    /// are carry much; a call goes to the one that carries least. hbase:meta and the master have one.
+    pub connections_per_server: usize,
     /// Calls under way on one connection; more wait.
     pub max_calls: usize,
     /// Bytes of requests under way on one connection; more wait.
@@ -72,6 +75,7 @@ impl ClientConfig {
             procedure_timeout: Duration::from_mins(10),
             max_attempts: 50,
             backoff: Backoff::default(),
+            connections_per_server: 2,
             max_calls: 64,
             max_call_bytes: 16 << 20,
             max_frame: 512 << 20,

@@ -89,6 +89,7 @@
 
 mod admin;
 mod attempts;
+mod buffer;
 mod cell;
 mod client;
 mod compression;
@@ -100,6 +101,7 @@ mod exception;
 mod frame;
 mod handshake;
 mod locator;
+mod metrics;
 mod multi;
 mod pool;
 pub mod protocol;
@@ -113,12 +115,14 @@ mod row;
 mod scan;
 mod scanner;
 mod server_name;
+mod stats;
 mod table;
 mod table_name;
 mod wire;
 
 pub use self::{
     admin::{Admin, ClusterStatus, FamilyDescriptor, TableDescriptor, TableState},
+    buffer::{BatchError, BufferConfig, BufferedMutator, MutationBatch, Receipt},
     cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
     client::Client,
     compression::{CompressionError, Compressor},
@@ -147,6 +151,7 @@ pub use self::{
     scan::rows::{RowTooLong, ScanRow},
     scanner::Scanner,
     server_name::ServerName,
+    stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, ServerStats, Traffic},
     table::Table,
     table_name::{TableName, TableNameError},
 };

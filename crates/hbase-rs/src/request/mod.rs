@@ -35,14 +35,23 @@ pub enum RequestError {
     /// A part of it is too long.
     #[error("no cell that HBase takes")]
     Cell(#[from] CellError),
+    /// More than one batch of mutations holds.
+    #[error("batch of {0} bytes")]
+    BatchTooLong(usize),
 }
 
 /// A row key that can be asked for.
 pub(crate) fn checked_row(row: impl Into<Bytes>) -> Result<Bytes, RequestError> {
     let row = row.into();
+    check_row(&row)?;
+    Ok(row)
+}
+
+/// Errs on a row key that cannot be asked for.
+pub(crate) const fn check_row(row: &[u8]) -> Result<(), RequestError> {
     match row.len() {
         0 => Err(RequestError::EmptyRow),
-        1..=MAX_ROW_LENGTH => Ok(row),
-        length => Err(CellError::Row(length).into()),
+        1..=MAX_ROW_LENGTH => Ok(()),
+        length => Err(RequestError::Cell(CellError::Row(length))),
     }
 }

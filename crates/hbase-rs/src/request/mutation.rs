@@ -336,6 +336,21 @@ impl Mutation {
             .unwrap_or(0)
     }
 
+    /// Whether it is a put and nothing but its cells is said about it.
+    pub(crate) const fn is_plain_put(&self) -> bool {
+        matches!(
+            self,
+            Self {
+                kind: MutationType::Put,
+                timestamp: None,
+                durability: Durability::TableDefault,
+                time_range: None,
+                ..
+            }
+        ) && self.attributes.is_empty()
+            && self.count > 0
+    }
+
     /// Whether the server needs a nonce to tell a repetition from a second change.
     #[must_use]
     pub const fn needs_nonce(&self) -> bool {
