@@ -1,0 +1,72 @@
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.client.BufferedMutator;
+import org.apache.hadoop.hbase.client.BufferedMutatorParams;
+import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.Put;
+
+/**
+ * Writes through HBase's own bulk client.
+ *
+ * <p>Order: {@code table series first_step steps points_a_put threads buffer_bytes}. Says the
+ * seconds from the first cell until the last one is acknowledged.
+ */
+final class BufferedMutatorLoad extends Rival {
+    public static void main(String[] arguments) throws Exception {
+        new BufferedMutatorLoad().obey(arguments);
+    }
+
+    @Override
+    String run(Connection connection, String[] words) throws Exception {
+        TableName table = TableName.valueOf(words[0]);
+        int series = number(words[1]);
+        int first = number(words[2]);
+        int end = first + number(words[3]);
+        int together = number(words[4]);
+        int threads = number(words[5]);
+        long start = System.nanoTime();
+        BufferedMutatorParams parameters =
+            new BufferedMutatorParams(table).writeBufferSize(number(words[6]));
+        try (BufferedMutator mutator = connection.getBufferedMutator(parameters)) {
+            if (threads == 1) {
+                write(mutator, 0, 1, series, first, end, together);
+            } else {
+                ExecutorService pool = Executors.newFixedThreadPool(threads);
+                List<Callable<Void>> parts = new ArrayList<>();
+                for (int i = 0; i < threads; i++) {
+                    int part = i;
+                    parts.add(() -> {
+                        write(mutator, part, threads, series, first, end, together);
+                        return null;
+                    });
+                }
+                for (Future<Void> done : pool.invokeAll(parts)) {
+                    done.get();
+                }
+                pool.shutdown();
+            }
+            // Closing waits for what is under way and throws for what was lost.
+        }
+        return seconds(System.nanoTime() - start);
+    }
+
+    /** Every so many-th series; a step, or several, of all of them before the next. */
+    private static void write(
+            BufferedMutator mutator, int part, int parts, int series, int first, int end, int together)
+            throws Exception {
+        for (int step = first; step < end; step += together) {
+            for (int each = part; each < series; each += parts) {
+                Put put = new Put(row(each, step));
+                for (int at = step; at < step + together; at++) {
+                    put.addColumn(FAMILY, qualifier(at), timestamp(at), value(each, at));
+                }
+                mutator.mutate(put);
+            }
+        }
+    }
+}

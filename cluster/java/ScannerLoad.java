@@ -1,0 +1,45 @@
+import org.apache.hadoop.hbase.Cell;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.Result;
+import org.apache.hadoop.hbase.client.ResultScanner;
+import org.apache.hadoop.hbase.client.Scan;
+import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.util.Bytes;
+
+/**
+ * Reads a whole table through HBase's own scanner.
+ *
+ * <p>Order: {@code table rows_a_call bytes_a_call prefetch}. Says seconds, rows, cells and the sum of
+ * the values.
+ */
+final class ScannerLoad extends Rival {
+    public static void main(String[] arguments) throws Exception {
+        new ScannerLoad().obey(arguments);
+    }
+
+    @Override
+    String run(Connection connection, String[] words) throws Exception {
+        Scan scan = new Scan()
+            .addFamily(FAMILY)
+            .setCacheBlocks(false)
+            .setCaching(number(words[1]))
+            .setMaxResultSize(number(words[2]))
+            .setAsyncPrefetch(words[3].equals("true"));
+        long start = System.nanoTime();
+        long rows = 0;
+        long cells = 0;
+        long sum = 0;
+        try (Table table = connection.getTable(TableName.valueOf(words[0]));
+                ResultScanner scanner = table.getScanner(scan)) {
+            for (Result result : scanner) {
+                rows++;
+                for (Cell cell : result.rawCells()) {
+                    cells++;
+                    sum += Bytes.toInt(cell.getValueArray(), cell.getValueOffset());
+                }
+            }
+        }
+        return seconds(System.nanoTime() - start) + " " + rows + " " + cells + " " + sum;
+    }
+}
