@@ -288,7 +288,8 @@ impl Admin {
 
     fn attempts(&self, operation: &'static str) -> Attempts {
         let config = self.client.config();
-        Attempts::new(operation, config, Some(Instant::now() + config.procedure_timeout))
+        let deadline = Instant::now() + config.procedure_timeout;
+        Attempts::new(operation, config, self.client.metrics(), Some(deadline))
     }
 
     /// A call to the active master, repeated until it answers.

@@ -1,18 +1,22 @@
 //! The attempts of one operation: how many, how long, and what pause comes next.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
 use crate::{
     config::ClientConfig,
     error::{Failure, OperationError},
+    metrics::Metrics,
     random::random,
     retry::Backoff,
 };
 
 /// Step of the pauses at which polling stays.
 const MAX_POLL: usize = 4;
+
+/// With less time than this left there is no other attempt before the end: no answer would be in time.
+const LAST_CHANCE: Duration = Duration::from_millis(100);
 
 /// Keeps the time of an operation.
 #[derive(Clone, Debug)]
@@ -29,12 +33,14 @@ pub(crate) struct Attempts {
     doubt: bool,
     /// What the attempt before met with.
     last: Option<Failure>,
+    metrics: Arc<Metrics>,
 }
 
 impl Attempts {
     pub(crate) fn new(
         operation: &'static str,
         config: &ClientConfig,
+        metrics: &Arc<Metrics>,
         deadline: Option<Instant>,
     ) -> Self {
         let begun = Instant::now();
@@ -48,6 +54,7 @@ impl Attempts {
             reads: false,
             doubt: false,
             last: None,
+            metrics: Arc::clone(metrics),
         }
     }
 
@@ -98,13 +105,18 @@ impl Attempts {
         Ok(())
     }
 
-    /// Waits before the next attempt, or gives up.
+    /// Waits before the next attempt, or gives up. A pause that would last to the end is cut: what was
+    /// away may be back.
     pub(crate) async fn pause(
         &mut self,
         cause: Failure,
         overloaded: bool,
     ) -> Result<(), OperationError> {
-        let pause = self.backoff.pause(self.done, overloaded, random());
+        let mut pause = self.backoff.pause(self.done, overloaded, random());
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if pause >= left && left > LAST_CHANCE {
+            pause = left / 2;
+        }
         self.wait(pause, cause).await
     }
 
@@ -119,6 +131,7 @@ impl Attempts {
             return Err(self.fail(cause, false));
         }
         tracing::debug!(operation = self.operation, attempt = self.done, ?pause, %cause, "another attempt");
+        self.metrics.retried(&cause);
         sleep(pause).await;
         self.last = Some(cause);
         Ok(())
@@ -130,6 +143,7 @@ impl Attempts {
         if self.done >= self.max || Instant::now() >= self.deadline {
             return Err(self.fail(cause, false));
         }
+        self.metrics.retried(&cause);
         Ok(())
     }
 

@@ -105,7 +105,7 @@ impl Client {
         stats
     }
 
-    pub(crate) fn metrics(&self) -> &Metrics {
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.shared.metrics
     }
 

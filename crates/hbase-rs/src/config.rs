@@ -2,7 +2,12 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{compression::Compressor, retry::Backoff, server_name::ServerName};
+use crate::{
+    compression::Compressor,
+    retry::Backoff,
+    server_name::ServerName,
+    transport::{PlainTransport, Transport},
+};
 
 /// Finds the address to connect to, as `host:port`.
 type AddressOf = dyn Fn(&ServerName) -> String + Send + Sync;
@@ -13,7 +18,8 @@ type AddressOf = dyn Fn(&ServerName) -> String + Send + Sync;
 pub struct ClientConfig {
     /// Name under which changes are made.
     pub user: String,
-    /// Bound on a connection's coming up.
+    /// Bound on a connection's coming up, with all that its transport does. Shorter than that on a
+    /// call: whoever cannot connect has time left to look for the region elsewhere.
     pub connect_timeout: Duration,
     /// Bound on one call for data, with its wait for room on the connection.
     pub call_timeout: Duration,
@@ -22,10 +28,17 @@ pub struct ClientConfig {
     /// Bound on one call to the master.
     pub admin_timeout: Duration,
     /// Bound on an operation with all its attempts, lookups and pauses.
+    ///
+    /// It should outlast the recovery of a region server that died without a word. That begins when
+    /// its session at ZooKeeper ends (90 s as HBase is delivered, often 30 to 60 s), and goes on
+    /// until its logs are split and its regions are open elsewhere: so three minutes by default. A
+    /// shorter one turns such a death into errors; whoever has a user waiting gives that operation
+    /// less time by [`Table::with_timeout`](crate::Table::with_timeout).
     pub operation_timeout: Duration,
     /// Bound on an order to the master until what it began is done.
     pub procedure_timeout: Duration,
-    /// Attempts of an operation, if its time lasts.
+    /// Attempts of an operation, if its time lasts. By default it is time that ends an operation: the
+    /// pauses between so many attempts last longer, even if each attempt fails at once.
     pub max_attempts: usize,
     /// Pauses between attempts.
     pub backoff: Backoff,
@@ -58,6 +71,8 @@ pub struct ClientConfig {
     pub idle_timeout: Duration,
     /// Compression of cell blocks. Try it before: a server that lacks the library stays silent.
     pub compressor: Option<Compressor>,
+    /// What lies between sockets and frames: encryption, and how the user is proved.
+    pub transport: Arc<dyn Transport>,
     /// Where servers are really, if not where they say.
     pub(crate) address_of: Option<Arc<AddressOf>>,
 }
@@ -67,13 +82,13 @@ impl ClientConfig {
     pub fn new(user: impl Into<String>) -> Self {
         Self {
             user: user.into(),
-            connect_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
             scan_timeout: Duration::from_mins(1),
             admin_timeout: Duration::from_mins(1),
-            operation_timeout: Duration::from_mins(1),
+            operation_timeout: Duration::from_mins(3),
             procedure_timeout: Duration::from_mins(10),
-            max_attempts: 50,
+            max_attempts: 100,
             backoff: Backoff::default(),
             connections_per_server: 2,
             max_calls: 64,
@@ -89,6 +104,7 @@ impl ClientConfig {
             failed_server_pause: Duration::from_secs(2),
             idle_timeout: Duration::from_mins(2),
             compressor: None,
+            transport: Arc::new(PlainTransport),
             address_of: None,
         }
     }
@@ -121,5 +137,26 @@ impl fmt::Debug for ClientConfig {
             .field("operation_timeout", &self.operation_timeout)
             .field("compressor", &self.compressor)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_attempts_outlast_the_time_of_an_operation() {
+        let config = ClientConfig::new("me");
+        // Zero by chance is the shortest pause there is.
+        let pauses: Duration =
+            (0..config.max_attempts - 1).map(|at| config.backoff.pause(at, false, 0)).sum();
+        assert!(pauses > config.operation_timeout, "{pauses:?}");
+    }
+
+    #[test]
+    fn by_default_who_cannot_connect_has_time_left_for_another_attempt() {
+        let config = ClientConfig::new("me");
+        assert!(config.connect_timeout < config.call_timeout);
+        assert!(config.call_timeout * 4 < config.operation_timeout);
     }
 }

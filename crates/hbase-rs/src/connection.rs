@@ -15,6 +15,7 @@
 
 mod calls;
 mod error;
+mod first_words;
 mod reader;
 mod writer;
 
@@ -24,22 +25,30 @@ use bytes::{Bytes, BytesMut};
 use prost::Message;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{Semaphore, SemaphorePermit, mpsc},
     time::{Instant, timeout_at},
 };
 
 pub use self::error::{CallError, DisconnectReason};
+pub(crate) use self::first_words::FirstWords;
 use self::{calls::Calls, writer::Outgoing};
 use crate::{
     config::ClientConfig,
     frame::{Answer, Request},
-    handshake::{AuthMethod, Service, connection_header},
+    handshake::{Service, connection_header},
+    metrics::{Method, PeerMetrics},
+    pool::Lane,
     server_name::ServerName,
+    transport::{Channel, Destination, Established},
 };
 
 /// Room in the queue to the writer. Permits bound what is under way; this only spares wake-ups.
 const QUEUE: usize = 256;
+
+/// What a call counts beside its bytes when the load of connections is compared.
+const CALL_LOAD: usize = 4 << 10;
 
 /// Silence on the socket after which the system asks whether the peer is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -50,9 +59,12 @@ pub(crate) struct Connection {
     server: ServerName,
     calls: Arc<Calls>,
     queue: mpsc::Sender<Outgoing>,
-    call_permits: Arc<Semaphore>,
-    byte_permits: Arc<Semaphore>,
+    call_permits: Semaphore,
+    byte_permits: Semaphore,
+    max_calls: usize,
     max_call_bytes: u32,
+    lane: Lane,
+    metrics: PeerMetrics,
 }
 
 /// What a call asks, apart from its message.
@@ -64,57 +76,80 @@ pub(crate) struct CallSpec {
 }
 
 impl Connection {
-    /// Connects. The handshake leaves with the first call. So many connections before ended without
-    /// a word.
+    /// Connects. The handshake leaves with the first call.
     pub(crate) async fn open(
         config: &ClientConfig,
         server: &ServerName,
         service: Service,
-        silent_before: u32,
+        lane: Lane,
+        first_words: Arc<FirstWords>,
+        metrics: PeerMetrics,
         deadline: Instant,
     ) -> Result<Self, CallError> {
         let failed =
             |source| CallError::Connect { server: server.clone(), source: Arc::new(source) };
         let patience = Instant::now() + config.connect_timeout;
-        let connecting = TcpStream::connect(config.address(server));
-        let socket = match timeout_at(patience.min(deadline), connecting).await {
-            Ok(socket) => socket.and_then(prepare).map_err(failed)?,
-            // A caller in a hurry does not speak against the server.
-            Err(_) if deadline < patience => {
-                return Err(CallError::Timeout {
-                    server: server.clone(),
-                    method: "connect",
-                    sent: false,
-                });
-            }
-            Err(_) => return Err(failed(std::io::ErrorKind::TimedOut.into())),
+        let connecting = async {
+            let socket = prepare(TcpStream::connect(config.address(server)).await?)?;
+            let to = Destination { server, service, user: &config.user };
+            config.transport.establish(socket, to).await
         };
-        let mut handshake = BytesMut::from(&AuthMethod::Simple.preamble()[..]);
+        let Established { stream, first } =
+            match timeout_at(patience.min(deadline), connecting).await {
+                Ok(established) => established.map_err(failed)?,
+                // A caller in a hurry does not speak against the server.
+                Err(_) if deadline < patience => {
+                    return Err(CallError::Timeout {
+                        server: server.clone(),
+                        method: "connect",
+                        sent: false,
+                    });
+                }
+                Err(_) => return Err(failed(std::io::ErrorKind::TimedOut.into())),
+            };
+        let mut handshake = BytesMut::from(&first[..]);
         handshake.extend_from_slice(&connection_header(&config.user, service, config.compressor));
-        let (read, write) = socket.into_split();
-        let calls = Arc::new(Calls::new(silent_before));
+        let handshake = handshake.freeze();
+        let calls = Arc::new(Calls::new(first_words));
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        tokio::spawn(writer::run(write, handshake.freeze(), outgoing, Arc::clone(&calls)));
-        tokio::spawn(reader::run(read, config.max_frame, config.idle_timeout, Arc::clone(&calls)));
+        let halves = Halves { config, handshake, outgoing, calls: &calls, metrics: &metrics };
+        match stream {
+            Channel::Plain(socket) => {
+                let (read, write) = socket.into_split();
+                halves.run(read, write);
+            }
+            Channel::Layered(stream) => {
+                let (read, write) = tokio::io::split(stream);
+                halves.run(read, write);
+            }
+        }
+        metrics.count(|counts| counts.opened.one());
         let max_call_bytes = u32::try_from(config.max_call_bytes.max(1)).unwrap_or(u32::MAX);
+        let max_calls = config.max_calls.max(1);
         Ok(Self {
             server: server.clone(),
             calls,
             queue,
-            call_permits: Arc::new(Semaphore::new(config.max_calls.max(1))),
-            byte_permits: Arc::new(Semaphore::new(max_call_bytes as usize)),
+            call_permits: Semaphore::new(max_calls),
+            byte_permits: Semaphore::new(max_call_bytes as usize),
+            max_calls,
             max_call_bytes,
+            lane,
+            metrics,
         })
+    }
+
+    /// How much it carries: bytes of requests, and something for each call.
+    pub(crate) fn load(&self) -> usize {
+        let calls = self.max_calls.saturating_sub(self.call_permits.available_permits());
+        let bytes =
+            (self.max_call_bytes as usize).saturating_sub(self.byte_permits.available_permits());
+        bytes + calls * CALL_LOAD
     }
 
     /// Whether calls can still be made.
     pub(crate) fn is_open(&self) -> bool {
         self.calls.is_open()
-    }
-
-    /// Connections in a row that ended without a word, with this one.
-    pub(crate) fn silent(&self) -> u32 {
-        self.calls.silent()
     }
 
     /// Ends the connection; calls under way fail.
@@ -129,12 +164,28 @@ impl Connection {
         message: &impl Message,
         block: Bytes,
     ) -> Result<Answer, CallError> {
+        let begun = Instant::now();
+        let answer = self.make(spec, message, block).await;
+        let method =
+            if self.lane == Lane::Meta { Method::Meta } else { Method::named(spec.method) };
+        self.metrics.client.called(method, begun.elapsed(), answer.is_ok());
+        answer
+    }
+
+    async fn make(
+        &self,
+        spec: &CallSpec,
+        message: &impl Message,
+        block: Bytes,
+    ) -> Result<Answer, CallError> {
         let size = message.encoded_len() + block.len();
         let _permits = match timeout_at(spec.deadline, self.permits(size)).await {
             Ok(permits) => permits?,
             Err(_) => return Err(self.timed_out(spec, false)),
         };
-        let timeout = spec.deadline.saturating_duration_since(Instant::now());
+        let _in_flight = self.metrics.in_flight(size as u64);
+        let begun = Instant::now();
+        let timeout = spec.deadline.saturating_duration_since(begun);
         let mut call = self.calls.begin().map_err(|reason| self.disconnected(false, reason))?;
         let mut head = BytesMut::new();
         let (method, priority) = (spec.method, spec.priority);
@@ -150,19 +201,24 @@ impl Connection {
         if let Ok(answer) = timeout_at(grace, call.answer()).await {
             return answer.map_err(|end| end.into_error(&self.server));
         }
-        let sent = call.give_up();
+        let sent = call.give_up(begun.elapsed());
         Err(self.timed_out(spec, sent))
     }
 
     async fn permits(
         &self,
         size: usize,
-    ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), CallError> {
+    ) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), CallError> {
         let size = u32::try_from(size).unwrap_or(u32::MAX).clamp(1, self.max_call_bytes);
+        if let Ok(calls) = self.call_permits.try_acquire()
+            && let Ok(bytes) = self.byte_permits.try_acquire_many(size)
+        {
+            return Ok((calls, bytes));
+        }
+        self.metrics.count(|counts| counts.waits.one());
         let closed = |_| self.disconnected(false, DisconnectReason::Closed);
-        let calls = Arc::clone(&self.call_permits).acquire_owned().await.map_err(closed)?;
-        let bytes =
-            Arc::clone(&self.byte_permits).acquire_many_owned(size).await.map_err(closed)?;
+        let calls = self.call_permits.acquire().await.map_err(closed)?;
+        let bytes = self.byte_permits.acquire_many(size).await.map_err(closed)?;
         Ok((calls, bytes))
     }
 
@@ -178,6 +234,32 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.calls.close(&DisconnectReason::Closed);
+    }
+}
+
+/// What the two halves of a connection are started with.
+struct Halves<'a> {
+    config: &'a ClientConfig,
+    handshake: Bytes,
+    outgoing: mpsc::Receiver<Outgoing>,
+    calls: &'a Arc<Calls>,
+    metrics: &'a PeerMetrics,
+}
+
+impl Halves<'_> {
+    fn run(
+        self,
+        read: impl AsyncRead + Send + Unpin + 'static,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+    ) {
+        let (calls, metrics) = (Arc::clone(self.calls), self.metrics.clone());
+        tokio::spawn(writer::run(write, self.handshake, self.outgoing, calls, metrics));
+        let (calls, metrics) = (Arc::clone(self.calls), self.metrics.clone());
+        let (max_frame, idle) = (self.config.max_frame, self.config.idle_timeout);
+        tokio::spawn(async move {
+            reader::run(read, max_frame, idle, calls, &metrics).await;
+            metrics.count(|counts| counts.closed.one());
+        });
     }
 }
 

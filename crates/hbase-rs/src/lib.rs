@@ -118,6 +118,7 @@ mod server_name;
 mod stats;
 mod table;
 mod table_name;
+mod transport;
 mod wire;
 
 pub use self::{
@@ -154,4 +155,7 @@ pub use self::{
     stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, ServerStats, Traffic},
     table::Table,
     table_name::{TableName, TableNameError},
+    transport::{
+        ByteStream, Channel, Destination, Established, PlainTransport, Transport, TransportFuture,
+    },
 };

@@ -1,35 +1,40 @@
 //! Finds the server of a region: from the cache, or from hbase:meta.
 //!
-//! A table's lookups share a few permits, and each looks into the cache again once it has one: after
-//! a server's death a thousand calls need a few lookups, not a thousand. An answer brings the
+//! Callers whose rows are of one region make one lookup: after a server's death a thousand calls need a
+//! lookup for each region, not a thousand. Lookups of a table are few at a time, and an answer brings the
 //! neighbours along. What hbase:meta cannot say now (a region opening, a split half done) is asked
 //! again after a pause, until the operation's time is up.
 
+mod flights;
+mod meta_table;
+
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
 };
 
-use bytes::Bytes;
-use hbase_rs_protobuf as pb;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},
 };
 
+use self::{
+    flights::{Flights, Lead, Of, Outcome, Part, Watch},
+    meta_table::MetaTable,
+};
 use crate::{
     attempts::Attempts,
     config::ClientConfig,
-    connection::{CallError, CallSpec},
-    discovery::{Discovery, DiscoveryError},
+    connection::CallError,
+    discovery::Discovery,
     error::{Failure, OperationError},
-    exception::{MovedTo, Recovery},
-    handshake::Service,
+    exception::MovedTo,
     metrics::Metrics,
-    pool::{Lane, Pool},
+    pool::Pool,
     region::{
         cache::RegionCache,
-        info::{Region, RegionLocation},
+        info::RegionLocation,
         meta::{self, Locate, Lookup, MetaRow, read_lookup},
         name::{end_meta_key, first_meta_key},
     },
@@ -37,8 +42,6 @@ use crate::{
         scan::{ReadType, Scan},
         selection::Selection,
     },
-    row::Row,
-    scan::calls::{ScanAnswer, scan_once},
     server_name::ServerName,
     table_name::TableName,
 };
@@ -55,6 +58,9 @@ const PREFETCH_ROWS: u32 = 1000;
 /// Tables whose lookups are remembered when there are none under way.
 const IDLE_TABLES: usize = 1024;
 
+/// So long a caller waits for a lookup that may be of another region.
+const SHARING: Duration = Duration::from_millis(20);
+
 /// A region that was not found.
 #[derive(Debug)]
 pub(crate) enum Unlocated {
@@ -67,16 +73,22 @@ pub(crate) enum Unlocated {
 /// Knows where regions are.
 #[derive(Debug)]
 pub(crate) struct Locator {
+    known: Arc<Known>,
+    flights: Arc<Flights>,
+    /// Servers whose regions were forgotten a short while ago.
+    gone: Mutex<HashMap<ServerName, Instant>>,
+}
+
+/// What lookups need that go on without their callers.
+#[derive(Debug)]
+struct Known {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
-    discovery: Arc<dyn Discovery>,
     pool: Arc<Pool>,
     cache: RwLock<RegionCache>,
-    meta_server: Mutex<Option<ServerName>>,
-    /// One question to discovery at a time.
-    asking: tokio::sync::Mutex<()>,
-    lookups: Mutex<HashMap<TableName, Arc<Semaphore>>>,
-    meta: Arc<Region>,
+    meta: MetaTable,
+    /// Lookups of a table that may be under way.
+    turns: Mutex<HashMap<TableName, Arc<Semaphore>>>,
 }
 
 impl Locator {
@@ -86,17 +98,15 @@ impl Locator {
         pool: Arc<Pool>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self {
-            metrics,
+        let known = Known {
             cache: RwLock::new(RegionCache::new(config.max_regions)),
+            meta: MetaTable::new(Arc::clone(&config), discovery, Arc::clone(&pool)),
             config,
-            discovery,
+            metrics,
             pool,
-            meta_server: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
-            lookups: Mutex::default(),
-            meta: Arc::new(Region::meta()),
-        }
+            turns: Mutex::default(),
+        };
+        Self { known: Arc::new(known), flights: Arc::default(), gone: Mutex::default() }
     }
 
     /// Where the region is, asked for until the attempts are used up.
@@ -115,7 +125,7 @@ impl Locator {
             };
             if matches!(cause, Failure::InTransition(_)) {
                 unsettled += 1;
-                if unsettled >= 2 && self.is_disabled(table, attempts).await {
+                if unsettled >= 2 && self.known.meta.is_disabled(table, attempts.deadline()).await {
                     return Err(attempts.fail(Failure::TableDisabled(table.clone()), false));
                 }
             }
@@ -130,12 +140,15 @@ impl Locator {
         locate: &Locate,
         attempts: &Attempts,
     ) -> Result<RegionLocation, Unlocated> {
+        let known = &self.known;
         let found = if *table == TableName::meta() {
-            self.meta_location(attempts.deadline()).await.map(Lookup::Found)
-        } else if let Some(known) = self.cached(table, locate) {
-            return Ok(known);
+            known.meta.location(attempts.deadline()).await.map(Lookup::Found)
+        } else if let Some(location) = known.cached(table, locate) {
+            known.metrics.region_hits.one();
+            return Ok(location);
         } else {
-            self.look_up(table, locate, attempts).await
+            known.metrics.region_misses.one();
+            self.look_up(table, locate, attempts.deadline()).await
         };
         let cause = match found {
             Ok(Lookup::Found(location)) => return Ok(location),
@@ -143,61 +156,82 @@ impl Locator {
                 let cause = Failure::NoTable(table.clone());
                 return Err(Unlocated::ForGood(attempts.fail(cause, false)));
             }
-            Ok(Lookup::InTransition(why)) => Failure::InTransition(why),
+            Ok(Lookup::InTransition(why, _)) => Failure::InTransition(why),
             Err(cause) => cause,
         };
         self.settle_meta(&cause, attempts).map_err(Unlocated::ForGood)?;
         Err(Unlocated::ForNow(cause))
     }
 
-    /// Number of regions whose server is known.
-    pub(crate) fn regions_known(&self) -> u64 {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).len() as u64
-    }
-
     /// What is known, without a call.
     pub(crate) fn cached(&self, table: &TableName, locate: &Locate) -> Option<RegionLocation> {
-        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-        match locate {
-            Locate::Holding(row) => cache.holding(table, row).cloned(),
-            Locate::Before(_) => cache.find(table, locate).cloned(),
+        let found = self.known.cached(table, locate);
+        if found.is_some() {
+            self.known.metrics.region_hits.one();
         }
+        found
+    }
+
+    /// Where a row is, as far as is known, without a call.
+    pub(crate) fn holding(&self, table: &TableName, row: &[u8]) -> Option<RegionLocation> {
+        let cache = self.known.cache.read().unwrap_or_else(PoisonError::into_inner);
+        cache.holding(table, row).cloned()
+    }
+
+    /// Number of regions whose server is known.
+    pub(crate) fn regions_known(&self) -> u64 {
+        self.known.cache.read().unwrap_or_else(PoisonError::into_inner).len() as u64
     }
 
     /// A call to this location did not find the region.
     pub(crate) fn failed(&self, location: &RegionLocation) {
         if *location.region.table() == TableName::meta() {
-            self.forget_meta(&location.server);
+            self.known.meta.forget(&location.server);
         } else {
-            self.change(|cache| cache.failed(location));
+            self.known.change(|cache| cache.failed(location));
         }
     }
 
     /// A call to this location was sent elsewhere. Returns whether that is news.
     pub(crate) fn moved(&self, location: &RegionLocation, to: &MovedTo) -> bool {
         if *location.region.table() == TableName::meta() {
-            self.forget_meta(&location.server);
+            self.known.meta.forget(&location.server);
             return false;
         }
-        self.change(|cache| cache.moved(location, to)).is_some()
+        self.known.change(|cache| cache.moved(location, to)).is_some()
     }
 
     /// The server is gone with all that it had.
     pub(crate) fn server_gone(&self, server: &ServerName, error: &CallError) {
-        let regions = self.change(|cache| cache.server_gone(server));
-        self.forget_meta(server);
+        self.known.meta.forget(server);
         // That it could not be connected to may have reasons here: open connections speak for themselves.
-        if matches!(error, CallError::Connect { .. }) {
-            self.pool.forget_closed();
-        } else {
-            self.pool.server_gone(server);
+        if !matches!(error, CallError::Connect { .. }) {
+            self.known.pool.server_gone(server);
         }
+        // A thousand callers say so at once: going through all regions once is enough. Who meets a
+        // location that was learned since then has it forgotten alone.
+        if !self.is_news(server) {
+            return;
+        }
+        let regions = self.known.change(|cache| cache.server_gone(server));
         tracing::warn!(%server, regions, %error, "server gone");
+    }
+
+    /// Whether nobody said for a while that this server is gone.
+    fn is_news(&self, server: &ServerName) -> bool {
+        let pause = self.known.config.failed_server_pause;
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.retain(|_, when| when.elapsed() < pause);
+        if gone.contains_key(server) {
+            return false;
+        }
+        gone.insert(server.clone(), Instant::now());
+        true
     }
 
     /// The table is gone.
     pub(crate) fn table_gone(&self, table: &TableName) {
-        self.change(|cache| cache.table_gone(table));
+        self.known.change(|cache| cache.table_gone(table));
     }
 
     /// Regions of a table in order, open or not, read from hbase:meta; locations go to the cache.
@@ -213,7 +247,7 @@ impl Locator {
             let scan = Scan::range(start.clone(), end_meta_key(table))
                 .inclusive(include_start, false)
                 .select(Selection::all().family(meta::FAMILY));
-            let rows = match self.scan_meta(&scan, PREFETCH_ROWS, attempts).await {
+            let rows = match self.known.meta.scan(&scan, PREFETCH_ROWS, attempts.deadline()).await {
                 Ok(rows) => rows,
                 Err(cause) => {
                     self.settle_meta(&cause, attempts)?;
@@ -228,10 +262,87 @@ impl Locator {
                 rows.iter().filter_map(MetaRow::decode).filter(|row| row.region.table() == table);
             for row in rows {
                 if let Some(location) = row.location() {
-                    self.change(|cache| cache.insert(location));
+                    self.known.change(|cache| cache.insert(location));
                 }
                 found.push(row);
             }
+        }
+    }
+
+    /// One lookup, which may be somebody else's.
+    async fn look_up(
+        &self,
+        table: &TableName,
+        locate: &Locate,
+        deadline: Instant,
+    ) -> Result<Lookup, Failure> {
+        let known = &self.known;
+        let patience = deadline.min(Instant::now() + SHARING);
+        loop {
+            let of = || match locate {
+                Locate::Holding(row) => {
+                    let cache = known.cache.read().unwrap_or_else(PoisonError::into_inner);
+                    Of::Rows(cache.span(table, row))
+                }
+                Locate::Before(_) => Of::Before(locate.clone()),
+            };
+            let (mut outcome, own) = match self.flights.join(table, locate, of) {
+                Part::Lead(lead) => {
+                    let watch = lead.watch.clone();
+                    tokio::spawn(known.clone().fly(lead, table.clone(), locate.clone()));
+                    (watch, true)
+                }
+                Part::Follow { outcome, exact } => {
+                    known.metrics.lookups_shared.one();
+                    (outcome, exact)
+                }
+            };
+            let end = if own { deadline } else { patience };
+            match outcome_of(&mut outcome, end).await {
+                Some(outcome) if own || is_for(&outcome, locate) => return outcome,
+                None if own => return Err(Failure::Time),
+                // Of another region, or whoever made it is gone.
+                Some(_) if Instant::now() < patience => {}
+                _ => return known.clone().ask(table, locate, deadline).await,
+            }
+            if let Some(location) = known.cached(table, locate) {
+                return Ok(Lookup::Found(location));
+            }
+        }
+    }
+
+    /// What a failure about hbase:meta says of its server; errs if no attempt helps.
+    fn settle_meta(&self, cause: &Failure, attempts: &Attempts) -> Result<(), OperationError> {
+        if let Some(server) = self.known.meta.settle(cause, attempts)?
+            && let Failure::Call(error) = cause
+        {
+            self.server_gone(&server, error);
+        }
+        Ok(())
+    }
+}
+
+/// The outcome that is watched, if it comes in time.
+async fn outcome_of(outcome: &mut Watch, end: Instant) -> Option<Outcome> {
+    let waited = timeout_at(end, outcome.wait_for(Option::is_some)).await;
+    waited.ok()?.ok()?.clone()
+}
+
+/// Whether the outcome of another's lookup says something about this region.
+fn is_for(outcome: &Outcome, locate: &Locate) -> bool {
+    match outcome {
+        Ok(Lookup::Found(location)) => locate.is_met_by(&location.region),
+        Ok(Lookup::InTransition(_, Some(region))) => locate.is_met_by(region),
+        Ok(Lookup::InTransition(_, None) | Lookup::NoTable) | Err(_) => true,
+    }
+}
+
+impl Known {
+    fn cached(&self, table: &TableName, locate: &Locate) -> Option<RegionLocation> {
+        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        match locate {
+            Locate::Holding(row) => cache.holding(table, row).cloned(),
+            Locate::Before(_) => cache.find(table, locate).cloned(),
         }
     }
 
@@ -239,145 +350,50 @@ impl Locator {
         change(&mut self.cache.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn meta_server(&self) -> MutexGuard<'_, Option<ServerName>> {
-        self.meta_server.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes a lookup for all who wait for it.
+    async fn fly(self: Arc<Self>, lead: Lead, table: TableName, locate: Locate) {
+        let deadline = Instant::now() + self.config.call_timeout;
+        let outcome = self.ask(&table, &locate, deadline).await;
+        lead.end(outcome);
     }
 
-    fn forget_meta(&self, server: &ServerName) {
-        let mut known = self.meta_server();
-        if known.as_ref() == Some(server) {
-            *known = None;
-        }
-    }
-
-    async fn meta_location(&self, deadline: Instant) -> Result<RegionLocation, Failure> {
-        let location =
-            |server| RegionLocation { region: Arc::clone(&self.meta), server, seq_num: -1 };
-        if let Some(server) = self.meta_server().clone() {
-            return Ok(location(server));
-        }
-        let deadline = deadline.min(Instant::now() + self.config.call_timeout);
-        let asked = async {
-            let _asking = self.asking.lock().await;
-            if let Some(server) = self.meta_server().clone() {
-                return Ok(server);
-            }
-            self.discovery.meta_server().await
-        };
-        let server = match timeout_at(deadline, asked).await {
-            Ok(server) => server?,
-            Err(_) => {
-                return Err(DiscoveryError::Unknown { what: "the server of hbase:meta" }.into());
-            }
-        };
-        *self.meta_server() = Some(server.clone());
-        Ok(location(server))
-    }
-
-    /// One lookup, if nobody else's made it needless.
-    async fn look_up(
-        &self,
+    /// Makes a lookup when its turn comes, if nobody else's made it needless.
+    async fn ask(
+        self: Arc<Self>,
         table: &TableName,
         locate: &Locate,
-        attempts: &Attempts,
+        deadline: Instant,
     ) -> Result<Lookup, Failure> {
-        let permits = {
-            let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             let max = self.config.max_lookups.max(1);
-            if lookups.len() >= IDLE_TABLES {
-                lookups.retain(|_, permits| Arc::strong_count(permits) > 1);
+            if turns.len() >= IDLE_TABLES {
+                turns.retain(|_, turns| Arc::strong_count(turns) > 1);
             }
-            Arc::clone(
-                lookups.entry(table.clone()).or_insert_with(|| Arc::new(Semaphore::new(max))),
-            )
+            Arc::clone(turns.entry(table.clone()).or_insert_with(|| Arc::new(Semaphore::new(max))))
         };
-        let _permit =
-            timeout_at(attempts.deadline(), permits.acquire()).await.map_err(|_| Failure::Time)?;
+        let _turn = timeout_at(deadline, turns.acquire()).await.map_err(|_| Failure::Time)?;
         if let Some(known) = self.cached(table, locate) {
             return Ok(Lookup::Found(known));
         }
+        self.metrics.lookups.one();
         let scan = Scan::range(locate.search_key(table), first_meta_key(table))
             .inclusive(true, true)
             .reversed()
             .read_type(ReadType::Pread)
             .select(Selection::all().family(meta::FAMILY));
-        let rows = self.scan_meta(&scan, LOOKUP_ROWS, attempts).await?;
+        let rows = self.meta.scan(&scan, LOOKUP_ROWS, deadline).await.inspect_err(|_| {
+            self.metrics.lookups_failed.one();
+        })?;
         let (lookup, others) = read_lookup(table, locate, &rows);
+        if !matches!(lookup, Lookup::Found(_)) {
+            self.metrics.lookups_failed.one();
+        }
         self.change(|cache| {
             for location in others {
                 cache.insert(location);
             }
         });
         Ok(lookup)
-    }
-
-    /// First rows of a scan of hbase:meta.
-    async fn scan_meta(
-        &self,
-        scan: &Scan,
-        rows: u32,
-        attempts: &Attempts,
-    ) -> Result<Vec<Row>, Failure> {
-        let location = self.meta_location(attempts.deadline()).await?;
-        let request = scan_once(scan, location.region.name(), rows);
-        let answer = self.call_meta(&location, &request, attempts).await?;
-        // A server out of time or patience says nothing about what there is.
-        if answer.heartbeat && answer.results.is_empty() {
-            return Err(Failure::InTransition("hbase:meta is slow".to_owned()));
-        }
-        Ok(answer.results.into_iter().map(|(row, _)| row).collect())
-    }
-
-    async fn call_meta(
-        &self,
-        location: &RegionLocation,
-        request: &pb::ScanRequest,
-        attempts: &Attempts,
-    ) -> Result<ScanAnswer, Failure> {
-        let deadline = attempts.call_deadline(self.config.call_timeout);
-        let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
-        let server = &location.server;
-        let unreadable =
-            |source| CallError::Answer { server: server.clone(), source: Arc::new(source) };
-        let connection =
-            self.pool.connection(server, Service::Client, Lane::Meta, deadline).await?;
-        let answer = connection.call(&spec, request, Bytes::new()).await?;
-        let response: pb::ScanResponse = answer.message().map_err(unreadable)?;
-        let block =
-            answer.block(self.config.compressor, self.config.max_frame).map_err(unreadable)?;
-        Ok(ScanAnswer::decode(&response, block)?)
-    }
-
-    /// What a failure about hbase:meta says of its server; errs if no attempt helps.
-    fn settle_meta(&self, cause: &Failure, attempts: &Attempts) -> Result<(), OperationError> {
-        match cause {
-            Failure::Call(error) => {
-                let known = self.meta_server().clone();
-                match (error.recovery(), known) {
-                    (Recovery::Fail, _) => return Err(attempts.fail(cause.clone(), false)),
-                    (Recovery::ServerGone, Some(server)) => self.server_gone(&server, error),
-                    (Recovery::SamePlace | Recovery::Overloaded | Recovery::Wait(_), _)
-                    | (_, None) => {}
-                    (_, Some(server)) => self.forget_meta(&server),
-                }
-            }
-            Failure::Discovery(error) if error.is_permanent() => {
-                return Err(attempts.fail(cause.clone(), false));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Whether hbase:meta says that the table is disabled; no when it cannot be told.
-    async fn is_disabled(&self, table: &TableName, attempts: &Attempts) -> bool {
-        let row = table.as_bytes().clone();
-        let scan = Scan::range(row.clone(), row)
-            .inclusive(true, true)
-            .select(Selection::all().columns("table", [Bytes::from_static(b"state")]));
-        let Ok(rows) = self.scan_meta(&scan, 1, attempts).await else { return false };
-        let state = rows.first().and_then(|row| row.value(b"table", b"state"));
-        let state = state.and_then(|state| <pb::TableState as prost::Message>::decode(state).ok());
-        state.is_some_and(|state| state.state() != pb::table_state::State::Enabled)
     }
 }

@@ -1,24 +1,39 @@
-//! Connections by server and service, opened when first needed.
+//! Connections by server, service and purpose, opened when first needed.
 //!
-//! One task at a time connects to a server; the others wait for it, each with its own deadline. A
+//! Calls for data and scans may have several connections to a server each. A call goes to the open one
+//! that carries least, and another one is opened, beside the calls, once all there are carry much: so a
+//! small answer does not stand behind a long one, and a client with little to do has one socket a
+//! server. One that had nothing to do for long is closed by itself.
+//!
+//! Where none is open, one task at a time connects; the others wait for it, each with its own deadline. A
 //! server that could not be connected to is left alone for a while: its callers fail at once instead
 //! of queueing for a connect timeout each.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
-    connection::{CallError, Connection, DisconnectReason},
+    connection::{CallError, Connection, DisconnectReason, FirstWords},
     handshake::Service,
-    metrics::Metrics,
+    metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
     stats::ServerStats,
 };
+
+/// Load from which on another connection is worth it: a few batches, or many small calls.
+const MUCH: usize = 64 << 10;
+
+/// So long a server without connections is remembered.
+const MEMORY: Duration = Duration::from_mins(1);
 
 /// What a connection is for. Long answers would delay short ones behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,37 +46,55 @@ pub(crate) enum Lane {
     Meta,
 }
 
-type Key = (ServerName, Service, Lane);
-
 /// Connections that are open or coming up.
 #[derive(Debug)]
 pub(crate) struct Pool {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
-    slots: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Slot>>>>,
+    peers: Mutex<HashMap<ServerName, Peer>>,
+    /// Whether any server ever said a word to this client.
+    heard: Arc<AtomicBool>,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    open: Option<Arc<Connection>>,
-    failed: Option<(Instant, CallError)>,
-    /// Connections in a row that ended without a word.
-    silent: u32,
+/// One server.
+#[derive(Debug)]
+struct Peer {
+    metrics: PeerMetrics,
+    lines: HashMap<(Service, Lane), Arc<Line>>,
+    used: Instant,
+}
+
+/// Connections for one purpose.
+#[derive(Debug)]
+struct Line {
+    width: usize,
+    open: Mutex<Vec<Arc<Connection>>>,
+    /// Held by the one who connects.
+    opening: tokio::sync::Mutex<()>,
+    /// Last time that it did not work.
+    failed: Mutex<Option<(Instant, CallError)>>,
+    /// Whether another connection is coming up beside those there are.
+    growing: AtomicBool,
+    first_words: Arc<FirstWords>,
+    metrics: PeerMetrics,
 }
 
 impl Pool {
     pub(crate) fn new(config: Arc<ClientConfig>, metrics: Arc<Metrics>) -> Self {
-        Self { config, metrics, slots: Mutex::default() }
+        Self { config, metrics, peers: Mutex::default(), heard: Arc::default() }
     }
 
-    /// What each server was sent and sent.
+    fn peers(&self) -> MutexGuard<'_, HashMap<ServerName, Peer>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What goes to each server and comes from it.
     pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
-        let _ = &self.metrics;
-        Vec::new()
-    }
-
-    fn slots(&self) -> MutexGuard<'_, HashMap<Key, Arc<tokio::sync::Mutex<Slot>>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        let stats = |(server, peer): (&ServerName, &Peer)| ServerStats {
+            server: server.clone(),
+            traffic: peer.metrics.server.snapshot(),
+        };
+        self.peers().iter().map(stats).collect()
     }
 
     /// A connection to the service, at the latest by the deadline.
@@ -72,60 +105,161 @@ impl Pool {
         lane: Lane,
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
-        let slot = Arc::clone(self.slots().entry((server.clone(), service, lane)).or_default());
-        let Ok(mut slot) = timeout_at(deadline, slot.lock()).await else {
+        let line = self.line(server, service, lane);
+        if let Some(connection) = self.choose(&line, server, service, lane) {
+            return Ok(connection);
+        }
+        let Ok(_opening) = timeout_at(deadline, line.opening.lock()).await else {
             return Err(CallError::Timeout {
                 server: server.clone(),
                 method: "connect",
                 sent: false,
             });
         };
-        if let Some(open) = slot.open.as_ref().filter(|connection| connection.is_open()) {
-            return Ok(Arc::clone(open));
+        if let Some(connection) = line.least_loaded() {
+            return Ok(connection);
         }
-        let silent = slot.open.take().map_or(slot.silent, |closed| closed.silent());
-        slot.silent = silent;
-        if let Some((when, error)) = &slot.failed
-            && when.elapsed() < self.config.failed_server_pause
+        if let Some(error) = line.failed_lately(self.config.failed_server_pause) {
+            return Err(error);
+        }
+        line.connect(&self.config, server, service, lane, deadline).await
+    }
+
+    fn line(&self, server: &ServerName, service: Service, lane: Lane) -> Arc<Line> {
+        let mut peers = self.peers();
+        if !peers.contains_key(server) {
+            peers.retain(|_, peer| peer.is_of_use());
+        }
+        let peer = peers.entry(server.clone()).or_insert_with(|| {
+            let metrics = PeerMetrics::new(Arc::clone(&self.metrics));
+            Peer { metrics, lines: HashMap::new(), used: Instant::now() }
+        });
+        peer.used = Instant::now();
+        let metrics = &peer.metrics;
+        let line = peer
+            .lines
+            .entry((service, lane))
+            .or_insert_with(|| Arc::new(self.new_line(metrics.clone(), service, lane)));
+        Arc::clone(line)
+    }
+
+    fn new_line(&self, metrics: PeerMetrics, service: Service, lane: Lane) -> Line {
+        let several = service == Service::Client && lane != Lane::Meta;
+        Line {
+            width: if several { self.config.connections_per_server.max(1) } else { 1 },
+            open: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            failed: Mutex::default(),
+            growing: AtomicBool::new(false),
+            first_words: Arc::new(FirstWords::new(Arc::clone(&self.heard))),
+            metrics,
+        }
+    }
+
+    /// The open connection that carries least; another one is begun if that is much.
+    fn choose(
+        &self,
+        line: &Arc<Line>,
+        server: &ServerName,
+        service: Service,
+        lane: Lane,
+    ) -> Option<Arc<Connection>> {
+        let connection = line.least_loaded()?;
+        if line.width > 1
+            && connection.load() >= MUCH
+            && line.may_grow(self.config.failed_server_pause)
         {
-            return Err(error.clone());
+            let (config, line) = (Arc::clone(&self.config), Arc::clone(line));
+            let server = server.clone();
+            tokio::spawn(async move {
+                let deadline = Instant::now() + config.connect_timeout;
+                // Calls go on without it.
+                let _ = line.connect(&config, &server, service, lane, deadline).await;
+                line.growing.store(false, Ordering::Release);
+            });
         }
-        match Connection::open(&self.config, server, service, silent, deadline).await {
-            Ok(connection) => {
-                let connection = Arc::new(connection);
-                *slot = Slot { open: Some(Arc::clone(&connection)), failed: None, silent };
-                Ok(connection)
-            }
-            Err(error) => {
-                if matches!(error, CallError::Connect { .. }) {
-                    slot.failed = Some((Instant::now(), error.clone()));
-                }
-                Err(error)
-            }
-        }
+        Some(connection)
     }
 
     /// The server is gone: its connections are closed.
     pub(crate) fn server_gone(&self, server: &ServerName) {
-        for ((of, ..), slot) in self.slots().iter() {
-            if let Ok(slot) = slot.try_lock()
-                && of == server
-                && let Some(connection) = &slot.open
-            {
+        let peers = self.peers();
+        let Some(peer) = peers.get(server) else { return };
+        for line in peer.lines.values() {
+            for connection in line.open().drain(..) {
                 connection.close(&DisconnectReason::Closed);
             }
         }
-        self.forget_closed();
+    }
+}
+
+impl Peer {
+    /// Whether it is connected to, or was a short while ago. Others are forgotten when a server
+    /// comes that is new: the map does not grow with every restart.
+    fn is_of_use(&self) -> bool {
+        let open = || self.lines.values().any(|line| line.least_loaded().is_some());
+        self.used.elapsed() < MEMORY || open()
+    }
+}
+
+impl Line {
+    fn open(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what is of no use any more, so that the map does not grow with every restart.
-    pub(crate) fn forget_closed(&self) {
-        let pause = self.config.failed_server_pause;
-        self.slots().retain(|_, slot| {
-            let Ok(slot) = slot.try_lock() else { return true };
-            let recent = slot.failed.as_ref().is_some_and(|(when, _)| when.elapsed() < pause);
-            let open = slot.open.as_ref().is_some_and(|connection| connection.is_open());
-            recent || open || slot.silent > 0
-        });
+    fn failed(&self) -> MutexGuard<'_, Option<(Instant, CallError)>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn least_loaded(&self) -> Option<Arc<Connection>> {
+        let mut open = self.open();
+        open.retain(|connection| connection.is_open());
+        match &open[..] {
+            [] => None,
+            [only] => Some(Arc::clone(only)),
+            several => several.iter().min_by_key(|connection| connection.load()).cloned(),
+        }
+    }
+
+    fn failed_lately(&self, pause: Duration) -> Option<CallError> {
+        let failed = self.failed();
+        let (when, error) = failed.as_ref()?;
+        (when.elapsed() < pause).then(|| error.clone())
+    }
+
+    /// Whether another connection may be opened; if so the caller is the one who does.
+    fn may_grow(&self, pause: Duration) -> bool {
+        self.open().len() < self.width
+            && self.failed_lately(pause).is_none()
+            && !self.growing.swap(true, Ordering::AcqRel)
+    }
+
+    async fn connect(
+        &self,
+        config: &ClientConfig,
+        server: &ServerName,
+        service: Service,
+        lane: Lane,
+        deadline: Instant,
+    ) -> Result<Arc<Connection>, CallError> {
+        let first_words = Arc::clone(&self.first_words);
+        let metrics = self.metrics.clone();
+        let opened =
+            Connection::open(config, server, service, lane, first_words, metrics, deadline).await;
+        match opened {
+            Ok(connection) => {
+                let connection = Arc::new(connection);
+                *self.failed() = None;
+                self.open().push(Arc::clone(&connection));
+                Ok(connection)
+            }
+            Err(error) => {
+                if matches!(error, CallError::Connect { .. }) {
+                    self.metrics.count(|counts| counts.failed.one());
+                    *self.failed() = Some((Instant::now(), error.clone()));
+                }
+                Err(error)
+            }
+        }
     }
 }

@@ -8,7 +8,8 @@ const MULTIPLIERS: [u32; 13] = [1, 2, 3, 5, 10, 20, 40, 100, 100, 100, 100, 200,
 /// Pauses between attempts of one operation.
 ///
 /// They grow by HBase's own table, and differ by a fifth either way: after the death of a server
-/// its clients should not come back in step.
+/// its clients should not come back in step. By default they end at a few seconds, where HBase's own
+/// client goes on to twenty: that is how long a region that is back may go unnoticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// First pause.
@@ -24,7 +25,7 @@ impl Default for Backoff {
         Self {
             base: Duration::from_millis(100),
             overloaded: Duration::from_millis(500),
-            max: Duration::from_secs(20),
+            max: Duration::from_secs(5),
         }
     }
 }
@@ -67,7 +68,7 @@ mod tests {
     fn overload_waits_longer_and_nothing_waits_longer_than_the_bound() {
         let backoff = Backoff::default();
         assert_eq!(backoff.pause(0, true, MIDDLE), Duration::from_millis(500));
-        assert_eq!(backoff.pause(12, true, MIDDLE), Duration::from_secs(20));
+        assert_eq!(backoff.pause(12, true, MIDDLE), Duration::from_secs(5));
         let small = Backoff { overloaded: Duration::ZERO, ..backoff };
         assert_eq!(small.pause(0, true, MIDDLE), small.pause(0, false, MIDDLE));
     }

@@ -70,7 +70,8 @@ impl Scanner {
     ) -> Self {
         let (sender, ahead) = mpsc::channel(READ_AHEAD);
         let assembler = RowAssembler::new(&scan, client.config().max_row);
-        let reader = Reader { client, table, scan, assembler, patience, out_of_order: 0 };
+        let reader =
+            Reader { client, table, scan, assembler, patience, out_of_order: 0, faulted: false };
         let task = tokio::spawn(reader.run(sender));
         Self { rows: Vec::new().into_iter(), over: false, ahead, task }
     }
@@ -140,6 +141,8 @@ struct Reader {
     /// Time for each stretch without progress.
     patience: Option<Duration>,
     out_of_order: u32,
+    /// Whether the next scanner stands in for one that was lost.
+    faulted: bool,
 }
 
 /// A scanner that is open at a server. Dropped while it is, it is closed there.
@@ -182,18 +185,23 @@ impl Reader {
                 Ok(true) => return Ok(()),
                 Ok(false) => attempts = self.attempts(),
                 Err(Fault::Stop(stop)) => return Err(stop),
-                Err(Fault::Reopen) => self.assembler.fault(),
+                Err(Fault::Reopen) => self.fault(),
                 Err(Fault::Call(error)) => {
-                    self.assembler.fault();
+                    self.fault();
                     self.recover(&location, error, &mut attempts).await.map_err(Stop::Failed)?;
                 }
             }
         }
     }
 
+    fn fault(&mut self) {
+        self.assembler.fault();
+        self.faulted = true;
+    }
+
     fn attempts(&self) -> Attempts {
         let deadline = self.patience.map(|patience| Instant::now() + patience);
-        Attempts::new("scan", self.client.config(), deadline).reading()
+        Attempts::new("scan", self.client.config(), self.client.metrics(), deadline).reading()
     }
 
     /// Reads a region to its end with one scanner. Returns whether that was the scan's end.
@@ -213,15 +221,16 @@ impl Reader {
             let position = self.assembler.position();
             let limit = position.limit();
             let (start, include_start) = position.start();
-            let request = match &mut remote.scanner {
-                Some(scanner) => scanner.next(&self.scan, limit),
-                None => open_scanner(
-                    &self.scan,
-                    remote.location.region.name(),
-                    start,
-                    include_start,
-                    limit,
-                ),
+            let request = if let Some(scanner) = &mut remote.scanner {
+                scanner.next(&self.scan, limit)
+            } else {
+                let metrics = self.client.metrics();
+                metrics.scanners_opened.one();
+                if std::mem::take(&mut self.faulted) {
+                    metrics.scanners_reopened.one();
+                }
+                let region = remote.location.region.name();
+                open_scanner(&self.scan, region, start, include_start, limit)
             };
             let answer = remote.call(&request, attempts).await?;
             remote.opened(&answer);
@@ -329,8 +338,10 @@ impl Remote {
                 continue;
             };
             renewals += 1;
+            self.client.metrics().scanners_renewed.one();
             let request = scanner.renew();
-            let attempts = Attempts::new("renew lease", self.client.config(), None);
+            let attempts =
+                Attempts::new("renew lease", self.client.config(), self.client.metrics(), None);
             if self.call(&request, &attempts).await.is_err() {
                 // Opening it again finds out what is wrong.
                 lost |= self.scanner.take().is_some();
@@ -355,7 +366,7 @@ impl Drop for Remote {
                 priority: Some(CLOSE_PRIORITY),
                 timeout,
             };
-            let attempts = Attempts::new("close scanner", client.config(), None);
+            let attempts = Attempts::new("close scanner", client.config(), client.metrics(), None);
             let _ = client
                 .call_region(&location, call, &scanner.close(), Bytes::new(), &attempts)
                 .await;

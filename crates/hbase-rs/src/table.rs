@@ -158,9 +158,20 @@ impl Table {
         self.client.locator().regions(&self.name, &mut attempts).await
     }
 
-    fn attempts(&self, operation: &'static str) -> Attempts {
+    /// Learns where all regions of the table are, so that the first operations need no lookups, and
+    /// returns how many are open. Costs a call for every thousand regions.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read in time.
+    pub async fn prefetch(&self) -> Result<usize, OperationError> {
+        let regions = self.regions().await?;
+        Ok(regions.iter().filter(|region| region.location().is_some()).count())
+    }
+
+    pub(crate) fn attempts(&self, operation: &'static str) -> Attempts {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        Attempts::new(operation, self.client.config(), deadline)
+        Attempts::new(operation, self.client.config(), self.client.metrics(), deadline)
     }
 
     /// Errs on a cell that servers would refuse.

@@ -12,7 +12,10 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::error::{CallError, DisconnectReason};
+use super::{
+    error::{CallError, DisconnectReason},
+    first_words::FirstWords,
+};
 use crate::{
     exception::{ExceptionClass, RemoteException},
     frame::{Answer, CONNECTION_CALL, FrameError, Outcome, Response},
@@ -24,6 +27,9 @@ const DEAD_AFTER: u32 = 2;
 
 /// if that lasted at least so long: some callers are in a hurry.
 const DEAD_SILENCE: Duration = Duration::from_secs(2);
+
+/// One call is enough if it was this patient and nothing was read from its beginning to its end.
+const PATIENT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;
@@ -57,8 +63,7 @@ pub(super) struct Calls {
     begun: Instant,
     /// Milliseconds from the beginning to the last byte that came, and one; 0 before the first.
     heard_ms: AtomicU64,
-    /// Connections before this one that ended without a word.
-    silent_before: u32,
+    first_words: Arc<FirstWords>,
 }
 
 #[derive(Debug, Default)]
@@ -75,14 +80,14 @@ struct Waiting {
 }
 
 impl Calls {
-    pub(super) fn new(silent_before: u32) -> Self {
+    pub(super) fn new(first_words: Arc<FirstWords>) -> Self {
         Self {
             state: Mutex::default(),
             closed: CancellationToken::new(),
             timeouts: AtomicU32::new(0),
             begun: Instant::now(),
             heard_ms: AtomicU64::new(0),
-            silent_before,
+            first_words,
         }
     }
 
@@ -92,14 +97,6 @@ impl Calls {
 
     pub(super) fn is_open(&self) -> bool {
         !self.closed.is_cancelled()
-    }
-
-    /// Connections in a row that ended without a word, with this one.
-    pub(super) fn silent(&self) -> u32 {
-        match self.state().closed {
-            Some(DisconnectReason::Silent { times }) => times,
-            _ => 0,
-        }
     }
 
     /// Takes an id for a call.
@@ -129,13 +126,16 @@ impl Calls {
     /// Something was read.
     pub(super) fn heard(&self) {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.heard_ms.store(now.saturating_add(1), Ordering::Relaxed);
+        if self.heard_ms.swap(now.saturating_add(1), Ordering::Relaxed) == 0 {
+            self.first_words.heard();
+        }
         self.timeouts.store(0, Ordering::Relaxed);
     }
 
     /// How long nothing was read.
     fn silence(&self) -> Duration {
-        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        let heard = self.heard_ms.load(Ordering::Relaxed).saturating_sub(1);
+        let heard = Duration::from_millis(heard);
         self.begun.elapsed().saturating_sub(heard)
     }
 
@@ -172,9 +172,13 @@ impl Calls {
     /// The stream has ended or failed.
     pub(super) fn lost(&self, reason: &DisconnectReason) {
         let silent = matches!(reason, DisconnectReason::ClosedByServer)
-            && self.heard_ms.load(Ordering::Relaxed) == 0;
-        let without_a_word = DisconnectReason::Silent { times: self.silent_before + 1 };
-        self.close(if silent { &without_a_word } else { reason });
+            && self.heard_ms.load(Ordering::Relaxed) == 0
+            && self.is_open();
+        if silent {
+            self.close(&self.first_words.ended_in_silence());
+        } else {
+            self.close(reason);
+        }
     }
 
     /// Ends all calls. Only the first reason counts.
@@ -214,11 +218,13 @@ impl Call {
         (&mut self.answer).await.unwrap_or(Err(lost))
     }
 
-    /// Time is up. Returns whether the request had gone out.
-    pub(super) fn give_up(self) -> bool {
+    /// Time is up, after this long. Returns whether the request had gone out.
+    pub(super) fn give_up(self, waited: Duration) -> bool {
         let sent = self.calls.state().waiting.remove(&self.id).is_some_and(|waiting| waiting.sent);
         let timeouts = self.calls.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-        if timeouts >= DEAD_AFTER && self.calls.silence() >= DEAD_SILENCE {
+        let silence = self.calls.silence();
+        let patient = sent && waited >= PATIENT && silence >= waited;
+        if patient || timeouts >= DEAD_AFTER && silence >= DEAD_SILENCE {
             self.calls.close(&DisconnectReason::Dead);
         }
         sent

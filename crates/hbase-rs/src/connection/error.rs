@@ -8,9 +8,6 @@ use crate::{
     server_name::ServerName,
 };
 
-/// Connections in a row that end without a word before that counts as the server's will.
-const MAX_SILENT: u32 = 3;
-
 /// Why a connection ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +30,9 @@ pub enum DisconnectReason {
     Silent {
         /// Connections to this server that ended so, one after the other.
         times: u32,
+        /// Whether it is time to believe that it will stay so: no server ever said a word to this
+        /// client.
+        for_good: bool,
     },
     /// Calls ran out of time and nothing at all was read.
     #[error("no sign of life while calls timed out")]
@@ -110,15 +110,27 @@ impl CallError {
             Self::Disconnected { reason, .. } => match reason {
                 DisconnectReason::Refused(_) => Recovery::Fail,
                 // A server that goes down does so as well, but not for long.
-                DisconnectReason::Silent { times } if *times >= MAX_SILENT => Recovery::Fail,
+                DisconnectReason::Silent { for_good: true, .. } => Recovery::Fail,
                 DisconnectReason::Closed | DisconnectReason::Idle => Recovery::SamePlace,
                 _ => Recovery::Relocate,
             },
-            Self::Timeout { sent: false, .. } => Recovery::SamePlace,
-            // The server may hang, and hbase:meta may know that by now.
+            // The server may hang, and hbase:meta may know that by now. That holds for those too who
+            // waited in vain for room on a connection that hangs, or for one to come up.
             Self::Timeout { .. } => Recovery::Relocate,
             Self::Remote { exception, .. } => exception.recovery(),
             Self::Answer { .. } => Recovery::Fail,
+        }
+    }
+
+    /// Who did not answer as wished.
+    #[must_use]
+    pub const fn server(&self) -> &ServerName {
+        match self {
+            Self::Connect { server, .. }
+            | Self::Disconnected { server, .. }
+            | Self::Timeout { server, .. }
+            | Self::Remote { server, .. }
+            | Self::Answer { server, .. } => server,
         }
     }
 

@@ -3,10 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
-use tokio::{io::AsyncReadExt, net::tcp::OwnedReadHalf, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    time::timeout,
+};
 
 use super::{calls::Calls, error::DisconnectReason};
-use crate::frame::{FrameReader, Response};
+use crate::{
+    frame::{FrameReader, Response},
+    metrics::PeerMetrics,
+};
 
 /// Room that is made for a read,
 const READ_SIZE: usize = 64 << 10;
@@ -16,10 +22,11 @@ const MIN_READ: usize = 8 << 10;
 
 /// Reads answers until the connection ends.
 pub(super) async fn run(
-    mut socket: OwnedReadHalf,
+    mut socket: impl AsyncRead + Unpin,
     max_frame: usize,
     idle: Duration,
     calls: Arc<Calls>,
+    metrics: &PeerMetrics,
 ) {
     let frames = FrameReader::new(max_frame);
     let mut buffer = BytesMut::with_capacity(READ_SIZE);
@@ -34,7 +41,10 @@ pub(super) async fn run(
         };
         match read {
             Ok(Ok(0)) => return calls.lost(&DisconnectReason::ClosedByServer),
-            Ok(Ok(_)) => calls.heard(),
+            Ok(Ok(count)) => {
+                metrics.count(|counts| counts.received.add(count as u64));
+                calls.heard();
+            }
             Ok(Err(error)) => return calls.lost(&DisconnectReason::Socket(Arc::new(error))),
             // Calls have timers of their own.
             Err(_) => calls.close_if_idle(),

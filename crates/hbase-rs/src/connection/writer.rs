@@ -3,9 +3,14 @@
 use std::{io::IoSlice, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::{io::AsyncWriteExt, net::tcp::OwnedWriteHalf, sync::mpsc, time::timeout};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+    time::timeout,
+};
 
 use super::{calls::Calls, error::DisconnectReason};
+use crate::metrics::PeerMetrics;
 
 /// Most requests in one write.
 const BATCH: usize = 64;
@@ -24,10 +29,11 @@ pub(super) struct Outgoing {
 
 /// Writes requests until the connection ends. The handshake leaves with the first of them.
 pub(super) async fn run(
-    mut socket: OwnedWriteHalf,
+    mut socket: impl AsyncWrite + Unpin,
     handshake: Bytes,
     mut queue: mpsc::Receiver<Outgoing>,
     calls: Arc<Calls>,
+    metrics: PeerMetrics,
 ) {
     let mut first = Some(handshake);
     let mut batch = Vec::with_capacity(BATCH);
@@ -44,11 +50,13 @@ pub(super) async fn run(
         let requests = batch.iter().zip(wanted).filter(|(_, wanted)| *wanted);
         let parts = requests.flat_map(|(outgoing, _)| [&outgoing.head, &outgoing.block]);
         let mut slices: Vec<_> = first.iter().chain(parts).map(|part| IoSlice::new(part)).collect();
+        let bytes = slices.iter().map(|slice| slice.len() as u64).sum();
         let written = tokio::select! {
             () = calls.closed.cancelled() => return,
             written = write_all(&mut socket, &mut slices) => written,
         };
         drop(slices);
+        metrics.count(|counts| counts.sent.add(bytes));
         first = None;
         batch.clear();
         if let Err(error) = written {
@@ -60,7 +68,7 @@ pub(super) async fn run(
 }
 
 async fn write_all(
-    socket: &mut OwnedWriteHalf,
+    socket: &mut (impl AsyncWrite + Unpin),
     mut slices: &mut [IoSlice<'_>],
 ) -> std::io::Result<()> {
     IoSlice::advance_slices(&mut slices, 0);
@@ -71,5 +79,6 @@ async fn write_all(
         }
         IoSlice::advance_slices(&mut slices, written);
     }
-    Ok(())
+    // A stream in between may hold bytes back.
+    socket.flush().await
 }

@@ -24,13 +24,41 @@ pub struct RegionCache {
     tables: HashMap<TableName, BTreeMap<Bytes, RegionLocation>>,
     regions: usize,
     max_regions: usize,
+    /// Regions whose location was forgotten and not learned again: their edges still hold, as a rule.
+    homeless: HashMap<TableName, BTreeMap<Bytes, Arc<Region>>>,
+    homeless_regions: usize,
+}
+
+/// Rows that will be found by one lookup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First row.
+    pub start: Bytes,
+    /// Row behind the last; empty: there is none behind.
+    pub end: Bytes,
+    /// Whether it is one region. If not, it is what lies between known regions.
+    pub exact: bool,
+}
+
+impl Span {
+    /// Whether the row is one of them.
+    #[must_use]
+    pub fn contains(&self, row: &[u8]) -> bool {
+        self.start <= row && (self.end.is_empty() || row < self.end)
+    }
 }
 
 impl RegionCache {
     /// A cache of at most so many regions. One more drives another out, which costs a lookup.
     #[must_use]
     pub fn new(max_regions: usize) -> Self {
-        Self { tables: HashMap::new(), regions: 0, max_regions: max_regions.max(1) }
+        Self {
+            tables: HashMap::new(),
+            regions: 0,
+            max_regions: max_regions.max(1),
+            homeless: HashMap::new(),
+            homeless_regions: 0,
+        }
     }
 
     /// Regions that are known.
@@ -72,6 +100,59 @@ impl RegionCache {
         }
     }
 
+    /// Rows around one that is in no known region: those of the region it was in before, or all up to
+    /// the next known ones.
+    #[must_use]
+    pub fn span(&self, table: &TableName, row: &[u8]) -> Span {
+        let up_to = (Bound::Unbounded, Bound::Included(row));
+        let behind = (Bound::Excluded(row), Bound::Unbounded);
+        let former = self
+            .homeless
+            .get(table)
+            .and_then(|regions| regions.range::<[u8], _>(up_to).next_back())
+            .map(|(_, region)| region)
+            .filter(|region| region.ends_behind(row));
+        if let Some(region) = former {
+            let (start, end) = (region.start_key().clone(), region.end_key().clone());
+            return Span { start, end, exact: true };
+        }
+        let known = self.tables.get(table);
+        let before = known.and_then(|regions| regions.range::<[u8], _>(up_to).next_back());
+        let next = known.and_then(|regions| regions.range::<[u8], _>(behind).next());
+        Span {
+            start: before.map(|(_, one)| one.region.end_key().clone()).unwrap_or_default(),
+            end: next.map(|(start, _)| start.clone()).unwrap_or_default(),
+            exact: false,
+        }
+    }
+
+    /// Keeps the edges of a region whose location is forgotten.
+    fn evict(&mut self, region: &Arc<Region>) {
+        if self.homeless_regions >= self.max_regions {
+            self.homeless.clear();
+            self.homeless_regions = 0;
+        }
+        let regions = self.homeless.entry(region.table().clone()).or_default();
+        let former = regions.insert(region.start_key().clone(), Arc::clone(region));
+        self.homeless_regions += usize::from(former.is_none());
+    }
+
+    /// Forgets the edges of former regions that begin in the new one.
+    fn settle(&mut self, region: &Region) {
+        let Some(regions) = self.homeless.get_mut(region.table()) else { return };
+        let inside: Vec<_> = regions
+            .range::<Bytes, _>(region.start_key()..)
+            .take_while(|(start, _)| region.ends_behind(start))
+            .map(|(start, _)| start.clone())
+            .collect();
+        for start in inside {
+            self.homeless_regions -= usize::from(regions.remove(&start).is_some());
+        }
+        if regions.is_empty() {
+            self.homeless.remove(region.table());
+        }
+    }
+
     /// Learns a location, unless a younger one of the region, or a younger region in its place, is
     /// known. Returns whether it was news.
     ///
@@ -92,6 +173,7 @@ impl RegionCache {
             }
         }
         self.make_room(region);
+        self.settle(region);
         let start = region.start_key().clone();
         self.tables.entry(region.table().clone()).or_default().insert(start, location);
         self.regions += 1;
@@ -127,6 +209,7 @@ impl RegionCache {
         }) {
             regions.remove(region.start_key());
             self.regions -= 1;
+            self.evict(region);
         }
     }
 
@@ -152,17 +235,28 @@ impl RegionCache {
 
     /// The server is gone: forget all that it had. Returns how many regions that were.
     pub fn server_gone(&mut self, server: &ServerName) -> usize {
-        let before = self.regions;
+        let mut gone = Vec::new();
         for regions in self.tables.values_mut() {
-            regions.retain(|_, location| location.server != *server);
+            regions.retain(|_, location| {
+                let stays = location.server != *server;
+                if !stays {
+                    gone.push(Arc::clone(&location.region));
+                }
+                stays
+            });
         }
         self.recount();
-        before - self.regions
+        for region in &gone {
+            self.evict(region);
+        }
+        gone.len()
     }
 
     /// The table is gone: forget its regions.
     pub fn table_gone(&mut self, table: &TableName) {
         self.tables.remove(table);
+        let homeless = self.homeless.remove(table).map_or(0, |regions| regions.len());
+        self.homeless_regions -= homeless;
         self.recount();
     }
 

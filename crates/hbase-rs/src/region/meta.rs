@@ -112,8 +112,8 @@ pub enum Lookup {
     /// The table has no region there; most likely there is no such table.
     NoTable,
     /// Not now: it is opening, closing, splitting, disabled, or its row is damaged. The text says
-    /// which.
-    InTransition(String),
+    /// which, and the region is the one if that much is known.
+    InTransition(String, Option<Region>),
 }
 
 /// Reads the answer to a lookup, newest row first, and with it the locations of other regions of the
@@ -136,7 +136,8 @@ fn find(table: &TableName, locate: &Locate, rows: &[(&Row, Option<MetaRow>)]) ->
     let mut parent = None;
     for (raw, row) in rows {
         let Some(row) = row else {
-            return Lookup::InTransition(format!("damaged meta row {}", raw.key().escape_ascii()));
+            let why = format!("damaged meta row {}", raw.key().escape_ascii());
+            return Lookup::InTransition(why, None);
         };
         if row.region.table() != table {
             break;
@@ -147,21 +148,30 @@ fn find(table: &TableName, locate: &Locate, rows: &[(&Row, Option<MetaRow>)]) ->
             continue;
         }
         if !locate.is_met_by(&row.region) {
-            return Lookup::InTransition(match parent {
-                Some(parent) => format!("{parent} is splitting"),
-                None => format!("no region where {} ends", row.region),
-            });
+            return match parent {
+                Some(parent) => splitting(parent),
+                None => Lookup::InTransition(format!("no region where {} ends", row.region), None),
+            };
         }
         return match (row.location(), &row.state) {
             (Some(location), _) => Lookup::Found(location),
-            (None, Some(state)) => Lookup::InTransition(format!("{} is {state}", row.region)),
-            (None, None) => Lookup::InTransition(format!("{} has no server", row.region)),
+            (None, state) => {
+                let why = match state {
+                    Some(state) => format!("{} is {state}", row.region),
+                    None => format!("{} has no server", row.region),
+                };
+                Lookup::InTransition(why, Some(row.region.clone()))
+            }
         };
     }
     match parent {
-        Some(parent) => Lookup::InTransition(format!("{parent} is splitting")),
+        Some(parent) => splitting(parent),
         None => Lookup::NoTable,
     }
+}
+
+fn splitting(parent: &Region) -> Lookup {
+    Lookup::InTransition(format!("{parent} is splitting"), Some(parent.clone()))
 }
 
 #[cfg(test)]

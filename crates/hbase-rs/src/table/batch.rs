@@ -245,6 +245,9 @@ impl Batch<'_> {
         let mut block = BytesMut::new();
         let client = &self.table.client;
         let request = multi_request(&batches, client.nonce_group(), &mut block);
+        client.metrics().batches.one();
+        let actions = shares.iter().map(|share| share.actions.len() as u64).sum();
+        client.metrics().batch_actions.add(actions);
         let timeout = client.config().call_timeout;
         let call = RegionCall { method: "Multi", lane: Lane::Data, priority: None, timeout };
         let answer =

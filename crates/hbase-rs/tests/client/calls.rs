@@ -163,7 +163,7 @@ async fn a_refused_connection_fails_its_calls_with_the_servers_words() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_in_silence_is_not_tried_for_ever() {
+async fn a_server_that_closes_in_silence_is_named_with_what_it_may_dislike() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -175,7 +175,8 @@ async fn a_server_that_closes_in_silence_is_not_tried_for_ever() {
     });
     let discovery = FixedDiscovery::new(Some(ServerName::new("127.0.0.1", port, 1)), None);
     let table = Client::new(config(), discovery).table("t".parse().unwrap());
-    let error = table.get(&get("a")).await.unwrap_err();
+    // It may come to itself, so time is what ends it here; the words are there all the same.
+    let error = table.with_timeout(Duration::from_millis(300)).get(&get("a")).await.unwrap_err();
     assert!(chain(&error).contains("may not accept the connection header"), "{}", chain(&error));
 }
 
@@ -206,6 +207,7 @@ async fn many_callers_share_a_connection_and_wait_for_room() {
     config.max_call_bytes = 2_000;
     let cluster = FakeCluster::start(1).await;
     let name = cluster.create_table("t", &[]);
+    config.connections_per_server = 1;
     let table = Arc::new(Client::new(config, cluster.discovery()).table(name));
     let tasks: Vec<_> = (0..200)
         .map(|at| {

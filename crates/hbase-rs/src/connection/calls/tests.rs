@@ -21,7 +21,7 @@ fn response(call_id: u32, class: Option<&str>) -> Response {
 }
 
 fn calls() -> Arc<Calls> {
-    Arc::new(Calls::new(0))
+    Arc::new(Calls::new(Arc::new(FirstWords::new(Arc::default()))))
 }
 
 #[tokio::test]
@@ -92,14 +92,18 @@ async fn words_about_the_connection_end_it() {
 }
 
 #[tokio::test]
-async fn connections_that_end_without_a_word_are_counted() {
-    let calls = Arc::new(Calls::new(2));
-    calls.lost(&DisconnectReason::ClosedByServer);
-    assert_eq!(calls.silent(), 3);
-    let heard = Arc::new(Calls::new(2));
+async fn only_a_connection_without_a_word_ends_in_silence() {
+    let silent = calls();
+    let mut call = silent.begin().unwrap();
+    silent.lost(&DisconnectReason::ClosedByServer);
+    let Err(End::Disconnected { reason, .. }) = call.answer().await else { panic!() };
+    assert!(matches!(reason, DisconnectReason::Silent { times: 1, for_good: false }), "{reason}");
+    let heard = calls();
+    let mut call = heard.begin().unwrap();
     heard.heard();
     heard.lost(&DisconnectReason::ClosedByServer);
-    assert_eq!(heard.silent(), 0);
+    let Err(End::Disconnected { reason, .. }) = call.answer().await else { panic!() };
+    assert!(matches!(reason, DisconnectReason::ClosedByServer), "{reason}");
 }
 
 #[tokio::test]
@@ -108,8 +112,9 @@ async fn calls_out_of_time_in_a_row_and_nothing_read_is_death() {
     let give_up = |calls: &Arc<Calls>| {
         let call = calls.begin().unwrap();
         calls.sending([call.id()].into_iter());
-        assert!(call.give_up());
+        assert!(call.give_up(DEAD_SILENCE));
     };
+    let hasty = calls();
     let calls = calls();
     advance(DEAD_SILENCE * 2).await;
     give_up(&calls);
@@ -122,7 +127,7 @@ async fn calls_out_of_time_in_a_row_and_nothing_read_is_death() {
     give_up(&calls);
     assert!(!calls.is_open());
     // Callers in a hurry do not kill it.
-    let hasty = Arc::new(Calls::new(0));
+    hasty.heard();
     for _ in 0..10 {
         give_up(&hasty);
     }
@@ -137,5 +142,27 @@ async fn only_an_idle_connection_is_closed_as_idle() {
     assert!(calls.is_open());
     drop(call);
     calls.close_if_idle();
+    assert!(!calls.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_patient_call_without_a_byte_read_is_death() {
+    let begin = |calls: &Arc<Calls>| {
+        let call = calls.begin().unwrap();
+        calls.sending([call.id()].into_iter());
+        call
+    };
+    let calls = calls();
+    calls.heard();
+    let call = begin(&calls);
+    advance(PATIENT / 2).await;
+    calls.heard();
+    advance(PATIENT / 2).await;
+    assert!(call.give_up(PATIENT));
+    assert!(calls.is_open());
+    calls.heard();
+    let call = begin(&calls);
+    advance(PATIENT).await;
+    assert!(call.give_up(PATIENT));
     assert!(!calls.is_open());
 }

@@ -168,3 +168,43 @@ proptest! {
         }
     }
 }
+
+#[track_caller]
+fn check_span(cache: &RegionCache, row: &str, start: &str, end: &str, exact: bool) {
+    let span = cache.span(&table(), row.as_bytes());
+    let expected = Span { start: start.to_owned().into(), end: end.to_owned().into(), exact };
+    assert_eq!(span, expected, "{row}");
+    assert!(span.contains(row.as_bytes()));
+}
+
+#[test]
+fn a_row_without_a_region_lies_between_the_known_ones() {
+    let cache = cache(&[("b", "d", 1), ("f", "h", 1)]);
+    check_span(&cache, "a", "", "b", false);
+    check_span(&cache, "d", "d", "f", false);
+    check_span(&cache, "e", "d", "f", false);
+    check_span(&cache, "x", "h", "", false);
+    let empty = RegionCache::new(10);
+    check_span(&empty, "x", "", "", false);
+}
+
+#[test]
+fn a_region_that_lost_its_server_keeps_its_edges() {
+    let mut cache = cache(&[("", "b", 1), ("b", "d", 1), ("d", "", 1)]);
+    cache.failed(&location("b", "d", 1, 1, 5));
+    check_span(&cache, "c", "b", "d", true);
+    assert_eq!(cache.server_gone(&server(1)), 2);
+    check_span(&cache, "a", "", "b", true);
+    check_span(&cache, "z", "d", "", true);
+    // Split: what is learned replaces what was, the rest is open.
+    assert!(cache.insert(location("d", "m", 2, 2, 6)));
+    check_span(&cache, "z", "m", "", false);
+    assert!(cache.insert(location("m", "", 2, 2, 6)));
+    // Merged.
+    assert!(cache.insert(location("", "d", 3, 2, 9)));
+    assert_eq!(cache.homeless_regions, 0);
+    cache.failed(&location("", "d", 3, 2, 9));
+    cache.table_gone(&table());
+    check_span(&cache, "a", "", "", false);
+    assert_eq!(cache.homeless_regions, 0);
+}

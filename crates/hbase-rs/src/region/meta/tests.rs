@@ -54,7 +54,7 @@ fn check(locate: &Locate, rows: &[Row], expected: &str) {
             format!("{}@{}", location.region.start_key().escape_ascii(), location.server)
         }
         Lookup::NoTable => "no table".to_owned(),
-        Lookup::InTransition(why) => format!("later: {why}"),
+        Lookup::InTransition(why, _) => format!("later: {why}"),
     };
     assert!(seen.starts_with(expected), "{seen}");
 }
