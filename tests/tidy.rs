@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hbase-rs", &["hbase-rs-protobuf"]),
     ("tsd-model", &[]),
     ("tsd-testkit", &["hbase-rs", "hbase-rs-protobuf"]),
+    ("cluster", &["hbase-rs"]),
     ("tsd-query", &["tsd-model"]),
     ("tsd-protocol", &["tsd-model", "tsd-query"]),
     ("tsd-storage", &["tsd-model"]),
@@ -40,8 +41,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("prost", &["hbase-rs", "hbase-rs-protobuf", "tsd-testkit"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("hyper", &["tsd-server"]),
-    ("clap", &["tsd-cli"]),
-    ("anyhow", &["tsd-cli"]),
+    ("clap", &["cluster", "tsd-cli"]),
+    ("anyhow", &["cluster", "tsd-cli"]),
 ];
 
 /// Pure crates: no sockets, no files, no clock of their own.

@@ -1,0 +1,125 @@
+//! Lists of jars, as `lock/make.sh` writes them.
+
+/// Jars that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// HBase and ZooKeeper.
+    HBase,
+    /// OpenTSDB.
+    OpenTsdb,
+}
+
+impl Set {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::HBase => "HBase",
+            Self::OpenTsdb => "OpenTSDB",
+        }
+    }
+
+    /// Its jars, in the order of the class path.
+    pub(crate) fn artifacts(self) -> Result<Vec<Artifact>, LockError> {
+        parse(match self {
+            Self::HBase => include_str!("../../lock/hbase.lock"),
+            Self::OpenTsdb => include_str!("../../lock/opentsdb.lock"),
+        })
+    }
+}
+
+/// One jar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Artifact {
+    /// `group:artifact:version`
+    pub(crate) name: String,
+    /// Checksum, in lower-case hexadecimal digits.
+    pub(crate) sha256: String,
+    /// Where repositories have it.
+    pub(crate) path: String,
+}
+
+/// A line that describes no jar.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not `group:artifact:version sha256 path`")]
+pub struct LockError {
+    /// Which.
+    pub line: usize,
+}
+
+fn parse(text: &str) -> Result<Vec<Artifact>, LockError> {
+    let read = |(at, line)| artifact(line).ok_or(LockError { line: at + 1 });
+    text.lines().enumerate().map(read).collect()
+}
+
+fn artifact(line: &str) -> Option<Artifact> {
+    let mut words = line.split(' ');
+    let (name, sha256, path) = (words.next()?, words.next()?, words.next()?);
+    let digits =
+        sha256.len() == 64 && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    // The path becomes part of a file name and of a URL.
+    let plain = path.split('/').all(|part| !part.is_empty() && !part.starts_with('.'))
+        && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._".contains(&byte));
+    let named = name.split(':').count() == 3;
+    (words.next().is_none() && digits && plain && named).then(|| Artifact {
+        name: name.to_owned(),
+        sha256: sha256.to_owned(),
+        path: path.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn committed_lists_name_each_jar_once() {
+        for (set, main) in [
+            (Set::HBase, "org.apache.hbase:hbase-server:2.6.4-hadoop3"),
+            (Set::HBase, "org.apache.zookeeper:zookeeper:3.8.4"),
+            (Set::OpenTsdb, "net.opentsdb:opentsdb:2.4.1"),
+        ] {
+            let jars = set.artifacts().unwrap();
+            assert!(jars.iter().any(|jar| jar.name == main));
+            let paths: HashSet<_> = jars.iter().map(|jar| &jar.path).collect();
+            assert_eq!(paths.len(), jars.len());
+        }
+    }
+
+    #[test]
+    fn one_logging_back_end_is_on_a_class_path() {
+        let back_ends = ["slf4j-reload4j", "log4j-slf4j-impl", "logback-classic"];
+        for set in [Set::HBase, Set::OpenTsdb] {
+            let jars = set.artifacts().unwrap();
+            let found =
+                jars.iter().filter(|jar| back_ends.iter().any(|name| jar.name.contains(name)));
+            assert_eq!(found.count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_line_has_name_checksum_and_path() {
+        let sum = "0123456789abcdef".repeat(4);
+        let line = format!("g.h:a:1 {sum} g/h/a/1/a-1.jar");
+        let jar = Artifact {
+            name: "g.h:a:1".into(),
+            sha256: sum.clone(),
+            path: "g/h/a/1/a-1.jar".into(),
+        };
+        assert_eq!(parse(&line), Ok(vec![jar]));
+        for wrong in [
+            String::new(),
+            format!("{line} more"),
+            format!("g:a {sum} g/a-1.jar"),
+            format!("g:a:1 {} g/a-1.jar", sum.to_uppercase()),
+            format!("g:a:1 {sum}0 g/a-1.jar"),
+            format!("g:a:1 {sum} ../a-1.jar"),
+            format!("g:a:1 {sum} /g/a-1.jar"),
+            format!("g:a:1 {sum} g/a\"1.jar"),
+        ] {
+            assert_eq!(parse(&format!("{line}\n{wrong}\n")), Err(LockError { line: 2 }), "{wrong}");
+        }
+    }
+}

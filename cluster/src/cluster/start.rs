@@ -1,0 +1,242 @@
+//! The start of a cluster, and of each of its processes.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use super::{Cluster, Member, class_path};
+use crate::{
+    artifacts::{self, Places, Set},
+    config::ClusterConfig,
+    error::ClusterError,
+    files::Layout,
+    java::{self, Jvm},
+    links::Links,
+    node::Node,
+    ports::Port,
+    process::{Process, Program, Watchdog},
+    state::State,
+};
+
+impl Cluster {
+    /// Fetches what is missing, starts all processes and waits until they serve.
+    ///
+    /// # Errors
+    ///
+    /// When there is no Java, jars cannot be had, or a process does not come up in time; then whatever
+    /// was started is ended again.
+    pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
+        let java = java::find().ok_or(ClusterError::NoJava)?;
+        let jars = jars(Set::HBase, &config).await?;
+        let opentsdb_jars =
+            if config.opentsdb { jars_of_opentsdb(&config).await? } else { Vec::new() };
+        let layout = directory(config.directory.as_deref())?;
+        let temporary = config.directory.is_none().then_some(layout.root.as_path());
+        let watchdog = watchdog(temporary)?;
+        layout.create()?;
+        let members = members(&config)?;
+        let mut cluster = Self {
+            members,
+            watchdog,
+            links: Links::default(),
+            config,
+            layout,
+            java,
+            jars,
+            opentsdb_jars,
+            owned: true,
+        };
+        cluster.bring_up().await?;
+        Ok(cluster)
+    }
+
+    async fn bring_up(&mut self) -> Result<(), ClusterError> {
+        let all: Vec<_> = self.nodes().collect();
+        let (hbase, daemons): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|node| !matches!(node, Node::OpenTsdb | Node::Tsd(_)));
+        if self.config.proxied {
+            let servers = hbase.iter().filter_map(|node| Some((*node, self.port(*node)?)));
+            self.links = Links::start(servers).map_err(|source| ClusterError::Links { source })?;
+        }
+        // All at once: each waits for those it needs.
+        for node in &hbase {
+            self.launch(*node)?;
+        }
+        self.await_serving(&hbase).await?;
+        if !daemons.is_empty() {
+            self.create_tables().await?;
+        }
+        for node in &daemons {
+            self.launch(*node)?;
+        }
+        self.await_serving(&daemons).await?;
+        self.write_state()
+    }
+
+    /// Starts one process, without waiting for it.
+    pub(super) fn launch(&mut self, node: Node) -> Result<(), ClusterError> {
+        let port = self.member(node)?.port;
+        if self.member(node)?.held.is_none() {
+            let held = Port::hold(port).map_err(|source| ClusterError::PortTaken {
+                node,
+                port,
+                source,
+            })?;
+            self.member_mut(node)?.held = Some(held);
+        }
+        let (command, arguments, environment) = self.program(node, port)?;
+        let log = self.layout.log(node);
+        let program = Program {
+            command: &command,
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment,
+            directory: &self.layout.root,
+            log: &log,
+            output: None,
+        };
+        let started_ms = now_ms();
+        let process = Process::start(&program, &self.watchdog)
+            .map_err(|source| ClusterError::Spawn { what: node.to_string(), source })?;
+        if !self.owned {
+            self.forget(process.identity());
+        }
+        let member = self.member_mut(node)?;
+        member.started_ms = started_ms;
+        member.process = Some(process);
+        Ok(())
+    }
+
+    /// Writes the configuration of a process; returns what to run.
+    fn program(&self, node: Node, port: u16) -> Result<CommandLine, ClusterError> {
+        let quorum = self.port(Node::ZooKeeper).unwrap_or_default();
+        let (heap_mb, class) = match node {
+            Node::ZooKeeper => (128, "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
+            Node::Master => (512, "org.apache.hadoop.hbase.master.HMaster"),
+            Node::RegionServer(_) => (
+                self.config.region_server_heap_mb,
+                "org.apache.hadoop.hbase.regionserver.HRegionServer",
+            ),
+            Node::OpenTsdb => return self.opentsdb_program(port),
+            Node::Tsd(_) => return self.tsd_program(node, port),
+        };
+        let argument = if node == Node::ZooKeeper {
+            let file = self.layout.write_zookeeper(self.config.session_timeout, port)?;
+            file.display().to_string()
+        } else {
+            self.layout.write_hbase(node, &self.config, (quorum, port))?;
+            "start".to_owned()
+        };
+        let mut arguments = self.jvm(heap_mb).arguments();
+        arguments.extend([class.to_owned(), argument]);
+        Ok((self.java.clone(), arguments, self.java_environment(node, &self.jars)))
+    }
+
+    /// Starts a program that ends with the cluster.
+    pub(crate) fn start_program(
+        &self,
+        what: &str,
+        program: &Program<'_>,
+    ) -> Result<Process, ClusterError> {
+        let failed = |source| ClusterError::Spawn { what: what.to_owned(), source };
+        Process::start(program, &self.watchdog).map_err(failed)
+    }
+
+    pub(crate) fn java_command(&self) -> &Path {
+        &self.java
+    }
+
+    /// Arguments of a JVM that runs a client; it compiles as well as it can, for it may be measured.
+    pub(crate) fn jvm_of_client(&self) -> Vec<String> {
+        Jvm { bench: true, ..self.jvm(2_048) }.arguments()
+    }
+
+    /// Classes of programs, the configuration of HBase, its jars.
+    pub(crate) fn class_path_of_client(&self) -> std::ffi::OsString {
+        let mut jars = vec![self.layout.conf(Node::Master)];
+        jars.extend(self.jars.iter().cloned());
+        class_path(Some(&self.layout.root.join("classes")), &jars)
+    }
+
+    pub(super) fn jvm(&self, heap_mb: u32) -> Jvm<'_> {
+        Jvm { heap_mb, bench: self.config.bench, directory: &self.layout.root }
+    }
+
+    /// The class path goes through the environment: command lines stay readable.
+    pub(super) fn java_environment(
+        &self,
+        node: Node,
+        jars: &[PathBuf],
+    ) -> Vec<(&'static str, std::ffi::OsString)> {
+        vec![("CLASSPATH", class_path(Some(&self.layout.conf(node)), jars))]
+    }
+}
+
+/// A command, its arguments and its environment.
+pub(super) type CommandLine = (PathBuf, Vec<String>, Vec<(&'static str, std::ffi::OsString)>);
+
+pub(super) fn watchdog(temporary: Option<&Path>) -> Result<Watchdog, ClusterError> {
+    let what = "a watchdog".to_owned();
+    Watchdog::start(temporary).map_err(|source| ClusterError::Spawn { what, source })
+}
+
+async fn jars(set: Set, config: &ClusterConfig) -> Result<Vec<PathBuf>, ClusterError> {
+    let cache = config.cache.clone();
+    let resolved = tokio::task::spawn_blocking(move || {
+        artifacts::resolve(&set.artifacts()?, &Places::of_user(cache.as_deref())?)
+    });
+    let resolved = resolved.await.map_err(|error| ClusterError::Spawn {
+        what: "a thread".into(),
+        source: std::io::Error::other(error),
+    })?;
+    resolved.map_err(|source| ClusterError::Artifacts { set: set.name(), source })
+}
+
+async fn jars_of_opentsdb(config: &ClusterConfig) -> Result<Vec<PathBuf>, ClusterError> {
+    jars(Set::OpenTsdb, config).await
+}
+
+/// The directory, in which no cluster runs; what is left of one that ended goes.
+fn directory(given: Option<&Path>) -> Result<Layout, ClusterError> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let Some(given) = given else {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let root = env::temp_dir().join(format!("cluster-{}-{number}", std::process::id()));
+        fs::create_dir_all(&root).map_err(ClusterError::file("create", &root))?;
+        return Ok(Layout { root });
+    };
+    fs::create_dir_all(given).map_err(ClusterError::file("create", given))?;
+    let root = given.canonicalize().map_err(ClusterError::file("find", given))?;
+    let layout = Layout { root };
+    if let Ok(state) = State::read(&layout.root) {
+        let mut processes = state.members.iter().filter_map(|member| member.process);
+        if processes.any(crate::process::Identity::is_alive) {
+            return Err(ClusterError::Exists { directory: layout.root });
+        }
+        layout.remove().map_err(ClusterError::file("remove", &layout.root))?;
+    }
+    Ok(layout)
+}
+
+/// A port for each process.
+fn members(
+    config: &ClusterConfig,
+) -> Result<std::collections::BTreeMap<Node, Member>, ClusterError> {
+    let nodes = [Node::ZooKeeper, Node::Master]
+        .into_iter()
+        .chain((0..config.region_servers).map(Node::RegionServer))
+        .chain(config.opentsdb.then_some(Node::OpenTsdb))
+        .chain((0..config.tsds).map(Node::Tsd));
+    let member = |node| {
+        let held = Port::take().map_err(|source| ClusterError::NoPort { source })?;
+        let port = held.number();
+        Ok((node, Member { port, process: None, held: Some(held), started_ms: 0, server: None }))
+    };
+    nodes.map(member).collect()
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

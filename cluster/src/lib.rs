@@ -1,0 +1,46 @@
+//! Clusters to try things on: HBase with its ZooKeeper, OpenTSDB and our own daemons, each process on
+//! its own, on this machine, broken on purpose.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use cluster::{Cluster, ClusterConfig, Node};
+//!
+//! let mut config = ClusterConfig::new(2);
+//! config.proxied = true;
+//! let mut cluster = Cluster::start(config).await?;
+//! let table = cluster.client().table("t".parse()?);
+//! cluster.move_region(table.name(), b"row", 1).await?;
+//! cluster.links().cut(Node::RegionServer(1));
+//! cluster.links().mend(Node::RegionServer(1));
+//! cluster.kill(Node::RegionServer(0))?;
+//! cluster.restart(Node::RegionServer(0)).await?;
+//! cluster.shut_down().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Jars are pinned with their checksums; what is missing is fetched once. Nothing outlives the value,
+//! nor the process that holds it, unless it was told to.
+
+mod artifacts;
+mod cluster;
+mod config;
+mod error;
+mod files;
+mod java;
+mod links;
+mod node;
+mod ports;
+mod process;
+mod programs;
+mod state;
+
+pub use self::{
+    artifacts::{ArtifactError, LockError},
+    cluster::Cluster,
+    config::ClusterConfig,
+    error::ClusterError,
+    links::Links,
+    node::{Node, NodeError},
+    programs::{JavaRun, run_java},
+};

@@ -1,0 +1,92 @@
+//! Names of the processes.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// A process of a cluster. Its text is what commands take and log files are named by: `zookeeper`,
+/// `master`, `rs0`, `opentsdb`, `tsd0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Node {
+    /// The one member of the ensemble.
+    ZooKeeper,
+    /// HBase's master.
+    Master,
+    /// A region server.
+    RegionServer(usize),
+    /// OpenTSDB, to compare with.
+    OpenTsdb,
+    /// One of our daemons.
+    Tsd(usize),
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZooKeeper => out.write_str("zookeeper"),
+            Self::Master => out.write_str("master"),
+            Self::RegionServer(index) => write!(out, "rs{index}"),
+            Self::OpenTsdb => out.write_str("opentsdb"),
+            Self::Tsd(index) => write!(out, "tsd{index}"),
+        }
+    }
+}
+
+/// A text that names no process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is none of zookeeper, master, rs0, rs1, ..., opentsdb, tsd0, tsd1, ...")]
+pub struct NodeError(String);
+
+impl FromStr for Node {
+    type Err = NodeError;
+
+    fn from_str(text: &str) -> Result<Self, NodeError> {
+        let numbered = |prefix| text.strip_prefix(prefix).and_then(|index| index.parse().ok());
+        match text {
+            "zookeeper" => Ok(Self::ZooKeeper),
+            "master" => Ok(Self::Master),
+            "opentsdb" => Ok(Self::OpenTsdb),
+            _ => numbered("rs")
+                .map(Self::RegionServer)
+                .or_else(|| numbered("tsd").map(Self::Tsd))
+                .ok_or_else(|| NodeError(text.to_owned())),
+        }
+    }
+}
+
+impl From<Node> for String {
+    fn from(node: Node) -> Self {
+        node.to_string()
+    }
+}
+
+impl TryFrom<String> for Node {
+    type Error = NodeError;
+
+    fn try_from(text: String) -> Result<Self, NodeError> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_names_a_process() {
+        for (text, node) in [
+            ("zookeeper", Node::ZooKeeper),
+            ("master", Node::Master),
+            ("rs12", Node::RegionServer(12)),
+            ("opentsdb", Node::OpenTsdb),
+            ("tsd0", Node::Tsd(0)),
+        ] {
+            assert_eq!(text.parse(), Ok(node));
+            assert_eq!(node.to_string(), text);
+        }
+        for text in ["", "rs", "rs-1", "tsdx", "namenode"] {
+            assert_eq!(text.parse::<Node>(), Err(NodeError(text.to_owned())));
+        }
+    }
+}

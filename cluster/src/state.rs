@@ -1,0 +1,118 @@
+//! What is kept in the directory of a cluster, for those who attach to it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::ClusterConfig, error::ClusterError, files::Layout, node::Node, process::Identity,
+};
+
+/// A cluster as a file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) config: ClusterConfig,
+    pub(crate) java: PathBuf,
+    pub(crate) jars: Vec<PathBuf>,
+    pub(crate) opentsdb_jars: Vec<PathBuf>,
+    pub(crate) members: Vec<Record>,
+}
+
+/// One process of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) node: Node,
+    pub(crate) port: u16,
+    /// `None` while it was killed.
+    pub(crate) process: Option<Identity>,
+    /// Milliseconds of the epoch when it was started.
+    pub(crate) started_ms: u64,
+    /// Name of a region server in this life.
+    pub(crate) server: Option<String>,
+}
+
+impl State {
+    pub(crate) fn read(directory: &Path) -> Result<Self, ClusterError> {
+        let path = Layout { root: directory.to_path_buf() }.state();
+        let missing = |source| ClusterError::Missing { directory: directory.to_path_buf(), source };
+        let text = fs::read(path).map_err(missing)?;
+        serde_json::from_slice(&text).map_err(|error| missing(io::Error::from(error)))
+    }
+
+    /// Writes it, and a file for each process that tells its number.
+    pub(crate) fn write(&self, layout: &Layout) -> Result<(), ClusterError> {
+        for member in &self.members {
+            let path = layout.pid(member.node);
+            let outcome = match member.process {
+                Some(process) => fs::write(&path, format!("{}\n", process.pid)),
+                None => fs::remove_file(&path).or_else(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(error),
+                }),
+            };
+            outcome.map_err(ClusterError::file("write", path))?;
+        }
+        let path = layout.state();
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec_pretty(self).map_err(io::Error::from);
+        text.and_then(|text| fs::write(&new, text))
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(ClusterError::file("write", path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let directory = TempDir::new().unwrap();
+        let layout = Layout { root: directory.path().to_path_buf() };
+        layout.create().unwrap();
+        let record = |node, process| Record {
+            node,
+            port: 1,
+            process,
+            started_ms: 2,
+            server: Some("localhost,1,2".into()),
+        };
+        let mut state = State {
+            config: ClusterConfig::new(2),
+            java: "/java".into(),
+            jars: vec!["/a.jar".into()],
+            opentsdb_jars: Vec::new(),
+            members: vec![
+                record(Node::RegionServer(1), Some(Identity { pid: 7, start: 8 })),
+                record(Node::Master, None),
+            ],
+        };
+        state.write(&layout).unwrap();
+        let read = State::read(directory.path()).unwrap();
+        assert_eq!(format!("{state:?}"), format!("{read:?}"));
+        let pid = layout.pid(Node::RegionServer(1));
+        assert_eq!(fs::read_to_string(&pid).unwrap(), "7\n");
+        state.members.truncate(1);
+        state.members.first_mut().unwrap().process = None;
+        state.write(&layout).unwrap();
+        assert!(!pid.exists());
+        layout.remove().unwrap();
+        assert!(!directory.path().exists());
+    }
+
+    #[test]
+    fn a_directory_without_a_cluster_is_named() {
+        let directory = TempDir::new().unwrap();
+        let error = State::read(directory.path()).unwrap_err();
+        assert!(matches!(error, ClusterError::Missing { .. }), "{error}");
+        fs::write(directory.path().join("cluster.json"), "{}").unwrap();
+        State::read(directory.path()).unwrap_err();
+    }
+}
