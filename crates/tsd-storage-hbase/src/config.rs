@@ -1,0 +1,91 @@
+//! Where the cluster is and how it is used.
+
+use std::{collections::HashMap, time::Duration};
+
+use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
+
+/// Where the cluster is and how it is used.
+#[derive(Clone, Debug)]
+pub struct HBaseConfig {
+    /// ZooKeeper's ensemble: `host[:port],…[/chroot]`.
+    pub quorum: String,
+    /// Node under which HBase keeps its own.
+    pub root: String,
+    /// Name under which changes are made.
+    pub user: String,
+    /// Where servers are really, if not where they say: `host` or `host:port` as a server calls itself,
+    /// and the address to connect to (without a port: the server's own).
+    pub hosts: Vec<(String, String)>,
+    /// Rows that a scan asks for at a time.
+    pub scanner_rows: u32,
+    /// Time of an operation with all its attempts, lookups and pauses.
+    pub operation_timeout: Duration,
+    /// Put in front of the names of all tables; a namespace, say.
+    pub table_prefix: String,
+    /// Bytes of puts on their way, a table; more wait.
+    pub max_write_bytes: usize,
+}
+
+impl HBaseConfig {
+    /// Defaults for the cluster of an ensemble.
+    pub fn new(quorum: impl Into<String>) -> Self {
+        Self {
+            quorum: quorum.into(),
+            root: "/hbase".to_owned(),
+            user: "opentsdb".to_owned(),
+            hosts: Vec::new(),
+            scanner_rows: 4096,
+            operation_timeout: Duration::from_mins(1),
+            table_prefix: String::new(),
+            max_write_bytes: 64 << 20,
+        }
+    }
+
+    /// A client of that cluster. Nothing is connected yet.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        let mut config = ClientConfig::new(&self.user);
+        config.operation_timeout = self.operation_timeout;
+        if !self.hosts.is_empty() {
+            let hosts: HashMap<String, String> = self.hosts.iter().cloned().collect();
+            config = config.map_addresses(move |server| address(&hosts, server));
+        }
+        Client::new(config, ZooKeeperDiscovery::new(&self.quorum, &self.root))
+    }
+}
+
+/// Address of a server: by host and port, by host, or what it says itself.
+fn address(hosts: &HashMap<String, String>, server: &ServerName) -> String {
+    let (host, port) = (server.host(), server.port());
+    let own =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    match hosts.get(&own).or_else(|| hosts.get(host)) {
+        None => own,
+        Some(mapped) if has_port(mapped) => mapped.clone(),
+        Some(mapped) => format!("{mapped}:{port}"),
+    }
+}
+
+fn has_port(address: &str) -> bool {
+    let name = address.rsplit(']').next().unwrap_or(address);
+    name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_found_by_host_and_port_or_by_host() {
+        let hosts = [("rs1:16020", "10.0.0.1:1"), ("rs2", "10.0.0.2"), ("rs3", "[::1]:7")];
+        let hosts = hosts.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+        let check = |host, port, expected| {
+            assert_eq!(address(&hosts, &ServerName::new(host, port, 1)), expected);
+        };
+        check("rs1", 16020, "10.0.0.1:1");
+        check("rs1", 16021, "rs1:16021");
+        check("rs2", 9, "10.0.0.2:9");
+        check("rs3", 9, "[::1]:7");
+        check("::2", 9, "[::2]:9");
+    }
+}

@@ -1,0 +1,137 @@
+//! Java expressions over bytes, as text in ASCII.
+//!
+//! Every byte is written `\xHH`, so nothing needs quoting, and no byte means anything to the engine.
+//! A set is written as a tree: what several begin with stands there once, and where branches go on alike
+//! they are one class of bytes. So the server compares few bytes a row, however large the set.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use bytes::Bytes;
+
+/// Longest text of a set.
+const MAX_SET: usize = 32 * 1024;
+/// Bytes of a set's members beyond which its text would be too long anyway, or cost too much to find out.
+const MAX_MEMBERS: usize = 256 * 1024;
+
+/// Any `count` bytes.
+pub(super) fn any(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => ".".to_owned(),
+        _ => format!(".{{{count}}}"),
+    }
+}
+
+/// These bytes.
+pub(super) fn literal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 4);
+    for byte in bytes {
+        push_byte(*byte, &mut text);
+    }
+    text
+}
+
+/// One of these, which are sorted; `None` where that is too long a text.
+pub(super) fn one_of(members: &[Bytes]) -> Option<String> {
+    if members.iter().map(|member| member.len() + 1).sum::<usize>() > MAX_MEMBERS {
+        return None;
+    }
+    let text = tree(members, 0);
+    (text.len() <= MAX_SET).then_some(text)
+}
+
+/// The rest of the members, which share their first `depth` bytes.
+fn tree(members: &[Bytes], depth: usize) -> String {
+    let ended = members.iter().take_while(|member| member.len() <= depth).count();
+    let mut rest = members.get(ended..).unwrap_or_default();
+    // Which bytes come next, by what follows them.
+    let mut branches: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    while let Some(byte) = rest.first().and_then(|member| member.get(depth)).copied() {
+        let same = rest.iter().take_while(|member| member.get(depth) == Some(&byte)).count();
+        let (these, others) = rest.split_at(same);
+        branches.entry(tree(these, depth + 1)).or_default().push(byte);
+        rest = others;
+    }
+    let mut branches: Vec<String> =
+        branches.into_iter().map(|(rest, bytes)| class(&bytes) + &rest).collect();
+    match (branches.pop(), branches.is_empty(), ended) {
+        (None, ..) => String::new(),
+        (Some(only), true, 0) => only,
+        (Some(last), _, ended) => {
+            let mut text = "(?:".to_owned();
+            for branch in branches {
+                text.push_str(&branch);
+                text.push('|');
+            }
+            text.push_str(&last);
+            text.push_str(if ended == 0 { ")" } else { ")?" });
+            text
+        }
+    }
+}
+
+/// One of these bytes, which rise.
+fn class(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    if let [only] = bytes {
+        push_byte(*only, &mut text);
+        return text;
+    }
+    text.push('[');
+    let mut rest = bytes;
+    while let Some(&first) = rest.first() {
+        let run = rest.iter().zip(first..=u8::MAX).take_while(|(a, b)| **a == *b).count();
+        let (these, others) = rest.split_at(run.max(1));
+        push_byte(first, &mut text);
+        if let [_, .., last] = these {
+            text.push('-');
+            push_byte(*last, &mut text);
+        }
+        rest = others;
+    }
+    text.push(']');
+    text
+}
+
+fn push_byte(byte: u8, text: &mut String) {
+    // Writing to a string does not fail.
+    let _ = write!(text, "\\x{byte:02x}");
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn set(members: &[&'static [u8]]) -> String {
+        let members: Vec<Bytes> = members.iter().map(|m| Bytes::from_static(m)).collect();
+        one_of(&members).unwrap()
+    }
+
+    #[test]
+    fn what_is_common_stands_once() {
+        assert_eq!(set(&[&[0, 0, 1]]), r"\x00\x00\x01");
+        assert_eq!(
+            set(&[&[0, 0, 1], &[0, 0, 2], &[0, 0, 3], &[0, 0, 5]]),
+            r"\x00\x00[\x01-\x03\x05]"
+        );
+        assert_eq!(
+            set(&[&[0, 1], &[0, 2], &[7, 1], &[7, 2], &[9, 9]]),
+            r"(?:[\x00\x07][\x01-\x02]|\x09\x09)"
+        );
+        assert_eq!(set(&[&[], &[1], &[1, 2]]), r"(?:\x01(?:\x02)?)?");
+        assert_eq!(set(&[&[254], &[255]]), r"[\xfe-\xff]");
+    }
+
+    #[test]
+    fn a_set_that_is_too_large_has_no_text() {
+        let many = |step: u32, count: u32| -> Vec<Bytes> {
+            (0..count).map(|i| Bytes::copy_from_slice(&(i * step).to_be_bytes())).collect()
+        };
+        // Neighbours are classes; what is scattered is not.
+        assert!(one_of(&many(1, 40_000)).is_some());
+        assert!(one_of(&many(7_919, 10_000)).is_none());
+        assert!(one_of(&many(1, 1_000_000)).is_none());
+    }
+}
