@@ -14,6 +14,8 @@ pub(crate) struct RowLogs {
     data: Bytes,
     /// End of each log, and the base of its timestamps.
     parts: Vec<(usize, i64)>,
+    /// Whether the backend may have later cells than these, which others wrote.
+    by_time: bool,
 }
 
 impl RowLogs {
@@ -22,7 +24,7 @@ impl RowLogs {
         if logs.len() == 1
             && let Some((data, base_ms)) = logs.pop()
         {
-            return Self { parts: vec![(data.len(), base_ms)], data };
+            return Self { parts: vec![(data.len(), base_ms)], data, by_time: false };
         }
         let mut data = Vec::with_capacity(logs.iter().map(|(log, _)| log.len()).sum());
         let mut parts = Vec::with_capacity(logs.len());
@@ -30,7 +32,14 @@ impl RowLogs {
             data.extend_from_slice(log);
             parts.push((data.len(), *base_ms));
         }
-        Self { data: data.into(), parts }
+        Self { data: data.into(), parts, by_time: false }
+    }
+
+    /// Lets the later of two cells of a column win, instead of the held one, as HBase will once the
+    /// held one is there.
+    pub(crate) const fn by_time(mut self, by_time: bool) -> Self {
+        self.by_time = by_time;
+        self
     }
 
     /// Whether nothing is held of the row.
@@ -53,7 +62,7 @@ impl RowLogs {
     }
 
     fn cell(&self, column: &ColumnState<'_>) -> Option<Cell> {
-        let (value, timestamp_ms) = column.cell?;
+        let (value, timestamp_ms) = column.cell()?;
         Some(Cell {
             family: column.family,
             qualifier: self.data.slice_ref(column.qualifier),
@@ -74,10 +83,10 @@ pub(crate) fn overlay(
     wants: impl Fn(Family, &[u8], i64) -> bool,
 ) -> Result<Option<Row>, StorageError> {
     let state = logs.state();
-    let below = below.filter(|_| !state.delete_row);
-    let (mut cells, runs) = match below {
-        Some(row) => unpack_touched(row, &state)?,
-        None => (Vec::new(), Vec::new()),
+    let (mut cells, runs) = match (below, state.delete_row) {
+        (Some(row), None) => unpack_touched(row, &state)?,
+        (Some(row), Some(deleted_ms)) if logs.by_time => (later_cells(row, deleted_ms)?, Vec::new()),
+        _ => (Vec::new(), Vec::new()),
     };
     if !state.columns.is_empty() {
         cells = merge(cells, &state, logs, wants);
@@ -144,6 +153,12 @@ impl HeldPacker {
     }
 }
 
+/// Cells of a row that are later than its deletion.
+fn later_cells(row: Row, deleted_ms: i64) -> Result<Vec<Cell>, StorageError> {
+    let cells = row.into_cells().map_err(|error| StorageError::Damaged(error.to_string().into()))?;
+    Ok(cells.into_iter().filter(|cell| cell.timestamp_ms > deleted_ms).collect())
+}
+
 type CellsAndRuns = (Vec<Cell>, Vec<PackedRun>);
 
 fn unpack_touched(row: Row, state: &RowState<'_>) -> Result<CellsAndRuns, StorageError> {
@@ -177,8 +192,16 @@ fn merge(
         while let Some(cell) = below.next_if(before) {
             merged.push(cell);
         }
-        below.next_if(|cell| column.cmp_column(cell.family, &cell.qualifier) == Ordering::Equal);
-        let wanted = column.cell.is_some_and(|(_, ts)| wants(column.family, column.qualifier, ts));
+        let hidden = below
+            .next_if(|cell| column.cmp_column(cell.family, &cell.qualifier) == Ordering::Equal);
+        if let Some(cell) = hidden
+            && logs.by_time
+            && cell.timestamp_ms > column.timestamp_ms
+        {
+            merged.push(cell);
+            continue;
+        }
+        let wanted = column.cell().is_some_and(|(_, ts)| wants(column.family, column.qualifier, ts));
         if wanted {
             merged.extend(logs.cell(column));
         }
@@ -235,7 +258,7 @@ mod tests {
 
     fn delete(second: u16) -> Vec<u8> {
         let mut log = Vec::new();
-        let op = Op::DeleteColumn { family: Family::T, qualifier: &qualifier(second) };
+        let op = Op::DeleteColumn { family: Family::T, qualifier: &qualifier(second), timestamp_ms: 5 };
         encode(op, 0, &mut log);
         log
     }
@@ -310,13 +333,48 @@ mod tests {
     #[test]
     fn a_deleted_row_hides_its_runs() {
         let mut log = Vec::new();
-        encode(Op::DeleteRow, 0, &mut log);
+        encode(Op::DeleteRow { timestamp_ms: 4 }, 0, &mut log);
         let logs = RowLogs::new(vec![(log.clone().into(), 0)]);
         assert!(overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().is_none());
         log.extend(put(3, 4));
         let logs = RowLogs::new(vec![(log.into(), 0)]);
         let row = overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().unwrap();
         assert_eq!((row.runs.len(), row.cells.len()), (0, 1));
+    }
+
+    #[test]
+    fn over_a_shared_backend_the_later_cell_wins() {
+        let below = |timestamp_ms: i64| {
+            let cell = |qualifier: &[u8; 2]| Cell {
+                family: Family::T,
+                qualifier: Bytes::copy_from_slice(qualifier),
+                value: Bytes::from_static(&[7]),
+                timestamp_ms,
+            };
+            let cells = vec![cell(&qualifier(10)), cell(&qualifier(20))];
+            Some(Row { key: KEY, cells, runs: Vec::new() })
+        };
+        let mut deleted = Vec::new();
+        encode(Op::DeleteRow { timestamp_ms: 5 }, 0, &mut deleted);
+        for (log, below_ms, expected) in [
+            (put(10, 8), 4, vec![(10, 8), (20, 7)]),
+            (put(10, 8), 5, vec![(10, 8), (20, 7)]),
+            (put(10, 8), 6, vec![(10, 7), (20, 7)]),
+            (delete(10), 5, vec![(20, 7)]),
+            (delete(10), 6, vec![(10, 7), (20, 7)]),
+            (deleted.clone(), 5, vec![]),
+            (deleted.clone(), 6, vec![(10, 7), (20, 7)]),
+            ([deleted, put(30, 9)].concat(), 6, vec![(10, 7), (20, 7), (30, 9)]),
+        ] {
+            let logs = RowLogs::new(vec![(log.into(), 0)]).by_time(true);
+            let row = overlay(KEY, below(below_ms), &logs, |_, _, _| true).unwrap();
+            let cells = row.map_or_else(Vec::new, |row| row.cells);
+            let points: Vec<(u16, u8)> = cells
+                .iter()
+                .map(|c| (u16::from_be_bytes([c.qualifier[0], c.qualifier[1]]) >> 4, c.value[0]))
+                .collect();
+            assert_eq!(points, expected);
+        }
     }
 
     #[test]

@@ -48,15 +48,15 @@ impl MergedScanner {
             && scan.qualifier.is_none()
             && scan.time_range_ms.is_none();
         Self {
-            shared,
             packer: all_points.then(HeldPacker::default),
             left: scan.limit.unwrap_or(usize::MAX),
-            held: HeldScan::new(view, id, &scan),
+            held: HeldScan::new(view, id, &scan, shared.config.shared_backend),
             scan,
             backend,
             below: VecDeque::new(),
             backend_ended: false,
             failed: None,
+            shared,
         }
     }
 
@@ -122,6 +122,7 @@ struct HeldScan {
     id: TableId,
     /// Oldest first.
     cursors: Vec<Cursor>,
+    by_time: bool,
 }
 
 struct Cursor {
@@ -132,13 +133,13 @@ struct Cursor {
 }
 
 impl HeldScan {
-    fn new(view: &View, id: TableId, scan: &Scan) -> Self {
+    fn new(view: &View, id: TableId, scan: &Scan, by_time: bool) -> Self {
         let cursor = |generation: &Arc<Generation>| Cursor {
             generation: Arc::clone(generation),
             rows: Vec::new().into_iter().peekable(),
             next: Some(scan.start.to_vec()),
         };
-        Self { id, cursors: view.generations.iter().map(cursor).collect() }
+        Self { id, cursors: view.generations.iter().map(cursor).collect(), by_time }
     }
 
     /// Key of the next row.
@@ -154,7 +155,7 @@ impl HeldScan {
             let (_, log) = cursor.rows.next_if(|(found, _)| found == key)?;
             Some((log, cursor.generation.base_ms()))
         });
-        RowLogs::new(logs.collect())
+        RowLogs::new(logs.collect()).by_time(self.by_time)
     }
 }
 

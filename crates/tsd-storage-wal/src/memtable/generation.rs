@@ -133,11 +133,15 @@ impl Generation {
         let Some(rows) = tables.get_mut(table.0) else { return };
         match change {
             Change::Put(batch) => rows.put(batch, self.base_ms, now_ms),
-            Change::DeleteRow(row) => rows.push(row, Op::DeleteRow, self.base_ms),
-            Change::DeleteColumns { row, columns } => delete(rows, row, columns, self.base_ms),
+            Change::DeleteRow(row) => {
+                rows.push(row, Op::DeleteRow { timestamp_ms: now_ms }, self.base_ms);
+            }
+            Change::DeleteColumns { row, columns } => {
+                delete(rows, row, columns, self.base_ms, now_ms);
+            }
             Change::Rewrite { row, put, delete: columns } => {
                 rows.put(put, self.base_ms, now_ms);
-                delete(rows, row, columns, self.base_ms);
+                delete(rows, row, columns, self.base_ms, now_ms);
             }
         }
         let sum = |of: fn(&TableRows) -> usize| tables.iter().map(of).sum();
@@ -164,10 +168,10 @@ impl Generation {
             return Known::Nothing;
         };
         let state = RowState::follow([(log, self.base_ms)]);
-        match state.column(family, qualifier).map(|column| column.cell) {
+        match state.column(family, qualifier).map(|column| column.cell()) {
             Some(Some((value, _))) => Known::Value(Bytes::copy_from_slice(value)),
             Some(None) => Known::Deleted,
-            None if state.delete_row => Known::Deleted,
+            None if state.delete_row.is_some() => Known::Deleted,
             None => Known::Nothing,
         }
     }
@@ -223,9 +227,16 @@ impl Generation {
     }
 }
 
-fn delete(rows: &mut TableRows, row: &[u8], columns: &[(Family, Bytes)], base_ms: i64) {
+fn delete(
+    rows: &mut TableRows,
+    row: &[u8],
+    columns: &[(Family, Bytes)],
+    base_ms: i64,
+    timestamp_ms: i64,
+) {
     for (family, qualifier) in columns {
-        rows.push(row, Op::DeleteColumn { family: *family, qualifier }, base_ms);
+        let op = Op::DeleteColumn { family: *family, qualifier, timestamp_ms };
+        rows.push(row, op, base_ms);
     }
 }
 
@@ -244,19 +255,42 @@ pub(crate) struct FrozenRows {
     table: TableId,
     batch: std::vec::IntoIter<(Bytes, Bytes)>,
     next: Option<Vec<u8>>,
+    /// Key to stop before; empty: none.
+    stop: Vec<u8>,
+    /// Whether deletes reach no further than their own time.
+    by_time: bool,
     row: (Bytes, Bytes),
 }
 
 impl FrozenRows {
+    /// All rows of a table. Their deletes take whatever the backend has.
     pub(crate) fn new(generation: Arc<Generation>, table: TableId) -> Self {
-        let (batch, next) = (Vec::new().into_iter(), Some(Vec::new()));
-        Self { generation, table, batch, next, row: (Bytes::new(), Bytes::new()) }
+        Self {
+            generation,
+            table,
+            batch: Vec::new().into_iter(),
+            next: Some(Vec::new()),
+            stop: Vec::new(),
+            by_time: false,
+            row: (Bytes::new(), Bytes::new()),
+        }
+    }
+
+    /// Rows from `from` up to `stop` (empty: the end). Their deletes leave what was written later.
+    pub(crate) fn between(
+        generation: Arc<Generation>,
+        table: TableId,
+        from: Vec<u8>,
+        stop: Vec<u8>,
+    ) -> Self {
+        Self { next: Some(from), stop, by_time: true, ..Self::new(generation, table) }
     }
 
     fn refill(&mut self) -> Option<()> {
         while self.batch.len() == 0 {
             let from = self.next.take()?;
-            let range = RowRange { from: &from, stop: &[], filter: None, rows: ROWS_A_COPY };
+            let (stop, rows) = (self.stop.as_slice(), ROWS_A_COPY);
+            let range = RowRange { from: &from, stop, filter: None, rows };
             let mut copied = self.generation.copy_range(self.table, range);
             self.next = copied.next.take();
             self.batch = copied.into_rows().into_iter();
@@ -271,20 +305,20 @@ impl HeldRows for FrozenRows {
         self.row = self.batch.next()?;
         let (key, log) = &self.row;
         let state = RowState::follow([(log.as_ref(), self.generation.base_ms)]);
-        let deletes = if state.columns.iter().any(|c| c.cell.is_none()) {
-            let deleted = state.columns.iter().filter(|c| c.cell.is_none());
-            deleted.map(|c| (c.family, c.qualifier, i64::MAX)).collect()
+        let until = |timestamp_ms| if self.by_time { timestamp_ms } else { i64::MAX };
+        let deletes = if state.columns.iter().any(|c| c.value.is_none()) {
+            let deleted = state.columns.iter().filter(|c| c.value.is_none());
+            deleted.map(|c| (c.family, c.qualifier, until(c.timestamp_ms))).collect()
         } else {
             Vec::new()
         };
         let cells = state.columns.iter().filter_map(held_cell).collect();
-        let delete_row = state.delete_row.then_some(i64::MAX);
-        Some(HeldRow { key, delete_row, deletes, cells })
+        Some(HeldRow { key, delete_row: state.delete_row.map(until), deletes, cells })
     }
 }
 
 fn held_cell<'a>(column: &ColumnState<'a>) -> Option<HeldCell<'a>> {
-    let (value, timestamp_ms) = column.cell?;
+    let (value, timestamp_ms) = column.cell()?;
     let (family, qualifier) = (column.family, column.qualifier);
     Some(HeldCell { family, qualifier, value, timestamp_ms })
 }

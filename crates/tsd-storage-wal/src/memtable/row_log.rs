@@ -8,8 +8,8 @@
 //! point  = 0 q vvv 0 ss | qualifier (2 bytes, q: 4) | value (vvv + 1 bytes) | stamp
 //! other  = 1 0 oo ff ss | ...
 //!          oo 0 put:           qualifier length | value length | qualifier | value | stamp
-//!          oo 1 delete column: qualifier length | qualifier
-//!          oo 2 delete row
+//!          oo 1 delete column: qualifier length | qualifier | stamp
+//!          oo 2 delete row:    stamp
 //! stamp  = ss 0, 1, 2: 2, 3, 4 bytes since the base (little-endian); ss 3: 8 bytes since the epoch
 //! length = 7 bits a byte, lowest first, high bit: more
 //! ```
@@ -20,8 +20,8 @@ use tsd_model::Family;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op<'a> {
     Put { family: Family, qualifier: &'a [u8], value: &'a [u8], timestamp_ms: i64 },
-    DeleteColumn { family: Family, qualifier: &'a [u8] },
-    DeleteRow,
+    DeleteColumn { family: Family, qualifier: &'a [u8], timestamp_ms: i64 },
+    DeleteRow { timestamp_ms: i64 },
 }
 
 const OTHER: u8 = 0x80;
@@ -44,14 +44,20 @@ pub(crate) fn encode(op: Op<'_>, base_ms: i64, out: &mut Vec<u8>) {
             push_len(value.len(), out);
             out.extend_from_slice(qualifier);
             out.extend_from_slice(value);
-            out.extend_from_slice(stamp.bytes.get(..stamp.len).unwrap_or(&stamp.bytes));
+            out.extend_from_slice(stamp.as_bytes());
         }
-        Op::DeleteColumn { family, qualifier } => {
-            out.push(OTHER | DELETE_COLUMN | ((family as u8) << 2));
+        Op::DeleteColumn { family, qualifier, timestamp_ms } => {
+            let stamp = stamp(timestamp_ms, base_ms);
+            out.push(OTHER | DELETE_COLUMN | ((family as u8) << 2) | stamp.class);
             push_len(qualifier.len(), out);
             out.extend_from_slice(qualifier);
+            out.extend_from_slice(stamp.as_bytes());
         }
-        Op::DeleteRow => out.push(OTHER | DELETE_ROW),
+        Op::DeleteRow { timestamp_ms } => {
+            let stamp = stamp(timestamp_ms, base_ms);
+            out.push(OTHER | DELETE_ROW | stamp.class);
+            out.extend_from_slice(stamp.as_bytes());
+        }
     }
 }
 
@@ -84,6 +90,12 @@ struct Stamp {
     bytes: [u8; 8],
     len: usize,
     class: u8,
+}
+
+impl Stamp {
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    }
 }
 
 #[inline]
@@ -175,9 +187,10 @@ impl<'a> Iterator for Ops<'a> {
             }
             DELETE_COLUMN => {
                 let len = self.len()?;
-                Some(Op::DeleteColumn { family, qualifier: self.take(len)? })
+                let qualifier = self.take(len)?;
+                Some(Op::DeleteColumn { family, qualifier, timestamp_ms: self.stamp(head)? })
             }
-            _ => Some(Op::DeleteRow),
+            _ => Some(Op::DeleteRow { timestamp_ms: self.stamp(head)? }),
         }
     }
 }
@@ -191,8 +204,8 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Owned {
         Put(u8, Vec<u8>, Vec<u8>, i64),
-        DeleteColumn(u8, Vec<u8>),
-        DeleteRow,
+        DeleteColumn(u8, Vec<u8>, i64),
+        DeleteRow(i64),
     }
 
     impl Owned {
@@ -206,10 +219,12 @@ mod tests {
                 Self::Put(code, qualifier, value, timestamp_ms) => {
                     Op::Put { family: family(code), qualifier, value, timestamp_ms: *timestamp_ms }
                 }
-                Self::DeleteColumn(code, qualifier) => {
-                    Op::DeleteColumn { family: family(code), qualifier }
-                }
-                Self::DeleteRow => Op::DeleteRow,
+                Self::DeleteColumn(code, qualifier, timestamp_ms) => Op::DeleteColumn {
+                    family: family(code),
+                    qualifier,
+                    timestamp_ms: *timestamp_ms,
+                },
+                Self::DeleteRow(timestamp_ms) => Op::DeleteRow { timestamp_ms: *timestamp_ms },
             }
         }
     }
@@ -221,16 +236,17 @@ mod tests {
                 1 => prop::collection::vec(any::<u8>(), 120..300),
             ]
         };
-        let stamp = prop_oneof![
+        let stamp = || prop_oneof![
             -5..70_000_i64,
             16_777_000..16_778_000_i64,
             4_294_967_000..4_294_968_000_i64,
             any::<i64>()
         ];
         prop_oneof![
-            6 => (0..3_u8, bytes(), bytes(), stamp).prop_map(|(f, q, v, t)| Owned::Put(f, q, v, t)),
-            2 => (0..3_u8, bytes()).prop_map(|(f, q)| Owned::DeleteColumn(f, q)),
-            1 => Just(Owned::DeleteRow),
+            6 => (0..3_u8, bytes(), bytes(), stamp())
+                .prop_map(|(f, q, v, t)| Owned::Put(f, q, v, t)),
+            2 => (0..3_u8, bytes(), stamp()).prop_map(|(f, q, t)| Owned::DeleteColumn(f, q, t)),
+            1 => stamp().prop_map(Owned::DeleteRow),
         ]
     }
 

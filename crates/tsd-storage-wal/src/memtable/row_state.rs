@@ -6,15 +6,22 @@ use tsd_model::Family;
 
 use super::row_log::{Op, Ops};
 
-/// A column, and its cell (value, timestamp) or `None` where it is deleted.
+/// A column, and its value or `None` where it is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnState<'a> {
     pub(crate) family: Family,
     pub(crate) qualifier: &'a [u8],
-    pub(crate) cell: Option<(&'a [u8], i64)>,
+    pub(crate) value: Option<&'a [u8]>,
+    /// Time of the put or of the delete.
+    pub(crate) timestamp_ms: i64,
 }
 
-impl ColumnState<'_> {
+impl<'a> ColumnState<'a> {
+    /// Value and timestamp of the cell, if there is one.
+    pub(crate) fn cell(&self) -> Option<(&'a [u8], i64)> {
+        Some((self.value?, self.timestamp_ms))
+    }
+
     pub(crate) fn cmp_column(&self, family: Family, qualifier: &[u8]) -> Ordering {
         self.family.cmp(&family).then_with(|| self.qualifier.cmp(qualifier))
     }
@@ -23,8 +30,8 @@ impl ColumnState<'_> {
 /// State of a row as far as logs tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowState<'a> {
-    /// Whether nothing below these logs counts.
-    pub(crate) delete_row: bool,
+    /// Where the row was deleted: the time of it. What is below these logs does not count.
+    pub(crate) delete_row: Option<i64>,
     /// Sorted by family, then qualifier; each column once.
     pub(crate) columns: Vec<ColumnState<'a>>,
 }
@@ -39,14 +46,15 @@ impl<'a> RowState<'a> {
             for op in Ops::new(log, base_ms) {
                 match op {
                     Op::Put { family, qualifier, value, timestamp_ms } => {
-                        let cell = Some((value, timestamp_ms));
-                        state.columns.push(ColumnState { family, qualifier, cell });
+                        let value = Some(value);
+                        state.columns.push(ColumnState { family, qualifier, value, timestamp_ms });
                     }
-                    Op::DeleteColumn { family, qualifier } => {
-                        state.columns.push(ColumnState { family, qualifier, cell: None });
+                    Op::DeleteColumn { family, qualifier, timestamp_ms } => {
+                        let value = None;
+                        state.columns.push(ColumnState { family, qualifier, value, timestamp_ms });
                     }
-                    Op::DeleteRow => {
-                        state.delete_row = true;
+                    Op::DeleteRow { timestamp_ms } => {
+                        state.delete_row = Some(timestamp_ms);
                         state.columns.clear();
                     }
                 }
@@ -71,8 +79,8 @@ impl<'a> RowState<'a> {
                 same
             });
         }
-        if self.delete_row {
-            self.columns.retain(|column| column.cell.is_some());
+        if self.delete_row.is_some() {
+            self.columns.retain(|column| column.value.is_some());
         }
     }
 
@@ -94,7 +102,7 @@ mod tests {
     }
 
     fn delete(qualifier: &'static [u8]) -> Op<'static> {
-        Op::DeleteColumn { family: Family::T, qualifier }
+        Op::DeleteColumn { family: Family::T, qualifier, timestamp_ms: 7 }
     }
 
     #[track_caller]
@@ -108,13 +116,13 @@ mod tests {
             })
             .collect();
         let state = RowState::follow(encoded.iter().map(|log| (log.as_slice(), 0)));
-        assert_eq!(state.delete_row, delete_row);
+        assert_eq!(state.delete_row, delete_row.then_some(9));
         let columns: Vec<_> =
-            state.columns.iter().map(|c| (c.qualifier, c.cell.map(|(v, _)| v))).collect();
+            state.columns.iter().map(|c| (c.qualifier, c.value)).collect();
         assert_eq!(columns, expected);
         for (qualifier, value) in expected {
             let column = state.column(Family::T, qualifier).unwrap();
-            assert_eq!(column.cell.map(|(v, _)| v), *value);
+            assert_eq!(column.value, *value);
         }
         assert!(state.column(Family::Id, b"a").is_none());
     }
@@ -141,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_row_delete_forgets_what_was_before() {
-        let after = [put(b"z", b"1"), Op::DeleteRow, delete(b"a"), put(b"b", b"2")];
+        let after = [put(b"z", b"1"), Op::DeleteRow { timestamp_ms: 9 }, delete(b"a"), put(b"b", b"2")];
         check(&[&[put(b"a", b"1")], &after], true, &[(b"b", Some(b"2"))]);
         check(&[&after, &[put(b"a", b"3")]], true, &[(b"a", Some(b"3")), (b"b", Some(b"2"))]);
     }

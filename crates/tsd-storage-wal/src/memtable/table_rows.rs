@@ -10,7 +10,7 @@ use super::{
     arena::{Arena, Chunk},
     order::{RowOrder, Step},
     row_log::{Op, Ops, encode},
-    row_state::RowState,
+    row_state::{ColumnState, RowState},
 };
 
 /// A row whose log is longer than this is cut down to its last operations when it would grow.
@@ -105,7 +105,7 @@ impl TableRows {
     pub(super) fn push(&mut self, key: &[u8], op: Op<'_>, base_ms: i64) {
         let mut ops = std::mem::take(&mut self.scratch.ops);
         ops.clear();
-        if op == Op::DeleteRow
+        if matches!(op, Op::DeleteRow { .. })
             && let Some(entry) = self.find(key)
         {
             // Whatever the log says is void; its room is used again.
@@ -298,24 +298,24 @@ fn encode_cells(row: RowRef<'_>, base_ms: i64, now_ms: i64, out: &mut Vec<u8>) {
 fn squeeze(log: &[u8], base_ms: i64) -> Option<Vec<u8>> {
     // Points of a row come in order, as a rule, and each once: seen without any allocation.
     let column = |op| match op {
-        Op::Put { family, qualifier, .. } | Op::DeleteColumn { family, qualifier } => {
+        Op::Put { family, qualifier, .. } | Op::DeleteColumn { family, qualifier, .. } => {
             Some((family, qualifier))
         }
-        Op::DeleteRow => None,
+        Op::DeleteRow { .. } => None,
     };
     if Ops::new(log, base_ms).map(column).is_sorted_by(|a, b| a < b) {
         return None;
     }
     let state = RowState::follow([(log, base_ms)]);
     let mut out = Vec::with_capacity(log.len() / 2);
-    if state.delete_row {
-        encode(Op::DeleteRow, base_ms, &mut out);
+    if let Some(timestamp_ms) = state.delete_row {
+        encode(Op::DeleteRow { timestamp_ms }, base_ms, &mut out);
     }
     for column in &state.columns {
-        let (family, qualifier) = (column.family, column.qualifier);
-        let op = match column.cell {
-            Some((value, timestamp_ms)) => Op::Put { family, qualifier, value, timestamp_ms },
-            None => Op::DeleteColumn { family, qualifier },
+        let ColumnState { family, qualifier, value, timestamp_ms } = *column;
+        let op = match value {
+            Some(value) => Op::Put { family, qualifier, value, timestamp_ms },
+            None => Op::DeleteColumn { family, qualifier, timestamp_ms },
         };
         encode(op, base_ms, &mut out);
     }
@@ -375,7 +375,7 @@ mod tests {
             let read: Vec<_> = state
                 .columns
                 .iter()
-                .map(|c| (c.qualifier.to_vec(), c.cell.unwrap().0.to_vec()))
+                .map(|c| (c.qualifier.to_vec(), c.value.unwrap().to_vec()))
                 .collect();
             assert_eq!(&read, cells);
         }
@@ -390,7 +390,7 @@ mod tests {
         assert!(rows.bytes() < 64 * 1024, "{} bytes", rows.bytes());
         let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
         assert_eq!(state.columns.len(), 1);
-        assert_eq!(state.columns[0].cell, Some((&99_999_u32.to_be_bytes()[..], 5)));
+        assert_eq!(state.columns[0].cell(), Some((&99_999_u32.to_be_bytes()[..], 5)));
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
             put(&mut rows, b"row", qualifier, &large);
         }
         let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
-        assert!(state.columns.iter().all(|c| c.cell == Some((&large, 5))));
+        assert!(state.columns.iter().all(|c| c.cell() == Some((&large, 5))));
         assert_eq!(state.columns.len(), 2);
     }
 
@@ -409,10 +409,10 @@ mod tests {
     fn a_row_delete_stays_in_the_log() {
         let mut rows = TableRows::default();
         put(&mut rows, b"row", b"a", b"1");
-        rows.push(b"row", Op::DeleteRow, 0);
+        rows.push(b"row", Op::DeleteRow { timestamp_ms: 6 }, 0);
         put(&mut rows, b"row", b"b", b"2");
         let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
-        assert!(state.delete_row);
+        assert_eq!(state.delete_row, Some(6));
         assert_eq!(state.columns.len(), 1);
     }
 
@@ -428,6 +428,6 @@ mod tests {
         rows.put(&batch, 0, 5);
         assert_eq!(rows.row_count(), 1);
         let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
-        assert_eq!(state.columns[0].cell, Some((&b"2"[..], 5)));
+        assert_eq!(state.columns[0].cell(), Some((&b"2"[..], 5)));
     }
 }

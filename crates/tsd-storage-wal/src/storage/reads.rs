@@ -1,5 +1,6 @@
 //! Calls that read rows by key.
 
+use bytes::Bytes;
 use tsd_model::Row;
 use tsd_storage::{Get, IngestRows, StorageError, Table};
 
@@ -23,11 +24,11 @@ impl<B: IngestRows> WalStorage<B> {
         loop {
             let view = self.shared.memtable.view();
             let logs: Vec<RowLogs> =
-                gets.iter().map(|get| RowLogs::new(view.logs(id, &get.row))).collect();
+                gets.iter().map(|get| self.held(view.logs(id, &get.row))).collect();
             let asked: Vec<Get> = gets
                 .iter()
                 .zip(&logs)
-                .filter(|(get, logs)| needs_backend(get, logs))
+                .filter(|(get, logs)| self.needs_backend(get, logs))
                 .map(|(get, _)| get.clone())
                 .collect();
             let mut below = match asked.len() {
@@ -53,7 +54,7 @@ impl<B: IngestRows> WalStorage<B> {
                 .zip(&logs)
                 .map(|(get, logs)| {
                     let below =
-                        if needs_backend(get, logs) { below.next().flatten() } else { None };
+                        if self.needs_backend(get, logs) { below.next().flatten() } else { None };
                     if logs.is_empty() {
                         return Ok(below);
                     }
@@ -62,17 +63,22 @@ impl<B: IngestRows> WalStorage<B> {
                 .collect();
         }
     }
-}
 
-/// Whether what is held of a row does not answer a get.
-fn needs_backend(get: &Get, logs: &RowLogs) -> bool {
-    if logs.is_empty() {
-        return true;
+    fn held(&self, logs: Vec<(Bytes, i64)>) -> RowLogs {
+        RowLogs::new(logs).by_time(self.shared.config.shared_backend)
     }
-    let state = logs.state();
-    let all_held = get.family.is_some_and(|family| {
-        !get.qualifiers.is_empty()
-            && get.qualifiers.iter().all(|q| state.column(family, q).is_some())
-    });
-    !state.delete_row && !all_held
+
+    /// Whether what is held of a row does not answer a get.
+    fn needs_backend(&self, get: &Get, logs: &RowLogs) -> bool {
+        // Others may have written later than what is held.
+        if logs.is_empty() || self.shared.config.shared_backend {
+            return true;
+        }
+        let state = logs.state();
+        let all_held = get.family.is_some_and(|family| {
+            !get.qualifiers.is_empty()
+                && get.qualifiers.iter().all(|q| state.column(family, q).is_some())
+        });
+        state.delete_row.is_none() && !all_held
+    }
 }
