@@ -28,6 +28,11 @@ use crate::{
 
 /// Requests that are committed at once at most.
 const GROUP_REQUESTS: usize = 1024;
+/// How long a write waits over a shared backend that takes no rows, before it and all that follow are
+/// refused until rows leave.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause before another look whether an old generation can be frozen.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Buffers kept between groups.
 const KEEP_BYTES: usize = 1 << 20;
 
@@ -45,13 +50,16 @@ enum Room {
     Free,
     /// The backend's disk is full, so that rows cannot leave.
     DiskFull,
+    /// The backend takes nothing, and what may be held is held.
+    Full,
     Stopping,
 }
 
 /// A request of the group that is being made.
 struct Staged {
     id: TableId,
-    change: Option<Change>,
+    /// The change, and its commit time.
+    change: Option<(Change, i64)>,
     answer: oneshot::Sender<Result<Outcome, StorageError>>,
     result: Result<Outcome, StorageError>,
     room: [tokio::sync::OwnedSemaphorePermit; 2],
@@ -68,8 +76,12 @@ pub(crate) struct Committer {
     pending: Pending,
     /// Tables that a plain change of the group touches.
     touched: Vec<TableId>,
-    /// When the active generation got its first record.
-    since: Option<Instant>,
+    /// When the active generation is old.
+    due: Option<Instant>,
+    /// The commit time of what comes next; it never falls.
+    now_ms: i64,
+    /// Where there is no room: since when nothing has left, and what had left before.
+    full: Option<(Instant, u64)>,
     next_generation: u64,
     /// Whether the last commit failed; said once, and once when it passes.
     failing: bool,
@@ -82,6 +94,7 @@ impl Committer {
         log: LogWriter,
         next_generation: u64,
     ) -> Self {
+        let now_ms = shared.last_commit.load(Ordering::Acquire);
         Self {
             shared,
             queue,
@@ -91,7 +104,9 @@ impl Committer {
             staged: Vec::new(),
             pending: Pending::default(),
             touched: Vec::new(),
-            since: None,
+            due: None,
+            now_ms,
+            full: None,
             next_generation,
             failing: false,
         }
@@ -103,9 +118,14 @@ impl Committer {
             match self.wait() {
                 Ok(Message::Request(request)) => match self.make_room() {
                     Room::Free => {
-                        let now_ms = (self.shared.config.clock)();
-                        self.gather(request, now_ms);
-                        self.commit(now_ms);
+                        self.now_ms = self.now_ms.max((self.shared.config.clock)());
+                        self.gather(request);
+                        self.commit();
+                    }
+                    Room::Full => {
+                        self.shared.metrics.throttled.increment(1);
+                        let full = StorageError::Throttled("the log is full and HBase is away");
+                        let _ = request.answer.send(Err(full));
                     }
                     Room::DiskFull => {
                         self.shared.metrics.disk_full.increment(1);
@@ -117,9 +137,13 @@ impl Committer {
                     self.freeze();
                     self.shared.flushing.wait_for_all(waiter);
                 }
-                Err(RecvTimeoutError::Timeout) if self.may_freeze() => self.freeze(),
+                Err(RecvTimeoutError::Timeout) if self.may_age() => self.freeze_evenly(),
                 // The flusher is behind with older ones; this one gets older.
-                Err(RecvTimeoutError::Timeout) => self.since = Some(Instant::now()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let pause = self.shared.config.generation_age();
+                    let pause = if self.shared.config.shared_backend { LOOK_AGAIN } else { pause };
+                    self.due = Some(Instant::now() + pause);
+                }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -130,10 +154,10 @@ impl Committer {
         if let Some(message) = self.next.pop_front() {
             return Ok(message);
         }
-        let Some(since) = self.since else {
+        let Some(due) = self.due else {
             return self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected);
         };
-        let left = self.shared.config.max_age.saturating_sub(since.elapsed());
+        let left = due.saturating_duration_since(Instant::now());
         if left == Duration::ZERO {
             return Err(RecvTimeoutError::Timeout);
         }
@@ -142,6 +166,9 @@ impl Committer {
 
     /// Waits while memory or log are full: neither grows over its bound by more than one group.
     fn make_room(&mut self) -> Room {
+        if self.shared.config.shared_backend {
+            return self.make_room_soon();
+        }
         let shared = Arc::clone(&self.shared);
         let is_memory_full = || shared.memtable.view().bytes() >= shared.config.memtable_bytes;
         if is_memory_full() && self.may_freeze() {
@@ -174,15 +201,86 @@ impl Committer {
         Room::Free
     }
 
+    /// As [`Self::make_room`], but waits only while rows leave: the backend may be away for hours. Once
+    /// it waited in vain, it refuses at once until rows leave.
+    fn make_room_soon(&mut self) -> Room {
+        if self.is_generation_full() && self.may_freeze() {
+            self.freeze();
+        }
+        let shared = Arc::clone(&self.shared);
+        let has_room = || {
+            let config = &shared.config;
+            let has_memory = shared.memtable.view().bytes() < config.memtable_bytes;
+            has_memory && config.max_log_bytes.is_none_or(|most| shared.log_bytes() < most)
+        };
+        if !has_room() && self.may_freeze() {
+            self.freeze();
+        }
+        // With a bound below what one row takes, there may be nothing to wait for.
+        let can_go_on = || has_room() || shared.memtable.view().frozen() == 0;
+        if !can_go_on() {
+            let started = Instant::now();
+            if self.full.is_none() {
+                shared.metrics.stalls.increment(1);
+                tracing::warn!(
+                    log_bytes = shared.log_bytes(),
+                    memory_bytes = shared.memtable.view().bytes(),
+                    "no room for more until rows have left"
+                );
+            }
+            let stopping = self.wait_for_room(&can_go_on);
+            shared.metrics.stall_seconds.record(started.elapsed());
+            if stopping {
+                return Room::Stopping;
+            }
+            if !can_go_on() {
+                return if shared.is_backend_full() { Room::DiskFull } else { Room::Full };
+            }
+        }
+        if self.full.take().is_some() {
+            tracing::info!("there is room again");
+        }
+        Room::Free
+    }
+
+    /// Waits for as long as rows leave. Returns whether it was stopped.
+    fn wait_for_room(&mut self, can_go_on: &impl Fn() -> bool) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let passed = || shared.passed.load(Ordering::Relaxed);
+        loop {
+            let (since, before) = match self.full {
+                Some((since, before)) if before == passed() => (since, before),
+                _ => (Instant::now(), passed()),
+            };
+            self.full = Some((since, before));
+            let patience = PATIENCE.saturating_sub(since.elapsed());
+            let stopping = shared.flushing.wait_until_for(patience, || {
+                can_go_on() || shared.is_backend_away() || passed() != before
+            });
+            if stopping || can_go_on() || shared.is_backend_away() || passed() == before {
+                return stopping;
+            }
+        }
+    }
+
+    /// Whether a generation may be frozen because it is old. Over a shared backend only one leaves at a
+    /// time; while that cannot, the next one gathers, instead of many small ones.
+    fn may_age(&self) -> bool {
+        if self.shared.config.shared_backend {
+            return self.shared.memtable.view().frozen() == 0;
+        }
+        self.may_freeze()
+    }
+
     fn may_freeze(&self) -> bool {
         self.shared.memtable.view().frozen() < MAX_FROZEN
     }
 
     /// Makes a group of a request and what else waits.
-    fn gather(&mut self, first: Box<Request>, now_ms: i64) {
+    fn gather(&mut self, first: Box<Request>) {
         let mut request = first;
         loop {
-            if let Some(later) = self.stage(request, now_ms) {
+            if let Some(later) = self.stage(request) {
                 self.next.push_front(Message::Request(later));
                 return;
             }
@@ -210,7 +308,7 @@ impl Committer {
 
     /// Adds a request to the group, or gives it back: its condition depends on plain changes of the
     /// group, which only show once they are applied.
-    fn stage(&mut self, request: Box<Request>, now_ms: i64) -> Option<Box<Request>> {
+    fn stage(&mut self, request: Box<Request>) -> Option<Box<Request>> {
         let id = request.id;
         if !matches!(request.order, Order::Change(_)) && self.touched.contains(&id) {
             return Some(request);
@@ -227,8 +325,9 @@ impl Committer {
         };
         let (change, result) = match decision {
             Decision::Change(change, outcome) => {
-                self.group.push(table.as_str(), &change, now_ms);
-                (Some(change), Ok(outcome))
+                let commit_ms = self.commit_time(&change);
+                self.group.push(table.as_str(), &change, commit_ms);
+                (Some((change, commit_ms)), Ok(outcome))
             }
             Decision::Nothing(outcome) => {
                 if outcome == Outcome::ReadAgain {
@@ -240,6 +339,16 @@ impl Committer {
         };
         self.staged.push(Staged { id, change, answer, result, room });
         None
+    }
+
+    /// The time at which a change is committed. In HBase a delete takes what is as old as itself, even
+    /// if it is put later: so time goes on after each delete.
+    fn commit_time(&mut self, change: &Change) -> i64 {
+        let commit_ms = self.now_ms;
+        if self.shared.config.shared_backend && !matches!(change, Change::Put(_)) {
+            self.now_ms += 1;
+        }
+        commit_ms
     }
 
     fn decide(&mut self, id: TableId, order: Order) -> Decision {
@@ -256,7 +365,7 @@ impl Committer {
     }
 
     /// Logs the group, applies it, and answers.
-    fn commit(&mut self, now_ms: i64) {
+    fn commit(&mut self) {
         let failed = if self.group.is_empty() {
             None
         } else {
@@ -273,10 +382,16 @@ impl Committer {
                 Err(error) => Some(self.failure(error)),
             }
         };
-        self.shared.segment_bytes.store(self.log.segment_len(), Ordering::Relaxed);
         if failed.is_none() && !self.group.is_empty() {
-            self.apply(now_ms);
+            self.shared.last_commit.store(self.now_ms, Ordering::Release);
+            self.apply();
         }
+        if self.shared.config.shared_backend
+            && self.log.segment_len() >= self.shared.config.segment_bytes
+        {
+            self.log.roll();
+        }
+        self.shared.segment_bytes.store(self.log.bytes(), Ordering::Relaxed);
         for staged in self.staged.drain(..) {
             let result = match &failed {
                 // What was decided on the ground of a group that failed is void as well.
@@ -294,17 +409,18 @@ impl Committer {
         }
     }
 
-    fn apply(&mut self, now_ms: i64) {
+    fn apply(&mut self) {
         let view = self.shared.memtable.view();
         let Some(active) = view.active() else { return };
         let mut cells = 0;
         for staged in &self.staged {
-            if let Some(change) = &staged.change {
+            if let Some((change, commit_ms)) = &staged.change {
                 cells += change.cell_count();
-                active.apply(staged.id, change, now_ms);
+                active.apply(staged.id, change, *commit_ms);
             }
         }
-        self.since.get_or_insert_with(Instant::now);
+        let age = self.shared.config.generation_age();
+        self.due.get_or_insert_with(|| Instant::now() + age);
         let metrics = &self.shared.metrics;
         metrics.commits.increment(1);
         metrics.commit_records.record(self.group.record_count() as f64);
@@ -331,22 +447,33 @@ impl Committer {
         let config = &self.shared.config;
         let view = self.shared.memtable.view();
         view.active().is_some_and(|active| active.bytes() >= config.generation_bytes())
-            || self.log.segment_len() >= config.segment_bytes
+            || (!config.shared_backend && self.log.segment_len() >= config.segment_bytes)
+    }
+
+    fn freeze(&mut self) {
+        self.hand_over(None);
+    }
+
+    fn freeze_evenly(&mut self) {
+        self.hand_over(self.shared.config.leave_within());
     }
 
     /// Hands the active generation to the flusher and begins another, with a segment of its own.
-    fn freeze(&mut self) {
-        self.since = None;
+    fn hand_over(&mut self, leave_within: Option<Duration>) {
+        self.due = None;
         let view = self.shared.memtable.view();
         let Some(active) = view.active().filter(|_| self.log.begun() > 0) else { return };
+        let bytes = self.log.bytes();
         let segments = self.log.end_segment();
         let segments: Vec<_> =
             segments.into_iter().map(|segment| FrozenSegment { segment, damaged: false }).collect();
         self.shared.segments.fetch_add(segments.len() as u64, Ordering::Relaxed);
-        let next = Generation::new(self.next_generation, (self.shared.config.clock)());
+        self.shared.frozen_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let next = Generation::new(self.next_generation, self.now_ms);
         self.next_generation += 1;
         self.shared.memtable.freeze(next);
-        self.shared.flushing.push(Frozen { generation: Arc::clone(active), segments });
+        let generation = Arc::clone(active);
+        self.shared.flushing.push(Frozen { generation, segments, bytes, leave_within });
         self.shared.segment_bytes.store(0, Ordering::Relaxed);
         self.shared.metrics.freezes.increment(1);
     }

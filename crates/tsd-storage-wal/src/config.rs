@@ -13,7 +13,8 @@ pub struct WalConfig {
     pub held: HeldTables,
     /// Memory for held rows, over all generations. A quarter of it is one generation.
     pub memtable_bytes: usize,
-    /// How long a row is held at most before its flush begins.
+    /// How long a row is held at most before it leaves. Over a shared backend rows begin to leave at
+    /// three quarters of it and go on evenly.
     pub max_age: Duration,
     /// Log bytes after which a generation is frozen, however little memory it takes. The log takes
     /// no more than 18 times as much while the backend lags; then callers wait.
@@ -57,6 +58,13 @@ impl HeldTables {
             Self::Only(tables) => tables.contains(table),
         }
     }
+
+    /// Holds these tables too.
+    pub(crate) fn extend(&mut self, more: Vec<Table>) {
+        if let Self::Only(tables) = self {
+            tables.extend(more);
+        }
+    }
 }
 
 impl WalConfig {
@@ -81,7 +89,20 @@ impl WalConfig {
 
     /// Size at which a generation is frozen.
     pub(crate) const fn generation_bytes(&self) -> usize {
-        self.memtable_bytes / GENERATIONS
+        // Over a shared backend rows are held for as long as they may be, so that they leave in few
+        // pieces: one generation fills while the one before leaves.
+        self.memtable_bytes / if self.shared_backend { 2 } else { GENERATIONS }
+    }
+
+    /// Age at which a generation is frozen.
+    pub(crate) fn generation_age(&self) -> Duration {
+        if self.shared_backend { self.max_age * 3 / 4 } else { self.max_age }
+    }
+
+    /// Time over which the rows of an old generation leave. Together with their age it stays a
+    /// little below what is allowed.
+    pub(crate) fn leave_within(&self) -> Option<Duration> {
+        self.shared_backend.then(|| self.max_age / 5)
     }
 }
 

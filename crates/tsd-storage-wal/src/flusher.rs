@@ -18,8 +18,8 @@ use crate::{
     shared::{FrozenSegment, Shared},
 };
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Flusher<B> {
     pub(crate) shared: Arc<Shared>,

@@ -12,8 +12,16 @@
 //!                               flusher: sorted rows ──► backend, then the segments go
 //! reads = generations of the memtable over the backend, the youngest wins
 //! ```
+//!
+//! A backend may belong to this layer alone, or be shared with other writers, as HBase is
+//! ([`WalConfig::shared_backend`]). Then time decides instead of order: every change carries the time
+//! of its commit, commit times never fall, and deletes reach no further than their own. What depends
+//! on present values is decided by the backend; rows leave in pieces, evenly, and around regions that
+//! cannot be reached; and while the backend is away, log and memory fill up to their bounds, beyond
+//! which writes are refused at once.
 
 mod change;
+mod commit_time;
 mod committer;
 mod config;
 mod error;
@@ -29,6 +37,7 @@ mod report;
 mod request;
 mod scanner;
 mod shared;
+mod spread;
 mod storage;
 
 pub use config::{HeldTables, WalConfig};

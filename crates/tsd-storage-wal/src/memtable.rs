@@ -20,7 +20,7 @@ use tsd_model::Family;
 #[cfg(test)]
 pub(crate) use self::row_log::encode;
 pub(crate) use self::{
-    generation::{FrozenRows, Generation, Known, RowRange},
+    generation::{FrozenRows, Generation, Known, RowRange, successor},
     row_log::{Op, Ops},
     row_state::{ColumnState, RowState},
 };
@@ -106,6 +106,18 @@ impl Memtable {
             view.generations.remove(0);
             view.retired += 1;
         });
+    }
+
+    /// Drops a generation: the backend has it. Says whether it was there.
+    pub(crate) fn retire(&self, id: u64) -> bool {
+        let is_there = self.view().generations.iter().any(|generation| generation.id() == id);
+        if is_there {
+            self.change(|view| {
+                view.generations.retain(|generation| generation.id() != id);
+                view.retired += 1;
+            });
+        }
+        is_there
     }
 
     fn change(&self, how: impl FnOnce(&mut View)) {

@@ -27,6 +27,8 @@ pub(crate) struct Metrics {
     pub(crate) flush_failures: Counter,
     pub(crate) flush_seconds: Histogram,
     pub(crate) flushed_cells: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) throttled: Counter,
 }
 
 impl Metrics {
@@ -53,6 +55,8 @@ impl Metrics {
             flush_failures: counter!("tsd_wal_flush_failures_total"),
             flush_seconds: histogram!("tsd_wal_flush_seconds"),
             flushed_cells: counter!("tsd_wal_flushed_cells_total"),
+            refused: counter!("tsd_wal_refused_rows_total"),
+            throttled: counter!("tsd_wal_throttled_total"),
         }
     }
 }
@@ -73,21 +77,28 @@ fn describe() {
         ("tsd_wal_freezes_total", "Generations of held rows closed to writes."),
         ("tsd_wal_queue_waits_total", "Calls that waited for room in the log's queue."),
         ("tsd_wal_records_total", "Records written to the log."),
+        ("tsd_wal_refused_rows_total", "Rows that the backend refused; each is tried again."),
         ("tsd_wal_segments_made_total", "Segments of the log made."),
         ("tsd_wal_stalls_total", "Times the log waited for a flush."),
         ("tsd_wal_sync_failures_total", "Syncs of the log that failed."),
+        ("tsd_wal_throttled_total", "Writes refused because log or memory were full."),
         ("tsd_wal_written_bytes_total", "Bytes written to the log."),
     ] {
         describe_counter!(name, text);
     }
     for (name, unit, text) in [
+        ("tsd_wal_backend_away", Unit::Count, "1 while the backend takes no rows."),
         ("tsd_wal_frozen_segments", Unit::Count, "Segments that are full and not yet flushed."),
         ("tsd_wal_generations", Unit::Count, "Generations of held rows, with the open one."),
+        ("tsd_wal_log_bytes", Unit::Bytes, "Size of the log, as far as it waits for the backend."),
+        ("tsd_wal_log_limit_bytes", Unit::Bytes, "Bound of the log."),
         ("tsd_wal_memtable_bytes", Unit::Bytes, "Size of the rows held in memory."),
         ("tsd_wal_memtable_limit_bytes", Unit::Bytes, "Bound of the rows held in memory."),
         ("tsd_wal_memtable_rows", Unit::Count, "Rows held in memory."),
+        ("tsd_wal_oldest_seconds", Unit::Seconds, "Age of the oldest change that is held."),
         ("tsd_wal_open_segment_bytes", Unit::Bytes, "Size of the segment being written."),
         ("tsd_wal_queue_bytes", Unit::Bytes, "Size of the calls waiting for the log."),
+        ("tsd_wal_refused_rows", Unit::Count, "Rows that the backend refuses now."),
         ("tsd_wal_queue_entries", Unit::Count, "Calls waiting for the log."),
     ] {
         describe_gauge!(name, unit, text);

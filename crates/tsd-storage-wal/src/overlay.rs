@@ -85,7 +85,9 @@ pub(crate) fn overlay(
     let state = logs.state();
     let (mut cells, runs) = match (below, state.delete_row) {
         (Some(row), None) => unpack_touched(row, &state)?,
-        (Some(row), Some(deleted_ms)) if logs.by_time => (later_cells(row, deleted_ms)?, Vec::new()),
+        (Some(row), Some(deleted_ms)) if logs.by_time => {
+            (later_cells(row, deleted_ms)?, Vec::new())
+        }
         _ => (Vec::new(), Vec::new()),
     };
     if !state.columns.is_empty() {
@@ -155,7 +157,8 @@ impl HeldPacker {
 
 /// Cells of a row that are later than its deletion.
 fn later_cells(row: Row, deleted_ms: i64) -> Result<Vec<Cell>, StorageError> {
-    let cells = row.into_cells().map_err(|error| StorageError::Damaged(error.to_string().into()))?;
+    let cells =
+        row.into_cells().map_err(|error| StorageError::Damaged(error.to_string().into()))?;
     Ok(cells.into_iter().filter(|cell| cell.timestamp_ms > deleted_ms).collect())
 }
 
@@ -201,7 +204,8 @@ fn merge(
             merged.push(cell);
             continue;
         }
-        let wanted = column.cell().is_some_and(|(_, ts)| wants(column.family, column.qualifier, ts));
+        let wanted =
+            column.cell().is_some_and(|(_, ts)| wants(column.family, column.qualifier, ts));
         if wanted {
             merged.extend(logs.cell(column));
         }
@@ -258,7 +262,8 @@ mod tests {
 
     fn delete(second: u16) -> Vec<u8> {
         let mut log = Vec::new();
-        let op = Op::DeleteColumn { family: Family::T, qualifier: &qualifier(second), timestamp_ms: 5 };
+        let op =
+            Op::DeleteColumn { family: Family::T, qualifier: &qualifier(second), timestamp_ms: 5 };
         encode(op, 0, &mut log);
         log
     }

@@ -18,8 +18,12 @@ use crate::{
 /// What a replay leaves behind.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    /// Rows that were replayed and wait for their flush.
-    pub(crate) frozen: Option<Frozen>,
+    /// Rows that were replayed and wait for their flush, oldest first.
+    pub(crate) frozen: Vec<Frozen>,
+    /// The last commit time in the log.
+    pub(crate) last_commit_ms: i64,
+    /// Tables in the log that are not among those to be held.
+    pub(crate) more_tables: Vec<Table>,
     pub(crate) position: LogPosition,
     pub(crate) next_generation: u64,
     pub(crate) report: ReplayReport,
@@ -28,7 +32,8 @@ pub(crate) struct Replayed {
 /// Replays the log. The memtable of `shared` is not touched.
 ///
 /// The log is checked whole before any of it is used. Memory stays bounded: what is more than one
-/// generation goes to the backend right away.
+/// generation goes to the backend right away. A shared backend, which may be away, is not asked:
+/// there the log itself was bounded, and all of it comes back into memory.
 pub(crate) fn replay<B: IngestRows>(
     shared: &Shared,
     backend: &B,
@@ -51,8 +56,11 @@ pub(crate) fn replay<B: IngestRows>(
         backend,
         executor,
         generation: None,
+        full: Vec::new(),
         next_generation: 0,
+        last_commit_ms: i64::MIN,
         must_flush: false,
+        more_tables: Vec::new(),
         report: ReplayReport::default(),
     };
     for segment in &log.segments {
@@ -69,14 +77,25 @@ pub(crate) fn replay<B: IngestRows>(
         .iter()
         .map(|s| FrozenSegment { segment: s.segment, damaged: s.damaged })
         .collect();
-    let frozen = if let Some(generation) = replay.generation {
-        Some(Frozen { generation: Arc::new(generation), segments })
+    let mut generations = replay.full;
+    generations.extend(replay.generation);
+    // The segments stay until the last of the generations is in the backend.
+    let frozen = if let Some(last) = generations.pop() {
+        let alone = |generation| Frozen {
+            generation: Arc::new(generation),
+            segments: Vec::new(),
+            bytes: 0,
+            leave_within: None,
+        };
+        let bytes = replay.report.bytes;
+        let last = Frozen { segments, bytes, ..alone(last) };
+        generations.into_iter().map(alone).chain([last]).collect()
     } else {
         // All of it is in the backend by now.
         for segment in segments {
             remove_segment(dir, segment).map_err(io_error)?;
         }
-        None
+        Vec::new()
     };
     let mut report = replay.report;
     report.duration = started.elapsed();
@@ -95,6 +114,8 @@ pub(crate) fn replay<B: IngestRows>(
             previous,
         },
         next_generation: replay.next_generation,
+        last_commit_ms: replay.last_commit_ms,
+        more_tables: replay.more_tables,
         report,
     })
 }
@@ -131,9 +152,13 @@ struct Replay<'a, B> {
     backend: &'a B,
     executor: &'a Executor,
     generation: Option<Generation>,
+    /// Generations before it, where the backend is not asked.
+    full: Vec<Generation>,
     next_generation: u64,
+    last_commit_ms: i64,
     /// A table is in the log that is not held any more; reads of it go past the memtable.
     must_flush: bool,
+    more_tables: Vec<Table>,
     report: ReplayReport,
 }
 
@@ -155,6 +180,7 @@ impl<B: IngestRows> Replay<'_, B> {
         generation.apply(id, change, commit_ms);
         self.next_generation = generation.id() + 1;
         let full = generation.bytes() >= self.shared.config.generation_bytes();
+        self.last_commit_ms = self.last_commit_ms.max(commit_ms);
         self.report.records += 1;
         self.report.cells += change.cell_count() as u64;
         if full { self.flush() } else { Ok(()) }
@@ -164,6 +190,13 @@ impl<B: IngestRows> Replay<'_, B> {
         let table = Table::new(name);
         if let Some(id) = self.shared.tables.id(&table) {
             return Ok(id);
+        }
+        if self.shared.config.shared_backend {
+            // Whether it is there shows when its rows leave.
+            if !self.shared.config.held.contains(&table) {
+                self.more_tables.push(table.clone());
+            }
+            return Ok(self.shared.tables.add(&table));
         }
         match self.executor.wait(self.backend.table_exists(&table)) {
             Ok(true) => {}
@@ -176,6 +209,10 @@ impl<B: IngestRows> Replay<'_, B> {
 
     fn flush(&mut self) -> Result<(), OpenError> {
         let Some(generation) = self.generation.take() else { return Ok(()) };
+        if self.shared.config.shared_backend {
+            self.full.push(generation);
+            return Ok(());
+        }
         let generation = Arc::new(generation);
         ingest(self.backend, self.executor, self.shared, &generation).map_err(OpenError::Backend)
     }

@@ -72,6 +72,13 @@ pub(crate) struct Base {
     pub(crate) values: HashMap<Column, Option<Bytes>, foldhash::fast::RandomState>,
 }
 
+impl Base {
+    /// No values: only what is held can be decided on.
+    pub(crate) fn nothing() -> Self {
+        Self { retired: u64::MAX, ..Self::default() }
+    }
+}
+
 /// What a condition came to.
 #[derive(Debug)]
 pub(crate) enum Decision {

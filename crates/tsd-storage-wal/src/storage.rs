@@ -1,5 +1,6 @@
 //! The layer as a store.
 
+mod direct;
 mod reads;
 mod writes;
 
@@ -7,10 +8,11 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -25,6 +27,7 @@ use self::writes::{ROOM_UNIT, check_column, check_columns, check_row, columns_of
 use crate::{
     OpenError, ReplayReport, WalConfig,
     change::Change,
+    commit_time,
     committer::{Committer, Message},
     executor::Executor,
     files::{DiskDir, LockError, LogDir},
@@ -36,7 +39,11 @@ use crate::{
     request::{NewValue, Order, Outcome},
     scanner::MergedScanner,
     shared::{Flushing, Shared, Tables},
+    spread::SpreadFlusher,
 };
+
+/// By how much the clock may be behind the log without a warning.
+const CLOCK_SLACK: Duration = Duration::from_secs(5);
 
 /// A write-ahead log and a memtable of rows in front of a backend.
 ///
@@ -93,12 +100,20 @@ impl<B: IngestRows> WalStorage<B> {
             closed: AtomicBool::new(false),
             segments: AtomicU64::new(0),
             segment_bytes: AtomicU64::new(0),
+            frozen_bytes: AtomicU64::new(0),
+            last_commit: AtomicI64::new(i64::MIN),
+            away: AtomicBool::new(false),
+            passed: AtomicU64::new(0),
+            refused_rows: AtomicU64::new(0),
             flush_failed: watch::Sender::new(None),
         };
         let below = Arc::clone(&backend);
         let replaying = in_thread("wal-replay", move || {
-            let replayed = replay(&shared, &*below, &executor)?;
-            let now_ms = (shared.config.clock)();
+            let mut replayed = replay(&shared, &*below, &executor)?;
+            shared.config.held.extend(std::mem::take(&mut replayed.more_tables));
+            let last_ms = last_commit_ms(&shared, &replayed)?;
+            shared.last_commit = AtomicI64::new(last_ms);
+            let now_ms = (shared.config.clock)().max(last_ms);
             let active = Arc::new(Generation::new(replayed.next_generation, now_ms));
             let frozen = replayed.frozen.iter().map(|frozen| Arc::clone(&frozen.generation));
             shared.memtable = Memtable::new(frozen.chain([active]).collect());
@@ -114,9 +129,10 @@ impl<B: IngestRows> WalStorage<B> {
         backend: Arc<B>,
         replayed: Replayed,
     ) -> Result<(Self, ReplayReport), OpenError> {
-        let Replayed { frozen, position, next_generation, report } = replayed;
-        if let Some(frozen) = frozen {
-            shared.segments.store(frozen.segments.len() as u64, Ordering::Relaxed);
+        let Replayed { frozen, position, next_generation, report, .. } = replayed;
+        for frozen in frozen {
+            shared.segments.fetch_add(frozen.segments.len() as u64, Ordering::Relaxed);
+            shared.frozen_bytes.fetch_add(frozen.bytes, Ordering::Relaxed);
             shared.flushing.push(frozen);
         }
         let (queue, messages) = mpsc::channel();
@@ -128,15 +144,17 @@ impl<B: IngestRows> WalStorage<B> {
             position,
         );
         let committer = Committer::new(Arc::clone(&shared), messages, log, next_generation + 1);
-        let flusher = Flusher {
-            executor: Executor::here(),
-            shared: Arc::clone(&shared),
-            backend: Arc::clone(&backend),
+        let committer = spawn("wal-committer", || committer.run())?;
+        let executor = Executor::here();
+        let (for_flusher, below) = (Arc::clone(&shared), Arc::clone(&backend));
+        let flusher = if shared.config.shared_backend {
+            let flusher = SpreadFlusher::new(for_flusher, below, executor);
+            spawn("wal-flusher", || flusher.run())?
+        } else {
+            let flusher = Flusher { shared: for_flusher, backend: below, executor };
+            spawn("wal-flusher", || flusher.run())?
         };
-        let ended = vec![
-            spawn("wal-committer", || committer.run())?,
-            spawn("wal-flusher", || flusher.run())?,
-        ];
+        let ended = vec![committer, flusher];
         Ok((Self { shared, backend, queue, ended: tokio::sync::Mutex::new(ended) }, report))
     }
 
@@ -166,7 +184,8 @@ impl<B: IngestRows> WalStorage<B> {
         if let Some(id) = self.shared.tables.id(table) {
             return Ok(Some(id));
         }
-        if self.backend.table_exists(table).await? {
+        // A shared backend may be away; whether the table is there shows when its rows leave.
+        if self.shared.config.shared_backend || self.backend.table_exists(table).await? {
             Ok(Some(self.shared.tables.add(table)))
         } else {
             Err(StorageError::NoSuchTable(table.clone()))
@@ -192,6 +211,28 @@ impl<B: IngestRows> WalStorage<B> {
             failure = failure => failure,
         }
     }
+}
+
+/// The last commit time that is known. It matters to a backend that keeps versions by time.
+fn last_commit_ms(shared: &Shared, replayed: &Replayed) -> Result<i64, OpenError> {
+    if !shared.config.shared_backend {
+        return Ok(replayed.last_commit_ms);
+    }
+    let dir = &*shared.dir;
+    let noted = commit_time::load(dir)
+        .map_err(|source| OpenError::Io { directory: dir.path().to_path_buf(), source })?;
+    // One more, in case it was a delete.
+    let last_ms = replayed.last_commit_ms.max(noted.unwrap_or(i64::MIN)).saturating_add(1);
+    let ahead = Duration::from_millis(
+        u64::try_from(last_ms.saturating_sub((shared.config.clock)())).unwrap_or(0),
+    );
+    if ahead > CLOCK_SLACK {
+        tracing::warn!(
+            ?ahead,
+            "the clock was set back; commit times stand still until it is there"
+        );
+    }
+    Ok(last_ms)
 }
 
 fn lock(directory: &Path) -> Result<DiskDir, OpenError> {
@@ -314,6 +355,9 @@ impl<B: IngestRows> Storage for WalStorage<B> {
             if batch.cell_count() == 0 {
                 return Ok(());
             }
+            if self.shared.config.shared_backend {
+                return self.append_shared(table, id, batch).await;
+            }
             let columns = columns_of(&batch);
             let order = |base| Order::Append { batch: batch.clone(), base };
             self.conditional(table, id, &columns, order).await.map(|_| ())
@@ -331,6 +375,9 @@ impl<B: IngestRows> Storage for WalStorage<B> {
                 return self.backend.increment(table, column, amount).await;
             };
             check_column(&column)?;
+            if self.shared.config.shared_backend {
+                return self.increment_shared(table, id, column, amount).await;
+            }
             let order = |base| Order::Increment { column: column.clone(), amount, base };
             match self.conditional(table, id, std::slice::from_ref(&column), order).await? {
                 Outcome::Sum(sum) => Ok(sum),
@@ -423,6 +470,9 @@ impl<B: IngestRows> Storage for WalStorage<B> {
             let Some(id) = self.place(table).await? else {
                 return self.backend.rewrite_row(table, rewrite).await;
             };
+            if self.shared.config.shared_backend {
+                return self.rewrite_shared(table, id, rewrite).await;
+            }
             let RowRewrite { row, put, delete } = rewrite;
             let delete: Vec<_> =
                 delete.into_iter().map(|old| (old.family, old.qualifier)).collect();
@@ -492,7 +542,17 @@ impl<B: IngestRows> Storage for WalStorage<B> {
             ("tsd_wal_queue_bytes", (waiting_units * ROOM_UNIT) as f64),
             ("tsd_wal_frozen_segments", shared.segments.load(Ordering::Relaxed) as f64),
             ("tsd_wal_open_segment_bytes", shared.segment_bytes.load(Ordering::Relaxed) as f64),
+            ("tsd_wal_log_bytes", shared.log_bytes() as f64),
+            ("tsd_wal_oldest_seconds", shared.oldest_seconds()),
         ];
+        if let Some(most) = shared.config.max_log_bytes {
+            gauges.push(("tsd_wal_log_limit_bytes", most as f64));
+        }
+        if shared.config.shared_backend {
+            let refused = shared.refused_rows.load(Ordering::Relaxed);
+            gauges.push(("tsd_wal_backend_away", f64::from(u8::from(shared.is_backend_away()))));
+            gauges.push(("tsd_wal_refused_rows", refused as f64));
+        }
         gauges.extend(self.backend.gauges());
         gauges
     }

@@ -32,6 +32,8 @@ pub(crate) struct LogWriter {
     open: Option<OpenSegment>,
     /// Segments that were begun since the last [`Self::end_segment`], used or not.
     begun: Vec<u64>,
+    /// Bytes of those of them that are ended.
+    ended_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,16 @@ impl LogWriter {
         reserve: u64,
         position: LogPosition,
     ) -> Self {
-        Self { dir, metrics, clock, reserve, position, open: None, begun: Vec::new() }
+        Self {
+            dir,
+            metrics,
+            clock,
+            reserve,
+            position,
+            open: None,
+            begun: Vec::new(),
+            ended_bytes: 0,
+        }
     }
 
     /// Writes and syncs a group. After an error nothing of the group is in the log, as long as this
@@ -116,10 +127,21 @@ impl LogWriter {
     /// Ends the open segment; the next group begins another. Returns the segments to remove when
     /// what was written since the last time is of no use any more.
     pub(crate) fn end_segment(&mut self) -> Vec<u64> {
+        self.roll();
+        self.ended_bytes = 0;
+        std::mem::take(&mut self.begun)
+    }
+
+    /// Ends the open segment; the next group begins another, which is removed together with it.
+    pub(crate) fn roll(&mut self) {
         if let Some(open) = self.open.take() {
             self.abandon(&open);
         }
-        std::mem::take(&mut self.begun)
+    }
+
+    /// Bytes in the segments begun since the last [`Self::end_segment`].
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ended_bytes + self.segment_len()
     }
 
     /// Segments begun since the last [`Self::end_segment`].
@@ -194,6 +216,7 @@ impl LogWriter {
     /// Leaves a segment as it stands: its successor says how much of it counts.
     fn abandon(&mut self, open: &OpenSegment) {
         self.position.previous = (open.segment, open.synced);
+        self.ended_bytes += open.len;
     }
 
     /// Removes a segment that holds nothing. If it stays, its successor passes over it.

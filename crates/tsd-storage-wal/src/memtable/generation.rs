@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicI64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
@@ -34,6 +34,7 @@ pub(crate) struct Generation {
     bytes: AtomicUsize,
     rows: AtomicUsize,
     cells: AtomicUsize,
+    first_commit_ms: AtomicI64,
 }
 
 /// Rows copied out of a generation, in key order.
@@ -99,6 +100,7 @@ impl Generation {
             bytes: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
             cells: AtomicUsize::new(0),
+            first_commit_ms: AtomicI64::new(i64::MAX),
         }
     }
 
@@ -144,6 +146,7 @@ impl Generation {
                 delete(rows, row, columns, self.base_ms, now_ms);
             }
         }
+        self.first_commit_ms.fetch_min(now_ms, Ordering::Relaxed);
         let sum = |of: fn(&TableRows) -> usize| tables.iter().map(of).sum();
         self.bytes.store(sum(TableRows::bytes), Ordering::Relaxed);
         self.rows.store(sum(TableRows::row_count), Ordering::Relaxed);
@@ -168,7 +171,7 @@ impl Generation {
             return Known::Nothing;
         };
         let state = RowState::follow([(log, self.base_ms)]);
-        match state.column(family, qualifier).map(|column| column.cell()) {
+        match state.column(family, qualifier).map(ColumnState::cell) {
             Some(Some((value, _))) => Known::Value(Bytes::copy_from_slice(value)),
             Some(None) => Known::Deleted,
             None if state.delete_row.is_some() => Known::Deleted,
@@ -214,6 +217,47 @@ impl Generation {
         for (table, rows) in tables.iter_mut().zip(sorted) {
             table.settle(rows);
         }
+    }
+
+    /// Tables that it has rows of.
+    pub(crate) fn tables(&self) -> Vec<TableId> {
+        let tables = self.read();
+        let with_rows = tables.iter().enumerate().filter(|(_, rows)| rows.row_count() > 0);
+        with_rows.map(|(id, _)| TableId(id)).collect()
+    }
+
+    /// Where to cut a table into pieces of so many rows: the empty key, then the first key of each
+    /// further piece.
+    pub(crate) fn every_key(&self, table: TableId, rows: usize) -> Vec<Vec<u8>> {
+        let tables = self.read();
+        let Some(of_table) = tables.get(table.0) else { return Vec::new() };
+        let firsts = of_table.sorted().into_iter().step_by(rows.max(1)).skip(1);
+        let firsts = firsts.map(|row| of_table.row(row).0.to_vec());
+        std::iter::once(Vec::new()).chain(firsts).collect()
+    }
+
+    /// The key in the middle of a range of two rows or more.
+    pub(crate) fn middle_key(&self, table: TableId, from: &[u8], stop: &[u8]) -> Option<Vec<u8>> {
+        let tables = self.read();
+        let rows = tables.get(table.0)?;
+        let is_within =
+            |key: &[u8]| if stop.is_empty() || key < stop { Step::Take } else { Step::End };
+        let within = rows.range(from, is_within);
+        let middle = within.len() / 2;
+        (middle > 0).then(|| within.get(middle).map(|row| rows.row(*row).0.to_vec())).flatten()
+    }
+
+    /// The first key from `from` on.
+    pub(crate) fn first_key(&self, table: TableId, from: &[u8]) -> Option<Vec<u8>> {
+        let tables = self.read();
+        let rows = tables.get(table.0)?;
+        let first = rows.range(from, |_| Step::TakeLast);
+        first.first().map(|row| rows.row(*row).0.to_vec())
+    }
+
+    /// Commit time of its first record; `None` where it has none.
+    pub(crate) fn first_commit_ms(&self) -> Option<i64> {
+        Some(self.first_commit_ms.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MAX)
     }
 
     /// Number of rows of a table.

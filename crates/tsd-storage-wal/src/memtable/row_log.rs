@@ -236,12 +236,14 @@ mod tests {
                 1 => prop::collection::vec(any::<u8>(), 120..300),
             ]
         };
-        let stamp = || prop_oneof![
-            -5..70_000_i64,
-            16_777_000..16_778_000_i64,
-            4_294_967_000..4_294_968_000_i64,
-            any::<i64>()
-        ];
+        let stamp = || {
+            prop_oneof![
+                -5..70_000_i64,
+                16_777_000..16_778_000_i64,
+                4_294_967_000..4_294_968_000_i64,
+                any::<i64>()
+            ]
+        };
         prop_oneof![
             6 => (0..3_u8, bytes(), bytes(), stamp())
                 .prop_map(|(f, q, v, t)| Owned::Put(f, q, v, t)),

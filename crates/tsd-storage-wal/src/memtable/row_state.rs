@@ -117,8 +117,7 @@ mod tests {
             .collect();
         let state = RowState::follow(encoded.iter().map(|log| (log.as_slice(), 0)));
         assert_eq!(state.delete_row, delete_row.then_some(9));
-        let columns: Vec<_> =
-            state.columns.iter().map(|c| (c.qualifier, c.value)).collect();
+        let columns: Vec<_> = state.columns.iter().map(|c| (c.qualifier, c.value)).collect();
         assert_eq!(columns, expected);
         for (qualifier, value) in expected {
             let column = state.column(Family::T, qualifier).unwrap();
@@ -149,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_row_delete_forgets_what_was_before() {
-        let after = [put(b"z", b"1"), Op::DeleteRow { timestamp_ms: 9 }, delete(b"a"), put(b"b", b"2")];
+        let after =
+            [put(b"z", b"1"), Op::DeleteRow { timestamp_ms: 9 }, delete(b"a"), put(b"b", b"2")];
         check(&[&[put(b"a", b"1")], &after], true, &[(b"b", Some(b"2"))]);
         check(&[&after, &[put(b"a", b"3")]], true, &[(b"a", Some(b"3")), (b"b", Some(b"2"))]);
     }

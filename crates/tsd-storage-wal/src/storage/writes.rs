@@ -21,7 +21,7 @@ use crate::{
 pub(super) const ROOM_UNIT: usize = 64;
 
 impl<B: IngestRows> WalStorage<B> {
-    async fn submit(
+    pub(super) async fn submit(
         &self,
         table: &Table,
         id: TableId,
@@ -123,6 +123,9 @@ impl<B: IngestRows> WalStorage<B> {
         new: Option<NewValue>,
     ) -> Result<bool, StorageError> {
         check_column(&column)?;
+        if self.shared.config.shared_backend {
+            return self.compare_and_shared(table, id, column, expected, new).await;
+        }
         let order = |base| Order::CompareAnd {
             column: column.clone(),
             expected: expected.clone(),

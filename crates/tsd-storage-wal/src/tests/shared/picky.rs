@@ -1,0 +1,181 @@
+//! A backend that refuses some rows, and notes the pieces it is handed.
+
+use std::sync::Mutex;
+
+use tsd_storage::{
+    BoxFuture, FaultyStorage, HeldCell, HeldRow, HeldRows, IngestRows, MemoryStorage, RowScanner,
+};
+
+use super::*;
+
+/// The memory store with faults by operation, and by row.
+#[derive(Debug)]
+pub(super) struct Picky {
+    pub(super) inner: FaultyStorage<MemoryStorage>,
+    /// Rows that are refused for good.
+    pub(super) refused: Mutex<Vec<Bytes>>,
+    /// Rows whose region cannot be reached.
+    pub(super) unreachable: Mutex<Vec<Bytes>>,
+    /// Keys of each piece that was taken.
+    pub(super) pieces: Mutex<Vec<Vec<Bytes>>>,
+}
+
+impl Picky {
+    pub(super) fn new() -> Self {
+        Self {
+            inner: FaultyStorage::new(backend()),
+            refused: Mutex::default(),
+            unreachable: Mutex::default(),
+            pieces: Mutex::default(),
+        }
+    }
+
+    fn check(&self, rows: &[OwnedRow]) -> Result<(), StorageError> {
+        let has = |keys: &Mutex<Vec<Bytes>>| {
+            let keys = keys.lock().unwrap();
+            rows.iter().any(|row| keys.contains(&row.key))
+        };
+        if has(&self.unreachable) {
+            return Err(StorageError::Unavailable("region".into()));
+        }
+        if has(&self.refused) {
+            return Err(StorageError::Backend("refused".into()));
+        }
+        self.pieces.lock().unwrap().push(rows.iter().map(|row| row.key.clone()).collect());
+        Ok(())
+    }
+}
+
+struct OwnedRow {
+    key: Bytes,
+    delete_row: Option<i64>,
+    deletes: Vec<(Family, Bytes, i64)>,
+    cells: Vec<(Family, Bytes, Bytes, i64)>,
+}
+
+struct OwnedRows(std::vec::IntoIter<OwnedRow>, Option<OwnedRow>);
+
+impl HeldRows for OwnedRows {
+    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+        self.1 = self.0.next();
+        let row = self.1.as_ref()?;
+        Some(HeldRow {
+            key: &row.key,
+            delete_row: row.delete_row,
+            deletes: row.deletes.iter().map(|(f, q, at)| (*f, q.as_ref(), *at)).collect(),
+            cells: row
+                .cells
+                .iter()
+                .map(|(family, qualifier, value, timestamp_ms)| HeldCell {
+                    family: *family,
+                    qualifier,
+                    value,
+                    timestamp_ms: *timestamp_ms,
+                })
+                .collect(),
+        })
+    }
+}
+
+fn owned(mut rows: Box<dyn HeldRows>) -> Vec<OwnedRow> {
+    let copy = Bytes::copy_from_slice;
+    let mut owned = Vec::new();
+    while let Some(row) = rows.next_row() {
+        owned.push(OwnedRow {
+            key: copy(row.key),
+            delete_row: row.delete_row,
+            deletes: row.deletes.iter().map(|(f, q, at)| (*f, copy(q), *at)).collect(),
+            cells: row
+                .cells
+                .iter()
+                .map(|c| (c.family, copy(c.qualifier), copy(c.value), c.timestamp_ms))
+                .collect(),
+        });
+    }
+    owned
+}
+
+impl IngestRows for Picky {
+    fn ingest<'a>(
+        &'a self,
+        table: &'a Table,
+        rows: Box<dyn HeldRows>,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            let rows = owned(rows);
+            self.check(&rows)?;
+            self.inner.ingest(table, Box::new(OwnedRows(rows.into_iter(), None))).await
+        })
+    }
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
+
+impl Storage for Picky {
+    fn get<'a>(&'a self, table: &'a Table, get: Get) -> Answer<'a, Option<tsd_model::Row>> {
+        self.inner.get(table, get)
+    }
+
+    fn multi_get<'a>(
+        &'a self,
+        table: &'a Table,
+        gets: Vec<Get>,
+    ) -> Answer<'a, Vec<Option<tsd_model::Row>>> {
+        self.inner.multi_get(table, gets)
+    }
+
+    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
+        self.inner.scan(table, scan)
+    }
+
+    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> Answer<'a, ()> {
+        self.inner.put(table, batch)
+    }
+
+    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> Answer<'a, ()> {
+        self.inner.append(table, batch)
+    }
+
+    fn increment<'a>(&'a self, table: &'a Table, column: Column, by: i64) -> Answer<'a, i64> {
+        self.inner.increment(table, column, by)
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+    ) -> Answer<'a, bool> {
+        self.inner.compare_and_set(table, column, expected, value)
+    }
+
+    fn compare_and_delete<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Bytes,
+    ) -> Answer<'a, bool> {
+        self.inner.compare_and_delete(table, column, expected)
+    }
+
+    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> Answer<'a, ()> {
+        self.inner.delete(table, delete)
+    }
+
+    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> Answer<'a, ()> {
+        self.inner.rewrite_row(table, rewrite)
+    }
+
+    fn table_exists<'a>(&'a self, table: &'a Table) -> Answer<'a, bool> {
+        self.inner.table_exists(table)
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        self.inner.flush()
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.inner.close()
+    }
+}
