@@ -17,6 +17,7 @@ use std::{
 use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 
 use crate::{
+    artifacts::Places,
     config::ClusterConfig,
     error::ClusterError,
     files::Layout,
@@ -271,6 +272,17 @@ impl Drop for Cluster {
             members.into_values().filter_map(|member| member.process).for_each(Process::leave);
         }
     }
+}
+
+/// Where the command's cluster is, unless it is told otherwise.
+///
+/// # Errors
+///
+/// When the user has no place for files.
+pub fn default_directory() -> Result<PathBuf, ClusterError> {
+    let places = Places::of_user(None);
+    let failed = |source| ClusterError::Artifacts { set: "a cluster", source };
+    places.map(|places| places.cache.join("cluster")).map_err(failed)
 }
 
 /// Files joined to a class path, behind a directory of configuration files.

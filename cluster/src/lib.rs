@@ -37,7 +37,7 @@ mod state;
 
 pub use self::{
     artifacts::{ArtifactError, LockError},
-    cluster::Cluster,
+    cluster::{Cluster, default_directory},
     config::ClusterConfig,
     error::ClusterError,
     links::Links,

@@ -46,6 +46,11 @@ impl Identity {
         self.stat().is_some_and(|stat| !stat.ended)
     }
 
+    /// Whether it is held by a signal.
+    pub(crate) fn is_paused(self) -> bool {
+        self.stat().is_some_and(|stat| stat.paused)
+    }
+
     /// User and system time so far, also when it has just ended.
     pub(crate) fn cpu_time(self) -> Option<Duration> {
         self.stat().map(|stat| stat.cpu)

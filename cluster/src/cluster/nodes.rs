@@ -41,13 +41,23 @@ impl Cluster {
         self.end(node, |_| Ok(()))
     }
 
-    /// Holds a process (`SIGSTOP`): its sockets stay open and nobody answers.
+    /// Holds a process (`SIGSTOP`) and waits until it stands still: its sockets stay open and nobody
+    /// answers.
     ///
     /// # Errors
     ///
     /// When it does not run.
     pub fn pause(&self, node: Node) -> Result<(), ClusterError> {
-        self.signal(node, Signal::STOP)
+        self.signal(node, Signal::STOP)?;
+        let end = std::time::Instant::now() + PATIENCE;
+        while !self.is_paused(node) {
+            self.running(node)?;
+            if std::time::Instant::now() >= end {
+                return Err(ClusterError::State { node, state: "does not stand still" });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Lets a process that was held go on.
@@ -82,6 +92,13 @@ impl Cluster {
     /// When the cluster has no such process.
     pub fn is_running(&self, node: Node) -> Result<bool, ClusterError> {
         Ok(self.member(node)?.process.as_ref().is_some_and(Process::is_alive))
+    }
+
+    /// Whether a process is held.
+    #[must_use]
+    pub fn is_paused(&self, node: Node) -> bool {
+        let process = self.members.get(&node).and_then(|member| member.process.as_ref());
+        process.is_some_and(|process| process.identity().is_paused())
     }
 
     /// User and system time of a process since it was started; zero once it ended.
