@@ -43,6 +43,7 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
             let request: pb::TruncateTableRequest = decode(message);
             let table = disabled(state, &request.table_name)?;
             state.rows.retain(|(of, _), _| *of != table);
+            state.markers.retain(|(of, _), _| *of != table);
             state.set_table(&table, "OPEN");
             let id = start(state, request.nonce, None);
             pb::TruncateTableResponse { proc_id: Some(id) }.encode_to_vec()
@@ -161,8 +162,7 @@ fn create(
         return Err(("exceptions.FailedSanityCheckException", "no family".to_owned()));
     }
     if !repeated {
-        let splits: Vec<_> =
-            request.split_keys.iter().map(|key| std::str::from_utf8(key).unwrap()).collect();
+        let splits: Vec<_> = request.split_keys.iter().map(|key| &key[..]).collect();
         state.create_table(&table, &splits);
         state.schemas.insert(table, request.table_schema.clone());
     }
@@ -177,6 +177,7 @@ fn delete(
     state.schemas.remove(&table);
     state.regions.retain(|one| *one.region.table() != table);
     state.rows.retain(|(of, _), _| *of != table);
+    state.markers.retain(|(of, _), _| *of != table);
     Ok(pb::DeleteTableResponse { proc_id: Some(start(state, request.nonce, None)) })
 }
 

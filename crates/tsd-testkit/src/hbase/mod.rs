@@ -2,13 +2,14 @@
 //!
 //! It speaks the protocol as the recordings of a real cluster do: hbase:meta, regions that move, split
 //! and merge, scanners with leases and sequence numbers, cell blocks both ways. It keeps one version
-//! a column. A [`Fault`] makes it misbehave at a chosen call.
+//! a column, and delete markers for ever. A [`Fault`] makes it misbehave at a chosen call.
 
 mod call;
 mod fault;
 mod master;
 mod meta;
 mod scan;
+mod select;
 mod server;
 mod state;
 mod write;
@@ -80,7 +81,8 @@ impl FakeCluster {
     /// Makes a table whose regions begin at its start and at the splits, spread over the servers.
     pub fn create_table(&self, name: &str, splits: &[&str]) -> TableName {
         let table: TableName = name.parse().unwrap();
-        self.state.lock().create_table(&table, splits);
+        let splits: Vec<_> = splits.iter().map(|key| key.as_bytes()).collect();
+        self.state.lock().create_table(&table, &splits);
         table
     }
 

@@ -8,6 +8,7 @@ use prost::Message;
 use super::{
     call::Answered,
     fault::Misdeed,
+    select::Wanted,
     state::{FakeScanner, State},
 };
 
@@ -150,18 +151,23 @@ fn left(state: &State, id: u64) -> Vec<(Bytes, Columns)> {
         let behind = scanner.at.as_ref().is_none_or(|(at, _)| !before(row, at));
         begun && !ended && behind && region.region.contains(row)
     };
-    let mut rows: Vec<_> = state
+    let cells = Wanted::of_scan(scan);
+    let mut rows: Vec<(Bytes, Columns)> = state
         .rows
         .iter()
-        .filter(|((table, row), columns)| {
-            table == region.region.table() && wanted(row) && !columns.is_empty()
-        })
+        .filter(|((table, row), _)| table == region.region.table() && wanted(row))
         .map(|((_, row), columns)| {
-            let cell = |((family, qualifier), (time, value)): (&(Bytes, Bytes), &(u64, Bytes))| {
-                (family.clone(), qualifier.clone(), *time, value.clone())
-            };
-            (row.clone(), columns.iter().map(cell).collect())
+            let columns = columns
+                .iter()
+                .filter(|((family, qualifier), (time, value))| {
+                    cells.cell(row, (family, qualifier), *time, value)
+                })
+                .map(|((family, qualifier), (time, value))| {
+                    (family.clone(), qualifier.clone(), *time, value.clone())
+                });
+            (row.clone(), columns.collect())
         })
+        .filter(|(_, columns): &(_, Columns)| !columns.is_empty())
         .collect();
     if scan.reversed() {
         rows.reverse();

@@ -34,6 +34,24 @@ pub(crate) struct FakeScanner {
     pub(crate) at: Option<(Bytes, usize)>,
 }
 
+/// Up to which time what of a row is deleted. What is put later with such a time is not seen either.
+#[derive(Debug, Default)]
+pub(crate) struct Markers {
+    pub(crate) row: Option<u64>,
+    pub(crate) families: HashMap<Bytes, u64>,
+    pub(crate) columns: HashMap<Column, u64>,
+}
+
+impl Markers {
+    pub(crate) fn hide(&self, column: &Column, timestamp: u64) -> bool {
+        self.row
+            .iter()
+            .chain(self.families.get(&column.0))
+            .chain(self.columns.get(column))
+            .any(|until| timestamp <= *until)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) servers: Vec<ServerName>,
@@ -42,6 +60,7 @@ pub(crate) struct State {
     /// Where regions went, as their former servers know.
     pub(crate) moved: HashMap<(usize, Bytes), MovedTo>,
     pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<Column, (u64, Bytes)>>,
+    pub(crate) markers: HashMap<(TableName, Bytes), Markers>,
     pub(crate) scanners: HashMap<u64, FakeScanner>,
     pub(crate) nonces: HashSet<(u64, u64)>,
     pub(crate) faults: Vec<Fault>,
@@ -66,14 +85,14 @@ impl State {
         self.clock
     }
 
-    pub(crate) fn create_table(&mut self, table: &TableName, splits: &[&str]) {
+    pub(crate) fn create_table(&mut self, table: &TableName, splits: &[&[u8]]) {
         let id = self.tick();
-        let mut starts = vec![""];
+        let mut starts = vec![&b""[..]];
         starts.extend(splits);
         for (at, start) in starts.iter().enumerate() {
-            let end = starts.get(at + 1).copied().unwrap_or("");
+            let end = starts.get(at + 1).copied().unwrap_or_default();
             let server = at % self.servers.len();
-            self.open(table, start.as_bytes(), end.as_bytes(), id, server);
+            self.open(table, start, end, id, server);
         }
     }
 

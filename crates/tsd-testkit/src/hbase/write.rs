@@ -1,5 +1,7 @@
 //! Reads and changes of single rows.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use bytes::{Bytes, BytesMut};
 use hbase_rs::{Cell, CellKind, SERVER_TIME, TableName, protocol::Cells};
 use hbase_rs_protobuf as pb;
@@ -9,7 +11,8 @@ use prost::Message;
 use super::{
     call::{Answered, Refusal, class_name},
     fault::Misdeed,
-    state::State,
+    select::Wanted,
+    state::{Column, Markers, State},
 };
 
 pub(crate) fn get(
@@ -30,8 +33,12 @@ pub(crate) fn get(
 
 fn read(state: &State, table: &TableName, get: &pb::Get, block: &mut BytesMut) -> pb::Result {
     let mut count = 0;
+    let wanted = Wanted::of_get(get);
     if let Some(columns) = state.rows.get(&(table.clone(), get.row.clone())) {
         for ((family, qualifier), (timestamp, value)) in columns {
+            if !wanted.cell(&get.row, (family, qualifier), *timestamp, value) {
+                continue;
+            }
             if !get.existence_only() {
                 let timestamp = *timestamp;
                 let cell = Cell {
@@ -72,6 +79,9 @@ pub(crate) fn mutate(
             pb::MutateResponse { processed: Some(false), ..pb::MutateResponse::default() };
         return Ok((response.encode_to_vec(), Bytes::new()));
     }
+    if let Some(refusal) = no_counter(state, &table, mutation, &block) {
+        return Err(refusal);
+    }
     let mut cells = BytesMut::new();
     let result = apply(state, &table, mutation, request.nonce_group(), &mut block, &mut cells);
     let response =
@@ -86,8 +96,15 @@ fn check_row(state: &State, server: usize, region: &Bytes, row: &[u8]) -> Result
     Err(("exceptions.FailedSanityCheckException", "Requested row out of range".to_owned()))
 }
 
-/// Equality with a value, or absence.
+/// Equality with a value, or absence; or a cell that passes a filter.
 fn holds(state: &State, table: &TableName, condition: &pb::Condition) -> bool {
+    if let Some(filter) = &condition.filter {
+        let wanted = Wanted::of_filter(filter);
+        let columns = state.rows.get(&(table.clone(), condition.row.clone()));
+        return columns.into_iter().flatten().any(|((family, qualifier), (timestamp, value))| {
+            wanted.cell(&condition.row, (family, qualifier), *timestamp, value)
+        });
+    }
     let comparator = condition.comparator.clone().unwrap();
     let comparator =
         pb::BinaryComparator::decode(comparator.serialized_comparator.unwrap()).unwrap();
@@ -96,6 +113,34 @@ fn holds(state: &State, table: &TableName, condition: &pb::Condition) -> bool {
     let column = (condition.family.clone().unwrap(), condition.qualifier.clone().unwrap());
     let stored = row.and_then(|columns| columns.get(&column)).map(|(_, value)| value.clone());
     stored.unwrap_or_default() == given
+}
+
+/// The refusal of an increment that meets something else than a counter.
+fn no_counter(
+    state: &State,
+    table: &TableName,
+    mutation: &pb::MutationProto,
+    block: &Bytes,
+) -> Option<Refusal> {
+    if mutation.mutate_type() != MutationType::Increment {
+        return None;
+    }
+    let columns = state.rows.get(&(table.clone(), mutation.row.clone().unwrap()))?;
+    let count = mutation.associated_cell_count() as usize;
+    Cells::new(block).take(count).map(Result::unwrap).find_map(|cell| {
+        let (_, value) = columns.get(&column(&cell))?;
+        let text = format!("Field is not a long, it's {} bytes wide", value.len());
+        (value.len() != 8).then_some(("DoNotRetryIOException", text))
+    })
+}
+
+fn column(cell: &Cell<'_>) -> Column {
+    (Bytes::copy_from_slice(cell.family), Bytes::copy_from_slice(cell.qualifier))
+}
+
+/// The servers' clock.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 /// Carries out a change; takes its cells off `block`.
@@ -107,21 +152,29 @@ fn apply(
     block: &mut Bytes,
     out: &mut BytesMut,
 ) -> pb::Result {
-    let now = state.tick();
+    let now = now_ms();
     let repeated = mutation.nonce() != 0 && !state.nonces.insert((nonce_group, mutation.nonce()));
     let key = (table.clone(), mutation.row.clone().unwrap());
+    let markers = state.markers.entry(key.clone()).or_default();
     let columns = state.rows.entry(key).or_default();
     let source = block.clone();
     let mut cells = Cells::new(&source);
     let mut returned = 0;
     for _ in 0..mutation.associated_cell_count() {
         let cell = cells.next().unwrap().unwrap();
-        let column = (Bytes::copy_from_slice(cell.family), Bytes::copy_from_slice(cell.qualifier));
-        let time = if cell.timestamp == SERVER_TIME { now } else { cell.timestamp };
-        let stored = columns.get(&column).map(|(_, value)| value.clone()).unwrap_or_default();
+        let column = column(&cell);
+        let mut time = if cell.timestamp == SERVER_TIME { now } else { cell.timestamp };
+        let (newest, stored) = columns.get(&column).cloned().unwrap_or_default();
         let value = match mutation.mutate_type() {
             MutationType::Put => Some(Bytes::copy_from_slice(cell.value)),
-            MutationType::Delete => None,
+            MutationType::Delete => {
+                mark(markers, &cell, time);
+                columns.retain(|column, (timestamp, _)| !markers.hide(column, *timestamp));
+                if cell.kind == CellKind::Delete {
+                    columns.remove(&column);
+                }
+                continue;
+            }
             _ if repeated => Some(stored),
             MutationType::Append => Some([&stored[..], cell.value].concat().into()),
             MutationType::Increment => {
@@ -132,23 +185,37 @@ fn apply(
         };
         if matches!(mutation.mutate_type(), MutationType::Append | MutationType::Increment) {
             let value = value.as_deref().unwrap_or_default();
+            time = time.max(newest);
             Cell { timestamp: time, value, ..cell }.encode(out).unwrap();
             returned += 1;
         }
-        match value {
-            Some(value) => drop(columns.insert(column, (time, value))),
-            None => drop(columns.remove(&column)),
+        let seen = time >= newest && !markers.hide(&column, time);
+        if let Some(value) = value.filter(|_| seen) {
+            columns.insert(column, (time, value));
         }
     }
     // A delete without cells is one of the whole row.
     if mutation.mutate_type() == MutationType::Delete && mutation.associated_cell_count() == 0 {
-        columns.clear();
+        markers.row = markers.row.max(Some(mutation.timestamp.unwrap_or(now)));
+        columns.retain(|column, (timestamp, _)| !markers.hide(column, *timestamp));
     }
     *block = source.slice(source.len() - cells.rest().len()..);
     pb::Result {
         associated_cell_count: (returned > 0).then_some(returned),
         ..pb::Result::default()
     }
+}
+
+/// Keeps the marker that a delete leaves. Those of single versions are not kept.
+fn mark(markers: &mut Markers, cell: &Cell<'_>, until: u64) {
+    let marker = match cell.kind {
+        CellKind::DeleteColumn => markers.columns.entry(column(cell)).or_default(),
+        CellKind::DeleteFamily => {
+            markers.families.entry(Bytes::copy_from_slice(cell.family)).or_default()
+        }
+        _ => return,
+    };
+    *marker = until.max(*marker);
 }
 
 pub(crate) fn multi(
@@ -211,6 +278,10 @@ fn region(
                     skip(mutation, block);
                 }
                 entry.exception = Some(exception(class, text));
+            }
+            (_, Some(mutation), _) if no_counter(state, &table, mutation, block).is_some() => {
+                skip(mutation, block);
+                entry.exception = Some(exception("DoNotRetryIOException", "Field is not a long"));
             }
             (_, Some(mutation), _) => {
                 entry.result =
