@@ -6,7 +6,10 @@
 //! reuse, as servers of the JVM do and pickers of free ports do not. Until its server listens,
 //! connections are refused.
 
-use std::{io, net::Ipv4Addr};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+};
 
 use socket2::{Domain, Socket, Type};
 
@@ -37,12 +40,20 @@ impl Port {
         Err(last)
     }
 
-    /// Takes this one.
-    pub(crate) fn hold(number: u16) -> io::Result<Self> {
+    /// Takes this one, if nothing of anybody is bound to it.
+    fn hold(number: u16) -> io::Result<Self> {
         let holder = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        holder.bind(&std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
+        holder.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
         // Only now: the binding itself was exclusive.
         holder.set_reuse_address(true)?;
+        Ok(Self { number, _holder: holder })
+    }
+
+    /// Takes this one again, of whose former connections some may linger, if nobody listens.
+    pub(crate) fn regain(number: u16) -> io::Result<Self> {
+        let holder = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        holder.set_reuse_address(true)?;
+        holder.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
         Ok(Self { number, _holder: holder })
     }
 
@@ -62,7 +73,7 @@ mod tests {
     fn listen(port: &Port) -> io::Result<Socket> {
         let server = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         server.set_reuse_address(true)?;
-        server.bind(&std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, port.number())).into())?;
+        server.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port.number())).into())?;
         server.listen(1)?;
         Ok(server)
     }
@@ -94,5 +105,22 @@ mod tests {
         let number = port.number();
         drop(port);
         assert_eq!(Port::hold(number).unwrap().number(), number);
+    }
+
+    #[test]
+    fn a_port_is_regained_from_connections_but_not_from_a_server() {
+        let port = Port::take().unwrap();
+        let number = port.number();
+        let server = listen(&port).unwrap();
+        let client = TcpStream::connect((Ipv4Addr::LOCALHOST, number)).unwrap();
+        let (accepted, _) = server.accept().unwrap();
+        drop(port);
+        Port::regain(number).unwrap_err();
+        drop(server);
+        // The server's end closes first: the connection lingers on its port.
+        drop(accepted);
+        drop(client);
+        Port::hold(number).unwrap_err();
+        assert_eq!(Port::regain(number).unwrap().number(), number);
     }
 }

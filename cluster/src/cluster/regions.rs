@@ -6,7 +6,7 @@ use hbase_rs::{Client, MetaRow, OperationError, Region, TableName};
 use tokio::time::{Instant, sleep};
 
 use super::Cluster;
-use crate::error::ClusterError;
+use crate::{error::ClusterError, node::Node};
 
 /// For so long regions may be on their way.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -18,13 +18,18 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When there is no such table or region server, or it is not done within two minutes.
+    /// When there is no such table, no such region server runs, or it is not done within two minutes.
     pub async fn move_region(
         &self,
         table: &TableName,
         row: &[u8],
         to: usize,
     ) -> Result<(), ClusterError> {
+        // HBase would take any other instead.
+        let node = Node::RegionServer(to);
+        if !self.is_running(node)? {
+            return Err(ClusterError::State { node, state: "does not run" });
+        }
         let client = self.client();
         let server = self.server_name(to);
         let region = region_of(&client, table, row).await?;

@@ -80,7 +80,7 @@ impl Cluster {
     pub(super) fn launch(&mut self, node: Node) -> Result<(), ClusterError> {
         let port = self.member(node)?.port;
         if self.member(node)?.held.is_none() {
-            let held = Port::hold(port).map_err(|source| ClusterError::PortTaken {
+            let held = Port::regain(port).map_err(|source| ClusterError::PortTaken {
                 node,
                 port,
                 source,
