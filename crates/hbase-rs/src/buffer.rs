@@ -16,6 +16,11 @@
 //! are of one row: whoever needs one waits for the receipt.
 
 mod batch;
+mod call;
+mod chunk;
+mod parking;
+mod queues;
+mod writer;
 
 use std::{
     pin::Pin,
@@ -24,10 +29,29 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot},
+    time::{Instant, timeout_at},
+};
 
 pub use self::batch::MutationBatch;
-use crate::{error::OperationError, request::mutation::Mutation, table::Table};
+use self::{
+    chunk::Chunk,
+    parking::Parking,
+    writer::{Order, Writer},
+};
+use crate::{
+    client::Client,
+    error::{Failure, OperationError},
+    request::mutation::Mutation,
+    table::Table,
+};
+
+/// What this is in errors.
+const OPERATION: &str = "buffered write";
+
+/// Batches on their way to the task that writes. Room bounds what is taken; this only spares wake-ups.
+const ORDERS: usize = 256;
 
 /// How a writer gathers mutations.
 #[derive(Clone, Debug)]
@@ -74,15 +98,30 @@ pub struct BufferedMutator {
 
 #[derive(Debug)]
 struct Shared {
-    table: Table,
-    config: BufferConfig,
+    client: Client,
+    max_bytes: u32,
+    timeout: Duration,
     room: Arc<Semaphore>,
+    parking: Arc<Parking>,
+    orders: mpsc::Sender<Order>,
 }
 
 impl BufferedMutator {
     pub(crate) fn new(table: Table, config: BufferConfig) -> Self {
-        let room = Arc::new(Semaphore::new(config.max_bytes));
-        Self { shared: Arc::new(Shared { table, config, room }) }
+        let max_bytes = u32::try_from(config.max_bytes.max(1)).unwrap_or(u32::MAX);
+        let timeout = config.timeout.unwrap_or_else(|| table.timeout());
+        let parking = Arc::new(Parking::new(config.max_bytes / 2));
+        let client = table.client().clone();
+        let (orders, taken) = mpsc::channel(ORDERS);
+        tokio::spawn(Writer::run(table, config, Arc::clone(&parking), taken));
+        let room = Arc::new(Semaphore::new(max_bytes as usize));
+        Self { shared: Arc::new(Shared { client, max_bytes, timeout, room, parking, orders }) }
+    }
+
+    /// The client that it writes with.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.shared.client
     }
 
     /// Hands mutations over as soon as there is room, and returns the future of their outcomes.
@@ -92,28 +131,31 @@ impl BufferedMutator {
     /// When there is no room in time, a cell is longer than allowed, or the writer is closed. Nothing
     /// was done then.
     pub async fn submit(&self, batch: MutationBatch) -> Result<Receipt, OperationError> {
-        let size =
-            u32::try_from(batch.size().min(self.shared.config.max_bytes)).unwrap_or(u32::MAX);
-        let permit = Arc::clone(&self.shared.room).acquire_many_owned(size).await;
-        let table = self.shared.table.clone();
-        let actions = batch.into_actions().unwrap_or_default();
-        let (sender, outcome) = oneshot::channel();
-        tokio::spawn(async move {
-            let total = actions.len();
-            let results = table.batch(actions).await;
-            let failed: Vec<_> = results
-                .into_iter()
-                .enumerate()
-                .filter_map(|(at, result)| Some((at, result.err()?)))
-                .collect();
-            drop(permit);
-            let _ = sender.send(if failed.is_empty() {
-                Ok(())
-            } else {
-                Err(BatchError { failed, total })
-            });
-        });
-        Ok(Receipt { outcome, total: 0 })
+        let shared = &*self.shared;
+        let begun = Instant::now();
+        let deadline = begun + shared.timeout;
+        let refused = |cause| OperationError {
+            operation: OPERATION,
+            attempts: 1,
+            elapsed: begun.elapsed(),
+            in_doubt: false,
+            cause: Box::new(cause),
+        };
+        let (length, limit) = (batch.longest_cell(), shared.client.config().max_cell);
+        if length > limit {
+            return Err(refused(Failure::CellTooLong { length, limit }));
+        }
+        let room = shared.room(&batch, deadline).await.map_err(refused)?;
+        if batch.is_empty() {
+            return Ok(Receipt(Outcome::Known(Some(Ok(())))));
+        }
+        let metrics = Arc::clone(shared.client.metrics());
+        let (chunk, outcome) = Chunk::new(batch, deadline, room, metrics);
+        match timeout_at(deadline, shared.orders.send(Order::Write(Box::new(chunk)))).await {
+            Ok(Ok(())) => Ok(Receipt(Outcome::Awaited(outcome))),
+            Ok(Err(_)) => Err(refused(Failure::WriterGone)),
+            Err(_) => Err(refused(Failure::Time)),
+        }
     }
 
     /// Hands mutations over and waits for their outcomes.
@@ -139,8 +181,9 @@ impl BufferedMutator {
     /// When it was not written in time, or nobody knows whether it was.
     pub async fn mutate(&self, mutation: impl Into<Mutation>) -> Result<(), OperationError> {
         let mut batch = MutationBatch::default();
+        // An empty batch has room for any mutation.
         let _ = batch.push(mutation);
-        match self.write(batch).await {
+        match self.submit(batch).await?.await {
             Ok(()) => Ok(()),
             Err(mut error) => error.failed.pop().map_or(Ok(()), |(_, error)| Err(error)),
         }
@@ -149,32 +192,69 @@ impl BufferedMutator {
     /// Sends what was handed over before without lingering, and waits until it is settled. Outcomes
     /// are where they always are: in the receipts.
     pub async fn flush(&self) {
-        let _ = self.shared.room.acquire_many(self.shared.config.max_bytes as u32).await;
+        let (done, settled) = oneshot::channel();
+        // A writer that is gone has settled all.
+        if self.shared.orders.send(Order::Flush(done)).await.is_ok() {
+            let _ = settled.await;
+        }
     }
 
     /// Takes nothing any more, on no clone either, and waits until all is settled.
     pub async fn close(&self) {
-        self.flush().await;
         self.shared.room.close();
+        self.flush().await;
+    }
+}
+
+impl Shared {
+    /// Waits for room.
+    async fn room(
+        &self,
+        batch: &MutationBatch,
+        deadline: Instant,
+    ) -> Result<OwnedSemaphorePermit, Failure> {
+        let waits = &self.client.metrics().buffers.waits;
+        if self.parking.admit(batch, deadline).await.map_err(|_| Failure::Time)? {
+            waits.one();
+        }
+        // One that is larger than all room goes alone.
+        let size = u32::try_from(batch.size()).unwrap_or(u32::MAX).min(self.max_bytes);
+        match Arc::clone(&self.room).try_acquire_many_owned(size) {
+            Ok(room) => return Ok(room),
+            Err(TryAcquireError::Closed) => return Err(Failure::Closed),
+            Err(TryAcquireError::NoPermits) => waits.one(),
+        }
+        let room = Arc::clone(&self.room).acquire_many_owned(size);
+        let room = timeout_at(deadline, room).await.map_err(|_| Failure::Time)?;
+        room.map_err(|_| Failure::Closed)
     }
 }
 
 /// What became of a batch of mutations, as a future. Dropped, the mutations are written all the same.
+///
+/// It comes at the latest with the time of the mutations and that of one call.
 #[derive(Debug)]
 #[must_use = "what became of the mutations is told here and nowhere else"]
-pub struct Receipt {
-    outcome: oneshot::Receiver<Result<(), BatchError>>,
-    total: usize,
+pub struct Receipt(Outcome);
+
+#[derive(Debug)]
+enum Outcome {
+    Awaited(oneshot::Receiver<Result<(), BatchError>>),
+    Known(Option<Result<(), BatchError>>),
 }
 
 impl Future for Receipt {
     type Output = Result<(), BatchError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = ready!(Pin::new(&mut self.outcome).poll(context));
-        Poll::Ready(
-            outcome.unwrap_or_else(|_| Err(BatchError { failed: Vec::new(), total: self.total })),
-        )
+        match &mut self.0 {
+            Outcome::Known(outcome) => Poll::Ready(outcome.take().unwrap_or(Ok(()))),
+            // A chunk never goes without a word.
+            Outcome::Awaited(outcome) => {
+                let outcome = ready!(Pin::new(outcome).poll(context));
+                Poll::Ready(outcome.unwrap_or(Err(BatchError { failed: Vec::new(), total: 0 })))
+            }
+        }
     }
 }
 

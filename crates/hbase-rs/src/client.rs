@@ -7,6 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message;
+use tokio::time::Instant;
 
 use crate::{
     admin::Admin,
@@ -156,6 +157,18 @@ impl Client {
         attempts: &Attempts,
     ) -> Result<Answer, CallError> {
         let deadline = attempts.call_deadline(call.timeout);
+        self.call_location(location, call, message, block, deadline).await
+    }
+
+    /// One call to a server, at the latest until the deadline.
+    pub(crate) async fn call_location(
+        &self,
+        location: &RegionLocation,
+        call: RegionCall,
+        message: &impl Message,
+        block: Bytes,
+        deadline: Instant,
+    ) -> Result<Answer, CallError> {
         let table = location.region.table();
         let priority = if *table == TableName::meta() {
             Some(META_PRIORITY)

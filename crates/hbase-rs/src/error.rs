@@ -81,6 +81,12 @@ pub enum Failure {
     /// The task that read for a scan is gone, with its runtime or by a panic.
     #[error("nobody reads for this scan any more")]
     ReaderGone,
+    /// The task that wrote for a buffer is gone, with its runtime or by a panic.
+    #[error("nobody writes for this buffer any more")]
+    WriterGone,
+    /// The buffer was closed before.
+    #[error("buffer is closed")]
+    Closed,
     /// It goes on at the master.
     #[error("still running")]
     Running,

@@ -165,6 +165,11 @@ impl Answer {
         &self.message
     }
 
+    /// Whether there are no cells behind the message.
+    pub(crate) const fn has_no_block(&self) -> bool {
+        self.block.is_empty()
+    }
+
     /// Decodes the message.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ use crate::{
     pool::Pool,
     region::{
         cache::RegionCache,
-        info::RegionLocation,
+        info::{Region, RegionLocation},
         meta::{self, Locate, Lookup, MetaRow, read_lookup},
         name::{end_meta_key, first_meta_key},
     },
@@ -65,7 +65,12 @@ const SHARING: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) enum Unlocated {
     /// Asking again may help.
-    ForNow(Failure),
+    ForNow {
+        /// Why it was not found.
+        cause: Failure,
+        /// The region, if that much is known.
+        region: Option<Region>,
+    },
     /// It does not.
     ForGood(OperationError),
 }
@@ -121,7 +126,7 @@ impl Locator {
             let cause = match self.locate_once(table, locate, attempts).await {
                 Ok(location) => return Ok(location),
                 Err(Unlocated::ForGood(error)) => return Err(error),
-                Err(Unlocated::ForNow(cause)) => cause,
+                Err(Unlocated::ForNow { cause, .. }) => cause,
             };
             if matches!(cause, Failure::InTransition(_)) {
                 unsettled += 1;
@@ -150,17 +155,33 @@ impl Locator {
             known.metrics.region_misses.one();
             self.look_up(table, locate, attempts.deadline()).await
         };
-        let cause = match found {
+        let (cause, region) = match found {
             Ok(Lookup::Found(location)) => return Ok(location),
             Ok(Lookup::NoTable) => {
                 let cause = Failure::NoTable(table.clone());
                 return Err(Unlocated::ForGood(attempts.fail(cause, false)));
             }
-            Ok(Lookup::InTransition(why, _)) => Failure::InTransition(why),
-            Err(cause) => cause,
+            Ok(Lookup::InTransition(why, region)) => (Failure::InTransition(why), region),
+            Err(cause) => (cause, None),
         };
         self.settle_meta(&cause, attempts).map_err(Unlocated::ForGood)?;
-        Err(Unlocated::ForNow(cause))
+        Err(Unlocated::ForNow { cause, region })
+    }
+
+    /// Sees to it that a region in transition is not waited for if its table is disabled.
+    pub(crate) async fn unless_disabled(
+        &self,
+        table: &TableName,
+        found: Result<RegionLocation, Unlocated>,
+        attempts: &Attempts,
+    ) -> Result<RegionLocation, Unlocated> {
+        let in_transition =
+            matches!(&found, Err(Unlocated::ForNow { cause: Failure::InTransition(_), .. }));
+        if in_transition && self.known.meta.is_disabled(table, attempts.deadline()).await {
+            let cause = Failure::TableDisabled(table.clone());
+            return Err(Unlocated::ForGood(attempts.fail(cause, false)));
+        }
+        found
     }
 
     /// What is known, without a call.

@@ -41,6 +41,15 @@ impl Table {
         Self { client, name, timeout: None }
     }
 
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Time of its operations.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(self.client.config().operation_timeout)
+    }
+
     /// Gives each operation this long, instead of what the configuration says.
     #[must_use]
     pub const fn with_timeout(mut self, timeout: Duration) -> Self {

@@ -34,7 +34,6 @@ pub struct MutationBatch {
     cells: BytesMut,
     entries: Vec<Entry>,
     messages: Vec<pb::MutationProto>,
-    originals: Vec<Mutation>,
     /// Length of the row of the last mutation, while more cells may be added to it.
     open_row: Option<u16>,
     longest_cell: usize,
@@ -134,11 +133,11 @@ impl MutationBatch {
         let cells = mutation.encoded_cells();
         self.check_room(cells.len())?;
         let message = mutation.to_message(CellPlace::Block, mutation.needs_nonce().then(nonce));
+        let count = message.associated_cell_count().max(0).unsigned_abs();
         let what = if mutation.is_plain_put() {
             What::Put
         } else {
-            self.messages.push(message.clone());
-            self.originals.push(mutation.clone());
+            self.messages.push(message);
             What::Message(self.messages.len() as u32 - 1)
         };
         let start = self.cells.len() as u32;
@@ -147,7 +146,7 @@ impl MutationBatch {
         self.entries.push(Entry {
             start,
             end: self.cells.len() as u32,
-            count: message.associated_cell_count().max(0).unsigned_abs(),
+            count,
             what,
             repeatable: mutation.is_repeatable(),
         });
@@ -170,44 +169,6 @@ impl MutationBatch {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    /// The same as actions of a batch.
-    pub(super) fn into_actions(self) -> Result<Vec<crate::multi::Action>, RequestError> {
-        use crate::{
-            cell::Cells,
-            request::mutation::{Delete, Put},
-        };
-        let mut actions = Vec::with_capacity(self.entries.len());
-        for (at, entry) in self.entries.iter().enumerate() {
-            let row = self.row_bytes(at);
-            let cells = Cells::new(self.cells(at..at + 1)).map_while(Result::ok);
-            actions.push(match entry.what {
-                What::Put => {
-                    let mut put = Put::try_new(row)?;
-                    for cell in cells {
-                        put = put.cell(cell.family, cell.qualifier, cell.timestamp, cell.value)?;
-                    }
-                    put.into()
-                }
-                What::Delete => {
-                    let mut delete = Delete::try_new(row)?;
-                    for cell in cells {
-                        delete = if cell.kind == CellKind::Delete {
-                            delete.version(cell.family, cell.qualifier, cell.timestamp)?
-                        } else {
-                            delete.column(cell.family, cell.qualifier, cell.timestamp)?
-                        };
-                    }
-                    delete.into()
-                }
-                What::Message(at) => {
-                    let original = self.originals.get(at as usize);
-                    original.cloned().ok_or(RequestError::EmptyRow)?.into()
-                }
-            });
-        }
-        Ok(actions)
     }
 
     /// Bytes that count against the bounds of a writer.
@@ -279,16 +240,13 @@ impl MutationBatch {
         self.longest_cell = self.longest_cell.max(length);
         let end = self.cells.len() as u32;
         let newest = cell.kind == CellKind::Delete && cell.timestamp == SERVER_TIME;
-        match self.entries.last_mut().filter(|_| joins) {
-            Some(last) => {
-                last.end = end;
-                last.count += 1;
-                last.repeatable &= !newest;
-            }
-            None => {
-                self.entries.push(Entry { start, end, count: 1, what, repeatable: !newest });
-                self.open_row = Some(cell.row.len() as u16);
-            }
+        if let Some(last) = self.entries.last_mut().filter(|_| joins) {
+            last.end = end;
+            last.count += 1;
+            last.repeatable &= !newest;
+        } else {
+            self.entries.push(Entry { start, end, count: 1, what, repeatable: !newest });
+            self.open_row = Some(cell.row.len() as u16);
         }
         Ok(self.entries.len() - 1)
     }
@@ -362,7 +320,7 @@ mod tests {
     fn what_cannot_be_a_cell_leaves_the_batch_as_it_was() {
         let mut batch = MutationBatch::default();
         assert!(batch.put(b"", b"f", b"q", 1, b"").is_err());
-        assert!(batch.put(&[1; 40_000], b"f", b"q", 1, b"").is_err());
+        assert!(batch.put(&vec![1; 40_000], b"f", b"q", 1, b"").is_err());
         assert!(batch.put(b"a", &[1; 200], b"q", 1, b"").is_err());
         assert!(batch.put(b"a", b"f", b"q", u64::MAX, b"").is_err());
         assert!(batch.is_empty() && batch.size() == 0);

@@ -108,9 +108,10 @@ impl CallError {
         match self {
             Self::Connect { .. } => Recovery::ServerGone,
             Self::Disconnected { reason, .. } => match reason {
-                DisconnectReason::Refused(_) => Recovery::Fail,
-                // A server that goes down does so as well, but not for long.
-                DisconnectReason::Silent { for_good: true, .. } => Recovery::Fail,
+                // A server that goes down is silent as well, but not for good.
+                DisconnectReason::Refused(_) | DisconnectReason::Silent { for_good: true, .. } => {
+                    Recovery::Fail
+                }
                 DisconnectReason::Closed | DisconnectReason::Idle => Recovery::SamePlace,
                 _ => Recovery::Relocate,
             },

@@ -172,7 +172,7 @@ impl Batch<'_> {
                 (Some(known), _) => Ok(known),
                 // Most likely the same region; if not, its turn comes.
                 (None, Some((_, cause, _))) if later.len() >= FAILED_LOOKUPS => {
-                    Err(Unlocated::ForNow(cause.clone()))
+                    Err(Unlocated::ForNow { cause: cause.clone(), region: None })
                 }
                 (None, _) => locator.locate_once(table, &locate, &self.attempts).await,
             };
@@ -184,7 +184,7 @@ impl Batch<'_> {
                         .or_insert_with(|| Share { location, actions: Vec::new() });
                     share.actions.push(at);
                 }
-                Err(Unlocated::ForNow(cause)) => {
+                Err(Unlocated::ForNow { cause, .. }) => {
                     later.push((at, cause, Next::Pause { overloaded: false }));
                 }
                 Err(Unlocated::ForGood(error)) => self.settle(at, Err(error)),

@@ -8,6 +8,7 @@
 
 mod admin;
 mod batches;
+mod buffered;
 mod calls;
 mod chaos;
 mod discovery;

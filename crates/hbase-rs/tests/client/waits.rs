@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hbase_rs::{
-    Client, ClientConfig, Failure, FixedDiscovery, OperationError, Scan, ServerName, Table,
+    BufferConfig, Client, ClientConfig, Failure, FixedDiscovery, OperationError, Scan, ServerName,
+    Table,
 };
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
@@ -83,6 +84,38 @@ async fn a_scan_that_brings_heartbeats_alone_is_at_work() {
 }
 
 #[tokio::test]
+async fn a_buffered_mutation_that_is_not_answered() {
+    let (_cluster, table) = silent("Multi", patient()).await;
+    let writer = table.buffered(BufferConfig::default());
+    let error = writer.mutate(put("a", "2")).await.unwrap_err();
+    ended(&error);
+    assert!(error.in_doubt);
+    writer.close().await;
+}
+
+#[tokio::test]
+async fn room_in_a_buffer() {
+    let (_cluster, table) = silent("Multi", patient()).await;
+    let mut config = BufferConfig::default();
+    config.max_bytes = 10;
+    let writer = table.buffered(config);
+    let (first, second) = (put("a", "2"), put("b", "2"));
+    let (first, second) = tokio::join!(writer.mutate(first), writer.mutate(second));
+    ended(&first.unwrap_err());
+    ended(&second.unwrap_err());
+    writer.flush().await;
+}
+
+#[tokio::test]
+async fn a_buffered_mutation_whose_region_cannot_be_found() {
+    let table = Client::new(patient(), FixedDiscovery::default()).table("t".parse().unwrap());
+    let writer = table.buffered(BufferConfig::default());
+    let error = writer.mutate(put("a", "2")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
+    writer.close().await;
+}
+
+#[tokio::test]
 async fn room_on_a_connection() {
     let mut config = patient();
     config.max_calls = 1;
@@ -125,6 +158,8 @@ async fn a_server_that_neither_reads_nor_writes() {
 async fn a_write_that_the_peer_does_not_take() {
     let (server, _listener) = mute().await;
     let mut config = patient();
+    // It takes a while to encode that much.
+    config.procedure_timeout = Duration::from_secs(1);
     config.max_call_bytes = 64 << 20;
     let client = Client::new(config, FixedDiscovery::new(None, Some(server)));
     // More than the system's buffers hold.

@@ -1,0 +1,642 @@
+//! The task that sorts mutations by region and server, sends them, and settles what became of them.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    BufferConfig,
+    call::{self, CallOutcome, Share},
+    chunk::{Chunk, Run},
+    parking::Parking,
+    queues::{Queues, take_overdue},
+};
+use crate::{
+    client::Next,
+    connection::CallError,
+    error::Failure,
+    locator::Unlocated,
+    multi::{ActionOutcome, RegionOutcome},
+    random::random,
+    region::{info::RegionLocation, meta::Locate},
+    server_name::ServerName,
+    table::Table,
+};
+
+/// Orders that are taken in one go before anything is sent.
+const BURST: usize = 64;
+
+/// Failures in a row after which there is a pause even where none is asked for.
+const IN_A_ROW: usize = 8;
+
+/// Longest time that nothing is looked at.
+const IDLE: Duration = Duration::from_hours(1);
+
+/// What callers ask for.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Writes a batch.
+    Write(Box<Chunk>),
+    /// Hurries, and says when all that came before is settled.
+    Flush(oneshot::Sender<()>),
+}
+
+/// What happened meanwhile.
+#[derive(Debug)]
+enum Event {
+    /// A call has ended.
+    Called { server: ServerName, shares: Vec<Share>, outcome: CallOutcome },
+    /// A region was looked for; without a key it is one that was not known before.
+    Located { key: Option<Bytes>, outcome: Result<RegionLocation, Unlocated> },
+}
+
+/// Batches that came between two flushes.
+#[derive(Debug, Default)]
+struct Epoch {
+    open: usize,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// The state of a buffer.
+#[derive(Debug)]
+pub(super) struct Writer {
+    table: Table,
+    config: BufferConfig,
+    parking: Arc<Parking>,
+    queues: Queues,
+    /// Mutations of regions that are not known.
+    strays: VecDeque<Run>,
+    /// When these are looked for again; `None` while they are.
+    strays_due: Option<Instant>,
+    strays_looked_for: bool,
+    strays_attempt: usize,
+    strays_cause: Option<Failure>,
+    epochs: VecDeque<Epoch>,
+    /// Number of the first of them.
+    first_epoch: u64,
+    /// Bounds of a call; smaller when a server found one too big.
+    max: (usize, usize),
+    events: mpsc::UnboundedSender<Event>,
+    /// Bytes and regions that are counted as parked.
+    parked: (u64, u64),
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.count_parked((0, 0));
+    }
+}
+
+impl Writer {
+    /// Runs until there is nobody to write for and nothing left to write.
+    pub(super) async fn run(
+        table: Table,
+        config: BufferConfig,
+        parking: Arc<Parking>,
+        mut orders: mpsc::Receiver<Order>,
+    ) {
+        // Bounded by the calls and lookups that may be under way.
+        let (events, mut happened) = mpsc::unbounded_channel();
+        let max = (config.batch_actions.max(1), config.batch_bytes.max(1));
+        let mut writer = Self {
+            table,
+            config,
+            parking,
+            queues: Queues::default(),
+            strays: VecDeque::new(),
+            strays_due: None,
+            strays_looked_for: false,
+            strays_attempt: 0,
+            strays_cause: None,
+            epochs: VecDeque::from([Epoch::default()]),
+            first_epoch: 0,
+            max,
+            events,
+            parked: (0, 0),
+        };
+        let mut open = true;
+        let mut burst = Vec::with_capacity(BURST);
+        while open || writer.is_busy() {
+            let wake = writer.next_wake();
+            tokio::select! {
+                count = orders.recv_many(&mut burst, BURST), if open => {
+                    open = count > 0;
+                    for order in burst.drain(..) {
+                        writer.take(order);
+                    }
+                }
+                Some(event) = happened.recv() => {
+                    writer.happened(event);
+                    while let Ok(event) = happened.try_recv() {
+                        writer.happened(event);
+                    }
+                }
+                () = sleep_until(wake) => {}
+            }
+            writer.go_on();
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.epochs.iter().any(|epoch| epoch.open > 0)
+    }
+
+    /// Whether somebody waits for all to be written.
+    fn hurries(&self) -> bool {
+        self.epochs.iter().any(|epoch| !epoch.waiting.is_empty())
+    }
+
+    fn next_wake(&self) -> Instant {
+        let strays = self.strays_due.filter(|_| !self.strays.is_empty());
+        let wake = [self.queues.next_wake(&self.config), strays].into_iter().flatten().min();
+        wake.unwrap_or_else(|| Instant::now() + IDLE)
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Write(mut chunk) => {
+                chunk.epoch = self.first_epoch + self.epochs.len() as u64 - 1;
+                if let Some(epoch) = self.epochs.back_mut() {
+                    epoch.open += 1;
+                }
+                self.route(Run::whole(Arc::from(chunk)), false, Instant::now());
+            }
+            Order::Flush(done) => {
+                if let Some(epoch) = self.epochs.back_mut() {
+                    epoch.waiting.push(done);
+                }
+                self.epochs.push_back(Epoch::default());
+                self.end_epochs();
+            }
+        }
+    }
+
+    /// Puts mutations where they belong.
+    fn route(&mut self, mut run: Run, front: bool, now: Instant) {
+        while run.from < run.to {
+            let end = self.queues.place(&run, front, now);
+            if end > run.from {
+                run.from = end;
+                continue;
+            }
+            let known = self.table.client().locator().holding(self.table.name(), run.first_row());
+            if let Some(location) = known {
+                self.learn(location, now);
+                continue;
+            }
+            // This one alone: the next may be of a region that is known.
+            self.strays.push_back(run.part(run.from, run.from + 1));
+            run.from += 1;
+        }
+    }
+
+    fn learn(&mut self, location: RegionLocation, now: Instant) {
+        for run in self.queues.learn(location) {
+            self.route(run, false, now);
+        }
+    }
+
+    /// Sends what is to be sent, and looks for what is to be looked for.
+    fn go_on(&mut self) {
+        let now = Instant::now();
+        for key in self.queues.due(now) {
+            self.seek(&key, now);
+        }
+        self.seek_strays(now);
+        let hurry = self.hurries();
+        let mut ready = self.queues.ready(&self.config, hurry, now);
+        while !ready.is_empty() {
+            for server in ready {
+                self.send(&server, now);
+            }
+            ready = self.queues.ready(&self.config, hurry, now);
+        }
+        if std::mem::take(&mut self.queues.parking_changed) {
+            let (bytes, regions) = self.queues.parking();
+            self.count_parked((bytes as u64, regions.len() as u64));
+            self.parking.set(bytes, regions);
+        }
+    }
+
+    /// Corrects the gauges by what has changed.
+    fn count_parked(&mut self, now: (u64, u64)) {
+        let (bytes, regions) = std::mem::replace(&mut self.parked, now);
+        let counts = &self.table.client().metrics().buffers;
+        counts.parked_bytes.add(now.0);
+        counts.parked_bytes.sub(bytes);
+        counts.parked_regions.add(now.1);
+        counts.parked_regions.sub(regions);
+    }
+
+    fn send(&mut self, server: &ServerName, now: Instant) {
+        let mut overdue = Vec::new();
+        let shares = self.queues.gather(server, self.max, now, &mut overdue);
+        for (run, cause) in overdue {
+            self.fail(&run, 0, false, cause.unwrap_or(Failure::Time));
+        }
+        let runs = || shares.iter().flat_map(|share| &share.runs);
+        let Some(end) = runs().map(|run| run.chunk.deadline).max() else { return };
+        let client = self.table.client().clone();
+        // Those with less time are late by a call at most; a call cut short would be of no use to all.
+        let deadline = end.min(now + client.config().call_timeout);
+        let (server, events) = (server.clone(), self.events.clone());
+        tokio::spawn(async move {
+            let outcome = call::call(&client, &shares, deadline).await;
+            // A writer that is gone has lost its runtime.
+            let _ = events.send(Event::Called { server, shares, outcome });
+        });
+    }
+
+    /// Looks for a parked region whose pause is over.
+    fn seek(&mut self, key: &Bytes, now: Instant) {
+        let Some(queue) = self.queues.region(key) else { return };
+        let (attempt, cause) = (queue.attempt, queue.cause.clone().unwrap_or(Failure::Time));
+        let overdue = queue.take_overdue(now);
+        let row = queue.runs.front().map(|run| run.chunk.batch.row_bytes(run.from as usize));
+        for run in overdue {
+            self.fail(&run, attempt, false, cause.clone());
+        }
+        let Some(row) = row else {
+            // Nobody wants it any more.
+            self.queues.remove(key);
+            return;
+        };
+        match self.table.client().locator().holding(self.table.name(), &row) {
+            Some(location) => self.found(Some(key), location, now),
+            None => self.look_up(Some(key.clone()), row, attempt),
+        }
+    }
+
+    fn seek_strays(&mut self, now: Instant) {
+        if self.strays_looked_for || self.strays_due.is_some_and(|due| due > now) {
+            return;
+        }
+        let cause = self.strays_cause.clone().unwrap_or(Failure::Time);
+        for run in take_overdue(&mut self.strays, now) {
+            self.fail(&run, self.strays_attempt, false, cause.clone());
+        }
+        let Some(first) = self.strays.front() else { return };
+        let row = first.chunk.batch.row_bytes(first.from as usize);
+        self.strays_looked_for = true;
+        self.look_up(None, row, self.strays_attempt);
+    }
+
+    fn look_up(&self, key: Option<Bytes>, row: Bytes, attempt: usize) {
+        let (table, events) = (self.table.clone(), self.events.clone());
+        tokio::spawn(async move {
+            let attempts = table.attempts("locate").reading();
+            let locator = table.client().locator();
+            let locate = Locate::Holding(row);
+            let mut outcome = locator.locate_once(table.name(), &locate, &attempts).await;
+            if attempt >= 2 && matches!(&outcome, Err(Unlocated::ForNow { .. })) {
+                outcome = locator.unless_disabled(table.name(), outcome, &attempts).await;
+            }
+            let _ = events.send(Event::Located { key, outcome });
+        });
+    }
+
+    fn happened(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Called { server, shares, outcome } => {
+                self.called(&server, shares, outcome, now);
+                self.queues.call_ended(&server);
+            }
+            Event::Located { key: Some(key), outcome } => match outcome {
+                Ok(location) => self.found(Some(&key), location, now),
+                Err(Unlocated::ForNow { cause, .. }) => {
+                    let until = self.pause_of(&key, false, now);
+                    self.table.client().metrics().retried(&cause);
+                    self.queues.park(&key, until, cause);
+                }
+                Err(Unlocated::ForGood(error)) => {
+                    for run in self.queues.remove(&key) {
+                        self.fail(&run, error.attempts, false, (*error.cause).clone());
+                    }
+                }
+            },
+            Event::Located { key: None, outcome } => self.stray_located(outcome, now),
+        }
+    }
+
+    /// A region was found, most likely the one that was looked for.
+    fn found(&mut self, key: Option<&Bytes>, location: RegionLocation, now: Instant) {
+        let same = key
+            .and_then(|key| self.queues.region(key))
+            .is_some_and(|queue| queue.region.name() == location.region.name());
+        if same {
+            self.queues.unpark(location, now);
+            return;
+        }
+        // It was split or merged: what waited is sorted anew.
+        let runs = key.map(|key| self.queues.remove(key)).unwrap_or_default();
+        self.learn(location, now);
+        for run in runs {
+            self.route(run, false, now);
+        }
+    }
+
+    fn stray_located(&mut self, outcome: Result<RegionLocation, Unlocated>, now: Instant) {
+        self.strays_looked_for = false;
+        match outcome {
+            Ok(location) => {
+                (self.strays_due, self.strays_attempt, self.strays_cause) = (None, 0, None);
+                self.learn(location, now);
+            }
+            Err(Unlocated::ForNow { cause, region: Some(region) }) => {
+                self.strays_due = None;
+                let until = now + self.backoff(0, false);
+                self.table.client().metrics().retried(&cause);
+                let region = Arc::new(region);
+                for run in self.queues.learn_unavailable(&region, until, cause) {
+                    self.route(run, false, now);
+                }
+            }
+            Err(Unlocated::ForNow { cause, region: None }) => {
+                self.table.client().metrics().retried(&cause);
+                self.strays_due = Some(now + self.backoff(self.strays_attempt, false));
+                self.strays_attempt += 1;
+                self.strays_cause = Some(cause);
+                return;
+            }
+            Err(Unlocated::ForGood(error)) => {
+                // No table, or no use in asking: the same for all of them.
+                for run in std::mem::take(&mut self.strays) {
+                    self.fail(&run, error.attempts, false, (*error.cause).clone());
+                }
+            }
+        }
+        for run in std::mem::take(&mut self.strays) {
+            self.route(run, false, now);
+        }
+    }
+
+    fn called(
+        &mut self,
+        server: &ServerName,
+        shares: Vec<Share>,
+        outcome: CallOutcome,
+        now: Instant,
+    ) {
+        match outcome {
+            CallOutcome::Done => {
+                for share in &shares {
+                    self.done(share);
+                }
+            }
+            CallOutcome::Failed(error) => self.call_failed(server, &shares, &error, now),
+            CallOutcome::Unreadable(error) => {
+                let cause = Failure::Batch(error.to_string());
+                for share in shares {
+                    let next = Next::Pause { overloaded: false };
+                    self.again(&share.location, share.runs, &cause, next, true, now);
+                }
+            }
+            CallOutcome::Regions(outcomes) => {
+                for (share, outcome) in shares.into_iter().zip(outcomes) {
+                    self.region_answered(server, share, outcome, now);
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, share: &Share) {
+        for run in &share.runs {
+            let settled = run.written();
+            self.settled(settled);
+        }
+        if let Some(queue) = self.queues.region(share.location.region.start_key()) {
+            (queue.attempt, queue.cause) = (0, None);
+        }
+    }
+
+    fn call_failed(
+        &mut self,
+        server: &ServerName,
+        shares: &[Share],
+        error: &CallError,
+        now: Instant,
+    ) {
+        let single = shares.iter().map(|share| share.mutations).sum::<usize>() <= 1;
+        for share in shares {
+            let mut next = self.table.client().digest(&share.location, error);
+            match next {
+                Next::Split if single => next = Next::Fail,
+                Next::Split => {
+                    self.max = ((self.max.0 / 2).max(1), (self.max.1 / 2).max(1));
+                    next = Next::AtOnce;
+                }
+                Next::Pause { overloaded: true } => {
+                    let attempt = self.attempt_of(share);
+                    let pause = self.backoff(attempt, true);
+                    self.queues.pause_server(server, now + pause);
+                }
+                _ => {}
+            }
+            let cause = Failure::Call(error.clone());
+            self.again(
+                &share.location,
+                share.runs.clone(),
+                &cause,
+                next,
+                error.is_ambiguous(),
+                now,
+            );
+        }
+    }
+
+    fn region_answered(
+        &mut self,
+        server: &ServerName,
+        share: Share,
+        outcome: RegionOutcome,
+        now: Instant,
+    ) {
+        match outcome {
+            RegionOutcome::Each(outcomes) => self.each_answered(server, &share, outcomes, now),
+            RegionOutcome::Failed(exception) => {
+                let error = CallError::Remote { server: server.clone(), exception };
+                let next = self.digest(&share.location, &error);
+                let cause = Failure::Call(error);
+                self.again(&share.location, share.runs, &cause, next, false, now);
+            }
+            // Only shares that are atomic have one outcome.
+            RegionOutcome::Group { .. } => {
+                let next = Next::Pause { overloaded: false };
+                self.again(&share.location, share.runs, &Failure::Lost, next, true, now);
+            }
+        }
+    }
+
+    /// Sorts the outcomes of single mutations; those alike that lie side by side stay together.
+    fn each_answered(
+        &mut self,
+        server: &ServerName,
+        share: &Share,
+        outcomes: Vec<ActionOutcome>,
+        now: Instant,
+    ) {
+        let mut outcomes = outcomes.into_iter();
+        let mut any_done = false;
+        for run in &share.runs {
+            for at in run.from..run.to {
+                let one = run.part(at, at + 1);
+                match outcomes.next() {
+                    Some(ActionOutcome::Done(_)) => {
+                        any_done = true;
+                        let settled = one.written();
+                        self.settled(settled);
+                    }
+                    Some(ActionOutcome::Failed(exception)) => {
+                        let error = CallError::Remote { server: server.clone(), exception };
+                        let next = self.digest(&share.location, &error);
+                        let cause = Failure::Call(error);
+                        self.again(&share.location, vec![one], &cause, next, false, now);
+                    }
+                    Some(ActionOutcome::Lost) | None => {
+                        let next = Next::Pause { overloaded: false };
+                        self.again(&share.location, vec![one], &Failure::Lost, next, true, now);
+                    }
+                }
+            }
+        }
+        if any_done && let Some(queue) = self.queues.region(share.location.region.start_key()) {
+            queue.attempt = queue.attempt.min(1);
+        }
+    }
+
+    /// What comes after an exception about a region or a mutation.
+    fn digest(&self, location: &RegionLocation, error: &CallError) -> Next {
+        match self.table.client().digest(location, error) {
+            Next::Split => Next::Fail,
+            next => next,
+        }
+    }
+
+    /// These were not done, or nobody knows: they are tried again or fail.
+    fn again(
+        &mut self,
+        location: &RegionLocation,
+        runs: Vec<Run>,
+        cause: &Failure,
+        next: Next,
+        in_doubt: bool,
+        now: Instant,
+    ) {
+        let key = location.region.start_key();
+        let attempt = self.queues.region(key).map_or(0, |queue| queue.attempt);
+        let mut left = Vec::with_capacity(runs.len());
+        for mut run in runs {
+            if next == Next::Fail || next == Next::AtOnceIfFirst && attempt > 0 {
+                self.fail(&run, attempt + 1, in_doubt, cause.clone());
+                continue;
+            }
+            if in_doubt {
+                run.doubt = true;
+                left.extend(self.repeatable(&run, attempt, cause));
+            } else {
+                left.push(run);
+            }
+        }
+        if left.is_empty() {
+            return;
+        }
+        self.table.client().metrics().retried(cause);
+        let until = match next {
+            Next::Pause { overloaded } => Some(now + self.backoff(attempt, overloaded)),
+            Next::Wait(wait) => Some(now + wait),
+            _ if attempt >= IN_A_ROW => Some(now + self.backoff(attempt, false)),
+            _ => None,
+        };
+        // Regions that took this one's place have their own pauses.
+        let ours =
+            self.queues.region(key).filter(|queue| queue.region.name() == location.region.name());
+        if let Some(queue) = ours {
+            match until {
+                // Several calls may say so one after the other; once is enough.
+                Some(_) if queue.location.is_none() => {}
+                Some(until) => self.queues.park(key, until, cause.clone()),
+                None => self.go_on_at_once(key, cause, &left, now),
+            }
+        }
+        for run in left.into_iter().rev() {
+            self.route(run, true, now);
+        }
+    }
+
+    /// The region is written without a pause, where it is as far as is known by now.
+    fn go_on_at_once(&mut self, key: &Bytes, cause: &Failure, left: &[Run], now: Instant) {
+        let Some(first) = left.first() else { return };
+        let known = self.table.client().locator().holding(self.table.name(), first.first_row());
+        match known {
+            Some(known) => {
+                if let Some(queue) = self.queues.region(key) {
+                    queue.attempt += 1;
+                }
+                self.found(Some(key), known, now);
+            }
+            None => self.queues.park(key, now, cause.clone()),
+        }
+    }
+
+    /// Parts of a run that may be sent a second time; the others fail.
+    fn repeatable(&mut self, run: &Run, attempt: usize, cause: &Failure) -> Vec<Run> {
+        let may = |at: u32| run.chunk.batch.entry(at as usize).is_none_or(|entry| entry.repeatable);
+        if (run.from..run.to).all(may) {
+            return vec![run.clone()];
+        }
+        let mut left = Vec::new();
+        for at in run.from..run.to {
+            let one = run.part(at, at + 1);
+            if may(at) {
+                left.push(one);
+            } else {
+                self.fail(&one, attempt + 1, true, cause.clone());
+            }
+        }
+        left
+    }
+
+    fn attempt_of(&mut self, share: &Share) -> usize {
+        self.queues.region(share.location.region.start_key()).map_or(0, |queue| queue.attempt)
+    }
+
+    fn pause_of(&mut self, key: &Bytes, overloaded: bool, now: Instant) -> Instant {
+        let attempt = self.queues.region(key).map_or(0, |queue| queue.attempt);
+        now + self.backoff(attempt, overloaded)
+    }
+
+    fn backoff(&self, attempt: usize, overloaded: bool) -> Duration {
+        self.table.client().config().backoff.pause(attempt, overloaded, random())
+    }
+
+    fn fail(&mut self, run: &Run, attempts: usize, in_doubt: bool, cause: Failure) {
+        let settled = run.failed(attempts, in_doubt, cause);
+        self.settled(settled);
+    }
+
+    /// A batch may be settled with that, and with it all that a flush waits for.
+    fn settled(&mut self, epoch: Option<u64>) {
+        let Some(epoch) = epoch else { return };
+        let at = usize::try_from(epoch.saturating_sub(self.first_epoch)).unwrap_or(usize::MAX);
+        if let Some(epoch) = self.epochs.get_mut(at) {
+            epoch.open -= usize::from(epoch.open > 0);
+            self.end_epochs();
+        }
+    }
+
+    fn end_epochs(&mut self) {
+        while self.epochs.len() > 1
+            && let Some(first) = self.epochs.pop_front_if(|first| first.open == 0)
+        {
+            self.first_epoch += 1;
+            for waiting in first.waiting {
+                let _ = waiting.send(());
+            }
+        }
+    }
+}

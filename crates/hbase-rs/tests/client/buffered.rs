@@ -1,0 +1,336 @@
+//! Mutations gathered from many callers.
+
+use std::time::Duration;
+
+use hbase_rs::{
+    Append, BufferConfig, BufferedMutator, Client, Delete, Failure, MutationBatch, SERVER_TIME,
+    Table,
+};
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use super::{config, fill, get, put, start, start_with, value};
+
+fn rows() -> Vec<String> {
+    ('a'..='z').flat_map(|letter| (0..4).map(move |at| format!("{letter}{at}"))).collect()
+}
+
+fn batch(rows: &[String]) -> MutationBatch {
+    let mut batch = MutationBatch::with_capacity(rows.len(), rows.len() * 40);
+    for row in rows {
+        batch.put(row.as_bytes(), b"f", b"q", 1, row.as_bytes()).unwrap();
+    }
+    batch
+}
+
+fn of(row: &str) -> MutationBatch {
+    batch(&[row.to_owned()])
+}
+
+fn buffered(table: &Table) -> BufferedMutator {
+    table.buffered(BufferConfig::default())
+}
+
+async fn read(table: &Table, rows: &[String]) -> Vec<String> {
+    let gets = rows.iter().map(|row| get(row)).collect();
+    table.get_many(gets).await.unwrap().iter().map(|row| value(row).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_batch_is_written_with_a_call_a_server() {
+    let (cluster, table) = start().await;
+    table.prefetch().await.unwrap();
+    buffered(&table).write(batch(&rows())).await.unwrap();
+    assert_eq!(cluster.calls("Multi"), 2);
+    assert_eq!(read(&table, &rows()).await, rows());
+}
+
+#[tokio::test]
+async fn nothing_needs_to_be_known_before() {
+    let (cluster, table) = start().await;
+    buffered(&table).write(batch(&rows())).await.unwrap();
+    assert_eq!(read(&table, &rows()).await, rows());
+    // The first lookup brings all neighbours along but those behind it.
+    assert!(cluster.calls("Scan") <= 3, "{}", cluster.calls("Scan"));
+}
+
+#[tokio::test]
+async fn all_kinds_of_mutations_are_written() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a", "b", "c", "h"]).await;
+    let mut batch = MutationBatch::default();
+    batch.delete_column(b"a", b"f", b"q", 1).unwrap();
+    batch.delete_version(b"b", b"f", b"q", 1).unwrap();
+    batch.push(Delete::try_new("c").unwrap()).unwrap();
+    batch.push(Append::try_new("h").unwrap().value(b"f", b"q", b"!").unwrap()).unwrap();
+    batch.put(b"z", b"f", b"q", 1, b"z").unwrap();
+    batch.put(b"z", b"f", b"r", 1, b"y").unwrap();
+    let writer = buffered(&table);
+    writer.write(batch).await.unwrap();
+    writer.mutate(put("g", "g")).await.unwrap();
+    let rows: Vec<_> = ["a", "b", "c", "g", "h", "z"].map(str::to_owned).into();
+    assert_eq!(read(&table, &rows).await, ["", "", "", "g", "h!", "z"]);
+    assert_eq!(cluster.value(table.name(), "z", "f", "r").unwrap(), "y");
+    writer.write(MutationBatch::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_callers_share_calls() {
+    let (cluster, table) = start().await;
+    table.prefetch().await.unwrap();
+    cluster.fault(Fault::once("Multi", Misdeed::Delay(Duration::from_millis(20))).times(2));
+    let writer = buffered(&table);
+    let tasks: Vec<_> = (0..500)
+        .map(|at| {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.mutate(put(&format!("{at:03}"), "v")).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert!(cluster.calls("Multi") < 20, "{}", cluster.calls("Multi"));
+}
+
+#[tokio::test]
+async fn what_failed_for_now_is_sent_again() {
+    let (cluster, table) = start().await;
+    let writer = buffered(&table);
+    for misdeed in [
+        Misdeed::ActionException { class: "RegionTooBusyException", text: "busy" },
+        Misdeed::ActionException { class: "MultiActionResultTooLarge", text: "full" },
+        Misdeed::RegionException { class: "NotServingRegionException", text: "gone" },
+        Misdeed::RegionException { class: "quotas.RpcThrottlingException", text: "x - wait 2ms" },
+        Misdeed::RegionException { class: "exceptions.RegionOpeningException", text: "opening" },
+        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
+        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
+        Misdeed::Exception { class: "exceptions.RequestTooBigException", text: "big" },
+        Misdeed::Close,
+        Misdeed::CloseAfter(5),
+        Misdeed::LoseAction,
+    ] {
+        cluster.fault(Fault::once("Multi", misdeed.clone()).times(3));
+        let written = writer.write(batch(&rows())).await;
+        written.unwrap_or_else(|error| panic!("{misdeed:?}: {error:?}"));
+    }
+    assert_eq!(read(&table, &rows()).await, rows());
+}
+
+#[tokio::test]
+async fn what_failed_for_good_fails_alone_and_says_where() {
+    let (cluster, table) = start().await;
+    let class = "regionserver.NoSuchColumnFamilyException";
+    cluster.fault(Fault::once("Multi", Misdeed::ActionException { class, text: "no" }).on(1));
+    let rows = rows();
+    let error = buffered(&table).write(batch(&rows)).await.unwrap_err();
+    assert_eq!((error.failed.len(), error.total), (1, rows.len()));
+    let failed = error.failed[0].0;
+    for (at, row) in rows.iter().enumerate() {
+        assert_eq!(cluster.value(table.name(), row, "f", "q").is_some(), at != failed, "{row}");
+    }
+}
+
+#[tokio::test]
+async fn regions_that_changed_are_sorted_anew() {
+    let (cluster, table) = start().await;
+    let writer = buffered(&table);
+    writer.write(batch(&rows())).await.unwrap();
+    cluster.split_region(table.name(), "c");
+    cluster.move_region(table.name(), "c", 1, false);
+    cluster.move_region(table.name(), "h", 0, true);
+    cluster.merge_region(table.name(), "h");
+    let changed: Vec<_> = rows().iter().map(|row| format!("{row}x")).collect();
+    writer.write(batch(&changed)).await.unwrap();
+    assert_eq!(read(&table, &changed).await, changed);
+}
+
+#[tokio::test]
+async fn a_region_that_is_away_does_not_hold_up_the_others() {
+    let (cluster, table) = start().await;
+    let writer = buffered(&table);
+    writer.write(batch(&rows())).await.unwrap();
+    cluster.kill(1).await;
+    let parked = writer.submit(of("h")).await.unwrap();
+    for at in 0..50 {
+        writer.mutate(put(&format!("a{at}"), "v")).await.unwrap();
+    }
+    while writer.client().stats().buffers.parked_bytes == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(writer.client().stats().buffers.parked_regions, 1);
+    cluster.evacuate(1, 0);
+    parked.await.unwrap();
+    assert_eq!(read(&table, &["h".to_owned()]).await, ["h"]);
+    assert_eq!(writer.client().stats().buffers.bytes, 0);
+}
+
+#[tokio::test]
+async fn parked_mutations_leave_half_of_the_room_to_others() {
+    let (cluster, table) = start().await;
+    let mut config = BufferConfig::default();
+    config.max_bytes = 20_000;
+    let writer = table.buffered(config);
+    writer.write(batch(&rows())).await.unwrap();
+    cluster.kill(1).await;
+    let crowd: Vec<_> = (0..400)
+        .map(|at| {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.mutate(put(&format!("h{at}"), "v")).await })
+        })
+        .collect();
+    while writer.client().stats().buffers.parked_bytes < 10_000 {
+        // What was taken before it was known is over the half for a moment.
+        if writer.client().stats().buffers.bytes >= 19_000 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    cluster.evacuate(1, 0);
+    for one in crowd {
+        one.await.unwrap().unwrap();
+    }
+    assert!(writer.client().stats().buffers.waits_for_room > 0);
+    assert_eq!(writer.client().stats().buffers.bytes, 0);
+}
+
+#[tokio::test]
+async fn callers_wait_for_room() {
+    let (_cluster, table) = start().await;
+    let mut config = BufferConfig::default();
+    config.max_bytes = 500;
+    let writer = table.buffered(config);
+    // More than all room: it goes alone.
+    writer.write(batch(&rows())).await.unwrap();
+    let tasks: Vec<_> = (0..100)
+        .map(|at| {
+            let writer = writer.clone();
+            tokio::spawn(async move { writer.mutate(put(&format!("a{at}"), "v")).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let buffers = writer.client().stats().buffers;
+    assert!(buffers.waits_for_room > 0);
+    assert_eq!((buffers.bytes, buffers.mutations, buffers.failed), (0, 0, 0));
+    assert_eq!(buffers.written, 204);
+}
+
+#[tokio::test]
+async fn a_mutation_out_of_time_says_what_kept_it() {
+    let (cluster, table) = start().await;
+    let mut config = BufferConfig::default();
+    config.timeout = Some(Duration::from_millis(300));
+    let writer = table.buffered(config);
+    writer.write(batch(&rows())).await.unwrap();
+    cluster.kill(1).await;
+    let error = writer.mutate(put("h", "v")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Call(_)), "{error:?}");
+    assert!(!error.in_doubt);
+    writer.mutate(put("a", "v")).await.unwrap();
+}
+
+#[tokio::test]
+async fn in_doubt_only_what_may_be_repeated_is() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a", "b"]).await;
+    let writer = buffered(&table);
+    cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(5)));
+    let mut batch = MutationBatch::default();
+    batch.put(b"a0", b"f", b"q", 1, b"0").unwrap();
+    batch.delete_version(b"a", b"f", b"q", SERVER_TIME).unwrap();
+    batch.push(Append::try_new("b").unwrap().value(b"f", b"q", b"!").unwrap()).unwrap();
+    let error = writer.write(batch).await.unwrap_err();
+    assert_eq!(error.failed.len(), 1);
+    assert_eq!(error.failed[0].0, 1);
+    assert!(error.first().unwrap().in_doubt);
+    assert_eq!(value(&table.get(&get("b")).await.unwrap()), "b!");
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_there_or_disabled_is_not_waited_for() {
+    let (cluster, table) = start().await;
+    let client = Client::new(config(), cluster.discovery());
+    let none = client.table("none".parse().unwrap()).buffered(BufferConfig::default());
+    let error = none.mutate(put("a", "v")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::NoTable(_)), "{error:?}");
+    let writer = buffered(&table);
+    writer.write(batch(&rows())).await.unwrap();
+    cluster.set_table(table.name(), "CLOSED");
+    let error = writer.mutate(put("a", "v")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::TableDisabled(_)), "{error:?}");
+    cluster.set_table(table.name(), "OPEN");
+    writer.mutate(put("a", "v")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_flush_waits_for_all_that_came_before() {
+    let (cluster, table) = start().await;
+    let mut config = BufferConfig::default();
+    config.linger = Duration::from_secs(100);
+    let writer = table.buffered(config);
+    writer.write(batch(&rows())).await.unwrap();
+    cluster.fault(Fault::once("Multi", Misdeed::Delay(Duration::from_millis(10))).times(1));
+    let receipts = [writer.submit(of("a")).await.unwrap(), writer.submit(of("b")).await.unwrap()];
+    writer.flush().await;
+    for row in ["a", "b"] {
+        assert!(cluster.value(table.name(), row, "f", "q").is_some());
+    }
+    for receipt in receipts {
+        receipt.await.unwrap();
+    }
+    writer.flush().await;
+}
+
+#[tokio::test]
+async fn a_closed_writer_has_written_all_and_takes_nothing() {
+    let (cluster, table) = start().await;
+    let writer = buffered(&table);
+    let receipt = writer.submit(batch(&rows())).await.unwrap();
+    let other = writer.clone();
+    writer.close().await;
+    assert!(cluster.value(table.name(), "z3", "f", "q").is_some());
+    receipt.await.unwrap();
+    let error = other.submit(of("a")).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::Closed), "{error:?}");
+    other.close().await;
+}
+
+#[tokio::test]
+async fn a_dropped_writer_writes_what_it_took() {
+    let (cluster, table) = start().await;
+    cluster.fault(Fault::once("Multi", Misdeed::Delay(Duration::from_millis(5))));
+    let writer = buffered(&table);
+    let receipt = writer.submit(batch(&rows())).await.unwrap();
+    drop(writer);
+    receipt.await.unwrap();
+    assert_eq!(read(&table, &rows()).await, rows());
+}
+
+#[test]
+fn a_writer_that_loses_its_runtime_says_so() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let cluster = second.block_on(FakeCluster::start(1));
+    let name = cluster.create_table("t", &[]);
+    cluster.fault(Fault::once("Multi", Misdeed::Silence).times(usize::MAX));
+    let table = Client::new(config(), cluster.discovery()).table(name);
+    let [receipt] = first.block_on(async {
+        let writer = buffered(&table);
+        [writer.submit(batch(&rows())).await.unwrap()]
+    });
+    first.shutdown_background();
+    let error = second.block_on(receipt).unwrap_err();
+    assert_eq!(error.failed.len(), rows().len());
+    let first = error.first().unwrap();
+    assert!(first.in_doubt && matches!(&*first.cause, Failure::WriterGone), "{first:?}");
+}
+
+#[tokio::test]
+async fn a_cell_that_servers_would_refuse_is_refused_here() {
+    let mut config = config();
+    config.max_cell = 100;
+    let (cluster, table) = start_with(config).await;
+    let error = buffered(&table).mutate(put("a", &"v".repeat(200))).await.unwrap_err();
+    assert!(matches!(&*error.cause, Failure::CellTooLong { .. }), "{error:?}");
+    assert_eq!(cluster.calls("Multi"), 0);
+}
