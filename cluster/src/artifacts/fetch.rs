@@ -135,7 +135,14 @@ fn fetch(
     }
     let no_curl = |source| ArtifactError::NoCurl { source };
     let mut curl = Command::new("curl")
-        .args(["--silent", "--show-error", "--fail", "--location", "--create-dirs"])
+        .args([
+            "--silent",
+            "--show-error",
+            "--no-progress-meter",
+            "--fail",
+            "--location",
+            "--create-dirs",
+        ])
         .args(["--parallel", "--parallel-max", "16", "--retry", "3", "--config", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -1,0 +1,7 @@
+# HBase and ZooKeeper in one image: the jars are those of the lock file, and no others.
+FROM eclipse-temurin:17-jre
+COPY lock/hbase.lock image/fetch-jars.sh /opt/hbase/
+ARG MAVEN_REPOSITORY
+RUN /opt/hbase/fetch-jars.sh /opt/hbase/hbase.lock /opt/hbase/lib
+COPY image/run-java.sh /opt/hbase/
+ENTRYPOINT ["/opt/hbase/run-java.sh"]
