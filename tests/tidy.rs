@@ -23,12 +23,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "tsd-cli",
         &[
+            "hbase-rs",
             "tsd-engine",
             "tsd-model",
             "tsd-protocol",
             "tsd-query",
             "tsd-server",
             "tsd-storage",
+            "tsd-storage-hbase",
             "tsd-storage-lsm",
             "tsd-storage-wal",
         ],

@@ -7,6 +7,7 @@ mod args;
 pub mod config;
 mod daemon;
 mod data_directory;
+mod hbase_stats;
 mod import;
 mod limits_file;
 mod logging;
@@ -26,6 +27,7 @@ use crate::{
     args::{Cli, Command, ImportArgs, QueryArgs, TsdArgs},
     config::{Config, Settings},
     node::OpenEngine,
+    store::Purpose,
 };
 
 pub use import::{ImportError, ImportOptions, Imported, import};
@@ -90,7 +92,7 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
         allow_out_of_order: settings.import.allow_out_of_order,
         settle_new_series: settings.import.names_may_be_refused,
     };
-    with_engine(&config, &settings, async |open| {
+    with_engine(&config, &settings, Purpose::Import, async |open| {
         import(&open.engine, &args.paths, options).await?;
         Ok(())
     })
@@ -100,7 +102,7 @@ fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let asked = query::parse(&args.words)?;
     let (config, settings) = prepare(args.config()?)?;
     let clock = query::clock(&settings.zone_name);
-    with_engine(&config, &settings, async |open| {
+    with_engine(&config, &settings, Purpose::Query, async |open| {
         query::print(&open.engine, &asked, &clock, args.graph.as_deref()).await
     })
 }
@@ -119,13 +121,14 @@ fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
 fn with_engine(
     config: &Config,
     settings: &Settings,
+    purpose: Purpose,
     tool: impl AsyncFnOnce(&OpenEngine) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let mut settings = settings.clone();
         // Tools leave meta data alone, as OpenTSDB's do.
         settings.engine.meta_tracking = MetaTracking::Off;
-        let open = OpenEngine::open(config, &settings).await?;
+        let open = OpenEngine::open(config, &settings, purpose).await?;
         let result = tool(&open).await;
         let closed = open.close(settings.shutdown_timeout).await;
         result.and(closed)

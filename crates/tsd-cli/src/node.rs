@@ -17,7 +17,8 @@ use tsd_storage::Storage;
 use crate::{
     config::{Config, Settings},
     data_directory::DataDirectory,
-    store::{self, Replayed},
+    hbase_stats,
+    store::{self, OnHBase, Purpose, Replayed},
 };
 
 /// A daemon in this process.
@@ -28,7 +29,10 @@ pub struct Node {
     storage: Arc<dyn Storage>,
     directory: Option<DataDirectory>,
     replayed: Replayed,
+    hbase: Option<OnHBase>,
     shutdown_timeout: Duration,
+    /// Tells the metrics what the client of HBase counts.
+    client_metrics: Option<AbortOnDropHandle<()>>,
     /// Follows the file of limits by metric.
     limits_file: Option<AbortOnDropHandle<()>>,
 }
@@ -40,6 +44,7 @@ pub(crate) struct OpenEngine {
     pub(crate) storage: Arc<dyn Storage>,
     directory: Option<DataDirectory>,
     replayed: Replayed,
+    hbase: Option<OnHBase>,
 }
 
 impl Node {
@@ -47,7 +52,7 @@ impl Node {
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
         let settings = Settings::from_config(config)?;
         let metrics = metrics_recorder();
-        let open = OpenEngine::open(config, &settings).await?;
+        let open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
         let mut server = settings.server.clone();
         server.metrics = metrics.cloned();
         let server = match Server::bind(server, open.engine.clone()).await {
@@ -57,13 +62,29 @@ impl Node {
                 return Err(error.into());
             }
         };
-        let OpenEngine { engine, storage, directory, replayed } = open;
+        let OpenEngine { engine, storage, directory, replayed, hbase } = open;
+        let client_metrics = hbase.as_ref().map(|hbase| {
+            if settings.storage.hbase.prefetch {
+                tokio::spawn(store::prefetch(hbase.client.clone(), store::table_names(&settings)));
+            }
+            AbortOnDropHandle::new(tokio::spawn(hbase_stats::publish(hbase.client.clone())))
+        });
         let limits_file = settings.limits_file.map(|file| {
             let rules = engine.config().query.overrides.clone();
             AbortOnDropHandle::new(tokio::spawn(file.follow(rules)))
         });
         let shutdown_timeout = settings.shutdown_timeout;
-        Ok(Self { engine, server, storage, directory, replayed, shutdown_timeout, limits_file })
+        Ok(Self {
+            engine,
+            server,
+            storage,
+            directory,
+            replayed,
+            hbase,
+            shutdown_timeout,
+            client_metrics,
+            limits_file,
+        })
     }
 
     /// Where it listens.
@@ -104,6 +125,7 @@ impl Node {
     /// Stops taking requests, finishes those under way, and writes everything down.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         drop(self.limits_file);
+        drop(self.client_metrics);
         // Half of the time is the clients', the other half the store's.
         let half = self.shutdown_timeout / 2;
         self.server.shutdown(half).await;
@@ -112,6 +134,7 @@ impl Node {
             storage: self.storage,
             directory: self.directory,
             replayed: self.replayed,
+            hbase: self.hbase,
         };
         open.close(half).await
     }
@@ -119,10 +142,21 @@ impl Node {
 
 impl OpenEngine {
     /// Opens the store and starts the engine.
-    pub(crate) async fn open(config: &Config, settings: &Settings) -> anyhow::Result<Self> {
-        let open = store::open(config, settings).await?;
+    pub(crate) async fn open(
+        config: &Config,
+        settings: &Settings,
+        purpose: Purpose,
+    ) -> anyhow::Result<Self> {
+        let open = store::open(config, settings, purpose).await?;
         let mut engine = settings.engine.clone();
         engine.schema = open.schema;
+        if let Some(hbase) = &open.hbase {
+            // They were looked for, with more patience and better words.
+            engine.check_tables = false;
+            engine.client_stats = Some(hbase_stats::stats_of(hbase.client.clone()));
+            // What is held leaves as compacted columns.
+            engine.ingest.enable_appends &= hbase.log.is_none();
+        }
         let storage = Arc::clone(&open.storage);
         let engine = tokio::task::spawn_blocking(move || Engine::start(engine, storage)).await?;
         Ok(Self {
@@ -130,6 +164,7 @@ impl OpenEngine {
             storage: open.storage,
             directory: open.directory,
             replayed: open.replayed,
+            hbase: open.hbase,
         })
     }
 
@@ -137,7 +172,10 @@ impl OpenEngine {
     pub(crate) async fn close(self, limit: Duration) -> anyhow::Result<()> {
         let in_time = self.engine.shutdown(limit).await;
         drop(self.engine);
-        self.storage.close().await.context("cannot close the store")?;
+        match &self.hbase {
+            Some(hbase) => hbase.close(&*self.storage, limit).await?,
+            None => self.storage.close().await.context("cannot close the store")?,
+        }
         anyhow::ensure!(in_time, "not everything was written before the time was up");
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! Opens the store the configuration asks for. The only place that names backends.
 
+mod hbase;
+mod log_owner;
+
 use std::sync::Arc;
 
 use tracing::{error, info};
@@ -9,6 +12,7 @@ use tsd_storage::{MemoryStorage, MeteredStorage, Storage};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
 
+pub(crate) use self::hbase::{OnHBase, prefetch, table_names};
 use crate::{
     config::{Config, EngineKind, Settings},
     data_directory::DataDirectory,
@@ -25,6 +29,19 @@ pub(crate) struct OpenStore {
     pub(crate) directory: Option<DataDirectory>,
     /// What was found in its log.
     pub(crate) replayed: Replayed,
+    /// What only a store on HBase has.
+    pub(crate) hbase: Option<OnHBase>,
+}
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To serve.
+    Daemon,
+    /// To be read by a tool.
+    Query,
+    /// To be filled by a tool.
+    Import,
 }
 
 /// What a start-up found in the log.
@@ -35,10 +52,15 @@ pub(crate) struct Replayed {
 }
 
 /// Opens the store.
-pub(crate) async fn open(config: &Config, settings: &Settings) -> anyhow::Result<OpenStore> {
+pub(crate) async fn open(
+    config: &Config,
+    settings: &Settings,
+    purpose: Purpose,
+) -> anyhow::Result<OpenStore> {
     match settings.storage.engine {
         EngineKind::Memory => Ok(memory(settings)),
         EngineKind::Embedded => embedded(config, settings).await,
+        EngineKind::HBase => hbase::open(settings, purpose).await,
     }
 }
 
@@ -49,6 +71,7 @@ fn memory(settings: &Settings) -> OpenStore {
         schema: settings.storage.schema,
         directory: None,
         replayed: Replayed::default(),
+        hbase: None,
     }
 }
 
@@ -83,6 +106,7 @@ async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenSt
         schema: directory.schema(),
         replayed: Replayed { cells: report.cells, bytes: report.bytes },
         directory: Some(directory),
+        hbase: None,
     })
 }
 
@@ -148,7 +172,7 @@ mod tests {
         let settings = Settings::from_config(&config).unwrap();
         // A store that was dropped gives its directory up when the last of its threads has ended.
         for _ in 0..1_000 {
-            match open(&config, &settings).await {
+            match open(&config, &settings, Purpose::Daemon).await {
                 Err(error) if error.to_string().contains("in use") => {
                     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 }

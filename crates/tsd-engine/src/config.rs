@@ -12,6 +12,7 @@ use crate::{
     clock::{Clock, SystemClock},
     meta_tracking::MetaTracking,
     query::LimitOverrides,
+    stats::ClientStats,
 };
 
 mod rollups;
@@ -41,6 +42,10 @@ pub struct EngineConfig {
     pub histograms: Option<HistogramCodecs>,
     /// What the meta table is told of series.
     pub meta_tracking: MetaTracking,
+    /// Whether a start asks for the tables. Off where they were asked for already, or may be away.
+    pub check_tables: bool,
+    /// What the store's client counts, for the `stats` command.
+    pub client_stats: Option<ClientStats>,
     /// Threads that actors are spread over; 0 takes the number of cores, at most 8.
     pub arbiters: usize,
     /// What time it is.
@@ -225,6 +230,8 @@ impl Default for EngineConfig {
             rollups: None,
             histograms: None,
             meta_tracking: MetaTracking::Off,
+            check_tables: true,
+            client_stats: None,
             arbiters: 0,
             clock: Arc::new(SystemClock),
         }

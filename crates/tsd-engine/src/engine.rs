@@ -125,7 +125,9 @@ fn run(
     };
     let query_pool = QueryPool { runtime: query_runtime.handle().clone(), threads: query_threads };
     actix::System::new().block_on(async move {
-        if let Err(error) = check_tables(&config, &*storage).await {
+        if config.check_tables
+            && let Err(error) = check_tables(&config, &*storage).await
+        {
             // Whoever started the engine may have gone away; there is nobody else to tell.
             let _ = started.send(Err(error));
             return;

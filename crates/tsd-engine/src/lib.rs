@@ -46,7 +46,7 @@ pub use query::{
     QueryAsker, QueryControl, QueryFailure, QueryId, QueryList, QueryStages, QueryThreads,
     RunningQuery, RunningStage, ScannerStages, SubAnswer, SubQueryStages,
 };
-pub use stats::Stat;
+pub use stats::{ClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 // Words of a query, for those who hold the handle and know no other crate below it.
 pub use tsd_query::{

@@ -1,6 +1,12 @@
 //! What the engine counts, under OpenTSDB's names and as gauges.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
 
 use tsd_model::{Uid, UidKind};
 
@@ -18,6 +24,23 @@ pub struct Stat {
     pub value: i64,
     /// Its own tags.
     pub tags: Vec<(&'static str, &'static str)>,
+}
+
+/// Asks the store's client for its numbers.
+#[derive(Clone)]
+pub struct ClientStats(Arc<dyn Fn() -> Vec<Stat> + Send + Sync>);
+
+impl ClientStats {
+    /// Numbers as `ask` tells them, under OpenTSDB's names.
+    pub fn new(ask: impl Fn() -> Vec<Stat> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ask))
+    }
+}
+
+impl fmt::Debug for ClientStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientStats")
+    }
 }
 
 fn stat(
@@ -63,6 +86,9 @@ pub(crate) async fn collect(inner: &Inner) -> Vec<Stat> {
     }
     let added = load(&inner.ingest.received);
     stats.push(stat("datapoints.added", added, [("type", "all"), ("class", "TSDB")]));
+    if let Some(ClientStats(ask)) = &inner.config.client_stats {
+        stats.extend(ask());
+    }
     let compaction = &inner.compaction_stats;
     stats.push(stat("compaction.count", load(&compaction.rows), []));
     let duplicates = "compaction.duplicates";

@@ -43,7 +43,7 @@ mod storage;
 pub use config::{HeldTables, WalConfig};
 pub use error::OpenError;
 pub use report::{Damage, LostRange, ReplayReport, TornTail};
-pub use storage::WalStorage;
+pub use storage::{WalStorage, holds_log};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ mod writer;
 
 pub(crate) use self::{
     record::Group,
-    segment::segment_name,
+    segment::{segment_name, segment_of_name},
     verify::{Verified, verify},
     walk::{Found, Walk},
     writer::{LogError, LogPosition, LogWriter},

@@ -32,7 +32,7 @@ use crate::{
     executor::Executor,
     files::{DiskDir, LockError, LogDir},
     flusher::Flusher,
-    log::LogWriter,
+    log::{LogWriter, segment_of_name},
     memtable::{Generation, Memtable, TableId},
     metrics::Metrics,
     replay::{Replayed, log_report, replay},
@@ -233,6 +233,20 @@ fn last_commit_ms(shared: &Shared, replayed: &Replayed) -> Result<i64, OpenError
         );
     }
     Ok(last_ms)
+}
+
+/// Whether a directory holds a log with anything in it. One that is not there holds none.
+pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        entries => entries?,
+    };
+    for entry in entries {
+        if entry?.file_name().to_str().and_then(segment_of_name).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn lock(directory: &Path) -> Result<DiskDir, OpenError> {

@@ -70,6 +70,44 @@ const BYTES_MAX: i64 = 1 << 40;
 
 /// All keys, sorted by name.
 pub static KEYS: &[Key] = &[
+    // Keys of OpenTSDB's storage client. Pauses between attempts differ, so the number of attempts is
+    // a bound beside the time of an operation.
+    Key { default: None, ..int("hbase.client.retries.number", "", 1, INT_MAX) },
+    idle("hbase.increments.buffer_size", None),
+    idle("hbase.increments.durable", None),
+    idle("hbase.ipc.client.connection.idle_timeout", None),
+    idle("hbase.ipc.client.socket.receiveBufferSize", None),
+    idle("hbase.ipc.client.socket.sendBufferSize", None),
+    idle("hbase.ipc.client.socket.timeout.connect", None),
+    idle("hbase.ipc.client.socket.write.high_watermark", None),
+    idle("hbase.ipc.client.socket.write.low_watermark", None),
+    idle("hbase.ipc.client.tcpkeepalive", None),
+    idle("hbase.ipc.client.tcpnodelay", None),
+    idle("hbase.kerberos.regionserver.principal", None),
+    idle("hbase.nsre.high_watermark", None),
+    idle("hbase.nsre.low_watermark", None),
+    idle("hbase.region_client.check_channel_write_status", None),
+    // Calls under way on one connection; 0 leaves it to this program.
+    Key { default: None, ..int("hbase.region_client.inflight_limit", "", 0, INT_MAX) },
+    idle("hbase.region_client.pending_limit", None),
+    idle("hbase.regionserver.kerberos.password", None),
+    idle("hbase.rpc.protection", None),
+    // Most milliseconds for one call; 0 leaves it to this program.
+    Key { default: None, ..int("hbase.rpc.timeout", "", 0, INT_MAX) },
+    idle("hbase.rpcs.batch.size", None),
+    // Points go out as they come, in batches that grow with the load.
+    idle("hbase.rpcs.buffered_flush_interval", None),
+    idle("hbase.sasl.clientconfig", None),
+    // Checked, since a cluster that asks for it cannot be reached without.
+    Key { default: None, ..bool("hbase.security.auth.enable", "") },
+    idle("hbase.security.authentication", None),
+    idle("hbase.timer.tick", None),
+    idle("hbase.timer.ticks_per_wheel", None),
+    idle("hbase.workers.size", None),
+    idle("hbase.zookeeper.getroot.retry_delay", None),
+    idle("hbase.zookeeper.quorum", None),
+    idle("hbase.zookeeper.session.timeout", None),
+    idle("hbase.zookeeper.znode.parent", None),
     idle("tsd.core.authentication.enable", Some("false")),
     idle("tsd.core.authentication.plugin", Some("")),
     // OpenTSDB's default is false. A first put must work on an empty store.
@@ -214,13 +252,13 @@ pub static KEYS: &[Key] = &[
     idle("tsd.storage.flush_interval", Some("1000")),
     int("tsd.storage.get_date_tiered_compaction_start", "0", 0, i64::MAX),
     // Connections to each region server for reads and writes; scans have one of their own.
-    int("tsd.storage.hbase.connections", "1", 1, 64),
+    int("tsd.storage.hbase.connections", "2", 1, 64),
     text("tsd.storage.hbase.data_table", Some("tsdb")),
     // Where servers are really: `name[:port]=address[:port], ...`.
     text("tsd.storage.hbase.hosts", Some("")),
     text("tsd.storage.hbase.meta_table", Some("tsdb-meta")),
     // Most milliseconds for one operation, with all its attempts; hbase.rpc.timeout bounds one call.
-    int("tsd.storage.hbase.operation_timeout", "60000", 100, INT_MAX),
+    int("tsd.storage.hbase.operation_timeout", "180000", 100, INT_MAX),
     bool("tsd.storage.hbase.prefetch_meta", "false"),
     int("tsd.storage.hbase.scanner.maxNumRows", "128", 1, INT_MAX),
     // How long in seconds a start waits for ZooKeeper and HBase.

@@ -18,7 +18,10 @@ use std::{
 pub use error::ConfigError;
 pub use keys::{Effect, Key, Kind};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
-pub use settings::{EngineKind, ImportSettings, LogFormat, LogSettings, Settings, StorageSettings};
+pub use settings::{
+    Ack, EngineKind, HBaseSettings, ImportSettings, LogFormat, LogSettings, Settings,
+    StorageSettings,
+};
 
 /// Where OpenTSDB looks for its file, in this order.
 pub const SEARCH_PATH: [&str; 4] = [
@@ -150,7 +153,7 @@ impl Config {
             let origin = &given.origin;
             match keys::find(key) {
                 // The storage client's own keys; they matter with HBase only.
-                None if key.starts_with("hbase.") => {
+                _ if key.starts_with("hbase.") && !self.is_on_hbase() => {
                     lines.push(format!("{key} ({origin}) has no effect on the embedded store"));
                 }
                 None => lines.push(format!("unknown key {key} ({origin})")),
@@ -176,8 +179,11 @@ impl Config {
         let defaults = keys::KEYS
             .iter()
             .filter_map(|key| Some((key.name.to_owned(), key.default?.to_owned())));
+        let by_engine = keys::KEYS.iter().filter_map(|key| {
+            Some((key.name.to_owned(), self.default_by_engine(key.name)?.to_owned()))
+        });
         let given = self.values.iter().map(|(key, given)| (key.clone(), given.value.clone()));
-        defaults.chain(given).collect()
+        defaults.chain(by_engine).chain(given).collect()
     }
 
     /// Checks every value.
@@ -199,8 +205,32 @@ impl Config {
     fn text(&self, name: &str) -> Option<&str> {
         match self.values.get(name) {
             Some(given) => Some(given.value.trim()),
-            None => keys::find(name)?.default,
+            None => self.default_by_engine(name).or(keys::find(name)?.default),
         }
+    }
+
+    /// Whether the points are in HBase: it is named as the engine, or its quorum is given.
+    #[must_use]
+    pub fn is_on_hbase(&self) -> bool {
+        match self.values.get("tsd.storage.engine") {
+            Some(engine) => engine.value.trim() == "hbase",
+            None => self
+                .values
+                .get("tsd.storage.hbase.zk_quorum")
+                .is_some_and(|quorum| !quorum.value.trim().is_empty()),
+        }
+    }
+
+    /// Defaults that are others on HBase. Its tables may be OpenTSDB's, so their shape is too.
+    fn default_by_engine(&self, name: &str) -> Option<&'static str> {
+        let value = match name {
+            "tsd.storage.engine" => "hbase",
+            "tsd.storage.salt.width" => "0",
+            // A minute's or ten minutes' rows, and an hour's while HBase is away.
+            "tsd.storage.memtable.size" => "536870912",
+            _ => return None,
+        };
+        self.is_on_hbase().then_some(value)
     }
 
     /// A value as a boolean, by OpenTSDB's rule.

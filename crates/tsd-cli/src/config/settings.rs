@@ -2,6 +2,7 @@
 
 mod engine;
 mod extra_data;
+mod hbase;
 mod queries;
 mod server;
 
@@ -16,6 +17,7 @@ use tsd_engine::EngineConfig;
 use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 
+pub use self::hbase::{Ack, HBaseSettings};
 use super::{Config, ConfigError};
 use crate::limits_file::LimitsFile;
 
@@ -76,6 +78,8 @@ pub enum EngineKind {
     Embedded,
     /// Nothing on disk; everything is gone with the process.
     Memory,
+    /// Tables of an HBase cluster.
+    HBase,
 }
 
 /// Where cells go, and in which shape.
@@ -83,7 +87,9 @@ pub enum EngineKind {
 pub struct StorageSettings {
     /// Which store.
     pub engine: EngineKind,
-    /// Directory of the embedded store.
+    /// HBase, and how it is used.
+    pub hbase: HBaseSettings,
+    /// Directory of the embedded store, or of the log before HBase.
     pub data_directory: PathBuf,
     /// Widths and salting.
     pub schema: TableSchema,
@@ -192,8 +198,10 @@ fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
     Ok(StorageSettings {
         engine: match config.text("tsd.storage.engine") {
             Some("memory") => EngineKind::Memory,
+            Some("hbase") => EngineKind::HBase,
             _ => EngineKind::Embedded,
         },
+        hbase: hbase::hbase(config)?,
         data_directory: text(config, "tsd.storage.data_directory").into(),
         schema,
         memtable_bytes: config.int("tsd.storage.memtable.size"),

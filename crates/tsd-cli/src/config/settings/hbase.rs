@@ -1,0 +1,249 @@
+//! Keys of HBase.
+
+use std::time::Duration;
+
+use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
+
+use super::text;
+use crate::config::{Config, ConfigError};
+
+/// Environment variables that name the user, as the JVM's `user.name` would.
+const USER_VARIABLES: [&str; 2] = ["USER", "LOGNAME"];
+
+/// When a point counts as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    /// When HBase has it.
+    Storage,
+    /// When the log of this host has it.
+    Log,
+}
+
+/// HBase, and how it is used.
+#[derive(Clone, Debug)]
+pub struct HBaseSettings {
+    /// ZooKeeper's ensemble.
+    pub quorum: String,
+    /// Node under which HBase keeps its own.
+    pub root: String,
+    /// Name that HBase is told.
+    pub user: String,
+    /// Where servers are really: as they call themselves, and an address.
+    pub hosts: Vec<(String, String)>,
+    /// Connections to each region server.
+    pub connections: usize,
+    /// Rows that a scan asks for at a time.
+    pub scanner_rows: u32,
+    /// Time of one operation with all its attempts.
+    pub operation_timeout: Duration,
+    /// Time of one call, where it is set.
+    pub call_timeout: Option<Duration>,
+    /// Attempts of an operation, where it is set.
+    pub max_attempts: Option<usize>,
+    /// Calls under way on one connection, where it is set.
+    pub max_calls: Option<usize>,
+    /// How long a start waits for ZooKeeper and HBase.
+    pub start_timeout: Duration,
+    /// Whether regions are looked up at the start.
+    pub prefetch: bool,
+    /// When a point counts as written.
+    pub ack: Ack,
+    /// How long a row is held, where the log acknowledges.
+    pub hold: Duration,
+    /// Bytes of the log.
+    pub max_log_bytes: u64,
+}
+
+impl HBaseSettings {
+    /// A client of the cluster. Nothing is connected yet.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        let mut config = ClientConfig::new(&self.user);
+        config.operation_timeout = self.operation_timeout;
+        config.connections_per_server = self.connections;
+        if let Some(call_timeout) = self.call_timeout {
+            config.call_timeout = call_timeout;
+        }
+        if let Some(max_attempts) = self.max_attempts {
+            config.max_attempts = max_attempts;
+        }
+        if let Some(max_calls) = self.max_calls {
+            config.max_calls = max_calls;
+        }
+        if !self.hosts.is_empty() {
+            let hosts = self.hosts.clone();
+            config = config.map_addresses(move |server| address(&hosts, server));
+        }
+        Client::new(config, ZooKeeperDiscovery::new(&self.quorum, &self.root))
+    }
+}
+
+/// Address of a server: by host and port, by host, or what it says itself.
+fn address(hosts: &[(String, String)], server: &ServerName) -> String {
+    let (host, port) = (server.host(), server.port());
+    let own =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let find = |name: &str| hosts.iter().find(|(from, _)| from == name).map(|(_, to)| to);
+    match find(&own).or_else(|| find(host)) {
+        None => own,
+        Some(to) if has_port(to) => to.clone(),
+        Some(to) => format!("{to}:{port}"),
+    }
+}
+
+fn has_port(address: &str) -> bool {
+    let behind_brackets = address.rsplit(']').next().unwrap_or(address);
+    behind_brackets.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
+pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
+    const AUTH: &str = "hbase.security.auth.enable";
+    if config.is_on_hbase() && config.bool(AUTH) {
+        let expected = "clusters that ask for Kerberos are not supported".to_owned();
+        return Err(config.bad_value(AUTH, expected));
+    }
+    Ok(HBaseSettings {
+        quorum: text(config, "tsd.storage.hbase.zk_quorum"),
+        root: text(config, "tsd.storage.hbase.zk_basedir"),
+        user: user(config),
+        hosts: hosts(config)?,
+        connections: config.int("tsd.storage.hbase.connections"),
+        scanner_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
+        operation_timeout: Duration::from_millis(config.int("tsd.storage.hbase.operation_timeout")),
+        call_timeout: set(config, "hbase.rpc.timeout").map(Duration::from_millis),
+        max_attempts: set(config, "hbase.client.retries.number"),
+        max_calls: set(config, "hbase.region_client.inflight_limit"),
+        start_timeout: Duration::from_secs(config.int("tsd.storage.hbase.start_timeout")),
+        prefetch: config.bool("tsd.storage.hbase.prefetch_meta"),
+        ack: match config.text("tsd.storage.ack") {
+            Some("log") => Ack::Log,
+            _ => Ack::Storage,
+        },
+        hold: Duration::from_secs(config.int("tsd.storage.hold_seconds")),
+        max_log_bytes: config.int("tsd.storage.log.max_size"),
+    })
+}
+
+/// A number where it is set, and not 0.
+fn set<T: TryFrom<i64> + Default + PartialEq>(config: &Config, key: &str) -> Option<T> {
+    Some(config.int(key)).filter(|number| *number != T::default())
+}
+
+fn user(config: &Config) -> String {
+    let of_process = || {
+        USER_VARIABLES.iter().find_map(|name| std::env::var(name).ok().filter(|n| !n.is_empty()))
+    };
+    Some(text(config, "tsd.storage.hbase.user"))
+        .filter(|user| !user.is_empty())
+        .or_else(of_process)
+        .unwrap_or_else(|| "opentsdb".to_owned())
+}
+
+fn hosts(config: &Config) -> Result<Vec<(String, String)>, ConfigError> {
+    const KEY: &str = "tsd.storage.hbase.hosts";
+    let list = text(config, KEY);
+    let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries
+        .map(|entry| match entry.split_once('=') {
+            Some((from, to)) if !from.trim().is_empty() && !to.trim().is_empty() => {
+                Ok((from.trim().to_owned(), to.trim().to_owned()))
+            }
+            _ => Err(config.bad_value(KEY, "expected name[:port]=address[:port], ...".to_owned())),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{EngineKind, Settings};
+
+    fn settings(text: &str) -> Settings {
+        let mut config = Config::new();
+        config.add_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap();
+        Settings::from_config(&config).unwrap()
+    }
+
+    #[test]
+    fn a_configuration_of_opentsdb_is_one_on_hbase() {
+        let settings = settings(
+            "tsd.network.port = 4242\n\
+             tsd.storage.hbase.zk_quorum = zk1,zk2:2182\n\
+             tsd.storage.hbase.zk_basedir = /hbase-unsecure\n\
+             tsd.storage.hbase.data_table = points\n\
+             hbase.rpc.timeout = 5000\n\
+             hbase.client.retries.number = 20\n\
+             hbase.rpcs.buffered_flush_interval = 1000\n",
+        );
+        let storage = &settings.storage;
+        assert_eq!(storage.engine, EngineKind::HBase);
+        assert_eq!(storage.schema.salt_width(), 0, "as OpenTSDB's tables are");
+        assert_eq!(storage.hbase.quorum, "zk1,zk2:2182");
+        assert_eq!(storage.hbase.root, "/hbase-unsecure");
+        assert_eq!(storage.hbase.call_timeout, Some(Duration::from_secs(5)));
+        assert_eq!(storage.hbase.max_attempts, Some(20));
+        assert_eq!(storage.hbase.max_calls, None);
+        assert_eq!(storage.hbase.ack, Ack::Storage);
+        assert_eq!(settings.engine.tables.data.as_str(), "points");
+        assert!(!storage.hbase.user.is_empty());
+    }
+
+    #[test]
+    fn the_engine_that_is_named_wins_over_a_quorum() {
+        let quorum = "tsd.storage.hbase.zk_quorum = zk1\n";
+        for (engine, kind, salt) in [
+            ("embedded", EngineKind::Embedded, 1),
+            ("memory", EngineKind::Memory, 1),
+            ("hbase", EngineKind::HBase, 0),
+        ] {
+            let settings = settings(&format!("{quorum}tsd.storage.engine = {engine}"));
+            assert_eq!(settings.storage.engine, kind);
+            assert_eq!(settings.storage.schema.salt_width(), salt);
+        }
+        assert_eq!(settings("tsd.storage.engine = hbase").storage.hbase.quorum, "localhost");
+        let salted = settings(&format!("{quorum}tsd.storage.salt.width = 1"));
+        assert_eq!(salted.storage.schema.salt_width(), 1);
+    }
+
+    #[test]
+    fn hosts_are_pairs() {
+        let hosts = |list: &str| {
+            let mut config = Config::new();
+            config.set_flag("test", "tsd.storage.hbase.hosts", list);
+            super::hosts(&config)
+        };
+        let found = hosts("rs1:16020 = 10.0.0.1:7, rs2=10.0.0.2,").unwrap();
+        let server = |host: &str, port| ServerName::new(host, port, 1);
+        assert_eq!(address(&found, &server("rs1", 16020)), "10.0.0.1:7");
+        assert_eq!(address(&found, &server("rs1", 16021)), "rs1:16021");
+        assert_eq!(address(&found, &server("rs2", 9)), "10.0.0.2:9");
+        assert_eq!(address(&found, &server("::1", 9)), "[::1]:9");
+        for bad in ["rs1", "rs1=", "=x"] {
+            assert!(hosts(bad).unwrap_err().to_string().contains("name[:port]"));
+        }
+    }
+
+    #[test]
+    fn kerberos_is_refused_rather_than_tried() {
+        let mut config = Config::new();
+        config.set_flag("test", "hbase.security.auth.enable", "true");
+        assert!(hbase(&config).is_ok(), "it matters on HBase alone");
+        config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
+        assert!(hbase(&config).unwrap_err().to_string().contains("Kerberos"));
+    }
+
+    #[test]
+    fn what_is_shown_is_what_applies() {
+        let mut config = Config::new();
+        assert_eq!(config.effective().get("tsd.storage.engine").unwrap(), "embedded");
+        config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
+        let shown = config.effective();
+        assert_eq!(shown.get("tsd.storage.engine").unwrap(), "hbase");
+        assert_eq!(shown.get("tsd.storage.salt.width").unwrap(), "0");
+        assert!(!shown.contains_key("hbase.rpc.timeout"));
+    }
+}

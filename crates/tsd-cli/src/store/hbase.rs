@@ -1,0 +1,351 @@
+//! Opens HBase: straight, or behind a log.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use hbase_rs::Client;
+use tracing::{info, warn};
+use tsd_storage::{MeteredStorage, Recovery, Storage, StorageError, Table};
+use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
+use tsd_storage_wal::{HeldTables, OpenError, WalConfig, WalStorage, holds_log};
+
+use super::{OpenStore, Purpose, Replayed, explain_damage, log_owner, tables, warn_of};
+use crate::config::{Ack, HBaseSettings, Settings};
+
+/// HBase, its calls counted.
+type Metered = MeteredStorage<HBaseStorage>;
+/// A log in front of it.
+pub(crate) type HBaseLog = WalStorage<Metered>;
+
+/// Longest time of one attempt to reach HBase at the start.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// Time that a start gives HBase where it can do without.
+const GLANCE: Duration = Duration::from_secs(3);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Directory of a daemon's log before HBase, in the data directory.
+const LOG: &str = "hbase-log";
+/// Directory of an import's log.
+const IMPORT_LOG: &str = "hbase-import-log";
+
+pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Result<OpenStore> {
+    let hbase = &settings.storage.hbase;
+    let client = hbase.client();
+    let below = HBaseStorage::with_client(client.clone(), store_config(hbase))?;
+    let below = Arc::new(MeteredStorage::new("hbase", Arc::new(below)));
+    info!(quorum = hbase.quorum, root = hbase.root, user = hbase.user, ack = ?hbase.ack, "using HBase");
+    let directory = |name: &str| settings.storage.data_directory.join(name);
+    match (purpose, hbase.ack) {
+        (Purpose::Daemon, Ack::Log) => logged(settings, client, below, &directory(LOG)).await,
+        (Purpose::Daemon, Ack::Storage) => {
+            find_tables(settings, &*below, hbase.start_timeout).await?;
+            let log = directory(LOG);
+            if holds_log(&log).with_context(|| format!("cannot read {}", log.display()))? {
+                drain_former_log(settings, &below, &log).await?;
+            }
+            Ok(straight(settings, client, below))
+        }
+        (Purpose::Import, _) => {
+            find_tables(settings, &*below, hbase.start_timeout).await?;
+            import_log(settings, client, below, &directory(IMPORT_LOG)).await
+        }
+        (Purpose::Query, _) => {
+            find_tables(settings, &*below, hbase.start_timeout).await?;
+            Ok(straight(settings, client, below))
+        }
+    }
+}
+
+fn store_config(settings: &HBaseSettings) -> HBaseConfig {
+    HBaseConfig {
+        root: settings.root.clone(),
+        user: settings.user.clone(),
+        hosts: settings.hosts.clone(),
+        scanner_rows: settings.scanner_rows,
+        operation_timeout: settings.operation_timeout,
+        ..HBaseConfig::new(&settings.quorum)
+    }
+}
+
+fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenStore {
+    OpenStore {
+        storage: below,
+        schema: settings.storage.schema,
+        directory: None,
+        replayed: Replayed::default(),
+        hbase: Some(OnHBase { client, log: None, must_drain: false }),
+    }
+}
+
+/// What is known of a store on HBase.
+#[derive(Clone, Debug)]
+pub(crate) struct OnHBase {
+    /// The client.
+    pub(crate) client: Client,
+    /// The log in front, and where it is.
+    pub(crate) log: Option<(Arc<HBaseLog>, PathBuf)>,
+    /// Whether what is left in the log at the end is a failure.
+    pub(crate) must_drain: bool,
+}
+
+impl OnHBase {
+    /// Closes the store. What a log still holds when the time is up stays there.
+    pub(crate) async fn close(&self, storage: &dyn Storage, limit: Duration) -> anyhow::Result<()> {
+        let Some((log, directory)) = &self.log else {
+            return storage.close().await.context("cannot close the store");
+        };
+        let limit = if self.must_drain { Duration::MAX } else { limit };
+        let error = match tokio::time::timeout(limit, storage.close()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => StorageError::Timeout("HBase did not take all rows"),
+        };
+        log.stop().await;
+        let log = directory.display();
+        if self.must_drain {
+            return Err(error).with_context(|| {
+                format!("not everything is in HBase; the rest is in {log} and goes there first with the next import")
+            });
+        }
+        warn!(%log, %error, "rows stay in the log; they go to HBase after the next start");
+        Ok(())
+    }
+}
+
+/// Looks for the tables until HBase answers.
+async fn find_tables(
+    settings: &Settings,
+    store: &dyn Storage,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let hbase = &settings.storage.hbase;
+    let started = Instant::now();
+    for table in needed(settings) {
+        loop {
+            let left = patience.saturating_sub(started.elapsed());
+            let attempt = tokio::time::timeout(
+                left.clamp(Duration::from_millis(100), ATTEMPT),
+                store.table_exists(&table),
+            );
+            let error = match attempt.await {
+                Ok(Ok(true)) => break,
+                Ok(Ok(false)) => return Err(no_table(&table, hbase)),
+                Ok(Err(error)) => error,
+                Err(_) => StorageError::Timeout("no answer"),
+            };
+            if error.recovery() == Recovery::GiveUp || started.elapsed() >= patience {
+                return Err(error).with_context(|| unreachable_text(hbase));
+            }
+            warn!(%error, quorum = hbase.quorum, "HBase does not answer, trying again");
+            tokio::time::sleep(PAUSE.min(left)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Tables without which there is nothing to do.
+fn needed(settings: &Settings) -> Vec<Table> {
+    let engine = &settings.engine;
+    let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
+    tables(settings)
+        .into_iter()
+        .map(|spec| spec.table)
+        .filter(|table| *table != engine.tables.tree && (tracks || *table != engine.tables.meta))
+        .collect()
+}
+
+fn no_table(table: &Table, settings: &HBaseSettings) -> anyhow::Error {
+    anyhow::anyhow!(
+        "table {table} does not exist in the HBase at {} {}; `tsdb table create` makes the tables",
+        settings.quorum,
+        settings.root
+    )
+}
+
+fn unreachable_text(settings: &HBaseSettings) -> String {
+    format!(
+        "cannot reach HBase through ZooKeeper at {} (node {}); see tsd.storage.hbase.zk_quorum, \
+         zk_basedir and hosts",
+        settings.quorum, settings.root
+    )
+}
+
+/// Tables whose rows are held: points and rollups. UIDs, meta data and trees are decided in HBase.
+fn held(settings: &Settings) -> Vec<Table> {
+    let others = &settings.engine.tables;
+    tables(settings)
+        .into_iter()
+        .map(|spec| spec.table)
+        .filter(|table| ![&others.uid, &others.meta, &others.tree].contains(&table))
+        .collect()
+}
+
+fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalConfig {
+    let (storage, hbase) = (&settings.storage, &settings.storage.hbase);
+    WalConfig {
+        held: HeldTables::Only(tables),
+        memtable_bytes: storage.memtable_bytes,
+        max_age: hbase.hold,
+        // Several segments, so that what has left gives its room back.
+        segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),
+        max_log_bytes: Some(hbase.max_log_bytes),
+        shared_backend: true,
+        accept_damage: storage.accept_damage,
+        ..WalConfig::new(directory)
+    }
+}
+
+async fn open_log(
+    settings: &Settings,
+    below: &Arc<Metered>,
+    directory: &Path,
+    tables: Vec<Table>,
+) -> Result<(HBaseLog, Replayed), OpenLogError> {
+    log_owner::claim(directory, &settings.storage.hbase)
+        .map_err(|error| OpenLogError::Other(error.into()))?;
+    let config = wal_config(settings, directory, tables);
+    let (log, report) =
+        WalStorage::open(config, Arc::clone(below)).await.map_err(|error| match error {
+            OpenError::InUse { .. } => OpenLogError::InUse(error.into()),
+            error => OpenLogError::Other(explain_damage(error)),
+        })?;
+    warn_of(&report);
+    Ok((log, Replayed { cells: report.cells, bytes: report.bytes }))
+}
+
+enum OpenLogError {
+    InUse(anyhow::Error),
+    Other(anyhow::Error),
+}
+
+impl From<OpenLogError> for anyhow::Error {
+    fn from(error: OpenLogError) -> Self {
+        match error {
+            OpenLogError::InUse(error) | OpenLogError::Other(error) => error,
+        }
+    }
+}
+
+/// A daemon whose log acknowledges. It comes up as soon as the log is read, also while HBase is away:
+/// what is in the log is safe there, and clients get answers.
+async fn logged(
+    settings: &Settings,
+    client: Client,
+    below: Arc<Metered>,
+    directory: &Path,
+) -> anyhow::Result<OpenStore> {
+    if settings.engine.ingest.enable_appends {
+        warn!(
+            "tsd.storage.enable_appends is not needed with tsd.storage.ack = log: rows leave as compacted columns, points are put"
+        );
+    }
+    let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
+    match find_tables(settings, &*below, GLANCE).await {
+        Ok(()) => {}
+        Err(error) if is_away(&error) => {
+            warn!(
+                "{error:#}; starting all the same, what arrives is taken as far as its names are known"
+            );
+        }
+        Err(error) => {
+            log.stop().await;
+            return Err(error);
+        }
+    }
+    Ok(behind_log(settings, client, log, replayed, directory, false))
+}
+
+fn is_away(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<StorageError>()
+        .is_some_and(|error| error.recovery() == Recovery::RetryLater)
+}
+
+fn behind_log(
+    settings: &Settings,
+    client: Client,
+    log: HBaseLog,
+    replayed: Replayed,
+    directory: &Path,
+    must_drain: bool,
+) -> OpenStore {
+    let log = Arc::new(log);
+    OpenStore {
+        storage: Arc::new(MeteredStorage::new("log", Arc::clone(&log))),
+        schema: settings.storage.schema,
+        directory: None,
+        replayed,
+        hbase: Some(OnHBase { client, log: Some((log, directory.to_owned())), must_drain }),
+    }
+}
+
+/// What a log took before the setting was changed goes to HBase first.
+async fn drain_former_log(
+    settings: &Settings,
+    below: &Arc<Metered>,
+    directory: &Path,
+) -> anyhow::Result<()> {
+    info!(log = %directory.display(), "rows of a former tsd.storage.ack = log go to HBase first");
+    let (log, _) = open_log(settings, below, directory, Vec::new()).await?;
+    let patience = settings.storage.hbase.start_timeout;
+    let started = Instant::now();
+    let drained = loop {
+        let left = patience.saturating_sub(started.elapsed());
+        let flushed = tokio::time::timeout(left, log.flush()).await;
+        match flushed {
+            Ok(Ok(())) => break Ok(()),
+            Ok(Err(error)) if started.elapsed() < patience => {
+                warn!(%error, "rows of the log could not leave, trying again");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(Err(error)) => break Err(error),
+            Err(_) => break Err(StorageError::Timeout("HBase did not take all rows")),
+        }
+    };
+    log.stop().await;
+    drained.with_context(|| {
+        format!(
+            "the log in {} holds acknowledged points that HBase does not take; mend that, or start with tsd.storage.ack = log",
+            directory.display()
+        )
+    })
+}
+
+/// An import gathers rows in a log of its own, so that they go to HBase whole, and an import that is
+/// cut short loses nothing it has read. A second one at the same time does without.
+async fn import_log(
+    settings: &Settings,
+    client: Client,
+    below: Arc<Metered>,
+    directory: &Path,
+) -> anyhow::Result<OpenStore> {
+    match open_log(settings, &below, directory, held(settings)).await {
+        Ok((log, replayed)) => Ok(behind_log(settings, client, log, replayed, directory, true)),
+        Err(OpenLogError::InUse(error)) => {
+            warn!("{error:#}: rows go to HBase as they come");
+            Ok(straight(settings, client, below))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Looks the regions of tables up, so that the first calls need not.
+pub(crate) async fn prefetch(client: Client, tables: Vec<String>) {
+    for name in tables {
+        let Ok(table) = name.parse() else { continue };
+        match client.table(table).prefetch().await {
+            Ok(regions) => info!(table = name, regions, "regions looked up"),
+            Err(error) => warn!(table = name, %error, "regions could not be looked up"),
+        }
+    }
+}
+
+/// Names of the tables that are read and written.
+pub(crate) fn table_names(settings: &Settings) -> Vec<String> {
+    needed(settings).iter().map(|table| table.as_str().to_owned()).collect()
+}

@@ -1,0 +1,192 @@
+//! Which cluster a log before HBase belongs to.
+//!
+//! The log of one cluster must never be replayed into another. So its directory remembers where its
+//! rows belong, and while rows are in it, a configuration that names another place is refused. An
+//! empty log belongs to whoever comes. Records name their tables, so these may change.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use tsd_storage_wal::holds_log;
+
+use crate::config::{HBaseSettings, PropertiesError, parse_properties};
+
+const FILE: &str = "cluster.conf";
+const QUORUM: &str = "tsd.storage.hbase.zk_quorum";
+const ROOT: &str = "tsd.storage.hbase.zk_basedir";
+/// ZooKeeper's port where none is named.
+const PORT: &str = "2181";
+
+/// A log that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum LogOwnerError {
+    /// The system refused.
+    #[error("cannot use {}", path.display())]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is no properties file.
+    #[error("{} is damaged", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        source: PropertiesError,
+    },
+    /// The log holds rows of an unknown cluster.
+    #[error("{} holds rows but no {FILE} that says where they belong: restore the file", path.display())]
+    Lost {
+        /// Directory of the log.
+        path: PathBuf,
+    },
+    /// The log holds rows of another cluster.
+    #[error(
+        "the log in {} holds rows of the HBase at {theirs}, not of {ours}: start once with the former \
+         settings to let them leave, or choose another tsd.storage.data_directory", path.display()
+    )]
+    OtherCluster {
+        /// Directory of the log.
+        path: PathBuf,
+        /// Where its rows belong.
+        theirs: String,
+        /// What the configuration says.
+        ours: String,
+    },
+}
+
+/// Claims the log in `directory` for the cluster of the settings. The directory is made where it is
+/// missing.
+pub(crate) fn claim(directory: &Path, settings: &HBaseSettings) -> Result<(), LogOwnerError> {
+    let io = |source| LogOwnerError::Io { path: directory.to_owned(), source };
+    fs::create_dir_all(directory).map_err(io)?;
+    let path = || directory.to_owned();
+    let ours = Owner::of(settings);
+    let theirs = Owner::read(directory)?;
+    if theirs.as_ref() == Some(&ours) {
+        return Ok(());
+    }
+    if holds_log(directory).map_err(io)? {
+        return Err(match theirs {
+            None => LogOwnerError::Lost { path: path() },
+            Some(theirs) => LogOwnerError::OtherCluster {
+                path: path(),
+                theirs: theirs.place(),
+                ours: ours.place(),
+            },
+        });
+    }
+    ours.write(directory).map_err(io)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    /// Its members sorted, each with its port: the same ensemble is the same text.
+    quorum: String,
+    root: String,
+}
+
+impl Owner {
+    fn of(settings: &HBaseSettings) -> Self {
+        let (members, chroot) = match settings.quorum.split_once('/') {
+            Some((members, chroot)) => (members, format!("/{}", chroot.trim_matches('/'))),
+            None => (settings.quorum.as_str(), String::new()),
+        };
+        let with_port = |member: &str| match member.rsplit_once(':') {
+            Some((_, port)) if port.parse::<u16>().is_ok() => member.to_owned(),
+            _ => format!("{member}:{PORT}"),
+        };
+        let mut members: Vec<String> = members
+            .split(',')
+            .map(str::trim)
+            .filter(|member| !member.is_empty())
+            .map(with_port)
+            .collect();
+        members.sort();
+        let quorum = members.join(",") + chroot.trim_end_matches('/');
+        let root = format!("/{}", settings.root.trim_matches('/'));
+        Self { quorum, root }
+    }
+
+    fn place(&self) -> String {
+        format!("{} {}", self.quorum, self.root)
+    }
+
+    fn read(directory: &Path) -> Result<Option<Self>, LogOwnerError> {
+        let path = directory.join(FILE);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(LogOwnerError::Io { path, source }),
+        };
+        let properties = parse_properties(&text)
+            .map_err(|source| LogOwnerError::Malformed { path: path.clone(), source })?;
+        let value = |key: &str| {
+            let found = properties.iter().rev().find(|property| property.key == key);
+            found.map(|property| property.value.trim().to_owned())
+        };
+        Ok(value(QUORUM).zip(value(ROOT)).map(|(quorum, root)| Self { quorum, root }))
+    }
+
+    /// Writes the file whole or not at all.
+    fn write(&self, directory: &Path) -> io::Result<()> {
+        let text = format!(
+            "# The HBase that the rows of this log belong to.\n\
+             {QUORUM} = {}\n{ROOT} = {}\n",
+            self.quorum, self.root
+        );
+        let part = directory.join(format!("{FILE}.new"));
+        fs::write(&part, text)?;
+        File::open(&part)?.sync_all()?;
+        fs::rename(&part, directory.join(FILE))?;
+        File::open(directory)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::config::{Config, Settings};
+
+    fn settings(quorum: &str, root: &str) -> HBaseSettings {
+        let mut config = Config::new();
+        config.set_flag("test", QUORUM, quorum);
+        config.set_flag("test", ROOT, root);
+        Settings::from_config(&config).unwrap().storage.hbase
+    }
+
+    #[test]
+    fn the_same_ensemble_has_one_name() {
+        let owner = |quorum, root| Owner::of(&settings(quorum, root));
+        let one = owner("zk2, zk1:2181", "/hbase");
+        assert_eq!(one.place(), "zk1:2181,zk2:2181 /hbase");
+        assert_eq!(one, owner("zk1,zk2:2181,", "hbase/"));
+        assert_ne!(one, owner("zk1,zk2:2182", "/hbase"));
+        assert_ne!(one, owner("zk1,zk2", "/hbase-unsecure"));
+        assert_eq!(owner("zk1/a/", "/hbase"), owner("zk1:2181/a", "/hbase"));
+    }
+
+    #[test]
+    fn a_log_with_rows_keeps_its_cluster_and_an_empty_one_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (one, two) = (settings("zk1", "/hbase"), settings("zk2", "/hbase"));
+        claim(&path, &one).unwrap();
+        claim(&path, &two).unwrap();
+        fs::write(path.join("0000000000000001.wal"), b"").unwrap();
+        assert!(holds_log(&path).unwrap());
+        claim(&path, &two).unwrap();
+        let error = claim(&path, &one).unwrap_err().to_string();
+        assert!(error.contains("zk2:2181 /hbase, not of zk1:2181 /hbase"), "{error}");
+        fs::remove_file(path.join(FILE)).unwrap();
+        assert!(matches!(claim(&path, &one), Err(LogOwnerError::Lost { .. })));
+    }
+}
