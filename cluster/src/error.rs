@@ -41,6 +41,12 @@ pub enum ClusterError {
         /// Which.
         directory: PathBuf,
     },
+    /// A directory with things of somebody else.
+    #[error("{directory} holds other files by the names a cluster uses: choose an empty directory")]
+    Occupied {
+        /// Which.
+        directory: PathBuf,
+    },
     /// A directory without a cluster.
     #[error("{directory} holds no cluster")]
     Missing {

@@ -39,6 +39,11 @@ impl Layout {
         Ok(())
     }
 
+    /// Whether something has a name that a cluster would use.
+    pub(crate) fn is_occupied(&self) -> bool {
+        Self::PARTS.iter().any(|part| self.root.join(part).exists())
+    }
+
     /// Removes what a cluster makes, and the directory itself if nothing else is in it.
     pub(crate) fn remove(&self) -> io::Result<()> {
         for part in Self::PARTS {
@@ -193,4 +198,51 @@ fn render_site(properties: &[(String, String)]) -> String {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn nothing_of_others_is_removed() {
+        let directory = TempDir::new().unwrap();
+        let layout = Layout { root: directory.path().join("cluster") };
+        assert!(!layout.is_occupied());
+        layout.create().unwrap();
+        assert!(layout.is_occupied());
+        let other = layout.root.join("other");
+        fs::write(&other, "").unwrap();
+        layout.remove().unwrap();
+        assert!(other.exists() && !layout.is_occupied());
+        fs::remove_file(other).unwrap();
+        layout.remove().unwrap();
+        assert!(!layout.root.exists());
+    }
+
+    #[test]
+    fn given_properties_count() {
+        let mut config = ClusterConfig::new(2);
+        config.properties = vec![("hbase.wal.provider".into(), "a<b&c".into())];
+        let site = |node| hbase_site(Path::new("/d"), node, &config, (1, 2));
+        let server = site(Node::RegionServer(0));
+        let property = |name, value| format!("<name>{name}</name><value>{value}</value>");
+        assert_eq!(server.matches("<name>hbase.wal.provider</name>").count(), 1);
+        assert!(server.contains(&property("hbase.wal.provider", "a&lt;b&amp;c")));
+        assert!(server.contains(&property("hbase.regionserver.port", "2")));
+        assert!(server.contains(&property("hbase.master.port", "0")));
+        assert!(site(Node::Master).contains(&property("hbase.master.port", "2")));
+    }
+
+    #[test]
+    fn zookeeper_grants_the_sessions_that_are_asked_for() {
+        for (session, longest) in [(10, "90000"), (120, "120000")] {
+            let text = zoo_cfg(Path::new("/d"), Duration::from_secs(session), 1);
+            assert!(text.contains(&format!("maxSessionTimeout={longest}\n")), "{text}");
+        }
+    }
 }

@@ -54,6 +54,8 @@ impl Cluster {
     }
 
     async fn bring_up(&mut self) -> Result<(), ClusterError> {
+        // From now on the directory is that of a cluster, however this ends.
+        self.write_state()?;
         let all: Vec<_> = self.nodes().collect();
         let (hbase, daemons): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|node| !matches!(node, Node::OpenTsdb | Node::Tsd(_)));
@@ -210,6 +212,9 @@ fn directory(given: Option<&Path>) -> Result<Layout, ClusterError> {
     fs::create_dir_all(given).map_err(ClusterError::file("create", given))?;
     let root = given.canonicalize().map_err(ClusterError::file("find", given))?;
     let layout = Layout { root };
+    if !layout.state().exists() && layout.is_occupied() {
+        return Err(ClusterError::Occupied { directory: layout.root });
+    }
     if let Ok(state) = State::read(&layout.root) {
         let mut processes = state.members.iter().filter_map(|member| member.process);
         if processes.any(crate::process::Identity::is_alive) {

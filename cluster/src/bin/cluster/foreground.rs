@@ -36,8 +36,8 @@ pub(crate) async fn serve(mut cluster: Cluster) -> anyhow::Result<()> {
             Err(error) => error.print()?,
         }
     }
-    cluster.shut_down().await?;
-    println!("stopped");
+    cluster.down(false).await?;
+    println!("stopped, nothing is left");
     Ok(())
 }
 
