@@ -1,0 +1,177 @@
+//! How many connections there are, what lies under them, and what is counted.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hbase_rs::{
+    CallError, Channel, Client, Destination, Established, ExceptionClass, Failure, PlainTransport,
+    RetryReason, Scan, Table, Transport, TransportFuture,
+};
+use tokio::net::TcpStream;
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use super::{config, fill, get, put, start_with, value};
+
+/// Writes many large values at once.
+async fn press(table: &Table) {
+    let table = Arc::new(table.clone());
+    let tasks: Vec<_> = (0..40)
+        .map(|at| {
+            let table = Arc::clone(&table);
+            tokio::spawn(
+                async move { table.mutate(put(&format!("a{at}"), &"v".repeat(100_000))).await },
+            )
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn another_connection_is_opened_when_there_is_much_to_carry() {
+    for (connections, expected) in [(1, 1..=1), (3, 2..=3)] {
+        let cluster = FakeCluster::start(1).await;
+        let mut config = config();
+        config.connections_per_server = connections;
+        let table = Client::new(config, cluster.discovery()).table(cluster.create_table("t", &[]));
+        for _ in 0..20 {
+            table.mutate(put("a", "1")).await.unwrap();
+        }
+        // One for hbase:meta, and one is enough for little.
+        assert_eq!(cluster.connections(), 2);
+        cluster.fault(Fault::once("Mutate", Misdeed::Delay(Duration::from_millis(20))).times(20));
+        press(&table).await;
+        assert!(expected.contains(&(cluster.connections() - 1)), "{}", cluster.connections());
+    }
+}
+
+#[tokio::test]
+async fn connections_beside_the_first_are_closed_when_idle() {
+    let cluster = FakeCluster::start(1).await;
+    let mut config = config();
+    config.idle_timeout = Duration::from_millis(50);
+    let client = Client::new(config, cluster.discovery());
+    let table = client.table(cluster.create_table("t", &[]));
+    cluster.fault(Fault::once("Mutate", Misdeed::Delay(Duration::from_millis(20))).times(20));
+    press(&table).await;
+    while client.stats().total.connections > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    table.mutate(put("a", "1")).await.unwrap();
+    let total = client.stats().total;
+    assert_eq!(total.connections, 1);
+    assert_eq!(total.connections_opened as usize, cluster.connections());
+}
+
+/// Puts a layer that changes nothing on every socket, or does not come up.
+#[derive(Debug, Default)]
+struct Layer {
+    made: AtomicUsize,
+    refuses: bool,
+    hangs: bool,
+}
+
+impl Transport for Layer {
+    fn establish<'a>(&'a self, socket: TcpStream, to: Destination<'a>) -> TransportFuture<'a> {
+        Box::pin(async move {
+            self.made.fetch_add(1, Ordering::Relaxed);
+            assert_eq!((to.user, to.server.host()), ("test", "127.0.0.1"));
+            if self.refuses {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate"));
+            }
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            let Established { stream, first } = PlainTransport.establish(socket, to).await?;
+            let stream = match stream {
+                Channel::Plain(socket) => Box::new(socket),
+                Channel::Layered(stream) => {
+                    return Ok(Established { stream: Channel::Layered(stream), first });
+                }
+            };
+            Ok(Established { stream: Channel::Layered(stream), first })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_transport_lies_under_every_connection() {
+    let layer = Arc::new(Layer::default());
+    let mut config = config();
+    config.transport = Arc::clone(&layer) as _;
+    let (_cluster, table) = start_with(config).await;
+    fill(&table, &["a", "h"]).await;
+    table.mutate(put("b", &"v".repeat(300_000))).await.unwrap();
+    assert_eq!(value(&table.get(&get("b")).await.unwrap()).len(), 300_000);
+    assert!(table.scan(Scan::all()).next().await.unwrap().is_ok());
+    // hbase:meta, two servers, a scan.
+    assert!(layer.made.load(Ordering::Relaxed) >= 4);
+}
+
+#[tokio::test]
+async fn a_transport_that_does_not_come_up_is_a_connection_that_does_not() {
+    for (refuses, hangs) in [(true, false), (false, true)] {
+        let mut config = config();
+        config.connect_timeout = Duration::from_millis(20);
+        config.operation_timeout = Duration::from_millis(200);
+        config.transport = Arc::new(Layer { refuses, hangs, ..Layer::default() });
+        let (_cluster, table) = start_with(config).await;
+        let error = table.get(&get("a")).await.unwrap_err();
+        assert!(matches!(&*error.cause, Failure::Call(CallError::Connect { .. })), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_done_is_counted() {
+    let cluster = FakeCluster::start(2).await;
+    let client = Client::new(config(), cluster.discovery());
+    let table = client.table(cluster.create_table("t", &["m"]));
+    fill(&table, &["a", "b", "z"]).await;
+    table.get(&get("a")).await.unwrap();
+    cluster.fault(Fault::once(
+        "Get",
+        Misdeed::Exception { class: "RegionTooBusyException", text: "busy" },
+    ));
+    table.get(&get("z")).await.unwrap();
+    table.batch(vec![put("a", "1").into(), put("z", "1").into(), get("b").into()]).await;
+    let mut rows = table.scan(Scan::all());
+    while let Some(row) = rows.next().await {
+        row.unwrap();
+    }
+    let stats = client.stats();
+    let of = |method: &str| stats.methods.iter().find(|one| one.method == method).unwrap();
+    let counts = |method: &str| (of(method).latency.count, of(method).failed);
+    assert_eq!(counts("Mutate"), (3, 0));
+    assert_eq!(counts("Get"), (2, 1));
+    assert_eq!(counts("Multi"), (2, 0));
+    assert_eq!(counts("Admin"), (0, 0));
+    assert!(counts("Scan").0 >= 2 && counts("Meta").0 >= 1);
+    for method in &stats.methods {
+        let latency = &method.latency;
+        assert_eq!(latency.buckets.iter().sum::<u64>(), latency.count);
+        assert!(latency.count == 0 || latency.sum > Duration::ZERO);
+    }
+    let busy = RetryReason::Exception(ExceptionClass::RegionTooBusy);
+    assert_eq!(stats.retries, [(busy, 1)]);
+    assert_eq!((stats.batches, stats.batch_actions), (2, 3));
+    assert_eq!((stats.regions_known, stats.scanners_opened, stats.scanners_reopened), (2, 2, 0));
+    assert!(stats.region_hits >= 5 && stats.region_misses >= 1 && stats.lookups >= 1);
+    let total = stats.total;
+    assert_eq!((total.calls_in_flight, total.bytes_in_flight), (0, 0));
+    assert!(total.bytes_sent > 300 && total.bytes_received > 300 && total.calls >= 10);
+    assert_eq!(stats.servers.len(), 2);
+    let sum = |of: fn(&hbase_rs::Traffic) -> u64| -> u64 {
+        stats.servers.iter().map(|server| of(&server.traffic)).sum()
+    };
+    assert_eq!(sum(|traffic| traffic.calls), total.calls);
+    assert_eq!(sum(|traffic| traffic.bytes_sent), total.bytes_sent);
+    assert_eq!(sum(|traffic| traffic.bytes_received), total.bytes_received);
+    assert_eq!(sum(|traffic| traffic.connections), total.connections);
+}
