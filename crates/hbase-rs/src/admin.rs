@@ -4,6 +4,7 @@
 //! Orders carry nonces, so that one repeated after a lost answer joins the procedure of the first.
 //! A master that went away is looked up again; a standby master refuses and is asked later.
 
+mod namespaces;
 mod procedures;
 mod schema;
 mod status;
@@ -15,6 +16,7 @@ use prost::Message;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::{
+    namespaces::NamespaceDescriptor,
     schema::{FamilyDescriptor, TableDescriptor},
     status::ClusterStatus,
 };

@@ -1,8 +1,9 @@
 //! Orders to the master.
 
+use futures_util::TryStreamExt;
 use hbase_rs::{
-    Admin, Client, ExceptionClass, Failure, FamilyDescriptor, TableDescriptor, TableName,
-    TableState,
+    Admin, BufferConfig, Client, ExceptionClass, Failure, FamilyDescriptor, MutationBatch,
+    NamespaceDescriptor, Scan, TableDescriptor, TableName, TableState,
 };
 use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
@@ -50,6 +51,56 @@ async fn a_table_lives_and_dies() {
     assert_eq!(admin.describe_table(&name()).await.unwrap(), None);
     let error = table.get(&get("a")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::NoTable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_namespace_lives_and_dies() {
+    let (cluster, client, admin) = start().await;
+    let metrics = NamespaceDescriptor::new("metrics").property("owner", "ops");
+    cluster.fault(Fault::once("CreateNamespace", Misdeed::CloseAfter(0)));
+    admin.create_namespace(&metrics).await.unwrap();
+    let again = admin.create_namespace(&metrics).await.unwrap_err();
+    assert_eq!(again.class(), Some(ExceptionClass::NamespaceExists));
+    let names: Vec<_> =
+        admin.namespaces().await.unwrap().iter().map(|one| one.name().to_owned()).collect();
+    assert_eq!(names, ["default", "hbase", "metrics"]);
+    assert_eq!(admin.describe_namespace("metrics").await.unwrap(), Some(metrics.clone()));
+    assert_eq!(admin.describe_namespace("none").await.unwrap(), None);
+    assert_eq!(metrics.get("owner"), Some("ops"));
+
+    // A table in it is like any other, and another one than that of its name elsewhere.
+    let name: TableName = "metrics:t".parse().unwrap();
+    let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
+    admin.create_table(&table, ["m".into()]).await.unwrap();
+    admin.create_table(&descriptor(), []).await.unwrap();
+    assert_eq!(admin.tables_in("metrics").await.unwrap(), [name.clone()]);
+    assert_eq!(admin.tables_in("default").await.unwrap(), [self::name()]);
+    assert_eq!(admin.describe_table(&name).await.unwrap(), Some(table));
+    let (ours, other) = (client.table(name.clone()), client.table(self::name()));
+    fill(&ours, &["a", "z"]).await;
+    let mut batch = MutationBatch::default();
+    batch.put(b"b", b"f", b"q", 1, b"b").unwrap();
+    ours.buffered(BufferConfig::default()).write(batch).await.unwrap();
+    assert_eq!(ours.regions().await.unwrap().len(), 2);
+    assert_eq!(ours.get_many(vec![get("a"), get("b"), get("z")]).await.unwrap().len(), 3);
+    let rows: Vec<_> = ours.scan(Scan::all()).try_collect().await.unwrap();
+    assert_eq!(rows.len(), 3);
+    assert!(other.get(&get("a")).await.unwrap().is_empty());
+    let first = ours.locate("a".into()).await.unwrap();
+    admin.split_region(&first.region, Some("b".into())).await.unwrap();
+    assert_eq!(ours.get(&get("b")).await.unwrap().len(), 1);
+    admin.flush_table(&name).await.unwrap();
+
+    let full = admin.delete_namespace("metrics").await.unwrap_err();
+    assert_eq!(full.class(), Some(ExceptionClass::Permanent));
+    admin.disable_table(&name).await.unwrap();
+    admin.delete_table(&name).await.unwrap();
+    admin.delete_namespace("metrics").await.unwrap();
+    let gone = admin.delete_namespace("metrics").await.unwrap_err();
+    assert_eq!(gone.class(), Some(ExceptionClass::NamespaceNotFound));
+    let nowhere = TableDescriptor::new(name).family(FamilyDescriptor::new("f"));
+    let nowhere = admin.create_table(&nowhere, []).await.unwrap_err();
+    assert_eq!(nowhere.class(), Some(ExceptionClass::NamespaceNotFound));
 }
 
 #[tokio::test]

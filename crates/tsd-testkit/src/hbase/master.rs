@@ -7,6 +7,7 @@ use prost::Message;
 
 use super::{
     call::{Answered, Refusal},
+    namespaces,
     state::State,
 };
 
@@ -79,8 +80,34 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
         }
         "GetClusterStatus" => status(state).encode_to_vec(),
         "GetTableNames" => {
-            let table_names = state.schemas.keys().map(TableName::to_message).collect();
-            pb::GetTableNamesResponse { table_names }.encode_to_vec()
+            let request: pb::GetTableNamesRequest = decode(message);
+            let names = state.schemas.keys().map(TableName::to_message);
+            let of = |name: &pb::TableName| {
+                request.namespace.as_ref().is_none_or(|namespace| name.namespace == *namespace)
+            };
+            pb::GetTableNamesResponse { table_names: names.filter(of).collect() }.encode_to_vec()
+        }
+        "CreateNamespace" => {
+            let request: pb::CreateNamespaceRequest = decode(message);
+            let repeated = state.orders.contains_key(&request.nonce());
+            state.namespaces.create(request.namespace_descriptor, repeated)?;
+            let id = start(state, request.nonce, None);
+            pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "DeleteNamespace" => {
+            let request: pb::DeleteNamespaceRequest = decode(message);
+            namespaces::delete(state, &request.namespace_name)?;
+            let id = start(state, request.nonce, None);
+            pb::DeleteNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "GetNamespaceDescriptor" => {
+            let request: pb::GetNamespaceDescriptorRequest = decode(message);
+            let descriptor = state.namespaces.get(&request.namespace_name)?.clone();
+            pb::GetNamespaceDescriptorResponse { namespace_descriptor: descriptor }.encode_to_vec()
+        }
+        "ListNamespaceDescriptors" => {
+            let namespace_descriptor = state.namespaces.all();
+            pb::ListNamespaceDescriptorsResponse { namespace_descriptor }.encode_to_vec()
         }
         "GetTableDescriptors" => {
             let request: pb::GetTableDescriptorsRequest = decode(message);
@@ -154,6 +181,7 @@ fn create(
 ) -> Result<pb::CreateTableResponse, Refusal> {
     let name = request.table_schema.table_name.clone().unwrap();
     let table = TableName::from_message(&name).unwrap();
+    state.namespaces.get(&String::from_utf8_lossy(&name.namespace))?;
     let repeated = state.orders.contains_key(&request.nonce());
     if state.schemas.contains_key(&table) && !repeated {
         return Err(("TableExistsException", table.to_string()));

@@ -8,6 +8,7 @@ mod call;
 mod fault;
 mod master;
 mod meta;
+mod namespaces;
 mod scan;
 mod select;
 mod server;

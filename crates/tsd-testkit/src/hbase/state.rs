@@ -9,6 +9,7 @@ use hbase_rs_protobuf as pb;
 use super::{
     fault::{Fault, Misdeed},
     master::Procedure,
+    namespaces::Namespaces,
 };
 
 /// Family and qualifier.
@@ -70,6 +71,7 @@ pub(crate) struct State {
     pub(crate) has_flush_table: bool,
     /// Tables that the master made.
     pub(crate) schemas: BTreeMap<TableName, pb::TableSchema>,
+    pub(crate) namespaces: Namespaces,
     pub(crate) procedures: HashMap<u64, Procedure>,
     /// Procedures by the nonces of their orders.
     pub(crate) orders: HashMap<u64, u64>,
