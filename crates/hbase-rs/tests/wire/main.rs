@@ -8,5 +8,7 @@
 
 mod answers;
 mod client;
+mod multi;
 mod recording;
 mod replay;
+mod server;
