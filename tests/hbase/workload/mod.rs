@@ -4,8 +4,8 @@
 //! began is there once, in order, with its cells, and no row is there that nobody wrote. Counters,
 //! journals and conditional changes beside them must happen exactly once.
 
-mod ledger;
-mod meter;
+pub(crate) mod ledger;
+pub(crate) mod meter;
 mod readers;
 mod writers;
 
@@ -18,17 +18,16 @@ use std::{
     time::Duration,
 };
 
-use hbase_rs::{OperationError, Table};
+use hbase_rs::{Client, FamilyDescriptor, OperationError, Table, TableDescriptor, TableName};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
 
 use self::writers::touch_all;
-pub(crate) use self::{ledger::SPLITS, meter::Counts};
 use self::{
-    ledger::{Ledger, Verdict},
-    meter::Meter,
+    ledger::{FAMILY, Ledger, SPLITS, Verdict},
+    meter::{Counts, Meter},
     readers::{Manner, get_on, scan, scan_on},
     writers::{Kind, change, check_changed, write_batches, write_rows},
 };
@@ -43,7 +42,7 @@ const PATIENCE: Duration = Duration::from_mins(4);
 pub(crate) struct Workload {
     shared: Arc<Shared>,
     table: Table,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What its tasks share.
@@ -90,7 +89,17 @@ impl Shared {
 }
 
 impl Workload {
-    /// Begins, on an empty table split at [`SPLITS`].
+    /// Makes the table for it.
+    pub(crate) async fn create_table(
+        client: &Client,
+        name: &TableName,
+    ) -> Result<(), OperationError> {
+        let family = FamilyDescriptor::new(FAMILY);
+        let table = TableDescriptor::new(name.clone()).family(family);
+        client.admin().create_table(&table, SPLITS.map(Into::into)).await
+    }
+
+    /// Begins, on an empty table.
     pub(crate) fn start(table: &Table, pause: Duration) -> Self {
         let shared = Arc::new(Shared {
             rows: Ledger::new(ROW_WRITERS),
@@ -117,14 +126,14 @@ impl Workload {
         for manner in [
             Manner::default(),
             Manner { reversed: true, rest_after: None },
-            Manner { reversed: false, rest_after: Some(200) },
-            Manner { reversed: true, rest_after: Some(200) },
+            Manner { reversed: false, rest_after: Some(400) },
+            Manner { reversed: true, rest_after: Some(400) },
         ] {
             let (shared, table) = both();
             tasks.push(tokio::spawn(scan_on(shared, table, manner)));
         }
         tasks.push(tokio::spawn(get_on(both().0, both().1)));
-        Self { table: table.clone(), shared, tasks }
+        Self { table: table.clone(), shared, tasks: Mutex::new(tasks) }
     }
 
     /// Counts so far.
@@ -142,15 +151,21 @@ impl Workload {
         self.shared.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes to all regions and reads all rows, until that was done once; acknowledged rows that
-    /// were missing then.
+    /// Writes to all regions and reads them, until that was done once.
+    pub(crate) async fn recover(&self) -> Result<(), String> {
+        let recovery = async {
+            while let Err(error) = touch_all(&self.table).await {
+                self.shared.write_failed("touch", &error);
+            }
+        };
+        let recovered = timeout(PATIENCE, recovery).await;
+        recovered.map_err(|_| format!("no write to and read of all regions in {PATIENCE:?}"))
+    }
+
+    /// Reads all rows; how many that were acknowledged are missing.
     pub(crate) async fn prove(&self) -> Result<u64, String> {
         let proof = async {
             loop {
-                if let Err(error) = touch_all(&self.table).await {
-                    self.shared.write_failed("touch", &error);
-                    continue;
-                }
                 match scan(&self.shared, &self.table, Manner::default()).await {
                     Ok(verdict) => {
                         self.shared.scanned(&verdict);
@@ -161,7 +176,7 @@ impl Workload {
             }
         };
         let proven = timeout(PATIENCE, proof).await;
-        proven.map_err(|_| format!("no write to all regions and no scan in {PATIENCE:?}"))
+        proven.map_err(|_| format!("no scan in {PATIENCE:?}"))
     }
 
     /// Waits until every writer was acknowledged something more.
@@ -180,9 +195,10 @@ impl Workload {
     }
 
     /// Ends it and reads all back; says what is wrong.
-    pub(crate) async fn finish(self) -> Result<Vec<String>, String> {
+    pub(crate) async fn finish(&self) -> Result<Vec<String>, String> {
         self.shared.over.store(true, SeqCst);
-        for task in self.tasks {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
             let ended = timeout(PATIENCE, task).await;
             let ended = ended.map_err(|_| format!("a task does not end in {PATIENCE:?}"))?;
             ended.map_err(|error| error.to_string())?;

@@ -23,8 +23,8 @@ pub(crate) struct Manner {
 }
 
 /// Rows of one answer, so that a scan takes many.
-const ROWS_PER_CALL: u32 = 500;
-/// Bytes of one answer: wide rows come in pieces.
+const ROWS_PER_CALL: u32 = 2_000;
+/// Bytes of one answer, where a scan rests: it takes more answers still, and wide rows come in pieces.
 const BYTES_PER_CALL: u64 = 16 << 10;
 const REST: Duration = Duration::from_millis(20);
 
@@ -35,7 +35,8 @@ pub(crate) async fn scan(
     manner: Manner,
 ) -> Result<Verdict, OperationError> {
     let mut audit = Audit::begin(&shared.rows, manner.reversed);
-    let scan = Scan::all().per_call(ROWS_PER_CALL, BYTES_PER_CALL);
+    let bytes = if manner.rest_after.is_some() { BYTES_PER_CALL } else { 8 * BYTES_PER_CALL };
+    let scan = Scan::all().per_call(ROWS_PER_CALL, bytes);
     let mut rows = table.scan(if manner.reversed { scan.reversed() } else { scan });
     let mut count = 0_u64;
     while let Some(row) = rows.next().await {

@@ -188,15 +188,18 @@ pub(crate) async fn check_changed(
     Ok(wrong)
 }
 
-/// Puts one row in each part of the table: returns when all of its regions take writes.
+/// Puts a row in each part of the table and reads it: returns when all regions take writes and reads.
 pub(crate) async fn touch_all(table: &Table) -> Result<(), OperationError> {
-    let rows = (0..=0xff_u32).step_by(4).map(|place| format!("{place:02x}-touched"));
-    let actions = rows.map(|row| {
-        let put = Put::try_new(row).expect("a key");
+    let rows: Vec<_> =
+        (0..=0xff_u32).step_by(4).map(|place| format!("{place:02x}-touched")).collect();
+    let actions = rows.iter().map(|row| {
+        let put = Put::try_new(row.clone()).expect("a key");
         Action::from(put.cell(FAMILY, COLUMN, TIMESTAMP, b"").expect("a cell"))
     });
     for outcome in table.batch(actions.collect()).await {
         outcome?;
     }
+    let gets = rows.into_iter().map(|row| Get::try_new(row).expect("a key"));
+    table.get_many(gets.collect()).await?;
     Ok(())
 }

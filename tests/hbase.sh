@@ -1,0 +1,7 @@
+#!/bin/sh
+# Everything against a real HBase, which is started and stopped here; needs a JDK 17.
+#
+#   tests/hbase.sh [scenario...]     all without an argument: see tests/hbase/main.rs
+set -eu
+cd "$(dirname "$0")/.."
+exec cargo test --locked --features hbase --test hbase -- "$@"

@@ -1,0 +1,164 @@
+//! OpenTSDB 2.4.1 on the same tables: it reads what we wrote in each of our ways, we read what it
+//! wrote, and the cells are the same bytes.
+
+use std::net::SocketAddr;
+
+use cluster::{Cluster, Node};
+use hbase_rs::{Client, Get, Scan, TableName};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    daemon::Daemon,
+    regions::{Outcome, PATIENCE},
+    tsd::{self, Settings, ask, put, query},
+};
+
+const SECOND: u64 = 1_600_000_000;
+
+/// How points are written: a name, and our settings; OpenTSDB has none.
+const WAYS: [(&str, Option<&Settings<'static>>); 4] = [
+    ("opentsdb", None),
+    ("cells", Some(&[("tsd.storage.enable_compaction", "false")])),
+    ("appends", Some(&[("tsd.storage.enable_appends", "true")])),
+    ("coalesced", Some(&[("tsd.storage.ack", "log"), ("tsd.storage.hold_seconds", "1")])),
+];
+
+/// Writes the same points in each way, and lets both sides read all of them.
+pub(crate) async fn run(cluster: &mut Cluster) -> Outcome<()> {
+    let opentsdb = cluster.opentsdb_address().ok_or("OpenTSDB does not run")?.parse()?;
+    let directory = tempfile::tempdir()?;
+    let mut ours: Vec<Daemon> = Vec::new();
+    for (way, settings) in WAYS {
+        let points = points(way);
+        let Some(settings) = settings else {
+            put(opentsdb, "/api/put?sync", &points)?;
+            continue;
+        };
+        let daemon = tsd::start(cluster, &directory.path().join(way), settings);
+        put(daemon.address(), "/api/put", &points)?;
+        ours.push(daemon);
+    }
+    let reader = ours.first().ok_or("no daemon of ours")?.address();
+    for (way, _) in WAYS {
+        agree(opentsdb, reader, way).await?;
+    }
+    annotations(opentsdb, reader)?;
+    let client = cluster.client();
+    let (theirs, cells) =
+        (cells(&client, "mixed.opentsdb").await?, cells(&client, "mixed.cells").await?);
+    if theirs != cells || theirs.is_empty() {
+        return Err(format!("cells differ: OpenTSDB {theirs:?}, ours {cells:?}").into());
+    }
+    println!(
+        "opentsdb: {} ways read alike by both, {} cells are the same",
+        WAYS.len(),
+        cells.len()
+    );
+    drop(ours);
+    // The rest of the suite needs its memory and time.
+    cluster.kill(Node::OpenTsdb)?;
+    Ok(())
+}
+
+/// Integers of all widths, floats, seconds and milliseconds, two hours, two series.
+fn points(way: &str) -> Value {
+    let values = [
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(300),
+        json!(-70_000),
+        json!(5_000_000_000_i64),
+        json!(1.5),
+        json!(-0.25),
+        json!(2.236_067_977_499_79),
+        json!(1.0e20),
+    ];
+    let mut points = Vec::new();
+    for host in ["web01", "web02"] {
+        for (at, value) in values.iter().enumerate() {
+            for hour in 0..2 {
+                let second = SECOND + hour * 3_600 + at as u64 * 10;
+                // Every third point at a millisecond.
+                let time = if at % 3 == 2 { second * 1_000 + 250 } else { second };
+                points.push(json!({
+                    "metric": format!("mixed.{way}"),
+                    "timestamp": time,
+                    "value": value,
+                    "tags": {"host": host, "dc": "lga"},
+                }));
+            }
+        }
+    }
+    Value::Array(points)
+}
+
+/// Both answer the same, and all of it.
+async fn agree(opentsdb: SocketAddr, ours: SocketAddr, way: &str) -> Outcome<()> {
+    let deadline = Instant::now() + PATIENCE;
+    for aggregate in ["none", "sum", "max:1m-avg", "sum:rate"] {
+        let uri = format!(
+            "/api/query?start={}&end={}&ms=true&m={aggregate}:mixed.{way}%7Bhost=*%7D",
+            SECOND - 60,
+            SECOND + 7_200
+        );
+        loop {
+            let answers = query(opentsdb, &uri).and_then(|a| Ok((a, query(ours, &uri)?)));
+            let count = |series: &[Value]| {
+                let counts =
+                    series.iter().map(|one| one["dps"].as_object().map_or(0, serde_json::Map::len));
+                counts.sum::<usize>()
+            };
+            // Held rows come a moment later.
+            match &answers {
+                Ok((theirs, ours))
+                    if theirs == ours && (aggregate != "none" || count(ours) == 40) =>
+                {
+                    break;
+                }
+                _ if Instant::now() < deadline => sleep(tsd::REST).await,
+                _ => return Err(format!("{uri}: {answers:?}").into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each side writes a note, the other reads it.
+fn annotations(opentsdb: SocketAddr, ours: SocketAddr) -> Outcome<()> {
+    let uri = format!("/api/query?start={SECOND}&show_tsuids=true&m=none:mixed.cells");
+    let series = query(ours, &uri)?;
+    let tsuid = series[0]["tsuids"][0].as_str().ok_or("no TSUID")?.to_owned();
+    for (writer, reader, at) in [(opentsdb, ours, SECOND + 1), (ours, opentsdb, SECOND + 2)] {
+        let note = json!({"startTime": at, "tsuid": tsuid, "description": format!("note {at}")});
+        put(writer, "/api/annotation", &note)?;
+        let read =
+            ask(reader, "GET", &format!("/api/annotation?start_time={at}&tsuid={tsuid}"), None)?;
+        let read: Value = serde_json::from_str(&read.body)?;
+        if read["description"] != note["description"] {
+            return Err(format!("annotation {note} is read as {read}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Cells of a metric: row without the metric, qualifier, value.
+async fn cells(client: &Client, metric: &str) -> Outcome<Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>> {
+    let uids = client.table("tsdb-uid".parse::<TableName>()?);
+    let row = uids.get(&Get::try_new(metric.to_owned())?).await?;
+    let uid = row.value(b"id", b"metrics").ok_or("no UID")?.to_vec();
+    let mut found = Vec::new();
+    let mut rows = client.table("tsdb".parse::<TableName>()?).scan(Scan::prefix(uid.clone()));
+    while let Some(row) = rows.next().await {
+        let row = row?.row;
+        for cell in row.cells() {
+            let key = row.key().get(uid.len()..).unwrap_or_default().to_vec();
+            // Annotations have an odd first byte of three.
+            if cell.qualifier.len() % 2 == 0 {
+                found.push((key, cell.qualifier.to_vec(), cell.value.to_vec()));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,105 @@
+//! Two daemons over one HBase: names that both meet for the first time get one UID, and both answer
+//! the same.
+
+use std::collections::BTreeMap;
+
+use cluster::Cluster;
+use hbase_rs::{Client, Scan, TableName};
+use serde_json::{Value, json};
+use tokio::task::{JoinSet, spawn_blocking};
+
+use crate::{
+    regions::Outcome,
+    socket::try_http,
+    tsd::{self, query},
+};
+
+/// New metrics, and new values of a tag.
+const NAMES: u64 = 60;
+const SECOND: u64 = 1_600_000_000;
+const TABLES: [(&str, &str); 4] = [
+    ("tsd.storage.hbase.data_table", "several"),
+    ("tsd.storage.hbase.uid_table", "several-uid"),
+    ("tsd.storage.hbase.tree_table", "several-tree"),
+    ("tsd.storage.hbase.meta_table", "several-meta"),
+];
+
+/// Sends the same names to both at the same time.
+pub(crate) async fn run(cluster: &mut Cluster) -> Outcome<()> {
+    tsd::create_tables(cluster, &TABLES)?;
+    let directory = tempfile::tempdir()?;
+    let first = tsd::start(cluster, &directory.path().join("first"), &TABLES);
+    let second = tsd::start(cluster, &directory.path().join("second"), &TABLES);
+    let mut puts = JoinSet::new();
+    for name in 0..NAMES {
+        for (which, address) in [first.address(), second.address()].into_iter().enumerate() {
+            let body = json!([{
+                "metric": format!("several.{name}"),
+                "timestamp": SECOND + which as u64,
+                "value": name,
+                "tags": {"host": format!("h{name}"), "of": format!("d{which}")},
+            }]);
+            puts.spawn(spawn_blocking(move || {
+                try_http(address, "POST", "/api/put", Some(&body.to_string()))
+            }));
+        }
+    }
+    while let Some(put) = puts.join_next().await {
+        let answer = put???;
+        if answer.status != 204 {
+            return Err(format!("put: {} {}", answer.status, answer.body).into());
+        }
+    }
+    let assigned = uids(&cluster.client(), "several-uid").await?;
+    // Metrics, two keys, values of both keys.
+    let expected = [("metrics", NAMES), ("tagk", 2), ("tagv", NAMES + 2)];
+    for (kind, count) in expected {
+        let found = assigned.get(kind).copied().unwrap_or_default();
+        if found != count {
+            return Err(
+                format!("{found} names of {kind} have a UID of their own, not {count}").into()
+            );
+        }
+    }
+    for name in 0..NAMES {
+        let uri = format!("/api/query?start={}&m=sum:several.{name}{{of=*}}", SECOND - 10);
+        let uri = uri.replace('{', "%7B").replace('}', "%7D");
+        let answers = [query(first.address(), &uri)?, query(second.address(), &uri)?];
+        let points = |series: &Value| series["dps"].as_object().map_or(0, serde_json::Map::len);
+        if answers[0] != answers[1] || answers[0].iter().map(points).sum::<usize>() != 2 {
+            return Err(format!("{uri}: {answers:?}").into());
+        }
+    }
+    println!("several: {NAMES} metrics and their tags assigned by two daemons at once");
+    Ok(())
+}
+
+/// Names of each kind whose UID names them back.
+async fn uids(client: &Client, table: &str) -> Outcome<BTreeMap<String, u64>> {
+    let table: TableName = table.parse()?;
+    let mut ids = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    let mut rows = client.table(table).scan(Scan::all());
+    while let Some(row) = rows.next().await {
+        let row = row?.row;
+        // Counters.
+        if row.key() == [0] {
+            continue;
+        }
+        for cell in row.cells() {
+            let kind = String::from_utf8_lossy(cell.qualifier).into_owned();
+            match cell.family {
+                b"id" => ids.insert((kind, row.key().to_vec()), cell.value.to_vec()),
+                b"name" => names.insert((kind, row.key().to_vec()), cell.value.to_vec()),
+                _ => None,
+            };
+        }
+    }
+    let mut counts = BTreeMap::new();
+    for ((kind, name), id) in ids {
+        if names.get(&(kind.clone(), id)) == Some(&name) {
+            *counts.entry(kind).or_default() += 1;
+        }
+    }
+    Ok(counts)
+}
