@@ -307,21 +307,22 @@ impl Locator {
                 }
                 Locate::Before(_) => Of::Before(locate.clone()),
             };
-            let (mut outcome, own) = match self.flights.join(table, locate, of) {
+            let (mut outcome, own, exact) = match self.flights.join(table, locate, of) {
                 Part::Lead(lead) => {
                     let watch = lead.watch.clone();
                     tokio::spawn(known.clone().fly(lead, table.clone(), locate.clone()));
-                    (watch, true)
+                    (watch, true, true)
                 }
                 Part::Follow { outcome, exact } => {
                     known.metrics.lookups_shared.one();
-                    (outcome, exact)
+                    (outcome, false, exact)
                 }
             };
-            let end = if own { deadline } else { patience };
+            let end = if exact { deadline } else { patience };
             match outcome_of(&mut outcome, end).await {
+                // A region that was one when the lookup began may be two by its end.
                 Some(outcome) if own || is_for(&outcome, locate) => return outcome,
-                None if own => return Err(Failure::Time),
+                None if exact => return Err(Failure::Time),
                 // Of another region, or whoever made it is gone.
                 Some(_) if Instant::now() < patience => {}
                 _ => return known.clone().ask(table, locate, deadline).await,

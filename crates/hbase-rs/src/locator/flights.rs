@@ -52,7 +52,7 @@ pub(super) enum Of {
 }
 
 impl Of {
-    /// Whether its outcome is that of this caller for sure.
+    /// Whether its outcome is that of this caller, unless the region splits meanwhile.
     pub(super) const fn is_exact(&self) -> bool {
         match self {
             Self::Rows(span) => span.exact,
@@ -76,7 +76,7 @@ pub(super) enum Part {
     Follow {
         /// Its outcome.
         outcome: Watch,
-        /// Whether that is the caller's for sure.
+        /// Whether that is the caller's, unless the region splits meanwhile.
         exact: bool,
     },
     /// Begins it.

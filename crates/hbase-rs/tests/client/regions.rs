@@ -1,6 +1,10 @@
 //! Regions that are elsewhere, or other ones.
 
-use hbase_rs::{Client, ExceptionClass, Failure};
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use hbase_rs::{Client, ExceptionClass, Failure, Scan};
+use tokio::time::sleep;
 use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, fill, get, put, start, value};
@@ -165,4 +169,23 @@ async fn callers_of_one_region_share_lookups() {
     let reads = futures_util::future::join_all(gets.iter().map(|get| table.get(get))).await;
     assert!(reads.iter().all(Result::is_ok));
     assert!(cluster.calls("Scan") <= config().max_lookups, "{}", cluster.calls("Scan"));
+}
+
+#[tokio::test]
+async fn a_shared_lookup_of_a_region_that_split_serves_only_its_half() {
+    let (cluster, table) = start().await;
+    fill(&table, &["h", "m"]).await;
+    cluster.split_region(table.name(), "k");
+    let late = Misdeed::Delay(Duration::from_millis(200));
+    cluster.fault(Fault::once("Scan", late).of_meta());
+    // Looks the region up that holds "m"; meanwhile a scan wants its other half.
+    let (read, rows) = (get("m"), Scan::range("h", "j"));
+    let scan = async {
+        sleep(Duration::from_millis(100)).await;
+        table.scan(rows).try_collect::<Vec<_>>().await
+    };
+    let (read, rows) = tokio::join!(table.get(&read), scan);
+    assert_eq!(value(&read.unwrap()), "m");
+    let rows = rows.unwrap();
+    assert_eq!(rows.iter().map(|row| row.row.key()).collect::<Vec<_>>(), [b"h"]);
 }
