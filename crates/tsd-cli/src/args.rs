@@ -63,6 +63,14 @@ With --graph, words `+NAME=VALUE` set up the picture: wxh, title, xlabel, ylabel
 
 The daemon must not be running on the same data directory; ask a running one over HTTP.")]
     Query(QueryArgs),
+    /// Make the tables in HBase, or look at them
+    #[command(after_help = "\
+The tables are those that the settings name: points, UIDs, meta data, trees and rollups. A table of
+points is made with a region for each salt bucket. Tables that exist are never changed.
+
+  tsdb table create --zkquorum zk1,zk2,zk3 --dry-run
+  tsdb table status --config /etc/opentsdb/opentsdb.conf")]
+    Table(TableArgs),
     /// Print the version
     Version,
 }
@@ -93,6 +101,10 @@ pub(crate) struct TsdArgs {
     /// Create metrics that are put for the first time [tsd.core.auto_create_metrics]
     #[arg(long)]
     auto_metric: bool,
+    /// When a point in HBase counts as written: storage (HBase has it) or log (the log in the data
+    /// directory has it) [tsd.storage.ack]
+    #[arg(long, value_name = "WHERE")]
+    ack: Option<String>,
     #[command(flatten)]
     damage: DamageArgs,
     // OpenTSDB's start scripts pass these; there is nothing here they could change.
@@ -142,6 +154,52 @@ pub(crate) struct QueryArgs {
     pub(crate) words: Vec<String>,
 }
 
+/// Arguments of `tsdb table`.
+#[derive(Debug, Args)]
+pub(crate) struct TableArgs {
+    /// What to do with them.
+    #[command(subcommand)]
+    pub(crate) command: TableCommand,
+}
+
+/// What to do with the tables.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TableCommand {
+    /// Make those that are missing
+    Create(TableCreateArgs),
+    /// Say what is there; fails where something is missing or not as the settings want it
+    Status(TableStatusArgs),
+}
+
+/// Arguments of `tsdb table create`.
+#[derive(Debug, Args)]
+pub(crate) struct TableCreateArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Compression of files: auto (what the cluster can do), snappy, lz4, zstd, gzip or none
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) compression: String,
+    /// Encoding of keys in blocks: DIFF, FAST_DIFF, PREFIX, ROW_INDEX_V1 or NONE
+    #[arg(long, value_name = "NAME", default_value = "DIFF")]
+    pub(crate) encoding: String,
+    /// Bloom filters: ROW, ROWCOL or NONE
+    #[arg(long, value_name = "NAME", default_value = "ROW")]
+    pub(crate) bloom: String,
+    /// Drop points after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttl: Option<u32>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Arguments of `tsdb table status`.
+#[derive(Debug, Args)]
+pub(crate) struct TableStatusArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
 /// Consent to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DamageArgs {
@@ -156,7 +214,7 @@ pub(crate) struct Overrides {
     /// Configuration file; it must exist
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Directory of the embedded store [tsd.storage.data_directory]
+    /// Directory of the embedded store, or of the log before HBase [tsd.storage.data_directory]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
@@ -172,9 +230,12 @@ pub(crate) struct Overrides {
     /// Table of UIDs [tsd.storage.hbase.uid_table]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     uidtable: Option<String>,
-    #[arg(long, hide = true)]
+    /// ZooKeeper of HBase, host[:port],...; given, points are in HBase
+    /// [tsd.storage.hbase.zk_quorum]
+    #[arg(long, value_name = "HOSTS")]
     zkquorum: Option<String>,
-    #[arg(long, hide = true)]
+    /// Node under which HBase keeps its own [tsd.storage.hbase.zk_basedir]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     zkbasedir: Option<String>,
 }
 
@@ -221,6 +282,7 @@ impl TsdArgs {
         set("--worker-threads", "tsd.network.worker_threads", &self.worker_threads);
         set("--max-connections", "tsd.core.connections.limit", &self.max_connections);
         set("--mode", "tsd.mode", &self.mode);
+        set("--ack", "tsd.storage.ack", &self.ack);
         set("--staticroot", "tsd.http.staticroot", &self.staticroot);
         set("--cachedir", "tsd.http.cachedir", &self.cachedir);
         set("--flush-interval", "tsd.storage.flush_interval", &self.flush_interval);
@@ -253,6 +315,21 @@ impl QueryArgs {
             config.set_flag("tsdb query without --verbose", "tsd.log.level", "warn");
         }
         self.damage.apply(&mut config);
+        Ok(config)
+    }
+}
+
+impl TableArgs {
+    /// The configuration with this command line on top.
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let overrides = match &self.command {
+            TableCommand::Create(args) => &args.overrides,
+            TableCommand::Status(args) => &args.overrides,
+        };
+        let mut config = overrides.load()?;
+        if overrides.log_level.is_none() {
+            config.set_flag("tsdb table without --log-level", "tsd.log.level", "warn");
+        }
         Ok(config)
     }
 }
@@ -351,6 +428,8 @@ mod tests {
             "q",
             "--zkbasedir",
             "/z",
+            "--ack",
+            "log",
         ])
         .unwrap();
         let Command::Tsd(args) = cli.command else { unreachable!() };

@@ -15,6 +15,7 @@ mod node;
 mod open_files;
 mod query;
 mod store;
+mod table;
 mod version;
 
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ use tracing::warn;
 use tsd_engine::MetaTracking;
 
 use crate::{
-    args::{Cli, Command, ImportArgs, QueryArgs, TsdArgs},
+    args::{Cli, Command, ImportArgs, QueryArgs, TableArgs, TableCommand, TsdArgs},
     config::{Config, Settings},
     node::OpenEngine,
     store::Purpose,
@@ -44,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Tsd(args) => tsd(&args),
         Command::Import(args) => import_files(&args),
         Command::Query(args) => print_query(&args),
+        Command::Table(args) => tables(&args),
         Command::Version => {
             print!("{}", version::build_facts().render_text());
             Ok(())
@@ -104,6 +106,17 @@ fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let clock = query::clock(&settings.zone_name);
     with_engine(&config, &settings, Purpose::Query, async |open| {
         query::print(&open.engine, &asked, &clock, args.graph.as_deref()).await
+    })
+}
+
+fn tables(args: &TableArgs) -> anyhow::Result<()> {
+    let (config, settings) = prepare(args.config()?)?;
+    let mut out = std::io::stdout();
+    tokio::runtime::Runtime::new()?.block_on(async {
+        match &args.command {
+            TableCommand::Create(args) => table::create(&config, &settings, args, &mut out).await,
+            TableCommand::Status(args) => table::status(&config, &settings, args, &mut out).await,
+        }
     })
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tracing::{error, info};
 use tsd_engine::Rollups;
 use tsd_model::TableSchema;
-use tsd_storage::{MemoryStorage, MeteredStorage, Storage};
+use tsd_storage::{MemoryStorage, MeteredStorage, Storage, Table};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
 
@@ -110,6 +110,11 @@ async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenSt
     })
 }
 
+/// Names of every table that the settings name.
+pub(crate) fn all_tables(settings: &Settings) -> Vec<Table> {
+    tables(settings).into_iter().map(|spec| spec.table).collect()
+}
+
 /// Every table that the settings name, once.
 fn tables(settings: &Settings) -> Vec<TableSpec> {
     let tables = &settings.engine.tables;
@@ -158,7 +163,7 @@ mod tests {
 
     use bytes::Bytes;
     use tsd_model::Family;
-    use tsd_storage::{CellBatch, CellRef, Get, Table};
+    use tsd_storage::{CellBatch, CellRef, Get};
 
     use super::*;
 

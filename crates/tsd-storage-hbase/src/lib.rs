@@ -49,5 +49,5 @@ pub use config::HBaseConfig;
 pub use storage::HBaseStorage;
 pub use tables::{
     Compression, FamilyLayout, Splits, TableError, TableLayout, TableOptions, TableReport,
-    TableState, create_tables,
+    TableState, create_tables, inspect_table,
 };

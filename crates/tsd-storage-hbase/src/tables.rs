@@ -320,6 +320,25 @@ pub async fn create_tables(
     Ok(())
 }
 
+/// Looks at a table and changes nothing; `None` where it does not exist.
+///
+/// # Errors
+///
+/// When HBase does not say.
+pub async fn inspect_table(
+    client: &Client,
+    layout: &TableLayout,
+) -> Result<Option<TableState>, TableError> {
+    let name: TableName = layout.name.parse()?;
+    let found = client.admin().describe_table(&name).await.map_err(|source| {
+        TableError::Operation { what: "describe", table: layout.name.clone(), source }
+    })?;
+    match found {
+        Some(found) => existing(client, layout, &found).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 async fn create_table(
     client: &Client,
     layout: &TableLayout,

@@ -1,0 +1,210 @@
+//! `tsdb table`: makes the tables in HBase, and looks at those that are there.
+
+use std::io::Write;
+
+use anyhow::{Context, ensure};
+use hbase_rs::{Client, TableName};
+use tsd_storage_hbase::{
+    Compression, Splits, TableLayout, TableOptions, TableState, create_tables, inspect_table,
+};
+
+use crate::{
+    args::{TableCreateArgs, TableStatusArgs},
+    config::{Config, HBaseSettings, Settings},
+    store,
+};
+
+/// Regions for metrics whose UIDs are drawn by chance, where nothing says otherwise.
+const RANDOM_METRIC_REGIONS: u32 = 16;
+
+/// Makes the tables that are missing.
+pub(crate) async fn create(
+    config: &Config,
+    settings: &Settings,
+    args: &TableCreateArgs,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let client = connect(config, settings, out)?;
+    let mut layouts = layouts(settings);
+    if let Some(ttl) = args.ttl {
+        for layout in &mut layouts {
+            if holds_points(settings, &layout.name) {
+                *layout = layout.clone().ttl_secs(ttl);
+            }
+        }
+    }
+    if args.dry_run {
+        for layout in &layouts {
+            let state = inspect_table(&client, layout).await.with_context(|| place(settings))?;
+            let text = match state {
+                None => format!("would be made with {}", regions(layout.splits.keys().len() + 1)),
+                Some(state) => describe(&state),
+            };
+            writeln!(out, "{}: {text}", layout.name)?;
+        }
+        return Ok(());
+    }
+    let options = TableOptions {
+        compression: Compression::named(&args.compression),
+        encoding: args.encoding.to_ascii_uppercase(),
+        bloom_filter: args.bloom.to_ascii_uppercase(),
+    };
+    let mut written = Ok(());
+    create_tables(&client, &layouts, &options, |report| {
+        if written.is_ok() {
+            written = writeln!(out, "{}: {}", report.table, describe(&report.state));
+        }
+    })
+    .await
+    .with_context(|| place(settings))?;
+    Ok(written?)
+}
+
+/// Says what is there. Fails where something is missing or other than the settings want it.
+pub(crate) async fn status(
+    config: &Config,
+    settings: &Settings,
+    _args: &TableStatusArgs,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let client = connect(config, settings, out)?;
+    let mut wrong = 0;
+    for layout in layouts(settings) {
+        let state = inspect_table(&client, &layout).await.with_context(|| place(settings))?;
+        let Some(state) = state else {
+            wrong += 1;
+            writeln!(out, "{}: missing", layout.name)?;
+            continue;
+        };
+        wrong += usize::from(matches!(state, TableState::Differs(_)));
+        let name: TableName = layout.name.parse()?;
+        let of_table = client.table(name).regions().await.with_context(|| place(settings))?;
+        writeln!(out, "{}: {}; {}", layout.name, regions(of_table.len()), describe(&state))?;
+    }
+    ensure!(wrong == 0, "{wrong} of the tables are missing or not as the settings want them");
+    Ok(())
+}
+
+fn connect(config: &Config, settings: &Settings, out: &mut impl Write) -> anyhow::Result<Client> {
+    ensure!(
+        config.is_on_hbase(),
+        "tables are made in HBase: name its ZooKeeper by --zkquorum or tsd.storage.hbase.zk_quorum"
+    );
+    let hbase = &settings.storage.hbase;
+    writeln!(out, "HBase at {} {}", hbase.quorum, hbase.root)?;
+    // A person waits.
+    let hbase = HBaseSettings {
+        operation_timeout: hbase.operation_timeout.min(hbase.start_timeout),
+        ..hbase.clone()
+    };
+    Ok(hbase.client())
+}
+
+fn place(settings: &Settings) -> String {
+    let hbase = &settings.storage.hbase;
+    format!(
+        "HBase at {} {} did not do it; see tsd.storage.hbase.zk_quorum, zk_basedir and hosts",
+        hbase.quorum, hbase.root
+    )
+}
+
+/// The tables as the settings want them.
+fn layouts(settings: &Settings) -> Vec<TableLayout> {
+    let names = &settings.engine.tables;
+    store::all_tables(settings)
+        .into_iter()
+        .map(|table| {
+            let name = table.as_str();
+            if table == names.uid {
+                TableLayout::uid(name)
+            } else if table == names.meta {
+                TableLayout::meta(name)
+            } else if table == names.tree {
+                TableLayout::tree(name)
+            } else {
+                TableLayout::data(name, splits(settings))
+            }
+        })
+        .collect()
+}
+
+fn holds_points(settings: &Settings, name: &str) -> bool {
+    let names = &settings.engine.tables;
+    ![&names.uid, &names.meta, &names.tree].iter().any(|table| table.as_str() == name)
+}
+
+fn splits(settings: &Settings) -> Splits {
+    let schema = settings.storage.schema;
+    if schema.salt_width() > 0 {
+        Splits::Salt { width: schema.salt_width(), buckets: schema.salt_buckets() }
+    } else if settings.engine.uids.random_metrics {
+        Splits::Metrics { width: schema.metric_width(), regions: RANDOM_METRIC_REGIONS }
+    } else {
+        Splits::None
+    }
+}
+
+fn regions(count: usize) -> String {
+    if count == 1 { "1 region".to_owned() } else { format!("{count} regions") }
+}
+
+fn describe(state: &TableState) -> String {
+    match state {
+        TableState::Created { regions: count, compression, refused } => {
+            let made = format!("made with {}, compression {compression}", regions(*count));
+            let refused = refused
+                .iter()
+                .map(|(other, why)| format!("\n  the cluster cannot do {other}: {why}"));
+            std::iter::once(made).chain(refused).collect()
+        }
+        TableState::Fits => "is there and fits".to_owned(),
+        TableState::Differs(differences) => {
+            format!("is there and was left alone, though {}", differences.join("; "))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn layouts_of(text: &str) -> Vec<(String, usize)> {
+        let mut config = Config::new();
+        let text = format!("tsd.storage.hbase.zk_quorum = zk\n{text}");
+        config.add_file(std::path::Path::new("f"), text.as_bytes()).unwrap();
+        let settings = Settings::from_config(&config).unwrap();
+        layouts(&settings).into_iter().map(|t| (t.name, t.splits.keys().len() + 1)).collect()
+    }
+
+    #[test]
+    fn tables_are_those_of_the_settings() {
+        let plain = |data| {
+            vec![
+                ("tsdb".to_owned(), data),
+                ("tsdb-uid".to_owned(), 1),
+                ("tsdb-meta".to_owned(), 1),
+                ("tsdb-tree".to_owned(), 1),
+            ]
+        };
+        assert_eq!(layouts_of(""), plain(1));
+        assert_eq!(layouts_of("tsd.storage.salt.width = 1"), plain(20));
+        assert_eq!(
+            layouts_of("tsd.storage.salt.width = 1\ntsd.storage.salt.buckets = 7"),
+            plain(7)
+        );
+        assert_eq!(layouts_of("tsd.core.uid.random_metrics = true"), plain(16));
+        let named = layouts_of("tsd.storage.hbase.data_table = points");
+        assert_eq!(named.first().unwrap().0, "points");
+    }
+
+    #[test]
+    fn without_hbase_there_are_no_tables_to_make() {
+        let config = Config::new();
+        let settings = Settings::from_config(&config).unwrap();
+        let error = connect(&config, &settings, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("--zkquorum"), "{error}");
+    }
+}
