@@ -3,43 +3,43 @@
 use anyhow::bail;
 use cluster::{Cluster, Node};
 
-use crate::args::Fault;
+use crate::{args::Fault, say};
 
 /// Does it, and says how things stand then.
 pub(crate) async fn apply(cluster: &mut Cluster, fault: Fault) -> anyhow::Result<()> {
     match fault {
         Fault::Kill { node } => {
             cluster.kill(node)?;
-            println!("{node} is gone");
+            say(format!("{node} is gone"));
         }
         Fault::Terminate { node } => {
             cluster.terminate(node)?;
-            println!("{node} ended");
+            say(format!("{node} ended"));
         }
         Fault::Pause { node } => {
             cluster.pause(node)?;
-            println!("{node} is held");
+            say(format!("{node} is held"));
         }
         Fault::Resume { node } => {
             cluster.resume(node)?;
-            println!("{node} goes on");
+            say(format!("{node} goes on"));
         }
         Fault::Restart { node } => {
             cluster.restart(node).await?;
-            println!("{node} serves");
+            say(format!("{node} serves"));
         }
         Fault::Move { table, row, node } => {
             let Node::RegionServer(to) = node else { bail!("{node} is no region server") };
             cluster.move_region(&table, &row.0, to).await?;
-            println!("the region is at {node}");
+            say(format!("the region is at {node}"));
         }
         Fault::Split { table, row } => {
             cluster.split_region(&table, &row.0).await?;
-            println!("both halves serve");
+            say("both halves serve");
         }
         Fault::Merge { table, row } => {
             cluster.merge_regions(&table, &row.0).await?;
-            println!("the merged region serves");
+            say("the merged region serves");
         }
     }
     Ok(())

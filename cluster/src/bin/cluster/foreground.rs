@@ -10,14 +10,14 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{args::Order, faults, status};
+use crate::{args::Order, faults, say, status};
 
 /// Carries orders out until there are no more, or the command is interrupted; stops the cluster then.
 pub(crate) async fn serve(mut cluster: Cluster) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut lines = lines();
-    println!("orders are taken from standard input: help lists them, quit or ^C stops the cluster");
+    say("orders are taken from standard input: help lists them, quit or ^C stops the cluster");
     loop {
         let line = tokio::select! {
             line = lines.recv() => line,
@@ -37,7 +37,7 @@ pub(crate) async fn serve(mut cluster: Cluster) -> anyhow::Result<()> {
         }
     }
     cluster.down(false).await?;
-    println!("stopped, nothing is left");
+    say("stopped, nothing is left");
     Ok(())
 }
 
@@ -69,6 +69,6 @@ async fn carry_out(cluster: &mut Cluster, order: Order) -> anyhow::Result<()> {
         Order::Mend { node } => links.mend(linked(node)?),
         Order::Quit => return Ok(()),
     }
-    println!("done");
+    say("done");
     Ok(())
 }

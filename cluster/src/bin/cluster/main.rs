@@ -5,7 +5,13 @@ mod faults;
 mod foreground;
 mod status;
 
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
 
 use anyhow::Context;
 use clap::Parser;
@@ -24,6 +30,11 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Prints a line. Who does not read it does not stop a cluster by that.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
 async fn run(cli: Cli) -> anyhow::Result<()> {
     let directory = match &cli.directory {
         Some(directory) => directory.clone(),
@@ -33,7 +44,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Up(up) => start(up, directory, cli.directory.is_some()).await,
         Command::Down { keep } => {
             Cluster::attach(&directory)?.down(keep).await?;
-            println!("stopped{}", if keep { "" } else { ", nothing is left" });
+            say(if keep { "stopped" } else { "stopped, nothing is left" });
             Ok(())
         }
         Command::Status => status::print(&Cluster::attach(&directory)?).await,
@@ -47,22 +58,22 @@ async fn start(up: UpArgs, directory: PathBuf, named: bool) -> anyhow::Result<()
     let config = up.config(directory.clone());
     eprintln!("starting {}", what(&config));
     let cluster = Cluster::start(config).await?;
-    println!("serving after {:.1} s", start.elapsed().as_secs_f64());
-    println!("quorum     {}", cluster.quorum());
+    say(format!("serving after {:.1} s", start.elapsed().as_secs_f64()));
+    say(format!("quorum     {}", cluster.quorum()));
     for node in cluster.nodes() {
         let daemon = matches!(node, Node::OpenTsdb | Node::Tsd(_));
         if let Some(address) = cluster.address(node).filter(|_| daemon) {
-            println!("{:<10} http://{address}", node.to_string());
+            say(format!("{:<10} http://{address}", node.to_string()));
         }
     }
-    println!("directory  {}", cluster.directory().display());
+    say(format!("directory  {}", cluster.directory().display()));
     if foreground {
         return foreground::serve(cluster).await;
     }
     cluster.leave().context("the cluster cannot be left alone")?;
     let option =
         if named { format!(" --directory {}", directory.display()) } else { String::new() };
-    println!("stop it by: cluster down{option}");
+    say(format!("stop it by: cluster down{option}"));
     Ok(())
 }
 

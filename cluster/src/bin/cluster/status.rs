@@ -2,9 +2,11 @@
 
 use cluster::Cluster;
 
+use crate::say;
+
 /// Prints its processes, then what the master says.
 pub(crate) async fn print(cluster: &Cluster) -> anyhow::Result<()> {
-    println!("quorum {}, directory {}", cluster.quorum(), cluster.directory().display());
+    say(format!("quorum {}, directory {}", cluster.quorum(), cluster.directory().display()));
     for node in cluster.nodes() {
         let address = cluster.address(node).unwrap_or_default();
         let state = match cluster.pid(node) {
@@ -15,14 +17,14 @@ pub(crate) async fn print(cluster: &Cluster) -> anyhow::Result<()> {
                 format!("pid {pid}{held}, {cpu:.1} s of processor time")
             }
         };
-        println!("{:<10} {address:<16} {state}", node.to_string());
+        say(format!("{:<10} {address:<16} {state}", node.to_string()));
     }
     let status = cluster.status().await?;
     let names = |servers: &[hbase_rs::ServerName]| {
         let names: Vec<_> = servers.iter().map(ToString::to_string).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(" ") }
     };
-    println!("HBase {}, live: {}", status.version, names(&status.servers));
-    println!("dead: {}", names(&status.dead_servers));
+    say(format!("HBase {}, live: {}", status.version, names(&status.servers)));
+    say(format!("dead: {}", names(&status.dead_servers)));
     Ok(())
 }
