@@ -5,7 +5,7 @@
 //! point alone stays a plain cell. What is no point, or no point as it should be stored, stays as it is.
 //! Of several points of one instant (of different widths, say) the newest goes into the column and the
 //! others stay plain cells: readers then find them under the times at which they were written, and decide
-//! as they always do.
+//! as they always do. Where none is the newest all of them stay plain.
 
 use std::cmp::Reverse;
 
@@ -72,13 +72,14 @@ impl Coalescer {
         put: &mut impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let mut column = Open::default();
-        let mut last_offset = None;
-        for point in points {
-            let Some(cell) = cells.get(point.at as usize) else { continue };
-            if last_offset.replace(point.offset_ms) == Some(point.offset_ms) {
+        for instant in points.chunk_by(|a, b| a.offset_ms == b.offset_ms) {
+            let Some((point, older)) = instant.split_first() else { continue };
+            let tied = older.first().is_some_and(|next| next.written_ms == point.written_ms);
+            for point in if tied { instant } else { older } {
+                let Some(cell) = cells.get(point.at as usize) else { continue };
                 put(cell.family, cell.qualifier, cell.value, cell.timestamp_ms)?;
-                continue;
             }
+            let Some(cell) = cells.get(point.at as usize).filter(|_| !tied) else { continue };
             if self.qualifiers.len() + cell.qualifier.len() > MAX_KEY_BYTES {
                 self.end(&mut column, put)?;
             }

@@ -8,6 +8,10 @@
 //! | has the new value (or is gone, for a delete) | it was done |
 //! | has the expected value | it was not done, or not yet: it is done again; a first attempt that arrives later finds nothing to do |
 //! | has another value | it was not done, as far as can be told: somebody else's change came first, or came on top |
+//!
+//! A column that was gone before cannot be told from one that is gone now, so a delete looks first whether
+//! there is something to delete. A new value that was there before counts as set: the column is as it was
+//! to be.
 
 use std::time::{Duration, Instant};
 
@@ -47,6 +51,9 @@ impl Change {
         let started = Instant::now();
         let failed = |error: OperationError| storage_error(table, &error);
         let Column { row, family, qualifier } = &self.column;
+        if self.new.is_none() && self.read(rows).await.map_err(failed)? != self.expected {
+            return Ok(false);
+        }
         let condition = match &self.expected {
             // HBase takes an empty value for an absent column. Values of the UID table are never empty.
             None => {

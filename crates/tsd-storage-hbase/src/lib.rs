@@ -33,6 +33,7 @@
 mod coalesce;
 mod conditional;
 mod config;
+pub mod conformance;
 mod error;
 mod filter;
 mod gauges;

@@ -79,7 +79,10 @@ mod tests {
 
     use super::*;
 
-    fn row(cells: &[(&[u8], &[u8], u64, CellKind, &[u8])]) -> Row {
+    /// Family, qualifier, time, kind, value.
+    type Plain<'a> = (&'a [u8], &'a [u8], u64, CellKind, &'a [u8]);
+
+    fn row(cells: &[Plain<'_>]) -> Row {
         let mut block = BytesMut::new();
         for &(family, qualifier, timestamp, kind, value) in cells {
             HBaseCell { row: b"row", family, qualifier, timestamp, kind, value }

@@ -169,8 +169,7 @@ impl Splits {
     #[must_use]
     pub fn keys(&self) -> Vec<Bytes> {
         match *self {
-            Self::None => Vec::new(),
-            Self::Salt { width: 0, .. } | Self::Metrics { width: 0, .. } => Vec::new(),
+            Self::None | Self::Salt { width: 0, .. } | Self::Metrics { width: 0, .. } => Vec::new(),
             Self::Salt { width, buckets } => {
                 // More buckets than the salt has values collide; their regions are the same.
                 let values = 1_u64 << (8 * width.min(4));
@@ -396,11 +395,11 @@ async fn existing(
 
 /// What the master says of a compression it cannot do; `None` where the refusal is about something else.
 fn lacks(compression: &str, error: &OperationError) -> Option<String> {
-    let exception = match &*error.cause {
-        Failure::Call(CallError::Remote { exception, .. })
-        | Failure::Action(exception)
-        | Failure::Procedure(exception) => exception,
-        _ => return None,
+    let (Failure::Call(CallError::Remote { exception, .. })
+    | Failure::Action(exception)
+    | Failure::Procedure(exception)) = &*error.cause
+    else {
+        return None;
     };
     let text = exception.text().to_ascii_lowercase();
     let about = text.contains("compress") || text.contains("codec");

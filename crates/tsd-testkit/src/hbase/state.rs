@@ -1,6 +1,6 @@
 //! What the cluster knows: servers, regions, rows, scanners.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use hbase_rs::{MovedTo, Region, ServerName, TableName};
@@ -63,7 +63,8 @@ pub(crate) struct State {
     pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<Column, (u64, Bytes)>>,
     pub(crate) markers: HashMap<(TableName, Bytes), Markers>,
     pub(crate) scanners: HashMap<u64, FakeScanner>,
-    pub(crate) nonces: HashSet<(u64, u64)>,
+    /// What increments and appends brought, by their nonces: told again when they are repeated.
+    pub(crate) nonces: HashMap<(u64, u64), (i32, Bytes)>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) calls: HashMap<String, usize>,
     pub(crate) connections: usize,

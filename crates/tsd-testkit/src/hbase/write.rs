@@ -153,7 +153,13 @@ fn apply(
     out: &mut BytesMut,
 ) -> pb::Result {
     let now = now_ms();
-    let repeated = mutation.nonce() != 0 && !state.nonces.insert((nonce_group, mutation.nonce()));
+    let nonce = (nonce_group, mutation.nonce());
+    if let Some((count, cells)) = state.nonces.get(&nonce) {
+        skip(mutation, block);
+        out.extend_from_slice(cells);
+        return pb::Result { associated_cell_count: Some(*count), ..pb::Result::default() };
+    }
+    let begin = out.len();
     let key = (table.clone(), mutation.row.clone().unwrap());
     let markers = state.markers.entry(key.clone()).or_default();
     let columns = state.rows.entry(key).or_default();
@@ -175,7 +181,6 @@ fn apply(
                 }
                 continue;
             }
-            _ if repeated => Some(stored),
             MutationType::Append => Some([&stored[..], cell.value].concat().into()),
             MutationType::Increment => {
                 let number =
@@ -200,6 +205,9 @@ fn apply(
         columns.retain(|column, (timestamp, _)| !markers.hide(column, *timestamp));
     }
     *block = source.slice(source.len() - cells.rest().len()..);
+    if mutation.nonce() != 0 {
+        state.nonces.insert(nonce, (returned, Bytes::copy_from_slice(&out[begin..])));
+    }
     pb::Result {
         associated_cell_count: (returned > 0).then_some(returned),
         ..pb::Result::default()

@@ -1,0 +1,87 @@
+//! The suite of all stores.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hbase_rs::TableName;
+use tokio::{task::JoinHandle, time::sleep};
+use tsd_storage::conformance;
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use crate::kit::store;
+
+/// Boundaries between the regions of a case's tables.
+const SPLITS: [&str; 2] = ["b", "row"];
+
+fn tables(cluster: &FakeCluster, case: usize) -> Vec<TableName> {
+    let name = |table| format!("case{case}-{table}");
+    conformance::tables().iter().map(|t| cluster.create_table(&name(t), &SPLITS)).collect()
+}
+
+#[tokio::test]
+async fn the_store_passes_the_suite() {
+    let cluster = FakeCluster::start(2).await;
+    let case = AtomicUsize::new(0);
+    conformance::run_all(async || {
+        let case = case.fetch_add(1, Ordering::Relaxed);
+        tables(&cluster, case);
+        Arc::new(store(&cluster, &format!("case{case}-")))
+    })
+    .await;
+}
+
+/// Moves, splits and merges regions, and breaks connections, until it is aborted.
+fn unrest(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        for step in 0_usize.. {
+            sleep(Duration::from_millis(3)).await;
+            let row = ["a", "b", "row", "z"][step % 4];
+            match step % 5 {
+                0 => cluster.move_region(&table, row, step % 3, step.is_multiple_of(2)),
+                1 => cluster.split_at(&table, ["bb", "ro", "x"][step % 3]),
+                2 => cluster.merge_at(&table, row),
+                3 => cluster.fault(Fault::once("Multi", Misdeed::Close)),
+                _ => cluster.fault(Fault::once("Scan", Misdeed::Close)),
+            }
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_passes_the_suite_while_regions_move_and_connections_break() {
+    let cluster = Arc::new(FakeCluster::start(3).await);
+    let case = AtomicUsize::new(0);
+    let unrest_of_case: std::sync::Mutex<Option<JoinHandle<()>>> = std::sync::Mutex::default();
+    conformance::run_all(async || {
+        let case = case.fetch_add(1, Ordering::Relaxed);
+        let data = tables(&cluster, case).swap_remove(0);
+        let task = unrest(Arc::clone(&cluster), data);
+        if let Some(before) = unrest_of_case.lock().unwrap().replace(task) {
+            before.abort();
+        }
+        Arc::new(store(&cluster, &format!("case{case}-")))
+    })
+    .await;
+    unrest_of_case.lock().unwrap().take().unwrap().abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_passes_the_suite_while_answers_are_lost() {
+    let cluster = Arc::new(FakeCluster::start(2).await);
+    let case = AtomicUsize::new(0);
+    conformance::run_all(async || {
+        let case = case.fetch_add(1, Ordering::Relaxed);
+        tables(&cluster, case);
+        // The third call of each kind is carried out, and its answer breaks off.
+        for method in ["Get", "Mutate", "Multi", "Scan"] {
+            cluster.fault(Fault::once(method, Misdeed::CloseAfter(3)).after(2));
+        }
+        Arc::new(store(&cluster, &format!("case{case}-")))
+    })
+    .await;
+}

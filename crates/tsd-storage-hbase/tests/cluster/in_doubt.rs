@@ -1,0 +1,92 @@
+//! Conditional changes whose answer is lost.
+
+use bytes::Bytes;
+use tsd_model::Family;
+use tsd_storage::{Column, Recovery, Storage, StorageError};
+use tsd_testkit::hbase::{Fault, Misdeed};
+
+use crate::kit::{bytes, cells, cluster, data, put, store};
+
+fn column() -> Column {
+    Column { row: bytes(b"row"), family: Family::T, qualifier: bytes(b"q") }
+}
+
+/// Carries a change of a column that holds `v` out on a cluster that misbehaves at the `skip + 1`st Mutate.
+async fn set(
+    misdeed: Misdeed,
+    skip: usize,
+    expected: Option<&[u8]>,
+) -> (Result<bool, StorageError>, Vec<Bytes>) {
+    let cluster = cluster().await;
+    let store = store(&cluster, "");
+    put(&store, b"row", b"q", b"v", None).await;
+    cluster.fault(Fault::once("Mutate", misdeed).after(skip));
+    let answer = store.compare_and_set(&data(), column(), expected.map(bytes), bytes(b"new")).await;
+    (answer, cells(&store, b"row").await.into_iter().map(|cell| cell.value).collect())
+}
+
+#[tokio::test]
+async fn a_change_that_was_done_says_so_although_its_answer_was_lost() {
+    for misdeed in [Misdeed::CloseAfter(3), Misdeed::Silence, Misdeed::Garbage] {
+        // With garbage the server did nothing, and the second attempt does it.
+        let (answer, values) = set(misdeed.clone(), 0, Some(b"v")).await;
+        assert!(answer.unwrap(), "{misdeed:?}");
+        assert_eq!(values, [&b"new"[..]]);
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_was_not_done_is_done_after_all() {
+    let (answer, values) = set(Misdeed::Close, 0, Some(b"v")).await;
+    assert!(answer.unwrap());
+    assert_eq!(values, [&b"new"[..]]);
+}
+
+#[tokio::test]
+async fn a_change_whose_condition_does_not_hold_says_so_although_its_answer_was_lost() {
+    for expected in [Some(&b"other"[..]), None] {
+        let (answer, values) = set(Misdeed::CloseAfter(3), 0, expected).await;
+        assert!(!answer.unwrap());
+        assert_eq!(values, [&b"v"[..]]);
+    }
+}
+
+#[tokio::test]
+async fn a_delete_that_was_done_says_so_although_its_answer_was_lost() {
+    let cluster = cluster().await;
+    let store = store(&cluster, "");
+    for misdeed in [Misdeed::CloseAfter(3), Misdeed::Close] {
+        put(&store, b"row", b"q", b"v", None).await;
+        cluster.fault(Fault::once("Mutate", misdeed));
+        assert!(store.compare_and_delete(&data(), column(), bytes(b"v")).await.unwrap());
+        assert!(cells(&store, b"row").await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn counters_count_once_although_answers_are_lost() {
+    let cluster = cluster().await;
+    let store = store(&cluster, "");
+    for sum in 1..=5 {
+        cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
+        assert_eq!(store.increment(&data(), column(), 1).await.unwrap(), sum);
+    }
+}
+
+#[tokio::test]
+async fn failures_say_whether_a_later_call_may_pass() {
+    let answer = async |class| {
+        let cluster = cluster().await;
+        cluster.fault(Fault::once("Mutate", Misdeed::Exception { class, text: "no" }).times(100));
+        store(&cluster, "").increment(&data(), column(), 1).await.unwrap_err()
+    };
+    let busy = answer("RegionTooBusyException").await;
+    assert!(matches!(busy, StorageError::Throttled(_)), "{busy:?}");
+    let moved = answer("NotServingRegionException").await;
+    assert!(matches!(moved, StorageError::Unavailable(_)), "{moved:?}");
+    assert_eq!(moved.recovery(), Recovery::RetryLater);
+    let denied = answer("security.AccessDeniedException").await;
+    assert!(matches!(denied, StorageError::Backend(_)), "{denied:?}");
+    assert!(denied.to_string().contains("AccessDenied"), "the cause is kept: {denied}");
+    assert_eq!(denied.recovery(), Recovery::GiveUp);
+}

@@ -1,0 +1,114 @@
+//! Tables that are made, and tables that are there.
+
+use hbase_rs::{FamilyDescriptor, TableDescriptor};
+use tsd_storage_hbase::{
+    Compression, Splits, TableError, TableLayout, TableOptions, TableState, create_tables,
+};
+use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
+
+use crate::kit::client;
+
+fn layouts() -> Vec<TableLayout> {
+    vec![
+        TableLayout::data("tsdb", Splits::Salt { width: 1, buckets: 20 }),
+        TableLayout::uid("tsdb-uid"),
+        TableLayout::tree("tsdb-tree"),
+        TableLayout::meta("tsdb-meta"),
+    ]
+}
+
+async fn states(cluster: &FakeCluster, options: &TableOptions) -> Vec<(String, TableState)> {
+    let mut states = Vec::new();
+    let report = |report: tsd_storage_hbase::TableReport| states.push((report.table, report.state));
+    create_tables(&client(cluster), &layouts(), options, report).await.unwrap();
+    states
+}
+
+#[tokio::test]
+async fn the_tables_are_made_once() {
+    let cluster = FakeCluster::start(2).await;
+    let states_of = async || states(&cluster, &TableOptions::default()).await;
+    let made = states_of().await;
+    let regions: Vec<_> = made
+        .iter()
+        .map(|(name, state)| match state {
+            TableState::Created { regions, compression, .. } => {
+                (name.as_str(), *regions, compression.as_str())
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        regions,
+        [
+            ("tsdb", 20, "SNAPPY"),
+            ("tsdb-uid", 1, "SNAPPY"),
+            ("tsdb-tree", 1, "SNAPPY"),
+            ("tsdb-meta", 1, "SNAPPY")
+        ]
+    );
+    let client = client(&cluster);
+    let data = client.admin().describe_table(&"tsdb".parse().unwrap()).await.unwrap().unwrap();
+    let family = &data.families()[0];
+    for (name, value) in
+        [("VERSIONS", "1"), ("BLOOMFILTER", "ROW"), ("DATA_BLOCK_ENCODING", "DIFF")]
+    {
+        assert_eq!(family.get(name), Some(value));
+    }
+    let again = states_of().await;
+    assert!(again.iter().all(|(_, state)| *state == TableState::Fits), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_table_that_is_otherwise_is_told_and_left_alone() {
+    let cluster = FakeCluster::start(1).await;
+    let client = client(&cluster);
+    let table = TableDescriptor::new("tsdb".parse().unwrap())
+        .family(FamilyDescriptor::new("t").versions(3).ttl_secs(100));
+    client.admin().create_table(&table, [vec![1].into(), vec![9].into()]).await.unwrap();
+    let table =
+        TableDescriptor::new("tsdb-uid".parse().unwrap()).family(FamilyDescriptor::new("name"));
+    client.admin().create_table(&table, []).await.unwrap();
+    let states = states(&cluster, &TableOptions::default()).await;
+    let differs = |words: &[&str]| TableState::Differs(words.iter().map(|w| (*w).into()).collect());
+    assert_eq!(
+        states[0].1,
+        differs(&[
+            "family t keeps 3 versions, not 1",
+            "family t drops cells after 100 s, not never",
+            "17 of 19 boundaries between its parts are not boundaries of regions"
+        ])
+    );
+    assert_eq!(states[1].1, differs(&["it has no family id"]));
+}
+
+fn no_codec(times: usize) -> Fault {
+    let (class, text) =
+        ("DoNotRetryIOException", "Compression algorithm 'x' previously failed test.");
+    Fault::once("CreateTable", Misdeed::Exception { class, text }).times(times)
+}
+
+#[tokio::test]
+async fn the_best_compression_is_the_first_that_the_cluster_can_do() {
+    let cluster = FakeCluster::start(1).await;
+    cluster.fault(no_codec(2));
+    let states = states(&cluster, &TableOptions::default()).await;
+    for (at, (_, state)) in states.iter().enumerate() {
+        let TableState::Created { compression, refused, .. } = state else { panic!("{state:?}") };
+        assert_eq!(compression, "ZSTD");
+        assert_eq!(refused.len(), if at == 0 { 2 } else { 0 }, "the next tables know it");
+    }
+}
+
+#[tokio::test]
+async fn a_compression_that_was_named_is_not_replaced() {
+    let cluster = FakeCluster::start(1).await;
+    cluster.fault(no_codec(1));
+    let options =
+        TableOptions { compression: Compression::named("lzo"), ..TableOptions::default() };
+    let made = create_tables(&client(&cluster), &layouts(), &options, |_| {}).await;
+    let Err(TableError::Compression { table, compression, .. }) = made else { panic!("{made:?}") };
+    assert_eq!((table.as_str(), compression.as_str()), ("tsdb", "LZO"));
+    assert_eq!(Compression::named("gzip"), Compression::Named("GZ".into()));
+    assert_eq!(Compression::named("auto"), Compression::Best);
+}
