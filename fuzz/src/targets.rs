@@ -6,6 +6,7 @@
 
 mod bodies;
 mod bytes;
+mod frames;
 mod lines;
 mod queries;
 
@@ -13,9 +14,11 @@ mod queries;
 type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: &[Target] = &[
+    ("cells", frames::cells),
     ("downsample", queries::downsample),
     ("exp_body", queries::exp_body),
     ("expression", queries::expression),
+    ("frames", frames::frames),
     ("gexp", queries::gexp),
     ("packed_run", bytes::packed_run),
     ("put_body", bodies::put_body),

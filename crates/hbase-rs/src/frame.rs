@@ -24,6 +24,9 @@ pub const CONNECTION_CALL: u32 = u32::MAX;
 /// Room behind a frame that has begun: reading its end does not make the buffer grow.
 const SLACK: usize = 16 << 10;
 
+/// Room that is made for a frame on its word alone. For a longer one it grows with what comes.
+const TRUST: usize = 8 << 20;
+
 /// One call on its way out.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -92,7 +95,8 @@ impl FrameReader {
             return Err(FrameError::OverLimit { length, limit: self.limit });
         }
         if buffer.len() - 4 < length {
-            buffer.reserve(length + 4 - buffer.len() + SLACK);
+            let missing = length + 4 - buffer.len();
+            buffer.reserve(missing.min(TRUST.max(buffer.len())) + SLACK);
             return Ok(None);
         }
         buffer.advance(4);

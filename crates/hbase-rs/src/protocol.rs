@@ -9,7 +9,7 @@ pub use crate::{
     handshake::{AuthMethod, CELL_CODEC, Service, connection_header},
     multi::{ActionOutcome, MultiError, RegionBatch, RegionOutcome, multi_outcomes, multi_request},
     region::{
-        cache::RegionCache,
+        cache::{RegionCache, Span},
         meta::{Locate, Lookup, read_lookup},
         name::{
             RegionNameParts, compare_meta_rows, encoded_name, end_meta_key, first_meta_key,

@@ -73,7 +73,7 @@ async fn a_namespace_lives_and_dies() {
     let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
     admin.create_table(&table, ["m".into()]).await.unwrap();
     admin.create_table(&descriptor(), []).await.unwrap();
-    assert_eq!(admin.tables_in("metrics").await.unwrap(), [name.clone()]);
+    assert_eq!(admin.tables_in("metrics").await.unwrap(), std::slice::from_ref(&name));
     assert_eq!(admin.tables_in("default").await.unwrap(), [self::name()]);
     assert_eq!(admin.describe_table(&name).await.unwrap(), Some(table));
     let (ours, other) = (client.table(name.clone()), client.table(self::name()));

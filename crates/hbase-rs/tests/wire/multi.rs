@@ -157,14 +157,15 @@ async fn replay_batch(recorded: &Recorded, table: &Table) {
 }
 
 async fn replay_together(recorded: &Recorded, table: &Table) {
-    let asked = &recorded.request.region_action[0];
+    let [asked] = &recorded.request.region_action[..] else { panic!("one region") };
     let kinds = asked.action.iter().filter_map(|action| action.mutation.as_ref());
     let mutations = kinds.map(|one| mutation("row".to_owned(), one.mutate_type())).collect();
     let condition = Condition::absent("f", "q");
     let condition = asked.condition.as_ref().map(|_| &condition);
     let seen = table.mutate_row(mutations, condition).await;
     let place = &recorded.exchange.place;
-    match (&recorded.outcomes.as_ref().unwrap()[0], seen) {
+    let [outcome] = &recorded.outcomes.as_ref().unwrap()[..] else { panic!("one outcome") };
+    match (outcome, seen) {
         (RegionOutcome::Group { processed, .. }, Ok(seen)) => {
             assert_eq!(seen, *processed, "{place}");
         }

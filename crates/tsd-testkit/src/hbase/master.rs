@@ -87,28 +87,6 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
             };
             pb::GetTableNamesResponse { table_names: names.filter(of).collect() }.encode_to_vec()
         }
-        "CreateNamespace" => {
-            let request: pb::CreateNamespaceRequest = decode(message);
-            let repeated = state.orders.contains_key(&request.nonce());
-            state.namespaces.create(request.namespace_descriptor, repeated)?;
-            let id = start(state, request.nonce, None);
-            pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
-        }
-        "DeleteNamespace" => {
-            let request: pb::DeleteNamespaceRequest = decode(message);
-            namespaces::delete(state, &request.namespace_name)?;
-            let id = start(state, request.nonce, None);
-            pb::DeleteNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
-        }
-        "GetNamespaceDescriptor" => {
-            let request: pb::GetNamespaceDescriptorRequest = decode(message);
-            let descriptor = state.namespaces.get(&request.namespace_name)?.clone();
-            pb::GetNamespaceDescriptorResponse { namespace_descriptor: descriptor }.encode_to_vec()
-        }
-        "ListNamespaceDescriptors" => {
-            let namespace_descriptor = state.namespaces.all();
-            pb::ListNamespaceDescriptorsResponse { namespace_descriptor }.encode_to_vec()
-        }
         "GetTableDescriptors" => {
             let request: pb::GetTableDescriptorsRequest = decode(message);
             let wanted = |name: &&TableName| request.table_names.contains(&name.to_message());
@@ -124,6 +102,7 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
             let table_state = pb::TableState { state: i32::from(closed) };
             pb::GetTableStateResponse { table_state }.encode_to_vec()
         }
+        _ if method.contains("Namespace") => namespaces::answer(state, method, message)?,
         _ => {
             let text = format!(
                 "is unable to read call parameter; java.lang.UnsupportedOperationException: {method}"
@@ -134,12 +113,12 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
     Ok((message, Bytes::new()))
 }
 
-fn decode<M: Message + Default>(message: Bytes) -> M {
+pub(super) fn decode<M: Message + Default>(message: Bytes) -> M {
     M::decode(message).unwrap()
 }
 
 /// Begins a procedure, or finds the one that was begun under this nonce.
-fn start(state: &mut State, nonce: Option<u64>, failure: Option<Refusal>) -> u64 {
+pub(super) fn start(state: &mut State, nonce: Option<u64>, failure: Option<Refusal>) -> u64 {
     let fresh = state.tick();
     let id = *state.orders.entry(nonce.unwrap()).or_insert(fresh);
     state.procedures.entry(id).or_insert(Procedure { polls: POLLS, failure });

@@ -2,9 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use hbase_rs_protobuf as pb;
+use prost::Message;
 
-use super::{call::Refusal, state::State};
+use super::{
+    call::Refusal,
+    master::{decode, start},
+    state::State,
+};
 
 /// Namespaces by name, with their properties.
 #[derive(Debug)]
@@ -22,7 +28,7 @@ impl Default for Namespaces {
 }
 
 impl Namespaces {
-    pub(crate) fn create(
+    fn create(
         &mut self,
         descriptor: pb::NamespaceDescriptor,
         repeated: bool,
@@ -39,13 +45,41 @@ impl Namespaces {
         self.0.get(name).ok_or_else(|| ("NamespaceNotFoundException", name.to_owned()))
     }
 
-    pub(crate) fn all(&self) -> Vec<pb::NamespaceDescriptor> {
+    fn all(&self) -> Vec<pb::NamespaceDescriptor> {
         self.0.values().cloned().collect()
     }
 }
 
+/// Answers a call about namespaces.
+pub(crate) fn answer(state: &mut State, method: &str, message: Bytes) -> Result<Vec<u8>, Refusal> {
+    Ok(match method {
+        "CreateNamespace" => {
+            let request: pb::CreateNamespaceRequest = decode(message);
+            let repeated = state.orders.contains_key(&request.nonce());
+            state.namespaces.create(request.namespace_descriptor, repeated)?;
+            let id = start(state, request.nonce, None);
+            pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "DeleteNamespace" => {
+            let request: pb::DeleteNamespaceRequest = decode(message);
+            delete(state, &request.namespace_name)?;
+            let id = start(state, request.nonce, None);
+            pb::DeleteNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "GetNamespaceDescriptor" => {
+            let request: pb::GetNamespaceDescriptorRequest = decode(message);
+            let descriptor = state.namespaces.get(&request.namespace_name)?.clone();
+            pb::GetNamespaceDescriptorResponse { namespace_descriptor: descriptor }.encode_to_vec()
+        }
+        _ => {
+            let namespace_descriptor = state.namespaces.all();
+            pb::ListNamespaceDescriptorsResponse { namespace_descriptor }.encode_to_vec()
+        }
+    })
+}
+
 /// Removes a namespace that has no tables.
-pub(crate) fn delete(state: &mut State, name: &str) -> Result<(), Refusal> {
+fn delete(state: &mut State, name: &str) -> Result<(), Refusal> {
     state.namespaces.get(name)?;
     if state.schemas.keys().any(|table| table.to_message().namespace == name) {
         let text = format!("Only empty namespaces can be removed. Namespace {name} has tables");
