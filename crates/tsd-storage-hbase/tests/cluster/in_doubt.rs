@@ -5,7 +5,10 @@ use tsd_model::Family;
 use tsd_storage::{Column, Recovery, Storage, StorageError};
 use tsd_testkit::hbase::{Fault, Misdeed};
 
-use crate::kit::{bytes, cells, cluster, data, put, store};
+use crate::{
+    common::words::{bytes, cells, data, put},
+    kit::{cluster, store},
+};
 
 fn column() -> Column {
     Column { row: bytes(b"row"), family: Family::T, qualifier: bytes(b"q") }

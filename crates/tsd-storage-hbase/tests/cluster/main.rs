@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod conformance;
 mod filters;
 mod in_doubt;

@@ -1,0 +1,100 @@
+//! Scans with filters: the servers evaluate them, and the answer is that of the filter itself.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tsd_model::Family;
+use tsd_storage::{CellBatch, CellRef, RowFilter, Scan, SeriesSet, Storage, TagPattern, WantedTag};
+use tsd_storage_hbase::HBaseStorage;
+
+use super::words::{bytes, data, scan};
+
+/// Keys with salt, metric, hour and up to three tags, of one byte each.
+fn keys() -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    for hour in [1_u8, b'\n', 200] {
+        for host in [1_u8, 2, b'\n', 255] {
+            for dc in [0_u8, 7, b'\\'] {
+                let tags = [Some((b'a', host)), Some((b'd', dc)), Some((b'z', 1))];
+                for present in 0..8_usize {
+                    let mut key = vec![0, b'm', hour];
+                    for (at, (tagk, tagv)) in tags.into_iter().flatten().enumerate() {
+                        if present & (1 << at) != 0 {
+                            key.extend([tagk, tagv]);
+                        }
+                    }
+                    keys.push(key);
+                }
+            }
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+fn filters() -> Vec<RowFilter> {
+    let wanted = |tagk: u8, tagvs: Option<&[u8]>| WantedTag {
+        tagk: bytes([tagk]),
+        tagvs: tagvs.map(|values| values.iter().map(|v| bytes([*v])).collect()),
+    };
+    let tags = |wanted: &[WantedTag], explicit| {
+        let wanted = wanted.to_vec();
+        RowFilter::Tags(Arc::new(TagPattern {
+            tags_start: 3,
+            tagk_width: 1,
+            tagv_width: 1,
+            wanted,
+            explicit,
+        }))
+    };
+    let any_host = wanted(b'a', None);
+    let hosts = wanted(b'a', Some(&[2, b'\n', 255]));
+    let dcs = wanted(b'd', Some(&[7, b'\\']));
+    let series = RowFilter::Series(Arc::new(SeriesSet {
+        tags_start: 3,
+        tags: [&[b'a', 1][..], &[b'a', 2, b'd', 7], &[b'z', 1]].map(bytes).to_vec(),
+    }));
+    let some = RowFilter::Keys(Arc::new(keys().into_iter().step_by(7).map(Bytes::from).collect()));
+    let mut all = vec![series.clone(), some.clone()];
+    for explicit in [false, true] {
+        all.push(tags(&[], explicit));
+        all.push(tags(std::slice::from_ref(&any_host), explicit));
+        all.push(tags(&[hosts.clone(), dcs.clone()], explicit));
+        all.push(tags(&[dcs.clone(), wanted(b'z', None)], explicit));
+        all.push(tags(&[wanted(b'a', Some(&[]))], explicit));
+        all.push(RowFilter::All(vec![
+            tags(std::slice::from_ref(&hosts), explicit),
+            series.clone(),
+        ]));
+        all.push(RowFilter::All(vec![tags(std::slice::from_ref(&dcs), explicit), some.clone()]));
+    }
+    all
+}
+
+pub(crate) async fn a_scan_with_a_filter_is_the_scan_filtered(store: &HBaseStorage) {
+    let mut batch = CellBatch::new();
+    for key in keys() {
+        batch.begin_row(&key).unwrap();
+        let cell = CellRef { family: Family::T, qualifier: b"q", value: b"", timestamp_ms: None };
+        batch.push(cell).unwrap();
+    }
+    store.put(&data(), batch).await.unwrap();
+    for filter in filters() {
+        for batch_rows in [None, Some(3)] {
+            let what = Scan {
+                start: bytes(b"\0m"),
+                stop: bytes(b"\0n"),
+                filter: Some(filter.clone()),
+                batch_rows,
+                ..Scan::default()
+            };
+            let expected: Vec<_> = keys().into_iter().filter(|key| filter.matches(key)).collect();
+            let found: Vec<_> =
+                scan(store, what.clone()).await.into_iter().map(|row| row.key).collect();
+            assert_eq!(found, expected, "{filter:?}");
+            let limited = scan(store, Scan { limit: Some(5), ..what }).await;
+            assert_eq!(limited.len(), expected.len().min(5));
+        }
+    }
+}

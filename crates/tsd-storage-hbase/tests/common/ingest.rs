@@ -1,0 +1,179 @@
+//! Held rows.
+
+use std::collections::VecDeque;
+
+use tsd_model::{
+    BaseTime, Family, Flags, MergeRule, PointColumns, Qualifier, Row, RowExtras, decode_row,
+};
+use tsd_storage::{
+    HeldCell, HeldRow, HeldRows, IngestRows, MemoryStorage, Scan, Storage, ingest_by_put,
+};
+use tsd_storage_hbase::HBaseStorage;
+
+use super::words::{bytes, cells, data, put, scan};
+
+#[derive(Clone, Debug, Default)]
+struct Held {
+    key: Vec<u8>,
+    delete_row: Option<i64>,
+    deletes: Vec<(Vec<u8>, i64)>,
+    cells: Vec<(Vec<u8>, Vec<u8>, i64)>,
+}
+
+struct Rows(VecDeque<Held>, Held);
+
+fn held(rows: impl IntoIterator<Item = Held>) -> Box<dyn HeldRows> {
+    Box::new(Rows(rows.into_iter().collect(), Held::default()))
+}
+
+impl HeldRows for Rows {
+    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+        self.1 = self.0.pop_front()?;
+        let row = &self.1;
+        let cells = row.cells.iter().map(|(qualifier, value, timestamp_ms)| HeldCell {
+            family: Family::T,
+            qualifier,
+            value,
+            timestamp_ms: *timestamp_ms,
+        });
+        Some(HeldRow {
+            key: &row.key,
+            delete_row: row.delete_row,
+            deletes: row.deletes.iter().map(|(q, at)| (Family::T, q.as_slice(), *at)).collect(),
+            cells: cells.collect(),
+        })
+    }
+}
+
+/// Points at these seconds, each of one byte.
+fn points(
+    seconds: impl IntoIterator<Item = u32>,
+    value: u8,
+    at: i64,
+) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
+    let one_byte = Flags::integer(1).unwrap();
+    seconds
+        .into_iter()
+        .map(|second| {
+            let qualifier = Qualifier::at_seconds(second, one_byte).unwrap();
+            (qualifier.as_bytes().to_vec(), vec![value], at)
+        })
+        .collect()
+}
+
+fn key(series: u32) -> Vec<u8> {
+    // Over all regions of the table.
+    let head = [b'a', b'm', b'z'][series as usize * 3 / 3_000];
+    [&[head, 0, 1][..], &[0; 4], &[0, 0, 1], &series.to_be_bytes()[1..]].concat()
+}
+
+fn decoded(row: &Row) -> (PointColumns, usize) {
+    let (mut columns, mut extras) = (PointColumns::default(), RowExtras::default());
+    let base = BaseTime::containing(0);
+    decode_row(row, base, MergeRule::Newest, &mut columns, &mut extras).unwrap();
+    (columns, extras.annotations.len() + extras.unknown)
+}
+
+fn many() -> Vec<Held> {
+    let row = |series: u32| {
+        let mut row = Held { key: key(series), ..Held::default() };
+        match series % 5 {
+            0 => row.cells = points([7], 1, 100),
+            1 => row.deletes = vec![(vec![0, 0], 100)],
+            2 => row.delete_row = Some(100),
+            _ => {
+                row.cells = points((0..60).map(|at| at * 10), series as u8, 100);
+                row.cells.push((vec![0xF0, 0, 0x7D, 0], vec![9], 101));
+                row.cells.sort();
+                row.cells.insert(0, (vec![9], b"unknown".to_vec(), 102));
+                row.cells.sort();
+            }
+        }
+        row
+    };
+    (0..3_000).map(row).collect()
+}
+
+/// `fail` lets one of the next calls fail, if it can.
+pub(crate) async fn held_rows_read_the_same_as_single_cells(
+    store: &HBaseStorage,
+    fail: impl Fn() -> bool,
+) {
+    let memory = MemoryStorage::new([data()]);
+    let before = || {
+        held((0..3_000).map(|series| Held {
+            key: key(series),
+            cells: points([0, 5], 3, 50),
+            ..Held::default()
+        }))
+    };
+    // By single cells, so that a delete of one finds it.
+    ingest_by_put(store, &data(), before()).await.unwrap();
+    memory.ingest(&data(), before()).await.unwrap();
+    memory.ingest(&data(), held(many())).await.unwrap();
+    for times in 0..3 {
+        // The second time after a failure in the middle, the third time for nothing.
+        if times == 1 && fail() {
+            assert!(store.ingest(&data(), held(many())).await.is_err());
+        }
+        store.ingest(&data(), held(many())).await.unwrap();
+        let rows = scan(store, Scan::default()).await;
+        let mut expected = memory.scan(&data(), Scan::default());
+        let mut at = rows.iter();
+        while let Some(batch) = expected.next_rows().await.unwrap() {
+            for row in batch {
+                let found = at.next().unwrap();
+                assert_eq!(found.key, row.key);
+                assert_eq!(decoded(found), decoded(&row), "{found:?}");
+            }
+        }
+        assert!(at.next().is_none());
+    }
+}
+
+pub(crate) async fn the_points_of_a_row_are_one_column(store: &HBaseStorage) {
+    let mut row = Held { key: key(1), cells: points([0, 1, 2], 7, 10), ..Held::default() };
+    row.cells[1].2 = 12;
+    row.cells.insert(2, (vec![1, 0, 0], b"{}".to_vec(), 11));
+    row.cells.sort();
+    store.ingest(&data(), held([row])).await.unwrap();
+    let cells: Vec<_> = cells(store, &key(1))
+        .await
+        .into_iter()
+        .map(|cell| (cell.qualifier, cell.value, cell.timestamp_ms))
+        .collect();
+    assert_eq!(
+        cells,
+        [
+            (bytes([0, 0, 0, 0x10, 0, 0x20]), bytes([7, 7, 7, 0]), 12),
+            (bytes([1, 0, 0]), bytes("{}"), 11)
+        ]
+    );
+}
+
+pub(crate) async fn deletes_reach_up_to_their_times_and_no_further(store: &HBaseStorage) {
+    let row = key(1);
+    let mine = |delete_row, deletes: &[(&[u8], i64)], cells| Held {
+        key: key(1),
+        delete_row,
+        deletes: deletes.iter().map(|(q, at)| (q.to_vec(), *at)).collect(),
+        cells,
+    };
+    // Another daemon wrote meanwhile.
+    put(store, &row, b"old", b"", Some(10)).await;
+    put(store, &row, b"new", b"", Some(21)).await;
+    put(store, &row, b"column", b"", Some(30)).await;
+    store.ingest(&data(), held([mine(Some(20), &[], points([0], 1, 20))])).await.unwrap();
+    let left = async || -> Vec<_> {
+        cells(store, &row).await.into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect()
+    };
+    // A point that carries an older time than the delete before it is there all the same.
+    let column = (bytes("column"), 30);
+    let new = (bytes("new"), 21);
+    assert_eq!(left().await, [(bytes([0, 0]), 21), column.clone(), new.clone()]);
+    store
+        .ingest(&data(), held([mine(None, &[(b"column", 29), (b"new", 21)], Vec::new())]))
+        .await
+        .unwrap();
+    assert_eq!(left().await, [(bytes([0, 0]), 21), column]);
+}

@@ -1,0 +1,40 @@
+//! Row compactions, and what others write meanwhile.
+
+use tsd_model::{Cell, Family, ReplacedColumn};
+use tsd_storage::{Delete, RowRewrite, Storage};
+use tsd_storage_hbase::HBaseStorage;
+
+use super::words::{bytes, cells, data, put};
+
+fn rewrite(put_at: Option<i64>, delete: &[(&[u8], i64)]) -> RowRewrite {
+    let cell =
+        Cell { family: Family::T, qualifier: bytes(b"both"), value: bytes(b"12"), timestamp_ms: 0 };
+    let replaced = |&(qualifier, timestamp_ms): &(&[u8], i64)| ReplacedColumn {
+        family: Family::T,
+        qualifier: bytes(qualifier),
+        timestamp_ms,
+    };
+    let delete = delete.iter().map(replaced).collect();
+    RowRewrite { row: bytes(b"row"), put: Some((cell, put_at)), delete }
+}
+
+pub(crate) async fn what_was_written_after_the_row_was_read_stays(store: &HBaseStorage) {
+    put(store, b"row", b"1", b"1", Some(10)).await;
+    put(store, b"row", b"2", b"2", Some(10)).await;
+    put(store, b"row", b"2", b"late", Some(11)).await;
+    store.rewrite_row(&data(), rewrite(None, &[(b"1", 10), (b"2", 10)])).await.unwrap();
+    let values: Vec<_> = cells(store, b"row").await.into_iter().map(|c| c.value).collect();
+    assert_eq!(values, [&b"late"[..], b"12"]);
+}
+
+pub(crate) async fn nothing_is_deleted_for_a_column_that_a_marker_hides(store: &HBaseStorage) {
+    // The whole row was deleted, then written again with the times of its points.
+    store.delete(&data(), Delete::Row(bytes(b"row"))).await.unwrap();
+    put(store, b"row", b"1", b"1", None).await;
+    let read = cells(store, b"row").await.remove(0).timestamp_ms;
+    store.rewrite_row(&data(), rewrite(Some(1_000), &[(b"1", read)])).await.unwrap();
+    let left = cells(store, b"row").await;
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].value, b"12"[..]);
+    assert!(left[0].timestamp_ms > 1_000, "put at the server's time, since it would not be seen");
+}
