@@ -125,6 +125,9 @@ pub struct IngestConfig {
     pub max_writes_in_flight: usize,
     /// How long a sender waits for room before its points are throttled.
     pub queue_deadline: Duration,
+    /// How long a request waits for its points to be stored before its client is told to send them
+    /// again. They may still be stored then.
+    pub store_deadline: Duration,
     /// Chunks one pipelined session has in flight.
     pub session_chunks_in_flight: usize,
 }
@@ -278,6 +281,7 @@ impl Default for IngestConfig {
             max_write_bytes: 2 << 20,
             max_writes_in_flight: 1,
             queue_deadline: Duration::from_secs(10),
+            store_deadline: Duration::from_secs(10),
             session_chunks_in_flight: 8,
         }
     }

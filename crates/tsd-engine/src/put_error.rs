@@ -35,14 +35,15 @@ pub enum PutError {
     #[error(transparent)]
     UnmappableName(#[from] NameEncodeError),
     /// A name without a UID, and its kind must not be created by points
-    /// ([`UidError::NoSuchName`]), or a UID that could not be looked up or assigned (all others;
-    /// OpenTSDB's telnet port says nothing of these).
+    /// ([`UidError::NoSuchName`]), or a UID that may not or could not be assigned (all others;
+    /// OpenTSDB's telnet port says nothing of these). A store that failed is [`Self::Storage`].
     #[error(transparent)]
     Uid(UidError),
     /// A rolled-up value for a place the configuration does not have.
     #[error("rollups are not configured")]
     NoRollups,
-    /// A queue of the engine stayed full: the point was not stored and may be sent again.
+    /// A queue of the engine or the store's log stayed full: the point was not stored and may be sent
+    /// again.
     #[error("too many points are waiting")]
     Throttled,
     /// The store refused or lost the point. It may be stored or not, unless the error says so.
@@ -56,11 +57,23 @@ pub enum PutError {
     Closed,
 }
 
+impl From<StorageError> for PutError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Closed => Self::Closed,
+            StorageError::Throttled(_) => Self::Throttled,
+            other => Self::Storage(other),
+        }
+    }
+}
+
 impl From<UidError> for PutError {
     fn from(error: UidError) -> Self {
         match error {
             UidError::Throttled => Self::Throttled,
             UidError::Closed => Self::Closed,
+            // The name may well have a UID: the point can be sent again.
+            UidError::Storage(error) => error.into(),
             other => Self::Uid(other),
         }
     }

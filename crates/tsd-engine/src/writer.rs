@@ -234,7 +234,7 @@ impl Flight {
         }
         // Before anyone is answered, so that a pass asked for after that finds the rows.
         note_touched(&settings, self.touched);
-        let result = result.map_err(put_error);
+        let result = result.map_err(PutError::from);
         for (ticket, room) in self.contributors {
             ticket.finish(result.clone());
             drop(room);
@@ -254,13 +254,5 @@ fn note_touched(settings: &WriterSettings, mut touched: Vec<TouchedRow>) {
         if let Some(compactor) = settings.compactors.get(lane) {
             RowCompactor::note_touched(compactor, &settings.compaction_stats, keys);
         }
-    }
-}
-
-/// What a sender is told of a failed call.
-pub(crate) fn put_error(error: StorageError) -> PutError {
-    match error {
-        StorageError::Closed => PutError::Closed,
-        other => PutError::Storage(other),
     }
 }

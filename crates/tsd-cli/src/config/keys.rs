@@ -291,7 +291,8 @@ pub static KEYS: &[Key] = &[
     int("tsd.storage.uid.width.tagv", "3", 1, 8),
     bool("tsd.storage.use_max_value", "true"),
     bool("tsd.storage.use_otsdb_timestamp", "false"),
-    // How long in milliseconds a point waits for room in a full queue before it is refused.
+    // How long in milliseconds a point waits for room in a full queue before it is refused, and an
+    // HTTP request for the store before its client is told to send it again.
     int("tsd.storage.write.deadline", "10000", 1, INT_MAX),
     // Bytes of cells that wait per salt bucket before senders wait.
     int("tsd.storage.write.queue_size", "8388608", 65_536, BYTES_MAX),

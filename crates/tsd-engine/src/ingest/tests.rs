@@ -170,7 +170,7 @@ async fn failures_of_pipelined_points_come_later() {
     session.send().await;
     let failure = failures.recv().await.unwrap();
     assert_eq!(failure.tag, 7);
-    assert!(matches!(failure.error, PutError::Storage(StorageError::Throttled(_))));
+    assert!(matches!(failure.error, PutError::Throttled));
 }
 
 #[tokio::test]

@@ -260,7 +260,7 @@ async fn a_failed_assignment_is_not_remembered() {
         store.script(operation, vec![Fault::Error(down()); 8]);
         let error = put_one(&engine, "m", "host=a", 1, 1).await.unwrap_err();
         assert!(
-            matches!(error, PutError::Uid(UidError::Storage(StorageError::Backend(_)))),
+            matches!(error, PutError::Storage(StorageError::Backend(_))),
             "{operation:?}: {error}"
         );
         store.heal();

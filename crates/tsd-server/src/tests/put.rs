@@ -181,6 +181,21 @@ async fn a_full_engine_asks_to_come_back() {
     insta::assert_snapshot!(refused.line());
 }
 
+#[tokio::test]
+async fn a_store_that_does_not_answer_in_time_asks_to_come_back() {
+    let mut engine = engine_config();
+    engine.ingest.store_deadline = Duration::from_millis(20);
+    let tsd = Tsd::start_with(config(), engine).await;
+    tsd.post("/api/put", GOOD).await;
+    tsd.storage.script(Operation::Put, [Fault::Delay(Duration::from_millis(500))]);
+    let answer = tsd.post("/api/put?details", GOOD).await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.json()["success"], 0);
+    // The very points, sent again, are the same cells.
+    tsd.engine.drain_writes().await;
+    assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
+}
+
 fn gzip(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(text.as_bytes()).unwrap();

@@ -25,6 +25,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             series_cache_entries: config.int("tsd.core.series_cache.size"),
             bucket_queue_bytes: config.int("tsd.storage.write.queue_size"),
             queue_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
+            store_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
             ..defaults.ingest
         },
         compaction: CompactionConfig {

@@ -168,6 +168,9 @@ fn take_histogram(
     put.map_err(Refusal::Engine)
 }
 
+/// Said of points whose fate is open: sent again, they are the same cells.
+const LATE: &str = "the store did not answer in time";
+
 /// What a request of this family says beside its points.
 struct Request<'a> {
     options: PutOptions,
@@ -219,8 +222,14 @@ impl<'a> Ingest<'a> {
     /// Waits for the points and answers.
     async fn finish(mut self, request: &Request<'_>) -> Reply {
         let Request { options, body, .. } = request;
-        let limit = (options.sync && options.sync_timeout_ms > 0)
-            .then(|| Duration::from_millis(options.sync_timeout_ms));
+        let limit = if !options.sync {
+            // A store that is away must not keep clients waiting: they may send again.
+            Some(self.shared.engine.config().ingest.store_deadline)
+        } else if options.sync_timeout_ms > 0 {
+            Some(Duration::from_millis(options.sync_timeout_ms))
+        } else {
+            None
+        };
         let report = self.session.commit_within(limit).await;
         let outcome = &mut self.outcome;
         for (offset, error) in &self.refused {
@@ -244,10 +253,12 @@ impl<'a> Ingest<'a> {
         }
         let mut reply = outcome.reply(*options, body);
         let retry = report.failures.iter().find(|f| worth_a_retry(&f.error, *options));
-        if let Some(failure) = retry {
+        let retry = retry.map(|failure| failure.error.to_string());
+        let late = report.timed_out > 0 && !options.sync;
+        if let Some(why) = retry.or_else(|| late.then(|| LATE.to_owned())) {
             if !(options.summary || options.details) {
                 let message = "Not all points were stored, please send them again";
-                let error = ApiError::new(503, message).with_details(failure.error.to_string());
+                let error = ApiError::new(503, message).with_details(why);
                 reply.body = error.render().into_bytes();
             }
             return Reply::new(StatusCode::SERVICE_UNAVAILABLE, ContentType::Json, reply.body);
