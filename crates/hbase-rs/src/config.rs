@@ -23,7 +23,8 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// Bound on one call for data, with its wait for room on the connection.
     pub call_timeout: Duration,
-    /// Bound on one call of a scanner.
+    /// Bound on one call of a scanner. Servers break off in half that time and say that they are at
+    /// work, so it is no bound on how long a scan may look for its next row.
     pub scan_timeout: Duration,
     /// Bound on one call to the master.
     pub admin_timeout: Duration,
@@ -84,7 +85,7 @@ impl ClientConfig {
             user: user.into(),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
-            scan_timeout: Duration::from_mins(1),
+            scan_timeout: Duration::from_secs(20),
             admin_timeout: Duration::from_mins(1),
             operation_timeout: Duration::from_mins(3),
             procedure_timeout: Duration::from_mins(10),
