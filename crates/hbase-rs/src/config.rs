@@ -23,8 +23,8 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// Bound on one call for data, with its wait for room on the connection.
     pub call_timeout: Duration,
-    /// Bound on one call of a scanner. Servers break off in half that time and say that they are at
-    /// work, so it is no bound on how long a scan may look for its next row.
+    /// Bound on one call of a scanner. A server at work says so after half of it, whatever it has
+    /// found by then: one that is silent for longer stands still.
     pub scan_timeout: Duration,
     /// Bound on one call to the master.
     pub admin_timeout: Duration,
