@@ -4,4 +4,5 @@
 #   tests/hbase.sh [scenario...]     all without an argument: see tests/hbase/main.rs
 set -eu
 cd "$(dirname "$0")/.."
-exec cargo test --locked --features hbase --test hbase -- "$@"
+# The whole workspace's features, so that nothing is built twice.
+exec cargo test --workspace --locked --features saltern/hbase --test hbase -- "$@"

@@ -14,14 +14,27 @@ use tokio::{
 
 use crate::{
     load::Load,
+    points::Points,
     regions::{Outcome, PATIENCE, merge, split, spread, wait_for_regions, wait_for_servers},
     script::{Act, Hold, STEPS, Step, Who},
     table::{Line, render},
+    tsd,
     workload::Workload,
 };
 
 /// Between the writes of one writer.
 const PAUSE: Duration = Duration::from_millis(40);
+/// Tables of the daemons, split by their salt.
+const TABLES: [(&str, &str); 6] = [
+    ("tsd.storage.hbase.data_table", "faults-tsdb"),
+    ("tsd.storage.hbase.uid_table", "faults-tsdb-uid"),
+    ("tsd.storage.hbase.tree_table", "faults-tsdb-tree"),
+    ("tsd.storage.hbase.meta_table", "faults-tsdb-meta"),
+    ("tsd.storage.salt.width", "1"),
+    ("tsd.storage.salt.buckets", "6"),
+];
+/// Settings of the daemon that acknowledges when its log has the points.
+const LOG: [(&str, &str); 2] = [("tsd.storage.ack", "log"), ("tsd.storage.hold_seconds", "2")];
 /// What is let pass after a fault before the next one.
 const REST: Duration = Duration::from_secs(1);
 
@@ -229,8 +242,19 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Outcome<()> {
     let name: TableName = "faults".parse()?;
     Workload::create_table(&client, &name).await?;
     let table = cluster.client().table(name.clone());
-    let loads: Vec<Arc<dyn Load>> = vec![Arc::new(Workload::start(&table, PAUSE))];
-    let tables = vec![client.table(name)];
+    let mut loads: Vec<Arc<dyn Load>> = vec![Arc::new(Workload::start(&table, PAUSE))];
+    let directory = tempfile::tempdir()?;
+    tsd::create_tables(cluster, &TABLES)?;
+    let ways = [("tsdb, ack = storage", "storage", &[][..]), ("tsdb, ack = log", "log", &LOG)];
+    let mut daemons = Vec::new();
+    for (name, way, settings) in ways {
+        let settings = [&TABLES[..], settings].concat();
+        let daemon = tsd::start(cluster, &directory.path().join(way), &settings);
+        let load = Points::start(name, &format!("faults.{way}"), daemon.address(), 3 * PAUSE);
+        loads.push(Arc::new(load));
+        daemons.push(daemon);
+    }
+    let tables = vec![client.table(name), client.table("faults-tsdb".parse()?)];
     let mut faults = Faults { cluster, client, tables, loads, lines: Vec::new() };
     faults.run(rounds, &only).await?;
     faults.end().await

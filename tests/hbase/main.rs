@@ -16,6 +16,7 @@
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 mod away;
+mod conformance;
 #[path = "../daemon.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod daemon;

@@ -5,13 +5,16 @@ use std::{process::ExitCode, time::Instant};
 use cluster::{Cluster, ClusterConfig};
 use futures_util::future::LocalBoxFuture;
 
-use crate::{away, faults, live, opentsdb, regions::Outcome, several, workload::chain};
+use crate::{
+    away, conformance, faults, live, opentsdb, regions::Outcome, several, workload::chain,
+};
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Outcome<()>>;
 
 /// All scenarios, in their order: the faults leave servers that have been through much.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("live", |cluster| Box::pin(async { live::run(cluster) })),
+    ("conformance", |cluster| Box::pin(conformance::run(cluster))),
     ("several", |cluster| Box::pin(several::run(cluster))),
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
     ("away", |cluster| Box::pin(away::run(cluster))),
@@ -65,6 +68,7 @@ pub(crate) async fn run(names: &[String]) -> ExitCode {
 fn config() -> ClusterConfig {
     let mut config = ClusterConfig::new(2);
     config.proxied = true;
+    config.opentsdb = true;
     config.properties = vec![
         // The local file system that writes what it is given, instead of the one that keeps up to a
         // checksum's worth in memory: a server's log must survive its death.

@@ -1,6 +1,6 @@
 //! Daemons of ours on the cluster, and what they are asked.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::Path, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use cluster::Cluster;
 use serde_json::Value;
@@ -40,14 +40,11 @@ pub(crate) fn start(cluster: &Cluster, data: &Path, more: &Settings<'_>) -> Daem
     block_in_place(|| start.serve())
 }
 
-/// Makes the tables.
+/// Makes the tables, as an operator does.
 pub(crate) fn create_tables(cluster: &Cluster, more: &Settings<'_>) -> Outcome<()> {
-    let output = block_in_place(|| {
-        std::process::Command::new(TSDB)
-            .args(["table", "create"])
-            .envs(settings(cluster, more))
-            .output()
-    })?;
+    let mut create = Command::new(TSDB);
+    create.args(["table", "create"]).envs(settings(cluster, more));
+    let output = block_in_place(|| create.output())?;
     if output.status.success() {
         return Ok(());
     }

@@ -1,0 +1,19 @@
+//! The suite that every store passes, on HBase.
+
+use std::panic::AssertUnwindSafe;
+
+use cluster::Cluster;
+use futures_util::FutureExt;
+use tsd_storage_hbase::{HBaseConfig, conformance};
+
+use crate::regions::Outcome;
+
+/// Each case on tables of its own, through the links.
+pub(crate) async fn run(cluster: &Cluster) -> Outcome<()> {
+    let mut config = HBaseConfig::new(cluster.client_quorum());
+    config.hosts = cluster.links().hosts();
+    "conformance-".clone_into(&mut config.table_prefix);
+    // A case fails by a panic, which has said why.
+    let suite = AssertUnwindSafe(conformance::run(config)).catch_unwind().await;
+    suite.map_err(|_| "a case failed".into())
+}
