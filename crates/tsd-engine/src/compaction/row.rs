@@ -5,7 +5,7 @@ use tsd_model::{
     AppendedPoints, Cell, ColumnKind, Family, MergeRule, Qualifier, Row, RowCompaction, RowError,
     RowKey, RunShape, TableSchema, plan_row_compaction,
 };
-use tsd_storage::{Column, Get, RowRewrite, Storage, StorageError, Table};
+use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, Table};
 
 /// How the cells of a row are to be understood.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct RowRules {
 pub(crate) enum Outcome {
     /// It is compacted, if it was not before.
     Done { put: bool, deleted: usize, identical: u64, variant: u64 },
-    /// The store has no time for it now.
+    /// The store has no time for it now, or is away.
     Throttled,
     /// It could not be read.
     ReadFailed(StorageError),
@@ -53,7 +53,7 @@ pub(crate) async fn compact(
             return repair_appends(storage, table, key, &row, rules).await;
         }
         Ok(_) => return NOTHING,
-        Err(StorageError::Throttled(_)) => return Outcome::Throttled,
+        Err(error) if passes_later(&error) => return Outcome::Throttled,
         Err(error) => return Outcome::ReadFailed(error),
     };
     let plan = match plan(key, row, rules) {
@@ -72,9 +72,14 @@ pub(crate) async fn compact(
     let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete };
     match storage.rewrite_row(table, rewrite).await {
         Ok(()) => done,
-        Err(StorageError::Throttled(_)) => Outcome::Throttled,
+        Err(error) if passes_later(&error) => Outcome::Throttled,
         Err(error) => Outcome::WriteFailed(error),
     }
+}
+
+/// Whether the row is worth keeping for another round: the store is busy or away.
+fn passes_later(error: &StorageError) -> bool {
+    error.recovery() == Recovery::RetryLater
 }
 
 /// Puts the points of append columns in order, each instant once. What is appended meanwhile is not
@@ -102,7 +107,7 @@ async fn repair_appends(
         };
         match swapped {
             Ok(swapped) => put |= swapped,
-            Err(StorageError::Throttled(_)) => return Outcome::Throttled,
+            Err(error) if passes_later(&error) => return Outcome::Throttled,
             Err(error) => return Outcome::WriteFailed(error),
         }
     }
