@@ -1,16 +1,17 @@
-//! Makes a table and puts a million cells into it, in batches.
+//! Makes a table and puts a million cells into it, through a buffer.
 //!
 //! `cargo run --release -p hbase-rs --example put_cells -- 127.0.0.1:2181 example`
 
-use std::{error::Error, time::Instant};
+use std::{collections::VecDeque, error::Error, time::Instant};
 
 use hbase_rs::{
-    Action, Client, ClientConfig, FamilyDescriptor, Put, TableDescriptor, TableName,
-    ZooKeeperDiscovery,
+    BufferConfig, Client, ClientConfig, FamilyDescriptor, MutationBatch, TableDescriptor,
+    TableName, ZooKeeperDiscovery,
 };
 
 const CELLS: u32 = 1_000_000;
-const BATCH: u32 = 10_000;
+const BATCH: u32 = 1_000;
+const UNDER_WAY: usize = 16;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -23,21 +24,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let splits = [0x40, 0x80, 0xc0].map(|first| vec![first].into());
     client.admin().create_table(&table, splits).await?;
     let table = client.table(name);
+    let writer = table.buffered(BufferConfig::default());
     let begun = Instant::now();
+    let mut receipts = VecDeque::new();
     for first in (0..CELLS).step_by(BATCH as usize) {
-        let puts: Result<Vec<Action>, _> = (first..first + BATCH).map(put).collect();
-        for outcome in table.batch(puts?).await {
-            outcome?;
+        let mut batch = MutationBatch::default();
+        for number in first..first + BATCH {
+            // Rows are spread over all regions.
+            let row = number.wrapping_mul(2_654_435_761).to_be_bytes();
+            batch.put(&row, b"f", b"q", 1, &number.to_be_bytes())?;
         }
+        receipts.push_back(writer.submit(batch).await?);
+        if receipts.len() > UNDER_WAY
+            && let Some(oldest) = receipts.pop_front()
+        {
+            oldest.await?;
+        }
+    }
+    for receipt in receipts {
+        receipt.await?;
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!("{CELLS} cells in {seconds:.1} s, {:.0} a second", f64::from(CELLS) / seconds);
     Ok(())
-}
-
-/// A cell whose row is spread over all regions.
-fn put(number: u32) -> Result<Action, hbase_rs::RequestError> {
-    let row = number.wrapping_mul(2_654_435_761).to_be_bytes();
-    let put = Put::try_new(row.to_vec())?.cell(b"f", b"q", 1, &number.to_be_bytes())?;
-    Ok(put.into())
 }

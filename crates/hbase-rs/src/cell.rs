@@ -91,17 +91,24 @@ impl<'a> Cell<'a> {
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), CellError> {
         self.check()?;
         let key = KEY_OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len();
+        // Few and larger pieces: each costs a look at the room.
+        let mut head = [0; 14];
+        let mut rest = head.as_mut_slice();
+        rest.put_u32((8 + key + self.value.len()) as u32);
+        rest.put_u32(key as u32);
+        rest.put_u32(self.value.len() as u32);
+        rest.put_u16(self.row.len() as u16);
+        let mut tail = [0; 9];
+        let mut rest = tail.as_mut_slice();
+        rest.put_u64(self.timestamp);
+        rest.put_u8(self.kind as u8);
         out.reserve(self.encoded_len());
-        out.put_u32((8 + key + self.value.len()) as u32);
-        out.put_u32(key as u32);
-        out.put_u32(self.value.len() as u32);
-        out.put_u16(self.row.len() as u16);
+        out.put_slice(&head);
         out.put_slice(self.row);
         out.put_u8(self.family.len() as u8);
         out.put_slice(self.family);
         out.put_slice(self.qualifier);
-        out.put_u64(self.timestamp);
-        out.put_u8(self.kind as u8);
+        out.put_slice(&tail);
         out.put_slice(self.value);
         Ok(())
     }

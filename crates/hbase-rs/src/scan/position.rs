@@ -73,9 +73,20 @@ impl ScanPosition {
 
     /// A whole row was handed out: what is left begins behind it.
     pub fn row_done(&mut self, row: Bytes) {
+        self.row_counted();
+        self.behind(row);
+    }
+
+    /// A whole row was handed out, and another one or the row itself is said to [`Self::behind`]
+    /// before this is asked where to go on.
+    pub(crate) fn row_counted(&mut self) {
+        self.limit = self.limit.map(|limit| limit.saturating_sub(1));
+    }
+
+    /// What is left begins behind this row.
+    pub(crate) fn behind(&mut self, row: Bytes) {
         self.start = row;
         self.include_start = false;
-        self.limit = self.limit.map(|limit| limit.saturating_sub(1));
     }
 
     /// A part of this row was handed out: what is left begins in it.

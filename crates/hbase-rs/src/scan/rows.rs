@@ -90,6 +90,10 @@ impl RowAssembler {
         rows: &mut Vec<ScanRow>,
     ) -> Result<ScanStep, RowTooLong> {
         let empty = answer.results.is_empty();
+        let before = rows.len();
+        if !self.in_pieces {
+            rows.reserve(answer.results.len());
+        }
         for (row, partial) in answer.results {
             // Servers before 1.4 do not count.
             if self.position.limit_reached() {
@@ -100,6 +104,13 @@ impl RowAssembler {
             } else {
                 self.whole(row, partial, rows)?;
             }
+        }
+        // Of the rows that were whole at once only the last counts.
+        if !self.in_pieces
+            && rows.len() > before
+            && let Some(last) = rows.last()
+        {
+            self.position.behind(last.row.key_bytes());
         }
         let over = answer.scan_over || answer.region_over;
         if over || empty && !answer.heartbeat {
@@ -147,7 +158,7 @@ impl RowAssembler {
         }
         if self.pending.is_empty() && !partial {
             self.pending_bytes = 0;
-            self.position.row_done(row.key_bytes());
+            self.position.row_counted();
             rows.push(ScanRow { row, partial });
             return Ok(());
         }
