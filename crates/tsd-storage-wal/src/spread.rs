@@ -18,11 +18,12 @@
 
 use std::{
     collections::VecDeque,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
+use futures_util::{FutureExt, future::join_all};
 use tsd_storage::{IngestRows, Recovery, StorageError};
 
 use crate::{
@@ -37,6 +38,8 @@ use crate::{
 const LEAST_ROWS: usize = 512;
 /// Pieces of a generation that leaves evenly.
 const MOST_PIECES: usize = 256;
+/// Pieces that are handed over at once: a server answers for one while the next are on their way.
+const AT_ONCE: usize = 8;
 /// Failures in a row after which the backend counts as away.
 const FAILURES_IN_A_ROW: usize = 3;
 /// Failures for good after which a piece is halved though nothing else passes.
@@ -57,6 +60,11 @@ struct Piece {
 }
 
 impl Piece {
+    /// Whether nothing is known against it.
+    const fn is_new(&self) -> bool {
+        self.strikes == 0 && self.refused_until.is_none()
+    }
+
     fn overlaps(&self, other: &Self) -> bool {
         self.table == other.table
             && (other.stop.is_empty() || self.from < other.stop)
@@ -166,42 +174,60 @@ impl<B: IngestRows> SpreadFlusher<B> {
                     round.stopped = true;
                     return round;
                 }
-                match self.hand_over(&work.generation, &piece) {
-                    Ok(()) => {
-                        round.passed += 1;
-                        failures = 0;
-                        self.shared.passed.fetch_add(1, Ordering::Relaxed);
-                        self.shared.flushing.wake();
-                        if piece.refused_until.is_some() {
-                            self.shared.refused_rows.fetch_sub(1, Ordering::Relaxed);
-                        }
-                        continue;
+                let mut together = vec![piece];
+                while failures == 0
+                    && together.len() < AT_ONCE
+                    && let Some(next) = waiting.pop_front_if(|next| {
+                        next.is_new() && !blocked.iter().any(|other| other.overlaps(next))
+                    })
+                {
+                    let left = waiting.len() + 1;
+                    if !hurry && work.is_due_later(left) {
+                        waiting.push_front(next);
+                        break;
                     }
-                    Err(_) if self.shared.flushing.is_stopping() => {
-                        round.stopped = true;
-                        return round;
-                    }
-                    Err(error) => {
-                        failures += 1;
-                        self.shared.metrics.flush_failures.increment(1);
-                        if error.recovery() == Recovery::GiveUp {
-                            piece.strikes += 1;
-                            if round.passed > 0 || piece.strikes >= STRIKES {
-                                let halves = piece.halves(&work.generation);
-                                if let Some((first, second)) = halves {
-                                    waiting.push_front(second);
-                                    waiting.push_front(first);
-                                    round.failed = Some(error);
-                                    continue;
-                                }
-                                self.refuse(&work.generation, &mut piece, &error);
-                            }
-                        }
-                        round.failed = Some(error);
-                    }
+                    together.push(next);
                 }
-                blocked.push(piece.clone());
-                kept.push_back(piece);
+                let generation = Arc::clone(&work.generation);
+                let outcomes = self.hand_over(&generation, &together);
+                for (mut piece, outcome) in together.into_iter().zip(outcomes) {
+                    match outcome {
+                        Ok(()) => {
+                            round.passed += 1;
+                            failures = 0;
+                            self.shared.passed.fetch_add(1, Ordering::Relaxed);
+                            self.shared.flushing.wake();
+                            if piece.refused_until.is_some() {
+                                self.shared.refused_rows.fetch_sub(1, Ordering::Relaxed);
+                            }
+                            continue;
+                        }
+                        Err(_) if self.shared.flushing.is_stopping() => {
+                            round.stopped = true;
+                            return round;
+                        }
+                        Err(error) => {
+                            failures += 1;
+                            self.shared.metrics.flush_failures.increment(1);
+                            if error.recovery() == Recovery::GiveUp {
+                                piece.strikes += 1;
+                                if round.passed > 0 || piece.strikes >= STRIKES {
+                                    let halves = piece.halves(&generation);
+                                    if let Some((first, second)) = halves {
+                                        waiting.push_front(second);
+                                        waiting.push_front(first);
+                                        round.failed = Some(error);
+                                        continue;
+                                    }
+                                    self.refuse(&generation, &mut piece, &error);
+                                }
+                            }
+                            round.failed = Some(error);
+                        }
+                    }
+                    blocked.push(piece.clone());
+                    kept.push_back(piece);
+                }
             }
             if let Some(work) = self.works.get_mut(at) {
                 work.pieces = kept;
@@ -211,23 +237,38 @@ impl<B: IngestRows> SpreadFlusher<B> {
         round
     }
 
-    fn hand_over(&self, generation: &Arc<Generation>, piece: &Piece) -> Result<(), StorageError> {
+    /// Hands pieces over at the same time; says of each what became of it.
+    fn hand_over(
+        &self,
+        generation: &Arc<Generation>,
+        pieces: &[Piece],
+    ) -> Vec<Result<(), StorageError>> {
         let tables = self.shared.tables.all();
-        let Some(table) = tables.get(piece.table.0) else { return Ok(()) };
-        let generation = Arc::clone(generation);
-        let (from, stop) = (piece.from.clone(), piece.stop.clone());
-        let rows = Box::new(FrozenRows::between(generation, piece.table, from, stop));
-        let stopped = self.shared.flushing.stopped();
-        let call = async {
-            tokio::select! {
-                done = self.backend.ingest(table, rows) => done,
-                // What hangs must not keep the process from ending; the rows are in the log.
-                () = stopped => Err(StorageError::Closed),
+        let call = |piece: &Piece| {
+            let generation = Arc::clone(generation);
+            let (from, stop) = (piece.from.clone(), piece.stop.clone());
+            let rows = FrozenRows::between(generation, piece.table, from, stop);
+            let stopped = self.shared.flushing.stopped();
+            let table = tables.get(piece.table.0);
+            async move {
+                let Some(table) = table else { return Ok(()) };
+                let ingested =
+                    AssertUnwindSafe(async { self.backend.ingest(table, Box::new(rows)).await });
+                tokio::select! {
+                    // A panic in a backend must not end the flusher: nothing would ever be flushed again.
+                    done = ingested.catch_unwind() => done.unwrap_or_else(|_| {
+                        Err(StorageError::Backend("ingestion panicked".into()))
+                    }),
+                    // What hangs must not keep the process from ending; the rows are in the log.
+                    () = stopped => Err(StorageError::Closed),
+                }
             }
         };
-        // A panic in a backend must not end the flusher: nothing would ever be flushed again.
-        catch_unwind(AssertUnwindSafe(|| self.executor.wait(call)))
-            .unwrap_or_else(|_| Err(StorageError::Backend("ingestion panicked".into())))
+        let calls = join_all(pieces.iter().map(call));
+        match self.executor.wait(async { Ok(calls.await) }) {
+            Ok(outcomes) => outcomes,
+            Err(error) => pieces.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 
     /// Notes that a row is refused.
@@ -324,6 +365,13 @@ impl Work {
         }
         let pace = leave_within.map(|window| Pace { window, pieces: pieces.len() as u32 });
         Self { generation, segments, bytes, pieces, pace, started: Instant::now() }
+    }
+}
+
+impl Work {
+    /// Whether the piece behind which, itself counted, so many are left has time.
+    fn is_due_later(&self, left: usize) -> bool {
+        self.pace.as_ref().is_some_and(|pace| pace.due(self.started, left) > Instant::now())
     }
 }
 
