@@ -9,6 +9,7 @@ mod crash;
 mod crowd;
 mod daemon;
 mod golden;
+mod hbase_fake;
 mod http;
 mod in_process;
 mod invariants;

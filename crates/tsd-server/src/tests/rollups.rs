@@ -236,7 +236,7 @@ async fn a_full_engine_asks_for_rollups_to_be_sent_again() {
     let tsd = Tsd::start_with(config(), with(rollups())).await;
     let body = r#"{"metric":"m","timestamp":1,"value":1,"tags":{"a":"b"},"interval":"1h","aggregator":"sum"}"#;
     assert_eq!(tsd.post("/api/rollup", body).await.status, 204);
-    let fault = || [Fault::Error(StorageError::Throttled("test"))];
+    let fault = || [Fault::Error(StorageError::Timeout("test"))];
     tsd.storage.script(Operation::Put, fault());
     let answer = tsd.post("/api/rollup", body).await;
     assert_eq!(answer.status, 503, "{answer:?}");

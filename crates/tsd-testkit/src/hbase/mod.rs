@@ -19,9 +19,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName};
+use hbase_rs_protobuf as pb;
+use prost::Message;
 
 pub use self::fault::{Fault, Misdeed};
 use self::{server::Listener, state::State};
+use crate::zookeeper::FakeEnsemble;
+
+/// In front of every message in ZooKeeper: who wrote it, and a mark.
+const NODE_HEAD: &[u8] = b"\xff\0\0\0\x05mark!PBUF";
+/// State of an open region.
+const OPEN: i32 = 3;
 
 /// A cluster that runs until it is dropped.
 #[derive(Debug)]
@@ -56,6 +64,29 @@ impl FakeCluster {
     #[must_use]
     pub fn discovery(&self) -> FakeDiscovery {
         FakeDiscovery(self.state.clone())
+    }
+
+    /// Writes down in ZooKeeper where hbase:meta and the master are now, as HBase does.
+    pub fn publish(&self, ensemble: &FakeEnsemble, root: &str) {
+        let state = self.state.lock();
+        let meta = pb::MetaRegionServer {
+            server: state.servers[state.meta_server].to_message(),
+            rpc_version: Some(0),
+            state: Some(OPEN),
+        };
+        let master = pb::Master {
+            master: state.servers[state.master].to_message(),
+            rpc_version: None,
+            info_port: None,
+        };
+        let id = pb::ClusterId { cluster_id: "fake".to_owned() };
+        for (name, message) in [
+            ("meta-region-server", meta.encode_to_vec()),
+            ("master", master.encode_to_vec()),
+            ("hbaseid", id.encode_to_vec()),
+        ] {
+            ensemble.set(&format!("{root}/{name}"), [NODE_HEAD, &message].concat());
+        }
     }
 
     /// Name of a server in its life of now.
@@ -177,6 +208,13 @@ impl FakeCluster {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.state.lock().connections
+    }
+
+    /// Number of cells in a table.
+    #[must_use]
+    pub fn cells(&self, table: &TableName) -> usize {
+        let state = self.state.lock();
+        state.rows.iter().filter(|((of, _), _)| of == table).map(|(_, row)| row.len()).sum()
     }
 
     /// Stored value of a column.
