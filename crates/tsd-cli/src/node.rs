@@ -153,6 +153,8 @@ impl OpenEngine {
         if let Some(hbase) = &open.hbase {
             // They were looked for, with more patience and better words.
             engine.check_tables = false;
+            // What the log holds at the end is safe there.
+            engine.flush_at_end = hbase.log.is_none();
             engine.client_stats = Some(hbase_stats::stats_of(hbase.client.clone()));
             // What is held leaves as compacted columns.
             engine.ingest.enable_appends &= hbase.log.is_none();

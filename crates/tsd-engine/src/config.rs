@@ -44,6 +44,9 @@ pub struct EngineConfig {
     pub meta_tracking: MetaTracking,
     /// Whether a start asks for the tables. Off where they were asked for already, or may be away.
     pub check_tables: bool,
+    /// Whether the end of the engine waits until the store has everything where it stays. Off where
+    /// closing the store does that, with a better idea of what may be left.
+    pub flush_at_end: bool,
     /// What the store's client counts, for the `stats` command.
     pub client_stats: Option<ClientStats>,
     /// Threads that actors are spread over; 0 takes the number of cores, at most 8.
@@ -234,6 +237,7 @@ impl Default for EngineConfig {
             histograms: None,
             meta_tracking: MetaTracking::Off,
             check_tables: true,
+            flush_at_end: true,
             client_stats: None,
             arbiters: 0,
             clock: Arc::new(SystemClock),

@@ -299,7 +299,10 @@ impl EngineHandle {
                 // An actor that cannot answer has nothing that could be waited for.
                 let _ = tracker.ask(TrackOrder::Drain).await;
             }
-            self.inner.storage.flush().await
+            if self.inner.config.flush_at_end {
+                self.inner.storage.flush().await?;
+            }
+            Ok::<(), StorageError>(())
         };
         let done = match tokio::time::timeout(limit, work).await {
             Ok(Ok(())) => true,
