@@ -20,6 +20,7 @@ use hbase_rs::{
     Comparator, CompareOp, Condition, Delete, Filter, Get, Increment, Mutation, OperationError,
     Put, SERVER_TIME, Selection, Table as HBaseTable,
 };
+use tokio::time::sleep;
 use tsd_model::Family;
 use tsd_storage::{Column, StorageError, Table};
 
@@ -27,6 +28,9 @@ use crate::{
     error::{refused, storage_error},
     request::{family_name, timestamp},
 };
+
+/// Before a change is tried again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A conditional change of one column.
 #[derive(Debug)]
@@ -102,6 +106,7 @@ impl Change {
             if started.elapsed() >= patience {
                 return Err(failed(error));
             }
+            sleep(PAUSE).await;
         }
     }
 

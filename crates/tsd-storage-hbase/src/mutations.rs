@@ -15,7 +15,7 @@ const CELL_OVERHEAD: usize = 24;
 /// One Put for each row. Between the Puts of one call no order holds, so a row is put once, and a column
 /// of it once, by its last cell.
 pub(crate) fn puts(batch: &CellBatch) -> Result<MutationBatch, StorageError> {
-    let bytes = batch.byte_len() * 2 + batch.cell_count() * CELL_OVERHEAD;
+    let bytes = batch.byte_len() * 5 / 4 + batch.cell_count() * CELL_OVERHEAD;
     let mut puts = MutationBatch::with_capacity(batch.row_count(), bytes);
     if has_repetitions(batch) {
         for (row, columns) in last_cells(batch) {
