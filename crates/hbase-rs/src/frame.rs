@@ -96,7 +96,9 @@ impl FrameReader {
         }
         if buffer.len() - 4 < length {
             let missing = length + 4 - buffer.len();
-            buffer.reserve(missing.min(TRUST.max(buffer.len())) + SLACK);
+            if buffer.capacity() - buffer.len() < missing.min(SLACK) {
+                buffer.reserve(missing.min(TRUST.max(buffer.len())) + SLACK);
+            }
             return Ok(None);
         }
         buffer.advance(4);
@@ -332,6 +334,21 @@ mod tests {
         let mut buffer = BytesMut::from(&[0, 0, 1, 1][..]);
         let error = FrameReader::new(256).next(&mut buffer).unwrap_err();
         assert!(matches!(error, FrameError::OverLimit { length: 257, limit: 256 }), "{error}");
+    }
+
+    #[test]
+    fn room_is_made_for_what_comes_and_not_for_what_is_announced() {
+        const LENGTH: usize = 40 << 20;
+        let reader = FrameReader::new(1 << 30);
+        let mut buffer = BytesMut::from(&((LENGTH as u32).to_be_bytes())[..]);
+        let piece = vec![7; 1 << 20];
+        for _ in 0..LENGTH / piece.len() {
+            assert!(reader.next(&mut buffer).unwrap().is_none());
+            assert!(buffer.capacity() <= 3 * buffer.len() + TRUST + SLACK);
+            buffer.extend_from_slice(&piece);
+        }
+        assert_eq!(reader.next(&mut buffer).unwrap().unwrap().len(), LENGTH);
+        assert!(buffer.is_empty());
     }
 
     #[test]
