@@ -32,7 +32,7 @@ use crate::{
 /// Writers, each with a metric.
 const WRITERS: usize = 2;
 /// Points of a request.
-const POINTS: u64 = 50;
+const POINTS: u64 = 20;
 /// Series of a metric.
 const SERIES: u64 = 16;
 /// Second of the first point.

@@ -59,7 +59,8 @@ pub(crate) fn ask(
     uri: &str,
     body: Option<&str>,
 ) -> Outcome<Answer> {
-    Ok(block_in_place(|| try_http(address, method, uri, body))?)
+    let answer = block_in_place(|| try_http(address, method, uri, body));
+    answer.map_err(|error| format!("{method} {address}{uri}: {error}").into())
 }
 
 /// Puts points; they must be acknowledged.

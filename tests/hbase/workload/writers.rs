@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Rows of a batch.
-const BATCH: u64 = 20;
+const BATCH: u64 = 10;
 /// Rows of each kind that are changed again and again.
 const CHANGED: u64 = 8;
 /// Column of changed rows.
