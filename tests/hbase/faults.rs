@@ -1,6 +1,7 @@
 //! Carries the script out, and writes down how the workloads met it.
 
 use std::{
+    fs,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -83,7 +84,7 @@ impl Faults<'_> {
     /// Ends the loads, reads everything back, and judges.
     async fn end(self) -> Outcome<()> {
         let mut wrong = Vec::new();
-        for load in self.loads {
+        for load in &self.loads {
             let name = load.name();
             let counts = load.counts();
             for complaint in load.complaints() {
@@ -95,6 +96,9 @@ impl Faults<'_> {
         }
         let text = render(&self.lines);
         print!("{text}");
+        if let Ok(path) = std::env::var("HBASE_TABLE") {
+            fs::write(path, &text)?;
+        }
         let bad = self.lines.iter().filter(|line| !line.is_good()).count();
         if bad > 0 || !wrong.is_empty() {
             return Err(format!("{bad} lines of the table are bad; {}", wrong.join("; ")).into());

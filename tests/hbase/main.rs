@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `HBASE_ROUNDS` | how often the faults are gone through, 1 unless set |
 //! | `HBASE_FAULTS` | only faults whose names contain this |
+//! | `HBASE_TABLE` | a file that gets the fault table too |
 //!
 //! The scenarios share one cluster and come one after the other, so this is a program and not a set
 //! of tests. Without Java it says so and is content.
