@@ -168,9 +168,9 @@ fn a_daemon_on_hbase_takes_points_answers_queries_and_is_started_again() {
 
     let daemon = hbase.daemon(data.path()).serve();
     put(daemon.address(), "http", 0, 50);
-    let lines: String =
+    let lines: Vec<String> =
         (0..50).map(|n| format!("put telnet {} {n} host=a\n", FIRST_SECOND + n)).collect();
-    let said = converse(daemon.address(), lines.as_bytes());
+    let said = converse(daemon.address(), lines.concat().as_bytes());
     assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
     check(daemon.address(), "http", 50);
     wait_for(PATIENCE, || (points(daemon.address(), "telnet").len() == 50).then_some(()))
@@ -353,12 +353,36 @@ fn with_hbase_acknowledging_puts_are_refused_in_time_while_it_is_away() {
 }
 
 #[test]
+fn series_of_several_bucket_counts_are_one_where_all_buckets_are_read() {
+    let hbase = HBase::with_tables();
+    let data = directory();
+    let mut written = 0;
+    for buckets in ["20", "7", "3"] {
+        let daemon = hbase
+            .daemon(data.path())
+            .env("TSD_STORAGE_SALT_WIDTH", "1")
+            .env("TSD_STORAGE_SALT_BUCKETS", buckets)
+            .serve();
+        put(daemon.address(), "m", written, written + 10);
+        written += 10;
+        assert!(daemon.terminate().success());
+    }
+    let daemon = hbase
+        .daemon(data.path())
+        .env("TSD_STORAGE_SALT_WIDTH", "1")
+        .env("TSD_QUERY_MULTI_GET_GET_ALL_SALTS", "true")
+        .serve();
+    check(daemon.address(), "m", written);
+}
+
+#[test]
 fn import_and_query_work_on_hbase() {
     let hbase = HBase::with_tables();
     let data = directory();
     let file = data.path().join("points");
-    let lines: String = (0..600).map(|n| format!("m {} {n} host=a\n", FIRST_SECOND + n)).collect();
-    std::fs::write(&file, lines).expect("write");
+    let lines: Vec<String> =
+        (0..600).map(|n| format!("m {} {n} host=a\n", FIRST_SECOND + n)).collect();
+    std::fs::write(&file, lines.concat()).expect("write");
     let (data, file) = (data.path().to_str().expect("a path"), file.to_str().expect("a path"));
     let imported = hbase.tsdb(&["import", "--auto-metric", "--data", data, file]);
     assert!(imported.status.success(), "{imported:?}");
