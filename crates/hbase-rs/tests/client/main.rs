@@ -14,7 +14,6 @@ mod chaos;
 mod connections;
 mod discovery;
 mod lookups;
-mod outages;
 mod regions;
 mod rows;
 mod scans;

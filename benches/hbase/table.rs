@@ -1,0 +1,70 @@
+//! The table of the load: made, emptied, and read to see whether everything is there.
+
+use bytes::Bytes;
+use hbase_rs::{Client, FamilyDescriptor, Scan, TableDescriptor, TableName, TableState};
+
+use crate::cells::{BUCKETS, FAMILY, Total};
+
+/// Its name.
+pub(crate) const NAME: &str = "bench";
+
+pub(crate) fn name() -> TableName {
+    NAME.parse().expect("a name")
+}
+
+/// Makes the table of the load anew, with a region a bucket.
+pub(crate) async fn create(client: &Client) {
+    let family = FamilyDescriptor::new(FAMILY).bloom_filter("ROW");
+    let table = TableDescriptor::new(name()).family(family);
+    let splits = (1..BUCKETS).map(|bucket| Bytes::from(vec![bucket as u8]));
+    create_as(client, &table, splits).await;
+}
+
+/// Makes a table anew.
+pub(crate) async fn create_as(
+    client: &Client,
+    table: &TableDescriptor,
+    splits: impl IntoIterator<Item = Bytes>,
+) {
+    let admin = client.admin();
+    if admin.tables().await.expect("tables").contains(table.name()) {
+        disable(client, table.name()).await;
+        admin.delete_table(table.name()).await.expect("delete table");
+    }
+    admin.create_table(table, splits).await.expect("create table");
+}
+
+/// Empties a table; its regions stay as they are cut.
+pub(crate) async fn truncate(client: &Client, name: &TableName) {
+    disable(client, name).await;
+    client.admin().truncate_table(name, true).await.expect("truncate");
+    // They are known before the clock starts.
+    client.table(name.clone()).regions().await.expect("regions");
+}
+
+async fn disable(client: &Client, name: &TableName) {
+    let admin = client.admin();
+    let state = admin.table_state(name).await.expect("table state");
+    if state == Some(TableState::Enabled) {
+        admin.disable_table(name).await.expect("disable");
+    }
+}
+
+/// Counts and adds up what is there.
+pub(crate) async fn read(client: &Client) -> Total {
+    total(client, Scan::all()).await
+}
+
+/// Counts and adds up what a scan brings.
+pub(crate) async fn total(client: &Client, scan: Scan) -> Total {
+    let mut rows = client.table(name()).scan(scan);
+    let mut total = Total::default();
+    while let Some(row) = rows.next().await {
+        for cell in row.expect("a row").row.cells() {
+            let value = cell.value.first_chunk::<4>().expect("a value of four bytes");
+            total.cells += 1;
+            total.sum += u64::from(u32::from_be_bytes(*value));
+        }
+    }
+    total
+}
