@@ -65,7 +65,7 @@ fn answered(answer: &Answer, compressor: Option<Compressor>) {
     if let Ok(message) = answer.message()
         && let Ok(scanned) = ScanAnswer::decode(&message, block.clone())
     {
-        scan(scanned);
+        scan(&scanned);
     }
     if let Ok(message) = answer.message() {
         for shape in [&[(1, false)][..], &[(2, true)], &[(1, false), (3, false)]] {
@@ -76,7 +76,7 @@ fn answered(answer: &Answer, compressor: Option<Compressor>) {
     }
 }
 
-fn scan(answer: ScanAnswer) {
+fn scan(answer: &ScanAnswer) {
     let table = "t".parse().expect("a name");
     let rows: Vec<Row> = answer.results.iter().map(|(row, _)| row.clone()).collect();
     let _ = rows.iter().filter_map(MetaRow::decode).count();
