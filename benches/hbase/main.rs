@@ -123,7 +123,7 @@ impl Options {
             parts: PARTS.map(str::to_owned).to_vec(),
             rounds: 3,
             series: 20_000,
-            steps: 60,
+            steps: 48,
             scan_series: 100_000,
             gets: 5_000,
             held_rounds: 2,

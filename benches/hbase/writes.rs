@@ -18,7 +18,7 @@ use crate::{
 /// Mutations that are handed over at a time.
 const TOGETHER: usize = 512;
 /// Orders to the Java program before its code counts as compiled.
-const WARM_UP: usize = 3;
+const WARM_UP: usize = 2;
 /// What it buffers; its default. More and fewer were slower.
 const JAVA_BUFFER: usize = 2 << 20;
 

@@ -80,9 +80,9 @@ impl Default for BufferConfig {
         Self {
             linger: Duration::from_millis(5),
             max_bytes: 64 << 20,
-            batch_actions: 2_048,
-            batch_bytes: 512 << 10,
-            calls_per_server: 4,
+            batch_actions: 4_096,
+            batch_bytes: 2 << 20,
+            calls_per_server: 2,
             timeout: None,
         }
     }

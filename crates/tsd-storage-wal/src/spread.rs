@@ -39,7 +39,7 @@ const LEAST_ROWS: usize = 512;
 /// Pieces of a generation that leaves evenly.
 const MOST_PIECES: usize = 256;
 /// Pieces that are handed over at once: a server answers for one while the next are on their way.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 /// Failures in a row after which the backend counts as away.
 const FAILURES_IN_A_ROW: usize = 3;
 /// Failures for good after which a piece is halved though nothing else passes.
@@ -350,7 +350,7 @@ impl Work {
     fn new(frozen: Frozen) -> Self {
         let Frozen { generation, segments, bytes, leave_within } = frozen;
         generation.settle();
-        let mut pieces = VecDeque::new();
+        let mut pieces = Vec::new();
         for table in generation.tables() {
             let rows = (generation.row_count() / MOST_PIECES).max(LEAST_ROWS);
             let starts = generation.every_key(table, rows);
@@ -363,6 +363,7 @@ impl Work {
                 refused_until: None,
             }));
         }
+        let pieces = spread(pieces);
         let pace = leave_within.map(|window| Pace { window, pieces: pieces.len() as u32 });
         Self { generation, segments, bytes, pieces, pace, started: Instant::now() }
     }
@@ -405,6 +406,15 @@ impl Piece {
         let first = Self { stop: middle.clone(), strikes: 0, ..self.clone() };
         Some((first, Self { from: middle, strikes: 0, ..self.clone() }))
     }
+}
+
+/// The pieces in an order in which those that are handed over at once lie far from each other: their
+/// rows are then of different regions, and different servers take them.
+fn spread(pieces: Vec<Piece>) -> VecDeque<Piece> {
+    let stride = pieces.len().div_ceil(AT_ONCE).max(1);
+    let mut pieces: Vec<_> = pieces.into_iter().enumerate().collect();
+    pieces.sort_by_key(|(at, _)| at % stride);
+    pieces.into_iter().map(|(_, piece)| piece).collect()
 }
 
 /// Bytes as hexadecimal digits.
@@ -454,6 +464,16 @@ mod tests {
         assert_eq!(around(&piece(b"c", b"d"), &all), [None, Some(piece(b"c", b"d")), None]);
         let parts = [Some(piece(b"a", b"b")), Some(piece(b"b", b"c")), None];
         assert_eq!(around(&piece(b"a", b"c"), &piece(b"b", b"")), parts);
+    }
+
+    #[test]
+    fn pieces_that_leave_at_once_lie_far_from_each_other() {
+        let pieces: Vec<_> = (0..100_u8).map(|at| piece(&[at], &[at + 1])).collect();
+        let spread = spread(pieces.clone());
+        let at_once: Vec<u8> = spread.iter().take(AT_ONCE - 2).map(|piece| piece.from[0]).collect();
+        assert!(at_once.windows(2).all(|pair| pair[1] - pair[0] == 7), "{at_once:?}");
+        assert_eq!(spread.len(), pieces.len());
+        assert!(pieces.iter().all(|piece| spread.contains(piece)));
     }
 
     #[test]

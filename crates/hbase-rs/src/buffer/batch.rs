@@ -22,6 +22,9 @@ use crate::{
 /// Most bytes of cells in one batch of mutations: positions are kept in 32 bits.
 const MAX_BYTES: usize = 1 << 30;
 
+/// Mutations are grouped where more than one of so many begins lower than the one before.
+const FEW_DESCENTS: usize = 16;
+
 /// Bytes that a mutation takes beside its cells, as counted against the bounds.
 pub(super) const OVERHEAD: usize = 64;
 
@@ -177,6 +180,29 @@ impl MutationBatch {
         self.cells.len() + self.entries.len() * OVERHEAD
     }
 
+    /// The same mutations with rows that begin alike side by side, so that those of a region are, and
+    /// the place that each had; without places where they lie well enough.
+    pub(super) fn grouped(self) -> (Self, Option<Vec<u32>>) {
+        let prefixes: Vec<u64> = (0..self.len()).map(|at| prefix(self.row(at))).collect();
+        let descents = prefixes.windows(2).filter(|pair| !pair.is_sorted()).count();
+        if descents * FEW_DESCENTS < self.len() {
+            return (self, None);
+        }
+        let mut order: Vec<(u64, u32)> = prefixes.into_iter().zip(0..).collect();
+        // Stable: rows that begin alike stay in their order.
+        order.sort_by_key(|(prefix, _)| *prefix);
+        let mut cells = BytesMut::with_capacity(self.cells.len());
+        let mut entries = Vec::with_capacity(self.entries.len());
+        for (_, at) in &order {
+            let Some(entry) = self.entries.get(*at as usize) else { continue };
+            let start = cells.len() as u32;
+            cells.extend_from_slice(self.cells(*at as usize..*at as usize + 1));
+            entries.push(Entry { start, end: cells.len() as u32, ..*entry });
+        }
+        let places = order.into_iter().map(|(_, at)| at).collect();
+        (Self { cells, entries, open_row: None, ..self }, Some(places))
+    }
+
     /// Bytes of its longest cell.
     pub(super) const fn longest_cell(&self) -> usize {
         self.longest_cell
@@ -267,6 +293,15 @@ impl Entry {
     }
 }
 
+/// How a row begins, as a number of the same order.
+fn prefix(row: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    for (to, from) in first.iter_mut().zip(row) {
+        *to = *from;
+    }
+    u64::from_be_bytes(first)
+}
+
 /// Row of the first cell of a block that was encoded here.
 fn row_in(cells: &[u8]) -> &[u8] {
     let Some((head, rest)) = cells.split_at_checked(14) else { return &[] };
@@ -314,6 +349,25 @@ mod tests {
         let put = Put::try_new("row").unwrap().cell(b"f", b"q", 7, b"value").unwrap();
         assert_eq!(batch.cells(0..1), Mutation::from(put).encoded_cells());
         assert_eq!(batch.size(), batch.cells(0..1).len() + OVERHEAD);
+    }
+
+    #[test]
+    fn rows_that_begin_alike_are_brought_together() {
+        let mut batch = MutationBatch::default();
+        for at in 0..12_u8 {
+            batch.put(&[at % 3, 9 - at % 2, at], b"f", b"q", 1, &[at]).unwrap();
+        }
+        let (batch, places) = batch.grouped();
+        let places = places.unwrap();
+        let rows: Vec<_> = (0..12).map(|at| batch.row(at).to_vec()).collect();
+        assert!(rows.is_sorted());
+        for (at, place) in places.iter().enumerate() {
+            let cell = Cells::new(batch.cells(at..at + 1)).next().unwrap().unwrap();
+            assert_eq!(cell.value, [*place as u8]);
+            assert_eq!(cell.row, batch.row(at));
+        }
+        let (again, places) = batch.grouped();
+        assert_eq!((again.len(), places), (12, None));
     }
 
     #[test]

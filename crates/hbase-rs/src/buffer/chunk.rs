@@ -20,6 +20,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) batch: MutationBatch,
+    /// The place that each mutation had when it was handed over, if not its own.
+    places: Option<Vec<u32>>,
     begun: Instant,
     pub(super) deadline: Instant,
     /// Set once, before it is shared.
@@ -50,7 +52,11 @@ impl Chunk {
         let open = batch.len();
         let state = State { open, failed: Vec::new(), outcome: Some(sender), room: Some(room) };
         let begun = Instant::now();
-        (Self { batch, begun, deadline, epoch: 0, state: Mutex::new(state), metrics }, outcome)
+        let (batch, places) = batch.grouped();
+        (
+            Self { batch, places, begun, deadline, epoch: 0, state: Mutex::new(state), metrics },
+            outcome,
+        )
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -68,8 +74,14 @@ impl Chunk {
         let mut state = self.state();
         let count = mutations.len();
         self.metrics.buffers.failed.add(count as u64);
-        state.failed.extend(mutations.map(|at| (at as usize, error.clone())));
+        state.failed.extend(mutations.map(|at| (self.place(at), error.clone())));
         self.settled(state, count)
+    }
+
+    /// Where the caller had it.
+    fn place(&self, at: u32) -> usize {
+        let places = self.places.as_ref();
+        places.and_then(|places| places.get(at as usize)).map_or(at, |place| *place) as usize
     }
 
     fn settled(&self, mut state: MutexGuard<'_, State>, mutations: usize) -> bool {
