@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     Options,
+    cells::STEP_SECS,
     daemon::Daemon,
     figures::{self, Round, median, percentile, ratio, thousands},
     load::{Body, Lines, Protocol},
@@ -23,6 +24,9 @@ use crate::{
 /// Requests of the light load, and the time between two of them.
 const REQUESTS: u32 = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
+
+/// Telnet connections.
+const CONNECTIONS: u32 = 4;
 
 /// Series of the loads that are held.
 const HELD_SERIES: u32 = 100_000;
@@ -85,18 +89,20 @@ pub(crate) fn stored(site: &Site, directory: &Path, baseline: &mut Baseline, opt
         "TSD cpu-s per M",
         "server cpu-s per M",
     ]);
-    for protocol in [Protocol::Telnet, Protocol::Http] {
+    for (protocol, connections) in
+        [(Protocol::Telnet, CONNECTIONS), (Protocol::Http, 32), (Protocol::Http, 128)]
+    {
         tsd::create_tables(site);
-        let data = directory.join(format!("stored-{protocol:?}"));
+        let data = directory.join(format!("stored-{protocol:?}-{connections}"));
         let daemon = tsd::start(site, &data, &[]);
         // Names get their numbers, and code and caches are warm.
         let warm = Lines { series: load.series, steps: 0..4 };
-        all_at_once(&daemon, protocol, &warm);
+        all_at_once(&daemon, &warm);
         let (mut java, mut ours) = (Vec::new(), Vec::new());
-        for _ in 0..options.rounds {
+        for _ in 0..options.rounds.min(2) {
             java.push(baseline.round(site, load));
             tsd::forget_points(site);
-            let bodies = lines.render(protocol, connections(protocol));
+            let bodies = lines.render(protocol, connections);
             let (cpu, server) = (process::cpu_seconds(daemon.pid()), site.server_cpu());
             let start = Instant::now();
             send::send(daemon.address(), protocol, bodies, 1);
@@ -107,7 +113,7 @@ pub(crate) fn stored(site: &Site, directory: &Path, baseline: &mut Baseline, opt
             ours.push(Round::of(lines.points(), seconds, cpu, server));
         }
         figures::row(&[
-            format!("{}, a point a cell", protocol.name()),
+            format!("{}, {connections} connections", protocol.name()),
             thousands(median(&ours, |r| r.rate)),
             format!("**{:.2}**", ratio(&ours, &java, |r| r.rate)),
             format!("{:.2}", median(&ours, |r| r.client)),
@@ -120,41 +126,58 @@ pub(crate) fn stored(site: &Site, directory: &Path, baseline: &mut Baseline, opt
 /// Points acknowledged by the log, their rows held until they leave with so many points each. Prints
 /// the table of figures.
 ///
-/// Time runs faster than it does: a series has a point every ten seconds by its timestamps, and the
-/// sender goes through them `hold` times as fast, while rows are held for the same part of the real
-/// time. The clock stops when the daemon, told to end, has brought everything to HBase and is gone.
-/// Then another daemon, without a log, is asked.
+/// Time runs faster than it does: a series has a point every ten seconds by its timestamps, the sender
+/// goes through them so many times as fast, and rows are held for so much less time. Rows begin to
+/// leave at three quarters of `tsd.storage.hold_seconds`, so six points of a row leave together if that
+/// is 80 s. The clock stops when the daemon, told to end, has brought everything to HBase and is gone.
+/// Then another daemon, without a log, is asked, and the cells in HBase are counted.
 pub(crate) fn held(site: &Site, directory: &Path, baseline: &mut Baseline, options: &Options) {
     figures::head(&[
-        "points acknowledged by the log, 100 000 series",
-        "points a cell, in HBase",
+        "acknowledged by the log, 100 000 series, a point every 10 s",
+        "time runs",
+        "offered, points/s",
+        "acknowledged, points/s",
+        "points a cell in HBase",
         "points/s until HBase has all",
         "× BufferedMutator's, one point a cell",
         "TSD cpu-s per M",
         "server cpu-s per M",
     ]);
     for (wanted, steps, offered) in [(6, 90, options.offered.0), (60, 240, options.offered.1)] {
-        let (mut java, mut ours, mut density) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..options.held_rounds {
-            java.push(baseline.round(site, options.load(1)));
+            let java = baseline.round(site, options.load(1));
             let data = directory.join(format!("held-{wanted}-{round}"));
-            let (one, points_a_cell) = held_round(site, &data, wanted, steps, offered);
-            ours.push(one);
-            density.push(points_a_cell);
+            let held = held_round(site, &data, wanted, steps, offered);
+            // Seconds that a row is held where time is what it is.
+            let real = f64::from(wanted * STEP_SECS) / LEAVES_AFTER;
+            figures::row(&[
+                format!("held for {real:.0} s, {wanted} points"),
+                format!("{:.0} × as fast", real / held.hold),
+                thousands(held.offered),
+                thousands(held.acknowledged),
+                format!("{:.1}", held.density),
+                thousands(held.round.rate),
+                format!("**{:.2}**", held.round.rate / java.rate),
+                format!("{:.3}", held.round.client),
+                format!("{:.3}", held.round.server),
+            ]);
         }
-        let named = if wanted == 6 { "1 min" } else { "10 min" };
-        figures::row(&[
-            format!("held until {wanted} points came ({named})"),
-            format!("{:.1}", percentile(&mut density, 0.5)),
-            thousands(median(&ours, |r| r.rate)),
-            format!("**{:.2}**", ratio(&ours, &java, |r| r.rate)),
-            format!("{:.3}", median(&ours, |r| r.client)),
-            format!("{:.3}", median(&ours, |r| r.server)),
-        ]);
     }
 }
 
-fn held_round(site: &Site, data: &Path, wanted: u32, steps: u32, offered: f64) -> (Round, f64) {
+/// What came of a load that was held.
+struct Held {
+    round: Round,
+    /// Seconds.
+    hold: f64,
+    /// Points a second.
+    offered: f64,
+    acknowledged: f64,
+    /// Points a cell, as HBase has them.
+    density: f64,
+}
+
+fn held_round(site: &Site, data: &Path, wanted: u32, steps: u32, offered: f64) -> Held {
     tsd::create_tables(site);
     // Whole seconds, so the sender's speed follows from them.
     let points_held = f64::from(wanted) * f64::from(HELD_SERIES);
@@ -169,15 +192,15 @@ fn held_round(site: &Site, data: &Path, wanted: u32, steps: u32, offered: f64) -
     let daemon = tsd::start(site, data, &settings);
     // Names get their numbers in an hour that nobody counts.
     let warm = Lines { series: HELD_SERIES, steps: 720..721 };
-    all_at_once(&daemon, Protocol::Telnet, &warm);
+    all_at_once(&daemon, &warm);
     let lines = Lines { series: HELD_SERIES, steps: 0..steps };
-    let bodies = lines.render(Protocol::Telnet, connections(Protocol::Telnet));
+    let bodies = lines.render(Protocol::Telnet, CONNECTIONS);
     let between = Duration::from_secs_f64(f64::from(HELD_SERIES) / a_second);
     let (cpu, server) = (process::cpu_seconds(daemon.pid()), site.server_cpu());
     let start = Instant::now();
     send_steps(daemon.address(), bodies, start, between);
     // Everything is acknowledged; what is held leaves.
-    let sent = start.elapsed().as_secs_f64();
+    let acknowledged = start.elapsed().as_secs_f64();
     daemon.signal("TERM");
     let mut used = 0.0;
     let pid = daemon.pid();
@@ -188,17 +211,18 @@ fn held_round(site: &Site, data: &Path, wanted: u32, steps: u32, offered: f64) -
     let seconds = start.elapsed().as_secs_f64();
     assert!(daemon.wait().success(), "a clean end");
     let server = site.server_cpu() - server;
-    if std::env::var_os("BENCH_VERBOSE").is_some() {
-        println!(
-            "hold {hold} s, {a_second:.0} points/s offered, sent after {sent:.1} s of {seconds:.1} s"
-        );
-    }
     let cells = tsd::stored_cells(site) - u64::from(HELD_SERIES);
     let reader = tsd::start(site, &data.join("reader"), &[]);
     tsd::verify(reader.address(), &lines);
     end(reader);
     let points = lines.points();
-    (Round::of(points, seconds, used - cpu, server), points as f64 / cells as f64)
+    Held {
+        round: Round::of(points, seconds, used - cpu, server),
+        hold,
+        offered: a_second,
+        acknowledged: points as f64 / acknowledged,
+        density: points as f64 / cells as f64,
+    }
 }
 
 /// Each step when it is due, or as soon after as it is taken.
@@ -227,17 +251,10 @@ fn send_steps(address: SocketAddr, bodies: Vec<Body>, start: Instant, between: D
     }
 }
 
-fn all_at_once(daemon: &Daemon, protocol: Protocol, lines: &Lines) {
-    let bodies = lines.render(protocol, connections(protocol));
-    send::send(daemon.address(), protocol, bodies, 1);
+fn all_at_once(daemon: &Daemon, lines: &Lines) {
+    let bodies = lines.render(Protocol::Telnet, CONNECTIONS);
+    send::send(daemon.address(), Protocol::Telnet, bodies, 1);
     tsd::verify(daemon.address(), lines);
-}
-
-const fn connections(protocol: Protocol) -> u32 {
-    match protocol {
-        Protocol::Telnet => 4,
-        Protocol::Http => 32,
-    }
 }
 
 fn end(daemon: Daemon) {

@@ -35,7 +35,7 @@ pub(crate) fn run(site: &Site, programs: &Programs, options: &Options, load: Loa
         native(site, load, gets, at_once);
         let mut java_rounds = Vec::new();
         let mut our_rounds = Vec::new();
-        for _ in 0..options.rounds {
+        for _ in 0..options.rounds.min(2) {
             java_rounds.push(java(&mut program, load, gets, at_once));
             our_rounds.push(native(site, load, gets, at_once));
         }

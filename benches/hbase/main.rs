@@ -123,10 +123,10 @@ impl Options {
             parts: PARTS.map(str::to_owned).to_vec(),
             rounds: 3,
             series: 20_000,
-            steps: 48,
+            steps: 40,
             scan_series: 100_000,
             gets: 5_000,
-            held_rounds: 2,
+            held_rounds: 1,
             offered: (800_000.0, 2_000_000.0),
             attach: None,
         };
