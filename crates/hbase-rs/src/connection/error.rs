@@ -112,7 +112,9 @@ impl CallError {
                 DisconnectReason::Refused(_) | DisconnectReason::Silent { for_good: true, .. } => {
                     Recovery::Fail
                 }
-                DisconnectReason::Closed | DisconnectReason::Idle => Recovery::SamePlace,
+                // It was closed in the very moment; another one comes up.
+                DisconnectReason::Idle => Recovery::ResendNow,
+                DisconnectReason::Closed => Recovery::SamePlace,
                 _ => Recovery::Relocate,
             },
             // The server may hang, and hbase:meta may know that by now. That holds for those too who

@@ -1,8 +1,9 @@
 //! Servers as HBase writes them into ZooKeeper.
 //!
 //! One session, opened when first needed and kept. A session that expired fails every question for
-//! ever, so it is thrown away at its first failure; a question during a disconnect waits, so each is
-//! bounded by the caller. Addresses are what the servers call themselves.
+//! ever, so it is thrown away at its first failure. A question during a disconnect waits, so each is
+//! bounded by the caller; a session that did not answer in that time is thrown away as well, and the
+//! next question may meet another server of the ensemble. Addresses are what the servers call themselves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -59,17 +60,19 @@ impl ZooKeeperDiscovery {
     ) -> Result<M, DiscoveryError> {
         // One question at a time: there are two nodes, and answers are kept by those who asked.
         let mut session = self.session.lock().await;
-        let client = match &*session {
+        // Kept again only with an answer: the caller may give up in between.
+        let client = match session.take() {
             Some(client) => client,
-            None => session.insert(self.connect(what).await?),
+            None => self.connect(what).await?,
         };
-        match client.get_data(&format!("{}/{node}", self.root)).await {
+        let answer = client.get_data(&format!("{}/{node}", self.root)).await;
+        if matches!(answer, Ok(_) | Err(Error::NoNode)) {
+            *session = Some(client);
+        }
+        match answer {
             Ok((data, _)) => decode(&data.into(), what),
             Err(Error::NoNode) => Err(DiscoveryError::Unknown { what }),
-            Err(error) => {
-                *session = None;
-                Err(self.failed(what, error))
-            }
+            Err(error) => Err(self.failed(what, error)),
         }
     }
 

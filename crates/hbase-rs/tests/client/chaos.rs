@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::TryStreamExt;
-use hbase_rs::{Action, Scan, Table};
+use hbase_rs::{Action, BufferConfig, MutationBatch, Scan, Table};
 use tokio::time::sleep;
 use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
@@ -29,6 +29,7 @@ fn row(writer: usize, at: usize) -> String {
 }
 
 async fn write(table: Table, writer: usize, acknowledged: Acknowledged) {
+    let buffer = table.buffered(BufferConfig::default());
     let mut at = 0;
     while at < ROWS {
         if at.is_multiple_of(3) {
@@ -40,6 +41,15 @@ async fn write(table: Table, writer: usize, acknowledged: Acknowledged) {
         }
         let rows: Vec<_> = (at..ROWS.min(at + 20)).map(|at| row(writer, at)).collect();
         at += rows.len();
+        if writer.is_multiple_of(2) {
+            let mut batch = MutationBatch::default();
+            for row in &rows {
+                batch.put(row.as_bytes(), b"f", b"q", 1, row.as_bytes()).unwrap();
+            }
+            buffer.write(batch).await.unwrap();
+            acknowledged.lock().unwrap().extend(rows);
+            continue;
+        }
         let actions: Vec<Action> = rows.iter().map(|row| put(row, row).into()).collect();
         for (row, outcome) in rows.into_iter().zip(table.batch(actions).await) {
             outcome.unwrap();

@@ -14,6 +14,7 @@ mod chaos;
 mod connections;
 mod discovery;
 mod lookups;
+mod outages;
 mod regions;
 mod rows;
 mod scans;
