@@ -19,7 +19,7 @@ use crate::{
 const TOGETHER: usize = 512;
 /// Orders to the Java program before its code counts as compiled.
 const WARM_UP: usize = 2;
-/// What it buffers; its default. More and fewer were slower.
+/// What it buffers; its default.
 const JAVA_BUFFER: usize = 2 << 20;
 
 /// Java's bulk client, warm, on the table of the load.
