@@ -3,7 +3,7 @@
 //! The server is another process that knows one region, says yes to every batch and has one answer to
 //! scans, so that all processor time of this process is the client's.
 //!
-//! `cargo run --release -p hbase-rs --example throughput -- [millions of cells] [part of a name]`
+//! `cargo run --release -p hbase-rs --example client_cost -- [millions of cells] [part of a name]`
 
 mod server;
 
