@@ -2,34 +2,13 @@
 
 use std::ops::Range;
 
-use crate::cells::{FIRST_SECOND, STEP_SECS, number};
+use crate::{
+    cells::{FIRST_SECOND, STEP_SECS, number},
+    send::{Body, Protocol, REQUEST_POINTS},
+};
 
 /// Metrics the series are spread over.
 const METRICS: u32 = 8;
-/// Points of an HTTP request.
-const REQUEST_POINTS: usize = 50;
-
-/// How points travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Telnet,
-    Http,
-}
-
-impl Protocol {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Telnet => "telnet",
-            Self::Http => "HTTP, 50 points a request",
-        }
-    }
-}
-
-/// Bytes of one connection, cut where it waits: for an answer, or until the next step is due.
-pub(crate) struct Body {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) request_ends: Vec<usize>,
-}
 
 /// Some steps of all series.
 #[derive(Clone, Debug)]

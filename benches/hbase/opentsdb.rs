@@ -10,8 +10,9 @@ use std::{
 use crate::{
     Options,
     figures::{self, Round, thousands},
-    load::{Lines, Protocol},
-    process, send,
+    load::Lines,
+    process,
+    send::{self, Protocol},
     site::Site,
     tsd,
 };

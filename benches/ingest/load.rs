@@ -1,29 +1,13 @@
 //! What is sent: series of four kinds, a point each every ten seconds.
 
+use crate::send::{Body, Protocol, REQUEST_POINTS};
+
 /// Seconds between two points of a series.
 pub(crate) const STEP_SECS: u64 = 10;
 /// Time of the first point: a full hour, long past.
 pub(crate) const FIRST_SECOND: u64 = 1_599_998_400;
-/// Points of an HTTP request.
-const REQUEST_POINTS: usize = 50;
 /// Metrics the series are spread over; their kind goes by number.
 const METRICS: usize = 8;
-
-/// How points travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Telnet,
-    Http,
-}
-
-impl Protocol {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Telnet => "telnet",
-            Self::Http => "http",
-        }
-    }
-}
 
 /// Series and steps.
 pub(crate) struct Load {
@@ -39,12 +23,6 @@ pub(crate) struct Total {
     pub(crate) metric: String,
     pub(crate) count: u64,
     pub(crate) sum: f64,
-}
-
-/// Bytes of one connection, cut where it waits for an answer.
-pub(crate) struct Body {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) request_ends: Vec<usize>,
 }
 
 impl Load {

@@ -26,7 +26,8 @@ mod verify;
 use std::{env, time::Instant};
 
 use daemon::Start;
-use load::{Load, Protocol};
+use load::Load;
+use send::Protocol;
 
 /// What is asked for on the command line.
 struct Options {

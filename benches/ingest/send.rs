@@ -6,10 +6,32 @@ use std::{
     thread,
 };
 
-use crate::{
-    load::{Body, Protocol},
-    socket,
-};
+use crate::socket;
+
+/// Points of an HTTP request.
+pub(crate) const REQUEST_POINTS: usize = 50;
+
+/// How points travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Telnet,
+    Http,
+}
+
+impl Protocol {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Telnet => "telnet",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// Bytes of one connection, cut where it waits: for an answer, or until the next step is due.
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) request_ends: Vec<usize>,
+}
 
 /// Sends everything and returns when the daemon has answered for it.
 pub(crate) fn send(address: SocketAddr, protocol: Protocol, bodies: Vec<Body>, depth: usize) {

@@ -12,7 +12,10 @@ use std::{
 
 use tsd_model::{SchemaError, TableSchema};
 
-use crate::config::{Config, PropertiesError, StorageSettings, parse_properties};
+use crate::{
+    config::{Config, StorageSettings},
+    kept_file::{KeptFile, KeptFileError},
+};
 
 /// File that holds the shape.
 const SCHEMA_FILE: &str = "schema.conf";
@@ -32,14 +35,9 @@ pub(crate) enum DataDirectoryError {
         /// What the system said.
         source: io::Error,
     },
-    /// The schema file is no properties file.
-    #[error("{} is damaged", path.display())]
-    Malformed {
-        /// The schema file.
-        path: PathBuf,
-        /// Where.
-        source: PropertiesError,
-    },
+    /// The schema file cannot be read, or is none.
+    #[error(transparent)]
+    File(#[from] KeptFileError),
     /// The schema file lacks a key or has no number there.
     #[error("{} is damaged: no number for {key}", path.display())]
     MissingKey {
@@ -168,19 +166,10 @@ impl DataDirectory {
 
     fn read_schema(&self) -> Result<Option<TableSchema>, DataDirectoryError> {
         let path = self.path.join(SCHEMA_FILE);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(DataDirectoryError::Io { path, source }),
-        };
-        let properties = parse_properties(&text)
-            .map_err(|source| DataDirectoryError::Malformed { path: path.clone(), source })?;
+        let Some(file) = KeptFile::read(&path)? else { return Ok(None) };
         let number = |key: &'static str| {
-            properties
-                .iter()
-                .rev()
-                .find(|p| p.key == key)
-                .and_then(|p| p.value.trim().parse::<u64>().ok())
+            file.value(key)
+                .and_then(|value| value.parse::<u64>().ok())
                 .ok_or_else(|| DataDirectoryError::MissingKey { path: path.clone(), key })
         };
         let found = number(VERSION_KEY)?;
@@ -199,19 +188,13 @@ impl DataDirectory {
         .map_err(|source| DataDirectoryError::Schema { path: path.clone(), source })
     }
 
-    /// Writes the file whole or not at all.
     fn write_schema(&self) -> io::Result<()> {
         let keys = numbers(self.schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
         let text = format!(
             "# The shape of every key in this directory, fixed when it was made.\n\
              {VERSION_KEY} = {VERSION}\n{keys}"
         );
-        let whole = self.path.join(SCHEMA_FILE);
-        let part = self.path.join(format!("{SCHEMA_FILE}.new"));
-        fs::write(&part, text)?;
-        File::open(&part)?.sync_all()?;
-        fs::rename(&part, &whole)?;
-        File::open(&self.path)?.sync_all()
+        KeptFile::write(&self.path.join(SCHEMA_FILE), &text)
     }
 }
 

@@ -9,6 +9,7 @@ mod daemon;
 mod data_directory;
 mod hbase_stats;
 mod import;
+mod kept_file;
 mod limits_file;
 mod logging;
 mod node;

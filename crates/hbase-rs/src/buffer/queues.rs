@@ -120,12 +120,7 @@ impl Queues {
 
     /// Takes out all regions that begin in this one, with what waits for them.
     fn replace(&mut self, region: &Region) -> Vec<Run> {
-        let inside: Vec<_> = self
-            .regions
-            .range::<Bytes, _>(region.start_key()..)
-            .take_while(|(start, _)| region.ends_behind(start))
-            .map(|(start, _)| start.clone())
-            .collect();
+        let inside = region.starts_inside(&self.regions);
         inside.iter().flat_map(|start| self.remove(start)).collect()
     }
 

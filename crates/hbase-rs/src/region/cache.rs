@@ -140,12 +140,7 @@ impl RegionCache {
     /// Forgets the edges of former regions that begin in the new one.
     fn settle(&mut self, region: &Region) {
         let Some(regions) = self.homeless.get_mut(region.table()) else { return };
-        let inside: Vec<_> = regions
-            .range::<Bytes, _>(region.start_key()..)
-            .take_while(|(start, _)| region.ends_behind(start))
-            .map(|(start, _)| start.clone())
-            .collect();
-        for start in inside {
+        for start in region.starts_inside(regions) {
             self.homeless_regions -= usize::from(regions.remove(&start).is_some());
         }
         if regions.is_empty() {
@@ -183,12 +178,7 @@ impl RegionCache {
     /// Takes out what the region replaces, and another one if there is no room.
     fn make_room(&mut self, region: &Region) {
         if let Some(regions) = self.tables.get_mut(region.table()) {
-            let inside: Vec<_> = regions
-                .range::<Bytes, _>(region.start_key()..)
-                .take_while(|(start, _)| region.ends_behind(start))
-                .map(|(start, _)| start.clone())
-                .collect();
-            for start in inside {
+            for start in region.starts_inside(regions) {
                 self.regions -= usize::from(regions.remove(&start).is_some());
             }
         }

@@ -3,7 +3,7 @@
 use hbase_rs::{Action, Append, Delete, ExceptionClass, SERVER_TIME};
 use tsd_testkit::hbase::{Fault, Misdeed};
 
-use super::{config, fill, get, put, start, start_with, value};
+use super::{config, fill, get, passing_misdeeds, put, start, start_with, value};
 
 /// Rows of all three regions.
 fn rows() -> Vec<String> {
@@ -58,18 +58,7 @@ async fn calls_keep_to_their_bounds() {
 #[tokio::test]
 async fn what_failed_for_now_is_sent_again() {
     let (cluster, table) = start().await;
-    for misdeed in [
-        Misdeed::ActionException { class: "RegionTooBusyException", text: "busy" },
-        Misdeed::ActionException { class: "MultiActionResultTooLarge", text: "full" },
-        Misdeed::RegionException { class: "NotServingRegionException", text: "gone" },
-        Misdeed::RegionException { class: "quotas.RpcThrottlingException", text: "x - wait 2ms" },
-        Misdeed::RegionException { class: "exceptions.RegionOpeningException", text: "opening" },
-        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
-        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
-        Misdeed::Close,
-        Misdeed::CloseAfter(5),
-        Misdeed::LoseAction,
-    ] {
+    for misdeed in passing_misdeeds() {
         cluster.fault(Fault::once("Multi", misdeed.clone()).times(3));
         for result in table.batch(puts()).await {
             result.unwrap_or_else(|error| panic!("{misdeed:?}: {error:?}"));

@@ -8,7 +8,7 @@ use hbase_rs::{
 };
 use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
-use super::{config, fill, get, put, start, start_with, value};
+use super::{config, fill, get, passing_misdeeds, put, start, start_with, value};
 
 fn rows() -> Vec<String> {
     ('a'..='z').flat_map(|letter| (0..4).map(move |at| format!("{letter}{at}"))).collect()
@@ -95,19 +95,7 @@ async fn many_callers_share_calls() {
 async fn what_failed_for_now_is_sent_again() {
     let (cluster, table) = start().await;
     let writer = buffered(&table);
-    for misdeed in [
-        Misdeed::ActionException { class: "RegionTooBusyException", text: "busy" },
-        Misdeed::ActionException { class: "MultiActionResultTooLarge", text: "full" },
-        Misdeed::RegionException { class: "NotServingRegionException", text: "gone" },
-        Misdeed::RegionException { class: "quotas.RpcThrottlingException", text: "x - wait 2ms" },
-        Misdeed::RegionException { class: "exceptions.RegionOpeningException", text: "opening" },
-        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
-        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
-        Misdeed::Exception { class: "exceptions.RequestTooBigException", text: "big" },
-        Misdeed::Close,
-        Misdeed::CloseAfter(5),
-        Misdeed::LoseAction,
-    ] {
+    for misdeed in passing_misdeeds() {
         cluster.fault(Fault::once("Multi", misdeed.clone()).times(3));
         let written = writer.write(batch(&rows())).await;
         written.unwrap_or_else(|error| panic!("{misdeed:?}: {error:?}"));

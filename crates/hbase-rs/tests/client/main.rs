@@ -23,7 +23,7 @@ mod waits;
 use std::time::Duration;
 
 use hbase_rs::{Backoff, Client, ClientConfig, Get, Put, Row, Table};
-use tsd_testkit::hbase::FakeCluster;
+use tsd_testkit::hbase::{FakeCluster, Misdeed};
 
 /// A client in a hurry.
 fn config() -> ClientConfig {
@@ -69,4 +69,21 @@ async fn fill(table: &Table, rows: &[&str]) {
     for row in rows {
         table.mutate(put(row, row)).await.unwrap();
     }
+}
+
+/// What a Multi may meet that another attempt gets over.
+fn passing_misdeeds() -> [Misdeed; 11] {
+    [
+        Misdeed::ActionException { class: "RegionTooBusyException", text: "busy" },
+        Misdeed::ActionException { class: "MultiActionResultTooLarge", text: "full" },
+        Misdeed::RegionException { class: "NotServingRegionException", text: "gone" },
+        Misdeed::RegionException { class: "quotas.RpcThrottlingException", text: "x - wait 2ms" },
+        Misdeed::RegionException { class: "exceptions.RegionOpeningException", text: "opening" },
+        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
+        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
+        Misdeed::Exception { class: "exceptions.RequestTooBigException", text: "big" },
+        Misdeed::Close,
+        Misdeed::CloseAfter(5),
+        Misdeed::LoseAction,
+    ]
 }

@@ -5,14 +5,16 @@
 //! empty log belongs to whoever comes. Records name their tables, so these may change.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use tsd_storage_wal::holds_log;
 
-use crate::config::{HBaseSettings, PropertiesError, parse_properties};
+use crate::{
+    config::HBaseSettings,
+    kept_file::{KeptFile, KeptFileError},
+};
 
 const FILE: &str = "cluster.conf";
 const QUORUM: &str = "tsd.storage.hbase.zk_quorum";
@@ -32,14 +34,9 @@ pub(crate) enum LogOwnerError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file is no properties file.
-    #[error("{} is damaged", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        source: PropertiesError,
-    },
+    /// The file cannot be read, or is none.
+    #[error(transparent)]
+    File(#[from] KeptFileError),
     /// The log holds rows of an unknown cluster.
     #[error("{} holds rows but no {FILE} that says where they belong: restore the file", path.display())]
     Lost {
@@ -119,33 +116,18 @@ impl Owner {
     }
 
     fn read(directory: &Path) -> Result<Option<Self>, LogOwnerError> {
-        let path = directory.join(FILE);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(LogOwnerError::Io { path, source }),
-        };
-        let properties = parse_properties(&text)
-            .map_err(|source| LogOwnerError::Malformed { path: path.clone(), source })?;
-        let value = |key: &str| {
-            let found = properties.iter().rev().find(|property| property.key == key);
-            found.map(|property| property.value.trim().to_owned())
-        };
+        let Some(file) = KeptFile::read(&directory.join(FILE))? else { return Ok(None) };
+        let value = |key| file.value(key).map(str::to_owned);
         Ok(value(QUORUM).zip(value(ROOT)).map(|(quorum, root)| Self { quorum, root }))
     }
 
-    /// Writes the file whole or not at all.
     fn write(&self, directory: &Path) -> io::Result<()> {
         let text = format!(
             "# The HBase that the rows of this log belong to.\n\
              {QUORUM} = {}\n{ROOT} = {}\n",
             self.quorum, self.root
         );
-        let part = directory.join(format!("{FILE}.new"));
-        fs::write(&part, text)?;
-        File::open(&part)?.sync_all()?;
-        fs::rename(&part, directory.join(FILE))?;
-        File::open(directory)?.sync_all()
+        KeptFile::write(&directory.join(FILE), &text)
     }
 }
 
