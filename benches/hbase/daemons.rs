@@ -31,6 +31,8 @@ const CONNECTIONS: u32 = 4;
 
 /// Series of the loads that are held.
 const HELD_SERIES: u32 = 100_000;
+/// Points of a row that leave together, steps of the load, and how often the rival's rate is offered.
+const HELD: [(u32, u32, f64); 2] = [(6, 150, 4.4), (60, 420, 10.8)];
 /// Part of `tsd.storage.hold_seconds` after which rows begin to leave.
 const LEAVES_AFTER: f64 = 0.75;
 
@@ -87,6 +89,7 @@ pub(crate) fn stored(site: &Site, directory: &Path, baseline: &mut Baseline, opt
         "points acknowledged by HBase",
         "points/s",
         "× BufferedMutator's",
+        "cells a call",
         "TSD cpu-s per M",
         "server cpu-s per M",
     ]);
@@ -100,6 +103,7 @@ pub(crate) fn stored(site: &Site, directory: &Path, baseline: &mut Baseline, opt
         let warm = Lines { series: load.series, steps: 0..4 };
         all_at_once(&daemon, &warm);
         let (mut java, mut ours) = (Vec::new(), Vec::new());
+        let before = tsd::batches(daemon.address());
         for _ in 0..options.rounds.min(2) {
             java.push(baseline.round(site, load));
             tsd::forget_points(site);
@@ -113,10 +117,12 @@ pub(crate) fn stored(site: &Site, directory: &Path, baseline: &mut Baseline, opt
             tsd::verify(daemon.address(), &lines);
             ours.push(Round::of(lines.points(), seconds, cpu, server));
         }
+        let after = tsd::batches(daemon.address());
         figures::row(&[
             format!("{}, {connections} connections", protocol.name()),
             thousands(median(&ours, |r| r.rate)),
             format!("**{:.2}**", ratio(&ours, &java, |r| r.rate)),
+            format!("{:.0}", (after.1 - before.1) / (after.0 - before.0)),
             format!("{:.2}", median(&ours, |r| r.client)),
             format!("{:.2}", median(&ours, |r| r.server)),
         ]);
@@ -144,9 +150,10 @@ pub(crate) fn held(site: &Site, directory: &Path, baseline: &mut Baseline, optio
         "TSD cpu-s per M",
         "server cpu-s per M",
     ]);
-    for (wanted, steps, offered) in [(6, 90, options.offered.0), (60, 240, options.offered.1)] {
+    for (wanted, steps, times) in HELD {
         for round in 0..options.held_rounds {
             let java = baseline.round(site, options.load(1));
+            let offered = options.offered.unwrap_or(java.rate * times);
             let data = directory.join(format!("held-{wanted}-{round}"));
             let held = held_round(site, &data, wanted, steps, offered);
             // Seconds that a row is held where time is what it is.
@@ -180,13 +187,10 @@ struct Held {
 
 fn held_round(site: &Site, data: &Path, wanted: u32, steps: u32, offered: f64) -> Held {
     tsd::create_tables(site);
-    // Whole seconds, so the sender's speed follows from them.
-    let points_held = f64::from(wanted) * f64::from(HELD_SERIES);
-    let hold = (points_held / LEAVES_AFTER / offered).round().max(1.0);
-    let a_second = points_held / LEAVES_AFTER / hold;
+    let hold = f64::from(wanted) * f64::from(HELD_SERIES) / LEAVES_AFTER / offered;
     let settings = [
         ("tsd.storage.ack", "log"),
-        ("tsd.storage.hold_seconds", &format!("{hold:.0}")),
+        ("tsd.storage.hold_seconds", &format!("{hold:.3}")),
         ("tsd.storage.memtable.size", "2147483648"),
         ("tsd.storage.log.segment_size", "1073741824"),
     ];
@@ -196,7 +200,7 @@ fn held_round(site: &Site, data: &Path, wanted: u32, steps: u32, offered: f64) -
     all_at_once(&daemon, &warm);
     let lines = Lines { series: HELD_SERIES, steps: 0..steps };
     let bodies = lines.render(Protocol::Telnet, CONNECTIONS);
-    let between = Duration::from_secs_f64(f64::from(HELD_SERIES) / a_second);
+    let between = Duration::from_secs_f64(f64::from(HELD_SERIES) / offered);
     let (cpu, server) = (process::cpu_seconds(daemon.pid()), site.server_cpu());
     let start = Instant::now();
     send_steps(daemon.address(), bodies, start, between);
@@ -220,7 +224,7 @@ fn held_round(site: &Site, data: &Path, wanted: u32, steps: u32, offered: f64) -
     Held {
         round: Round::of(points, seconds, used - cpu, server),
         hold,
-        offered: a_second,
+        offered,
         acknowledged: points as f64 / acknowledged,
         density: points as f64 / cells as f64,
     }

@@ -57,8 +57,8 @@ struct Options {
     scan_series: u32,
     gets: u32,
     held_rounds: usize,
-    /// Points a second that are offered when rows are held until six points came, and sixty.
-    offered: (f64, f64),
+    /// Points a second that are offered to a daemon that holds rows; else a little more than is hoped for.
+    offered: Option<f64>,
     attach: Option<PathBuf>,
 }
 
@@ -123,11 +123,11 @@ impl Options {
             parts: PARTS.map(str::to_owned).to_vec(),
             rounds: 3,
             series: 20_000,
-            steps: 40,
+            steps: 42,
             scan_series: 100_000,
             gets: 5_000,
             held_rounds: 1,
-            offered: (800_000.0, 2_000_000.0),
+            offered: None,
             attach: None,
         };
         let mut words = env::args().skip(1);
@@ -144,13 +144,13 @@ impl Options {
                 }
                 "--rounds" => options.rounds = number(text()) as usize,
                 "--series" => options.series = number(text()),
-                "--steps" => options.steps = number(text()),
+                "--steps" => {
+                    options.steps = number(text());
+                    assert!(options.steps.is_multiple_of(6), "six points of a row make a put");
+                }
                 "--scan-series" => options.scan_series = number(text()),
                 "--gets" => options.gets = number(text()),
-                "--offered" => {
-                    let offered = f64::from(number(text()));
-                    options.offered = (offered, offered);
-                }
+                "--offered" => options.offered = Some(f64::from(number(text()))),
                 "--held-rounds" => options.held_rounds = number(text()) as usize,
                 "--attach" => options.attach = Some(text().into()),
                 // Shows nothing but that it works.

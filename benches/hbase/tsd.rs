@@ -107,3 +107,16 @@ pub(crate) fn ask(address: SocketAddr, lines: &Lines, query: &str) -> f64 {
     let points = series[0]["dps"].as_object().map(|dps| dps.values().filter_map(Value::as_f64));
     points.map_or(0.0, Iterator::sum)
 }
+
+/// Calls of the daemon that brought mutations to HBase, and these mutations.
+pub(crate) fn batches(address: SocketAddr) -> (f64, f64) {
+    let answer = socket::http(address, "GET", "/api/stats", None);
+    let stats: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let value = |metric: &str| {
+        let mut stats = stats.as_array().expect("a list").iter();
+        let stat = stats.find(|stat| stat["metric"] == metric).expect("a statistic");
+        let value = &stat["value"];
+        value.as_f64().or_else(|| value.as_str()?.parse().ok()).expect("a number")
+    };
+    (value("tsd.hbase.flushes"), value("tsd.hbase.rpcs.batched"))
+}

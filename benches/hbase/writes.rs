@@ -18,7 +18,7 @@ use crate::{
 /// Mutations that are handed over at a time.
 const TOGETHER: usize = 512;
 /// Orders to the Java program before its code counts as compiled.
-const WARM_UP: usize = 2;
+const WARM_UP: usize = 3;
 /// What it buffers; its default.
 const JAVA_BUFFER: usize = 2 << 20;
 

@@ -18,6 +18,7 @@
 mod batch;
 mod call;
 mod chunk;
+mod encode;
 mod parking;
 mod queues;
 mod writer;

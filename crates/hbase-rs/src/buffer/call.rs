@@ -1,22 +1,16 @@
 //! One Multi with parts of many batches.
 //!
-//! The request is written straight from the batches: a few bytes a mutation in front, their cells in
-//! one block behind. Of the answer to puts and deletes only one thing is of interest as a rule, that
-//! all were done, and that is seen without decoding it; anything else is decoded in full.
+//! Of the answer to puts and deletes only one thing is of interest as a rule, that all were done, and
+//! that is seen without decoding it; anything else is decoded in full.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use hbase_rs_protobuf as pb;
-use prost::{
-    DecodeError, Message,
-    encoding::{
-        DecodeContext, WireType, decode_varint, encode_varint, encoded_len_varint, skip_field,
-    },
-};
+use prost::encoding::decode_varint;
 use tokio::time::Instant;
 
 use super::{
-    batch::{Entry, What},
     chunk::Run,
+    encode::{Encoded, encode},
 };
 use crate::{
     client::{Client, RegionCall},
@@ -50,20 +44,14 @@ pub(super) enum CallOutcome {
 /// Makes the call.
 pub(super) async fn call(client: &Client, shares: &[Share], deadline: Instant) -> CallOutcome {
     let Some(first) = shares.first() else { return CallOutcome::Done };
-    let body = Body::new(shares, client.nonce_group());
-    let mut block = BytesMut::with_capacity(
-        shares.iter().flat_map(|share| &share.runs).map(|run| run.cells().len()).sum(),
-    );
-    for run in shares.iter().flat_map(|share| &share.runs) {
-        block.extend_from_slice(run.cells());
-    }
+    let Encoded { body, block } = encode(shares, client.nonce_group());
     let metrics = client.metrics();
     metrics.batches.one();
     metrics.batch_actions.add(shares.iter().map(|share| share.mutations as u64).sum());
     let timeout = deadline.saturating_duration_since(Instant::now());
     let call = RegionCall { method: "Multi", lane: Lane::Data, priority: None, timeout };
     let location = &first.location;
-    let answer = match client.call_location(location, call, &body, block.freeze(), deadline).await {
+    let answer = match client.call_location(location, call, &body, block, deadline).await {
         Ok(answer) => answer,
         Err(error) => return CallOutcome::Failed(error),
     };
@@ -80,136 +68,6 @@ pub(super) async fn call(client: &Client, shares: &[Share], deadline: Instant) -
             }
         }
     }
-}
-
-/// Tag of a field, in one byte.
-const fn tag(field: u8, wire_type: WireType) -> u8 {
-    field << 3 | wire_type as u8
-}
-
-/// The message of a Multi.
-struct Body<'a> {
-    shares: &'a [Share],
-    nonce_group: u64,
-    /// Length of each region's part.
-    regions: Vec<usize>,
-    length: usize,
-}
-
-impl<'a> Body<'a> {
-    fn new(shares: &'a [Share], nonce_group: u64) -> Self {
-        let regions: Vec<_> = shares.iter().map(region_len).collect();
-        let parts: usize = regions.iter().map(|length| 1 + delimited(*length)).sum();
-        let length = parts + 1 + encoded_len_varint(nonce_group);
-        Self { shares, nonce_group, regions, length }
-    }
-}
-
-const fn delimited(length: usize) -> usize {
-    encoded_len_varint(length as u64) + length
-}
-
-fn specifier_len(share: &Share) -> usize {
-    // Kind in two bytes, name behind a tag.
-    2 + 1 + delimited(share.location.region.name().len())
-}
-
-fn region_len(share: &Share) -> usize {
-    let mut length = 1 + delimited(specifier_len(share));
-    let mut index = 0;
-    for run in &share.runs {
-        for at in run.from..run.to {
-            let Some(entry) = run.chunk.batch.entry(at as usize) else { continue };
-            length += 1 + delimited(action_len(index, mutation_len(run, at, entry)));
-            index += 1;
-        }
-    }
-    length
-}
-
-fn action_len(index: u64, mutation: usize) -> usize {
-    1 + encoded_len_varint(index) + 1 + delimited(mutation)
-}
-
-fn mutation_len(run: &Run, at: u32, entry: &Entry) -> usize {
-    match entry.what {
-        What::Put | What::Delete => {
-            let row = run.chunk.batch.row(at as usize).len();
-            1 + delimited(row) + 2 + 1 + encoded_len_varint(entry.count.into())
-        }
-        What::Message(at) => run.chunk.batch.message(at).map_or(0, Message::encoded_len),
-    }
-}
-
-impl Message for Body<'_> {
-    fn encode_raw(&self, out: &mut impl BufMut) {
-        const BYTES: WireType = WireType::LengthDelimited;
-        for (share, length) in self.shares.iter().zip(&self.regions) {
-            out.put_u8(tag(1, BYTES));
-            encode_varint(*length as u64, out);
-            out.put_u8(tag(1, BYTES));
-            encode_varint(specifier_len(share) as u64, out);
-            out.put_slice(&[tag(1, WireType::Varint), 1, tag(2, BYTES)]);
-            let name = share.location.region.name();
-            encode_varint(name.len() as u64, out);
-            out.put_slice(name);
-            let mut index = 0;
-            for run in &share.runs {
-                for at in run.from..run.to {
-                    let Some(entry) = run.chunk.batch.entry(at as usize) else { continue };
-                    let mutation = mutation_len(run, at, entry);
-                    out.put_u8(tag(3, BYTES));
-                    encode_varint(action_len(index, mutation) as u64, out);
-                    out.put_u8(tag(1, WireType::Varint));
-                    encode_varint(index, out);
-                    out.put_u8(tag(2, BYTES));
-                    encode_varint(mutation as u64, out);
-                    encode_mutation(run, at, entry, out);
-                    index += 1;
-                }
-            }
-        }
-        out.put_u8(tag(2, WireType::Varint));
-        encode_varint(self.nonce_group, out);
-    }
-
-    fn encoded_len(&self) -> usize {
-        self.length
-    }
-
-    // It is only ever sent.
-    fn merge_field(
-        &mut self,
-        tag: u32,
-        wire_type: WireType,
-        input: &mut impl Buf,
-        context: DecodeContext,
-    ) -> Result<(), DecodeError> {
-        skip_field(wire_type, tag, input, context)
-    }
-
-    fn clear(&mut self) {
-        *self = Body::new(&[], 0);
-    }
-}
-
-fn encode_mutation(run: &Run, at: u32, entry: &Entry, out: &mut impl BufMut) {
-    if let What::Message(at) = entry.what {
-        if let Some(message) = run.chunk.batch.message(at) {
-            message.encode_raw(out);
-        }
-        return;
-    }
-    let row = run.chunk.batch.row(at as usize);
-    out.put_u8(tag(1, WireType::LengthDelimited));
-    encode_varint(row.len() as u64, out);
-    out.put_slice(row);
-    out.put_slice(&[
-        tag(2, WireType::Varint),
-        Entry::kind(entry.what) as u8,
-        tag(8, WireType::Varint),
-    ]);
-    encode_varint(entry.count.into(), out);
 }
 
 /// Whether an answer says nothing but that every mutation was done.

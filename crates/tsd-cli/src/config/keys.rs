@@ -5,7 +5,7 @@
 //! between a key that is misspelt and one that this version does not use.
 
 /// What a value may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// `1`, `true` and `yes` are true, everything else is false.
     Bool,
@@ -15,6 +15,13 @@ pub enum Kind {
         min: i64,
         /// Largest value allowed.
         max: i64,
+    },
+    /// Seconds in a range, inclusive; decimals are allowed.
+    Seconds {
+        /// Smallest value allowed.
+        min: f64,
+        /// Largest value allowed.
+        max: f64,
     },
     /// Any text.
     Text,
@@ -50,6 +57,10 @@ const fn bool(name: &'static str, default: &'static str) -> Key {
 
 const fn int(name: &'static str, default: &'static str, min: i64, max: i64) -> Key {
     Key { name, kind: Kind::Int { min, max }, default: Some(default), effect: Effect::Applied }
+}
+
+const fn seconds(name: &'static str, default: &'static str, min: f64, max: f64) -> Key {
+    Key { name, kind: Kind::Seconds { min, max }, default: Some(default), effect: Effect::Applied }
 }
 
 const fn text(name: &'static str, default: Option<&'static str>) -> Key {
@@ -271,7 +282,7 @@ pub static KEYS: &[Key] = &[
     // Set, it chooses HBase as the engine unless `tsd.storage.engine` is set too.
     text("tsd.storage.hbase.zk_quorum", Some("localhost")),
     // How long in seconds a row is held before it goes to HBase, where the log acknowledges.
-    int("tsd.storage.hold_seconds", "60", 1, 3600),
+    seconds("tsd.storage.hold_seconds", "60", 0.1, 3600.0),
     // Bytes of the log while HBase is away; beyond them points are refused.
     int("tsd.storage.log.max_size", "4294967296", 1 << 20, BYTES_MAX),
     // Bytes of the write-ahead log after which rows leave memory.

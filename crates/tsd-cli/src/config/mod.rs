@@ -13,6 +13,7 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 pub use error::ConfigError;
@@ -246,6 +247,14 @@ impl Config {
             .unwrap_or_default()
     }
 
+    /// A value as a time. [`Self::check`] came first, so it is one.
+    fn seconds(&self, name: &str) -> Duration {
+        self.text(name)
+            .and_then(|text| text.parse().ok())
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .unwrap_or_default()
+    }
+
     /// An error about a value that only its owner could judge.
     fn bad_value(&self, name: &str, expected: String) -> ConfigError {
         let given = self.values.get(name);
@@ -273,6 +282,10 @@ impl Kind {
                 Ok(n) if (min..=max).contains(&n) => Ok(()),
                 _ if max == i64::MAX => Err(format!("expected a whole number from {min} up")),
                 _ => Err(format!("expected a whole number from {min} to {max}")),
+            },
+            Self::Seconds { min, max } => match value.parse::<f64>() {
+                Ok(n) if (min..=max).contains(&n) => Ok(()),
+                _ => Err(format!("expected seconds from {min} to {max}")),
             },
             Self::OneOf(words) if words.contains(&value) => Ok(()),
             Self::OneOf(words) => Err(format!("expected one of {}", words.join(", "))),

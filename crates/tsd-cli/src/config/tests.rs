@@ -59,6 +59,15 @@ fn a_bad_value_names_key_value_and_place() {
         "tsd.storage.salt.width = \"9\" (opentsdb.conf line 1): \
          expected a whole number from 0 to 8",
     );
+    for wrong in ["0", "-1", "1e9", "NaN", "1m", ""] {
+        check_error(
+            &format!("tsd.storage.hold_seconds = {wrong}"),
+            &format!(
+                "tsd.storage.hold_seconds = \"{wrong}\" (opentsdb.conf line 1): \
+                 expected seconds from 0.1 to 3600"
+            ),
+        );
+    }
     check_error(
         "tsd.log.level = a=b=c",
         "tsd.log.level = \"a=b=c\" (opentsdb.conf line 1): \

@@ -1,11 +1,14 @@
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use proptest::{collection::vec, prelude::*};
+use prost::Message;
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::{
     buffer::{batch::MutationBatch, chunk::Chunk},
+    cell::Cells,
     multi::{Action, RegionBatch, multi_request},
     region::info::Region,
     request::mutation::{Append, Delete, Mutation, Put},
@@ -48,10 +51,10 @@ fn the_request_is_that_of_a_batch() {
     let append = Append::try_new("x").unwrap().value(b"f", b"q", b"!").unwrap().without_result();
     let first = vec![put("a", 1), put("b", 200), delete.into(), column.into()];
     let second: Vec<_> =
-        (0..300).map(|at| put(&format!("m{at}"), 2)).chain([append.into()]).collect();
+        (0..300).map(|at| put(&format!("m{at:03}"), 2)).chain([append.into()]).collect();
     let shares = [share(location("a"), batch(&first)), share(location("m"), batch(&second))];
-    let body = Body::new(&shares, 77).encode_to_vec();
-    assert_eq!(body.len(), Body::new(&shares, 77).encoded_len());
+    let Encoded { body, block: cells } = encode(&shares, 77);
+    let body = body.encode_to_vec();
     let seen = pb::MultiRequest::decode(&body[..]).unwrap();
 
     let actions = |mutations: Vec<Mutation>| -> Vec<Action> {
@@ -78,9 +81,47 @@ fn the_request_is_that_of_a_batch() {
     };
     assert!(seen.region_action[1].action[300].mutation.as_ref().unwrap().nonce() > 0);
     assert_eq!(without_nonces(seen), without_nonces(expected));
-    let cells: Vec<u8> =
-        shares.iter().flat_map(|share| &share.runs).flat_map(Run::cells).copied().collect();
     assert_eq!(cells, block);
+}
+
+#[test]
+fn mutations_of_a_region_go_by_row_and_are_known_by_their_places() {
+    // Rows that differ late, early, and one that comes twice.
+    let rows = ["m-and-so-on-until-7", "n", "m-and-so-on-until-5", "m", "n", "m-and-so-on-until-6"];
+    let mutations: Vec<_> = rows.iter().zip(1..).map(|(row, cells)| put(row, cells)).collect();
+    let mut one = share(location("m"), batch(&mutations[..4]));
+    let other = share(location("m"), batch(&mutations[4..]));
+    one.mutations += other.mutations;
+    one.runs.extend(other.runs);
+    let Encoded { body, block } = encode(&[one], 1);
+    let request = pb::MultiRequest::decode(&body.encode_to_vec()[..]).unwrap();
+    let seen: Vec<_> = request.region_action[0]
+        .action
+        .iter()
+        .map(|action| {
+            let mutation = action.mutation.as_ref().unwrap();
+            let row = String::from_utf8(mutation.row().to_vec()).unwrap();
+            (row, action.index(), mutation.associated_cell_count())
+        })
+        .collect();
+    // Batches bring rows that begin alike together before; places are those after that.
+    let expected = [
+        ("m", 0, 4),
+        ("m-and-so-on-until-5", 2, 3),
+        ("m-and-so-on-until-6", 4, 6),
+        ("m-and-so-on-until-7", 1, 1),
+        ("n", 3, 2),
+        ("n", 5, 5),
+    ]
+    .map(|(row, place, cells)| (row.to_owned(), place, cells));
+    assert_eq!(seen, expected);
+    let mut cells = Cells::new(&block);
+    for (row, _, count) in seen {
+        for _ in 0..count {
+            assert_eq!(cells.next().unwrap().unwrap().row, row.as_bytes());
+        }
+    }
+    assert!(cells.next().is_none());
 }
 
 fn two_regions() -> [Share; 2] {

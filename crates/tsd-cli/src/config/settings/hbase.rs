@@ -119,7 +119,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
             Some("log") => Ack::Log,
             _ => Ack::Storage,
         },
-        hold: Duration::from_secs(config.int("tsd.storage.hold_seconds")),
+        hold: config.seconds("tsd.storage.hold_seconds"),
         max_log_bytes: config.int("tsd.storage.log.max_size"),
     })
 }
