@@ -123,8 +123,9 @@ pub struct IngestConfig {
     pub bucket_queue_bytes: usize,
     /// Most bytes of cells in one call of the store.
     pub max_write_bytes: usize,
-    /// Calls of the store one write actor has in flight. Above 1, two points for one cell in two
-    /// calls land in the order the store likes.
+    /// Calls of the store one write actor has in flight. What comes meanwhile is gathered into one call,
+    /// which waits for the slowest of its cells; a store that gathers by itself wants many. Chunks of a
+    /// pipelined session keep their order: of those one call is in flight, whatever this says.
     pub max_writes_in_flight: usize,
     /// How long a sender waits for room before its points are throttled.
     pub queue_deadline: Duration,

@@ -1,7 +1,9 @@
 //! Write actors: one per salt bucket, each with at most a few calls of the store in flight.
 //!
-//! An idle actor writes what it gets at once. While a call is in flight it collects, so batches grow
-//! with the load and nothing waits on a timer. Every contributor is answered when its points are
+//! An idle actor writes what it gets at once. While as many calls are in flight as may be it collects, so
+//! batches grow with the load and nothing waits on a timer. Chunks of pipelined sessions are written one
+//! call after the other, so that points for one cell land in their order; whoever waits for an answer
+//! before sending more needs no such thing. Every contributor is answered when its points are
 //! durable. What an actor holds is bounded by its [`Gate`]: senders take room for their bytes
 //! before they send and give it back when they are answered, so a full actor stops its senders,
 //! and they their sockets.
@@ -119,29 +121,37 @@ pub(crate) struct WriterSettings {
 /// State of a write actor.
 pub(crate) struct Writer {
     settings: WriterSettings,
-    /// What waits, for each way of writing.
-    waiting: Vec<VecDeque<Contribution>>,
+    /// For each target two ways: of pipelined chunks, and of others.
+    ways: Vec<Way>,
     /// Whose turn it is.
     turn: usize,
     in_flight: usize,
     drains: Vec<Reply<()>>,
 }
 
+/// What is written in the same manner.
+#[derive(Default)]
+struct Way {
+    waiting: VecDeque<Contribution>,
+    is_ordered: bool,
+    in_flight: usize,
+}
+
 impl Writer {
     pub(crate) fn new(settings: WriterSettings) -> Self {
-        let waiting = settings.targets.iter().map(|_| VecDeque::new()).collect();
-        Self { settings, waiting, turn: 0, in_flight: 0, drains: Vec::new() }
+        let way = |is_ordered| Way { is_ordered, ..Way::default() };
+        let ways = settings.targets.iter().flat_map(|_| [way(false), way(true)]).collect();
+        Self { settings, ways, turn: 0, in_flight: 0, drains: Vec::new() }
     }
 
-    /// The next call: each way of writing has its turn.
-    fn load(&mut self) -> Option<Flight> {
-        let ways = self.waiting.len();
-        for _ in 0..ways {
+    /// The next call and its way: each has its turn.
+    fn load(&mut self) -> Option<(usize, Flight)> {
+        for _ in 0..self.ways.len() {
             let at = self.turn;
-            self.turn = (at + 1) % ways;
-            let waiting = self.waiting.get_mut(at)?;
-            if let Some(flight) = Flight::load(waiting, self.settings.max_write_bytes) {
-                return Some(flight);
+            self.turn = (at + 1) % self.ways.len();
+            let way = self.ways.get_mut(at)?;
+            if let Some(flight) = way.load(self.settings.max_write_bytes) {
+                return Some((at, flight));
             }
         }
         None
@@ -150,20 +160,34 @@ impl Writer {
     /// Starts calls of the store while there is something to write and a call is free.
     fn pump(&mut self, desk: &mut Desk<'_, Self>) {
         while self.in_flight < self.settings.max_in_flight.max(1) {
-            let Some(flight) = self.load() else { break };
+            let Some((at, flight)) = self.load() else { break };
             self.in_flight += 1;
             let settings = self.settings.clone();
-            desk.spawn(flight.fly(settings), |writer, (), desk| {
+            desk.spawn(flight.fly(settings), move |writer, (), desk| {
                 writer.in_flight -= 1;
+                if let Some(way) = writer.ways.get_mut(at) {
+                    way.in_flight -= 1;
+                }
                 writer.pump(desk);
             });
         }
-        if self.in_flight == 0 && self.waiting.iter().all(VecDeque::is_empty) {
+        if self.in_flight == 0 && self.ways.iter().all(|way| way.waiting.is_empty()) {
             for drain in self.drains.drain(..) {
                 // An asker that went away needs no answer.
                 let _ = drain.send(());
             }
         }
+    }
+}
+
+impl Way {
+    fn load(&mut self, max_bytes: usize) -> Option<Flight> {
+        if self.is_ordered && self.in_flight > 0 {
+            return None;
+        }
+        let flight = Flight::load(&mut self.waiting, max_bytes)?;
+        self.in_flight += 1;
+        Some(flight)
     }
 }
 
@@ -173,9 +197,10 @@ impl Doer for Writer {
     fn handle(&mut self, order: WriteOrder, desk: &mut Desk<'_, Self>) {
         match order {
             WriteOrder::Write(contribution) => {
-                // Dropped, it would answer for itself; every target there is has its queue.
-                if let Some(waiting) = self.waiting.get_mut(contribution.target) {
-                    waiting.push_back(contribution);
+                let at = contribution.target * 2 + usize::from(contribution.ticket.is_pipelined());
+                // Dropped, it would answer for itself; every target there is has its ways.
+                if let Some(way) = self.ways.get_mut(at) {
+                    way.waiting.push_back(contribution);
                 }
             }
             WriteOrder::Drain(reply) => self.drains.push(reply),

@@ -222,6 +222,11 @@ impl Config {
         }
     }
 
+    /// Whether points go to HBase as they come.
+    fn gathers_writes(&self) -> bool {
+        self.is_on_hbase() && self.text("tsd.storage.ack") != Some("log")
+    }
+
     /// Defaults that are others on HBase. Its tables may be OpenTSDB's, so their shape is too.
     fn default_by_engine(&self, name: &str) -> Option<&'static str> {
         let value = match name {

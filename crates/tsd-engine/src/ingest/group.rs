@@ -113,6 +113,11 @@ impl Ticket {
         self.tags.len()
     }
 
+    /// Whether the chunk is one of several on their way, whose order counts.
+    pub(crate) fn is_pipelined(&self) -> bool {
+        self.group.sink.is_some()
+    }
+
     /// Answers for this part.
     pub(crate) fn finish(mut self, result: Result<(), PutError>) {
         self.group.finish(&mut self.tags, result);

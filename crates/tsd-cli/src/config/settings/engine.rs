@@ -12,6 +12,10 @@ use tsd_storage::Table;
 use super::{extra_data, queries, text};
 use crate::config::{Config, ConfigError};
 
+/// Calls that each write actor has under way where the store gathers what is for one server, and a region
+/// that moves must not hold up what is for others.
+const WRITES_IN_FLIGHT: usize = 256;
+
 /// The engine's part. The schema is that of the store, which may know better than the keys.
 pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfig, ConfigError> {
     let defaults = EngineConfig::default();
@@ -26,6 +30,11 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             bucket_queue_bytes: config.int("tsd.storage.write.queue_size"),
             queue_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
             store_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
+            max_writes_in_flight: if config.gathers_writes() {
+                WRITES_IN_FLIGHT
+            } else {
+                defaults.ingest.max_writes_in_flight
+            },
             ..defaults.ingest
         },
         compaction: CompactionConfig {
