@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use hbase_rs::{BufferConfig, Client, MutationBatch};
+use hbase_rs::{BufferConfig, Client};
 
 use crate::{
     Options,
@@ -113,8 +113,7 @@ pub(crate) async fn write(client: &Client, load: Load) -> f64 {
     let start = Instant::now();
     let writer = client.table(table::name()).buffered(BufferConfig::default());
     let mut receipts = Vec::new();
-    let new_batch =
-        || MutationBatch::with_capacity(TOGETHER, TOGETHER * 50 * load.together as usize);
+    let new_batch = || writer.batch(TOGETHER, TOGETHER * 50 * load.together as usize);
     let mut batch = new_batch();
     for step in (0..load.steps).step_by(load.together as usize) {
         for series in 0..load.series {

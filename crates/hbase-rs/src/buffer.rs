@@ -21,6 +21,7 @@ mod chunk;
 mod encode;
 mod parking;
 mod queues;
+mod spares;
 mod writer;
 
 use std::{
@@ -39,6 +40,7 @@ pub use self::batch::MutationBatch;
 use self::{
     chunk::Chunk,
     parking::Parking,
+    spares::Spares,
     writer::{Order, Writer},
 };
 use crate::{
@@ -104,6 +106,7 @@ struct Shared {
     timeout: Duration,
     room: Arc<Semaphore>,
     parking: Arc<Parking>,
+    spares: Arc<Spares>,
     orders: mpsc::Sender<Order>,
 }
 
@@ -116,13 +119,22 @@ impl BufferedMutator {
         let (orders, taken) = mpsc::channel(ORDERS);
         tokio::spawn(Writer::run(table, config, Arc::clone(&parking), taken));
         let room = Arc::new(Semaphore::new(max_bytes as usize));
-        Self { shared: Arc::new(Shared { client, max_bytes, timeout, room, parking, orders }) }
+        let spares = Arc::new(Spares::new(Arc::clone(client.metrics())));
+        let shared = Shared { client, max_bytes, timeout, room, parking, spares, orders };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The client that it writes with.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.shared.client
+    }
+
+    /// A batch with room for about so many mutations and bytes of cells, in memory of one that is settled
+    /// where there is such.
+    #[must_use]
+    pub fn batch(&self, mutations: usize, bytes: usize) -> MutationBatch {
+        self.shared.spares.take(mutations, bytes)
     }
 
     /// Hands mutations over as soon as there is room, and returns the future of their outcomes.
@@ -151,7 +163,7 @@ impl BufferedMutator {
             return Ok(Receipt(Outcome::Known(Some(Ok(())))));
         }
         let metrics = Arc::clone(shared.client.metrics());
-        let (chunk, outcome) = Chunk::new(batch, deadline, room, metrics);
+        let (chunk, outcome) = Chunk::new(batch, deadline, room, metrics, &shared.spares);
         match timeout_at(deadline, shared.orders.send(Order::Write(Box::new(chunk)))).await {
             Ok(Ok(())) => Ok(Receipt(Outcome::Awaited(outcome))),
             Ok(Err(_)) => Err(refused(Failure::WriterGone)),

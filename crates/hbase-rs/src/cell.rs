@@ -28,6 +28,9 @@ const OVERHEAD: usize = 24;
 /// Bytes of a key beyond row, family and qualifier: row length, family length, timestamp, kind.
 const KEY_OVERHEAD: usize = 12;
 
+/// Cells of up to so many bytes are put together before they go into a block.
+const SMALL_CELL: usize = 128;
+
 /// What a cell says about its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -91,7 +94,7 @@ impl<'a> Cell<'a> {
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), CellError> {
         self.check()?;
         let key = KEY_OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len();
-        // Few and larger pieces: each costs a look at the room.
+        let length = self.encoded_len();
         let mut head = [0; 14];
         let mut rest = head.as_mut_slice();
         rest.put_u32((8 + key + self.value.len()) as u32);
@@ -102,14 +105,22 @@ impl<'a> Cell<'a> {
         let mut rest = tail.as_mut_slice();
         rest.put_u64(self.timestamp);
         rest.put_u8(self.kind as u8);
-        out.reserve(self.encoded_len());
-        out.put_slice(&head);
-        out.put_slice(self.row);
-        out.put_u8(self.family.len() as u8);
-        out.put_slice(self.family);
-        out.put_slice(self.qualifier);
-        out.put_slice(&tail);
-        out.put_slice(self.value);
+        let family = [self.family.len() as u8];
+        let parts = [&head[..], self.row, &family, self.family, self.qualifier, &tail, self.value];
+        // A small cell is put together where the processor has it, and leaves as one piece.
+        let mut small = [0; SMALL_CELL];
+        if let Some(cell) = small.get_mut(..length) {
+            let mut rest = cell;
+            for part in parts {
+                rest.put_slice(part);
+            }
+            out.extend_from_slice(small.get(..length).unwrap_or_default());
+        } else {
+            out.reserve(length);
+            for part in parts {
+                out.extend_from_slice(part);
+            }
+        }
         Ok(())
     }
 

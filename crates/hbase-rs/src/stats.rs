@@ -174,6 +174,8 @@ pub struct BufferStats {
     pub parked_bytes: u64,
     /// Gauge: regions that are not available.
     pub parked_regions: u64,
+    /// Gauge: bytes of memory kept for batches to come.
+    pub spare_bytes: u64,
     /// Callers who waited for room.
     pub waits_for_room: u64,
     /// Mutations that were settled well.

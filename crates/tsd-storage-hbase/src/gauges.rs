@@ -26,6 +26,7 @@ pub(crate) fn of(stats: &ClientStats) -> Vec<(&'static str, f64)> {
         ("tsd_hbase_batches_total", stats.batches),
         ("tsd_hbase_batch_actions_total", stats.batch_actions),
         ("tsd_hbase_buffered_bytes", buffers.bytes),
+        ("tsd_hbase_spare_bytes", buffers.spare_bytes),
         ("tsd_hbase_parked_bytes", buffers.parked_bytes),
         ("tsd_hbase_parked_regions", buffers.parked_regions),
         ("tsd_hbase_mutations_written_total", buffers.written),

@@ -37,7 +37,7 @@ pub(crate) async fn ingest(
     let mut under_way: VecDeque<Receipt> = VecDeque::new();
     let mut deletes = MutationBatch::default();
     loop {
-        let mut puts = MutationBatch::with_capacity(0, BATCH_BYTES + BATCH_BYTES / 4);
+        let mut puts = to.writer.batch(0, BATCH_BYTES + BATCH_BYTES / 4);
         let mut over = false;
         while puts.size() < BATCH_BYTES && deletes.len() < WAITING_DELETES {
             let Some(row) = rows.next_row() else {

@@ -14,9 +14,13 @@ const CELL_OVERHEAD: usize = 24;
 
 /// One Put for each row. Between the Puts of one call no order holds, so a row is put once, and a column
 /// of it once, by its last cell.
-pub(crate) fn puts(batch: &CellBatch) -> Result<MutationBatch, StorageError> {
+/// The batch is made by `with_capacity`, of mutations and bytes.
+pub(crate) fn puts(
+    batch: &CellBatch,
+    with_capacity: impl FnOnce(usize, usize) -> MutationBatch,
+) -> Result<MutationBatch, StorageError> {
     let bytes = batch.byte_len() * 5 / 4 + batch.cell_count() * CELL_OVERHEAD;
-    let mut puts = MutationBatch::with_capacity(batch.row_count(), bytes);
+    let mut puts = with_capacity(batch.row_count(), bytes);
     if has_repetitions(batch) {
         for (row, columns) in last_cells(batch) {
             for ((family, qualifier), (value, timestamp_ms)) in columns {
@@ -123,10 +127,10 @@ mod tests {
     fn a_row_is_put_once() {
         let ordered = batch(&[(b"b", b"1", b""), (b"b", b"2", b""), (b"a", b"1", b"")]);
         assert!(!has_repetitions(&ordered));
-        assert_eq!(rows_of(&puts(&ordered).unwrap()), [b"b", b"a"]);
+        assert_eq!(rows_of(&puts(&ordered, MutationBatch::with_capacity).unwrap()), [b"b", b"a"]);
         let again = batch(&[(b"b", b"1", b"x"), (b"a", b"1", b""), (b"b", b"1", b"yy")]);
         assert!(has_repetitions(&again));
-        assert_eq!(rows_of(&puts(&again).unwrap()), [b"a", b"b"]);
+        assert_eq!(rows_of(&puts(&again, MutationBatch::with_capacity).unwrap()), [b"a", b"b"]);
         assert!(has_repetitions(&batch(&[(b"b", b"1", b"x"), (b"b", b"1", b"y")])));
         let last = last_cells(&again);
         assert_eq!(last.get(&b"b"[..]).unwrap().values().next().unwrap().0, b"yy");
@@ -152,6 +156,8 @@ mod tests {
     fn times_before_the_epoch_are_refused() {
         let cell =
             CellRef { family: Family::T, qualifier: b"q", value: b"", timestamp_ms: Some(-1) };
-        assert!(puts(&CellBatch::single(b"row", cell).unwrap()).is_err());
+        assert!(
+            puts(&CellBatch::single(b"row", cell).unwrap(), MutationBatch::with_capacity).is_err()
+        );
     }
 }

@@ -120,7 +120,10 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.change(table, |to, table, _| async move { write(&to, &table, puts(&batch)?).await })
+        self.change(table, |to, table, _| async move {
+            let puts = puts(&batch, |mutations, bytes| to.writer.batch(mutations, bytes))?;
+            write(&to, &table, puts).await
+        })
     }
 
     fn append<'a>(

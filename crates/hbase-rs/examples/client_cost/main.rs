@@ -18,8 +18,7 @@ use std::{
 };
 
 use hbase_rs::{
-    Action, BufferConfig, Client, ClientConfig, FixedDiscovery, Get, MutationBatch, Put, Scan,
-    ServerName, Table,
+    Action, BufferConfig, Client, ClientConfig, FixedDiscovery, Get, Put, Scan, ServerName, Table,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -74,7 +73,7 @@ async fn buffered(table: &Table, cells: usize, cells_a_row: usize) -> Outcome<()
     let writer = table.buffered(BufferConfig::default());
     let mut under_way = VecDeque::new();
     for first in (0..cells / cells_a_row).step_by(BATCH) {
-        let mut batch = MutationBatch::with_capacity(BATCH, BATCH * cells_a_row * 64);
+        let mut batch = writer.batch(BATCH, BATCH * cells_a_row * 64);
         for row in first..first + BATCH {
             let key = row_key(row);
             for at in 0..cells_a_row as u16 {

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
 use pb::mutation_proto::MutationType;
 
+use super::spares::Spares;
 use crate::{
     cell::{Cell, CellKind, SERVER_TIME},
     random::nonce,
@@ -180,9 +181,22 @@ impl MutationBatch {
         self.cells.len() + self.entries.len() * OVERHEAD
     }
 
+    /// Bytes of cells that it has room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.cells.capacity()
+    }
+
+    /// Takes all mutations out and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.cells.clear();
+        self.entries.clear();
+        self.messages.clear();
+        (self.open_row, self.longest_cell) = (None, 0);
+    }
+
     /// The same mutations with rows that begin alike side by side, so that those of a region are, and
     /// the place that each had; without places where they lie well enough.
-    pub(super) fn grouped(self) -> (Self, Option<Vec<u32>>) {
+    pub(super) fn grouped(mut self, spares: &Spares) -> (Self, Option<Vec<u32>>) {
         let prefixes: Vec<u64> = (0..self.len()).map(|at| prefix(self.row(at))).collect();
         let descents = prefixes.windows(2).filter(|pair| !pair.is_sorted()).count();
         if descents * FEW_DESCENTS < self.len() {
@@ -191,8 +205,7 @@ impl MutationBatch {
         let mut order: Vec<(u64, u32)> = prefixes.into_iter().zip(0..).collect();
         // Stable: rows that begin alike stay in their order.
         order.sort_by_key(|(prefix, _)| *prefix);
-        let mut cells = BytesMut::with_capacity(self.cells.len());
-        let mut entries = Vec::with_capacity(self.entries.len());
+        let Self { mut cells, mut entries, .. } = spares.take(self.len(), self.cells.len());
         for (_, at) in &order {
             let Some(entry) = self.entries.get(*at as usize) else { continue };
             let start = cells.len() as u32;
@@ -200,7 +213,9 @@ impl MutationBatch {
             entries.push(Entry { start, end: cells.len() as u32, ..*entry });
         }
         let places = order.into_iter().map(|(_, at)| at).collect();
-        (Self { cells, entries, open_row: None, ..self }, Some(places))
+        let (messages, longest_cell) = (std::mem::take(&mut self.messages), self.longest_cell);
+        spares.keep(self);
+        (Self { cells, entries, messages, open_row: None, longest_cell }, Some(places))
     }
 
     /// Bytes of its longest cell.
@@ -294,7 +309,10 @@ impl Entry {
 }
 
 /// How a row begins, as a number of the same order.
-fn prefix(row: &[u8]) -> u64 {
+pub(super) fn prefix(row: &[u8]) -> u64 {
+    if let Some(first) = row.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
     let mut first = [0; 8];
     for (to, from) in first.iter_mut().zip(row) {
         *to = *from;
@@ -311,6 +329,8 @@ fn row_in(cells: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{
         cell::Cells,
@@ -357,7 +377,8 @@ mod tests {
         for at in 0..12_u8 {
             batch.put(&[at % 3, 9 - at % 2, at], b"f", b"q", 1, &[at]).unwrap();
         }
-        let (batch, places) = batch.grouped();
+        let spares = Spares::new(Arc::default());
+        let (batch, places) = batch.grouped(&spares);
         let places = places.unwrap();
         let rows: Vec<_> = (0..12).map(|at| batch.row(at).to_vec()).collect();
         assert!(rows.is_sorted());
@@ -366,7 +387,7 @@ mod tests {
             assert_eq!(cell.value, [*place as u8]);
             assert_eq!(cell.row, batch.row(at));
         }
-        let (again, places) = batch.grouped();
+        let (again, places) = batch.grouped(&spares);
         assert_eq!((again.len(), places), (12, None));
     }
 

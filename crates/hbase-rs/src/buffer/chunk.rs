@@ -10,6 +10,7 @@ use tokio::{
 use super::{
     BatchError, OPERATION,
     batch::{Entry, MutationBatch},
+    spares::Spares,
 };
 use crate::{
     error::{Failure, OperationError},
@@ -28,6 +29,7 @@ pub(super) struct Chunk {
     pub(super) epoch: u64,
     state: Mutex<State>,
     metrics: Arc<Metrics>,
+    spares: Arc<Spares>,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ impl Chunk {
         deadline: Instant,
         room: OwnedSemaphorePermit,
         metrics: Arc<Metrics>,
+        spares: &Arc<Spares>,
     ) -> (Self, oneshot::Receiver<Result<(), BatchError>>) {
         let (sender, outcome) = oneshot::channel();
         metrics.buffers.bytes.add(batch.size() as u64);
@@ -52,9 +55,19 @@ impl Chunk {
         let open = batch.len();
         let state = State { open, failed: Vec::new(), outcome: Some(sender), room: Some(room) };
         let begun = Instant::now();
-        let (batch, places) = batch.grouped();
+        let (batch, places) = batch.grouped(spares);
+        let spares = Arc::clone(spares);
         (
-            Self { batch, places, begun, deadline, epoch: 0, state: Mutex::new(state), metrics },
+            Self {
+                batch,
+                places,
+                begun,
+                deadline,
+                epoch: 0,
+                state: Mutex::new(state),
+                metrics,
+                spares,
+            },
             outcome,
         )
     }
@@ -132,7 +145,10 @@ impl Drop for Chunk {
             state.failed = (0..self.batch.len()).map(|at| (at, error.clone())).collect();
             state.open = 0;
             self.end(state);
+        } else {
+            drop(state);
         }
+        self.spares.keep(std::mem::take(&mut self.batch));
     }
 }
 

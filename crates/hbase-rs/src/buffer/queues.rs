@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    ops::Bound,
+    ops::{Bound, Range},
     sync::Arc,
     time::Duration,
 };
@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{BufferConfig, call::Share, chunk::Run};
+use super::{BufferConfig, batch::prefix, call::Share, chunk::Run};
 use crate::{
     error::Failure,
     region::{
@@ -90,6 +90,18 @@ impl RegionQueue {
     fn contains(&self, row: &[u8]) -> bool {
         self.region.contains(row)
     }
+
+    /// How rows begin that can only be of this region.
+    fn prefixes(&self) -> Range<u64> {
+        let (start, end) = (self.region.start_key(), self.region.end_key());
+        let end = if end.is_empty() { u64::MAX } else { prefix(end) };
+        prefix(start).saturating_add(1)..end
+    }
+
+    /// As [`Self::contains`], with [`Self::prefixes`]: as a rule that spares two comparisons.
+    fn has(&self, row: &[u8], prefixes: &Range<u64>) -> bool {
+        prefixes.contains(&prefix(row)) || self.contains(row)
+    }
 }
 
 impl Queues {
@@ -149,7 +161,8 @@ impl Queues {
             return run.from;
         };
         let mut end = run.from + 1;
-        while end < run.to && queue.contains(batch.row(end as usize)) {
+        let range = queue.prefixes();
+        while end < run.to && queue.has(batch.row(end as usize), &range) {
             end += 1;
         }
         let part = run.part(run.from, end);

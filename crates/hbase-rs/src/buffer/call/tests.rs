@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::{
-    buffer::{batch::MutationBatch, chunk::Chunk},
+    buffer::{batch::MutationBatch, chunk::Chunk, spares::Spares},
     cell::Cells,
     multi::{Action, RegionBatch, multi_request},
     region::info::Region,
@@ -22,7 +22,10 @@ fn location(start: &str) -> RegionLocation {
 
 fn share(location: RegionLocation, batch: MutationBatch) -> Share {
     let room = Arc::new(Semaphore::new(1)).try_acquire_many_owned(1).unwrap();
-    let (chunk, _) = Chunk::new(batch, Instant::now(), room, Arc::default());
+    let (chunk, _) = {
+        let spares = Arc::new(Spares::new(Arc::default()));
+        Chunk::new(batch, Instant::now(), room, Arc::default(), &spares)
+    };
     let whole = Run::whole(Arc::new(chunk));
     let mutations = whole.len();
     // Cut somewhere: that makes no difference.

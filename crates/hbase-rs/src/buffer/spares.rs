@@ -1,0 +1,105 @@
+//! Memory of batches that are settled, for the next ones.
+//!
+//! A fast writer has tens of megabytes on their way. Asked from the system anew, each page of them is
+//! cleared before it is written to, which costs more than the cells do.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::batch::MutationBatch;
+use crate::metrics::Metrics;
+
+/// Smaller batches come from the allocator as fast.
+const SMALLEST: usize = 32 << 10;
+
+/// Larger ones are not kept.
+const LARGEST: usize = 4 << 20;
+
+/// Bytes that are kept at most.
+const KEPT: usize = 16 << 20;
+
+/// Batches without mutations that have room for some.
+#[derive(Debug)]
+pub(super) struct Spares {
+    kept: Mutex<Kept>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    batches: Vec<MutationBatch>,
+    bytes: usize,
+}
+
+impl Spares {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { kept: Mutex::default(), metrics }
+    }
+
+    /// A batch with room for so many mutations and bytes of cells.
+    pub(super) fn take(&self, mutations: usize, bytes: usize) -> MutationBatch {
+        if bytes >= SMALLEST {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(batch) = kept.batches.pop() {
+                kept.bytes -= batch.capacity();
+                self.metrics.buffers.spare_bytes.sub(batch.capacity() as u64);
+                return batch;
+            }
+        }
+        MutationBatch::with_capacity(mutations, bytes)
+    }
+
+    /// Keeps a batch's memory if it is worth it and there is room.
+    pub(super) fn keep(&self, mut batch: MutationBatch) {
+        let bytes = batch.capacity();
+        if !(SMALLEST..=LARGEST).contains(&bytes) {
+            return;
+        }
+        batch.clear();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.bytes + bytes <= KEPT {
+            kept.bytes += bytes;
+            self.metrics.buffers.spare_bytes.add(bytes as u64);
+            kept.batches.push(batch);
+        }
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.metrics.buffers.spare_bytes.sub(kept.bytes as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(bytes: usize) -> MutationBatch {
+        let mut batch = MutationBatch::with_capacity(1, bytes);
+        batch.put(b"row", b"f", b"q", 1, b"value").unwrap();
+        batch
+    }
+
+    #[test]
+    fn what_is_kept_is_empty_bounded_and_counted() {
+        let metrics = Arc::<Metrics>::default();
+        let spares = Spares::new(Arc::clone(&metrics));
+        let counted = || metrics.buffers.spare_bytes.get() as usize;
+        for (bytes, kept) in [(SMALLEST / 2, false), (LARGEST * 2, false), (1 << 20, true)] {
+            let before = counted();
+            spares.keep(full(bytes));
+            assert_eq!(counted() > before, kept, "{bytes}");
+        }
+        assert_eq!(spares.take(0, 10).capacity(), 10, "small ones are not worth a large one");
+        let batch = spares.take(0, SMALLEST);
+        assert!(batch.is_empty() && batch.size() == 0 && batch.capacity() >= 1 << 20);
+        assert_eq!(counted(), 0);
+        for _ in 0..100 {
+            spares.keep(full(1 << 20));
+        }
+        assert!((KEPT / 2..=KEPT).contains(&counted()));
+        drop(spares);
+        assert_eq!(metrics.buffers.spare_bytes.get(), 0);
+    }
+}
