@@ -4,7 +4,7 @@
 
 use std::{error::Error, hint::black_box, sync::Arc, time::Instant};
 
-use tsd_engine::{Engine, EngineConfig, IngestSession, NameText};
+use tsd_engine::{Engine, EngineConfig, IngestSession, NameText, PutError, SentPoint};
 use tsd_model::{PointValue, TableSchema};
 use tsd_storage::{MemoryStorage, Storage};
 
@@ -20,7 +20,7 @@ struct Series {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    for (count, appends) in [(1_000, false), (100_000, false), (1_000, true)] {
+    for (count, appends) in [(1_000, false), (100_000, false), (1_000, true), (100_000, true)] {
         let schema = TableSchema::try_new(3, 3, 3, 1, 20)?;
         let mut config = EngineConfig { schema, ..EngineConfig::default() };
         config.uids.auto_create_metrics = true;
@@ -33,9 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let mut session = engine.ingest_session(NameText::Latin1);
         let started = Instant::now();
         for chunk in series.chunks(CHUNK) {
-            for one in chunk {
-                put(&mut session, one, 1_356_998_400, 0)?;
-            }
+            put_new(&mut session, chunk)?;
             let report = session.commit().await;
             if !report.failures.is_empty() {
                 return Err("points of new series failed".into());
@@ -58,13 +56,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
             let mut start = 0;
             let started = Instant::now();
-            for (i, &(metric_end, end)) in cuts.iter().enumerate() {
-                let metric = lines.get(start..metric_end).unwrap_or_default().as_bytes();
-                let tags = lines.get(metric_end..end).unwrap_or_default().as_bytes();
-                let at = 1_356_998_401 + (chunk * CHUNK + i) as i64 / count as i64;
-                let value = PointValue::Integer(i as i64);
-                session.put_cached(metric, tags, at, value, i as u32).ok_or("not cached")??;
-                start = end;
+            let mut group = Vec::with_capacity(IngestSession::GROUP);
+            for (at, cuts) in cuts.chunks(IngestSession::GROUP).enumerate() {
+                group.clear();
+                for (i, &(metric_end, end)) in cuts.iter().enumerate() {
+                    let i = at * IngestSession::GROUP + i;
+                    group.push(SentPoint {
+                        metric: lines.get(start..metric_end).unwrap_or_default().as_bytes(),
+                        tags_raw: lines.get(metric_end..end).unwrap_or_default().as_bytes(),
+                        timestamp: 1_356_998_401 + (chunk * CHUNK + i) as i64 / count as i64,
+                        value: PointValue::Integer(i as i64),
+                        tag: i as u32,
+                    });
+                    start = end;
+                }
+                let refused = session.put(&group, |point| *point, |_| Err::<NoTags, _>(Refused));
+                if !refused.is_empty() {
+                    return Err("a point was not taken".into());
+                }
             }
             chunks.push(started.elapsed().as_nanos() as f64 / CHUNK as f64);
             black_box(session.pending());
@@ -94,18 +103,33 @@ fn series(count: usize) -> Vec<Series> {
         .collect()
 }
 
-fn put(
-    session: &mut IngestSession,
-    series: &Series,
-    at: i64,
-    i: usize,
-) -> Result<(), Box<dyn Error>> {
-    let value = PointValue::Integer(i as i64);
-    let (metric, raw) = (series.metric.as_bytes(), series.tags.as_bytes());
-    if let Some(put) = session.put_cached(metric, raw, at, value, i as u32) {
-        return Ok(put?);
+/// Stands for tags that nobody asks for.
+type NoTags = [(&'static [u8], &'static [u8]); 0];
+
+/// A point was not taken.
+struct Refused;
+
+impl From<PutError> for Refused {
+    fn from(_: PutError) -> Self {
+        Self
     }
-    let tags: [(&[u8], &[u8]); 2] =
-        [(b"host", series.host.as_bytes()), (b"cpu", series.cpu.as_bytes())];
-    Ok(session.put_new(metric, raw, &tags, at, value, i as u32)?)
+}
+
+/// Puts a first point of each series.
+fn put_new(session: &mut IngestSession, series: &[Series]) -> Result<(), Box<dyn Error>> {
+    let refused = session.put(
+        series,
+        |one| SentPoint {
+            metric: one.metric.as_bytes(),
+            tags_raw: one.tags.as_bytes(),
+            timestamp: 1_356_998_400,
+            value: PointValue::Integer(0),
+            tag: 0,
+        },
+        |one| {
+            let host: (&[u8], &[u8]) = (b"host", one.host.as_bytes());
+            Ok::<_, PutError>([host, (b"cpu", one.cpu.as_bytes())])
+        },
+    );
+    refused.into_iter().next().map_or(Ok(()), |(_, error)| Err(error.into()))
 }

@@ -35,7 +35,7 @@ pub use config::{
 };
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
-pub use ingest::{ExtraCell, IngestSession, NameText, RollupPlace};
+pub use ingest::{ExtraCell, IngestSession, NameText, RollupPlace, SentPoint};
 pub use last::{LastPoint, LastQuery, LastSeries};
 pub use lookup::{Lookup, LookupAnswer, LookupSeries};
 pub use meta_tracking::MetaTracking;

@@ -1,309 +1,240 @@
 //! Series as clients spell them, and where their points go.
 //!
 //! A collector sends the same bytes for a series again and again, so the bytes are the key: a hit
-//! costs one hash and one short lock, no parse of tags, no UID, no allocation. Two spellings of a
+//! costs one hash and one look-up, no parse of tags, no UID, no allocation. Two spellings of a
 //! series (tags in another order) are two entries, which is harmless.
+//!
+//! With 100 000 series nothing of a series is in the processor's cache when its next point comes, and a
+//! look-up is a chain of misses. So points are looked up by groups, in passes that take all of a group
+//! one link further: their misses then overlap. One lock is held for a whole group, since an
+//! instruction that locks would wait for every miss before it. Readers share the lock; it is
+//! taken for writing only where series come or go, for a few of them at a time. Of that time most
+//! would be the growth of an index, so the entries are split over many small ones.
 //!
 //! Entries never outlive a change of the UID table: [`SeriesCache::clear`] starts a new generation, and
 //! what was resolved in an older one is not taken in.
 
+mod entry;
+mod shard;
+mod touch;
+
 use std::{
     hash::{BuildHasher, Hasher},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    hint::black_box,
+    sync::{PoisonError, RwLock, RwLockReadGuard},
 };
 
-use hashbrown::HashTable;
-use smallvec::SmallVec;
+use foldhash::fast::RandomState;
 
+use self::shard::{NO_ENTRY, Shard};
+pub(crate) use self::{
+    entry::{CachedSeries, NewSeries},
+    touch::Touch,
+};
 use crate::ingest::NameText;
 
 const SHARDS: usize = 128;
 
-/// Bytes of an entry that need no memory of their own: a metric, three tags and a row key.
-const INLINE_BYTES: usize = 96;
+/// Series that are looked up at once. As many as a core has misses under way, and some.
+pub(crate) const GROUP: usize = 32;
+
+/// Series that are taken in without letting a reader in between.
+const INSERTED_AT_ONCE: usize = 64;
 
 /// Bounded map from the bytes of a series as sent to its row key.
 pub(crate) struct SeriesCache {
-    shards: Box<[Shard]>,
-    hashes: foldhash::fast::RandomState,
+    state: RwLock<State>,
+    hashes: RandomState,
     shard_entries: usize,
-    generation: AtomicU64,
-    entries: AtomicUsize,
-    evicted: AtomicU64,
+}
+
+struct State {
+    generation: Generation,
+    shards: Box<[Shard]>,
+    evicted: u64,
 }
 
 /// Which state of the UID table something was resolved in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
-/// A series found in the cache; its shard is locked meanwhile.
-pub(crate) struct CachedSeries<'a> {
-    /// Row key with zeros for the base time.
-    pub(crate) template: &'a [u8],
-    /// Write actor of its salt bucket.
-    pub(crate) lane: usize,
-    /// When the row last written was made known to row compaction.
-    pub(crate) touch: &'a mut Touch,
+/// A look into the cache. Nobody changes it meanwhile, so be brief.
+pub(crate) struct SeriesReader<'c> {
+    state: RwLockReadGuard<'c, State>,
+    hashes: &'c RandomState,
 }
 
-/// The last row of a series that row compaction was told of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Touch {
-    /// Base time of the row; no base time is odd, so 1 is none.
-    pub(crate) base: u32,
-    /// Round of row compaction it was told in.
-    pub(crate) round: u32,
+/// How far the look-up of a series of a group got.
+#[derive(Clone, Copy)]
+struct LookUp {
+    hash: SeriesHash,
+    entry: u32,
 }
 
-// Aligned so that neighbours do not share a cache line.
-#[repr(align(128))]
-struct Shard(Mutex<Slots>);
+/// Hash of a series.
+#[derive(Clone, Copy, Default)]
+struct SeriesHash(u64);
 
-struct Slots {
-    table: HashTable<Slot>,
-    hand: usize,
-}
-
-// Small, so that probing touches few cache lines; the hash keeps it from looking at wrong entries.
-struct Slot {
-    hash: u64,
-    entry: Box<Entry>,
-}
-
-struct Entry {
-    touch: Touch,
-    lane: u32,
-    metric_len: u32,
-    sent_len: u32,
-    text: NameText,
-    used: bool,
-    // Metric, tags as sent, row key template: beside the rest, so that a hit reads one piece of memory.
-    bytes: SmallVec<[u8; INLINE_BYTES]>,
-}
-
-impl Slot {
+impl SeriesHash {
     #[inline]
-    fn is(&self, hash: u64, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
-        self.hash == hash && self.entry.is(text, metric, tags)
+    fn of(hashes: &RandomState, metric: &[u8], tags: &[u8]) -> Self {
+        let mut hasher = hashes.build_hasher();
+        hasher.write(metric);
+        hasher.write(tags);
+        Self(hasher.finish())
     }
-}
 
-impl Entry {
     #[inline]
-    fn is(&self, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
-        if self.text != text
-            || self.metric_len as usize != metric.len()
-            || self.sent_len as usize != metric.len() + tags.len()
-        {
-            return false;
-        }
-        self.bytes
-            .split_at_checked(metric.len())
-            .is_some_and(|(head, rest)| head == metric && rest.starts_with(tags))
+    const fn shard(self) -> usize {
+        (self.0 >> 32) as usize % SHARDS
+    }
+
+    #[inline]
+    const fn in_shard(self) -> u32 {
+        self.0 as u32
     }
 }
 
 impl SeriesCache {
     /// A cache of at most about `entries` series.
     pub(crate) fn new(entries: usize) -> Self {
+        let state = State { generation: Generation(0), shards: empty_shards(), evicted: 0 };
         Self {
-            shards: (0..SHARDS)
-                .map(|_| Shard(Mutex::new(Slots { table: HashTable::new(), hand: 0 })))
-                .collect(),
-            hashes: foldhash::fast::RandomState::default(),
-            shard_entries: (entries / SHARDS).max(1),
-            generation: AtomicU64::new(0),
-            entries: AtomicUsize::new(0),
-            evicted: AtomicU64::new(0),
+            state: RwLock::new(state),
+            hashes: RandomState::default(),
+            shard_entries: (entries / SHARDS).clamp(1, NO_ENTRY as usize),
         }
     }
 
-    /// Calls `hit` with the series of these bytes, if it is known.
+    /// Begins to look series up.
     #[inline]
-    pub(crate) fn with<R>(
-        &self,
-        text: NameText,
-        metric: &[u8],
-        tags: &[u8],
-        hit: impl FnOnce(CachedSeries<'_>) -> R,
-    ) -> Option<R> {
-        let hash = self.hash(metric, tags);
-        let mut slots = self.shard(hash)?.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.table.find_mut(hash, |slot| slot.is(hash, text, metric, tags))?;
-        let entry = &mut *slot.entry;
-        entry.used = true;
-        let template = entry.bytes.get(entry.sent_len as usize..)?;
-        Some(hit(CachedSeries { template, lane: entry.lane as usize, touch: &mut entry.touch }))
+    pub(crate) fn read(&self) -> SeriesReader<'_> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        SeriesReader { state, hashes: &self.hashes }
     }
 
-    /// Takes a series in, unless the cache was cleared since `generation` was read.
-    #[expect(clippy::too_many_arguments, reason = "one entry, field by field")]
-    pub(crate) fn insert(
+    /// Takes series in, unless the cache was cleared since `generation` was read.
+    pub(crate) fn insert<'s>(
         &self,
         generation: Generation,
         text: NameText,
-        metric: &[u8],
-        tags: &[u8],
-        template: &[u8],
-        lane: usize,
-        touch: Touch,
+        series: impl IntoIterator<Item = NewSeries<'s>>,
     ) {
-        let hash = self.hash(metric, tags);
-        let Some(shard) = self.shard(hash) else { return };
-        let mut slots = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the lock: `clear` raises it before it empties the shards.
-        if self.generation() != generation {
-            return;
+        let hash = |metric: &[u8], tags: &[u8]| SeriesHash::of(&self.hashes, metric, tags);
+        let mut series = series.into_iter().peekable();
+        while series.peek().is_some() {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            if state.generation != generation {
+                return;
+            }
+            let State { shards, evicted, .. } = &mut *state;
+            for one in series.by_ref().take(INSERTED_AT_ONCE) {
+                let place = hash(one.metric, one.tags);
+                let Some(shard) = shards.get_mut(place.shard()) else { continue };
+                let evicts =
+                    shard.insert(self.shard_entries, place.in_shard(), text, one, |entry| {
+                        let (metric, tags) = entry.names();
+                        hash(metric, tags).in_shard()
+                    });
+                *evicted += u64::from(evicts);
+            }
         }
-        if let Some(slot) = slots.table.find_mut(hash, |slot| slot.is(hash, text, metric, tags)) {
-            slot.entry.touch = touch;
-            return;
-        }
-        if slots.table.len() >= self.shard_entries && slots.evict() {
-            self.entries.fetch_sub(1, Ordering::Relaxed);
-            self.evicted.fetch_add(1, Ordering::Relaxed);
-        }
-        let mut bytes = SmallVec::with_capacity(metric.len() + tags.len() + template.len());
-        bytes.extend_from_slice(metric);
-        bytes.extend_from_slice(tags);
-        bytes.extend_from_slice(template);
-        let entry = Entry {
-            metric_len: metric.len() as u32,
-            sent_len: (metric.len() + tags.len()) as u32,
-            lane: lane as u32,
-            touch,
-            text,
-            used: false,
-            bytes,
-        };
-        let slot = Slot { hash, entry: Box::new(entry) };
-        slots.table.insert_unique(hash, slot, |slot| slot.hash);
-        self.entries.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The present generation; read it before names are resolved.
     pub(crate) fn generation(&self) -> Generation {
-        Generation(self.generation.load(Ordering::Acquire))
+        self.read().state.generation
     }
 
     /// Forgets every series, and what is being resolved now.
     pub(crate) fn clear(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        for shard in &self.shards {
-            let mut slots = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
-            self.entries.fetch_sub(slots.table.len(), Ordering::Relaxed);
-            slots.table.clear();
-            slots.hand = 0;
-        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.generation.0 += 1;
+        let forgotten = std::mem::replace(&mut state.shards, empty_shards());
+        // A million entries take a while to go: nobody waits for that.
+        drop(state);
+        drop(forgotten);
     }
 
     /// Series held.
     pub(crate) fn len(&self) -> usize {
-        self.entries.load(Ordering::Relaxed)
+        self.read().state.shards.iter().map(Shard::len).sum()
     }
 
     /// Series put out for newer ones.
     pub(crate) fn evicted(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn hash(&self, metric: &[u8], tags: &[u8]) -> u64 {
-        let mut hasher = self.hashes.build_hasher();
-        hasher.write(metric);
-        hasher.write(tags);
-        hasher.finish()
-    }
-
-    #[inline]
-    fn shard(&self, hash: u64) -> Option<&Shard> {
-        // The table itself uses the low and the top bits.
-        self.shards.get((hash >> 32) as usize % SHARDS)
+        self.read().state.evicted
     }
 }
 
-impl Slots {
-    /// Removes an entry that was not used since the hand last came by.
-    fn evict(&mut self) -> bool {
-        let buckets = self.table.num_buckets();
-        for _ in 0..buckets.saturating_mul(2) {
-            self.hand = if self.hand + 1 >= buckets { 0 } else { self.hand + 1 };
-            match self.table.get_bucket_mut(self.hand) {
-                Some(slot) if slot.entry.used => slot.entry.used = false,
-                Some(_) => {
-                    if let Ok(entry) = self.table.get_bucket_entry(self.hand) {
-                        entry.remove();
-                        return true;
-                    }
-                }
-                None => {}
-            }
+fn empty_shards() -> Box<[Shard]> {
+    (0..SHARDS).map(|_| Shard::default()).collect()
+}
+
+impl SeriesReader<'_> {
+    /// The series of these bytes, if it is known.
+    pub(crate) fn find(
+        &self,
+        text: NameText,
+        metric: &[u8],
+        tags: &[u8],
+    ) -> Option<CachedSeries<'_>> {
+        let hash = SeriesHash::of(self.hashes, metric, tags);
+        let is = |entry: &entry::Entry| entry.is(text, metric, tags);
+        self.shard(hash)?.find(hash.in_shard(), is).map(entry::Entry::hit)
+    }
+
+    /// The series of the first [`GROUP`] names, metric and tags each, where they are known.
+    #[inline]
+    pub(crate) fn find_group<'n>(
+        &self,
+        text: NameText,
+        names: impl Iterator<Item = (&'n [u8], &'n [u8])> + Clone,
+    ) -> [Option<CachedSeries<'_>>; GROUP] {
+        let mut look_ups = [LookUp { hash: SeriesHash::default(), entry: NO_ENTRY }; GROUP];
+        let mut count = 0;
+        for (look_up, (metric, tags)) in look_ups.iter_mut().zip(names.clone()) {
+            look_up.hash = SeriesHash::of(self.hashes, metric, tags);
+            count += 1;
         }
-        false
+        for look_up in look_ups.iter_mut().take(count) {
+            let shard = self.shard(look_up.hash);
+            look_up.entry = shard.map_or(NO_ENTRY, |s| s.candidate(look_up.hash.in_shard()));
+        }
+        let mut loaded = 0;
+        for look_up in look_ups.iter().take(count) {
+            loaded ^= self.entry(look_up).map_or(0, entry::Entry::load);
+        }
+        // Keeps the pass that fetches the entries from being optimised away.
+        black_box(loaded);
+        let mut found = [None; GROUP];
+        for ((found, look_up), (metric, tags)) in found.iter_mut().zip(&look_ups).zip(names) {
+            *found = match self.entry(look_up) {
+                Some(entry) if entry.is(text, metric, tags) => Some(entry.hit()),
+                // Another series with the same hash.
+                Some(_) => self.find(text, metric, tags),
+                None => None,
+            };
+        }
+        found
+    }
+
+    #[inline]
+    fn shard(&self, hash: SeriesHash) -> Option<&Shard> {
+        self.state.shards.get(hash.shard())
+    }
+
+    #[inline]
+    fn entry(&self, look_up: &LookUp) -> Option<&entry::Entry> {
+        self.shard(look_up.hash)?.entry(look_up.entry)
     }
 }
 
 impl std::fmt::Debug for SeriesCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SeriesCache").field("entries", &self.len()).finish_non_exhaustive()
+        f.debug_struct("SeriesCache").finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: NameText = NameText::Latin1;
-
-    fn template(cache: &SeriesCache, metric: &[u8], tags: &[u8]) -> Option<Vec<u8>> {
-        cache.with(TEXT, metric, tags, |series| series.template.to_vec())
-    }
-
-    fn insert(cache: &SeriesCache, metric: &[u8], tags: &[u8], template: &[u8]) {
-        let generation = cache.generation();
-        cache.insert(generation, TEXT, metric, tags, template, 3, Touch::default());
-    }
-
-    #[test]
-    fn the_bytes_as_sent_are_the_key() {
-        let cache = SeriesCache::new(1_000);
-        insert(&cache, b"m", b"a=1 b=2", b"row");
-        insert(&cache, b"m", b"a=1 b=2", b"row");
-        assert_eq!(cache.len(), 1);
-        assert_eq!(template(&cache, b"m", b"a=1 b=2"), Some(b"row".to_vec()));
-        for (metric, tags) in [(&b"ma"[..], &b"=1 b=2"[..]), (b"m", b"b=2 a=1"), (b"", b"")] {
-            assert_eq!(template(&cache, metric, tags), None);
-        }
-        assert!(cache.with(NameText::Utf8, b"m", b"a=1 b=2", |_| ()).is_none());
-        let touch = Touch { base: 3_600, round: 7 };
-        cache.with(TEXT, b"m", b"a=1 b=2", |series| *series.touch = touch);
-        assert_eq!(cache.with(TEXT, b"m", b"a=1 b=2", |s| (*s.touch, s.lane)), Some((touch, 3)));
-    }
-
-    #[test]
-    fn a_full_cache_puts_out_what_was_not_used() {
-        let cache = SeriesCache::new(SHARDS * 8);
-        for i in 0..SHARDS * 80 {
-            insert(&cache, b"m", format!("host={i}").as_bytes(), b"row");
-            assert!(template(&cache, b"m", b"host=0").is_some(), "used all the time");
-        }
-        assert!(cache.len() <= SHARDS * 8);
-        assert_eq!(cache.len() as u64 + cache.evicted(), SHARDS as u64 * 80);
-    }
-
-    #[test]
-    fn what_was_resolved_before_a_clear_is_not_taken_in() {
-        let cache = SeriesCache::new(1_000);
-        insert(&cache, b"m", b"a=1", b"old");
-        let before = cache.generation();
-        cache.clear();
-        assert_eq!((cache.len(), template(&cache, b"m", b"a=1")), (0, None));
-        cache.insert(before, TEXT, b"m", b"a=1", b"old", 0, Touch::default());
-        assert_eq!(template(&cache, b"m", b"a=1"), None);
-        insert(&cache, b"m", b"a=1", b"new");
-        assert_eq!(template(&cache, b"m", b"a=1"), Some(b"new".to_vec()));
-    }
-}
+mod tests;

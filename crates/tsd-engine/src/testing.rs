@@ -14,7 +14,9 @@ use std::{
 use tsd_model::{Cell, Family, PointValue, to_hex};
 use tsd_storage::{FaultyStorage, MemoryStorage, Scan, Storage, Table};
 
-use crate::{Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PutError};
+use crate::{
+    Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PutError, SentPoint,
+};
 
 /// A memory store that fails on demand.
 pub(crate) type TestStore = FaultyStorage<MemoryStorage>;
@@ -65,6 +67,25 @@ pub(crate) fn start(config: EngineConfig, store: &Arc<TestStore>) -> EngineHandl
     Engine::start(config, storage).unwrap()
 }
 
+/// Pairs of tags that stand as `k=v`, with blanks between them.
+pub(crate) fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
+    let words = tags.split(|b| *b == b' ');
+    words
+        .filter_map(|word| {
+            let equals = word.iter().position(|b| *b == b'=')?;
+            Some((word.get(..equals)?, word.get(equals + 1..)?))
+        })
+        .collect()
+}
+
+/// Puts points the way a front end does.
+pub(crate) fn put_all<'p>(
+    session: &mut IngestSession,
+    points: &[SentPoint<'p>],
+) -> Vec<(usize, PutError)> {
+    session.put(points, |point| *point, |point: &SentPoint<'p>| Ok(pairs(point.tags_raw)))
+}
+
 /// Puts a point the way a front end does.
 pub(crate) fn put(
     session: &mut IngestSession,
@@ -74,17 +95,14 @@ pub(crate) fn put(
     value: i64,
     tag: u32,
 ) -> Result<(), PutError> {
-    let value = PointValue::Integer(value);
-    let (metric, raw) = (metric.as_bytes(), tags.as_bytes());
-    if let Some(put) = session.put_cached(metric, raw, timestamp, value, tag) {
-        return put;
-    }
-    let pairs: Vec<(&[u8], &[u8])> = tags
-        .split(' ')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(k, v)| (k.as_bytes(), v.as_bytes()))
-        .collect();
-    session.put_new(metric, raw, &pairs, timestamp, value, tag)
+    let point = SentPoint {
+        metric: metric.as_bytes(),
+        tags_raw: tags.as_bytes(),
+        timestamp,
+        value: PointValue::Integer(value),
+        tag,
+    };
+    put_all(session, &[point]).pop().map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Puts one point and waits for it.

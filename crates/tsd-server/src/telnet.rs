@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
-use tsd_engine::{IngestSession, NameText, PointFailure};
+use tsd_engine::{IngestSession, NameText, PointFailure, PutError, SentPoint};
 use tsd_protocol::{
     LineCutter, PutLine, PutLineError, SeriesRules, TelnetCommand, TelnetCommands, TelnetPutError,
     reply as telnet_reply,
@@ -123,6 +123,24 @@ enum Event {
 struct Received {
     lines: u64,
     points: u64,
+}
+
+/// Why a point was not taken.
+enum PointError {
+    Line(PutLineError),
+    Engine(PutError),
+}
+
+impl From<PutLineError> for PointError {
+    fn from(error: PutLineError) -> Self {
+        Self::Line(error)
+    }
+}
+
+impl From<PutError> for PointError {
+    fn from(error: PutError) -> Self {
+        Self::Engine(error)
+    }
 }
 
 /// A command whose answer is awaited.
@@ -255,60 +273,85 @@ impl Points {
     /// Takes whole lines off `bytes` up to a command that needs an answer. Returns how many bytes they took.
     fn take_lines(&mut self, bytes: &[u8]) -> (usize, Option<Order>) {
         let mut lines = LineCutter::new(bytes);
+        // Points go to the session by groups, but never behind what came after them.
+        let mut group = Vec::new();
         while let Some(line) = lines.next() {
             self.received.lines += 1;
-            let order = match self.commands.parse(line) {
-                TelnetCommand::Put => {
-                    self.received.points += 1;
-                    if let Err(error) = self.take_point(line) {
+            let command = self.commands.parse(line);
+            if command == TelnetCommand::Put {
+                self.received.points += 1;
+                match PutLine::parse(line) {
+                    Ok(point) => group.push(point),
+                    Err(error) => {
+                        self.take_points(&mut group);
                         self.refuse("put", &error);
                     }
-                    continue;
                 }
-                TelnetCommand::Rollup => {
-                    self.received.points += 1;
-                    self.rollup(line);
-                    continue;
+                if group.len() == IngestSession::GROUP {
+                    self.take_points(&mut group);
                 }
-                TelnetCommand::Histogram => {
-                    self.received.points += 1;
-                    self.histogram(line);
-                    continue;
-                }
-                TelnetCommand::Unknown(word) => {
-                    self.offer(telnet_reply::unknown_command(word).as_bytes());
-                    continue;
-                }
-                TelnetCommand::Stats => Order::Stats,
-                TelnetCommand::Version => Order::Version,
-                TelnetCommand::Status => Order::Status,
-                TelnetCommand::DropCaches => Order::DropCaches,
-                TelnetCommand::Help => Order::Help,
-                TelnetCommand::Exit => Order::Exit,
-                TelnetCommand::DieDieDie => Order::DieDieDie,
-            };
-            return (lines.consumed(), Some(order));
+                continue;
+            }
+            self.take_points(&mut group);
+            if let Some(order) = self.take_other(line, command) {
+                return (lines.consumed(), Some(order));
+            }
         }
+        self.take_points(&mut group);
         (lines.consumed(), None)
     }
 
-    /// Gives a point to the session.
-    #[inline]
-    fn take_point(&mut self, line: &[u8]) -> Result<(), PutLineError> {
-        let point = PutLine::parse(line)?;
-        let time = point.timestamp.as_given();
-        let PutLine { metric, tags_raw, value, .. } = point;
-        let known = self.session.put_cached(metric, tags_raw, time, value, PUT);
-        let put = if let Some(put) = known {
-            put
-        } else {
-            let tags = point.tags(&self.rules)?;
-            self.session.put_new(metric, tags_raw, &tags, time, value, PUT)
+    /// Serves a line that is no point, up to an answer that is awaited.
+    fn take_other(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<Order> {
+        let order = match command {
+            // Not reached: points go by groups.
+            TelnetCommand::Put => return None,
+            TelnetCommand::Rollup => {
+                self.received.points += 1;
+                self.rollup(line);
+                return None;
+            }
+            TelnetCommand::Histogram => {
+                self.received.points += 1;
+                self.histogram(line);
+                return None;
+            }
+            TelnetCommand::Unknown(word) => {
+                self.offer(telnet_reply::unknown_command(word).as_bytes());
+                return None;
+            }
+            TelnetCommand::Stats => Order::Stats,
+            TelnetCommand::Version => Order::Version,
+            TelnetCommand::Status => Order::Status,
+            TelnetCommand::DropCaches => Order::DropCaches,
+            TelnetCommand::Help => Order::Help,
+            TelnetCommand::Exit => Order::Exit,
+            TelnetCommand::DieDieDie => Order::DieDieDie,
         };
-        if let Err(error) = put {
-            self.report(&PointFailure { tag: PUT, error });
+        Some(order)
+    }
+
+    /// Gives points to the session.
+    fn take_points(&mut self, points: &mut Vec<PutLine<'_>>) {
+        let Self { session, rules, .. } = self;
+        let refused = session.put(
+            points,
+            |point| SentPoint {
+                metric: point.metric,
+                tags_raw: point.tags_raw,
+                timestamp: point.timestamp.as_given(),
+                value: point.value,
+                tag: PUT,
+            },
+            |point| Ok(point.tags(rules)?),
+        );
+        points.clear();
+        for (_, error) in refused {
+            match error {
+                PointError::Line(error) => self.refuse("put", &error),
+                PointError::Engine(error) => self.report(&PointFailure { tag: PUT, error }),
+            }
         }
-        Ok(())
     }
 
     /// Ends the chunk of points; waits while the write actors are full.

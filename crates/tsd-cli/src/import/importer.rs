@@ -3,7 +3,9 @@
 use std::{io, path::Path, time::Instant};
 
 use tokio::sync::mpsc;
-use tsd_engine::{EngineHandle, IngestSession, NameText, PointFailure, PutError, UidError};
+use tsd_engine::{
+    EngineHandle, IngestSession, NameText, PointFailure, PutError, SentPoint, UidError,
+};
 use tsd_model::Timestamp;
 
 use super::{
@@ -167,29 +169,47 @@ impl Importer {
                 .map_err(|_| PutError::BadTimestamp(point.timestamp))?;
             Some((place, self.order.advance(place, point.timestamp, time.as_millis())?))
         };
-        let ImportLine { metric, timestamp, value, tags_raw } = point;
-        if let Some(put) = self.session.put_cached(metric, tags_raw, timestamp, value, number) {
-            return Ok(put?);
+        let settles =
+            self.options.settle_new_series && !self.session.knows(point.metric, point.tags_raw);
+        if settles {
+            self.session.send().await;
         }
-        let result = self.take_new(&point, number).await;
-        if let (Err(_), Some((place, previous_ms))) = (&result, held) {
+        let mut is_new = false;
+        let mut result = self.put(&point, number, &mut is_new);
+        if settles && result.is_ok() {
+            let failure = self.session.commit().await.failures.pop();
+            result = failure.map_or(Ok(()), |failure| Err(failure.error.into()));
+        }
+        if let (Err(_), true, Some((place, previous_ms))) = (&result, is_new, held) {
             self.order.retreat(place, previous_ms);
         }
         result
     }
 
-    async fn take_new(&mut self, point: &ImportLine<'_>, number: u32) -> Result<(), Refusal> {
-        let &ImportLine { metric, timestamp, value, tags_raw } = point;
-        let tags = point.tags()?;
-        if !self.options.settle_new_series {
-            return Ok(self.session.put_new(metric, tags_raw, &tags, timestamp, value, number)?);
-        }
-        self.session.send().await;
-        self.session.put_new(metric, tags_raw, &tags, timestamp, value, number)?;
-        match self.session.commit().await.failures.pop() {
-            Some(failure) => Err(failure.error.into()),
-            None => Ok(()),
-        }
+    /// Gives a point to the session, and says whether its series was new.
+    fn put(
+        &mut self,
+        point: &ImportLine<'_>,
+        number: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal> {
+        // Alone: whether the next line may follow depends on what becomes of this one.
+        let refused = self.session.put(
+            std::slice::from_ref(point),
+            |point| SentPoint {
+                metric: point.metric,
+                tags_raw: point.tags_raw,
+                timestamp: point.timestamp,
+                value: point.value,
+                tag: number,
+            },
+            |point| {
+                *is_new = true;
+                Ok(point.tags()?)
+            },
+        );
+        let refused = refused.into_iter().next();
+        refused.map_or(Ok(()), |(_, refusal)| Err(refusal))
     }
 
     /// Takes what went wrong behind our back.

@@ -6,7 +6,7 @@ use tsd_storage::{CellBatch, CellRef};
 
 use super::{
     extra_cell::{ExtraCell, WriteTargets},
-    pending::{Body, NewPoint, PointBody, touch},
+    pending::{Body, NewPoint, PointBody},
     session::{IngestShared, ResolvedSeries},
 };
 use crate::{
@@ -153,27 +153,23 @@ impl Chunk {
         }
     }
 
-    /// Takes what waited for the names of its series, and has the series learned.
+    /// Takes what waited for the names of its series, and says which row that touched.
     pub(super) fn first_of_series(
         &mut self,
         shared: &IngestShared,
         point: &NewPoint,
         series: &ResolvedSeries,
         due_before: u32,
-        learn: impl FnOnce(Touch),
-    ) -> Result<(), PutError> {
-        // No base time is odd: the first point of a series always touches its row.
-        let mut last = Touch { base: 1, round: 0 };
-        let touched = match &point.body {
+    ) -> Result<Touch, PutError> {
+        let touch = match &point.body {
             Body::Point(body) if shared.compaction => {
                 let base = body.timestamp.base_time().as_secs();
-                touch(&mut last, base, due_before, || shared.round(series.lane))
+                Touch::NONE.next(base, due_before, || shared.round(series.lane))
             }
-            _ => false,
+            _ => None,
         };
-        self.body(shared, &series.template, series.lane, touched, &point.body)?;
-        learn(last);
-        Ok(())
+        self.body(shared, &series.template, series.lane, touch.is_some(), &point.body)?;
+        Ok(touch.unwrap_or(Touch::NONE))
     }
 
     /// Notes that a series gets something.

@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use tsd_model::{PointValue, Timestamp};
 
 use super::extra_cell::ExtraCell;
-use crate::series_cache::Touch;
 
 /// What a point says, beside its series.
 #[derive(Clone, Copy, Debug)]
@@ -104,44 +103,9 @@ impl NameList {
     }
 }
 
-/// Whether row compaction is to hear of a row, and the note that it did.
-#[inline]
-pub(crate) fn touch(
-    last: &mut Touch,
-    base: u32,
-    due_before: u32,
-    round: impl FnOnce() -> u32,
-) -> bool {
-    if last.base == base && base > due_before {
-        return false;
-    }
-    let now = Touch { base, round: if base > due_before { 0 } else { round() } };
-    // A late point: the row may have left the queue since it was last put there.
-    if *last == now {
-        return false;
-    }
-    *last = now;
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_row_is_touched_once_an_hour_and_again_by_late_points_after_each_round() {
-        let mut last = Touch { base: 1, round: 0 };
-        for (base, due_before, round, expected) in [
-            (7_200, 3_600, 5, true),
-            (7_200, 3_600, 6, false),
-            (10_800, 7_200, 6, true),
-            (7_200, 7_200, 6, true),
-            (7_200, 7_200, 6, false),
-            (7_200, 7_200, 7, true),
-        ] {
-            assert_eq!(touch(&mut last, base, due_before, || round), expected, "{base} {round}");
-        }
-    }
 
     #[test]
     fn names_come_back_in_order() {

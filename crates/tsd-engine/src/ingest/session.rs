@@ -17,7 +17,7 @@ use super::{
     chunk::{Chunk, ChunkPart},
     extra_cell::{ExtraCell, RollupPlace, WriteTargets},
     group::CommitGroup,
-    pending::{Body, LogEntry, NewPoint, PointBody, touch},
+    pending::{Body, LogEntry, NewPoint, PointBody},
     validate::{NameRules, check_point},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     compaction::latest_base,
     meta_tracking::MetaTracker,
     put_error::{CommitReport, PointFailure, PutError},
-    series_cache::SeriesCache,
+    series_cache::{CachedSeries, GROUP, NewSeries, SeriesCache},
     uid::Resolver,
     writer::{Contribution, Lane, WriteOrder},
 };
@@ -64,12 +64,26 @@ pub(crate) struct IngestShared {
     pub(crate) cache_misses: metrics::Counter,
 }
 
+/// A point as a client sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct SentPoint<'a> {
+    /// Metric as sent.
+    pub metric: &'a [u8],
+    /// Tags as sent. A point with the same metric and the same tags is of the same series.
+    pub tags_raw: &'a [u8],
+    /// Seconds, or milliseconds where the number does not fit 32 bits. Not checked yet.
+    pub timestamp: i64,
+    /// Value. Not checked yet.
+    pub value: PointValue,
+    /// Names the point in failures.
+    pub tag: u32,
+}
+
 /// Points of one connection or request, gathered into chunks.
 ///
-/// A point goes through [`Self::put_cached`]; where that knows no series, the caller parses the
-/// tags and goes through [`Self::put_new`]. A chunk ends with [`Self::commit`], which waits until it is
-/// durable, or [`Self::send`], which waits until it is accepted. Points for one cell land in the
-/// order they were put.
+/// Points go through [`Self::put`]. A chunk ends with [`Self::commit`], which waits until it is durable, or
+/// [`Self::send`], which waits until it is accepted. Points for one cell land in the order they
+/// were put.
 #[derive(Debug)]
 pub struct IngestSession {
     shared: Arc<IngestShared>,
@@ -83,6 +97,9 @@ pub struct IngestSession {
 }
 
 impl IngestSession {
+    /// Points that are looked up together.
+    pub const GROUP: usize = GROUP;
+
     pub(crate) fn new(shared: Arc<IngestShared>, text: NameText) -> Self {
         let due_before = due_before(&shared);
         Self {
@@ -110,62 +127,85 @@ impl IngestSession {
         }
     }
 
-    /// Takes a point of a known series: `None` means that the series is not known and the point is
-    /// to be given to [`Self::put_new`].
+    /// Takes points, in order; best [`Self::GROUP`] of them at once. Returns what was refused, in order:
+    /// its place in `points`, and why.
     ///
-    /// `metric` and `tags_raw` are bytes as sent; a point with the same ones is of the same series.
-    /// `tag` names the point in failures.
+    /// `sent` says what a point is, in the caller's terms. `tags` parses the tags of a point whose series
+    /// is not known, each key once; its point then waits for UIDs. The numbers and names of such a
+    /// point are checked here, in OpenTSDB's order; whether its names have UIDs shows when the chunk
+    /// ends.
     #[inline]
-    pub fn put_cached(
+    pub fn put<'p, P, T, E>(
         &mut self,
-        metric: &[u8],
-        tags_raw: &[u8],
-        timestamp: i64,
-        value: PointValue,
-        tag: u32,
-    ) -> Option<Result<(), PutError>> {
-        let Self { shared, chunk, log, due_before, .. } = self;
-        let shared = &**shared;
-        let logging = !log.is_empty();
-        let put = shared.series.with(self.text, metric, tags_raw, |series| {
-            let timestamp = check_numbers(timestamp, value)?;
-            let base = timestamp.base_time();
-            let touched = shared.compaction
-                && touch(series.touch, base.as_secs(), *due_before, || shared.round(series.lane));
-            let body = PointBody { timestamp, value, tag };
-            if logging {
-                log.push(LogEntry::Known {
-                    template: series.template.into(),
-                    lane: series.lane,
-                    touched,
-                    body: Body::Point(body),
-                });
-                return Ok(());
+        points: &'p [P],
+        sent: impl Fn(&'p P) -> SentPoint<'p>,
+        mut tags: impl FnMut(&'p P) -> Result<T, E>,
+    ) -> Vec<(usize, E)>
+    where
+        T: AsRef<[(&'p [u8], &'p [u8])]>,
+        E: From<PutError>,
+    {
+        let shared = Arc::clone(&self.shared);
+        let mut refused = Vec::new();
+        for (nth, group) in points.chunks(GROUP).enumerate() {
+            let cache = shared.series.read();
+            let names = group.iter().map(|point| {
+                let SentPoint { metric, tags_raw, .. } = sent(point);
+                (metric, tags_raw)
+            });
+            let series = cache.find_group(self.text, names);
+            for (at, (point, series)) in group.iter().zip(series).enumerate() {
+                let put = match series {
+                    Some(series) => self.put_known(series, &sent(point)).map_err(E::from),
+                    None => {
+                        tags(point).and_then(|tags| Ok(self.put_new(&sent(point), tags.as_ref())?))
+                    }
+                };
+                if let Err(error) = put {
+                    refused.push((nth * GROUP + at, error));
+                }
             }
-            chunk.point(shared, series.template, series.lane, touched, body)
-        })?;
-        if put.is_ok() {
-            self.points += 1;
         }
-        Some(put)
+        refused
     }
 
-    /// Takes a point of any series and queues it for its UIDs.
-    ///
-    /// `tags` are the parsed form of `tags_raw`, each key once. The point's numbers and names are
-    /// checked here, in OpenTSDB's order; whether its names have UIDs shows when the chunk ends.
-    pub fn put_new(
+    /// Whether the series of these bytes, as sent, is known: its points need no UIDs.
+    #[must_use]
+    pub fn knows(&self, metric: &[u8], tags_raw: &[u8]) -> bool {
+        self.shared.series.read().find(self.text, metric, tags_raw).is_some()
+    }
+
+    /// Takes a point of a known series.
+    #[inline]
+    fn put_known(
         &mut self,
-        metric: &[u8],
-        tags_raw: &[u8],
-        tags: &[(&[u8], &[u8])],
-        timestamp: i64,
-        value: PointValue,
-        tag: u32,
+        series: CachedSeries<'_>,
+        point: &SentPoint<'_>,
     ) -> Result<(), PutError> {
-        let timestamp = check_numbers(timestamp, value)?;
-        let body = Body::Point(PointBody { timestamp, value, tag });
-        self.log_new(metric, tags_raw, tags, body)
+        let Self { shared, chunk, log, due_before, .. } = self;
+        let shared = &**shared;
+        let timestamp = check_numbers(point.timestamp, point.value)?;
+        let base = timestamp.base_time().as_secs();
+        let lane = series.lane();
+        let round = || shared.round(lane);
+        let touched =
+            shared.compaction && series.touch().advance(|last| last.next(base, *due_before, round));
+        let body = PointBody { timestamp, value: point.value, tag: point.tag };
+        if log.is_empty() {
+            chunk.point(shared, series.template(), lane, touched, body)?;
+        } else {
+            let template = series.template().into();
+            log.push(LogEntry::Known { template, lane, touched, body: Body::Point(body) });
+        }
+        self.points += 1;
+        Ok(())
+    }
+
+    /// Takes a point of a series that is not known and queues it for its UIDs.
+    fn put_new(&mut self, point: &SentPoint<'_>, tags: &[(&[u8], &[u8])]) -> Result<(), PutError> {
+        let timestamp = check_numbers(point.timestamp, point.value)?;
+        let body = PointBody { timestamp, value: point.value, tag: point.tag };
+        self.log_new(point.metric, point.tags_raw, tags, Body::Point(body))
     }
 
     /// Queues something of a series that the cache did not have for its UIDs.
@@ -203,7 +243,8 @@ impl IngestSession {
         Ok(self.shared.targets.histogram(timestamp, value))
     }
 
-    /// As [`Self::put_cached`], of another cell.
+    /// Takes another cell of a known series: `None` means that the series is not known and the cell is
+    /// to be given to [`Self::put_cell_new`]. The rest is as with [`Self::put`].
     pub fn put_cell_cached(
         &mut self,
         metric: &[u8],
@@ -213,25 +254,24 @@ impl IngestSession {
     ) -> Option<Result<(), PutError>> {
         let Self { shared, chunk, log, .. } = self;
         let shared = &**shared;
-        let put = shared.series.with(self.text, metric, tags_raw, |series| {
-            if log.is_empty() {
-                return chunk.cell(shared, series.template, series.lane, cell, tag);
-            }
-            log.push(LogEntry::Known {
-                template: series.template.into(),
-                lane: series.lane,
-                touched: false,
-                body: Body::Cell(Box::new(cell.clone()), tag),
-            });
+        let cache = shared.series.read();
+        let series = cache.find(self.text, metric, tags_raw)?;
+        let (template, lane) = (series.template(), series.lane());
+        let put = if log.is_empty() {
+            chunk.cell(shared, template, lane, cell, tag)
+        } else {
+            let body = Body::Cell(Box::new(cell.clone()), tag);
+            log.push(LogEntry::Known { template: template.into(), lane, touched: false, body });
             Ok(())
-        })?;
+        };
         if put.is_ok() {
             self.points += 1;
         }
         Some(put)
     }
 
-    /// As [`Self::put_new`], of another cell.
+    /// Takes another cell of any series and queues it for its UIDs. The rest is as with
+    /// [`Self::put`].
     pub fn put_cell_new(
         &mut self,
         metric: &[u8],
@@ -371,37 +411,36 @@ impl IngestSession {
             .collect();
         let mut series = shared.resolver.resolve(&names).await.into_iter();
         let Self { chunk, log, due_before, text, .. } = self;
-        let mut failures = Vec::new();
+        let (mut failures, mut learned) = (Vec::new(), Vec::new());
         for entry in log.drain(..) {
             let (tag, put) = match entry {
                 LogEntry::Known { template, lane, touched, body } => {
                     (body.tag(), chunk.body(&shared, &template, lane, touched, &body))
                 }
                 LogEntry::New(point) => {
+                    let tag = point.body.tag();
                     let put = match series.next() {
-                        Some(Ok(series)) => {
-                            chunk.first_of_series(&shared, &point, &series, *due_before, |touch| {
-                                shared.series.insert(
-                                    generation,
-                                    *text,
-                                    &point.metric,
-                                    &point.tags,
-                                    &series.template,
-                                    series.lane,
-                                    touch,
-                                );
-                            })
-                        }
+                        Some(Ok(series)) => chunk
+                            .first_of_series(&shared, &point, &series, *due_before)
+                            .map(|touch| learned.push((point, series, touch))),
                         Some(Err(error)) => Err(error.into()),
                         None => Err(PutError::Lost),
                     };
-                    (point.body.tag(), put)
+                    (tag, put)
                 }
             };
             if let Err(error) = put {
                 failures.push(PointFailure { tag, error });
             }
         }
+        let learned = learned.iter().map(|(point, series, touch)| NewSeries {
+            metric: &point.metric,
+            tags: &point.tags,
+            template: &series.template,
+            lane: series.lane,
+            touch: *touch,
+        });
+        shared.series.insert(generation, *text, learned);
         group.fail(failures);
     }
 }

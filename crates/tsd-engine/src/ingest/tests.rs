@@ -7,8 +7,8 @@ use tsd_storage::{Fault, Operation, StorageError};
 
 use super::*;
 use crate::{
-    EngineConfig, PutError,
-    testing::{config, dump, put, put_one, start, store},
+    EngineConfig, PutError, SentPoint,
+    testing::{config, dump, pairs, put, put_all, put_one, start, store},
     writer::WriteOrder,
 };
 
@@ -22,26 +22,32 @@ async fn points_become_opentsdbs_cells() {
     let engine = start(config(), &store);
     let mut session = engine.ingest_session(NameText::Latin1);
     for round in 0..2 {
-        for (i, (timestamp, value)) in [
+        let points: Vec<_> = [
             (1_356_998_400, PointValue::Integer(42)),
             (1_356_998_401, PointValue::Integer(-300)),
             (1_356_998_400_250, PointValue::Single(42.5)),
             (1_357_002_000, PointValue::Double(0.1)),
         ]
         .into_iter()
-        .enumerate()
-        {
-            let (metric, raw) = (b"sys.cpu", b"host=web01");
-            let tag = u32::try_from(i).unwrap();
-            let cached = session.put_cached(metric, raw, timestamp, value, tag);
-            assert_eq!(cached.is_some(), round == 1, "the second round finds the series");
-            match cached {
-                Some(put) => put.unwrap(),
-                None => session
-                    .put_new(metric, raw, &[(b"host", b"web01")], timestamp, value, tag)
-                    .unwrap(),
-            }
-        }
+        .map(|(timestamp, value)| SentPoint {
+            metric: b"sys.cpu",
+            tags_raw: b"host=web01",
+            timestamp,
+            value,
+            tag: 0,
+        })
+        .collect();
+        let mut parsed = 0;
+        let refused = session.put(
+            &points,
+            |point| *point,
+            |point| {
+                parsed += 1;
+                Ok::<_, PutError>(pairs(point.tags_raw))
+            },
+        );
+        assert!(refused.is_empty());
+        assert_eq!(parsed, if round == 0 { 4 } else { 0 }, "the second round knows the series");
         let report = session.commit().await;
         assert_eq!((report.stored, report.failures.len(), report.timed_out), (4, 0, 0));
     }
@@ -117,19 +123,71 @@ async fn points_of_one_cell_land_in_order_whatever_the_cache_knows() {
 }
 
 #[tokio::test]
+async fn points_of_a_group_take_the_way_of_single_ones() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "known", "a=1", 7_200, 0).await.unwrap();
+    let mut session = engine.ingest_session(NameText::Utf8);
+    // Over several groups: known series, new ones, one cell put again and again, and a bad point in each.
+    let names: Vec<_> = (0..200).map(|i| format!("a={}", i % 9)).collect();
+    let points: Vec<_> = (0..200_u32)
+        .map(|i| SentPoint {
+            metric: if i % 2 == 0 { b"known" } else { b"new" },
+            tags_raw: if i % 11 == 5 { b"" } else { names[i as usize].as_bytes() },
+            timestamp: 7_200,
+            value: PointValue::Integer(i64::from(i) % 100),
+            tag: i,
+        })
+        .collect();
+    let refused = put_all(&mut session, &points);
+    assert!(refused.iter().all(|(_, error)| matches!(error, PutError::NoTags)));
+    let refused: Vec<_> = refused.into_iter().map(|(at, _)| at).collect();
+    assert_eq!(refused, (0..200).filter(|i| i % 11 == 5).collect::<Vec<_>>());
+    assert_eq!(session.pending(), 200 - refused.len());
+    let report = session.commit().await;
+    assert_eq!((report.stored, report.failures.len()), (200 - refused.len(), 0));
+    let last = |metric: u32, tag: u32| {
+        let mut puts = (0..200_u32).filter(|i| i % 11 != 5 && i % 2 == metric && i % 9 == tag);
+        puts.next_back().unwrap() % 100
+    };
+    let mut expected: Vec<_> =
+        (0..2).flat_map(|metric| (0..9).map(move |tag| last(metric, tag))).collect();
+    let mut values: Vec<_> = crate::testing::cells(&store, &EngineConfig::default().tables.data)
+        .await
+        .into_iter()
+        .map(|(_, cell)| u32::from(cell.value[0]))
+        .collect();
+    expected.sort_unstable();
+    values.sort_unstable();
+    assert_eq!(values, expected, "the last point of each cell stays");
+}
+
+#[tokio::test]
 async fn bad_points_are_refused_at_once_and_spoil_nothing() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
     let one = PointValue::Integer(1);
-    for (timestamp, value) in [(10_000_000_000_000, one), (-1, one)] {
-        let refused = session.put_cached(b"m", b"host=a", timestamp, value, 0);
-        assert!(matches!(refused, Some(Err(PutError::BadTimestamp(t))) if t == timestamp));
-    }
-    let nan = PointValue::Double(f64::NAN);
-    let refused = session.put_cached(b"m", b"host=a", -1, nan, 0);
-    assert!(matches!(refused, Some(Err(PutError::NotFinite))));
+    let point = |timestamp, value| SentPoint {
+        metric: b"m",
+        tags_raw: b"host=a",
+        timestamp,
+        value,
+        tag: 0,
+    };
+    let points =
+        [point(10_000_000_000_000, one), point(-1, one), point(-1, PointValue::Double(f64::NAN))];
+    let refused = put_all(&mut session, &points);
+    let refused: Vec<_> = refused.into_iter().map(|(at, error)| (at, error.to_string())).collect();
+    assert_eq!(
+        refused,
+        [
+            (0, PutError::BadTimestamp(10_000_000_000_000).to_string()),
+            (1, PutError::BadTimestamp(-1).to_string()),
+            (2, PutError::NotFinite.to_string()),
+        ]
+    );
     assert!(matches!(put_one(&engine, "m", "", 1, 1).await, Err(PutError::NoTags)));
     assert!(matches!(put_one(&engine, "m m", "host=a", 1, 1).await, Err(PutError::Name(_))));
     put(&mut session, "m", "host=a", 2, 1, 0).unwrap();

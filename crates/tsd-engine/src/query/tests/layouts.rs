@@ -7,7 +7,10 @@ use proptest::{prelude::*, test_runner::Config};
 use tsd_model::{PointValue, UidKind};
 
 use super::*;
-use crate::testing::ManualClock;
+use crate::{
+    SentPoint,
+    testing::{ManualClock, put_all},
+};
 
 /// Series by host and data centre.
 const SERIES: [(&str, &str); 5] =
@@ -100,12 +103,9 @@ async fn holding(points: &[Point], layout: &Layout) -> EngineHandle {
         let tags = format!("host={host} dc={dc}");
         let time = HOUR * 1_000 + time;
         let time = if time % 1_000 == 0 { time / 1_000 } else { time };
-        let pairs: [(&[u8], &[u8]); 2] = [(b"host", host.as_bytes()), (b"dc", dc.as_bytes())];
-        if let Some(put) = session.put_cached(b"m", tags.as_bytes(), time, value, 0) {
-            put.unwrap();
-        } else {
-            session.put_new(b"m", tags.as_bytes(), &pairs, time, value, 0).unwrap();
-        }
+        let point =
+            SentPoint { metric: b"m", tags_raw: tags.as_bytes(), timestamp: time, value, tag: 0 };
+        assert!(put_all(&mut session, &[point]).is_empty());
         if i % 7 == 0 {
             assert!(session.commit().await.failures.is_empty());
         }

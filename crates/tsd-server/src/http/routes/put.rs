@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{HistogramCodecs, IngestSession, NameText, PutError};
+use tsd_engine::{HistogramCodecs, IngestSession, NameText, PutError, SentPoint};
 use tsd_protocol::{
-    ApiError, CommonTag, HistogramBatch, HistogramFault, HttpHistogram, HttpPoint, HttpRollup,
-    NAME_SEPARATOR, PointFault, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch,
-    RollupFault, RollupRules, SeriesRules,
+    ApiError, CommonTag, HistogramBatch, HistogramFault, HttpHistogram, HttpRollup, NAME_SEPARATOR,
+    PointFault, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch, RollupFault,
+    RollupRules, SeriesRules,
 };
 
 use crate::{
@@ -42,6 +42,12 @@ impl From<PointFault> for Refusal {
     }
 }
 
+impl From<PutError> for Refusal {
+    fn from(error: PutError) -> Self {
+        Self::Engine(error)
+    }
+}
+
 impl From<RollupFault> for Refusal {
     fn from(fault: RollupFault) -> Self {
         Self::Fault(fault.into())
@@ -60,10 +66,7 @@ pub(super) async fn put(asked: Asked<'_>) -> Result<Reply, HttpError> {
     let mut batch = PutBatch::default();
     batch.read(request.body, request.common.as_ref()).map_err(ApiError::from)?;
     let mut ingest = Ingest::new(asked.shared, PutOutcome::new(&batch), batch.points().len());
-    for point in batch.points() {
-        let taken = take_point(&mut ingest.session, &asked.shared.rules, &point);
-        ingest.note(point.offset, taken);
-    }
+    take_points(&mut ingest, &asked.shared.rules, &batch);
     Ok(ingest.finish(&request).await)
 }
 
@@ -105,19 +108,30 @@ pub(super) async fn histogram(asked: Asked<'_>) -> Result<Reply, HttpError> {
     Ok(ingest.finish(&request).await)
 }
 
-/// Gives a point to the session.
-fn take_point(
-    session: &mut IngestSession,
-    rules: &SeriesRules,
-    point: &HttpPoint<'_>,
-) -> Result<(), Refusal> {
-    let HttpPoint { metric, tags_raw, value, offset, .. } = *point;
-    let time = point.timestamp.as_given();
-    let put = match session.put_cached(metric, tags_raw, time, value, offset) {
-        Some(put) => put,
-        None => session.put_new(metric, tags_raw, &point.tags(rules)?, time, value, offset),
-    };
-    put.map_err(Refusal::Engine)
+/// Gives points to the session, by groups.
+fn take_points(ingest: &mut Ingest<'_>, rules: &SeriesRules, batch: &PutBatch) {
+    let mut points = batch.points();
+    let mut group = Vec::with_capacity(points.len().min(IngestSession::GROUP));
+    while points.len() > 0 {
+        group.clear();
+        group.extend(points.by_ref().take(IngestSession::GROUP));
+        let refused = ingest.session.put(
+            &group,
+            |point| SentPoint {
+                metric: point.metric,
+                tags_raw: point.tags_raw,
+                timestamp: point.timestamp.as_given(),
+                value: point.value,
+                tag: point.offset,
+            },
+            |point| Ok(point.tags(rules)?),
+        );
+        let mut refused = refused.into_iter().peekable();
+        for (at, point) in group.iter().enumerate() {
+            let refusal = refused.next_if(|(place, _)| *place == at);
+            ingest.note(point.offset, refusal.map_or(Ok(()), |(_, refusal)| Err(refusal)));
+        }
+    }
 }
 
 /// Gives a rolled-up point to the session. `spelled` is scratch.
@@ -135,18 +149,18 @@ fn take_rollup(
         && let Some(placement) = rules.placement(&spec)
         && !timestamp.is_millis()
     {
-        let cell = session.rollup_cell(place(&placement), time, value).map_err(Refusal::Engine)?;
+        let cell = session.rollup_cell(place(&placement), time, value)?;
         rules.spell(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, spelled);
         if let Some(put) = session.put_cell_cached(metric, spelled, &cell, offset) {
-            return put.map_err(Refusal::Engine);
+            return Ok(put?);
         }
     }
     let tags = point.tags();
     let placement = rules.check(&spec, metric, timestamp, value, &tags, series)?;
-    let cell = session.rollup_cell(place(&placement), time, value).map_err(Refusal::Engine)?;
+    let cell = session.rollup_cell(place(&placement), time, value)?;
     rules.spell(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, spelled);
     let tags = rules.tags(&tags, &placement);
-    session.put_cell_new(metric, spelled, &tags, cell, offset).map_err(Refusal::Engine)
+    Ok(session.put_cell_new(metric, spelled, &tags, cell, offset)?)
 }
 
 /// Gives a histogram to the session.
@@ -165,7 +179,7 @@ fn take_histogram(
         Some(put) => put,
         None => session.put_cell_new(metric, tags_raw, &point.tags(rules)?, cell, offset),
     };
-    put.map_err(Refusal::Engine)
+    Ok(put?)
 }
 
 /// Said of points whose fate is open: sent again, they are the same cells.

@@ -1,0 +1,187 @@
+//! One series of the cache.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::touch::{Touch, TouchCell};
+use crate::ingest::NameText;
+
+/// Bytes of an entry that need no memory of their own: enough for a metric, four tags and a row key.
+const INLINE_BYTES: usize = 102;
+
+/// What is known of a series.
+///
+/// Two cache lines, whole ones, in which all parts lie side by side: whoever knows where an entry is can
+/// ask for all of it at once.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Entry {
+    touch: TouchCell,
+    lane: u32,
+    metric_len: u32,
+    sent_len: u32,
+    text: NameText,
+    used: AtomicBool,
+    // Metric, tags as sent, row key template.
+    bytes: EntryBytes,
+}
+
+const _: () = assert!(size_of::<Entry>() == 128, "an entry is two cache lines");
+
+#[derive(Debug)]
+enum EntryBytes {
+    Inline(u8, [u8; INLINE_BYTES]),
+    Apart(Box<[u8]>),
+}
+
+/// What a series is taken in with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewSeries<'a> {
+    /// Metric as sent.
+    pub(crate) metric: &'a [u8],
+    /// Tags as sent.
+    pub(crate) tags: &'a [u8],
+    /// Row key with zeros for the base time.
+    pub(crate) template: &'a [u8],
+    /// Write actor of its salt bucket.
+    pub(crate) lane: usize,
+    /// The row that was made known to row compaction.
+    pub(crate) touch: Touch,
+}
+
+/// A series found in the cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedSeries<'a>(&'a Entry);
+
+impl Entry {
+    pub(super) fn new(text: NameText, series: NewSeries<'_>) -> Self {
+        let NewSeries { metric, tags, template, lane, touch } = series;
+        Self {
+            touch: TouchCell::new(touch),
+            lane: lane as u32,
+            metric_len: metric.len() as u32,
+            sent_len: (metric.len() + tags.len()) as u32,
+            text,
+            used: AtomicBool::new(false),
+            bytes: EntryBytes::new([metric, tags, template]),
+        }
+    }
+
+    /// Reads from each cache line. The sum says nothing; it waits for the lines.
+    #[inline]
+    pub(super) fn load(&self) -> usize {
+        let last = match &self.bytes {
+            EntryBytes::Inline(_, bytes) => bytes.last(),
+            EntryBytes::Apart(bytes) => bytes.last(),
+        };
+        self.sent_len as usize ^ usize::from(last.copied().unwrap_or_default())
+    }
+
+    #[inline]
+    pub(super) fn is(&self, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
+        if self.text != text
+            || self.metric_len as usize != metric.len()
+            || self.sent_len as usize != metric.len() + tags.len()
+        {
+            return false;
+        }
+        self.bytes
+            .get()
+            .split_at_checked(metric.len())
+            .is_some_and(|(head, rest)| head == metric && rest.starts_with(tags))
+    }
+
+    /// Metric and tags as sent.
+    pub(super) fn names(&self) -> (&[u8], &[u8]) {
+        let sent = self.bytes.get().get(..self.sent_len as usize).unwrap_or_default();
+        sent.split_at_checked(self.metric_len as usize).unwrap_or_default()
+    }
+
+    pub(super) fn set_touch(&mut self, touch: Touch) {
+        self.touch.set(touch);
+    }
+
+    /// Notes a use, and gives out what is known.
+    #[inline]
+    pub(super) fn hit(&self) -> CachedSeries<'_> {
+        // Mostly noted already: not writing keeps the line shared between cores.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        CachedSeries(self)
+    }
+
+    /// Forgets the uses, and says whether there were any.
+    pub(super) fn take_used(&mut self) -> bool {
+        std::mem::take(self.used.get_mut())
+    }
+}
+
+impl<'a> CachedSeries<'a> {
+    /// Row key with zeros for the base time.
+    #[inline]
+    pub(crate) fn template(self) -> &'a [u8] {
+        self.0.bytes.get().get(self.0.sent_len as usize..).unwrap_or_default()
+    }
+
+    /// Write actor of its salt bucket.
+    #[inline]
+    pub(crate) const fn lane(self) -> usize {
+        self.0.lane as usize
+    }
+
+    /// The row last made known to row compaction.
+    #[inline]
+    pub(crate) const fn touch(self) -> &'a TouchCell {
+        &self.0.touch
+    }
+}
+
+impl EntryBytes {
+    fn new(parts: [&[u8]; 3]) -> Self {
+        let mut inline = [0; INLINE_BYTES];
+        let mut len = 0;
+        for part in parts {
+            if let Some(room) = inline.get_mut(len..len + part.len()) {
+                room.copy_from_slice(part);
+            }
+            len += part.len();
+        }
+        match u8::try_from(len) {
+            Ok(short) if len <= INLINE_BYTES => Self::Inline(short, inline),
+            _ => Self::Apart(parts.concat().into()),
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> &[u8] {
+        match self {
+            Self::Inline(len, bytes) => bytes.get(..usize::from(*len)).unwrap_or_default(),
+            Self::Apart(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_row_key_of_any_length_come_back() {
+        for len in [0, 1, INLINE_BYTES - 8, INLINE_BYTES - 7, 300, 70_000] {
+            let tags = vec![b't'; len];
+            let series = NewSeries {
+                metric: b"sys.cpu",
+                tags: &tags,
+                template: b"k",
+                lane: 3,
+                touch: Touch::NONE,
+            };
+            let entry = Entry::new(NameText::Latin1, series);
+            assert!(entry.is(NameText::Latin1, b"sys.cpu", &tags), "{len}");
+            assert!(!entry.is(NameText::Utf8, b"sys.cpu", &tags));
+            assert!(!entry.is(NameText::Latin1, b"sys.cp", &tags));
+            assert_eq!(entry.names(), (&b"sys.cpu"[..], &tags[..]));
+            assert_eq!((entry.hit().template(), entry.hit().lane()), (&b"k"[..], 3));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+use super::*;
+
+const TEXT: NameText = NameText::Latin1;
+
+fn template(cache: &SeriesCache, metric: &[u8], tags: &[u8]) -> Option<Vec<u8>> {
+    cache.read().find(TEXT, metric, tags).map(|series| series.template().to_vec())
+}
+
+fn series<'a>(metric: &'a [u8], tags: &'a [u8], template: &'a [u8]) -> NewSeries<'a> {
+    NewSeries { metric, tags, template, lane: 3, touch: Touch::NONE }
+}
+
+fn insert(cache: &SeriesCache, metric: &[u8], tags: &[u8], template: &[u8]) {
+    cache.insert(cache.generation(), TEXT, [series(metric, tags, template)]);
+}
+
+#[test]
+fn the_bytes_as_sent_are_the_key() {
+    let cache = SeriesCache::new(1_000);
+    insert(&cache, b"m", b"a=1 b=2", b"row");
+    insert(&cache, b"m", b"a=1 b=2", b"row");
+    assert_eq!(cache.len(), 1);
+    assert_eq!(template(&cache, b"m", b"a=1 b=2"), Some(b"row".to_vec()));
+    for (metric, tags) in [(&b"ma"[..], &b"=1 b=2"[..]), (b"m", b"b=2 a=1"), (b"", b"")] {
+        assert_eq!(template(&cache, metric, tags), None);
+    }
+    let reader = cache.read();
+    assert!(reader.find(NameText::Utf8, b"m", b"a=1 b=2").is_none());
+    assert_eq!(reader.find(TEXT, b"m", b"a=1 b=2").map(CachedSeries::lane), Some(3));
+}
+
+#[test]
+fn a_touch_stays_with_its_series() {
+    let cache = SeriesCache::new(1_000);
+    insert(&cache, b"m", b"a=1", b"row");
+    let touched = |base| {
+        let reader = cache.read();
+        let series = reader.find(TEXT, b"m", b"a=1");
+        series.map(|series| series.touch().advance(|last| last.next(base, 0, || 0)))
+    };
+    assert_eq!([3_600, 3_600, 7_200].map(touched), [Some(true), Some(false), Some(true)]);
+    insert(&cache, b"m", b"a=1", b"row");
+    assert_eq!(touched(7_200), Some(true), "taken in anew");
+}
+
+#[test]
+fn a_group_finds_what_single_look_ups_find() {
+    let cache = SeriesCache::new(10_000);
+    let names: Vec<_> = (0..1_000).map(|i| (format!("m{}", i % 7), format!("host={i}"))).collect();
+    let known = names.iter().step_by(3);
+    let known =
+        known.map(|(metric, tags)| series(metric.as_bytes(), tags.as_bytes(), tags.as_bytes()));
+    cache.insert(cache.generation(), TEXT, known);
+    let reader = cache.read();
+    for len in [0, 1, 2, GROUP - 1, GROUP, GROUP + 5] {
+        for group in names.chunks(len.max(1)) {
+            let group = group.get(..len.min(group.len())).unwrap_or_default();
+            let pairs = group.iter().map(|(metric, tags)| (metric.as_bytes(), tags.as_bytes()));
+            let found = reader.find_group(TEXT, pairs.clone());
+            let singly = pairs.map(|(metric, tags)| reader.find(TEXT, metric, tags));
+            let singly = singly.chain(std::iter::repeat(None)).take(GROUP);
+            let template = |series: Option<CachedSeries<'_>>| series.map(|s| s.template().to_vec());
+            assert_eq!(
+                found.map(template).to_vec(),
+                singly.map(template).collect::<Vec<_>>(),
+                "{len}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_full_cache_puts_out_what_was_not_used() {
+    let cache = SeriesCache::new(SHARDS * 8);
+    for i in 0..SHARDS * 80 {
+        insert(&cache, b"m", format!("host={i}").as_bytes(), format!("row{i}").as_bytes());
+        assert!(template(&cache, b"m", b"host=0").is_some(), "used all the time");
+    }
+    assert!(cache.len() <= SHARDS * 8);
+    assert_eq!(cache.len() as u64 + cache.evicted(), SHARDS as u64 * 80);
+    let held = (0..SHARDS * 80).filter(|i| {
+        let found = template(&cache, b"m", format!("host={i}").as_bytes());
+        found.is_some_and(|found| found == format!("row{i}").as_bytes())
+    });
+    assert_eq!(held.count(), cache.len(), "each place is that of one series");
+}
+
+#[test]
+fn what_was_resolved_before_a_clear_is_not_taken_in() {
+    let cache = SeriesCache::new(1_000);
+    insert(&cache, b"m", b"a=1", b"old");
+    let before = cache.generation();
+    cache.clear();
+    assert_eq!((cache.len(), template(&cache, b"m", b"a=1")), (0, None));
+    cache.insert(before, TEXT, [series(b"m", b"a=1", b"old")]);
+    assert_eq!(template(&cache, b"m", b"a=1"), None);
+    insert(&cache, b"m", b"a=1", b"new");
+    assert_eq!(template(&cache, b"m", b"a=1"), Some(b"new".to_vec()));
+}
