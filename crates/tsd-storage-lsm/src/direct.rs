@@ -159,28 +159,30 @@ impl TableStore {
         self.apply(&mut self.writer(), changes)
     }
 
-    /// Put and deletes at once.
+    /// Put and deletes at once, if the row still holds what was read of it.
     pub(crate) fn rewrite(&self, rewrite: RowRewrite, now_ms: i64) -> Result<(), StorageError> {
         let mut writer = self.writer();
-        let mut changes = Changes::default();
-        let row = changes.row(&rewrite.row);
-        let put = rewrite.put.map(|(cell, timestamp_ms)| {
-            ((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now_ms)))
-        });
-        // Put first, then delete: the present cell of a column that is put is the new one.
         let present: BTreeMap<ColumnKey, i64> = self
             .cells(&rewrite.row)?
             .into_iter()
             .map(|cell| ((cell.family, cell.qualifier), cell.timestamp_ms))
-            .chain(put.iter().map(|(column, (_, at))| (column.clone(), *at)))
             .collect();
+        let mut changes = Changes::default();
+        let row = changes.row(&rewrite.row);
+        row.puts.extend(rewrite.put.map(|(cell, timestamp_ms)| {
+            ((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now_ms)))
+        }));
         for old in rewrite.delete {
             let column = (old.family, old.qualifier);
-            if present.get(&column).is_some_and(|written_ms| *written_ms <= old.timestamp_ms) {
+            if present.get(&column) != Some(&old.timestamp_ms) {
+                return Err(StorageError::Changed);
+            }
+            // Put first, then delete: a column that is put is as new as that.
+            if row.puts.get(&column).is_none_or(|(_, put_ms)| *put_ms <= old.timestamp_ms) {
+                row.puts.remove(&column);
                 row.deletes.insert(column);
             }
         }
-        row.puts.extend(put.filter(|(column, _)| !row.deletes.contains(column)));
         self.apply(&mut writer, changes)
     }
 

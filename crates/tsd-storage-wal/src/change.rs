@@ -62,6 +62,16 @@ impl Change {
         }
     }
 
+    /// Whether it changes anything of a row.
+    pub(crate) fn touches(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Put(batch) => batch.rows().any(|row| row.key == key),
+            Self::DeleteRow(row) | Self::DeleteColumns { row, .. } | Self::Rewrite { row, .. } => {
+                row == key
+            }
+        }
+    }
+
     /// About how many bytes it takes in memory and in the log.
     pub(crate) fn byte_len(&self) -> usize {
         match self {

@@ -74,7 +74,7 @@ pub(crate) struct Committer {
     group: Group,
     staged: Vec<Staged>,
     pending: Pending,
-    /// Tables that a plain change of the group touches.
+    /// Tables that a plain change or a row compaction of the group touches.
     touched: Vec<TableId>,
     /// When the active generation is old.
     due: Option<Instant>,
@@ -310,17 +310,21 @@ impl Committer {
     /// group, which only show once they are applied.
     fn stage(&mut self, request: Box<Request>) -> Option<Box<Request>> {
         let id = request.id;
-        if !matches!(request.order, Order::Change(_)) && self.touched.contains(&id) {
+        let must_wait = match &request.order {
+            Order::Change(_) => false,
+            // Told by its row, not by its table, so that compactions do not cut every group short.
+            Order::Rewrite(rewrite) => self.is_row_in_group(id, &rewrite.row),
+            _ => self.touched.contains(&id),
+        };
+        if must_wait {
             return Some(request);
         }
         let Request { table, order, answer, room, .. } = *request;
+        if matches!(order, Order::Change(_) | Order::Rewrite(_)) && !self.touched.contains(&id) {
+            self.touched.push(id);
+        }
         let decision = match order {
-            Order::Change(change) => {
-                if !self.touched.contains(&id) {
-                    self.touched.push(id);
-                }
-                Decision::Change(change, Outcome::Done)
-            }
+            Order::Change(change) => Decision::Change(change, Outcome::Done),
             conditional => self.decide(id, conditional),
         };
         let (change, result) = match decision {
@@ -361,7 +365,13 @@ impl Committer {
                 present.compare_and(column, expected.as_ref(), new, &base)
             }
             Order::Change(change) => Decision::Change(change, Outcome::Done),
+            Order::Rewrite(rewrite) => rewrite.decide(&view, id, self.now_ms),
         }
+    }
+
+    fn is_row_in_group(&self, id: TableId, row: &[u8]) -> bool {
+        let of_table = self.staged.iter().filter(|staged| staged.id == id);
+        of_table.filter_map(|staged| staged.change.as_ref()).any(|(change, _)| change.touches(row))
     }
 
     /// Logs the group, applies it, and answers.

@@ -35,6 +35,7 @@ mod overlay;
 mod replay;
 mod report;
 mod request;
+mod rewrite;
 mod scanner;
 mod shared;
 mod spread;

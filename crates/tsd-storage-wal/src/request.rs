@@ -8,6 +8,7 @@ use tsd_storage::{CellBatch, CellRef, Column, StorageError, Table};
 use crate::{
     change::Change,
     memtable::{Known, TableId, View},
+    rewrite::Rewrite,
 };
 
 /// A call that waits for its commit.
@@ -41,6 +42,7 @@ pub(crate) enum Order {
         new: Option<NewValue>,
         base: Base,
     },
+    Rewrite(Rewrite),
 }
 
 /// What a compare-and-set puts.
@@ -103,6 +105,7 @@ impl Order {
             Self::CompareAnd { column, new, .. } => {
                 of(column) + new.as_ref().map_or(0, |new| new.value.len())
             }
+            Self::Rewrite(rewrite) => rewrite.byte_len(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod direct;
 mod reads;
+mod rewrite;
 mod writes;
 
 use std::{
@@ -19,8 +20,8 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, Table,
+    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, RowRewrite, RowScanner, Scan,
+    Storage, StorageError, Table,
 };
 
 use self::writes::{ROOM_UNIT, check_column, check_columns, check_row, columns_of, room_of};
@@ -487,27 +488,7 @@ impl<B: IngestRows> Storage for WalStorage<B> {
             if self.shared.config.shared_backend {
                 return self.rewrite_shared(table, id, rewrite).await;
             }
-            let RowRewrite { row, put, delete } = rewrite;
-            let delete: Vec<_> =
-                delete.into_iter().map(|old| (old.family, old.qualifier)).collect();
-            check_row(&row)?;
-            check_columns(&delete)?;
-            let put = match &put {
-                None => CellBatch::new(),
-                Some((cell, timestamp_ms)) => {
-                    let cell = CellRef {
-                        family: cell.family,
-                        qualifier: &cell.qualifier,
-                        value: &cell.value,
-                        timestamp_ms: *timestamp_ms,
-                    };
-                    CellBatch::single(&row, cell)?
-                }
-            };
-            if put.is_empty() && delete.is_empty() {
-                return Ok(());
-            }
-            self.change(table, id, Change::Rewrite { row, put, delete }).await
+            self.rewrite_held(table, id, rewrite).await
         })
     }
 

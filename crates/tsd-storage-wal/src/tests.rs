@@ -23,6 +23,7 @@ mod disk_faults;
 mod flushing;
 mod like_memory;
 mod model;
+mod rewrites;
 mod shared;
 
 type Store = WalStorage<MemoryStorage>;

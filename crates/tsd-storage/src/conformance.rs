@@ -64,6 +64,7 @@ cases! {
     writes::appends_at_once_all_land,
     writes::a_rewrite_puts_one_cell_for_many,
     writes::a_rewrite_without_a_put_only_deletes,
+    writes::a_rewrite_leaves_what_was_written_after_the_row_was_read,
     writes::points_of_an_hour_come_back_as_they_were_put,
     writes::a_batch_of_many_rows_lands_whole,
     writes::a_counter_column_is_a_column_like_any_other,

@@ -30,6 +30,10 @@ pub enum StorageError {
     /// same call may pass later.
     #[error("unavailable: {0}")]
     Unavailable(Arc<str>),
+    /// What the call builds on was changed since it was read; nothing was done. It may pass once it is
+    /// read again.
+    #[error("changed since it was read")]
+    Changed,
     /// The disk is full: nothing was written, reads go on, writes pass again when there is room.
     #[error("no space left on the data disk")]
     DiskFull,
@@ -76,9 +80,11 @@ impl StorageError {
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         match self {
-            Self::Throttled(_) | Self::Timeout(_) | Self::Unavailable(_) | Self::DiskFull => {
-                Recovery::RetryLater
-            }
+            Self::Throttled(_)
+            | Self::Timeout(_)
+            | Self::Unavailable(_)
+            | Self::Changed
+            | Self::DiskFull => Recovery::RetryLater,
             _ => Recovery::GiveUp,
         }
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, Row};
+use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
 use crate::{
     BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, RowRewrite, RowScanner, Scan,
@@ -149,6 +149,14 @@ impl MemoryStorage {
     fn rewrite_now(&self, table: &Table, rewrite: RowRewrite) -> Result<(), StorageError> {
         let now = (self.clock)();
         let mut rows = self.shared.write(table)?;
+        let columns = rows.get(&rewrite.row);
+        let is_as_read = |old: &ReplacedColumn| {
+            let present = columns.and_then(|c| c.get(&(old.family, old.qualifier.clone())));
+            present.is_some_and(|(_, written_ms)| *written_ms == old.timestamp_ms)
+        };
+        if !rewrite.delete.iter().all(is_as_read) {
+            return Err(StorageError::Changed);
+        }
         if let Some((cell, timestamp_ms)) = rewrite.put {
             row_of(&mut rows, &rewrite.row)
                 .insert((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now)));

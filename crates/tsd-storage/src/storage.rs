@@ -146,8 +146,7 @@ pub struct RowRewrite {
     /// The compacted cell to put, with its timestamp where one must be kept; `None` where the row
     /// already holds it.
     pub put: Option<(Cell, Option<i64>)>,
-    /// Columns it replaces. Versions of them that are newer than the one read stay: somebody else may
-    /// have written the row in the meantime.
+    /// Columns it replaces, as they were read: somebody else may have written the row in the meantime.
     pub delete: Vec<ReplacedColumn>,
 }
 
@@ -239,6 +238,11 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     ///
     /// The put comes first and is durable before anything is deleted. A column that is both put and
     /// replaced is gone afterwards, unless its new cell is newer than the one read.
+    ///
+    /// What was written to a replaced column since it was read is never deleted. A store that nobody
+    /// else writes does nothing at all then, nor where the column was deleted, and answers
+    /// [`StorageError::Changed`]: put now, what was read would be later than what was written since. A
+    /// store that others write too cannot tell in one step; it deletes the versions up to the one read.
     fn rewrite_row<'a>(
         &'a self,
         table: &'a Table,

@@ -23,8 +23,8 @@ enum Step {
     Append(usize, usize),
     Increment(usize, usize, i64),
     CompareAndSet(usize, usize, Option<usize>, usize),
-    /// Put that column and delete those.
-    Rewrite(usize, Option<usize>, Vec<usize>),
+    /// Put that column and delete those which are there, read so long after they were written.
+    Rewrite(usize, Option<usize>, Vec<usize>, i64),
     Reopen,
 }
 
@@ -118,7 +118,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (row.clone(), one.clone(), any::<i64>()).prop_map(|(r, c, n)| Step::Increment(r, c, n)),
         1 => (row.clone(), one.clone(), prop::option::of(one.clone()), one.clone())
             .prop_map(|(r, c, e, v)| Step::CompareAndSet(r, c, e, v)),
-        1 => (row, prop::option::of(one), column_set()).prop_map(|(r, p, d)| Step::Rewrite(r, p, d)),
+        1 => (row, prop::option::of(one), column_set(), prop::bool::weighted(0.1))
+            .prop_map(|(r, p, d, late)| Step::Rewrite(r, p, d, i64::from(late))),
         1 => Just(Step::Reopen),
     ]
 }
@@ -185,7 +186,7 @@ async fn act(store: &dyn IngestRows, table: &Table, step: &Step) -> String {
                 let column = column_of(*row, *i);
                 format!("{:?}", store.compare_and_set(table, column, expected, value).await?)
             }
-            Step::Rewrite(row, put, delete) => {
+            Step::Rewrite(row, put, delete, late) => {
                 let put = put.map(|i| {
                     let (family, qualifier, value) = column(i);
                     let cell = Cell {
@@ -196,16 +197,18 @@ async fn act(store: &dyn IngestRows, table: &Table, step: &Step) -> String {
                     };
                     (cell, Some(77))
                 });
+                let row = Bytes::from_static(KEYS[*row]);
+                let read = store.get(table, Get::row(row.clone())).await?;
+                let read = read.map_or_else(Vec::new, |row| row.into_cells().unwrap());
                 let delete = delete
                     .iter()
-                    .map(|&i| column(i))
-                    .map(|(family, q, _)| ReplacedColumn {
-                        family,
-                        qualifier: q.into(),
-                        timestamp_ms: clock() + 2,
+                    .filter_map(|&i| {
+                        let (family, qualifier, _) = column(i);
+                        let is_it = |c: &&Cell| c.family == family && c.qualifier == qualifier;
+                        let timestamp_ms = read.iter().find(is_it)?.timestamp_ms + late;
+                        Some(ReplacedColumn { family, qualifier: qualifier.into(), timestamp_ms })
                     })
                     .collect();
-                let row = Bytes::from_static(KEYS[*row]);
                 format!("{:?}", store.rewrite_row(table, RowRewrite { row, put, delete }).await?)
             }
             Step::Reopen => String::from("()"),

@@ -20,7 +20,8 @@ pub(super) enum Operation {
     CompareAndDelete(ColumnKey, Bytes),
     DeleteRow(Bytes),
     DeleteColumns(Bytes, Vec<Bytes>),
-    Rewrite(Bytes, Option<(Bytes, Bytes)>, Vec<Bytes>),
+    /// Row, cell to put, columns to delete, and when they were read.
+    Rewrite(Bytes, Option<(Bytes, Bytes)>, Vec<Bytes>, i64),
 }
 
 fn text(prefix: &str, number: u64) -> Bytes {
@@ -73,9 +74,15 @@ impl Operation {
             4 => Self::DeleteColumns(row(dice), (0..3).map(|_| qualifier(dice)).collect()),
             5 => {
                 let row = row(dice);
-                let delete: Vec<_> = (0..3).map(|_| qualifier(dice)).collect();
+                let columns = model.0.keys().filter(|(r, _)| *r == row).map(|(_, q)| q.clone());
+                let mut delete: Vec<_> = columns.filter(|_| dice.chance(50)).collect();
+                if dice.chance(20) {
+                    delete.push(qualifier(dice));
+                }
                 let put = dice.chance(80).then(|| (text("compacted", dice.roll(2)), value(dice)));
-                Self::Rewrite(row, put, delete)
+                // All cells have the one time of the clock: they are as they were read, or later.
+                let read_ms = if dice.chance(80) { clock() } else { clock() - 1 };
+                Self::Rewrite(row, put, delete, read_ms)
             }
             6 | 7 => {
                 let count = 1 + dice.roll(4);
@@ -94,7 +101,11 @@ impl Operation {
 
     /// Whether it writes whatever is there, so that its success says that the log goes on.
     pub(super) const fn always_writes(&self) -> bool {
-        !matches!(self, Self::CompareAndSet(..) | Self::CompareAndDelete(..))
+        match self {
+            // A row may have changed since it was planned.
+            Self::CompareAndSet(..) | Self::CompareAndDelete(..) | Self::Rewrite(..) => false,
+            _ => true,
+        }
     }
 
     pub(super) async fn run(&self, store: &impl Storage) -> Result<(), StorageError> {
@@ -132,7 +143,7 @@ impl Operation {
                 let columns = of_t(columns);
                 store.delete(table, Delete::Columns { row: row.clone(), columns }).await
             }
-            Self::Rewrite(row, put, delete) => {
+            Self::Rewrite(row, put, delete, read_ms) => {
                 let put = put.as_ref().map(|(qualifier, value)| {
                     let cell = Cell {
                         family: Family::T,
@@ -147,10 +158,14 @@ impl Operation {
                     .map(|(family, qualifier)| ReplacedColumn {
                         family,
                         qualifier,
-                        timestamp_ms: i64::MAX,
+                        timestamp_ms: *read_ms,
                     })
                     .collect();
-                store.rewrite_row(table, RowRewrite { row: row.clone(), put, delete }).await
+                let rewrite = RowRewrite { row: row.clone(), put, delete };
+                match store.rewrite_row(table, rewrite).await {
+                    Err(StorageError::Changed) => Ok(()),
+                    answer => answer,
+                }
             }
         }
     }
@@ -191,11 +206,14 @@ impl Model {
             Operation::DeleteColumns(row, columns) => {
                 self.0.retain(|(r, q), _| r != row || !columns.contains(q));
             }
-            Operation::Rewrite(row, put, delete) => {
-                if let Some((qualifier, value)) = put {
-                    self.0.insert((row.clone(), qualifier.clone()), value.clone());
+            Operation::Rewrite(row, put, delete, read_ms) => {
+                let is_there = |q: &Bytes| self.0.contains_key(&(row.clone(), q.clone()));
+                if delete.iter().all(|q| is_there(q) && *read_ms == clock()) {
+                    if let Some((qualifier, value)) = put {
+                        self.0.insert((row.clone(), qualifier.clone()), value.clone());
+                    }
+                    self.0.retain(|(r, q), _| r != row || !delete.contains(q));
                 }
-                self.0.retain(|(r, q), _| r != row || !delete.contains(q));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tsd_model::{Cell, Family};
 
 use super::kit::{batch, bytes, column, data, delete_columns, full_cells, get, put, t, value};
-use crate::{CellBatch, CellRef, Delete, Get, ReplacedColumn, RowRewrite, Storage};
+use crate::{CellBatch, CellRef, Delete, Get, ReplacedColumn, RowRewrite, Storage, StorageError};
 
 pub(super) async fn the_last_put_to_a_column_wins(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"q", b"first"), (b"r", b"stays")]).await;
@@ -199,6 +199,49 @@ pub(super) async fn a_rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>
     let rewrite = RowRewrite { row: bytes(b"row"), put: None, delete };
     store.rewrite_row(&data(), rewrite).await.unwrap();
     assert_eq!(get(&*store, b"row").await, vec![t(b"\x01\x40", b"2")]);
+}
+
+pub(super) async fn a_rewrite_leaves_what_was_written_after_the_row_was_read(
+    store: Arc<dyn Storage>,
+) {
+    // What has left memory when the row is read, and when it is rewritten.
+    for (row, flushed_before, flushed_after) in
+        [(b"00", false, false), (b"10", true, false), (b"01", false, true), (b"11", true, true)]
+    {
+        put(&*store, row, &[(b"\0\0", b"1"), (b"\x01\x40", b"2"), (b"\x02\x80", b"3")]).await;
+        if flushed_before {
+            store.flush().await.unwrap();
+        }
+        let delete = replaced(&*store, row).await;
+        // Stores tell two writes apart by their times, so the second must not be of the same one.
+        loop {
+            put(&*store, row, &[(b"\x01\x40", b"4")]).await;
+            let now = replaced(&*store, row).await;
+            if now[1].timestamp_ms > delete[1].timestamp_ms {
+                break;
+            }
+        }
+        delete_columns(&*store, row, &[b"\x02\x80"]).await;
+        if flushed_after {
+            store.flush().await.unwrap();
+        }
+        let compacted = Cell {
+            family: Family::T,
+            qualifier: bytes(b"\0\0\x01\x40\x02\x80"),
+            value: bytes(b"123\0"),
+            timestamp_ms: 0,
+        };
+        let rewrite = RowRewrite { row: bytes(row), put: Some((compacted, None)), delete };
+        let mut expected = vec![t(b"\0\0\x01\x40\x02\x80", b"123\0"), t(b"\x01\x40", b"4")];
+        match store.rewrite_row(&data(), rewrite).await {
+            Ok(()) => {}
+            Err(StorageError::Changed) => expected[0] = t(b"\0\0", b"1"),
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(get(&*store, row).await, expected);
+        store.flush().await.unwrap();
+        assert_eq!(get(&*store, row).await, expected);
+    }
 }
 
 pub(super) async fn points_of_an_hour_come_back_as_they_were_put(store: Arc<dyn Storage>) {
