@@ -43,24 +43,19 @@ impl RowOrder {
                 break;
             }
             let parts = self.runs.split_off(self.runs.len() - same);
-            let mut rows: Vec<u32> = Vec::with_capacity(parts.iter().map(|r| r.rows.len()).sum());
-            for run in &parts {
-                rows.extend_from_slice(&run.rows);
-            }
-            // The stable sort finds the runs and merges them.
-            rows.sort_by(|a, b| key(*a).cmp(key(*b)));
+            let rows = merged(parts.iter().flat_map(|run| &run.rows).copied(), &key);
             self.runs.push(Run { level: level + 1, rows });
         }
     }
 
     /// All rows in key order.
     pub(super) fn sorted<'k>(&self, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
-        let mut rows: Vec<u32> = self.runs.iter().flat_map(|run| &run.rows).copied().collect();
-        rows.extend_from_slice(&self.pending);
+        let rows = self.runs.iter().flat_map(|run| &run.rows).chain(&self.pending).copied();
         if self.runs.len() > 1 || !self.pending.is_empty() {
-            rows.sort_by(|a, b| key(*a).cmp(key(*b)));
+            merged(rows, key)
+        } else {
+            rows.collect()
         }
-        rows
     }
 
     /// Takes the answer of [`Self::sorted`]; no row was added since.
@@ -117,6 +112,24 @@ impl RowOrder {
         let rows: usize = self.runs.iter().map(|run| run.rows.capacity()).sum();
         (rows + self.pending.capacity()) * size_of::<u32>()
     }
+}
+
+/// Sorts rows that come in runs.
+///
+/// With many rows each look at a key is a miss, and a merge looks at each key several times. So the
+/// keys are copied side by side first: then only the copying misses, for many rows at a time.
+fn merged<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
+    let mut keys = Vec::new();
+    let mut places = Vec::new();
+    for row in rows {
+        let from = keys.len();
+        keys.extend_from_slice(key(row));
+        places.push((from, keys.len(), row));
+    }
+    let key_at = |&(from, to, _): &(usize, usize, u32)| keys.get(from..to);
+    // The stable sort finds the runs and merges them.
+    places.sort_by(|a, b| key_at(a).cmp(&key_at(b)));
+    places.into_iter().map(|(_, _, row)| row).collect()
 }
 
 /// What to do with a row that a walk comes to.
