@@ -3,21 +3,32 @@
 //! A batch is laid out once, by whoever makes the cells, and travels as bytes from there to the
 //! log: no allocation a cell, and the write-ahead log writes the buffer as it stands.
 //!
+//! Most cells are points in rows of their own, and the log is as long as its batches: so a point
+//! costs its key, its qualifier, its value and two bytes.
+//!
 //! ```text
 //! batch  = row *
-//! row    = key length u16 | cell bytes u32 | key | cell *      (big-endian)
-//! cell   = family u8 | flags u8 | qualifier length u16 | value length u32
-//!          | timestamp i64, only with flag 01 | qualifier | value
+//! row    = 0 m kkkkkk | key (k bytes) | cell *
+//!        | 1 m 000000 | key length u16 | key | cell *
+//! cell   = 0 m q vvv t 0   | time | qualifier (2 bytes, q: 4) | value (v + 1 bytes)      family t
+//!        | 1 m ff 00 t 0   | qualifier length u16 | value length u32 | time | qualifier | value
+//! time   = i64, only with t                                                     (big-endian)
 //! ```
+//!
+//! A row or a cell with `m` has another cell of the row behind it.
 
 use tsd_model::Family;
 
 /// Longest row key and longest qualifier, in bytes (HBase's limit for rows).
 pub const MAX_KEY_BYTES: usize = 32_767;
 
-const ROW_HEAD: usize = 6;
-const CELL_HEAD: usize = 8;
-const EXPLICIT_TIMESTAMP: u8 = 1;
+/// In the head of a row or cell: a cell of the row follows.
+const MORE: u8 = 0x40;
+const LONG_KEY: u8 = 0x80;
+const SHORT_KEY_BYTES: usize = 0x3f;
+const OTHER: u8 = 0x80;
+const LONG_QUALIFIER: u8 = 0x20;
+const TIMED: u8 = 0x02;
 
 /// Puts (or appends) of cells into one table, in order.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +36,8 @@ pub struct CellBatch {
     buf: Vec<u8>,
     cells: usize,
     rows: usize,
-    open_row: Option<usize>,
+    /// Head behind which the next cell goes: of the row begun last, or of its last cell.
+    open: Option<usize>,
 }
 
 /// A row key or qualifier that no store can hold.
@@ -76,7 +88,7 @@ impl CellBatch {
     /// An empty batch.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buf: Vec::new(), cells: 0, rows: 0, open_row: None }
+        Self { buf: Vec::new(), cells: 0, rows: 0, open: None }
     }
 
     /// A batch of one cell.
@@ -92,10 +104,14 @@ impl CellBatch {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(BatchError::RowKey(key.len()));
         }
-        self.open_row = Some(self.buf.len());
+        self.open = Some(self.buf.len());
         self.rows += 1;
-        self.buf.extend_from_slice(&(key.len() as u16).to_be_bytes());
-        self.buf.extend_from_slice(&[0; 4]);
+        if key.len() > SHORT_KEY_BYTES {
+            self.buf.push(LONG_KEY);
+            self.buf.extend_from_slice(&(key.len() as u16).to_be_bytes());
+        } else {
+            self.buf.push(key.len() as u8);
+        }
         self.buf.extend_from_slice(key);
         Ok(())
     }
@@ -103,37 +119,30 @@ impl CellBatch {
     /// Adds a cell to the row begun last.
     #[inline]
     pub fn push(&mut self, cell: CellRef<'_>) -> Result<(), BatchError> {
-        let at = self.open_row.ok_or(BatchError::NoRow)?;
+        let before = self.open.ok_or(BatchError::NoRow)?;
         let (qualifier, value) = (cell.qualifier.len(), cell.value.len());
         if qualifier > MAX_KEY_BYTES || u32::try_from(value).is_err() {
             return Err(BatchError::CellSize { qualifier, value });
         }
-        let mut head = [0_u8; CELL_HEAD];
-        let [q0, q1] = (qualifier as u16).to_be_bytes();
-        let [v0, v1, v2, v3] = (value as u32).to_be_bytes();
-        head.copy_from_slice(&[
-            cell.family as u8,
-            u8::from(cell.timestamp_ms.is_some()),
-            q0,
-            q1,
-            v0,
-            v1,
-            v2,
-            v3,
-        ]);
-        let before = self.buf.len();
-        self.buf.extend_from_slice(&head);
+        let at = self.buf.len();
+        let timed = if cell.timestamp_ms.is_some() { TIMED } else { 0 };
+        if cell.family == Family::T && matches!(qualifier, 2 | 4) && matches!(value, 1..=8) {
+            let long = if qualifier == 4 { LONG_QUALIFIER } else { 0 };
+            self.buf.push(long | (value as u8 - 1) << 2 | timed);
+        } else {
+            self.buf.push(OTHER | (cell.family as u8) << 4 | timed);
+            self.buf.extend_from_slice(&(qualifier as u16).to_be_bytes());
+            self.buf.extend_from_slice(&(value as u32).to_be_bytes());
+        }
         if let Some(ts) = cell.timestamp_ms {
             self.buf.extend_from_slice(&ts.to_be_bytes());
         }
         self.buf.extend_from_slice(cell.qualifier);
         self.buf.extend_from_slice(cell.value);
-        let grown = (self.buf.len() - before) as u32;
-        if let Some(len) =
-            self.buf.get_mut(at + 2..at + 6).and_then(|s| <&mut [u8; 4]>::try_from(s).ok())
-        {
-            *len = (u32::from_be_bytes(*len) + grown).to_be_bytes();
+        if let Some(head) = self.buf.get_mut(before) {
+            *head |= MORE;
         }
+        self.open = Some(at);
         self.cells += 1;
         Ok(())
     }
@@ -143,7 +152,7 @@ impl CellBatch {
         self.buf.extend_from_slice(&other.buf);
         self.cells += other.cells;
         self.rows += other.rows;
-        self.open_row = None;
+        self.open = None;
     }
 
     /// Number of cells.
@@ -181,7 +190,7 @@ impl CellBatch {
         self.buf.clear();
         self.cells = 0;
         self.rows = 0;
-        self.open_row = None;
+        self.open = None;
     }
 
     /// The rows, in the order they were begun.
@@ -194,17 +203,10 @@ impl CellBatch {
     pub fn from_bytes(buf: Vec<u8>) -> Result<Self, BatchError> {
         let (mut cells, mut rows) = (0, 0);
         for row in (Rows { rest: &buf, at: 0 }) {
-            let row = row?;
             rows += 1;
-            let mut walk = Cells { rest: row.cells };
-            for _ in walk.by_ref() {
-                cells += 1;
-            }
-            if !walk.rest.is_empty() {
-                return Err(BatchError::Damaged(0));
-            }
+            cells += row?.cells().count();
         }
-        Ok(Self { buf, cells, rows, open_row: None })
+        Ok(Self { buf, cells, rows, open: None })
     }
 }
 
@@ -228,21 +230,69 @@ impl<'a> Iterator for Rows<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let row = (|| {
-            let (head, rest) = self.rest.split_first_chunk::<ROW_HEAD>()?;
-            let [k0, k1, c0, c1, c2, c3] = *head;
-            let (key, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([k0, k1])))?;
-            let (cells, rest) =
-                rest.split_at_checked(u32::from_be_bytes([c0, c1, c2, c3]) as usize)?;
-            self.at += ROW_HEAD + key.len() + cells.len();
-            self.rest = rest;
-            (!key.is_empty()).then_some(RowRef { key, cells })
-        })();
-        Some(row.ok_or_else(|| {
+        let Some((row, rest)) = decode_row(self.rest) else {
             self.rest = &[];
-            BatchError::Damaged(self.at)
-        }))
+            return Some(Err(BatchError::Damaged(self.at)));
+        };
+        self.at += self.rest.len() - rest.len();
+        self.rest = rest;
+        Some(Ok(row))
     }
+}
+
+/// The first row of `bytes`, all of its cells checked, and what is behind it.
+#[inline]
+fn decode_row(bytes: &[u8]) -> Option<(RowRef<'_>, &[u8])> {
+    let (head, mut rest) = bytes.split_first()?;
+    let short = usize::from(head & !(LONG_KEY | MORE));
+    let len = if head & LONG_KEY == 0 {
+        short
+    } else {
+        let (len, after) = rest.split_first_chunk::<2>().filter(|_| short == 0)?;
+        rest = after;
+        usize::from(u16::from_be_bytes(*len))
+    };
+    let (key, cells) = rest.split_at_checked(len).filter(|_| len > 0)?;
+    let (mut rest, mut more) = (cells, head & MORE != 0);
+    while more {
+        (_, more, rest) = decode_cell(rest)?;
+    }
+    let cells = cells.get(..cells.len() - rest.len())?;
+    Some((RowRef { key, cells }, rest))
+}
+
+/// The first cell of `bytes`, whether another one of its row follows, and what is behind it.
+#[inline]
+fn decode_cell(bytes: &[u8]) -> Option<(CellRef<'_>, bool, &[u8])> {
+    let (&head, mut rest) = bytes.split_first()?;
+    let (family, qualifier, value);
+    if head & OTHER == 0 {
+        family = Family::T;
+        qualifier = if head & LONG_QUALIFIER == 0 { 2 } else { 4 };
+        value = usize::from(head >> 2 & 7) + 1;
+    } else {
+        family = match head >> 4 & 3 {
+            0 => Family::Id,
+            1 => Family::Name,
+            2 => Family::T,
+            _ => return None,
+        };
+        let (lengths, after) = rest.split_first_chunk::<6>()?;
+        let [q0, q1, v0, v1, v2, v3] = *lengths;
+        qualifier = usize::from(u16::from_be_bytes([q0, q1]));
+        value = u32::from_be_bytes([v0, v1, v2, v3]) as usize;
+        rest = after;
+    }
+    let timestamp_ms = if head & TIMED == 0 {
+        None
+    } else {
+        let (ts, after) = rest.split_first_chunk::<8>()?;
+        rest = after;
+        Some(i64::from_be_bytes(*ts))
+    };
+    let (qualifier, rest) = rest.split_at_checked(qualifier)?;
+    let (value, rest) = rest.split_at_checked(value)?;
+    Some((CellRef { family, qualifier, value, timestamp_ms }, head & MORE != 0, rest))
 }
 
 struct Cells<'a> {
@@ -254,26 +304,9 @@ impl<'a> Iterator for Cells<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let (head, rest) = self.rest.split_first_chunk::<CELL_HEAD>()?;
-        let [family, flags, q0, q1, v0, v1, v2, v3] = *head;
-        let family = match family {
-            0 => Family::Id,
-            1 => Family::Name,
-            2 => Family::T,
-            _ => return None,
-        };
-        let (timestamp_ms, rest) = match flags {
-            0 => (None, rest),
-            EXPLICIT_TIMESTAMP => {
-                let (ts, rest) = rest.split_first_chunk::<8>()?;
-                (Some(i64::from_be_bytes(*ts)), rest)
-            }
-            _ => return None,
-        };
-        let (qualifier, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([q0, q1])))?;
-        let (value, rest) = rest.split_at_checked(u32::from_be_bytes([v0, v1, v2, v3]) as usize)?;
+        let (cell, _, rest) = decode_cell(self.rest)?;
         self.rest = rest;
-        Some(CellRef { family, qualifier, value, timestamp_ms })
+        Some(cell)
     }
 }
 
@@ -303,9 +336,14 @@ mod tests {
     }
 
     fn rows() -> impl Strategy<Value = Vec<Plain>> {
-        let bytes = |min| prop::collection::vec(any::<u8>(), min..20);
-        let cell = (0..3_u8, bytes(0), bytes(0), any::<Option<i64>>());
-        prop::collection::vec((bytes(1), prop::collection::vec(cell, 0..5)), 0..5)
+        let bytes = |sizes| prop::collection::vec(any::<u8>(), sizes);
+        let other = (0..3_u8, bytes(0..20), bytes(0..20), any::<Option<i64>>());
+        let long = prop::sample::select(vec![2_usize, 4]);
+        let point = (long.prop_flat_map(move |q| bytes(q..q + 1)), bytes(1..9));
+        let point = point.prop_map(|(qualifier, value)| (2_u8, qualifier, value, None));
+        let cells = prop::collection::vec(prop_oneof![point, other], 0..5);
+        let key = prop_oneof![8 => bytes(1..20), 1 => bytes(60..300)];
+        prop::collection::vec((key, cells), 0..5)
     }
 
     proptest! {
@@ -334,6 +372,29 @@ mod tests {
             if let Ok(batch) = CellBatch::from_bytes(bytes) {
                 prop_assert_eq!(plain(&batch).len(), batch.row_count());
             }
+        }
+    }
+
+    #[test]
+    fn a_point_in_a_row_of_its_own_costs_two_bytes_more_than_it_holds() {
+        let (qualifier, value) = (&[0, 7][..], &[1, 2, 3, 4][..]);
+        let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
+        let batch = CellBatch::single(&[9; 20], cell);
+        assert_eq!(batch.map(|batch| batch.byte_len()), Ok(20 + 2 + 4 + 2));
+    }
+
+    #[test]
+    fn a_batch_that_is_cut_short_in_a_row_is_none() {
+        let cell =
+            CellRef { family: Family::T, qualifier: b"odd", value: b"v", timestamp_ms: None };
+        let mut batch = CellBatch::new();
+        assert_eq!(batch.begin_row(b"row"), Ok(()));
+        for _ in 0..2 {
+            assert_eq!(batch.push(cell), Ok(()));
+        }
+        for len in 1..batch.byte_len() {
+            let cut = CellBatch::from_bytes(batch.as_bytes().iter().take(len).copied().collect());
+            assert!(cut.is_err(), "{len} bytes");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  magic "SALTWAL1"      32  previous segment u64 (0: none)
-//!  8  version u32 = 1       40  bytes of the previous segment that count u64
+//!  8  version u32 = 2       40  bytes of the previous segment that count u64
 //! 12  0 u32                 48  created i64, epoch milliseconds
 //! 16  segment u64           56  0 u32
 //! 24  first sequence u64    60  CRC32C of bytes 0..60                       (big-endian)
@@ -13,7 +13,7 @@
 
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const MAGIC: [u8; 8] = *b"SALTWAL1";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const SUFFIX: &str = ".wal";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
