@@ -33,8 +33,6 @@ const GROUP_REQUESTS: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before another look whether an old generation can be frozen.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Buffers kept between groups.
-const KEEP_BYTES: usize = 1 << 20;
 
 /// What comes through the queue.
 #[derive(Debug)]
@@ -411,7 +409,8 @@ impl Committer {
             drop(staged.room);
             let _ = staged.answer.send(result);
         }
-        self.group.clear(KEEP_BYTES);
+        // A group is a little larger than it should be, as a rule.
+        self.group.clear(self.shared.config.group_bytes * 2);
         self.pending.clear();
         self.touched.clear();
         if self.is_generation_full() && self.may_freeze() {
@@ -479,7 +478,8 @@ impl Committer {
             segments.into_iter().map(|segment| FrozenSegment { segment, damaged: false }).collect();
         self.shared.segments.fetch_add(segments.len() as u64, Ordering::Relaxed);
         self.shared.frozen_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let next = Generation::new(self.next_generation, self.now_ms);
+        let next =
+            Generation::new(self.next_generation, self.now_ms, Arc::clone(&self.shared.spare));
         self.next_generation += 1;
         self.shared.memtable.freeze(next);
         let generation = Arc::clone(active);

@@ -10,6 +10,7 @@ mod generation;
 mod order;
 mod row_log;
 mod row_state;
+mod spare;
 mod table_rows;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,6 +24,7 @@ pub(crate) use self::{
     generation::{FrozenRows, Generation, Known, RowRange, successor},
     row_log::{Op, Ops},
     row_state::{ColumnState, RowState},
+    spare::SpareBlocks,
 };
 
 /// Number of a held table, dense from 0.

@@ -94,6 +94,11 @@ fn describe() {
         ("tsd_wal_log_limit_bytes", Unit::Bytes, "Bound of the log."),
         ("tsd_wal_memtable_bytes", Unit::Bytes, "Size of the rows held in memory."),
         ("tsd_wal_memtable_limit_bytes", Unit::Bytes, "Bound of the rows held in memory."),
+        (
+            "tsd_wal_memtable_spare_bytes",
+            Unit::Bytes,
+            "Memory of rows that have left, kept for those to come.",
+        ),
         ("tsd_wal_memtable_rows", Unit::Count, "Rows held in memory."),
         ("tsd_wal_oldest_seconds", Unit::Seconds, "Age of the oldest change that is held."),
         ("tsd_wal_open_segment_bytes", Unit::Bytes, "Size of the segment being written."),

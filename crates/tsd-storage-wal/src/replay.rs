@@ -176,7 +176,10 @@ impl<B: IngestRows> Replay<'_, B> {
     fn record(&mut self, table: &str, change: &Change, commit_ms: i64) -> Result<(), OpenError> {
         let id = self.table(table)?;
         let next = self.next_generation;
-        let generation = self.generation.get_or_insert_with(|| Generation::new(next, commit_ms));
+        let spare = &self.shared.spare;
+        let generation = self
+            .generation
+            .get_or_insert_with(|| Generation::new(next, commit_ms, Arc::clone(spare)));
         generation.apply(id, change, commit_ms);
         self.next_generation = generation.id() + 1;
         let full = generation.bytes() >= self.shared.config.generation_bytes();

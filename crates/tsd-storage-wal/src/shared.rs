@@ -15,7 +15,7 @@ use tsd_storage::{StorageError, Table};
 use crate::{
     WalConfig,
     files::LogDir,
-    memtable::{Generation, Memtable, TableId},
+    memtable::{Generation, Memtable, SpareBlocks, TableId},
     metrics::Metrics,
 };
 
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) dir: Arc<dyn LogDir>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memtable: Memtable,
+    pub(crate) spare: Arc<SpareBlocks>,
     pub(crate) tables: Tables,
     pub(crate) flushing: Flushing,
     pub(crate) queue_bytes: Arc<Semaphore>,

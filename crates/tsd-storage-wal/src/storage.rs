@@ -34,7 +34,7 @@ use crate::{
     files::{DiskDir, LockError, LogDir},
     flusher::Flusher,
     log::{LogWriter, segment_of_name},
-    memtable::{Generation, Memtable, TableId},
+    memtable::{Generation, Memtable, SpareBlocks, TableId},
     metrics::Metrics,
     replay::{Replayed, log_report, replay},
     request::{NewValue, Order, Outcome},
@@ -92,6 +92,7 @@ impl<B: IngestRows> WalStorage<B> {
         let mut shared = Shared {
             queue_bytes: Arc::new(Semaphore::new(room_of(config.queue_bytes) as usize)),
             queue_entries: Arc::new(Semaphore::new(config.queue_entries.max(1))),
+            spare: Arc::new(SpareBlocks::new(config.memtable_bytes)),
             config,
             dir,
             metrics,
@@ -115,7 +116,8 @@ impl<B: IngestRows> WalStorage<B> {
             let last_ms = last_commit_ms(&shared, &replayed)?;
             shared.last_commit = AtomicI64::new(last_ms);
             let now_ms = (shared.config.clock)().max(last_ms);
-            let active = Arc::new(Generation::new(replayed.next_generation, now_ms));
+            let spare = Arc::clone(&shared.spare);
+            let active = Arc::new(Generation::new(replayed.next_generation, now_ms, spare));
             let frozen = replayed.frozen.iter().map(|frozen| Arc::clone(&frozen.generation));
             shared.memtable = Memtable::new(frozen.chain([active]).collect());
             Ok((shared, replayed))
@@ -531,6 +533,7 @@ impl<B: IngestRows> Storage for WalStorage<B> {
         let mut gauges = vec![
             ("tsd_wal_memtable_bytes", view.bytes() as f64),
             ("tsd_wal_memtable_limit_bytes", shared.config.memtable_bytes as f64),
+            ("tsd_wal_memtable_spare_bytes", shared.spare.bytes() as f64),
             ("tsd_wal_memtable_rows", view.rows() as f64),
             ("tsd_wal_generations", view.generations.len() as f64),
             ("tsd_wal_queue_entries", waiting as f64),

@@ -2,7 +2,12 @@
 //!
 //! A row's chunk grows by moving to one of twice the size; the old one waits in a free list. All of
 //! it is given back at once when the generation goes, which is why rows have no allocations of
-//! their own: a million small frees on another thread cost more than writing the points did.
+//! their own: a million small frees on another thread cost more than writing the points did. The
+//! blocks are used again by later generations ([`SpareBlocks`]).
+
+use std::sync::Arc;
+
+use super::spare::{BLOCK, SpareBlocks};
 
 /// Smallest chunk.
 const MIN_CHUNK: u32 = 64;
@@ -11,7 +16,6 @@ const MAX_SHARED: u32 = 64 * 1024;
 /// Free lists: chunks of 64 B, 128 B, ... 64 KiB.
 const CLASSES: usize = (MAX_SHARED / MIN_CHUNK).ilog2() as usize + 1;
 const FIRST_BLOCK: usize = 16 * 1024;
-const BLOCK: usize = 256 * 1024;
 
 /// A piece of an [`Arena`].
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +31,9 @@ impl Chunk {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arena {
+    spare: Arc<SpareBlocks>,
     blocks: Vec<Box<[u8]>>,
     /// Block that new chunks are cut from, and how much of it is used.
     open: Option<(u32, usize)>,
@@ -38,6 +43,18 @@ pub(super) struct Arena {
 }
 
 impl Arena {
+    /// An empty one, which takes blocks from `spare` and leaves them there.
+    pub(super) fn new(spare: Arc<SpareBlocks>) -> Self {
+        Self {
+            spare,
+            blocks: Vec::new(),
+            open: None,
+            free: std::array::from_fn(|_| Vec::new()),
+            free_blocks: Vec::new(),
+            bytes: 0,
+        }
+    }
+
     /// Bytes of all blocks.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
@@ -69,7 +86,7 @@ impl Arena {
         if chunk.cap > MAX_SHARED {
             if let Some(block) = self.blocks.get_mut(chunk.block as usize) {
                 self.bytes -= block.len();
-                *block = Box::default();
+                self.spare.give([std::mem::take(block)]);
                 self.free_blocks.push(chunk.block);
             }
         } else if let Some(list) = self.free.get_mut(class(chunk.cap)) {
@@ -107,7 +124,7 @@ impl Arena {
     fn alloc_own_block(&mut self, cap: u32) -> Option<Chunk> {
         let block = match self.free_blocks.pop() {
             Some(block) => {
-                *self.blocks.get_mut(block as usize)? = new_block(cap as usize);
+                *self.blocks.get_mut(block as usize)? = self.spare.take(cap as usize);
                 self.bytes += cap as usize;
                 block
             }
@@ -118,7 +135,7 @@ impl Arena {
 
     fn add_block(&mut self, len: usize) -> Option<u32> {
         let block = u32::try_from(self.blocks.len()).ok()?;
-        self.blocks.push(new_block(len));
+        self.blocks.push(self.spare.take(len));
         self.bytes += len;
         Some(block)
     }
@@ -128,8 +145,10 @@ impl Arena {
     }
 }
 
-fn new_block(len: usize) -> Box<[u8]> {
-    vec![0; len].into_boxed_slice()
+impl Drop for Arena {
+    fn drop(&mut self) {
+        self.spare.give(self.blocks.drain(..));
+    }
 }
 
 const fn class(cap: u32) -> usize {
@@ -144,7 +163,7 @@ mod tests {
 
     #[test]
     fn chunks_do_not_overlap_and_are_reused() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(Arc::new(SpareBlocks::new(0)));
         let sizes = [1, 64, 65, 1000, 70_000, 3, 65_536, 200_000, 30_000];
         let mut chunks = Vec::new();
         for round in 0..40_u8 {
@@ -172,8 +191,29 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_used_again_by_the_next_arena() {
+        let spare = Arc::new(SpareBlocks::new(8 << 20));
+        let fill = || {
+            let mut arena = Arena::new(Arc::clone(&spare));
+            let chunks: Vec<_> = (0..8_000_u32).map(|_| arena.alloc(200).unwrap()).collect();
+            for (chunk, number) in chunks.iter().zip(0_u32..) {
+                arena.slice_mut(*chunk)[..4].copy_from_slice(&number.to_be_bytes());
+            }
+            for (chunk, number) in chunks.iter().zip(0_u32..) {
+                assert_eq!(arena.slice(*chunk)[..4], number.to_be_bytes());
+            }
+            spare.bytes()
+        };
+        assert_eq!(fill(), 0);
+        let kept = spare.bytes();
+        assert!(kept >= 1 << 20, "{kept}");
+        assert_eq!(fill(), 0);
+        assert_eq!(spare.bytes(), kept);
+    }
+
+    #[test]
     fn growing_keeps_the_bytes() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(Arc::new(SpareBlocks::new(0)));
         let mut chunk = arena.alloc(10).unwrap();
         arena.slice_mut(chunk)[..10].copy_from_slice(b"0123456789");
         for size in [100, 5_000, 70_000, 140_000] {

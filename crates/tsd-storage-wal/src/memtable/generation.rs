@@ -14,6 +14,7 @@ use super::{
     order::Step,
     row_log::Op,
     row_state::{ColumnState, RowState},
+    spare::SpareBlocks,
     table_rows::TableRows,
 };
 use crate::change::Change;
@@ -30,6 +31,7 @@ const BYTES_A_LOOK: usize = 1024 * 1024;
 pub(crate) struct Generation {
     id: u64,
     base_ms: i64,
+    spare: Arc<SpareBlocks>,
     tables: RwLock<Vec<TableRows>>,
     bytes: AtomicUsize,
     rows: AtomicUsize,
@@ -48,6 +50,21 @@ pub(crate) struct CopiedRows {
 }
 
 impl CopiedRows {
+    /// Forgets the rows and keeps the memory.
+    fn clear(&mut self) {
+        self.data.clear();
+        self.ends.clear();
+        self.next = None;
+    }
+
+    /// Key and log of a row, by its place.
+    fn row(&self, at: usize) -> Option<(&[u8], &[u8])> {
+        let (key_end, log_end) = *self.ends.get(at)?;
+        let start = at.checked_sub(1).and_then(|before| self.ends.get(before));
+        let start = start.map_or(0, |(_, end)| *end);
+        Some((self.data.get(start..key_end)?, self.data.get(key_end..log_end)?))
+    }
+
     fn push(&mut self, key: &[u8], log: &[u8]) {
         self.data.extend_from_slice(key);
         let key_end = self.data.len();
@@ -92,10 +109,12 @@ pub(crate) struct RowRange<'a> {
 }
 
 impl Generation {
-    pub(crate) fn new(id: u64, base_ms: i64) -> Self {
+    /// An empty one; its memory comes from `spare` and goes there again.
+    pub(crate) fn new(id: u64, base_ms: i64, spare: Arc<SpareBlocks>) -> Self {
         Self {
             id,
             base_ms,
+            spare,
             tables: RwLock::default(),
             bytes: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
@@ -130,13 +149,13 @@ impl Generation {
     pub(crate) fn apply(&self, table: TableId, change: &Change, now_ms: i64) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         if tables.len() <= table.0 {
-            tables.resize_with(table.0 + 1, TableRows::default);
+            tables.resize_with(table.0 + 1, || TableRows::new(Arc::clone(&self.spare)));
         }
         let Some(rows) = tables.get_mut(table.0) else { return };
         match change {
             Change::Put(batch) => rows.put(batch, self.base_ms, now_ms),
             Change::DeleteRow(row) => {
-                rows.push(row, Op::DeleteRow { timestamp_ms: now_ms }, self.base_ms);
+                rows.push(row, [Op::DeleteRow { timestamp_ms: now_ms }], self.base_ms);
             }
             Change::DeleteColumns { row, columns } => {
                 delete(rows, row, columns, self.base_ms, now_ms);
@@ -181,9 +200,15 @@ impl Generation {
 
     /// Copies the next rows of a range.
     pub(crate) fn copy_range(&self, table: TableId, range: RowRange<'_>) -> CopiedRows {
-        let tables = self.read();
         let mut copied = CopiedRows::default();
-        let Some(rows) = tables.get(table.0) else { return copied };
+        self.copy_range_into(table, range, &mut copied);
+        copied
+    }
+
+    fn copy_range_into(&self, table: TableId, range: RowRange<'_>, copied: &mut CopiedRows) {
+        copied.clear();
+        let tables = self.read();
+        let Some(rows) = tables.get(table.0) else { return };
         let (mut looked, mut taken, mut last) = (0, 0, None);
         let found = rows.range(range.from, |key| {
             if !range.stop.is_empty() && key >= range.stop {
@@ -207,7 +232,6 @@ impl Generation {
             }
         }
         copied.next = last.map(successor);
-        copied
     }
 
     /// Puts the rows in order for the flush. Nothing is written to the generation any more.
@@ -278,10 +302,12 @@ fn delete(
     base_ms: i64,
     timestamp_ms: i64,
 ) {
-    for (family, qualifier) in columns {
-        let op = Op::DeleteColumn { family: *family, qualifier, timestamp_ms };
-        rows.push(row, op, base_ms);
-    }
+    let ops = columns.iter().map(|(family, qualifier)| Op::DeleteColumn {
+        family: *family,
+        qualifier,
+        timestamp_ms,
+    });
+    rows.push(row, ops, base_ms);
 }
 
 /// The first key after `key`.
@@ -297,27 +323,20 @@ pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
 pub(crate) struct FrozenRows {
     generation: Arc<Generation>,
     table: TableId,
-    batch: std::vec::IntoIter<(Bytes, Bytes)>,
-    next: Option<Vec<u8>>,
+    copied: CopiedRows,
+    /// Place of the next row among those that are copied.
+    at: usize,
     /// Key to stop before; empty: none.
     stop: Vec<u8>,
     /// Whether deletes reach no further than their own time.
     by_time: bool,
-    row: (Bytes, Bytes),
 }
 
 impl FrozenRows {
     /// All rows of a table. Their deletes take whatever the backend has.
     pub(crate) fn new(generation: Arc<Generation>, table: TableId) -> Self {
-        Self {
-            generation,
-            table,
-            batch: Vec::new().into_iter(),
-            next: Some(Vec::new()),
-            stop: Vec::new(),
-            by_time: false,
-            row: (Bytes::new(), Bytes::new()),
-        }
+        let copied = CopiedRows { next: Some(Vec::new()), ..CopiedRows::default() };
+        Self { generation, table, copied, at: 0, stop: Vec::new(), by_time: false }
     }
 
     /// Rows from `from` up to `stop` (empty: the end). Their deletes leave what was written later.
@@ -327,17 +346,18 @@ impl FrozenRows {
         from: Vec<u8>,
         stop: Vec<u8>,
     ) -> Self {
-        Self { next: Some(from), stop, by_time: true, ..Self::new(generation, table) }
+        let mut rows = Self { stop, by_time: true, ..Self::new(generation, table) };
+        rows.copied.next = Some(from);
+        rows
     }
 
     fn refill(&mut self) -> Option<()> {
-        while self.batch.len() == 0 {
-            let from = self.next.take()?;
+        while self.at >= self.copied.ends.len() {
+            let from = self.copied.next.take()?;
             let (stop, rows) = (self.stop.as_slice(), ROWS_A_COPY);
             let range = RowRange { from: &from, stop, filter: None, rows };
-            let mut copied = self.generation.copy_range(self.table, range);
-            self.next = copied.next.take();
-            self.batch = copied.into_rows().into_iter();
+            self.generation.copy_range_into(self.table, range, &mut self.copied);
+            self.at = 0;
         }
         Some(())
     }
@@ -346,9 +366,9 @@ impl FrozenRows {
 impl HeldRows for FrozenRows {
     fn next_row(&mut self) -> Option<HeldRow<'_>> {
         self.refill()?;
-        self.row = self.batch.next()?;
-        let (key, log) = &self.row;
-        let state = RowState::follow([(log.as_ref(), self.generation.base_ms)]);
+        let (key, log) = self.copied.row(self.at)?;
+        self.at += 1;
+        let state = RowState::follow([(log, self.generation.base_ms)]);
         let until = |timestamp_ms| if self.by_time { timestamp_ms } else { i64::MAX };
         let deletes = if state.columns.iter().any(|c| c.value.is_none()) {
             let deleted = state.columns.iter().filter(|c| c.value.is_none());

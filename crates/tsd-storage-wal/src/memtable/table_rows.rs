@@ -1,6 +1,9 @@
 //! Rows of one table in one generation.
 
-use std::hash::{BuildHasher, Hasher};
+use std::{
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -11,6 +14,7 @@ use super::{
     order::{RowOrder, Step},
     row_log::{Op, Ops, encode},
     row_state::{ColumnState, RowState},
+    spare::SpareBlocks,
 };
 
 /// A row whose log is longer than this is cut down to its last operations when it would grow.
@@ -25,7 +29,7 @@ const NO_ROW: u32 = u32::MAX;
 /// With 100 000 rows nothing of a row is in the cache when its next point comes, and a look-up is a
 /// chain of four misses. [`Self::put`] therefore goes over the batch in passes, each of which takes
 /// all rows one link further: the misses of many rows then overlap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TableRows {
     index: HashTable<Slot>,
     rows: Vec<RowEntry>,
@@ -63,6 +67,19 @@ const fn spread(hash: u32) -> u64 {
 }
 
 impl TableRows {
+    /// No rows yet; their memory comes from `spare`.
+    pub(super) fn new(spare: Arc<SpareBlocks>) -> Self {
+        Self {
+            index: HashTable::new(),
+            rows: Vec::new(),
+            arena: Arena::new(spare),
+            order: RowOrder::default(),
+            hasher: RandomState::default(),
+            scratch: Scratch::default(),
+            cells: 0,
+        }
+    }
+
     /// Puts the cells of a batch; those without a timestamp get `now_ms`.
     pub(super) fn put(&mut self, batch: &CellBatch, base_ms: i64, now_ms: i64) {
         let mut slots = std::mem::take(&mut self.scratch.slots);
@@ -101,20 +118,30 @@ impl TableRows {
         self.scratch = Scratch { slots, ops };
     }
 
-    /// Adds one operation to a row.
-    pub(super) fn push(&mut self, key: &[u8], op: Op<'_>, base_ms: i64) {
+    /// Adds operations to a row.
+    pub(super) fn push<'a>(
+        &mut self,
+        key: &[u8],
+        more: impl IntoIterator<Item = Op<'a>>,
+        base_ms: i64,
+    ) {
         let mut ops = std::mem::take(&mut self.scratch.ops);
         ops.clear();
-        if matches!(op, Op::DeleteRow { .. })
-            && let Some(entry) = self.find(key)
-        {
-            // Whatever the log says is void; its room is used again.
-            self.truncate(entry);
+        for op in more {
+            if matches!(op, Op::DeleteRow { .. }) {
+                // Whatever the log says is void; its room is used again.
+                ops.clear();
+                if let Some(entry) = self.find(key) {
+                    self.truncate(entry);
+                }
+            }
+            encode(op, base_ms, &mut ops);
+            self.cells += 1;
         }
-        encode(op, base_ms, &mut ops);
-        let row = self.row_number(hash(&self.hasher, key), key, ops.len());
-        self.append(row, &ops, base_ms);
-        self.cells += 1;
+        if !ops.is_empty() {
+            let row = self.row_number(hash(&self.hasher, key), key, ops.len());
+            self.append(row, &ops, base_ms);
+        }
         self.scratch.ops = ops;
     }
 
@@ -335,6 +362,10 @@ mod tests {
 
     type Cells = Vec<(Vec<u8>, Vec<u8>)>;
 
+    fn new() -> TableRows {
+        TableRows::new(Arc::new(SpareBlocks::new(0)))
+    }
+
     fn put(rows: &mut TableRows, key: &[u8], qualifier: &[u8], value: &[u8]) {
         let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
         rows.put(&CellBatch::single(key, cell).unwrap(), 0, 5);
@@ -342,7 +373,7 @@ mod tests {
 
     #[test]
     fn every_row_finds_its_own_log() {
-        let mut rows = TableRows::default();
+        let mut rows = new();
         let mut expected: BTreeMap<Vec<u8>, Cells> = BTreeMap::new();
         for step in 0..12_u16 {
             let mut batch = CellBatch::new();
@@ -383,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_row_that_is_overwritten_for_ever_stays_small() {
-        let mut rows = TableRows::default();
+        let mut rows = new();
         for i in 0..100_000_u32 {
             put(&mut rows, b"row", b"counter", &i.to_be_bytes());
         }
@@ -395,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_large_value_has_room() {
-        let mut rows = TableRows::default();
+        let mut rows = new();
         let large = vec![7; 300_000];
         for qualifier in [b"a", b"b"] {
             put(&mut rows, b"row", qualifier, &large);
@@ -407,9 +438,9 @@ mod tests {
 
     #[test]
     fn a_row_delete_stays_in_the_log() {
-        let mut rows = TableRows::default();
+        let mut rows = new();
         put(&mut rows, b"row", b"a", b"1");
-        rows.push(b"row", Op::DeleteRow { timestamp_ms: 6 }, 0);
+        rows.push(b"row", [Op::DeleteRow { timestamp_ms: 6 }], 0);
         put(&mut rows, b"row", b"b", b"2");
         let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
         assert_eq!(state.delete_row, Some(6));
@@ -418,7 +449,7 @@ mod tests {
 
     #[test]
     fn one_batch_may_begin_a_row_twice() {
-        let mut rows = TableRows::default();
+        let mut rows = new();
         let mut batch = CellBatch::new();
         for value in [b"1", b"2"] {
             batch.begin_row(b"row").unwrap();
