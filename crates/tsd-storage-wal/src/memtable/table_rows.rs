@@ -28,7 +28,9 @@ const NO_ROW: u32 = u32::MAX;
 ///
 /// With 100 000 rows nothing of a row is in the cache when its next point comes, and a look-up is a
 /// chain of four misses. [`Self::put`] therefore goes over the batch in passes, each of which takes
-/// all rows one link further: the misses of many rows then overlap.
+/// all rows one link further: the misses of many rows then overlap. Where series come in the same
+/// order each time, as they do from a collector, the rows lie one behind the other and need no
+/// look-up at all.
 #[derive(Debug)]
 pub(super) struct TableRows {
     index: HashTable<Slot>,
@@ -38,6 +40,10 @@ pub(super) struct TableRows {
     hasher: RandomState,
     scratch: Scratch,
     cells: usize,
+    /// The row behind the one that was put last.
+    next_row: u32,
+    /// Whether the rows of the last batch came in the order in which they were made.
+    is_in_order: bool,
 }
 
 /// What the index holds: the hash saves a look at the row when the index grows or misses.
@@ -77,6 +83,8 @@ impl TableRows {
             hasher: RandomState::default(),
             scratch: Scratch::default(),
             cells: 0,
+            next_row: 0,
+            is_in_order: false,
         }
     }
 
@@ -85,21 +93,12 @@ impl TableRows {
         let mut slots = std::mem::take(&mut self.scratch.slots);
         let mut ops = std::mem::take(&mut self.scratch.ops);
         slots.clear();
-        slots.extend(
-            batch.rows().map(|row| Slot { hash: hash(&self.hasher, row.key), row: NO_ROW }),
-        );
-        for slot in &mut slots {
-            let found = self.index.find(spread(slot.hash), |s| s.hash == slot.hash);
-            slot.row = found.map_or(NO_ROW, |s| s.row);
-        }
-        let mut touched = 0;
-        for (slot, row) in slots.iter_mut().zip(batch.rows()) {
-            match self.rows.get(slot.row as usize) {
-                Some(entry) if self.key_of(*entry) == row.key => touched ^= self.tail(*entry),
-                // New, or another key with the same hash: looked up properly below.
-                _ => slot.row = NO_ROW,
-            }
-        }
+        let touched = if self.is_in_order {
+            self.find_in_order(batch, &mut slots)
+        } else {
+            self.find_all(batch, &mut slots)
+        };
+        let mut in_order = 0;
         for (slot, row) in slots.iter().zip(batch.rows()) {
             ops.clear();
             encode_cells(row, base_ms, now_ms, &mut ops);
@@ -110,12 +109,60 @@ impl TableRows {
                 NO_ROW => self.row_number(slot.hash, row.key, ops.len()),
                 row => row,
             };
+            in_order += usize::from(row == self.next_row);
+            self.next_row = row.wrapping_add(1);
             self.append(row, &ops, base_ms);
         }
+        self.is_in_order = in_order > slots.len() / 4 * 3;
         self.cells += batch.cell_count();
-        // Keeps the pass that fetches the tails from being optimised away.
+        // Keeps the passes that fetch the tails from being optimised away.
         std::hint::black_box(touched);
         self.scratch = Scratch { slots, ops };
+    }
+
+    /// Finds the rows of a batch, all of them one step further in each pass. Rows that are new have
+    /// no number yet.
+    fn find_all(&self, batch: &CellBatch, slots: &mut Vec<Slot>) -> u8 {
+        slots.extend(
+            batch.rows().map(|row| Slot { hash: hash(&self.hasher, row.key), row: NO_ROW }),
+        );
+        for slot in slots.iter_mut() {
+            let found = self.index.find(spread(slot.hash), |s| s.hash == slot.hash);
+            slot.row = found.map_or(NO_ROW, |s| s.row);
+        }
+        let mut touched = 0;
+        for (slot, row) in slots.iter_mut().zip(batch.rows()) {
+            match self.rows.get(slot.row as usize) {
+                Some(entry) if self.key_of(*entry) == row.key => touched ^= self.tail(*entry),
+                // New, or another key with the same hash: looked up properly when it is put.
+                _ => slot.row = NO_ROW,
+            }
+        }
+        touched
+    }
+
+    /// As [`Self::find_all`], where the rows come as they came when they were made: each is looked for
+    /// behind the one before it, and only looked up where it is not there.
+    fn find_in_order(&self, batch: &CellBatch, slots: &mut Vec<Slot>) -> u8 {
+        let (mut next, mut touched) = (self.next_row, 0);
+        for row in batch.rows() {
+            let entry = self.rows.get(next as usize).copied();
+            let slot = match entry {
+                Some(entry) if self.key_of(entry) == row.key => {
+                    touched ^= self.tail(entry);
+                    Slot { hash: 0, row: next }
+                }
+                // Behind the last row: most likely new.
+                None => Slot { hash: hash(&self.hasher, row.key), row: NO_ROW },
+                Some(_) => {
+                    let hash = hash(&self.hasher, row.key);
+                    Slot { hash, row: self.find_hashed(hash, row.key).unwrap_or(NO_ROW) }
+                }
+            };
+            next = if slot.row == NO_ROW { NO_ROW } else { slot.row + 1 };
+            slots.push(slot);
+        }
+        touched
     }
 
     /// Adds operations to a row.
@@ -194,7 +241,10 @@ impl TableRows {
     }
 
     fn find(&self, key: &[u8]) -> Option<u32> {
-        let hash = hash(&self.hasher, key);
+        self.find_hashed(hash(&self.hasher, key), key)
+    }
+
+    fn find_hashed(&self, hash: u32, key: &[u8]) -> Option<u32> {
         let same = |s: &Slot| s.hash == hash && self.row(s.row).0 == key;
         self.index.find(spread(hash), same).map(|s| s.row)
     }
@@ -409,6 +459,48 @@ mod tests {
                 .map(|c| (c.qualifier.to_vec(), c.value.unwrap().to_vec()))
                 .collect();
             assert_eq!(&read, cells);
+        }
+    }
+
+    #[test]
+    fn rows_are_found_in_any_order() {
+        let mut rows = new();
+        let mut expected: BTreeMap<[u8; 4], Vec<u16>> = BTreeMap::new();
+        let series: Vec<u32> = (0..500).collect();
+        let (forth, back) = (series.clone(), series.iter().rev().copied().collect());
+        let jumps = (0..500).map(|i| i / 7 * 13 % 500 + i % 7).collect();
+        let twice = series.iter().flat_map(|i| [*i, *i]).collect();
+        let more = (200..900).collect();
+        let late: Vec<u32> = (490..910).collect();
+        let turns: [Vec<u32>; 9] =
+            [series.clone(), forth, back, jumps, twice, series.clone(), more, late, series];
+        for (turn, series) in (0_u16..).zip(turns) {
+            let mut batch = CellBatch::new();
+            for one in series {
+                let key = one.to_be_bytes();
+                batch.begin_row(&key).unwrap();
+                // A row without cells is none.
+                if one % 11 == 5 && turn > 0 {
+                    continue;
+                }
+                let qualifier = turn.to_be_bytes();
+                let (family, qualifier, value) = (Family::T, &qualifier[..], &key[..]);
+                batch.push(CellRef { family, qualifier, value, timestamp_ms: None }).unwrap();
+                expected.entry(key).or_default().push(turn);
+            }
+            rows.put(&batch, 0, 5);
+        }
+        assert_eq!(rows.row_count(), expected.len());
+        for (key, turns) in expected {
+            let puts: Vec<u16> = Ops::new(rows.log(&key).unwrap(), 0)
+                .map(|op| match op {
+                    Op::Put { qualifier, value, .. } if value == key => {
+                        u16::from_be_bytes(qualifier.try_into().unwrap())
+                    }
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(puts, turns, "{key:?}");
         }
     }
 
