@@ -42,11 +42,21 @@ fn of_exception(exception: &RemoteException, error: &OperationError) -> StorageE
     match exception.class() {
         ExceptionClass::RegionTooBusy => StorageError::Throttled("a region of HBase is too busy"),
         ExceptionClass::TableNotEnabled => unavailable(error),
+        _ if is_too_large(exception) => StorageError::Refused(text(error).into()),
         _ => match exception.recovery() {
             Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => backend(error),
             _ => unavailable(error),
         },
     }
+}
+
+/// Whether a cell is larger than the server's `hbase.server.keyvalue.maxsize`. It has no exception of
+/// its own, only words: `Cell[...] with size 10485800 exceeds limit of 10485760 bytes`.
+fn is_too_large(exception: &RemoteException) -> bool {
+    let text = exception.message();
+    exception.class_name().ends_with("DoNotRetryIOException")
+        && text.contains(" with size ")
+        && text.contains(" exceeds limit of ")
 }
 
 fn unavailable(error: &OperationError) -> StorageError {

@@ -44,7 +44,7 @@ pub(crate) async fn ingest(
                 over = true;
                 break;
             };
-            add_row(&row, &mut coalescer, &mut puts, &mut deletes)?;
+            add_row(&row, &mut coalescer, &mut puts, &mut deletes).map_err(unfit)?;
         }
         if !puts.is_empty() {
             while under_way.len() >= BATCHES {
@@ -62,6 +62,14 @@ pub(crate) async fn ingest(
         if over {
             return Ok(());
         }
+    }
+}
+
+/// A row of which no request can be made: that depends on its bytes alone.
+fn unfit(error: StorageError) -> StorageError {
+    match error {
+        StorageError::Backend(why) => StorageError::Refused(why),
+        other => other,
     }
 }
 

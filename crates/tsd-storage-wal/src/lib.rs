@@ -37,6 +37,7 @@ mod report;
 mod request;
 mod rewrite;
 mod scanner;
+mod set_aside;
 mod shared;
 mod spread;
 mod storage;

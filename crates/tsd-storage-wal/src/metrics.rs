@@ -28,6 +28,7 @@ pub(crate) struct Metrics {
     pub(crate) flush_seconds: Histogram,
     pub(crate) flushed_cells: Counter,
     pub(crate) refused: Counter,
+    pub(crate) set_aside: Counter,
     pub(crate) throttled: Counter,
 }
 
@@ -56,6 +57,7 @@ impl Metrics {
             flush_seconds: histogram!("tsd_wal_flush_seconds"),
             flushed_cells: counter!("tsd_wal_flushed_cells_total"),
             refused: counter!("tsd_wal_refused_rows_total"),
+            set_aside: counter!("tsd_wal_set_aside_rows_total"),
             throttled: counter!("tsd_wal_throttled_total"),
         }
     }
@@ -78,6 +80,7 @@ fn describe() {
         ("tsd_wal_queue_waits_total", "Calls that waited for room in the log's queue."),
         ("tsd_wal_records_total", "Records written to the log."),
         ("tsd_wal_refused_rows_total", "Rows that the backend refused; each is tried again."),
+        ("tsd_wal_set_aside_rows_total", "Rows refused for good, written to files beside the log."),
         ("tsd_wal_segments_made_total", "Segments of the log made."),
         ("tsd_wal_stalls_total", "Times the log waited for a flush."),
         ("tsd_wal_sync_failures_total", "Syncs of the log that failed."),

@@ -8,10 +8,12 @@
 //!   again, for ever; the others go on. Rows of a later generation that lie in the range of such a
 //!   piece wait behind it, so a row leaves in the order it was written.
 //! * **A row that the backend refuses holds up nobody.** A piece that keeps failing for good while
-//!   others pass is halved until the row is alone. It is named in the log as an error, counted, and
-//!   tried again every minute: it was acknowledged, so it is never dropped. It keeps its generation
-//!   in memory and the log from then on; if nobody mends the cause, the bound of the log is reached
-//!   in the end and writes are refused, loudly, rather than the row forgotten.
+//!   others pass is halved until the row is alone. Where the backend will never take it, it is written
+//!   to a file beside the log ([`SetAside`]) and counts as left. Else, or where that file is full, it is
+//!   named as an error, counted, and tried again every minute: it was acknowledged, so it is never
+//!   dropped. It keeps its generation in memory and the log from then on; if nobody mends the cause,
+//!   the bound of the log is reached in the end and writes are refused, loudly, rather than the row
+//!   forgotten.
 //!
 //! A backend that is away as a whole is told by a few pieces in a row that fail: then the flusher
 //! pauses, longer each time up to [`LONGEST_PAUSE`], and begins anew, oldest rows first.
@@ -24,13 +26,14 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join_all};
-use tsd_storage::{IngestRows, Recovery, StorageError};
+use tsd_storage::{HeldRows, IngestRows, Recovery, StorageError};
 
 use crate::{
     commit_time,
     executor::Executor,
     flusher::{FIRST_PAUSE, LONGEST_PAUSE, remove_segment},
     memtable::{FrozenRows, Generation, TableId, successor},
+    set_aside::{Hex, SetAside},
     shared::{Frozen, FrozenSegment, Shared},
 };
 
@@ -103,11 +106,24 @@ pub(crate) struct SpreadFlusher<B> {
     /// Oldest first.
     works: VecDeque<Work>,
     doomed: VecDeque<FrozenSegment>,
+    set_aside: SetAside,
+    /// Rows set aside that nobody was told of yet, and when somebody was told last.
+    unsaid: u64,
+    said: Option<Instant>,
 }
 
 impl<B: IngestRows> SpreadFlusher<B> {
-    pub(crate) const fn new(shared: Arc<Shared>, backend: Arc<B>, executor: Executor) -> Self {
-        Self { shared, backend, executor, works: VecDeque::new(), doomed: VecDeque::new() }
+    pub(crate) fn new(shared: Arc<Shared>, backend: Arc<B>, executor: Executor) -> Self {
+        Self {
+            shared,
+            backend,
+            executor,
+            works: VecDeque::new(),
+            doomed: VecDeque::new(),
+            set_aside: SetAside::default(),
+            unsaid: 0,
+            said: None,
+        }
     }
 
     /// Runs until it is stopped.
@@ -211,12 +227,18 @@ impl<B: IngestRows> SpreadFlusher<B> {
                             self.shared.metrics.flush_failures.increment(1);
                             if error.recovery() == Recovery::GiveUp {
                                 piece.strikes += 1;
-                                if round.passed > 0 || piece.strikes >= STRIKES {
+                                let is_final = error.is_final();
+                                if is_final || round.passed > 0 || piece.strikes >= STRIKES {
                                     let halves = piece.halves(&generation);
                                     if let Some((first, second)) = halves {
                                         waiting.push_front(second);
                                         waiting.push_front(first);
                                         round.failed = Some(error);
+                                        continue;
+                                    }
+                                    if is_final && self.put_aside(&generation, &piece, &error) {
+                                        round.passed += 1;
+                                        failures = 0;
                                         continue;
                                     }
                                     self.refuse(&generation, &mut piece, &error);
@@ -269,6 +291,47 @@ impl<B: IngestRows> SpreadFlusher<B> {
             Ok(outcomes) => outcomes,
             Err(error) => pieces.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+
+    /// Writes the one row of a piece, which will never be taken, to the file of such rows. Says whether
+    /// it is there.
+    fn put_aside(
+        &mut self,
+        generation: &Arc<Generation>,
+        piece: &Piece,
+        error: &StorageError,
+    ) -> bool {
+        let tables = self.shared.tables.all();
+        let Some(table) = tables.get(piece.table.0) else { return false };
+        let (from, stop) = (piece.from.clone(), piece.stop.clone());
+        let mut rows = FrozenRows::between(Arc::clone(generation), piece.table, from, stop);
+        let Some(row) = rows.next_row() else { return true };
+        let dir = &*self.shared.dir;
+        match self.set_aside.write(dir, table, &row) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => {
+                tracing::warn!(dir = %dir.path().display(), %error, "cannot set a refused row aside");
+                return false;
+            }
+        }
+        if piece.refused_until.is_some() {
+            self.shared.refused_rows.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.shared.metrics.set_aside.increment(1);
+        self.unsaid += 1;
+        if self.said.is_none_or(|said| said.elapsed() >= REFUSED_PAUSE) {
+            tracing::error!(
+                %table,
+                row = %Hex(row.key),
+                rows = self.unsaid,
+                dir = %dir.path().display(),
+                %error,
+                "the backend refuses rows for good; they are in a file beside the log"
+            );
+            (self.unsaid, self.said) = (0, Some(Instant::now()));
+        }
+        true
     }
 
     /// Notes that a row is refused.
@@ -415,15 +478,6 @@ fn spread(pieces: Vec<Piece>) -> VecDeque<Piece> {
     let mut pieces: Vec<_> = pieces.into_iter().enumerate().collect();
     pieces.sort_by_key(|(at, _)| at % stride);
     pieces.into_iter().map(|(_, piece)| piece).collect()
-}
-
-/// Bytes as hexadecimal digits.
-struct Hex<'a>(&'a [u8]);
-
-impl std::fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02X}"))
-    }
 }
 
 #[cfg(test)]

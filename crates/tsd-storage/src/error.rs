@@ -48,6 +48,9 @@ pub enum StorageError {
         /// What the system reported.
         source: Arc<io::Error>,
     },
+    /// The backend does not take these cells, however often they are put: one is too large, say.
+    #[error("{0}")]
+    Refused(Arc<str>),
     /// The backend failed.
     #[error("{0}")]
     Backend(Arc<str>),
@@ -74,6 +77,12 @@ impl StorageError {
         } else {
             Self::Io { what: what.into(), source: Arc::new(source) }
         }
+    }
+
+    /// Whether what was put cannot be stored, by anything but a change of the store's own limits.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::InvalidBatch(_))
     }
 
     /// Says what to do next. Retry loops ask here and nowhere else.

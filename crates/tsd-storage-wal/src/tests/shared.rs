@@ -315,6 +315,29 @@ async fn a_row_that_is_refused_is_left_alone_and_kept() {
 }
 
 #[tokio::test]
+async fn a_row_that_will_never_be_taken_is_set_aside_and_holds_up_nothing() {
+    let (store, below, disk) = opened(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
+    let keys = [700_u32, 701].map(|key| Bytes::copy_from_slice(&key.to_be_bytes()));
+    below.too_large.lock().unwrap().extend(keys.clone());
+    put_rows(&store, 1_000, b"1").await;
+    while store.flush().await.is_err() {}
+    assert_eq!(contents(&*below, &data()).await.len(), 998);
+    assert_eq!(gauge(&store, "tsd_wal_refused_rows"), 0);
+    assert_eq!(gauge(&store, "tsd_wal_memtable_rows"), 0, "their generation has left");
+    // A later change of such a row is told apart from the first.
+    put(&store, &keys[1], b"2").await.unwrap();
+    while store.flush().await.is_err() {}
+    store.stop().await;
+    let left = disk.after_power_cut().contents();
+    let mut names: Vec<&str> = left.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["commit-time", "refused-000001"]);
+    let line = |key: &str, value: &str| format!("put tsdb {key} t 71 {} {value}\n", clock());
+    let lines = [line("000002BC", "31"), line("000002BD", "31"), line("000002BD", "32")];
+    assert_eq!(left["refused-000001"], lines.concat().as_bytes());
+}
+
+#[tokio::test]
 async fn old_rows_leave_in_pieces_each_once() {
     let aged = WalConfig {
         max_age: Duration::from_millis(100),

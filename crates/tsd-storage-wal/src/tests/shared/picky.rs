@@ -12,8 +12,10 @@ use super::*;
 #[derive(Debug)]
 pub(super) struct Picky {
     pub(super) inner: FaultyStorage<MemoryStorage>,
-    /// Rows that are refused for good.
+    /// Rows that are refused, until somebody mends the cause.
     pub(super) refused: Mutex<Vec<Bytes>>,
+    /// Rows that no store could take.
+    pub(super) too_large: Mutex<Vec<Bytes>>,
     /// Rows whose region cannot be reached.
     pub(super) unreachable: Mutex<Vec<Bytes>>,
     /// Keys of each piece that was taken.
@@ -25,6 +27,7 @@ impl Picky {
         Self {
             inner: FaultyStorage::new(backend()),
             refused: Mutex::default(),
+            too_large: Mutex::default(),
             unreachable: Mutex::default(),
             pieces: Mutex::default(),
         }
@@ -37,6 +40,9 @@ impl Picky {
         };
         if has(&self.unreachable) {
             return Err(StorageError::Unavailable("region".into()));
+        }
+        if has(&self.too_large) {
+            return Err(StorageError::Refused("too large".into()));
         }
         if has(&self.refused) {
             return Err(StorageError::Backend("refused".into()));
