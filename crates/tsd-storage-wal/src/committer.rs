@@ -31,6 +31,11 @@ const GROUP_REQUESTS: usize = 1024;
 /// How long a write waits over a shared backend that takes no rows, before it and all that follow are
 /// refused until rows leave.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A commit that takes longer is told of: while it lasts nothing is acknowledged, and the cause is the
+/// disk of the log, whatever else is wrong at that time.
+const SLOW_COMMIT: Duration = Duration::from_secs(1);
+/// Time from one such message to the next.
+const SLOW_PAUSE: Duration = Duration::from_mins(1);
 /// Pause before another look whether an old generation can be frozen.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -83,6 +88,8 @@ pub(crate) struct Committer {
     next_generation: u64,
     /// Whether the last commit failed; said once, and once when it passes.
     failing: bool,
+    /// When a slow commit was told of last.
+    slow_said: Option<Instant>,
 }
 
 impl Committer {
@@ -107,6 +114,7 @@ impl Committer {
             full: None,
             next_generation,
             failing: false,
+            slow_said: None,
         }
     }
 
@@ -379,7 +387,7 @@ impl Committer {
         } else {
             let started = Instant::now();
             let appended = self.log.append(&mut self.group);
-            self.shared.metrics.commit_seconds.record(started.elapsed());
+            self.note_commit(started.elapsed());
             match appended {
                 Ok(()) => {
                     if std::mem::take(&mut self.failing) {
@@ -415,6 +423,15 @@ impl Committer {
         self.touched.clear();
         if self.is_generation_full() && self.may_freeze() {
             self.freeze();
+        }
+    }
+
+    fn note_commit(&mut self, took: Duration) {
+        self.shared.metrics.commit_seconds.record(took);
+        if took >= SLOW_COMMIT && self.slow_said.is_none_or(|said| said.elapsed() >= SLOW_PAUSE) {
+            self.slow_said = Some(Instant::now());
+            let dir = self.shared.dir.path().display();
+            tracing::warn!(%dir, ?took, "the disk of the log is slow; writes wait for it");
         }
     }
 

@@ -338,6 +338,24 @@ async fn a_row_that_will_never_be_taken_is_set_aside_and_holds_up_nothing() {
 }
 
 #[tokio::test]
+async fn a_put_waits_for_the_log_alone_while_the_backend_hangs() {
+    let aged = WalConfig { max_age: Duration::from_millis(20), ..config() };
+    let (store, below, _) = opened(aged).await;
+    below.inner.script(Operation::Ingest, vec![Fault::Delay(Duration::from_hours(1)); 1_000]);
+    // The first rows are on their way, and hang, when the others come.
+    put_rows(&store, 3_000, b"1").await;
+    for key in 0..1_000_u32 {
+        put(&store, &key.to_be_bytes(), b"2").await.unwrap();
+        if key % 100 == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert!(contents(&*below, &data()).await.is_empty(), "nothing has left");
+    assert_eq!(contents(&store, &data()).await.len(), 3_000);
+    store.stop().await;
+}
+
+#[tokio::test]
 async fn old_rows_leave_in_pieces_each_once() {
     let aged = WalConfig {
         max_age: Duration::from_millis(100),
