@@ -82,7 +82,8 @@ impl Default for BufferConfig {
     fn default() -> Self {
         Self {
             linger: Duration::from_millis(5),
-            max_bytes: 64 << 20,
+            // Enough for the calls under way to a few servers; more only leaves the processor's caches.
+            max_bytes: 16 << 20,
             batch_actions: 4_096,
             batch_bytes: 2 << 20,
             calls_per_server: 2,

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
 use pb::mutation_proto::MutationType;
 
+use super::spares::Spares;
 use crate::{
     cell::{Cell, CellKind, SERVER_TIME},
     random::nonce,
@@ -48,8 +49,6 @@ pub(super) struct Entry {
     /// Where its cells begin and end.
     start: u32,
     end: u32,
-    /// Bytes of the cells of the mutations before it.
-    before: u32,
     pub(super) count: u32,
     pub(super) what: What,
     /// Whether it may be sent again when nobody knows if it was done.
@@ -151,7 +150,6 @@ impl MutationBatch {
         self.entries.push(Entry {
             start,
             end: self.cells.len() as u32,
-            before: start,
             count,
             what,
             repeatable: mutation.is_repeatable(),
@@ -196,27 +194,28 @@ impl MutationBatch {
         (self.open_row, self.longest_cell) = (None, 0);
     }
 
-    /// Brings mutations of rows that begin alike side by side, so that those of a region are. Returns the
-    /// place that each had, unless they lie well enough. Cells stay where they are.
-    pub(super) fn group(&mut self) -> Option<Vec<u32>> {
+    /// The same mutations with rows that begin alike side by side, so that those of a region are, and
+    /// the place that each had; without places where they lie well enough.
+    pub(super) fn grouped(mut self, spares: &Spares) -> (Self, Option<Vec<u32>>) {
         let prefixes: Vec<u64> = (0..self.len()).map(|at| prefix(self.row(at))).collect();
         let descents = prefixes.windows(2).filter(|pair| !pair.is_sorted()).count();
         if descents * FEW_DESCENTS < self.len() {
-            return None;
+            return (self, None);
         }
         let mut order: Vec<(u64, u32)> = prefixes.into_iter().zip(0..).collect();
         // Stable: rows that begin alike stay in their order.
         order.sort_by_key(|(prefix, _)| *prefix);
-        let mut entries = Vec::with_capacity(self.entries.capacity());
-        let mut before = 0;
+        let Self { mut cells, mut entries, .. } = spares.take(self.len(), self.cells.len());
         for (_, at) in &order {
             let Some(entry) = self.entries.get(*at as usize) else { continue };
-            entries.push(Entry { before, ..*entry });
-            before += entry.len() as u32;
+            let start = cells.len() as u32;
+            cells.extend_from_slice(self.cells(*at as usize..*at as usize + 1));
+            entries.push(Entry { start, end: cells.len() as u32, ..*entry });
         }
-        self.entries = entries;
-        self.open_row = None;
-        Some(order.into_iter().map(|(_, at)| at).collect())
+        let places = order.into_iter().map(|(_, at)| at).collect();
+        let (messages, longest_cell) = (std::mem::take(&mut self.messages), self.longest_cell);
+        spares.keep(self);
+        (Self { cells, entries, messages, open_row: None, longest_cell }, Some(places))
     }
 
     /// Bytes of its longest cell.
@@ -247,23 +246,14 @@ impl MutationBatch {
         self.messages.get(at as usize)
     }
 
-    /// Encoded cells of a mutation.
-    pub(super) fn cells(&self, mutation: usize) -> &[u8] {
-        let cells = self
-            .entries
-            .get(mutation)
-            .and_then(|entry| self.cells.get(entry.start as usize..entry.end as usize));
-        cells.unwrap_or_default()
-    }
-
-    /// Bytes of the cells of mutations that lie side by side.
-    pub(super) fn cell_bytes(&self, mutations: Range<usize>) -> usize {
+    /// Encoded cells of mutations that lie side by side.
+    pub(super) fn cells(&self, mutations: Range<usize>) -> &[u8] {
         let (Some(first), Some(last)) =
             (self.entries.get(mutations.start), self.entries.get(mutations.end.wrapping_sub(1)))
         else {
-            return 0;
+            return &[];
         };
-        (last.before as usize + last.len()).saturating_sub(first.before as usize)
+        self.cells.get(first.start as usize..last.end as usize).unwrap_or_default()
     }
 
     fn row_of(&self, entry: &Entry) -> &[u8] {
@@ -296,14 +286,7 @@ impl MutationBatch {
             last.count += 1;
             last.repeatable &= !newest;
         } else {
-            self.entries.push(Entry {
-                start,
-                end,
-                before: start,
-                count: 1,
-                what,
-                repeatable: !newest,
-            });
+            self.entries.push(Entry { start, end, count: 1, what, repeatable: !newest });
             self.open_row = Some(cell.row.len() as u16);
         }
         Ok(self.entries.len() - 1)
@@ -346,6 +329,8 @@ fn row_in(cells: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{
         cell::Cells,
@@ -372,10 +357,9 @@ mod tests {
         assert_eq!(rows, [&b"a"[..], b"a", b"a", b"a", b"ab", b"c", b"d", b"d", b""]);
         let counts: Vec<_> = (0..8).map(|at| batch.entry(at).unwrap().count).collect();
         assert_eq!(counts, [2, 1, 1, 1, 1, 1, 0, 1]);
-        let cells = (0..9).map(|at| Cells::new(batch.cells(at)).map(Result::unwrap).count());
-        assert_eq!(cells.collect::<Vec<_>>(), [2, 1, 1, 1, 1, 1, 0, 1, 0]);
-        assert_eq!(batch.cell_bytes(0..8) + 8 * OVERHEAD, batch.size());
-        assert_eq!(batch.cell_bytes(1..1), 0);
+        assert_eq!(Cells::new(batch.cells(0..8)).map(Result::unwrap).count(), 8);
+        assert_eq!(Cells::new(batch.cells(4..6)).map(Result::unwrap).count(), 2);
+        assert!(batch.cells(6..7).is_empty());
     }
 
     #[test]
@@ -383,8 +367,8 @@ mod tests {
         let mut batch = MutationBatch::with_capacity(1, 100);
         batch.put(b"row", b"f", b"q", 7, b"value").unwrap();
         let put = Put::try_new("row").unwrap().cell(b"f", b"q", 7, b"value").unwrap();
-        assert_eq!(batch.cells(0), Mutation::from(put).encoded_cells());
-        assert_eq!(batch.size(), batch.cells(0).len() + OVERHEAD);
+        assert_eq!(batch.cells(0..1), Mutation::from(put).encoded_cells());
+        assert_eq!(batch.size(), batch.cells(0..1).len() + OVERHEAD);
     }
 
     #[test]
@@ -393,17 +377,18 @@ mod tests {
         for at in 0..12_u8 {
             batch.put(&[at % 3, 9 - at % 2, at], b"f", b"q", 1, &[at]).unwrap();
         }
-        let places = batch.group().unwrap();
+        let spares = Spares::new(Arc::default());
+        let (batch, places) = batch.grouped(&spares);
+        let places = places.unwrap();
         let rows: Vec<_> = (0..12).map(|at| batch.row(at).to_vec()).collect();
         assert!(rows.is_sorted());
         for (at, place) in places.iter().enumerate() {
-            let bytes: usize = (0..at).map(|at| batch.cells(at).len()).sum();
-            assert_eq!(batch.cell_bytes(0..at), bytes);
-            let cell = Cells::new(batch.cells(at)).next().unwrap().unwrap();
+            let cell = Cells::new(batch.cells(at..at + 1)).next().unwrap().unwrap();
             assert_eq!(cell.value, [*place as u8]);
             assert_eq!(cell.row, batch.row(at));
         }
-        assert_eq!((batch.group(), batch.len()), (None, 12));
+        let (again, places) = batch.grouped(&spares);
+        assert_eq!((again.len(), places), (12, None));
     }
 
     #[test]

@@ -43,7 +43,7 @@ struct State {
 
 impl Chunk {
     pub(super) fn new(
-        mut batch: MutationBatch,
+        batch: MutationBatch,
         deadline: Instant,
         room: OwnedSemaphorePermit,
         metrics: Arc<Metrics>,
@@ -55,7 +55,7 @@ impl Chunk {
         let open = batch.len();
         let state = State { open, failed: Vec::new(), outcome: Some(sender), room: Some(room) };
         let begun = Instant::now();
-        let places = batch.group();
+        let (batch, places) = batch.grouped(spares);
         let spares = Arc::clone(spares);
         (
             Self {
@@ -178,9 +178,9 @@ impl Run {
         (self.to - self.from) as usize
     }
 
-    /// Bytes of its cells.
-    pub(super) fn bytes(&self) -> usize {
-        self.chunk.batch.cell_bytes(self.from as usize..self.to as usize)
+    /// Encoded cells.
+    pub(super) fn cells(&self) -> &[u8] {
+        self.chunk.batch.cells(self.from as usize..self.to as usize)
     }
 
     /// Row of its first mutation.
@@ -195,7 +195,7 @@ impl Run {
 
     /// As many from its front as fit; at least one if `force`.
     pub(super) fn fitting(&self, mutations: usize, bytes: usize, force: bool) -> u32 {
-        if self.len() <= mutations && self.bytes() <= bytes {
+        if self.len() <= mutations && self.cells().len() <= bytes {
             return self.to;
         }
         let mut left = bytes;

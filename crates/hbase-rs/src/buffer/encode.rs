@@ -45,17 +45,16 @@ struct Place<'a> {
 /// Encodes what goes to each region.
 pub(super) fn encode(shares: &[Share], nonce_group: u64) -> Encoded {
     let runs = || shares.iter().flat_map(|share| &share.runs);
-    let mut block = BytesMut::with_capacity(runs().map(Run::bytes).sum());
+    let mut block = BytesMut::with_capacity(runs().map(|run| run.cells().len()).sum());
     let mut body = Vec::new();
     let mut actions = Vec::new();
     let mut places = Vec::new();
     for share in shares {
         sort(share, &mut places);
+        cells(&places, &mut block);
         actions.clear();
         for place in &places {
-            let (batch, at) = (&place.run.chunk.batch, place.at as usize);
-            let Some(entry) = batch.entry(at) else { continue };
-            block.extend_from_slice(batch.cells(at));
+            let Some(entry) = place.run.chunk.batch.entry(place.at as usize) else { continue };
             action(place, entry, &mut actions);
         }
         let name = share.location.region.name();
@@ -92,6 +91,17 @@ fn sort<'a>(share: &'a Share, places: &mut Vec<Place<'a>>) {
     }
     // Runs are sorted as a rule, and this sort makes use of it.
     places.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.row().cmp(b.row())));
+}
+
+/// Their cells; those that lie side by side are copied in one go.
+fn cells(places: &[Place<'_>], block: &mut BytesMut) {
+    let follows = |a: &Place<'_>, b: &Place<'_>| std::ptr::eq(a.run, b.run) && a.at + 1 == b.at;
+    for side_by_side in places.chunk_by(follows) {
+        if let [first, ..] = side_by_side {
+            let from = first.at as usize;
+            block.extend_from_slice(first.run.chunk.batch.cells(from..from + side_by_side.len()));
+        }
+    }
 }
 
 fn action(place: &Place<'_>, entry: &Entry, out: &mut Vec<u8>) {

@@ -66,7 +66,7 @@ pub(super) struct Queues {
 impl RegionQueue {
     fn push(&mut self, run: Run, front: bool) {
         self.mutations += run.len();
-        self.bytes += run.bytes();
+        self.bytes += run.cells().len();
         if front {
             self.runs.push_front(run);
             return;
@@ -82,7 +82,7 @@ impl RegionQueue {
         let late = take_overdue(&mut self.runs, now);
         for run in &late {
             self.mutations -= run.len().min(self.mutations);
-            self.bytes -= run.bytes().min(self.bytes);
+            self.bytes -= run.cells().len().min(self.bytes);
         }
         late
     }
@@ -166,7 +166,7 @@ impl Queues {
             end += 1;
         }
         let part = run.part(run.from, end);
-        let (mutations, bytes) = (part.len(), part.bytes());
+        let (mutations, bytes) = (part.len(), part.cells().len());
         queue.push(part, front);
         if queue.parked.is_some() || queue.location.is_none() {
             self.parking_changed = true;
@@ -314,7 +314,7 @@ impl Queues {
                 let expired = run.chunk.deadline <= now;
                 let end = if expired { run.to } else { run.fitting(mutations, bytes, force) };
                 let part = run.part(run.from, end);
-                let (count, size) = (part.len(), part.bytes());
+                let (count, size) = (part.len(), part.cells().len());
                 region.mutations -= count.min(region.mutations);
                 region.bytes -= size.min(region.bytes);
                 queue.mutations -= count.min(queue.mutations);
