@@ -197,7 +197,8 @@ impl MutationBatch {
     /// The same mutations with rows that begin alike side by side, so that those of a region are, and
     /// the place that each had; without places where they lie well enough.
     pub(super) fn grouped(mut self, spares: &Spares) -> (Self, Option<Vec<u32>>) {
-        let prefixes: Vec<u64> = (0..self.len()).map(|at| prefix(self.row(at))).collect();
+        let prefixes: Vec<_> =
+            (0..self.len()).map(|at| u64::from_be_bytes(prefix(self.row(at)))).collect();
         let descents = prefixes.windows(2).filter(|pair| !pair.is_sorted()).count();
         if descents * FEW_DESCENTS < self.len() {
             return (self, None);
@@ -308,16 +309,16 @@ impl Entry {
     }
 }
 
-/// How a row begins, as a number of the same order.
-pub(super) fn prefix(row: &[u8]) -> u64 {
-    if let Some(first) = row.first_chunk() {
-        return u64::from_be_bytes(*first);
-    }
-    let mut first = [0; 8];
-    for (to, from) in first.iter_mut().zip(row) {
-        *to = *from;
-    }
-    u64::from_be_bytes(first)
+/// The first bytes of a row, with zeros behind a shorter one: in the order of rows, but for those that
+/// begin alike.
+pub(super) fn prefix<const N: usize>(row: &[u8]) -> [u8; N] {
+    row.first_chunk().copied().unwrap_or_else(|| {
+        let mut first = [0; N];
+        for (to, from) in first.iter_mut().zip(row) {
+            *to = *from;
+        }
+        first
+    })
 }
 
 /// Row of the first cell of a block that was encoded here.

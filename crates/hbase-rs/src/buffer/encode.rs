@@ -13,7 +13,7 @@ use prost::{
 };
 
 use super::{
-    batch::{Entry, What},
+    batch::{Entry, What, prefix},
     call::Share,
     chunk::Run,
 };
@@ -77,18 +77,12 @@ pub(super) fn encode(shares: &[Share], nonce_group: u64) -> Encoded {
 
 /// The mutations of a share by row; those of one row as they came.
 fn sort<'a>(share: &'a Share, places: &mut Vec<Place<'a>>) {
+    let mutations = share.runs.iter().flat_map(|run| (run.from..run.to).map(move |at| (run, at)));
     places.clear();
-    for run in &share.runs {
-        places.extend((run.from..run.to).map(|at| Place {
-            prefix: prefix(run.chunk.batch.row(at as usize)),
-            run,
-            at,
-            index: 0,
-        }));
-    }
-    for (place, index) in places.iter_mut().zip(0..) {
-        place.index = index;
-    }
+    places.extend(mutations.zip(0..).map(|((run, at), index)| {
+        let prefix = u128::from_be_bytes(prefix(run.chunk.batch.row(at as usize)));
+        Place { prefix, run, at, index }
+    }));
     // Runs are sorted as a rule, and this sort makes use of it.
     places.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.row().cmp(b.row())));
 }
@@ -140,18 +134,6 @@ const fn tag(field: u8, wire_type: WireType) -> u8 {
 
 const fn delimited(length: usize) -> usize {
     encoded_len_varint(length as u64) + length
-}
-
-fn prefix(row: &[u8]) -> u128 {
-    let mut first = [0; 16];
-    if let Some(whole) = row.first_chunk() {
-        first = *whole;
-    } else {
-        for (to, from) in first.iter_mut().zip(row) {
-            *to = *from;
-        }
-    }
-    u128::from_be_bytes(first)
 }
 
 impl<'a> Place<'a> {

@@ -94,13 +94,13 @@ impl RegionQueue {
     /// How rows begin that can only be of this region.
     fn prefixes(&self) -> Range<u64> {
         let (start, end) = (self.region.start_key(), self.region.end_key());
-        let end = if end.is_empty() { u64::MAX } else { prefix(end) };
-        prefix(start).saturating_add(1)..end
+        let end = if end.is_empty() { u64::MAX } else { u64::from_be_bytes(prefix(end)) };
+        u64::from_be_bytes(prefix(start)).saturating_add(1)..end
     }
 
     /// As [`Self::contains`], with [`Self::prefixes`]: as a rule that spares two comparisons.
     fn has(&self, row: &[u8], prefixes: &Range<u64>) -> bool {
-        prefixes.contains(&prefix(row)) || self.contains(row)
+        prefixes.contains(&u64::from_be_bytes(prefix(row))) || self.contains(row)
     }
 }
 
