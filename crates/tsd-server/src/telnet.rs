@@ -26,8 +26,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
 use tsd_engine::{IngestSession, NameText, PointFailure, PutError, SentPoint};
 use tsd_protocol::{
-    LineCutter, PutLine, PutLineError, SeriesRules, TelnetCommand, TelnetCommands, TelnetPutError,
-    reply as telnet_reply,
+    LineCutter, PutErrorKind, PutLine, PutLineError, RollupFault, SeriesRules, TelnetCommand,
+    TelnetCommands, TelnetPutError, reply as telnet_reply,
 };
 
 use self::{input::Input, output::Output};
@@ -126,18 +126,25 @@ struct Received {
 }
 
 /// Why a point was not taken.
-enum PointError {
+enum LineRefusal {
     Line(PutLineError),
+    Fault(RollupFault),
     Engine(PutError),
 }
 
-impl From<PutLineError> for PointError {
+impl From<PutLineError> for LineRefusal {
     fn from(error: PutLineError) -> Self {
         Self::Line(error)
     }
 }
 
-impl From<PutError> for PointError {
+impl From<RollupFault> for LineRefusal {
+    fn from(fault: RollupFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<PutError> for LineRefusal {
     fn from(error: PutError) -> Self {
         Self::Engine(error)
     }
@@ -346,11 +353,8 @@ impl Points {
             |point| Ok(point.tags(rules)?),
         );
         points.clear();
-        for (_, error) in refused {
-            match error {
-                PointError::Line(error) => self.refuse("put", &error),
-                PointError::Engine(error) => self.report(&PointFailure { tag: PUT, error }),
-            }
+        for (_, why) in refused {
+            self.turn_down("put", PUT, why);
         }
     }
 
@@ -360,6 +364,21 @@ impl Points {
         self.shared.counters.received_telnet.add(received.lines);
         self.shared.counters.received_put.add(received.points);
         self.session.send().await;
+    }
+
+    /// Tells why a point was not taken.
+    #[cold]
+    fn turn_down(&mut self, command: &str, tag: u32, why: LineRefusal) {
+        match why {
+            LineRefusal::Line(error) => self.refuse(command, &error),
+            LineRefusal::Fault(fault) => {
+                self.shared.counters.put_errors(PutErrorKind::IllegalArgument).add(1);
+                self.text.clear();
+                fault.render(&mut self.text);
+                self.offer_text();
+            }
+            LineRefusal::Engine(error) => self.report(&PointFailure { tag, error }),
+        }
     }
 
     /// Tells of a line that cannot be a point.

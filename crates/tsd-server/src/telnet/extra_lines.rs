@@ -5,37 +5,12 @@
 
 use tsd_engine::{PointFailure, PutError, UidError};
 use tsd_protocol::{
-    HistogramLine, HistogramLineError, HistogramValue, PutErrorKind, PutLineError, RollupFault,
-    RollupLine, TelnetPutError, parse_tags,
+    HistogramLine, HistogramLineError, HistogramValue, PutLineError, RollupFault, RollupLine,
+    TelnetPutError, parse_tags,
 };
 
-use super::{HISTOGRAM, Points, ROLLUP};
+use super::{HISTOGRAM, LineRefusal, Points, ROLLUP};
 use crate::{put_failure::telnet_reply_to, rollups::place};
-
-/// Why a `rollup` line was not taken.
-enum RollupError {
-    Line(PutLineError),
-    Fault(RollupFault),
-    Engine(PutError),
-}
-
-impl From<PutLineError> for RollupError {
-    fn from(error: PutLineError) -> Self {
-        Self::Line(error)
-    }
-}
-
-impl From<RollupFault> for RollupError {
-    fn from(fault: RollupFault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl From<PutError> for RollupError {
-    fn from(error: PutError) -> Self {
-        Self::Engine(error)
-    }
-}
 
 /// Why a `histogram` line was not taken.
 enum HistogramError {
@@ -47,21 +22,13 @@ enum HistogramError {
 
 impl Points {
     pub(super) fn rollup(&mut self, line: &[u8]) {
-        match self.take_rollup(line) {
-            Ok(()) => {}
-            Err(RollupError::Line(error)) => self.refuse("rollup", &error),
-            Err(RollupError::Fault(fault)) => {
-                self.shared.counters.put_errors(PutErrorKind::IllegalArgument).add(1);
-                self.text.clear();
-                fault.render(&mut self.text);
-                self.offer_text();
-            }
-            Err(RollupError::Engine(error)) => self.report(&PointFailure { tag: ROLLUP, error }),
+        if let Err(why) = self.take_rollup(line) {
+            self.turn_down("rollup", ROLLUP, why);
         }
     }
 
     /// Gives a rolled-up point to the session.
-    fn take_rollup(&mut self, line: &[u8]) -> Result<(), RollupError> {
+    fn take_rollup(&mut self, line: &[u8]) -> Result<(), LineRefusal> {
         let rules = self.shared.rollups.clone();
         let RollupLine { spec, point } = RollupLine::parse(line, rules.is_some())?;
         let Some(rules) = rules else {
