@@ -39,17 +39,18 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Outcome<()> {
         put(daemon.address(), "/api/put", &points)?;
         ours.push(daemon);
     }
-    let reader = ours.first().ok_or("no daemon of ours")?.address();
-    for (way, _) in WAYS {
-        agree(opentsdb, reader, way).await?;
-    }
-    annotations(opentsdb, reader)?;
+    // Before any query: OpenTSDB compacts the rows that it reads, a moment later.
     let client = cluster.client();
     let (theirs, cells) =
         (cells(&client, "mixed.opentsdb").await?, cells(&client, "mixed.cells").await?);
     if theirs != cells || theirs.is_empty() {
         return Err(format!("cells differ: OpenTSDB {theirs:?}, ours {cells:?}").into());
     }
+    let reader = ours.first().ok_or("no daemon of ours")?.address();
+    for (way, _) in WAYS {
+        agree(opentsdb, reader, way).await?;
+    }
+    annotations(opentsdb, reader)?;
     println!(
         "opentsdb: {} ways read alike by both, {} cells are the same",
         WAYS.len(),

@@ -48,20 +48,21 @@ pub(crate) async fn run(names: &[String]) -> ExitCode {
             Ok(()) => println!("hbase: {name}: passed in {:.1?}", begun.elapsed()),
             Err(error) => {
                 println!("hbase: {name}: FAILED after {:.1?}", begun.elapsed());
-                println!("{}", chain(&*error));
-                failed.push(*name);
+                failed.push(format!("{name}: {}", chain(&*error)));
             }
         }
     }
     if let Err(error) = cluster.shut_down().await {
-        println!("hbase: the cluster does not end well: {}", chain(&error));
-        failed.push("the end");
+        failed.push(format!("the end of the cluster: {}", chain(&error)));
     }
     if failed.is_empty() {
         println!("hbase: all passed in {:.1?}", begun.elapsed());
         return ExitCode::SUCCESS;
     }
-    println!("hbase: failed: {}", failed.join(", "));
+    // Last, where whoever sees the end of a long report finds them.
+    for failure in failed {
+        println!("hbase: failed: {failure}");
+    }
     ExitCode::FAILURE
 }
 
