@@ -268,7 +268,7 @@ impl Locator {
             let scan = Scan::range(start.clone(), end_meta_key(table))
                 .inclusive(include_start, false)
                 .select(Selection::all().family(meta::FAMILY));
-            let rows = match self.known.meta.scan(&scan, PREFETCH_ROWS, attempts.deadline()).await {
+            let rows = match self.known.meta.scan(scan, PREFETCH_ROWS, attempts.deadline()).await {
                 Ok(rows) => rows,
                 Err(cause) => {
                     self.settle_meta(&cause, attempts)?;
@@ -404,7 +404,7 @@ impl Known {
             .reversed()
             .read_type(ReadType::Pread)
             .select(Selection::all().family(meta::FAMILY));
-        let rows = self.meta.scan(&scan, LOOKUP_ROWS, deadline).await.inspect_err(|_| {
+        let rows = self.meta.scan(scan, LOOKUP_ROWS, deadline).await.inspect_err(|_| {
             self.metrics.lookups_failed.one();
         })?;
         let (lookup, others) = read_lookup(table, locate, &rows);

@@ -18,7 +18,7 @@ pub use crate::{
     },
     row::CellBlock,
     scan::{
-        calls::{OpenScanner, ScanAnswer, open_scanner, scan_once},
+        calls::{OpenScanner, ScanAnswer, open_scanner},
         position::ScanPosition,
         rows::{RowAssembler, ScanStep},
     },

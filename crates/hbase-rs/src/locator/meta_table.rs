@@ -19,7 +19,10 @@ use crate::{
     region::info::{Region, RegionLocation},
     request::{scan::Scan, selection::Selection},
     row::Row,
-    scan::calls::{ScanAnswer, scan_once},
+    scan::{
+        calls::{OpenScanner, ScanAnswer, open_scanner},
+        rows::{RowAssembler, ScanStep},
+    },
     server_name::ServerName,
     table_name::TableName,
 };
@@ -89,41 +92,65 @@ impl MetaTable {
         Ok(location(server))
     }
 
-    /// First rows of a scan.
+    /// First rows of a scan: at least one if there is one, at most so many.
+    ///
+    /// A server that passes over many rows that were deleted, as those of a table that was truncated often
+    /// or of regions that were split, answers without rows and expects to be asked on. Who asks
+    /// from the beginning again never gets past them.
     pub(super) async fn scan(
         &self,
-        scan: &Scan,
+        scan: Scan,
         rows: u32,
         deadline: Instant,
     ) -> Result<Vec<Row>, Failure> {
         let location = self.location(deadline).await?;
-        let request = scan_once(scan, location.region.name(), rows);
-        let answer = self.call(&location, &request, deadline).await?;
-        // A server out of time or patience says nothing about what there is.
-        if answer.heartbeat && answer.results.is_empty() {
-            return Err(Failure::InTransition("hbase:meta is slow".to_owned()));
+        let mut scanner = None;
+        let found = self.first_rows(&location, scan.limit(rows), &mut scanner, deadline).await;
+        if let Some(scanner) = scanner {
+            self.close(&location, scanner);
         }
-        Ok(answer.results.into_iter().map(|(row, _)| row).collect())
+        found
     }
 
-    async fn call(
+    async fn first_rows(
         &self,
         location: &RegionLocation,
-        request: &pb::ScanRequest,
+        scan: Scan,
+        scanner: &mut Option<OpenScanner>,
         deadline: Instant,
-    ) -> Result<ScanAnswer, Failure> {
-        let deadline = deadline.min(Instant::now() + self.config.call_timeout);
-        let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
-        let server = &location.server;
-        let unreadable =
-            |source| CallError::Answer { server: server.clone(), source: Arc::new(source) };
-        let connection =
-            self.pool.connection(server, Service::Client, Lane::Meta, deadline).await?;
-        let answer = connection.call(&spec, request, Bytes::new()).await?;
-        let response: pb::ScanResponse = answer.message().map_err(unreadable)?;
-        let block =
-            answer.block(self.config.compressor, self.config.max_frame).map_err(unreadable)?;
-        Ok(ScanAnswer::decode(&response, block)?)
+    ) -> Result<Vec<Row>, Failure> {
+        let mut assembler = RowAssembler::new(&scan, self.config.max_row);
+        let mut found = Vec::new();
+        loop {
+            let limit = assembler.position().limit();
+            let request = if let Some(scanner) = scanner {
+                scanner.next(&scan, limit)
+            } else {
+                let region = location.region.name();
+                open_scanner(&scan, region, &scan.start, scan.include_start, limit)
+            };
+            let answer =
+                call(&self.pool, &self.config, &location.server, &request, deadline).await?;
+            if answer.scan_over || answer.region_over {
+                *scanner = None;
+            } else if scanner.is_none() {
+                *scanner = answer.scanner_id.map(|id| OpenScanner { id, next_call: 0 });
+            }
+            let step = assembler.answer(answer, &location.region, &mut found)?;
+            if step != ScanStep::Next || !found.is_empty() {
+                return Ok(found.into_iter().map(|row| row.row).collect());
+            }
+        }
+    }
+
+    /// Ends a scanner. Nobody waits for that; without the call its lease ends it.
+    fn close(&self, location: &RegionLocation, scanner: OpenScanner) {
+        let (pool, config) = (Arc::clone(&self.pool), Arc::clone(&self.config));
+        let server = location.server.clone();
+        tokio::spawn(async move {
+            let deadline = Instant::now() + config.call_timeout;
+            let _ = call(&pool, &config, &server, &scanner.close(), deadline).await;
+        });
     }
 
     /// What a failure says of its server; errs if no attempt helps. Returns the server that is gone.
@@ -154,9 +181,28 @@ impl MetaTable {
         let scan = Scan::range(row.clone(), row)
             .inclusive(true, true)
             .select(Selection::all().columns("table", [Bytes::from_static(b"state")]));
-        let Ok(rows) = self.scan(&scan, 1, deadline).await else { return false };
+        let Ok(rows) = self.scan(scan, 1, deadline).await else { return false };
         let state = rows.first().and_then(|row| row.value(b"table", b"state"));
         let state = state.and_then(|state| <pb::TableState as prost::Message>::decode(state).ok());
         state.is_some_and(|state| state.state() != pb::table_state::State::Enabled)
     }
+}
+
+/// One call of a scanner.
+async fn call(
+    pool: &Pool,
+    config: &ClientConfig,
+    server: &ServerName,
+    request: &pb::ScanRequest,
+    deadline: Instant,
+) -> Result<ScanAnswer, Failure> {
+    let deadline = deadline.min(Instant::now() + config.call_timeout);
+    let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
+    let unreadable =
+        |source| CallError::Answer { server: server.clone(), source: Arc::new(source) };
+    let connection = pool.connection(server, Service::Client, Lane::Meta, deadline).await?;
+    let answer = connection.call(&spec, request, Bytes::new()).await?;
+    let response: pb::ScanResponse = answer.message().map_err(unreadable)?;
+    let block = answer.block(config.compressor, config.max_frame).map_err(unreadable)?;
+    Ok(ScanAnswer::decode(&response, block)?)
 }

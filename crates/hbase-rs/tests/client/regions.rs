@@ -162,6 +162,24 @@ async fn all_regions_of_a_table_are_listed() {
 }
 
 #[tokio::test]
+async fn deleted_rows_of_meta_are_passed_over() {
+    let (cluster, table) = start().await;
+    cluster.fill_meta_with_dead_rows(50);
+    fill(&table, &["a", "z"]).await;
+    assert_eq!(table.regions().await.unwrap().len(), 3);
+    no_scanner_is_left(&cluster).await;
+}
+
+#[tokio::test]
+async fn rows_of_meta_may_come_in_pieces() {
+    let (cluster, table) = start().await;
+    cluster.answer_size(0, 2);
+    fill(&table, &["a", "z"]).await;
+    assert_eq!(table.regions().await.unwrap().len(), 3);
+    no_scanner_is_left(&cluster).await;
+}
+
+#[tokio::test]
 async fn callers_of_one_region_share_lookups() {
     let (cluster, table) = start().await;
     let rows: Vec<_> = (0..100).map(|at| format!("a{at}")).collect();
@@ -188,4 +206,11 @@ async fn a_shared_lookup_of_a_region_that_split_serves_only_its_half() {
     assert_eq!(value(&read.unwrap()), "m");
     let rows = rows.unwrap();
     assert_eq!(rows.iter().map(|row| row.row.key()).collect::<Vec<_>>(), [b"h"]);
+}
+
+/// Waits until the calls have come that nobody waits for.
+async fn no_scanner_is_left(cluster: &FakeCluster) {
+    while cluster.open_scanners() > 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
 }

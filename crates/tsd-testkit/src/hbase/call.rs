@@ -7,7 +7,7 @@ use hbase_rs::Compressor;
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
-use super::{Shared, fault::Misdeed, master, meta, scan, server::framed, state::State, write};
+use super::{Shared, fault::Misdeed, master, scan, server::framed, state::State, write};
 
 /// What the socket does about a call.
 pub(crate) enum Reply {
@@ -52,7 +52,8 @@ pub(crate) fn answer(
     *state.calls.entry(method.clone()).or_default() += 1;
     let of_meta = header.priority() == 300;
     // Nobody waits for the answer to a scanner's end.
-    let closes = method == "Scan" && header.priority() == 200;
+    let closes = method == "Scan"
+        && pb::ScanRequest::decode(message.clone()).is_ok_and(|request| request.close_scanner());
     let misdeed = if closes { None } else { state.misdeed(&method, server, of_meta) };
     let good = |state: &mut State| {
         let answered =
@@ -110,16 +111,7 @@ fn run(
             block,
             misdeed,
         )),
-        "Scan" => {
-            let request = pb::ScanRequest::decode(message).unwrap();
-            let of_meta =
-                request.region.as_ref().is_some_and(|region| region.value == "hbase:meta,,1");
-            if of_meta {
-                meta::scan(state, server, &request, misdeed)
-            } else {
-                scan::scan(state, server, &request, misdeed)
-            }
-        }
+        "Scan" => scan::scan(state, server, &pb::ScanRequest::decode(message).unwrap(), misdeed),
         _ => master::answer(state, server, method, message),
     }
 }

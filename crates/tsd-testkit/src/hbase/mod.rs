@@ -198,6 +198,12 @@ impl FakeCluster {
         state.cells_per_answer = cells;
     }
 
+    /// Lets hbase:meta have so many deleted rows that a scanner gives as many answers without rows before
+    /// it comes to one that is left.
+    pub fn fill_meta_with_dead_rows(&self, answers: usize) {
+        self.state.lock().dead_rows_of_meta = answers;
+    }
+
     /// Calls of a method so far.
     #[must_use]
     pub fn calls(&self, method: &str) -> usize {

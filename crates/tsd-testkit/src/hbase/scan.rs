@@ -1,13 +1,16 @@
 //! Scanners of regions.
 
+use std::cmp::Ordering;
+
 use bytes::{Bytes, BytesMut};
-use hbase_rs::{Cell, CellKind};
+use hbase_rs::{Cell, CellKind, protocol::compare_meta_rows};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
 use super::{
     call::Answered,
     fault::Misdeed,
+    meta,
     select::Wanted,
     state::{FakeScanner, State},
 };
@@ -46,7 +49,9 @@ pub(crate) fn scan(
         more_results_in_region: Some(true),
         ..pb::ScanResponse::default()
     };
-    if matches!(misdeed, Some(Misdeed::Heartbeat)) {
+    let passes_over_dead_rows = scanner.heartbeats > 0;
+    scanner.heartbeats = scanner.heartbeats.saturating_sub(1);
+    if passes_over_dead_rows || matches!(misdeed, Some(Misdeed::Heartbeat)) {
         response.heartbeat_message = Some(true);
         return Ok(done(&response));
     }
@@ -72,10 +77,17 @@ fn open(
     scan: &pb::Scan,
 ) -> Result<u64, (&'static str, String)> {
     let region = request.region.clone().unwrap().value;
-    state.served(server, &region)?;
+    let of_meta = region == meta::REGION;
+    if !of_meta {
+        state.served(server, &region)?;
+    } else if server != state.meta_server {
+        return Err(("NotServingRegionException", "hbase:meta is not online".to_owned()));
+    }
     // All 64 bits are used.
     let id = u64::MAX - state.tick();
-    let scanner = FakeScanner { server, region, scan: scan.clone(), next_call: 0, at: None };
+    let heartbeats = if of_meta { state.dead_rows_of_meta } else { 0 };
+    let scan = scan.clone();
+    let scanner = FakeScanner { server, region, scan, next_call: 0, at: None, heartbeats };
     state.scanners.insert(id, scanner);
     Ok(id)
 }
@@ -134,28 +146,55 @@ fn fill(
     response.more_results_in_region = Some(false);
 }
 
-type Columns = Vec<(Bytes, Bytes, u64, Bytes)>;
+/// Family, qualifier, time and value.
+pub(crate) type Columns = Vec<(Bytes, Bytes, u64, Bytes)>;
+
+/// Key and cells.
+pub(crate) type StoredRow = (Bytes, Columns);
 
 /// Rows of the region that the scanner has not sent, in its order.
-fn left(state: &State, id: u64) -> Vec<(Bytes, Columns)> {
+fn left(state: &State, id: u64) -> Vec<StoredRow> {
     let scanner = &state.scanners[&id];
     let scan = &scanner.scan;
-    let region = state.regions.iter().find(|one| *one.region.name() == scanner.region).unwrap();
-    let before = |a: &[u8], b: &[u8]| if scan.reversed() { a > b } else { a < b };
+    let of_meta = scanner.region == meta::REGION;
+    let mut rows = if of_meta { meta::rows(state, scan) } else { stored(state, scanner) };
+    if scan.reversed() {
+        rows.reverse();
+    }
+    let compare = |a: &[u8], b: &[u8]| {
+        let order = if of_meta { compare_meta_rows(a, b) } else { a.cmp(b) };
+        if scan.reversed() { order.reverse() } else { order }
+    };
     let wanted = |row: &[u8]| {
         let (start, stop) = (scan.start_row(), scan.stop_row());
-        let begun =
-            start.is_empty() || before(start, row) || start == row && scan.include_start_row();
-        let ended =
-            !stop.is_empty() && (before(stop, row) || stop == row && !scan.include_stop_row());
-        let behind = scanner.at.as_ref().is_none_or(|(at, _)| !before(row, at));
-        begun && !ended && behind && region.region.contains(row)
+        let begun = start.is_empty()
+            || match compare(start, row) {
+                Ordering::Less => true,
+                Ordering::Equal => scan.include_start_row(),
+                Ordering::Greater => false,
+            };
+        let ended = !stop.is_empty()
+            && match compare(stop, row) {
+                Ordering::Less => true,
+                Ordering::Equal => !scan.include_stop_row(),
+                Ordering::Greater => false,
+            };
+        let behind = scanner.at.as_ref().is_none_or(|(at, _)| compare(row, at).is_ge());
+        begun && !ended && behind
     };
-    let cells = Wanted::of_scan(scan);
-    let mut rows: Vec<(Bytes, Columns)> = state
+    rows.retain(|(row, _)| wanted(row));
+    rows
+}
+
+/// Rows of its region with the cells that it wants.
+fn stored(state: &State, scanner: &FakeScanner) -> Vec<StoredRow> {
+    let region = state.regions.iter().find(|one| *one.region.name() == scanner.region).unwrap();
+    let cells = Wanted::of_scan(&scanner.scan);
+    let here = |table, row| table == region.region.table() && region.region.contains(row);
+    state
         .rows
         .iter()
-        .filter(|((table, row), _)| table == region.region.table() && wanted(row))
+        .filter(|((table, row), _)| here(table, row))
         .map(|((_, row), columns)| {
             let columns = columns
                 .iter()
@@ -167,10 +206,6 @@ fn left(state: &State, id: u64) -> Vec<(Bytes, Columns)> {
                 });
             (row.clone(), columns.collect())
         })
-        .filter(|(_, columns): &(_, Columns)| !columns.is_empty())
-        .collect();
-    if scan.reversed() {
-        rows.reverse();
-    }
-    rows
+        .filter(|(_, columns): &StoredRow| !columns.is_empty())
+        .collect()
 }

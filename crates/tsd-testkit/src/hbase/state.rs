@@ -33,6 +33,8 @@ pub(crate) struct FakeScanner {
     pub(crate) next_call: u64,
     /// Row to go on with, and cells of it that were sent.
     pub(crate) at: Option<(Bytes, usize)>,
+    /// Answers without rows that come first.
+    pub(crate) heartbeats: usize,
 }
 
 /// Up to which time what of a row is deleted. What is put later with such a time is not seen either.
@@ -78,6 +80,8 @@ pub(crate) struct State {
     pub(crate) orders: HashMap<u64, u64>,
     pub(crate) rows_per_answer: usize,
     pub(crate) cells_per_answer: usize,
+    /// How many answers without rows it takes a scanner of hbase:meta to get past what was deleted.
+    pub(crate) dead_rows_of_meta: usize,
     clock: u64,
 }
 
