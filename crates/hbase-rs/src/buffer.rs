@@ -118,9 +118,9 @@ impl BufferedMutator {
         let parking = Arc::new(Parking::new(config.max_bytes / 2));
         let client = table.client().clone();
         let (orders, taken) = mpsc::channel(ORDERS);
-        tokio::spawn(Writer::run(table, config, Arc::clone(&parking), taken));
-        let room = Arc::new(Semaphore::new(max_bytes as usize));
         let spares = Arc::new(Spares::new(Arc::clone(client.metrics())));
+        tokio::spawn(Writer::run(table, config, Arc::clone(&parking), Arc::clone(&spares), taken));
+        let room = Arc::new(Semaphore::new(max_bytes as usize));
         let shared = Shared { client, max_bytes, timeout, room, parking, spares, orders };
         Self { shared: Arc::new(shared) }
     }

@@ -22,7 +22,6 @@ mod writer;
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use prost::Message;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -36,7 +35,7 @@ pub(crate) use self::first_words::FirstWords;
 use self::{calls::Calls, writer::Outgoing};
 use crate::{
     config::ClientConfig,
-    frame::{Answer, Request},
+    frame::{self, Answer, Request},
     handshake::{Service, connection_header},
     metrics::{Method, PeerMetrics},
     pool::Lane,
@@ -161,7 +160,7 @@ impl Connection {
     pub(crate) async fn call(
         &self,
         spec: &CallSpec,
-        message: &impl Message,
+        message: &impl frame::Outgoing,
         block: Bytes,
     ) -> Result<Answer, CallError> {
         let begun = Instant::now();
@@ -175,10 +174,10 @@ impl Connection {
     async fn make(
         &self,
         spec: &CallSpec,
-        message: &impl Message,
+        message: &impl frame::Outgoing,
         block: Bytes,
     ) -> Result<Answer, CallError> {
-        let size = message.encoded_len() + block.len();
+        let size = message.length() + block.len();
         let _permits = match timeout_at(spec.deadline, self.permits(size)).await {
             Ok(permits) => permits?,
             Err(_) => return Err(self.timed_out(spec, false)),
@@ -189,9 +188,9 @@ impl Connection {
         let mut call = self.calls.begin().map_err(|reason| self.disconnected(false, reason))?;
         let mut head = BytesMut::new();
         let (method, priority) = (spec.method, spec.priority);
-        Request { call_id: call.id(), method, priority, timeout, block: &block }
-            .encode_head(message, &mut head);
-        let outgoing = Outgoing { call_id: call.id(), head: head.freeze(), block };
+        let request = Request { call_id: call.id(), method, priority, timeout, block: &block };
+        let message = message.frame(&request, &mut head);
+        let outgoing = Outgoing { call_id: call.id(), head: head.freeze(), message, block };
         // A writer that is gone has its reason, and the call learns it below.
         if timeout_at(spec.deadline, self.queue.send(outgoing)).await.is_err() {
             return Err(self.timed_out(spec, false));

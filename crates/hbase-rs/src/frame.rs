@@ -45,6 +45,13 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Appends the frame, all but the cell block: that is the caller's to send behind it.
     pub fn encode_head(&self, message: &impl Message, out: &mut BytesMut) {
+        self.encode_header(message.encoded_len(), out);
+        out.reserve(message.encoded_len());
+        message.encode_raw(out);
+    }
+
+    /// Appends the frame up to a message of this length.
+    fn encode_header(&self, message: usize, out: &mut BytesMut) {
         let block = (!self.block.is_empty()).then_some(self.block.len() as u32);
         let header = pb::RequestHeader {
             call_id: Some(self.call_id),
@@ -55,12 +62,47 @@ impl Request<'_> {
             timeout: Some(u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX)),
             ..pb::RequestHeader::default()
         };
-        let parts = delimited_len(header.encoded_len()) + delimited_len(message.encoded_len());
-        out.reserve(4 + parts);
+        let parts = delimited_len(header.encoded_len()) + delimited_len(message);
+        out.reserve(4 + parts - message);
         out.put_u32((parts + self.block.len()) as u32);
         // A growing buffer has room.
         let _ = header.encode_length_delimited(out);
-        let _ = message.encode_length_delimited(out);
+        let _ = prost::encode_length_delimiter(message, out);
+    }
+}
+
+/// What can be sent as the message of a call.
+pub(crate) trait Outgoing {
+    /// Bytes of the message.
+    fn length(&self) -> usize;
+
+    /// Appends the frame up to the cell block. Returns what of it is not in `out` and follows there.
+    fn frame(&self, request: &Request<'_>, out: &mut BytesMut) -> Bytes;
+}
+
+impl<M: Message> Outgoing for M {
+    fn length(&self) -> usize {
+        self.encoded_len()
+    }
+
+    fn frame(&self, request: &Request<'_>, out: &mut BytesMut) -> Bytes {
+        request.encode_head(self, out);
+        Bytes::new()
+    }
+}
+
+/// A message that is encoded already.
+#[derive(Debug)]
+pub(crate) struct Encoded(pub(crate) Bytes);
+
+impl Outgoing for Encoded {
+    fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    fn frame(&self, request: &Request<'_>, out: &mut BytesMut) -> Bytes {
+        request.encode_header(self.0.len(), out);
+        self.0.clone()
     }
 }
 

@@ -8,10 +8,7 @@ use hbase_rs_protobuf as pb;
 use prost::encoding::decode_varint;
 use tokio::time::Instant;
 
-use super::{
-    chunk::Run,
-    encode::{Encoded, encode},
-};
+use super::{chunk::Run, spares::Spares};
 use crate::{
     client::{Client, RegionCall},
     connection::CallError,
@@ -42,16 +39,25 @@ pub(super) enum CallOutcome {
 }
 
 /// Makes the call.
-pub(super) async fn call(client: &Client, shares: &[Share], deadline: Instant) -> CallOutcome {
+pub(super) async fn call(
+    client: &Client,
+    shares: &[Share],
+    deadline: Instant,
+    spares: &Spares,
+) -> CallOutcome {
     let Some(first) = shares.first() else { return CallOutcome::Done };
-    let Encoded { body, block } = encode(shares, client.nonce_group());
+    let mut encoder = spares.encoder();
+    let (message, block) = encoder.encode(shares, client.nonce_group());
     let metrics = client.metrics();
     metrics.batches.one();
     metrics.batch_actions.add(shares.iter().map(|share| share.mutations as u64).sum());
     let timeout = deadline.saturating_duration_since(Instant::now());
     let call = RegionCall { method: "Multi", lane: Lane::Data, priority: None, timeout };
     let location = &first.location;
-    let answer = match client.call_location(location, call, &body, block, deadline).await {
+    let answer = client.call_location(location, call, &message, block.clone(), deadline).await;
+    encoder.take_back(message, block);
+    spares.keep_encoder(encoder);
+    let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return CallOutcome::Failed(error),
     };

@@ -6,105 +6,140 @@
 //! index of a mutation in its region stays the place that it had among the runs, so answers need no
 //! sorting back.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
-    DecodeError, Message,
-    encoding::{DecodeContext, WireType, encode_varint, encoded_len_varint, skip_field},
+    Message,
+    encoding::{WireType, encode_varint, encoded_len_varint},
 };
 
 use super::{
-    batch::{Entry, What, prefix},
+    batch::{Entry, MutationBatch, What, prefix},
     call::Share,
-    chunk::Run,
 };
+use crate::frame::Encoded;
 
 /// Bytes of an action beside its row and what is in a message, as a rule at most.
 const ACTION_OVERHEAD: usize = 24;
 
-/// The message, and the cells behind it.
-pub(super) struct Encoded {
-    pub(super) body: Body,
-    pub(super) block: Bytes,
+/// Encodes calls, and keeps the memory that this takes.
+#[derive(Debug, Default)]
+pub(super) struct Encoder {
+    message: BytesMut,
+    block: BytesMut,
+    actions: Vec<u8>,
+    places: Vec<Place>,
 }
 
-/// A message that is encoded already.
-#[derive(Default)]
-pub(super) struct Body(Vec<u8>);
-
 /// A mutation and where its row belongs.
-#[derive(Clone, Copy)]
-struct Place<'a> {
+#[derive(Clone, Copy, Debug)]
+struct Place {
     /// The row's first bytes, as a number of the same order.
     prefix: u128,
-    run: &'a Run,
+    /// Run of its share.
+    run: u32,
+    /// Place in the batch of its run.
     at: u32,
     /// Place among the mutations of the region.
     index: u32,
 }
 
-/// Encodes what goes to each region.
-pub(super) fn encode(shares: &[Share], nonce_group: u64) -> Encoded {
-    let runs = || shares.iter().flat_map(|share| &share.runs);
-    let mut block = BytesMut::with_capacity(runs().map(|run| run.cells().len()).sum());
-    let mut body = Vec::new();
-    let mut actions = Vec::new();
-    let mut places = Vec::new();
-    for share in shares {
-        sort(share, &mut places);
-        cells(&places, &mut block);
-        actions.clear();
-        for place in &places {
-            let Some(entry) = place.run.chunk.batch.entry(place.at as usize) else { continue };
-            action(place, entry, &mut actions);
+impl Encoder {
+    /// What goes to each region: the message, and the cells behind it.
+    pub(super) fn encode(&mut self, shares: &[Share], nonce_group: u64) -> (Encoded, Bytes) {
+        let Self { message, block, actions, places } = self;
+        message.clear();
+        block.clear();
+        let runs = shares.iter().flat_map(|share| &share.runs);
+        block.reserve(runs.map(|run| run.cells().len()).sum());
+        for share in shares {
+            sort(share, places);
+            cells(share, places, block);
+            actions.clear();
+            for place in &*places {
+                let batch = share.batch(place);
+                let entry = batch.and_then(|batch| Some((batch, batch.entry(place.at as usize)?)));
+                if let Some((batch, entry)) = entry {
+                    action(batch, place, entry, actions);
+                }
+            }
+            let name = share.location.region.name();
+            // Kind in two bytes, name behind a tag.
+            let specifier = 2 + 1 + delimited(name.len());
+            message.reserve(actions.len() + specifier + 16);
+            message.put_u8(tag(1, WireType::LengthDelimited));
+            encode_varint((1 + delimited(specifier) + actions.len()) as u64, message);
+            message.put_u8(tag(1, WireType::LengthDelimited));
+            encode_varint(specifier as u64, message);
+            message.put_slice(&[tag(1, WireType::Varint), 1, tag(2, WireType::LengthDelimited)]);
+            encode_varint(name.len() as u64, message);
+            message.put_slice(name);
+            message.put_slice(actions);
         }
-        let name = share.location.region.name();
-        // Kind in two bytes, name behind a tag.
-        let specifier = 2 + 1 + delimited(name.len());
-        body.reserve(actions.len() + specifier + 16);
-        body.push(tag(1, WireType::LengthDelimited));
-        encode_varint((1 + delimited(specifier) + actions.len()) as u64, &mut body);
-        body.push(tag(1, WireType::LengthDelimited));
-        encode_varint(specifier as u64, &mut body);
-        body.put_slice(&[tag(1, WireType::Varint), 1, tag(2, WireType::LengthDelimited)]);
-        encode_varint(name.len() as u64, &mut body);
-        body.put_slice(name);
-        body.put_slice(&actions);
+        message.put_u8(tag(2, WireType::Varint));
+        encode_varint(nonce_group, message);
+        (Encoded(std::mem::take(message).freeze()), std::mem::take(block).freeze())
     }
-    body.push(tag(2, WireType::Varint));
-    encode_varint(nonce_group, &mut body);
-    Encoded { body: Body(body), block: block.freeze() }
+
+    /// Takes the memory of a call back that is over, if nobody else has it.
+    pub(super) fn take_back(&mut self, message: Encoded, block: Bytes) {
+        self.message = message.0.try_into_mut().unwrap_or_default();
+        self.block = block.try_into_mut().unwrap_or_default();
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn capacity(&self) -> usize {
+        self.message.capacity()
+            + self.block.capacity()
+            + self.actions.capacity()
+            + self.places.capacity() * size_of::<Place>()
+    }
+}
+
+impl Share {
+    /// Places are of runs that there are.
+    fn batch(&self, place: &Place) -> Option<&MutationBatch> {
+        self.runs.get(place.run as usize).map(|run| &run.chunk.batch)
+    }
+
+    fn row(&self, place: &Place) -> &[u8] {
+        self.batch(place).map_or(&[], |batch| batch.row(place.at as usize))
+    }
 }
 
 /// The mutations of a share by row; those of one row as they came.
-fn sort<'a>(share: &'a Share, places: &mut Vec<Place<'a>>) {
-    let mutations = share.runs.iter().flat_map(|run| (run.from..run.to).map(move |at| (run, at)));
+fn sort(share: &Share, places: &mut Vec<Place>) {
+    let runs = share.runs.iter().zip(0..);
+    let mutations =
+        runs.flat_map(|(run, number)| (run.from..run.to).map(move |at| (run, number, at)));
     places.clear();
-    places.extend(mutations.zip(0..).map(|((run, at), index)| {
+    places.extend(mutations.zip(0..).map(|((run, number, at), index)| {
         let prefix = u128::from_be_bytes(prefix(run.chunk.batch.row(at as usize)));
-        Place { prefix, run, at, index }
+        Place { prefix, run: number, at, index }
     }));
     // Runs are sorted as a rule, and this sort makes use of it.
-    places.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.row().cmp(b.row())));
+    places.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| share.row(a).cmp(share.row(b))));
 }
 
 /// Their cells; those that lie side by side are copied in one go.
-fn cells(places: &[Place<'_>], block: &mut BytesMut) {
-    let follows = |a: &Place<'_>, b: &Place<'_>| std::ptr::eq(a.run, b.run) && a.at + 1 == b.at;
+fn cells(share: &Share, places: &[Place], block: &mut BytesMut) {
+    let follows = |a: &Place, b: &Place| a.run == b.run && a.at + 1 == b.at;
     for side_by_side in places.chunk_by(follows) {
-        if let [first, ..] = side_by_side {
+        if let [first, ..] = side_by_side
+            && let Some(batch) = share.batch(first)
+        {
             let from = first.at as usize;
-            block.extend_from_slice(first.run.chunk.batch.cells(from..from + side_by_side.len()));
+            block.extend_from_slice(batch.cells(from..from + side_by_side.len()));
         }
     }
 }
 
-fn action(place: &Place<'_>, entry: &Entry, out: &mut Vec<u8>) {
-    let (index, row) = (u64::from(place.index), place.row());
+fn action(batch: &MutationBatch, place: &Place, entry: &Entry, out: &mut Vec<u8>) {
+    let (index, row) = (u64::from(place.index), batch.row(place.at as usize));
     let length = match entry.what {
         What::Put | What::Delete => {
             1 + delimited(row.len()) + 2 + 1 + encoded_len_varint(entry.count.into())
         }
-        What::Message(at) => place.run.chunk.batch.message(at).map_or(0, Message::encoded_len),
+        What::Message(at) => batch.message(at).map_or(0, Message::encoded_len),
     };
     out.reserve(length + ACTION_OVERHEAD);
     out.push(tag(3, WireType::LengthDelimited));
@@ -114,7 +149,7 @@ fn action(place: &Place<'_>, entry: &Entry, out: &mut Vec<u8>) {
     out.push(tag(2, WireType::LengthDelimited));
     encode_varint(length as u64, out);
     if let What::Message(at) = entry.what {
-        if let Some(message) = place.run.chunk.batch.message(at) {
+        if let Some(message) = batch.message(at) {
             message.encode_raw(out);
         }
         return;
@@ -134,35 +169,4 @@ const fn tag(field: u8, wire_type: WireType) -> u8 {
 
 const fn delimited(length: usize) -> usize {
     encoded_len_varint(length as u64) + length
-}
-
-impl<'a> Place<'a> {
-    fn row(&self) -> &'a [u8] {
-        self.run.chunk.batch.row(self.at as usize)
-    }
-}
-
-impl Message for Body {
-    fn encode_raw(&self, out: &mut impl BufMut) {
-        out.put_slice(&self.0);
-    }
-
-    fn encoded_len(&self) -> usize {
-        self.0.len()
-    }
-
-    // It is only ever sent.
-    fn merge_field(
-        &mut self,
-        tag: u32,
-        wire_type: WireType,
-        input: &mut impl Buf,
-        context: DecodeContext,
-    ) -> Result<(), DecodeError> {
-        skip_field(wire_type, tag, input, context)
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
 }

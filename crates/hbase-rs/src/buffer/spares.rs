@@ -1,11 +1,11 @@
-//! Memory of batches that are settled, for the next ones.
+//! Memory of batches that are settled and calls that are over, for the next ones.
 //!
 //! A fast writer has tens of megabytes on their way. Asked from the system anew, each page of them is
 //! cleared before it is written to, which costs more than the cells do.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::batch::MutationBatch;
+use super::{batch::MutationBatch, encode::Encoder};
 use crate::metrics::Metrics;
 
 /// Smaller batches come from the allocator as fast.
@@ -14,7 +14,7 @@ const SMALLEST: usize = 32 << 10;
 /// Larger ones are not kept.
 const LARGEST: usize = 4 << 20;
 
-/// Bytes that are kept at most.
+/// Bytes that are kept at most, of either kind.
 const KEPT: usize = 16 << 20;
 
 /// Batches without mutations that have room for some.
@@ -27,6 +27,7 @@ pub(super) struct Spares {
 #[derive(Debug, Default)]
 struct Kept {
     batches: Vec<MutationBatch>,
+    encoders: Vec<Encoder>,
     bytes: usize,
 }
 
@@ -35,13 +36,16 @@ impl Spares {
         Self { kept: Mutex::default(), metrics }
     }
 
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A batch with room for so many mutations and bytes of cells.
     pub(super) fn take(&self, mutations: usize, bytes: usize) -> MutationBatch {
         if bytes >= SMALLEST {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept();
             if let Some(batch) = kept.batches.pop() {
-                kept.bytes -= batch.capacity();
-                self.metrics.buffers.spare_bytes.sub(batch.capacity() as u64);
+                self.taken(&mut kept, batch.capacity());
                 return batch;
             }
         }
@@ -50,17 +54,42 @@ impl Spares {
 
     /// Keeps a batch's memory if it is worth it and there is room.
     pub(super) fn keep(&self, mut batch: MutationBatch) {
-        let bytes = batch.capacity();
-        if !(SMALLEST..=LARGEST).contains(&bytes) {
-            return;
-        }
         batch.clear();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.bytes + bytes <= KEPT {
-            kept.bytes += bytes;
-            self.metrics.buffers.spare_bytes.add(bytes as u64);
+        let mut kept = self.kept();
+        if self.fits(&mut kept, batch.capacity()) {
             kept.batches.push(batch);
         }
+    }
+
+    /// What encodes a call.
+    pub(super) fn encoder(&self) -> Encoder {
+        let mut kept = self.kept();
+        let encoder = kept.encoders.pop().unwrap_or_default();
+        self.taken(&mut kept, encoder.capacity());
+        encoder
+    }
+
+    /// Keeps its memory if it is worth it and there is room.
+    pub(super) fn keep_encoder(&self, encoder: Encoder) {
+        let mut kept = self.kept();
+        if self.fits(&mut kept, encoder.capacity()) {
+            kept.encoders.push(encoder);
+        }
+    }
+
+    fn taken(&self, kept: &mut Kept, bytes: usize) {
+        kept.bytes -= bytes;
+        self.metrics.buffers.spare_bytes.sub(bytes as u64);
+    }
+
+    /// Whether so many bytes are to be kept; they are counted then.
+    fn fits(&self, kept: &mut Kept, bytes: usize) -> bool {
+        let fits = (SMALLEST..=LARGEST).contains(&bytes) && kept.bytes + bytes <= KEPT;
+        if fits {
+            kept.bytes += bytes;
+            self.metrics.buffers.spare_bytes.add(bytes as u64);
+        }
+        fits
     }
 }
 

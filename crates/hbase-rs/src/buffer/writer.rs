@@ -16,6 +16,7 @@ use super::{
     chunk::{Chunk, Run},
     parking::Parking,
     queues::{Queues, take_overdue},
+    spares::Spares,
 };
 use crate::{
     error::Failure,
@@ -62,6 +63,7 @@ pub(super) struct Writer {
     table: Table,
     config: BufferConfig,
     parking: Arc<Parking>,
+    spares: Arc<Spares>,
     queues: Queues,
     /// Mutations of regions that are not known.
     strays: VecDeque<Run>,
@@ -92,6 +94,7 @@ impl Writer {
         table: Table,
         config: BufferConfig,
         parking: Arc<Parking>,
+        spares: Arc<Spares>,
         mut orders: mpsc::Receiver<Order>,
     ) {
         // Bounded by the calls and lookups that may be under way.
@@ -101,6 +104,7 @@ impl Writer {
             table,
             config,
             parking,
+            spares,
             queues: Queues::default(),
             strays: VecDeque::new(),
             strays_due: None,
@@ -238,9 +242,10 @@ impl Writer {
         let client = self.table.client().clone();
         // Those with less time are late by a call at most; a call cut short would be of no use to all.
         let deadline = end.min(now + client.config().call_timeout);
-        let (server, events) = (server.clone(), self.events.clone());
+        let (server, events, spares) =
+            (server.clone(), self.events.clone(), Arc::clone(&self.spares));
         tokio::spawn(async move {
-            let outcome = call::call(&client, &shares, deadline).await;
+            let outcome = call::call(&client, &shares, deadline, &spares).await;
             // A writer that is gone has lost its runtime.
             let _ = events.send(Event::Called { server, shares, outcome });
         });

@@ -22,8 +22,11 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) call_id: u32,
-    /// Frame up to the cell block.
+    /// Frame up to the cell block,
     pub(super) head: Bytes,
+    /// but for this much of it,
+    pub(super) message: Bytes,
+    /// and the cell block.
     pub(super) block: Bytes,
 }
 
@@ -48,7 +51,8 @@ pub(super) async fn run(
         }
         let wanted = calls.sending(batch.iter().map(|outgoing| outgoing.call_id));
         let requests = batch.iter().zip(wanted).filter(|(_, wanted)| *wanted);
-        let parts = requests.flat_map(|(outgoing, _)| [&outgoing.head, &outgoing.block]);
+        let parts =
+            requests.flat_map(|(outgoing, _)| [&outgoing.head, &outgoing.message, &outgoing.block]);
         let mut slices: Vec<_> = first.iter().chain(parts).map(|part| IoSlice::new(part)).collect();
         let bytes = slices.iter().map(|slice| slice.len() as u64).sum();
         let written = tokio::select! {

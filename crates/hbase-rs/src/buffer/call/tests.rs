@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::{
-    buffer::{batch::MutationBatch, chunk::Chunk, spares::Spares},
+    buffer::{batch::MutationBatch, chunk::Chunk, encode::Encoder, spares::Spares},
     cell::Cells,
     multi::{Action, RegionBatch, multi_request},
     region::info::Region,
@@ -56,9 +56,9 @@ fn the_request_is_that_of_a_batch() {
     let second: Vec<_> =
         (0..300).map(|at| put(&format!("m{at:03}"), 2)).chain([append.into()]).collect();
     let shares = [share(location("a"), batch(&first)), share(location("m"), batch(&second))];
-    let Encoded { body, block: cells } = encode(&shares, 77);
-    let body = body.encode_to_vec();
-    let seen = pb::MultiRequest::decode(&body[..]).unwrap();
+    let mut encoder = Encoder::default();
+    let (message, cells) = encoder.encode(&shares, 77);
+    let seen = pb::MultiRequest::decode(&message.0[..]).unwrap();
 
     let actions = |mutations: Vec<Mutation>| -> Vec<Action> {
         mutations.into_iter().map(Action::from).collect()
@@ -85,6 +85,17 @@ fn the_request_is_that_of_a_batch() {
     assert!(seen.region_action[1].action[300].mutation.as_ref().unwrap().nonce() > 0);
     assert_eq!(without_nonces(seen), without_nonces(expected));
     assert_eq!(cells, block);
+
+    // The same in memory that was used before.
+    encoder.take_back(message, cells);
+    let held = encoder.capacity();
+    assert!(held >= block.len());
+    let (message, cells) = encoder.encode(&shares[1..], 78);
+    let seen = pb::MultiRequest::decode(&message.0[..]).unwrap();
+    assert_eq!((seen.region_action.len(), seen.nonce_group), (1, Some(78)));
+    assert_eq!(Cells::new(&cells).map(Result::unwrap).count(), 601);
+    encoder.take_back(message, cells);
+    assert_eq!(encoder.capacity(), held);
 }
 
 #[test]
@@ -96,8 +107,8 @@ fn mutations_of_a_region_go_by_row_and_are_known_by_their_places() {
     let other = share(location("m"), batch(&mutations[4..]));
     one.mutations += other.mutations;
     one.runs.extend(other.runs);
-    let Encoded { body, block } = encode(&[one], 1);
-    let request = pb::MultiRequest::decode(&body.encode_to_vec()[..]).unwrap();
+    let (message, block) = Encoder::default().encode(&[one], 1);
+    let request = pb::MultiRequest::decode(&message.0[..]).unwrap();
     let seen: Vec<_> = request.region_action[0]
         .action
         .iter()
