@@ -93,35 +93,33 @@ impl<'a> Cell<'a> {
     /// When a part is longer than its length field can say or HBase takes; `out` is untouched then.
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), CellError> {
         self.check()?;
-        let key = KEY_OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len();
         let length = self.encoded_len();
-        let mut head = [0; 14];
-        let mut rest = head.as_mut_slice();
-        rest.put_u32((8 + key + self.value.len()) as u32);
-        rest.put_u32(key as u32);
-        rest.put_u32(self.value.len() as u32);
-        rest.put_u16(self.row.len() as u16);
-        let mut tail = [0; 9];
-        let mut rest = tail.as_mut_slice();
-        rest.put_u64(self.timestamp);
-        rest.put_u8(self.kind as u8);
-        let family = [self.family.len() as u8];
-        let parts = [&head[..], self.row, &family, self.family, self.qualifier, &tail, self.value];
         // A small cell is put together where the processor has it, and leaves as one piece.
         let mut small = [0; SMALL_CELL];
         if let Some(cell) = small.get_mut(..length) {
-            let mut rest = cell;
-            for part in parts {
-                rest.put_slice(part);
-            }
-            out.extend_from_slice(small.get(..length).unwrap_or_default());
+            self.write(&mut &mut *cell);
+            out.extend_from_slice(cell);
         } else {
             out.reserve(length);
-            for part in parts {
-                out.extend_from_slice(part);
-            }
+            self.write(out);
         }
         Ok(())
+    }
+
+    /// Writes the cell where there is room for it.
+    fn write(&self, out: &mut impl BufMut) {
+        let key = KEY_OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len();
+        out.put_u32((8 + key + self.value.len()) as u32);
+        out.put_u32(key as u32);
+        out.put_u32(self.value.len() as u32);
+        out.put_u16(self.row.len() as u16);
+        out.put_slice(self.row);
+        out.put_u8(self.family.len() as u8);
+        out.put_slice(self.family);
+        out.put_slice(self.qualifier);
+        out.put_u64(self.timestamp);
+        out.put_u8(self.kind as u8);
+        out.put_slice(self.value);
     }
 
     /// Takes one cell off the front of `block`.
