@@ -84,6 +84,14 @@ async fn a_scan_that_brings_heartbeats_alone_is_at_work() {
 }
 
 #[tokio::test]
+async fn a_lookup_that_brings_heartbeats_alone() {
+    let (cluster, table) = start_with(patient()).await;
+    cluster.fill_meta_with_dead_rows(usize::MAX);
+    ended(&table.get(&get("a")).await.unwrap_err());
+    ended(&table.regions().await.unwrap_err());
+}
+
+#[tokio::test]
 async fn a_buffered_mutation_that_is_not_answered() {
     let (_cluster, table) = silent("Multi", patient()).await;
     let writer = table.buffered(BufferConfig::default());
