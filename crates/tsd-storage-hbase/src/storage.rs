@@ -223,7 +223,7 @@ impl Storage for HBaseStorage {
         rewrite: RowRewrite,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
-            let RowRewrite { row, put, delete } = rewrite;
+            let RowRewrite { row, put, delete, .. } = rewrite;
             if let Some((cell, timestamp_ms)) = put {
                 let put = |timestamp_ms| {
                     let (qualifier, value) = (&cell.qualifier[..], &cell.value[..]);

@@ -20,8 +20,8 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, RowRewrite, RowScanner, Scan,
-    Storage, StorageError, Table,
+    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, ReadMark, RowRewrite,
+    RowScanner, Scan, Storage, StorageError, Table,
 };
 
 use self::writes::{ROOM_UNIT, check_column, check_columns, check_row, columns_of, room_of};
@@ -492,6 +492,10 @@ impl<B: IngestRows> Storage for WalStorage<B> {
             }
             self.rewrite_held(table, id, rewrite).await
         })
+    }
+
+    fn read_mark(&self) -> ReadMark {
+        ReadMark(Some(self.shared.memtable.view().retired))
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {

@@ -7,8 +7,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, Get, MemoryStorage, ReplacedColumn, RowRewrite, Scan,
-    Storage, StorageError, Table, conformance,
+    CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage, Operation,
+    ReadMark, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table, conformance,
 };
 
 use crate::{

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use tsd_model::Row;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, Operation, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, Table,
+    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, Operation, ReadMark,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
 /// What goes wrong with one call.
@@ -226,6 +226,10 @@ impl<S: Storage + ?Sized> Storage for FaultyStorage<S> {
         rewrite: RowRewrite,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(self.wrap(Operation::RewriteRow, self.inner.rewrite_row(table, rewrite)))
+    }
+
+    fn read_mark(&self) -> ReadMark {
+        self.inner.read_mark()
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {

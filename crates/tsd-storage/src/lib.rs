@@ -27,4 +27,6 @@ pub use metered::MeteredStorage;
 pub use operation::Operation;
 pub use tsd_model::ReplacedColumn;
 
-pub use storage::{BoxFuture, Column, Delete, Get, RowRewrite, RowScanner, Scan, Storage, Table};
+pub use storage::{
+    BoxFuture, Column, Delete, Get, ReadMark, RowRewrite, RowScanner, Scan, Storage, Table,
+};

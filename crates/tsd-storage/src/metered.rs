@@ -7,8 +7,8 @@ use metrics::{Counter, Histogram, counter, histogram};
 use tsd_model::Row;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, Operation, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, Table, metrics::describe_metrics,
+    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, Operation, ReadMark,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, Table, metrics::describe_metrics,
 };
 
 /// A store whose calls are counted and timed, per operation:
@@ -195,6 +195,10 @@ impl<S: Storage + ?Sized> Storage for MeteredStorage<S> {
         rewrite: RowRewrite,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(self.wrap(Operation::RewriteRow, self.inner.rewrite_row(table, rewrite)))
+    }
+
+    fn read_mark(&self) -> ReadMark {
+        self.inner.read_mark()
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {

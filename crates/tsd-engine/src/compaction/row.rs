@@ -46,6 +46,7 @@ pub(crate) async fn compact(
     if !is_due(rules.schema, key, now_secs) {
         return NOTHING;
     }
+    let read = storage.read_mark();
     let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
     let row = match storage.get(table, get).await {
         Ok(Some(row)) if is_in_pieces(&row) => row,
@@ -69,7 +70,7 @@ pub(crate) async fn compact(
     if plan.is_nothing() {
         return done;
     }
-    let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete };
+    let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete, read };
     match storage.rewrite_row(table, rewrite).await {
         Ok(()) => done,
         Err(error) if passes_later(&error) => Outcome::Throttled,

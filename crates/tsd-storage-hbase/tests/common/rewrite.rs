@@ -1,7 +1,7 @@
 //! Row compactions, and what others write meanwhile.
 
 use tsd_model::{Cell, Family, ReplacedColumn};
-use tsd_storage::{Delete, RowRewrite, Storage};
+use tsd_storage::{Delete, ReadMark, RowRewrite, Storage};
 use tsd_storage_hbase::HBaseStorage;
 
 use super::words::{bytes, cells, data, put};
@@ -15,7 +15,8 @@ fn rewrite(put_at: Option<i64>, delete: &[(&[u8], i64)]) -> RowRewrite {
         timestamp_ms,
     };
     let delete = delete.iter().map(replaced).collect();
-    RowRewrite { row: bytes(b"row"), put: Some((cell, put_at)), delete }
+    let read = ReadMark::default();
+    RowRewrite { row: bytes(b"row"), put: Some((cell, put_at)), delete, read }
 }
 
 pub(crate) async fn what_was_written_after_the_row_was_read_stays(store: &HBaseStorage) {

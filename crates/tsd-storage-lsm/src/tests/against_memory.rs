@@ -4,8 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, Get, IngestRows, MemoryStorage, ReplacedColumn, RowRewrite,
-    Scan, Storage, StorageError, Table,
+    CellBatch, CellRef, Column, Delete, Get, IngestRows, MemoryStorage, ReadMark, ReplacedColumn,
+    RowRewrite, Scan, Storage, StorageError, Table,
 };
 
 use super::kit::{self, Held, all_cells, data, new_dir, open};
@@ -209,7 +209,9 @@ async fn act(store: &dyn IngestRows, table: &Table, step: &Step) -> String {
                         Some(ReplacedColumn { family, qualifier: qualifier.into(), timestamp_ms })
                     })
                     .collect();
-                format!("{:?}", store.rewrite_row(table, RowRewrite { row, put, delete }).await?)
+                let read = ReadMark::default();
+                let rewrite = RowRewrite { row, put, delete, read };
+                format!("{:?}", store.rewrite_row(table, rewrite).await?)
             }
             Step::Reopen => String::from("()"),
         })

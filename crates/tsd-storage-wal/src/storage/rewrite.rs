@@ -2,7 +2,8 @@
 
 use tsd_model::Row;
 use tsd_storage::{
-    BatchError, CellBatch, CellRef, Get, IngestRows, MAX_KEY_BYTES, RowRewrite, StorageError, Table,
+    BatchError, CellBatch, CellRef, Get, IngestRows, MAX_KEY_BYTES, ReadMark, RowRewrite,
+    StorageError, Table,
 };
 
 use super::{WalStorage, writes::check_row};
@@ -19,7 +20,7 @@ impl<B: IngestRows> WalStorage<B> {
         id: TableId,
         rewrite: RowRewrite,
     ) -> Result<(), StorageError> {
-        let RowRewrite { row, put, delete } = rewrite;
+        let RowRewrite { row, put, delete, read } = rewrite;
         check_row(&row)?;
         if let Some(old) = delete.iter().find(|old| old.qualifier.len() > MAX_KEY_BYTES) {
             let qualifier = old.qualifier.len();
@@ -40,7 +41,7 @@ impl<B: IngestRows> WalStorage<B> {
             let columns = delete.iter().cloned();
             let replaced = columns.map(|column| Replaced { column, below: None }).collect();
             let rewrite = Rewrite { row: row.clone(), put: put.clone(), replaced, retired: 0 };
-            let rewrite = self.ask_below(table, id, rewrite).await?;
+            let rewrite = self.ask_below(table, id, rewrite, read).await?;
             if self.submit(table, id, Order::Rewrite(rewrite)).await? != Outcome::ReadAgain {
                 return Ok(());
             }
@@ -48,15 +49,25 @@ impl<B: IngestRows> WalStorage<B> {
     }
 
     /// Notes what the backend has of the columns, where the memtable does not know all of them.
+    ///
+    /// As long as the backend has taken nothing since the row was read, a column that is not held was not held
+    /// then: what was read of it the backend still has.
     async fn ask_below(
         &self,
         table: &Table,
         id: TableId,
         mut rewrite: Rewrite,
+        read: ReadMark,
     ) -> Result<Rewrite, StorageError> {
         let view = self.shared.memtable.view();
         rewrite.retired = view.retired;
         if rewrite.is_known(&view, id) {
+            return Ok(rewrite);
+        }
+        if read == ReadMark(Some(view.retired)) {
+            for Replaced { column, below } in &mut rewrite.replaced {
+                *below = Some(Below::WrittenAt(column.timestamp_ms));
+            }
             return Ok(rewrite);
         }
         // All of the row, as the plan's own read was: looking for columns one by one is dearer.

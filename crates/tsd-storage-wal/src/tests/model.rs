@@ -161,7 +161,8 @@ impl Operation {
                         timestamp_ms: *read_ms,
                     })
                     .collect();
-                let rewrite = RowRewrite { row: row.clone(), put, delete };
+                let rewrite =
+                    RowRewrite { row: row.clone(), put, delete, read: ReadMark::default() };
                 match store.rewrite_row(table, rewrite).await {
                     Err(StorageError::Changed) => Ok(()),
                     answer => answer,

@@ -23,9 +23,10 @@ fn qualifier(second: u16) -> [u8; 2] {
 }
 
 /// What a row compaction does: reads the row, puts what it read as one cell, deletes the rest. Says
-/// whether the row was still as it was read.
+/// whether the row was still as it was read. Every other time the store is told when that was.
 async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
     let row = Bytes::from_static(row);
+    let mark = if number.is_multiple_of(2) { store.read_mark() } else { ReadMark::default() };
     let read = store.get(&data(), Get::row(row.clone())).await.unwrap();
     let Some(read) = read else { return false };
     // Let the writers put something in between.
@@ -42,7 +43,8 @@ async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
         value: cells.iter().flat_map(|cell| cell.value.to_vec()).collect(),
         timestamp_ms: 0,
     };
-    let rewrite = RowRewrite { row, put: Some((whole, None)), delete: delete.collect() };
+    let delete = delete.collect();
+    let rewrite = RowRewrite { row, put: Some((whole, None)), delete, read: mark };
     match store.rewrite_row(&data(), rewrite).await {
         Ok(()) => true,
         Err(StorageError::Changed) => false,
@@ -112,7 +114,8 @@ async fn a_rewrite_sees_what_is_in_its_own_group() {
     let rewrite = |row: &'static [u8]| {
         let qualifier = Bytes::from_static(b"q");
         let old = ReplacedColumn { family: Family::T, qualifier, timestamp_ms: clock() };
-        RowRewrite { row: Bytes::from_static(row), put: None, delete: vec![old] }
+        let read = ReadMark::default();
+        RowRewrite { row: Bytes::from_static(row), put: None, delete: vec![old], read }
     };
     let table = data();
     let answers = tokio::join!(
@@ -128,5 +131,36 @@ async fn a_rewrite_sees_what_is_in_its_own_group() {
         .collect();
     assert_eq!(is_changed, [true, false, false, true, false]);
     assert_eq!(value(&store, b"row").await.unwrap(), "anew");
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn the_backend_is_read_again_only_if_it_may_have_changed() {
+    let below = Arc::new(FaultyStorage::new(backend()));
+    let disk = Arc::new(FaultyDisk::new(1));
+    let (store, _) = WalStorage::open_in(lazy(), disk, Arc::clone(&below)).await.unwrap();
+    let rewrite = async |read| {
+        let row = store.get(&data(), Get::row(Bytes::from_static(b"row"))).await.unwrap();
+        let cells = row.unwrap().into_cells().unwrap();
+        let old = ReplacedColumn {
+            family: Family::T,
+            qualifier: cells[0].qualifier.clone(),
+            timestamp_ms: cells[0].timestamp_ms,
+        };
+        let row = Bytes::from_static(b"row");
+        let rewrite = RowRewrite { row, put: None, delete: vec![old], read };
+        below.script(Operation::Get, [Fault::Error(StorageError::Closed)]);
+        let outcome = store.rewrite_row(&data(), rewrite).await;
+        below.heal();
+        outcome
+    };
+    let three: [(&[u8], &[u8]); 3] = [(b"q", b"1"), (b"r", b"2"), (b"s", b"3")];
+    store.put(&data(), cells(b"row", &three)).await.unwrap();
+    let before = store.read_mark();
+    store.flush().await.unwrap();
+    assert!(rewrite(before).await.is_err(), "read before the backend took the row");
+    assert!(rewrite(ReadMark::default()).await.is_err(), "nobody said when it was read");
+    rewrite(store.read_mark()).await.unwrap();
+    assert_eq!(value(&store, b"row").await, None);
     store.stop().await;
 }

@@ -110,7 +110,9 @@ async fn a_row_compaction_waits_until_its_row_has_left() {
             qualifier: Bytes::from_static(b"q"),
             timestamp_ms: clock(),
         };
-        RowRewrite { row: Bytes::from_static(b"row"), put: Some((cell, None)), delete: vec![old] }
+        let row = Bytes::from_static(b"row");
+        let read = ReadMark::default();
+        RowRewrite { row, put: Some((cell, None)), delete: vec![old], read }
     };
     let refused = store.rewrite_row(&table, rewrite()).await;
     assert!(matches!(refused, Err(StorageError::Throttled(_))), "{refused:?}");

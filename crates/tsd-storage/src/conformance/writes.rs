@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tsd_model::{Cell, Family};
 
 use super::kit::{batch, bytes, column, data, delete_columns, full_cells, get, put, t, value};
-use crate::{CellBatch, CellRef, Delete, Get, ReplacedColumn, RowRewrite, Storage, StorageError};
+use crate::{
+    CellBatch, CellRef, Delete, Get, ReadMark, ReplacedColumn, RowRewrite, Storage, StorageError,
+};
 
 pub(super) async fn the_last_put_to_a_column_wins(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"q", b"first"), (b"r", b"stays")]).await;
@@ -182,6 +184,7 @@ pub(super) async fn a_rewrite_puts_one_cell_for_many(store: Arc<dyn Storage>) {
                 Some(WRITTEN),
             )),
             delete: replaced(&*store, row).await,
+            read: ReadMark::default(),
         };
         store.rewrite_row(&data(), rewrite).await.unwrap();
         let cells = full_cells(store.get(&data(), Get::row(bytes(row))).await.unwrap().unwrap());
@@ -194,9 +197,10 @@ pub(super) async fn a_rewrite_puts_one_cell_for_many(store: Arc<dyn Storage>) {
 
 pub(super) async fn a_rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"\0\0", b"1"), (b"\x01\x40", b"2")]).await;
+    let read = store.read_mark();
     let mut delete = replaced(&*store, b"row").await;
     delete.truncate(1);
-    let rewrite = RowRewrite { row: bytes(b"row"), put: None, delete };
+    let rewrite = RowRewrite { row: bytes(b"row"), put: None, delete, read };
     store.rewrite_row(&data(), rewrite).await.unwrap();
     assert_eq!(get(&*store, b"row").await, vec![t(b"\x01\x40", b"2")]);
 }
@@ -204,14 +208,16 @@ pub(super) async fn a_rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>
 pub(super) async fn a_rewrite_leaves_what_was_written_after_the_row_was_read(
     store: Arc<dyn Storage>,
 ) {
-    // What has left memory when the row is read, and when it is rewritten.
-    for (row, flushed_before, flushed_after) in
-        [(b"00", false, false), (b"10", true, false), (b"01", false, true), (b"11", true, true)]
-    {
+    // What has left memory when the row is read, and when it is rewritten; whether the store is told when
+    // it was read.
+    for case in 0..8 {
+        let [flushed_before, flushed_after, told] = [1, 2, 4].map(|bit| case & bit != 0);
+        let row = &[b'0' + case];
         put(&*store, row, &[(b"\0\0", b"1"), (b"\x01\x40", b"2"), (b"\x02\x80", b"3")]).await;
         if flushed_before {
             store.flush().await.unwrap();
         }
+        let read = if told { store.read_mark() } else { ReadMark::default() };
         let delete = replaced(&*store, row).await;
         // Stores tell two writes apart by their times, so the second must not be of the same one.
         loop {
@@ -231,7 +237,7 @@ pub(super) async fn a_rewrite_leaves_what_was_written_after_the_row_was_read(
             value: bytes(b"123\0"),
             timestamp_ms: 0,
         };
-        let rewrite = RowRewrite { row: bytes(row), put: Some((compacted, None)), delete };
+        let rewrite = RowRewrite { row: bytes(row), put: Some((compacted, None)), delete, read };
         let mut expected = vec![t(b"\0\0\x01\x40\x02\x80", b"123\0"), t(b"\x01\x40", b"4")];
         match store.rewrite_row(&data(), rewrite).await {
             Ok(()) => {}
