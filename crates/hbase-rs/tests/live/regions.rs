@@ -9,10 +9,12 @@ use std::{
 };
 
 use futures_util::TryStreamExt;
-use hbase_rs::{Scan, TableState};
+use hbase_rs::{
+    FamilyDescriptor, NamespaceDescriptor, Scan, TableDescriptor, TableName, TableState,
+};
 use tokio::time::sleep;
 
-use super::{Fixture, put};
+use super::{Fixture, client_with, put, remove};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_row_is_lost_or_repeated_while_regions_split_move_and_merge() {
@@ -87,4 +89,53 @@ async fn the_master_tells_of_its_cluster_and_tables() {
     let was = admin.set_balancer(true).await.unwrap();
     admin.set_balancer(was).await.unwrap();
     fixture.end().await;
+}
+
+/// A table's former regions stay in hbase:meta until it is compacted, as deleted rows that a scanner of it
+/// has to pass over: more than it does in one answer.
+#[tokio::test]
+async fn regions_are_found_behind_many_that_are_deleted() {
+    const REGIONS: u32 = 60;
+    let fixture = Fixture::new("live_deleted").await;
+    let (admin, name) = (fixture.admin(), fixture.table.name().clone());
+    remove(&admin, &name).await;
+    let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
+    let splits = || (1..REGIONS).map(|at| format!("{at:02}").into());
+    admin.create_table(&table, splits()).await.unwrap();
+    for _ in 0..4 {
+        admin.disable_table(&name).await.unwrap();
+        admin.truncate_table(&name, true).await.unwrap();
+        // Each time with nothing in the cache.
+        let table = client_with(|_| {}).table(name.clone());
+        for row in ["00", "30", "59"] {
+            table.mutate(put(row, row)).await.unwrap();
+        }
+        let regions = table.regions().await.unwrap();
+        assert_eq!(regions.len(), REGIONS as usize);
+        assert!(regions.iter().all(|region| region.server.is_some()));
+    }
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn namespaces_hold_tables() {
+    let admin = client_with(|_| {}).admin();
+    let name: TableName = "live_space:table".parse().unwrap();
+    if admin.namespaces().await.unwrap().iter().any(|one| one.name() == "live_space") {
+        remove(&admin, &name).await;
+        admin.delete_namespace("live_space").await.unwrap();
+    }
+    let space = NamespaceDescriptor::new("live_space").property("owner", "tests");
+    admin.create_namespace(&space).await.unwrap();
+    let told = admin.describe_namespace("live_space").await.unwrap();
+    assert_eq!(told.unwrap().get("owner"), Some("tests"));
+    let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
+    admin.create_table(&table, []).await.unwrap();
+    assert_eq!(admin.tables_in("live_space").await.unwrap(), [name.clone()]);
+    let table = client_with(|_| {}).table(name.clone());
+    table.mutate(put("a", "1")).await.unwrap();
+    assert!(admin.delete_namespace("live_space").await.is_err(), "it is not empty");
+    remove(&admin, &name).await;
+    admin.delete_namespace("live_space").await.unwrap();
+    assert!(admin.describe_namespace("live_space").await.unwrap().is_none());
 }

@@ -1,8 +1,9 @@
 //! Single rows and batches.
 
+use futures_util::TryStreamExt;
 use hbase_rs::{
-    Append, Compressor, Condition, Delete, ExceptionClass, Get, Increment, Put, SERVER_TIME,
-    Selection, TimeRange,
+    Append, BufferConfig, Compressor, Condition, Delete, ExceptionClass, Get, Increment, Put,
+    SERVER_TIME, Scan, Selection, TimeRange,
 };
 
 use super::{Fixture, client_with, put};
@@ -100,5 +101,38 @@ async fn cell_blocks_are_compressed() {
         let row = table.get(&Get::try_new("a").unwrap()).await.unwrap();
         assert_eq!(row.value(b"f", b"q"), Some(value.as_bytes()));
     }
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_buffer_writes_all_and_says_what_was_refused() {
+    let fixture = Fixture::new("live_buffer").await;
+    let writer = fixture.table.buffered(BufferConfig::default());
+    let mut receipts = Vec::new();
+    for letter in 'a'..='z' {
+        let mut batch = writer.batch(100, 100 * 64);
+        for at in 0..100 {
+            let row = format!("{letter}{at:02}");
+            batch.put(row.as_bytes(), b"f", b"q", 1, row.as_bytes()).unwrap();
+        }
+        if letter == 'm' {
+            batch.put(b"m50", b"nope", b"q", 1, b"v").unwrap();
+        }
+        receipts.push((letter, writer.submit(batch).await.unwrap()));
+    }
+    for (letter, receipt) in receipts {
+        match receipt.await {
+            Ok(()) => assert_ne!(letter, 'm'),
+            Err(error) => {
+                let failed: Vec<_> = error.failed.iter().map(|(at, _)| *at).collect();
+                assert_eq!((letter, &failed[..]), ('m', &[100][..]));
+                assert_eq!(error.failed[0].1.class(), Some(ExceptionClass::NoSuchFamily));
+            }
+        }
+    }
+    writer.close().await;
+    let rows: Vec<_> = fixture.table.scan(Scan::all()).try_collect().await.unwrap();
+    assert_eq!(rows.len(), 2_600);
+    assert!(rows.iter().all(|row| row.row.value(b"f", b"q") == Some(row.row.key())));
     fixture.end().await;
 }
