@@ -17,7 +17,7 @@ use crate::{
     discovery::{Discovery, DiscoveryError},
     error::{Failure, OperationError},
     exception::{ExceptionClass, Recovery},
-    frame::{Answer, Outgoing},
+    frame::{Answer, CallMessage},
     handshake::Service,
     locator::{Locator, META_PRIORITY},
     metrics::Metrics,
@@ -152,7 +152,7 @@ impl Client {
         &self,
         location: &RegionLocation,
         call: RegionCall,
-        message: &impl Outgoing,
+        message: &impl CallMessage,
         block: Bytes,
         attempts: &Attempts,
     ) -> Result<Answer, CallError> {
@@ -165,7 +165,7 @@ impl Client {
         &self,
         location: &RegionLocation,
         call: RegionCall,
-        message: &impl Outgoing,
+        message: &impl CallMessage,
         block: Bytes,
         deadline: Instant,
     ) -> Result<Answer, CallError> {

@@ -35,7 +35,7 @@ pub(crate) use self::first_words::FirstWords;
 use self::{calls::Calls, writer::Outgoing};
 use crate::{
     config::ClientConfig,
-    frame::{self, Answer, Request},
+    frame::{Answer, CallMessage, Request},
     handshake::{Service, connection_header},
     metrics::{Method, PeerMetrics},
     pool::Lane,
@@ -160,7 +160,7 @@ impl Connection {
     pub(crate) async fn call(
         &self,
         spec: &CallSpec,
-        message: &impl frame::Outgoing,
+        message: &impl CallMessage,
         block: Bytes,
     ) -> Result<Answer, CallError> {
         let begun = Instant::now();
@@ -174,7 +174,7 @@ impl Connection {
     async fn make(
         &self,
         spec: &CallSpec,
-        message: &impl frame::Outgoing,
+        message: &impl CallMessage,
         block: Bytes,
     ) -> Result<Answer, CallError> {
         let size = message.length() + block.len();

@@ -72,7 +72,7 @@ impl Request<'_> {
 }
 
 /// What can be sent as the message of a call.
-pub(crate) trait Outgoing {
+pub(crate) trait CallMessage {
     /// Bytes of the message.
     fn length(&self) -> usize;
 
@@ -80,7 +80,7 @@ pub(crate) trait Outgoing {
     fn frame(&self, request: &Request<'_>, out: &mut BytesMut) -> Bytes;
 }
 
-impl<M: Message> Outgoing for M {
+impl<M: Message> CallMessage for M {
     fn length(&self) -> usize {
         self.encoded_len()
     }
@@ -95,7 +95,7 @@ impl<M: Message> Outgoing for M {
 #[derive(Debug)]
 pub(crate) struct Encoded(pub(crate) Bytes);
 
-impl Outgoing for Encoded {
+impl CallMessage for Encoded {
     fn length(&self) -> usize {
         self.0.len()
     }
