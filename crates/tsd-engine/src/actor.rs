@@ -21,7 +21,7 @@ use std::{
 
 use actix::{
     Actor, ActorFutureExt, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Handler, Message,
-    fut::wrap_future,
+    dev::channel::channel, fut::wrap_future,
 };
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
@@ -122,11 +122,14 @@ pub(crate) fn spawn<D: Doer>(
 ) -> DoerRef<D> {
     let vitals = Arc::new(Vitals::new(name));
     let held = Arc::clone(&vitals);
-    let addr = Host::start_in_arbiter(thread, move |ctx| {
-        ctx.set_mailbox_capacity(mailbox.max(1));
-        Host { doer: make(), make: Box::new(make), life: 0, vitals: held }
+    // Of its size from the first order on: one that grows when the thread comes to it has room for few
+    // until then.
+    let (sender, orders) = channel(mailbox.max(1));
+    thread.spawn_fn(move || {
+        let host = Host { doer: make(), make: Box::new(make), life: 0, vitals: held };
+        actix::spawn(Context::with_receiver(orders).into_future(host));
     });
-    DoerRef { addr, vitals }
+    DoerRef { addr: Addr::new(sender), vitals }
 }
 
 impl<D: Doer> DoerRef<D> {

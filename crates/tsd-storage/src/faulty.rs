@@ -85,6 +85,13 @@ impl<S: Storage + ?Sized> FaultyStorage<S> {
         self.script.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Whether calls have taken all faults that were scripted for this operation.
+    #[must_use]
+    pub fn is_used_up(&self, operation: Operation) -> bool {
+        let script = self.script.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        script.get(&operation).is_none_or(VecDeque::is_empty)
+    }
+
     /// Scans that were opened and not dropped yet.
     #[must_use]
     pub fn open_scans(&self) -> usize {

@@ -119,3 +119,25 @@ async fn a_full_mailbox_refuses_and_counts() {
     })
     .await;
 }
+
+#[test]
+fn a_mailbox_has_its_size_before_its_thread_comes_to_it() {
+    actix::System::new().block_on(async {
+        let threads = Threads::start(1);
+        let new = |mailbox| spawn(&threads.get(0), "adder", mailbox, || Adder { sum: 0 });
+        let (release, blocked) = std_mpsc::channel();
+        assert!(new(1).tell(Order::Block(blocked)).is_ok());
+        let late = new(100);
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            let (reply, answer) = oneshot::channel();
+            assert!(late.tell(Order::Add(1, reply)).is_ok());
+            answers.push(answer);
+        }
+        release.send(()).unwrap();
+        for (i, answer) in (1..).zip(answers) {
+            assert_eq!(answer.await, Ok(i));
+        }
+        threads.stop();
+    });
+}

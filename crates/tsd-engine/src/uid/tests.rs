@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tsd_model::{Family, TableSchema, UidKind};
 use tsd_storage::{
@@ -55,7 +55,11 @@ async fn a_hundred_thousand_new_series_at_once_get_one_uid_each() {
 /// Puts a point of each of `hosts` series from 16 tasks: each task starts `stride` further and walks over `walk` of them.
 async fn new_series_from_many_connections(hosts: usize, stride: usize, walk: usize) {
     let store = store();
-    let engine = start(config(), &store);
+    let mut config = config();
+    // However busy the machine is.
+    config.ingest.queue_deadline = Duration::from_mins(10);
+    config.ingest.store_deadline = Duration::from_mins(10);
+    let engine = start(config, &store);
     let tasks = 16_usize;
     let mut joined = tokio::task::JoinSet::new();
     for task in 0..tasks {
@@ -70,7 +74,7 @@ async fn new_series_from_many_connections(hosts: usize, stride: usize, walk: usi
                         .unwrap();
                 }
                 let report = session.commit().await;
-                assert_eq!((report.stored, report.failures.len()), (walk / 10, 0));
+                assert_eq!(report.stored, walk / 10, "{:?}", report.failures.first());
             }
         });
     }
@@ -225,17 +229,20 @@ async fn a_counter_behind_skips_one_taken_number_and_fails_on_two() {
 async fn another_process_that_is_first_wins() {
     let store = store();
     let engine = start(config(), &store);
+    put_one(&engine, "other", "host=a", 1, 1).await.unwrap();
     // The look-up misses, the other process assigns, then ours finds the name taken.
-    store.script(Operation::Increment, [Fault::Delay(std::time::Duration::from_millis(30))]);
+    store.script(Operation::Increment, [Fault::Delay(Duration::from_millis(500))]);
     let (put, ()) = tokio::join!(put_one(&engine, "m", "host=a", 1, 1), async {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        while !store.is_used_up(Operation::Increment) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         plant(&store, b"m", Family::Id, UidKind::Metric, &[0, 0, 9]).await;
         plant(&store, &[0, 0, 9], Family::Name, UidKind::Metric, b"m").await;
     });
     put.unwrap();
     assert_eq!(engine.uid_of(UidKind::Metric, "m").await.unwrap().to_number(), 9);
     let orphan = Get::column(
-        vec![0, 0, 1].into(),
+        vec![0, 0, 2].into(),
         Family::Name,
         bytes::Bytes::from_static(UidKind::Metric.as_str().as_bytes()),
     );
@@ -362,10 +369,12 @@ async fn too_many_waiting_names_are_throttled() {
 async fn a_failed_assigner_fails_its_points_and_is_back() {
     let store = store();
     let engine = start(config(), &store);
-    store.script(Operation::MultiGet, vec![Fault::Delay(std::time::Duration::from_millis(30)); 3]);
+    store.script(Operation::MultiGet, [Fault::Delay(Duration::from_millis(500))]);
     let assigner = &engine.uid_admin().resolver.assigner;
     let (put, ()) = tokio::join!(put_one(&engine, "m", "host=a", 1, 1), async {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        while !store.is_used_up(Operation::MultiGet) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         assigner.tell(UidOrder::Panic).ok().unwrap();
     });
     assert!(matches!(put, Err(PutError::Uid(UidError::Lost))));
