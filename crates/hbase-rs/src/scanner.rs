@@ -307,16 +307,12 @@ impl Remote {
             .map_err(|error| Fault::Stop(Stop::Failed(attempts.fail(Failure::Cells(error), false))))
     }
 
-    /// Keeps the scanner that an answer speaks of, or forgets it: at a region's end it is gone.
+    /// Keeps the scanner that an answer speaks of, or forgets it.
     fn opened(&mut self, answer: &ScanAnswer) {
         if let Some(lease) = answer.lease_ms.filter(|lease| *lease > 0) {
             self.lease = Duration::from_millis(lease.into());
         }
-        if answer.scan_over || answer.region_over {
-            self.scanner = None;
-        } else if self.scanner.is_none() {
-            self.scanner = answer.scanner_id.map(|id| OpenScanner { id, next_call: 0 });
-        }
+        self.scanner = answer.open_after(self.scanner);
     }
 
     /// Waits until the caller takes the rows, and keeps the scanner alive meanwhile.

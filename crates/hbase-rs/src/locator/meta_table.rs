@@ -131,11 +131,7 @@ impl MetaTable {
             };
             let answer =
                 call(&self.pool, &self.config, &location.server, &request, deadline).await?;
-            if answer.scan_over || answer.region_over {
-                *scanner = None;
-            } else if scanner.is_none() {
-                *scanner = answer.scanner_id.map(|id| OpenScanner { id, next_call: 0 });
-            }
+            *scanner = answer.open_after(*scanner);
             let step = assembler.answer(answer, &location.region, &mut found)?;
             if step != ScanStep::Next || !found.is_empty() {
                 return Ok(found.into_iter().map(|row| row.row).collect());

@@ -139,6 +139,16 @@ impl ScanAnswer {
             cursor: response.cursor.as_ref().and_then(|cursor| cursor.row.clone()),
         })
     }
+
+    /// The scanner that is open after this answer, where this one was before it: at a region's end it is
+    /// gone.
+    #[must_use]
+    pub fn open_after(&self, before: Option<OpenScanner>) -> Option<OpenScanner> {
+        if self.scan_over || self.region_over {
+            return None;
+        }
+        before.or_else(|| self.scanner_id.map(|id| OpenScanner { id, next_call: 0 }))
+    }
 }
 
 #[cfg(test)]
@@ -217,6 +227,12 @@ mod tests {
             answer.results.iter().map(|(row, partial)| (row.len(), *partial)).collect();
         assert_eq!(shape, [(2, false), (1, true)]);
         assert_eq!(answer.lease_ms, Some(60_000));
+        let mut scanner = answer.open_after(None).unwrap();
+        assert_eq!((Some(scanner.id), scanner.next_call), (answer.scanner_id, 0));
+        scanner.next_call = 7;
+        assert_eq!(answer.open_after(Some(scanner)), Some(scanner));
+        let over = ScanAnswer { region_over: true, ..answer.clone() };
+        assert_eq!(over.open_after(Some(scanner)), None);
         assert!(
             answer.scanner_id.is_some()
                 && !answer.scan_over
