@@ -9,7 +9,7 @@ use std::{hint::black_box, time::Duration};
 
 use divan::{Bencher, counter::ItemsCount};
 use tsd_model::{Family, PackedRun, PointColumns};
-use tsd_storage::{Get, HeldCell, HeldRow, HeldRows, IngestRows, Scan, Storage, Table};
+use tsd_storage::{FlushCell, FlushRow, FlushRows, FlushTarget, Get, Scan, Storage, Table};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
 
 #[global_allocator]
@@ -134,15 +134,15 @@ impl Flush {
     }
 }
 
-impl HeldRows for Flush {
-    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+impl FlushRows for Flush {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
         let &(key_end, last_cell) = self.rows.get(self.next_row)?;
         let key = self.bytes.get(self.at..key_end)?;
         self.at = key_end;
         self.next_row += 1;
         let mut cells = Vec::with_capacity(last_cell - self.next_cell);
         for &(qualifier_end, value_end) in self.cells.get(self.next_cell..last_cell)? {
-            cells.push(HeldCell {
+            cells.push(FlushCell {
                 family: Family::T,
                 qualifier: self.bytes.get(self.at..qualifier_end)?,
                 value: self.bytes.get(qualifier_end..value_end)?,
@@ -151,7 +151,7 @@ impl HeldRows for Flush {
             self.at = value_end;
         }
         self.next_cell = last_cell;
-        Some(HeldRow { key, delete_row: None, deletes: Vec::new(), cells })
+        Some(FlushRow { key, delete_row: None, deletes: Vec::new(), cells })
     }
 }
 
@@ -174,7 +174,7 @@ impl Bed {
     }
 
     fn ingest(&self, rows: Flush) {
-        self.runtime.block_on(self.store.ingest(&self.table, Box::new(rows))).unwrap();
+        self.runtime.block_on(self.store.flush_rows(&self.table, Box::new(rows))).unwrap();
     }
 
     fn gauge(&self, name: &str) -> f64 {

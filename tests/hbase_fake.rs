@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
+use hbase_fake::{hbase::FakeCluster, zookeeper::FakeEnsemble};
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tsd_testkit::{hbase::FakeCluster, zookeeper::FakeEnsemble};
 
 use crate::{
     daemon::{Daemon, Start, TSDB, wait_for},

@@ -10,7 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hbase-rs-protobuf", &[]),
     ("hbase-rs", &["hbase-rs-protobuf"]),
     ("tsd-model", &[]),
-    ("tsd-testkit", &["hbase-rs", "hbase-rs-protobuf"]),
+    ("hbase-fake", &["hbase-rs", "hbase-rs-protobuf"]),
     ("cluster", &["hbase-rs"]),
     ("tsd-query", &["tsd-model"]),
     ("tsd-protocol", &["tsd-model", "tsd-query"]),
@@ -41,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates from outside that only some of ours may know.
 const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
-    ("prost", &["hbase-rs", "hbase-rs-protobuf", "tsd-testkit"]),
+    ("prost", &["hbase-rs", "hbase-rs-protobuf", "hbase-fake"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("hyper", &["tsd-server"]),
     ("clap", &["cluster", "tsd-cli"]),

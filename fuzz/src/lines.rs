@@ -1,6 +1,6 @@
 //! What comes over a telnet connection.
 
-use tsd_model::{Entrance, parse_point_value, parse_telnet_timestamp};
+use tsd_model::{InputFormat, parse_point_value, parse_telnet_timestamp};
 use tsd_protocol::{
     HistogramLine, LineCutter, PutLine, RollupLine, SeriesRules, TelnetCommand, TelnetCommands,
 };
@@ -34,7 +34,7 @@ pub(crate) fn telnet(input: &[u8]) {
         // Words of a line are read alone too, whatever stands before them.
         for word in line.split(|b| *b == b' ') {
             let _ = parse_telnet_timestamp(word);
-            for entrance in [Entrance::Telnet, Entrance::Http, Entrance::Import] {
+            for entrance in [InputFormat::Telnet, InputFormat::Http, InputFormat::Import] {
                 let _ = parse_point_value(word, entrance);
             }
         }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{Client, ClientConfig, TableName};
 use tokio::time::sleep;
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use crate::workload::{
     Workload,

@@ -4,7 +4,7 @@
 
 use std::{error::Error, hint::black_box, sync::Arc, time::Instant};
 
-use tsd_engine::{Engine, EngineConfig, IngestSession, NameText, PutError, SentPoint};
+use tsd_engine::{Engine, EngineConfig, IngestSession, NameText, PointInput, PutError};
 use tsd_model::{PointValue, TableSchema};
 use tsd_storage::{MemoryStorage, Storage};
 
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 group.clear();
                 for (i, &(metric_end, end)) in cuts.iter().enumerate() {
                     let i = at * IngestSession::GROUP + i;
-                    group.push(SentPoint {
+                    group.push(PointInput {
                         metric: lines.get(start..metric_end).unwrap_or_default().as_bytes(),
                         tags_raw: lines.get(metric_end..end).unwrap_or_default().as_bytes(),
                         timestamp: 1_356_998_401 + (chunk * CHUNK + i) as i64 / count as i64,
@@ -119,7 +119,7 @@ impl From<PutError> for Refused {
 fn put_new(session: &mut IngestSession, series: &[Series]) -> Result<(), Box<dyn Error>> {
     let refused = session.put(
         series,
-        |one| SentPoint {
+        |one| PointInput {
             metric: one.metric.as_bytes(),
             tags_raw: one.tags.as_bytes(),
             timestamp: 1_356_998_400,

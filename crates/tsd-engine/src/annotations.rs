@@ -15,7 +15,7 @@ use tsd_model::{
     RowKey, SeriesKey, TableSchema, Timestamp, Tsuid,
 };
 use tsd_storage::{
-    Column, Delete, Get, RowFilter, Scan, Storage, StorageError, Table, TagPattern, WantedTag,
+    Column, Delete, Get, RowFilter, Scan, Storage, StorageError, Table, TagCondition, TagPattern,
 };
 
 /// Times an edit begins again because another writer was faster.
@@ -329,7 +329,7 @@ fn exactly(schema: TableSchema, tags: &[u8]) -> RowFilter {
     let wanted = tags.chunks_exact(schema.tag_pair_width()).filter_map(|pair| {
         let (tagk, tagv) = pair.split_at_checked(schema.tagk_width())?;
         let tagvs = Some(vec![Bytes::copy_from_slice(tagv)]);
-        Some(WantedTag { tagk: Bytes::copy_from_slice(tagk), tagvs })
+        Some(TagCondition { tagk: Bytes::copy_from_slice(tagk), tagvs })
     });
     RowFilter::Tags(Arc::new(TagPattern {
         tags_start: schema.tags_start(),

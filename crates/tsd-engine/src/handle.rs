@@ -19,8 +19,8 @@ use crate::{
     ingest::{IngestSession, IngestShared, NameText},
     meta_tracking::TrackOrder,
     query::{
-        AnswerGuard, ExplainedSubQuery, GexpAnswer, QueryAnswer, QueryContext, QueryControl,
-        QueryFailure, QueryId, QueryList, QueryRun, QueryRunner,
+        ExplainedSubQuery, GexpAnswer, QueryAnswer, QueryContext, QueryControl, QueryFailure,
+        QueryGuard, QueryId, QueryList, QueryRun, QueryRunner,
     },
     stats::{self, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
@@ -211,7 +211,7 @@ impl EngineHandle {
         &self,
         query: ExpQuery,
         control: QueryControl,
-    ) -> Result<(ExpAnswer, AnswerGuard), QueryFailure> {
+    ) -> Result<(ExpAnswer, QueryGuard), QueryFailure> {
         let queries = &self.inner.queries;
         queries.check_size(&query.query)?;
         let work = |context: Arc<QueryContext>, run: Arc<QueryRun>| async move {

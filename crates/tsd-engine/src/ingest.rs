@@ -9,7 +9,7 @@ mod validate;
 
 pub use self::{
     extra_cell::{ExtraCell, RollupPlace},
-    session::{IngestSession, SentPoint},
+    session::{IngestSession, PointInput},
 };
 pub(crate) use self::{
     extra_cell::{WriteTarget, WriteTargets},

@@ -19,7 +19,7 @@ use tsd_storage::{Get, Scan};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::{AnswerGuard, QueryControl, QueryFailure, QueryRun, Step},
+    query::{QueryControl, QueryFailure, QueryGuard, QueryRun, Step},
     series_names::series_names,
     series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
@@ -96,7 +96,7 @@ impl EngineHandle {
         &self,
         query: LastQuery,
         control: QueryControl,
-    ) -> Result<(Vec<LastPoint>, AnswerGuard), QueryFailure> {
+    ) -> Result<(Vec<LastPoint>, QueryGuard), QueryFailure> {
         let inner = Arc::clone(self.inner());
         let work = |_, run: Arc<QueryRun>| async move {
             Search { inner: &inner, run: &run }.points(query).await

@@ -35,15 +35,15 @@ pub use config::{
 };
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
-pub use ingest::{ExtraCell, IngestSession, NameText, RollupPlace, SentPoint};
+pub use ingest::{ExtraCell, IngestSession, NameText, PointInput, RollupPlace};
 pub use last::{LastPoint, LastQuery, LastSeries};
 pub use lookup::{Lookup, LookupAnswer, LookupSeries};
 pub use meta_tracking::MetaTracking;
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{
-    AnswerGuard, AnswerSeries, CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery,
-    GexpAnswer, LimitOverride, LimitOverrideError, LimitOverrides, LostWork, QueryAnswer,
-    QueryAsker, QueryControl, QueryFailure, QueryId, QueryList, QueryStages, QueryThreads,
+    AnswerSeries, CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpAnswer,
+    LimitOverride, LimitOverrideError, LimitOverrides, QueryAnswer, QueryClient, QueryControl,
+    QueryFailure, QueryGuard, QueryId, QueryList, QueryStages, QueryTaskLost, QueryThreads,
     RunningQuery, RunningStage, ScannerStages, SubAnswer, SubQueryStages,
 };
 pub use stats::{ClientStats, Stat};

@@ -17,7 +17,7 @@ use tsd_storage::{Scan, Table};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::{AnswerGuard, QueryControl, QueryFailure, QueryRun, Step},
+    query::{QueryControl, QueryFailure, QueryGuard, QueryRun, Step},
     series_names::series_names,
     series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
@@ -90,7 +90,7 @@ impl EngineHandle {
         &self,
         lookup: Lookup,
         control: QueryControl,
-    ) -> Result<(LookupAnswer, AnswerGuard), QueryFailure> {
+    ) -> Result<(LookupAnswer, QueryGuard), QueryFailure> {
         let inner = Arc::clone(self.inner());
         let work = |_, run: Arc<QueryRun>| async move { find(&inner, &run, lookup).await };
         self.inner().queries.run(control, (false, false), work).await

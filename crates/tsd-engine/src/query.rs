@@ -40,9 +40,9 @@ mod tests;
 pub use self::{
     answer::{AnswerSeries, GexpAnswer, QueryAnswer, QueryControl, QueryFailure, SubAnswer},
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},
-    guard::{AnswerGuard, LostWork, QueryThreads},
+    guard::{QueryGuard, QueryTaskLost, QueryThreads},
     limits::{LimitOverride, LimitOverrideError, LimitOverrides},
-    registry::{CompletedQuery, QueryAsker, QueryId, QueryList, RunningQuery, RunningStage},
+    registry::{CompletedQuery, QueryClient, QueryId, QueryList, RunningQuery, RunningStage},
     stages::{QueryStages, ScannerStages, SubQueryStages},
 };
 pub(crate) use self::{

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use tsd_model::{TableSchema, Uid};
-use tsd_storage::{RowFilter, TagPattern, WantedTag};
+use tsd_storage::{RowFilter, TagCondition, TagPattern};
 
 /// Tag keys that must be there, each with the values it may have; `None` takes any.
 pub(crate) type WantedTags = BTreeMap<Uid, Option<BTreeSet<Uid>>>;
@@ -25,7 +25,7 @@ pub(crate) fn tags_filter(
     let bytes = |uid: &Uid| Bytes::copy_from_slice(uid.as_bytes());
     let wanted = wanted
         .iter()
-        .map(|(tagk, tagvs)| WantedTag {
+        .map(|(tagk, tagvs)| TagCondition {
             tagk: bytes(tagk),
             tagvs: tagvs.as_ref().map(|tagvs| tagvs.iter().map(bytes).collect()),
         })

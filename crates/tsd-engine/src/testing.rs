@@ -15,7 +15,7 @@ use tsd_model::{Cell, Family, PointValue, to_hex};
 use tsd_storage::{FaultyStorage, MemoryStorage, Scan, Storage, Table};
 
 use crate::{
-    Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PutError, SentPoint,
+    Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PointInput, PutError,
 };
 
 /// A memory store that fails on demand.
@@ -81,9 +81,9 @@ pub(crate) fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
 /// Puts points the way a front end does.
 pub(crate) fn put_all<'p>(
     session: &mut IngestSession,
-    points: &[SentPoint<'p>],
+    points: &[PointInput<'p>],
 ) -> Vec<(usize, PutError)> {
-    session.put(points, |point| *point, |point: &SentPoint<'p>| Ok(pairs(point.tags_raw)))
+    session.put(points, |point| *point, |point: &PointInput<'p>| Ok(pairs(point.tags_raw)))
 }
 
 /// Puts a point the way a front end does.
@@ -95,7 +95,7 @@ pub(crate) fn put(
     value: i64,
     tag: u32,
 ) -> Result<(), PutError> {
-    let point = SentPoint {
+    let point = PointInput {
         metric: metric.as_bytes(),
         tags_raw: tags.as_bytes(),
         timestamp,

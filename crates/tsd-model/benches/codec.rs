@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use divan::{Bencher, counter::ItemsCount};
 use tsd_model::{
-    BaseTime, Cell, Entrance, Family, MergeRule, PackablePoint, PackedRun, PointColumns,
+    BaseTime, Cell, Family, InputFormat, MergeRule, PackablePoint, PackedRun, PointColumns,
     PointValue, Qualifier, Row, RowExtras, RunEncoder, RunShape, SeriesKey, StoredPoint,
     TableSchema, Timestamp, Uid, decode_row, encode_column, parse_point_value,
     parse_telnet_timestamp, plan_row_compaction,
@@ -30,7 +30,7 @@ fn text_to_cell(bencher: Bencher<'_, '_>, texts: &[(String, String)]) {
         let mut bytes = 0;
         for (time, value) in texts {
             let time = parse_telnet_timestamp(divan::black_box(time.as_bytes()));
-            let value = parse_point_value(divan::black_box(value.as_bytes()), Entrance::Telnet);
+            let value = parse_point_value(divan::black_box(value.as_bytes()), InputFormat::Telnet);
             let (Ok(time), Ok(value)) = (time, value) else { panic!("no point") };
             let Ok(time) = Timestamp::try_new(time) else { panic!("{time}") };
             let (flags, value) = value.encode();

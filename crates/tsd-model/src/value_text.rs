@@ -11,7 +11,7 @@ use crate::{
 
 /// The door a point comes in by. It decides how wide a floating value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entrance {
+pub enum InputFormat {
     /// Telnet: a single where the double survives single precision, else a double.
     Telnet,
     /// HTTP: always a double.
@@ -37,14 +37,14 @@ pub enum ValueTextError {
 
 /// Parses the value of a point as the entrance does.
 #[inline]
-pub fn parse_point_value(text: &[u8], entrance: Entrance) -> Result<PointValue, ValueTextError> {
+pub fn parse_point_value(text: &[u8], entrance: InputFormat) -> Result<PointValue, ValueTextError> {
     match scan(text) {
         Some(Scanned::Integer(value)) => Ok(PointValue::Integer(value)),
         Some(Scanned::Decimal { negative, digits, scale }) => {
             match (entrance, exact_double(negative, digits, scale)) {
-                (Entrance::Import, _) | (_, None) => parse_slowly(text, entrance),
-                (Entrance::Http, Some(value)) => Ok(PointValue::Double(value)),
-                (Entrance::Telnet, Some(value)) => Ok(narrow_if_exact(value)),
+                (InputFormat::Import, _) | (_, None) => parse_slowly(text, entrance),
+                (InputFormat::Http, Some(value)) => Ok(PointValue::Double(value)),
+                (InputFormat::Telnet, Some(value)) => Ok(narrow_if_exact(value)),
             }
         }
         None => parse_slowly(text, entrance),
@@ -157,14 +157,14 @@ fn narrow_if_exact(value: f64) -> PointValue {
 }
 
 #[inline(never)]
-fn parse_slowly(text: &[u8], entrance: Entrance) -> Result<PointValue, ValueTextError> {
+fn parse_slowly(text: &[u8], entrance: InputFormat) -> Result<PointValue, ValueTextError> {
     if !text.iter().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         return Ok(PointValue::Integer(parse_integer(text)?));
     }
     let value = match entrance {
-        Entrance::Import => PointValue::Single(parse_java_single(text)?),
-        Entrance::Http => PointValue::Double(parse_java_double(text)?),
-        Entrance::Telnet => narrow_if_exact(parse_java_double(text)?),
+        InputFormat::Import => PointValue::Single(parse_java_single(text)?),
+        InputFormat::Http => PointValue::Double(parse_java_double(text)?),
+        InputFormat::Telnet => narrow_if_exact(parse_java_double(text)?),
     };
     match value {
         PointValue::Single(v) if !v.is_finite() => Err(not_finite(f64::from(v))),
@@ -192,9 +192,9 @@ mod tests {
     #[track_caller]
     fn check(text: &str, telnet: PointValue, http: PointValue, import: PointValue) {
         let bits = |entrance| parse_point_value(text.as_bytes(), entrance).map(PointValue::encode);
-        assert_eq!(bits(Entrance::Telnet), Ok(telnet.encode()), "telnet {text}");
-        assert_eq!(bits(Entrance::Http), Ok(http.encode()), "http {text}");
-        assert_eq!(bits(Entrance::Import), Ok(import.encode()), "import {text}");
+        assert_eq!(bits(InputFormat::Telnet), Ok(telnet.encode()), "telnet {text}");
+        assert_eq!(bits(InputFormat::Http), Ok(http.encode()), "http {text}");
+        assert_eq!(bits(InputFormat::Import), Ok(import.encode()), "import {text}");
     }
 
     #[test]
@@ -218,11 +218,11 @@ mod tests {
 
     #[test]
     fn infinite_depends_on_the_precision() {
-        let http = |text: &str| parse_point_value(text.as_bytes(), Entrance::Http);
+        let http = |text: &str| parse_point_value(text.as_bytes(), InputFormat::Http);
         assert_eq!(http("1e39"), Ok(PointValue::Double(1e39)));
         assert_eq!(http("1e400"), Err(ValueTextError::NotFinite("Infinity")));
         assert_eq!(
-            parse_point_value(b"-1e39", Entrance::Import),
+            parse_point_value(b"-1e39", InputFormat::Import),
             Err(ValueTextError::NotFinite("-Infinity"))
         );
     }
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn nan_and_hex_integers_fail_as_integers() {
         for text in ["NaN", "Infinity", "0x10", "", "-", "1,000", "5f"] {
-            let result = parse_point_value(text.as_bytes(), Entrance::Telnet);
+            let result = parse_point_value(text.as_bytes(), InputFormat::Telnet);
             assert!(matches!(result, Err(ValueTextError::Integer(_))), "{text}: {result:?}");
         }
     }
@@ -241,7 +241,7 @@ mod tests {
             text in "[+-]?[0-9]{0,12}[.]?[0-9]{0,12}|[0-9.+-]{0,9}|[0-9]{0,4}[./:]{0,2}[0-9]{0,4}",
             noise in prop::collection::vec(prop_oneof![b'0'..=b'9', b'-'..=b':', any::<u8>()], 0..9),
         ) {
-            for entrance in [Entrance::Telnet, Entrance::Http, Entrance::Import] {
+            for entrance in [InputFormat::Telnet, InputFormat::Http, InputFormat::Import] {
                 let texts = [text.as_bytes(), b"", &noise];
                 for text in texts {
                     prop_assert_eq!(
@@ -254,7 +254,7 @@ mod tests {
 
         #[test]
         fn any_bytes_parse_or_err(text in prop::collection::vec(any::<u8>(), 0..24)) {
-            let _ = parse_point_value(&text, Entrance::Telnet);
+            let _ = parse_point_value(&text, InputFormat::Telnet);
         }
     }
 }

@@ -24,7 +24,7 @@ pub use histogram_value::{HistogramFault, HistogramValue};
 pub use http::{
     AnnotationRange, AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HistogramBatch,
     HttpHistogram, HttpPoint, HttpRollup, LastRequest, LastShown, LastWanted, LegacyForm,
-    ListedAsker, ListedCompleted, ListedRunning, LookupRequest, LookupShown, NAME_SEPARATOR,
+    ListedClient, ListedCompleted, ListedRunning, LookupRequest, LookupShown, NAME_SEPARATOR,
     PutBatch, PutBodyError, PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter,
     QueryString, QueryStringError, RefusedPoint, RollupBatch, SearchType, SeriesAnswer, StatValue,
     Summary, check_plugin_search, listed_exp_query, parse_annotation_body,

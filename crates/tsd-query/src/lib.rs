@@ -38,8 +38,8 @@ pub use pipeline::{
     SpanGroup, aggregate, aggregate_while, evaluate, group_spans, sort_spans,
 };
 pub use plan::{
-    KeyRange, NameKind, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,
-    SeriesSelection, SubQueryPlan, TagSelection, WantedTagUid,
+    KeyRange, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,
+    SeriesSelection, SubQueryPlan, TagSelection, TagUidCondition,
 };
 pub use request::{
     BodyFilter, BodyValueFilter, DownsampleError, DownsampleSpec, DownsampleWindow, FillPolicy,

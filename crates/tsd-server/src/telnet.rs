@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
-use tsd_engine::{IngestSession, NameText, PointFailure, PutError, SentPoint};
+use tsd_engine::{IngestSession, NameText, PointFailure, PointInput, PutError};
 use tsd_protocol::{
     LineCutter, PutErrorKind, PutLine, PutLineError, RollupFault, SeriesRules, TelnetCommand,
     TelnetCommands, TelnetPutError, reply as telnet_reply,
@@ -343,7 +343,7 @@ impl Points {
         let Self { session, rules, .. } = self;
         let refused = session.put(
             points,
-            |point| SentPoint {
+            |point| PointInput {
                 metric: point.metric,
                 tags_raw: point.tags_raw,
                 timestamp: point.timestamp.as_given(),

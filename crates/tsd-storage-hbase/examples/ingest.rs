@@ -9,7 +9,7 @@ use std::{error::Error, fs, time::Instant};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_model::Family;
 use tsd_storage::{
-    CellBatch, CellRef, HeldCell, HeldRow, HeldRows, IngestRows, Storage, StorageError, Table,
+    CellBatch, CellRef, FlushCell, FlushRow, FlushRows, FlushTarget, Storage, StorageError, Table,
 };
 use tsd_storage_hbase::{
     HBaseConfig, HBaseStorage, Splits, TableLayout, TableOptions, create_tables,
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (started, cpu) = (Instant::now(), cpu_seconds());
         match together {
             Some(together) => put(&store, &table, rows, together).await?,
-            None => store.ingest(&table, Box::new(Held::new(rows))).await?,
+            None => store.flush_rows(&table, Box::new(Held::new(rows))).await?,
         }
         let millions = f64::from(rows) * f64::from(POINTS) / 1e6;
         let speed = millions * 1e6 / started.elapsed().as_secs_f64();
@@ -108,8 +108,8 @@ impl Held {
     }
 }
 
-impl HeldRows for Held {
-    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+impl FlushRows for Held {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
         if self.next == self.rows {
             return None;
         }
@@ -118,13 +118,13 @@ impl HeldRows for Held {
         let row = (bucket % of_bucket) * 16 + bucket / of_bucket;
         (self.key, self.value) = (key(row), row.to_be_bytes());
         self.next += 1;
-        let cells = self.qualifiers.iter().map(|qualifier| HeldCell {
+        let cells = self.qualifiers.iter().map(|qualifier| FlushCell {
             family: Family::T,
             qualifier,
             value: &self.value,
             timestamp_ms: WRITTEN,
         });
-        Some(HeldRow {
+        Some(FlushRow {
             key: &self.key,
             delete_row: None,
             deletes: Vec::new(),

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 
 use tsd_model::{ColumnKind, Family, Qualifier};
-use tsd_storage::{HeldCell, MAX_KEY_BYTES, StorageError};
+use tsd_storage::{FlushCell, MAX_KEY_BYTES, StorageError};
 
 /// Makes columns of rows, one after the other, in the same buffers.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Coalescer {
     /// Calls `put` with each column the row's cells come to: family, qualifier, value, time.
     pub(crate) fn columns(
         &mut self,
-        cells: &[HeldCell<'_>],
+        cells: &[FlushCell<'_>],
         mut put: impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         if let [only] = cells {
@@ -67,7 +67,7 @@ impl Coalescer {
 
     fn points_of(
         &mut self,
-        cells: &[HeldCell<'_>],
+        cells: &[FlushCell<'_>],
         points: &[Point],
         put: &mut impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
@@ -128,7 +128,7 @@ impl Default for Open {
 }
 
 /// The qualifier of a cell that holds one point as it should be stored.
-fn point(cell: &HeldCell<'_>) -> Option<Qualifier> {
+fn point(cell: &FlushCell<'_>) -> Option<Qualifier> {
     if cell.family != Family::T || ColumnKind::of(cell.qualifier) != ColumnKind::Point {
         return None;
     }

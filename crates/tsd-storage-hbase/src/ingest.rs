@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use hbase_rs::{Delete, MutationBatch, Receipt, SERVER_TIME};
-use tsd_storage::{CellRef, HeldRow, HeldRows, StorageError, Table};
+use tsd_storage::{CellRef, FlushRow, FlushRows, StorageError, Table};
 
 use crate::{
     coalesce::Coalescer,
@@ -31,7 +31,7 @@ const WAITING_DELETES: usize = 4096;
 pub(crate) async fn ingest(
     to: &OpenTable,
     table: &Table,
-    mut rows: Box<dyn HeldRows>,
+    mut rows: Box<dyn FlushRows>,
 ) -> Result<(), StorageError> {
     let mut coalescer = Coalescer::default();
     let mut under_way: VecDeque<Receipt> = VecDeque::new();
@@ -81,7 +81,7 @@ async fn settle(table: &Table, receipt: Option<Receipt>) -> Result<(), StorageEr
 }
 
 fn add_row(
-    row: &HeldRow<'_>,
+    row: &FlushRow<'_>,
     coalescer: &mut Coalescer,
     puts: &mut MutationBatch,
     deletes: &mut MutationBatch,
@@ -114,7 +114,7 @@ fn add_row(
 }
 
 /// Up to which time the row goes. Everything means everything before the cells that were put later.
-fn delete_time(row: &HeldRow<'_>) -> Option<i64> {
+fn delete_time(row: &FlushRow<'_>) -> Option<i64> {
     let until = row.delete_row?;
     let first = row.cells.iter().map(|cell| cell.timestamp_ms).min();
     Some(match first {

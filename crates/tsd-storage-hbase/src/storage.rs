@@ -9,7 +9,7 @@ use hbase_rs::{
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows, ReplacedColumn,
+    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, ReplacedColumn,
     RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
@@ -291,11 +291,11 @@ impl Storage for HBaseStorage {
     }
 }
 
-impl IngestRows for HBaseStorage {
-    fn ingest<'a>(
+impl FlushTarget for HBaseStorage {
+    fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
-        rows: Box<dyn HeldRows>,
+        rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         self.change(table, |to, table, _| async move { ingest(&to, &table, rows).await })
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    CellBatch, Column, Delete, Get, HeldCell, HeldRow, HeldRows, RowRewrite, StorageError,
+    CellBatch, Column, Delete, FlushCell, FlushRow, FlushRows, Get, RowRewrite, StorageError,
 };
 
 use crate::{error::damaged_run, ingest::WriteState, read::Wanted, table::TableStore};
@@ -29,11 +29,11 @@ struct RowChanges {
     puts: BTreeMap<ColumnKey, (Bytes, i64)>,
 }
 
-impl HeldRows for Changes {
-    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+impl FlushRows for Changes {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.given = self.rows.pop_first();
         let (key, row) = self.given.as_ref()?;
-        Some(HeldRow {
+        Some(FlushRow {
             key,
             delete_row: row.delete_row.then_some(i64::MAX),
             deletes: row
@@ -44,7 +44,7 @@ impl HeldRows for Changes {
             cells: row
                 .puts
                 .iter()
-                .map(|((family, qualifier), (value, timestamp_ms))| HeldCell {
+                .map(|((family, qualifier), (value, timestamp_ms))| FlushCell {
                     family: *family,
                     qualifier,
                     value,

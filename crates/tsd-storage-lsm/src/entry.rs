@@ -12,7 +12,7 @@
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, PackablePoint, PackedRun, RunEncoder, RunShape};
-use tsd_storage::HeldCell;
+use tsd_storage::FlushCell;
 
 const VERSION: u8 = 0x20;
 const VERSION_MASK: u8 = 0xE0;
@@ -32,7 +32,7 @@ pub(crate) struct EntryEncoder {
 
 impl EntryEncoder {
     /// The entry of some cells of a row, each column once, in order.
-    pub(crate) fn encode<'a>(&mut self, cells: impl Iterator<Item = HeldCell<'a>>) -> Vec<u8> {
+    pub(crate) fn encode<'a>(&mut self, cells: impl Iterator<Item = FlushCell<'a>>) -> Vec<u8> {
         self.seconds.clear();
         self.millis.clear();
         self.runs.clear();
@@ -52,7 +52,7 @@ impl EntryEncoder {
     }
 
     /// Takes a point or a column of points into a run, if it is of the form that runs bring back.
-    fn pack(&mut self, cell: &HeldCell<'_>) -> bool {
+    fn pack(&mut self, cell: &FlushCell<'_>) -> bool {
         if let Some(point) = PackablePoint::try_from_cell(cell.qualifier, cell.value) {
             let run = if point.is_millis() { &mut self.millis } else { &mut self.seconds };
             return run.push(point, cell.timestamp_ms).is_ok();
@@ -90,7 +90,7 @@ impl EntryEncoder {
     }
 }
 
-fn put_cell(cell: &HeldCell<'_>, out: &mut Vec<u8>) {
+fn put_cell(cell: &FlushCell<'_>, out: &mut Vec<u8>) {
     out.push(cell.family as u8);
     put_varint(cell.qualifier.len() as u64, out);
     put_varint(cell.value.len() as u64, out);
@@ -230,7 +230,7 @@ mod tests {
 
     #[track_caller]
     fn check(cells: &[(Family, Vec<u8>, Vec<u8>, i64)], runs: usize) {
-        let held = cells.iter().map(|(family, qualifier, value, timestamp_ms)| HeldCell {
+        let held = cells.iter().map(|(family, qualifier, value, timestamp_ms)| FlushCell {
             family: *family,
             qualifier,
             value,

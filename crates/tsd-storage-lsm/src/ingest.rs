@@ -20,7 +20,7 @@ use std::{
 
 use lsm_tree::{AnyIngestion, UserKey};
 use tsd_model::{Cell, Family};
-use tsd_storage::{BatchError, HeldCell, HeldRow, HeldRows, StorageError};
+use tsd_storage::{BatchError, FlushCell, FlushRow, FlushRows, StorageError};
 
 use crate::{
     TableLayout,
@@ -79,7 +79,7 @@ impl TableStore {
     pub(crate) fn ingest(
         &self,
         writer: &mut WriteState,
-        rows: &mut dyn HeldRows,
+        rows: &mut dyn FlushRows,
     ) -> Result<(), StorageError> {
         let started = Instant::now();
         let done = self.signal.wait_for_room(self).and_then(|()| self.ingest_rows(writer, rows));
@@ -98,7 +98,7 @@ impl TableStore {
     fn ingest_rows(
         &self,
         writer: &mut WriteState,
-        rows: &mut dyn HeldRows,
+        rows: &mut dyn FlushRows,
     ) -> Result<Written, StorageError> {
         self.space.check(SPACE_CHECK_BYTES)?;
         let ingestion = self.tree.ingestion().map_err(self.failed("writing"))?;
@@ -177,7 +177,7 @@ impl Sink<'_> {
         &mut self,
         writer: &mut WriteState,
         code: &[u8],
-        row: &HeldRow<'_>,
+        row: &FlushRow<'_>,
     ) -> Result<(), StorageError> {
         let changes = row.delete_row.is_some() || !row.deletes.is_empty();
         if changes || (!row.cells.is_empty() && writer.gathered.one_more(row.key)) {
@@ -195,7 +195,7 @@ impl Sink<'_> {
         &mut self,
         writer: &mut WriteState,
         code: &[u8],
-        row: &HeldRow<'_>,
+        row: &FlushRow<'_>,
     ) -> Result<(), StorageError> {
         let old = self.table.raw_row(code)?;
         let cells = if row.delete_row.is_some() {
@@ -223,7 +223,7 @@ impl Sink<'_> {
         Ok(())
     }
 
-    fn cells(&mut self, code: &[u8], row: &HeldRow<'_>) -> Result<(), StorageError> {
+    fn cells(&mut self, code: &[u8], row: &FlushRow<'_>) -> Result<(), StorageError> {
         // Deletes and puts in one ascending sequence.
         let old = if row.delete_row.is_some() { self.table.raw_row(code)? } else { Vec::new() };
         let deleted = row.deletes.iter().map(|&(family, q, _)| read::column_key(code, family, q));
@@ -248,8 +248,8 @@ impl Sink<'_> {
 fn overlay<'a>(
     old: &'a [Cell],
     deletes: &[(Family, &[u8], i64)],
-    puts: &[HeldCell<'a>],
-) -> Vec<HeldCell<'a>> {
+    puts: &[FlushCell<'a>],
+) -> Vec<FlushCell<'a>> {
     let gone = |cell: &Cell| {
         let column = (cell.family, cell.qualifier.as_ref());
         deletes.binary_search_by(|&(family, q, _)| (family, q).cmp(&column)).is_ok()
@@ -258,7 +258,7 @@ fn overlay<'a>(
     let mut cells: Vec<_> = old
         .iter()
         .filter(|cell| !gone(cell))
-        .map(|cell| HeldCell {
+        .map(|cell| FlushCell {
             family: cell.family,
             qualifier: &cell.qualifier,
             value: &cell.value,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, ClockMs, Column, Delete, Get, HeldRows, IngestRows, RowRewrite,
+    BoxFuture, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite,
     RowScanner, Scan, Storage, StorageError, Table,
 };
 
@@ -290,11 +290,11 @@ impl Storage for LsmStorage {
     }
 }
 
-impl IngestRows for LsmStorage {
-    fn ingest<'a>(
+impl FlushTarget for LsmStorage {
+    fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
-        mut rows: Box<dyn HeldRows>,
+        mut rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         self.write(table, move |table, _| table.ingest(&mut table.writer(), &mut *rows))
     }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_model::{Family, Row};
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows, RowRewrite,
+    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite,
     RowScanner, Scan, Storage, StorageError, Table,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
@@ -138,8 +138,8 @@ fn answer<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
     Box::pin(async move { Ok(answer) })
 }
 
-impl IngestRows for Nowhere {
-    fn ingest<'a>(&'a self, _: &'a Table, mut rows: Box<dyn HeldRows>) -> Answer<'a, ()> {
+impl FlushTarget for Nowhere {
+    fn flush_rows<'a>(&'a self, _: &'a Table, mut rows: Box<dyn FlushRows>) -> Answer<'a, ()> {
         while let Some(row) = rows.next_row() {
             self.cells.fetch_add(row.cells.len() as u64, Ordering::Relaxed);
         }

@@ -21,7 +21,7 @@ use std::{
 use bytes::Bytes;
 use tsd_model::{Family, Row};
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, Get, HeldRows, IngestRows, MemoryStorage,
+    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, MemoryStorage,
     RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
@@ -35,11 +35,11 @@ struct Counting {
     cells: AtomicU64,
 }
 
-impl IngestRows for Counting {
-    fn ingest<'a>(
+impl FlushTarget for Counting {
+    fn flush_rows<'a>(
         &'a self,
         _table: &'a Table,
-        mut rows: Box<dyn HeldRows>,
+        mut rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
             while let Some(row) = rows.next_row() {

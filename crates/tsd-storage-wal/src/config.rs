@@ -10,7 +10,7 @@ pub struct WalConfig {
     /// Directory of the log; made where it is missing, owned by one process.
     pub directory: PathBuf,
     /// Which tables are held.
-    pub held: HeldTables,
+    pub held: LoggedTables,
     /// Memory for held rows, over all generations. A quarter of it is one generation.
     pub memtable_bytes: usize,
     /// How long a row is held at most before it leaves. Over a shared backend rows begin to leave at
@@ -44,14 +44,14 @@ pub struct WalConfig {
 /// A table that other processes write too (UIDs in a shared HBase) must not be held: a
 /// compare-and-set on it has to be the backend's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldTables {
+pub enum LoggedTables {
     /// All of them.
     All,
     /// These.
     Only(Vec<Table>),
 }
 
-impl HeldTables {
+impl LoggedTables {
     pub(crate) fn contains(&self, table: &Table) -> bool {
         match self {
             Self::All => true,
@@ -73,7 +73,7 @@ impl WalConfig {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
-            held: HeldTables::All,
+            held: LoggedTables::All,
             memtable_bytes: 128 << 20,
             max_age: Duration::from_mins(10),
             segment_bytes: 64 << 20,

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tsd_storage::{IngestRows, StorageError};
+use tsd_storage::{FlushTarget, StorageError};
 
 use crate::{
     executor::Executor,
@@ -27,7 +27,7 @@ pub(crate) struct Flusher<B> {
     pub(crate) executor: Executor,
 }
 
-impl<B: IngestRows> Flusher<B> {
+impl<B: FlushTarget> Flusher<B> {
     /// Runs until it is stopped. A flush that fails is tried again for ever: the rows are safe in the
     /// log, and there is nowhere else for them to go.
     pub(crate) fn run(self) {
@@ -86,7 +86,7 @@ impl<B: IngestRows> Flusher<B> {
 }
 
 /// Hands a generation to the backend, table by table.
-pub(crate) fn ingest<B: IngestRows>(
+pub(crate) fn ingest<B: FlushTarget>(
     backend: &B,
     executor: &Executor,
     shared: &Shared,
@@ -100,7 +100,7 @@ pub(crate) fn ingest<B: IngestRows>(
         }
         let rows = Box::new(FrozenRows::new(Arc::clone(generation), id));
         // A panic in a backend must not end the flusher: nothing would ever be flushed again.
-        catch_unwind(AssertUnwindSafe(|| executor.wait(backend.ingest(table, rows))))
+        catch_unwind(AssertUnwindSafe(|| executor.wait(backend.flush_rows(table, rows))))
             .unwrap_or_else(|_| Err(StorageError::Backend("ingestion panicked".into())))?;
     }
     Ok(())

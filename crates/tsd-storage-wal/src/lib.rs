@@ -3,7 +3,7 @@
 //! A backend is fed best by whole rows and costs most by single cells, and points come as single
 //! cells. So points go to a log, which makes them durable in groups, and gather in memory by row;
 //! a row goes to the backend when it is old, or memory is short, as one sorted piece. The layer
-//! knows nothing of the backend but [`IngestRows`](tsd_storage::IngestRows).
+//! knows nothing of the backend but [`FlushTarget`](tsd_storage::FlushTarget).
 //!
 //! ```text
 //! callers ──► bounded queue ──► committer: one write, one sync, memtable, answers
@@ -42,7 +42,7 @@ mod shared;
 mod spread;
 mod storage;
 
-pub use config::{HeldTables, WalConfig};
+pub use config::{LoggedTables, WalConfig};
 pub use error::OpenError;
 pub use report::{Damage, LostRange, ReplayReport, TornTail};
 pub use storage::{WalStorage, holds_log};

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Instant};
 
-use tsd_storage::{IngestRows, Table};
+use tsd_storage::{FlushTarget, Table};
 
 use crate::{
     OpenError, ReplayReport, TornTail,
@@ -34,7 +34,7 @@ pub(crate) struct Replayed {
 /// The log is checked whole before any of it is used. Memory stays bounded: what is more than one
 /// generation goes to the backend right away. A shared backend, which may be away, is not asked:
 /// there the log itself was bounded, and all of it comes back into memory.
-pub(crate) fn replay<B: IngestRows>(
+pub(crate) fn replay<B: FlushTarget>(
     shared: &Shared,
     backend: &B,
     executor: &Executor,
@@ -162,7 +162,7 @@ struct Replay<'a, B> {
     report: ReplayReport,
 }
 
-impl<B: IngestRows> Replay<'_, B> {
+impl<B: FlushTarget> Replay<'_, B> {
     fn segment(&mut self, bytes: &[u8], segment: u64) -> Result<(), OpenError> {
         for found in Walk::new(bytes, segment, true) {
             let Found::Record { header, table, body, .. } = found else { continue };

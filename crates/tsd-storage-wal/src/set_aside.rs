@@ -18,7 +18,7 @@ use std::{
     io,
 };
 
-use tsd_storage::{HeldRow, Table};
+use tsd_storage::{FlushRow, Table};
 
 use crate::files::{LogDir, LogFile};
 
@@ -53,7 +53,7 @@ impl SetAside {
         &mut self,
         dir: &dyn LogDir,
         table: &Table,
-        row: &HeldRow<'_>,
+        row: &FlushRow<'_>,
     ) -> io::Result<bool> {
         let mut open = match self.open.take() {
             Some(open) => open,
@@ -88,7 +88,7 @@ impl Open {
     }
 }
 
-fn lines(table: &Table, row: &HeldRow<'_>) -> String {
+fn lines(table: &Table, row: &FlushRow<'_>) -> String {
     let (mut lines, key) = (String::new(), Hex(row.key));
     // Writing to a string does not fail.
     if let Some(until_ms) = row.delete_row {
@@ -124,15 +124,15 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use tsd_model::Family;
-    use tsd_storage::HeldCell;
+    use tsd_storage::FlushCell;
 
     use super::*;
     use crate::files::faulty::FaultyDisk;
 
-    fn row(value: &[u8]) -> HeldRow<'_> {
-        let cell = HeldCell { family: Family::T, qualifier: b"\x01", value, timestamp_ms: 7 };
+    fn row(value: &[u8]) -> FlushRow<'_> {
+        let cell = FlushCell { family: Family::T, qualifier: b"\x01", value, timestamp_ms: 7 };
         let deletes = vec![(Family::Name, &b"\xab\x0c"[..], 6)];
-        HeldRow { key: b"\0key", delete_row: None, deletes, cells: vec![cell] }
+        FlushRow { key: b"\0key", delete_row: None, deletes, cells: vec![cell] }
     }
 
     fn text(disk: &FaultyDisk, name: &str) -> String {
@@ -144,7 +144,7 @@ mod tests {
         let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
         let mut aside = SetAside::default();
         assert!(aside.write(&disk, &table, &row(b"")).unwrap());
-        let whole = HeldRow { delete_row: Some(5), deletes: Vec::new(), ..row(b"v") };
+        let whole = FlushRow { delete_row: Some(5), deletes: Vec::new(), ..row(b"v") };
         assert!(aside.write(&disk, &table, &whole).unwrap());
         let expected = "delete tsdb 006B6579 name AB0C 6\nput tsdb 006B6579 t 01 7 -\n\
                         delete-row tsdb 006B6579 5\nput tsdb 006B6579 t 01 7 76\n";

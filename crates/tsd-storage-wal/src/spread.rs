@@ -26,7 +26,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join_all};
-use tsd_storage::{HeldRows, IngestRows, Recovery, StorageError};
+use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError};
 
 use crate::{
     commit_time,
@@ -112,7 +112,7 @@ pub(crate) struct SpreadFlusher<B> {
     said: Option<Instant>,
 }
 
-impl<B: IngestRows> SpreadFlusher<B> {
+impl<B: FlushTarget> SpreadFlusher<B> {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<B>, executor: Executor) -> Self {
         Self {
             shared,
@@ -274,8 +274,9 @@ impl<B: IngestRows> SpreadFlusher<B> {
             let table = tables.get(piece.table.0);
             async move {
                 let Some(table) = table else { return Ok(()) };
-                let ingested =
-                    AssertUnwindSafe(async { self.backend.ingest(table, Box::new(rows)).await });
+                let ingested = AssertUnwindSafe(async {
+                    self.backend.flush_rows(table, Box::new(rows)).await
+                });
                 tokio::select! {
                     // A panic in a backend must not end the flusher: nothing would ever be flushed again.
                     done = ingested.catch_unwind() => done.unwrap_or_else(|_| {

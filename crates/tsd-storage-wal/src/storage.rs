@@ -20,7 +20,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, ReadMark, RowRewrite,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, ReadVersion, RowRewrite,
     RowScanner, Scan, Storage, StorageError, Table,
 };
 
@@ -67,7 +67,7 @@ impl<B> std::fmt::Debug for WalStorage<B> {
     }
 }
 
-impl<B: IngestRows> WalStorage<B> {
+impl<B: FlushTarget> WalStorage<B> {
     /// Opens a log over `backend` and replays it. The rows that were replayed are readable at once,
     /// and on their way to the backend.
     ///
@@ -304,7 +304,7 @@ impl<B> Drop for WalStorage<B> {
     }
 }
 
-impl<B: IngestRows> Storage for WalStorage<B> {
+impl<B: FlushTarget> Storage for WalStorage<B> {
     fn get<'a>(
         &'a self,
         table: &'a Table,
@@ -494,8 +494,8 @@ impl<B: IngestRows> Storage for WalStorage<B> {
         })
     }
 
-    fn read_mark(&self) -> ReadMark {
-        ReadMark(Some(self.shared.memtable.view().retired))
+    fn read_version(&self) -> ReadVersion {
+        ReadVersion(Some(self.shared.memtable.view().retired))
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
@@ -561,12 +561,12 @@ impl<B: IngestRows> Storage for WalStorage<B> {
 }
 
 /// Rows can be handed to the layer whole, as to any backend: they go through the log as puts.
-impl<B: IngestRows> IngestRows for WalStorage<B> {
-    fn ingest<'a>(
+impl<B: FlushTarget> FlushTarget for WalStorage<B> {
+    fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
-        rows: Box<dyn HeldRows>,
+        rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(tsd_storage::ingest_by_put(self, table, rows))
+        Box::pin(tsd_storage::flush_by_put(self, table, rows))
     }
 }

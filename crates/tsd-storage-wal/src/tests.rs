@@ -8,11 +8,11 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
     CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage, Operation,
-    ReadMark, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table, conformance,
+    ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table, conformance,
 };
 
 use crate::{
-    HeldTables, OpenError, ReplayReport, WalConfig, WalStorage,
+    LoggedTables, OpenError, ReplayReport, WalConfig, WalStorage,
     files::faulty::{Dice, FaultyDisk},
 };
 

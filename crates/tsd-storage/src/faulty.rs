@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tsd_model::Row;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, Operation, ReadMark,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, Operation, ReadVersion,
     RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
@@ -235,8 +235,8 @@ impl<S: Storage + ?Sized> Storage for FaultyStorage<S> {
         Box::pin(self.wrap(Operation::RewriteRow, self.inner.rewrite_row(table, rewrite)))
     }
 
-    fn read_mark(&self) -> ReadMark {
-        self.inner.read_mark()
+    fn read_version(&self) -> ReadVersion {
+        self.inner.read_version()
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
@@ -256,13 +256,13 @@ impl<S: Storage + ?Sized> Storage for FaultyStorage<S> {
     }
 }
 
-impl<S: IngestRows + ?Sized> IngestRows for FaultyStorage<S> {
-    fn ingest<'a>(
+impl<S: FlushTarget + ?Sized> FlushTarget for FaultyStorage<S> {
+    fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
-        rows: Box<dyn HeldRows>,
+        rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(self.wrap(Operation::Ingest, self.inner.ingest(table, rows)))
+        Box::pin(self.wrap(Operation::FlushRows, self.inner.flush_rows(table, rows)))
     }
 }
 

@@ -29,14 +29,14 @@ pub struct TagPattern {
     /// Bytes of a tagv UID.
     pub tagv_width: usize,
     /// Tag keys that must be present, sorted by UID, each with the values that are wanted.
-    pub wanted: Vec<WantedTag>,
+    pub wanted: Vec<TagCondition>,
     /// Whether keys that are not in `wanted` rule a row out (OpenTSDB's explicit tags).
     pub explicit: bool,
 }
 
 /// One tag key of a [`TagPattern`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedTag {
+pub struct TagCondition {
     /// UID of the tag key.
     pub tagk: bytes::Bytes,
     /// UIDs of the values, sorted; `None` takes any value.

@@ -9,7 +9,7 @@ pub mod conformance;
 mod error;
 mod faulty;
 mod filter;
-mod held;
+mod flush_target;
 mod memory;
 mod metered;
 mod metrics;
@@ -20,13 +20,13 @@ pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef};
 pub use clock::{ClockMs, system_clock_ms};
 pub use error::{Recovery, StorageError};
 pub use faulty::{Fault, FaultyStorage};
-pub use filter::{RowFilter, SeriesSet, TagPattern, WantedTag};
-pub use held::{HeldCell, HeldRow, HeldRows, IngestRows, ingest_by_put};
+pub use filter::{RowFilter, SeriesSet, TagCondition, TagPattern};
+pub use flush_target::{FlushCell, FlushRow, FlushRows, FlushTarget, flush_by_put};
 pub use memory::MemoryStorage;
 pub use metered::MeteredStorage;
 pub use operation::Operation;
 pub use tsd_model::ReplacedColumn;
 
 pub use storage::{
-    BoxFuture, Column, Delete, Get, ReadMark, RowRewrite, RowScanner, Scan, Storage, Table,
+    BoxFuture, Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage, Table,
 };

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, Get, HeldRows, IngestRows, RowRewrite, RowScanner, Scan,
-    Storage, StorageError, Table, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner,
+    Scan, Storage, StorageError, Table, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
 };
 
 /// Rows a scan returns at once where it does not say.
@@ -167,7 +167,7 @@ impl MemoryStorage {
         Ok(())
     }
 
-    fn ingest_now(&self, table: &Table, held: &mut dyn HeldRows) -> Result<(), StorageError> {
+    fn ingest_now(&self, table: &Table, held: &mut dyn FlushRows) -> Result<(), StorageError> {
         while let Some(row) = held.next_row() {
             let mut rows = self.shared.write(table)?;
             let columns = row_of(&mut rows, row.key);
@@ -429,11 +429,11 @@ impl Storage for MemoryStorage {
     }
 }
 
-impl IngestRows for MemoryStorage {
-    fn ingest<'a>(
+impl FlushTarget for MemoryStorage {
+    fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
-        mut rows: Box<dyn HeldRows>,
+        mut rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move { self.ingest_now(table, &mut *rows) })
     }

@@ -1,6 +1,6 @@
 //! Names of the calls of a store, for decorators.
 
-/// A call of [`Storage`](crate::Storage) or [`IngestRows`](crate::IngestRows).
+/// A call of [`Storage`](crate::Storage) or [`FlushTarget`](crate::FlushTarget).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -28,8 +28,8 @@ pub enum Operation {
     TableExists,
     /// `flush`.
     Flush,
-    /// `ingest`.
-    Ingest,
+    /// `flush_rows`.
+    FlushRows,
 }
 
 impl Operation {
@@ -47,7 +47,7 @@ impl Operation {
         Self::RewriteRow,
         Self::TableExists,
         Self::Flush,
-        Self::Ingest,
+        Self::FlushRows,
     ];
 
     /// The name metrics use.
@@ -66,7 +66,7 @@ impl Operation {
             Self::RewriteRow => "rewrite_row",
             Self::TableExists => "table_exists",
             Self::Flush => "flush",
-            Self::Ingest => "ingest",
+            Self::FlushRows => "flush_rows",
         }
     }
 }

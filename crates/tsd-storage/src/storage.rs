@@ -148,14 +148,14 @@ pub struct RowRewrite {
     pub put: Option<(Cell, Option<i64>)>,
     /// Columns it replaces, as they were read: somebody else may have written the row in the meantime.
     pub delete: Vec<ReplacedColumn>,
-    /// Taken from [`Storage::read_mark`] before the row was read.
-    pub read: ReadMark,
+    /// Taken from [`Storage::read_version`] before the row was read.
+    pub read: ReadVersion,
 }
 
 /// A moment in the life of a store, told by itself. Handed back with what was read after it, it may spare
 /// the store to read the same again. The default says nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadMark(pub Option<u64>);
+pub struct ReadVersion(pub Option<u64>);
 
 /// A store of cells.
 ///
@@ -257,8 +257,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), StorageError>>;
 
     /// The moment, for a rewrite of what is read after it.
-    fn read_mark(&self) -> ReadMark {
-        ReadMark::default()
+    fn read_version(&self) -> ReadVersion {
+        ReadVersion::default()
     }
 
     /// Whether a table exists.

@@ -1,11 +1,11 @@
 //! Orders to the master.
 
 use futures_util::TryStreamExt;
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{
     Admin, BufferConfig, Client, ExceptionClass, Failure, FamilyDescriptor, MutationBatch,
     NamespaceDescriptor, Scan, TableDescriptor, TableName, TableState,
 };
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, fill, get, put};
 

@@ -1,7 +1,7 @@
 //! Many actions at once.
 
+use hbase_fake::hbase::{Fault, Misdeed};
 use hbase_rs::{Action, Append, Delete, ExceptionClass, SERVER_TIME};
-use tsd_testkit::hbase::{Fault, Misdeed};
 
 use super::{config, fill, get, passing_misdeeds, put, start, start_with, value};
 

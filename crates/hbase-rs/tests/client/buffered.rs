@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{
     Append, BufferConfig, BufferedMutator, Client, Delete, Failure, MutationBatch, SERVER_TIME,
     Table,
 };
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, fill, get, passing_misdeeds, put, start, start_with, value};
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{
     Append, CallError, Client, Condition, Delete, DisconnectReason, ExceptionClass, Failure,
     FixedDiscovery, Increment, OperationError, SERVER_TIME, ServerName,
@@ -10,7 +11,6 @@ use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, TcpSocket},
 };
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, get, put, start, start_with, value};
 

@@ -10,9 +10,9 @@ use std::{
 };
 
 use futures_util::TryStreamExt;
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{Action, BufferConfig, MutationBatch, Scan, Table};
 use tokio::time::sleep;
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{get, put, start, value};
 

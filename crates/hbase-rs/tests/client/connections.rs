@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{
     CallError, Channel, Client, Destination, Established, ExceptionClass, Failure, PlainTransport,
     RetryReason, Scan, Table, Transport, TransportFuture,
 };
 use tokio::net::TcpStream;
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, fill, get, put, start_with, value};
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use hbase_fake::{hbase::FakeCluster, zookeeper::FakeEnsemble};
 use hbase_rs::{Client, Discovery, DiscoveryError, Failure, ServerName, ZooKeeperDiscovery};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 use tokio::time::timeout;
-use tsd_testkit::{hbase::FakeCluster, zookeeper::FakeEnsemble};
 
 use super::{config, fill, get};
 

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{Client, OperationError, Row, Table};
 use tokio::task::JoinHandle;
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, fill, get, start, start_with, value};
 

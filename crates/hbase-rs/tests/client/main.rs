@@ -22,8 +22,8 @@ mod waits;
 
 use std::time::Duration;
 
+use hbase_fake::hbase::{FakeCluster, Misdeed};
 use hbase_rs::{Backoff, Client, ClientConfig, Get, Put, Row, Table};
-use tsd_testkit::hbase::{FakeCluster, Misdeed};
 
 /// A client in a hurry.
 fn config() -> ClientConfig {

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::TryStreamExt;
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{Client, ClientConfig, MutationBatch, Scan, Table};
 use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, TcpSocket, TcpStream},
     task::JoinHandle,
 };
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, fill, get, put, value};
 

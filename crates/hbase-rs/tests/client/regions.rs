@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{Client, ExceptionClass, Failure, Scan};
 use tokio::time::sleep;
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, fill, get, put, start, value};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{ExceptionClass, Failure, Put, Scan, ScanRow, Table};
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, start, start_with};
 

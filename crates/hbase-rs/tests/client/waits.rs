@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{
     BufferConfig, Client, ClientConfig, Failure, FixedDiscovery, OperationError, Scan, ServerName,
     Table,
 };
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use super::{config, get, put, start_with};
 

@@ -4,7 +4,7 @@ use std::{io, path::Path, time::Instant};
 
 use tokio::sync::mpsc;
 use tsd_engine::{
-    EngineHandle, IngestSession, NameText, PointFailure, PutError, SentPoint, UidError,
+    EngineHandle, IngestSession, NameText, PointFailure, PointInput, PutError, UidError,
 };
 use tsd_model::Timestamp;
 
@@ -196,7 +196,7 @@ impl Importer {
         // Alone: whether the next line may follow depends on what becomes of this one.
         let refused = self.session.put(
             std::slice::from_ref(point),
-            |point| SentPoint {
+            |point| PointInput {
                 metric: point.metric,
                 tags_raw: point.tags_raw,
                 timestamp: point.timestamp,

@@ -1,7 +1,7 @@
 //! One line of an import file: `<metric> <timestamp> <value> <tagk>=<tagv> ...`.
 
 use tsd_model::{
-    Entrance, PointValue, TimestampTextError, ValueTextError, parse_import_timestamp,
+    InputFormat, PointValue, TimestampTextError, ValueTextError, parse_import_timestamp,
     parse_point_value,
 };
 use tsd_protocol::{PutLineError, TagPairs, parse_tags};
@@ -54,7 +54,7 @@ impl<'l> ImportLine<'l> {
         Ok(Self {
             metric,
             timestamp: parse_import_timestamp(time)?,
-            value: parse_point_value(value, Entrance::Import)?,
+            value: parse_point_value(value, InputFormat::Import)?,
             tags_raw,
         })
     }

@@ -46,7 +46,7 @@ pub(crate) async fn compact(
     if !is_due(rules.schema, key, now_secs) {
         return NOTHING;
     }
-    let read = storage.read_mark();
+    let read = storage.read_version();
     let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
     let row = match storage.get(table, get).await {
         Ok(Some(row)) if is_in_pieces(&row) => row,

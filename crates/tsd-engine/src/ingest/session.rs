@@ -66,7 +66,7 @@ pub(crate) struct IngestShared {
 
 /// A point as a client sent it.
 #[derive(Clone, Copy, Debug)]
-pub struct SentPoint<'a> {
+pub struct PointInput<'a> {
     /// Metric as sent.
     pub metric: &'a [u8],
     /// Tags as sent. A point with the same metric and the same tags is of the same series.
@@ -138,7 +138,7 @@ impl IngestSession {
     pub fn put<'p, P, T, E>(
         &mut self,
         points: &'p [P],
-        sent: impl Fn(&'p P) -> SentPoint<'p>,
+        sent: impl Fn(&'p P) -> PointInput<'p>,
         mut tags: impl FnMut(&'p P) -> Result<T, E>,
     ) -> Vec<(usize, E)>
     where
@@ -150,7 +150,7 @@ impl IngestSession {
         for (nth, group) in points.chunks(GROUP).enumerate() {
             let cache = shared.series.read();
             let names = group.iter().map(|point| {
-                let SentPoint { metric, tags_raw, .. } = sent(point);
+                let PointInput { metric, tags_raw, .. } = sent(point);
                 (metric, tags_raw)
             });
             let series = cache.find_group(self.text, names);
@@ -180,7 +180,7 @@ impl IngestSession {
     fn put_known(
         &mut self,
         series: CachedSeries<'_>,
-        point: &SentPoint<'_>,
+        point: &PointInput<'_>,
     ) -> Result<(), PutError> {
         let Self { shared, chunk, log, due_before, .. } = self;
         let shared = &**shared;
@@ -202,7 +202,7 @@ impl IngestSession {
     }
 
     /// Takes a point of a series that is not known and queues it for its UIDs.
-    fn put_new(&mut self, point: &SentPoint<'_>, tags: &[(&[u8], &[u8])]) -> Result<(), PutError> {
+    fn put_new(&mut self, point: &PointInput<'_>, tags: &[(&[u8], &[u8])]) -> Result<(), PutError> {
         let timestamp = check_numbers(point.timestamp, point.value)?;
         let body = PointBody { timestamp, value: point.value, tag: point.tag };
         self.log_new(point.metric, point.tags_raw, tags, Body::Point(body))

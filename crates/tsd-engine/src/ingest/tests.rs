@@ -7,7 +7,7 @@ use tsd_storage::{Fault, Operation, StorageError};
 
 use super::*;
 use crate::{
-    EngineConfig, PutError, SentPoint,
+    EngineConfig, PointInput, PutError,
     testing::{config, dump, pairs, put, put_all, put_one, start, store},
     writer::WriteOrder,
 };
@@ -29,7 +29,7 @@ async fn points_become_opentsdbs_cells() {
             (1_357_002_000, PointValue::Double(0.1)),
         ]
         .into_iter()
-        .map(|(timestamp, value)| SentPoint {
+        .map(|(timestamp, value)| PointInput {
             metric: b"sys.cpu",
             tags_raw: b"host=web01",
             timestamp,
@@ -131,7 +131,7 @@ async fn points_of_a_group_take_the_way_of_single_ones() {
     // Over several groups: known series, new ones, one cell put again and again, and a bad point in each.
     let names: Vec<_> = (0..200).map(|i| format!("a={}", i % 9)).collect();
     let points: Vec<_> = (0..200_u32)
-        .map(|i| SentPoint {
+        .map(|i| PointInput {
             metric: if i % 2 == 0 { b"known" } else { b"new" },
             tags_raw: if i % 11 == 5 { b"" } else { names[i as usize].as_bytes() },
             timestamp: 7_200,
@@ -169,7 +169,7 @@ async fn bad_points_are_refused_at_once_and_spoil_nothing() {
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
     let one = PointValue::Integer(1);
-    let point = |timestamp, value| SentPoint {
+    let point = |timestamp, value| PointInput {
         metric: b"m",
         tags_raw: b"host=a",
         timestamp,

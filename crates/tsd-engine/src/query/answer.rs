@@ -8,7 +8,7 @@ use tsd_model::{Annotation, PointColumns};
 use tsd_query::{GexpSeries, QueryError};
 use tsd_storage::StorageError;
 
-use super::{QueryAsker, QueryId, QueryStages, SubQueryStages, guard::AnswerGuard};
+use super::{QueryClient, QueryId, QueryStages, SubQueryStages, guard::QueryGuard};
 use crate::uid::UidError;
 
 /// How a query may be ended early. Dropping the query's future ends it too.
@@ -19,7 +19,7 @@ pub struct QueryControl {
     /// Ends it when cancelled.
     pub cancel: CancellationToken,
     /// Who asks.
-    pub asker: Arc<QueryAsker>,
+    pub asker: Arc<QueryClient>,
 }
 
 /// All that a query asked for.
@@ -35,7 +35,7 @@ pub struct QueryAnswer {
     pub stages: QueryStages,
     /// To be kept until the answer was written: till then the query counts as running and its memory
     /// as taken.
-    pub guard: AnswerGuard,
+    pub guard: QueryGuard,
 }
 
 /// All that a request of expressions over series asked for.
@@ -46,7 +46,7 @@ pub struct GexpAnswer {
     /// Where its time went.
     pub stages: QueryStages,
     /// To be kept until the answer was written.
-    pub guard: AnswerGuard,
+    pub guard: QueryGuard,
 }
 
 /// The answer to one sub query.

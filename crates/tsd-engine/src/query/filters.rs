@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tsd_query::{SeriesSelection, SubQueryPlan};
-use tsd_storage::{RowFilter, SeriesSet, TagPattern, WantedTag};
+use tsd_storage::{RowFilter, SeriesSet, TagCondition, TagPattern};
 
 /// The filter of a plan's scans; `None` where every row of its ranges is wanted.
 pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
@@ -15,7 +15,7 @@ pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
             let wanted = tags
                 .wanted
                 .iter()
-                .map(|tag| WantedTag { tagk: tag.tagk.clone(), tagvs: tag.tagvs.clone() })
+                .map(|tag| TagCondition { tagk: tag.tagk.clone(), tagvs: tag.tagvs.clone() })
                 .collect();
             Some(RowFilter::Tags(Arc::new(TagPattern {
                 tags_start: plan.schema.tags_start(),

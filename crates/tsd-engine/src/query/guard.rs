@@ -12,7 +12,7 @@ use super::{QueryId, QueryStages, registry::Registered, scheduler::Turns};
 ///
 /// Dropping it says that the answer was not written to its end.
 #[derive(Debug, Default)]
-pub struct AnswerGuard {
+pub struct QueryGuard {
     registered: Option<Registered>,
     threads: QueryThreads,
 }
@@ -24,7 +24,7 @@ pub struct QueryThreads(Option<(runtime::Handle, Arc<Turns>)>);
 /// Work that ended in a panic, or that was still to be done when the engine was shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the engine failed while it wrote the answer")]
-pub struct LostWork;
+pub struct QueryTaskLost;
 
 impl QueryThreads {
     /// Does a short piece of work on one of these threads, when it is the query's turn; where there are
@@ -32,20 +32,20 @@ impl QueryThreads {
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, LostWork> {
+    ) -> Result<T, QueryTaskLost> {
         let Some((runtime, turns)) = &self.0 else { return Ok(work()) };
         let turns = Arc::clone(turns);
         let task = runtime.spawn(async move {
-            let slice = turns.next().await.map_err(|_| LostWork)?;
+            let slice = turns.next().await.map_err(|_| QueryTaskLost)?;
             let done = work();
             slice.end();
             Ok(done)
         });
-        AbortOnDropHandle::new(task).await.map_err(|_| LostWork)?
+        AbortOnDropHandle::new(task).await.map_err(|_| QueryTaskLost)?
     }
 }
 
-impl AnswerGuard {
+impl QueryGuard {
     pub(crate) fn new(registered: Registered, threads: runtime::Handle) -> Self {
         let threads = QueryThreads(Some((threads, Arc::clone(registered.run().turns()))));
         Self { registered: Some(registered), threads }

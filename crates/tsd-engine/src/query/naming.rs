@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hashbrown::HashMap;
 use tsd_model::{Uid, UidKind};
-use tsd_query::{NameKind, NamedSeries, ResolvedSubQuery};
+use tsd_query::{NamedSeries, ResolvedSubQuery};
 
 use super::{AnswerSeries, QueryContext, QueryFailure, notes::GroupOutput};
 use crate::uid::UidError;
@@ -39,9 +39,9 @@ impl QueryContext {
         // Each of them was looked up, and a UID without name is an error.
         let name = |names: &NameMap, uid: &[u8]| names.get(uid).cloned().unwrap_or_default();
         let name_of = |kind, uid: &[u8]| match kind {
-            NameKind::Metric => metric.clone(),
-            NameKind::Tagk => name(&tagks, uid),
-            NameKind::Tagv => name(&tagvs, uid),
+            UidKind::Metric => metric.clone(),
+            UidKind::Tagk => name(&tagks, uid),
+            UidKind::Tagv => name(&tagvs, uid),
         };
         let shown = groups.into_iter().map(|group| {
             let metric = if group.is_noted_only {

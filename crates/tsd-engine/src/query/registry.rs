@@ -32,7 +32,7 @@ pub struct QueryId(pub u64);
 
 /// Who asked a query, and what was asked, as the front end knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueryAsker {
+pub struct QueryClient {
     /// Address and port of the client.
     pub remote: String,
     /// Who it says it is.
@@ -75,7 +75,7 @@ pub struct RunningQuery {
     /// Its number.
     pub id: QueryId,
     /// Who asked.
-    pub asker: Arc<QueryAsker>,
+    pub asker: Arc<QueryClient>,
     /// When, in epoch milliseconds.
     pub started_ms: i64,
     /// Time since.
@@ -100,7 +100,7 @@ pub struct CompletedQuery {
     /// Its number.
     pub id: QueryId,
     /// Who asked.
-    pub asker: Arc<QueryAsker>,
+    pub asker: Arc<QueryClient>,
     /// When, in epoch milliseconds.
     pub started_ms: i64,
     /// When its answer was written or dropped.
@@ -258,7 +258,7 @@ impl Registry {
     }
 }
 
-fn asks_the_same(a: &QueryAsker, b: &QueryAsker) -> bool {
+fn asks_the_same(a: &QueryClient, b: &QueryClient) -> bool {
     a.remote == b.remote && a.query == b.query
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tsd_query::{QueryError, Watch};
 
 use super::{
-    QueryAsker, QueryFailure, QueryId, QueryStages, RunningQuery, RunningStage, SubQueryStages,
+    QueryClient, QueryFailure, QueryId, QueryStages, RunningQuery, RunningStage, SubQueryStages,
     budget::ADVICE,
     memory::Memory,
     scheduler::{Slice, Turns},
@@ -25,7 +25,7 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct QueryRun {
     pub(crate) id: QueryId,
-    pub(crate) asker: Arc<QueryAsker>,
+    pub(crate) asker: Arc<QueryClient>,
     pub(crate) started_ms: i64,
     pub(crate) started: Instant,
     /// Queries that ran when it was asked, itself among them.
@@ -46,7 +46,7 @@ pub(crate) struct QueryRun {
 
 /// What a query is made of.
 pub(crate) struct NewRun {
-    pub(crate) asker: Arc<QueryAsker>,
+    pub(crate) asker: Arc<QueryClient>,
     pub(crate) started_ms: i64,
     pub(crate) lifts: (bool, bool),
     pub(crate) memory: Memory,

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tsd_query::{Query, QueryError};
 
 use super::{
-    AnswerGuard, QueryContext, QueryControl, QueryFailure,
+    QueryContext, QueryControl, QueryFailure, QueryGuard,
     memory::{Memory, TotalMemory},
     metrics::QueryMetrics,
     registry::{Registered, Registry},
@@ -80,7 +80,7 @@ impl QueryRunner {
         control: QueryControl,
         lifts: (bool, bool),
         work: impl FnOnce(Arc<QueryContext>, Arc<QueryRun>) -> W,
-    ) -> Result<(T, AnswerGuard), QueryFailure>
+    ) -> Result<(T, QueryGuard), QueryFailure>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
@@ -109,7 +109,7 @@ impl QueryRunner {
             Ok(answer) => {
                 timer.end(Ok(()));
                 registered.answered();
-                Ok((answer, AnswerGuard::new(registered, self.context.runtime.clone())))
+                Ok((answer, QueryGuard::new(registered, self.context.runtime.clone())))
             }
             Err(failure) => {
                 timer.end(Err((&failure, run.refused_for())));

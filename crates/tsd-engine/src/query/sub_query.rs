@@ -8,8 +8,7 @@ use hashbrown::HashMap;
 use tokio::runtime;
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema, Uid, UidKind};
 use tsd_query::{
-    NameKind, NamedSeries, PlanSettings, Query, ResolvedSubQuery, ScanWindow, SeriesSource,
-    SubQuery,
+    NamedSeries, PlanSettings, Query, ResolvedSubQuery, ScanWindow, SeriesSource, SubQuery,
 };
 use tsd_storage::{Storage, Table};
 
@@ -190,22 +189,18 @@ impl QueryContext {
         settings: &PlanSettings,
     ) -> Result<ResolvedSubQuery, QueryFailure> {
         let wanted = sub.names(settings);
-        let mut uids: Map<(NameKind, String), Uid> = Map::default();
-        for (name_kind, kind) in [
-            (NameKind::Metric, UidKind::Metric),
-            (NameKind::Tagk, UidKind::Tagk),
-            (NameKind::Tagv, UidKind::Tagv),
-        ] {
+        let mut uids: Map<(UidKind, String), Uid> = Map::default();
+        for kind in UidKind::ALL {
             // An empty name is none; what it means is the query's to say.
             let names: Vec<String> = wanted
                 .iter()
-                .filter(|(kind, name)| *kind == name_kind && !name.is_empty())
+                .filter(|(of, name)| *of == kind && !name.is_empty())
                 .map(|(_, name)| (*name).to_owned())
                 .collect();
             let found = self.uids.uids_of(kind, &names).await;
             for (name, uid) in names.into_iter().zip(found) {
                 if let Some(uid) = uid? {
-                    uids.insert((name_kind, name), uid);
+                    uids.insert((kind, name), uid);
                 }
             }
         }

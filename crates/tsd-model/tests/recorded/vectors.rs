@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tsd_model::{
-    Annotation, AnnotationPlace, AppendedPoints, BaseTime, Cell, ColumnError, ColumnKind, Entrance,
-    Family, Flags, FlushPace, HistogramBucket, MergeRule, PointValue, Qualifier, RollupAggregator,
-    RollupInterval, RollupQualifier, RowError, RowSpan, SaltBucket, SeriesKey, SimpleHistogram,
-    StoredPoint, TableSchema, Timestamp, Tsuid, Uid, ValueTextError, append_entry,
+    Annotation, AnnotationPlace, AppendedPoints, BaseTime, Cell, ColumnError, ColumnKind, Family,
+    Flags, FlushPace, HistogramBucket, InputFormat, MergeRule, PointValue, Qualifier,
+    RollupAggregator, RollupInterval, RollupQualifier, RowError, RowSpan, SaltBucket, SeriesKey,
+    SimpleHistogram, StoredPoint, TableSchema, Timestamp, Tsuid, Uid, ValueTextError, append_entry,
     compare_queued_rows, encode_column, fix_up, histogram_qualifier, java_bytes_hash,
     parse_point_value, parse_telnet_timestamp, plan_row_compaction, read_points_strictly, to_hex,
 };
@@ -133,9 +133,9 @@ fn put_text(input: &Value, expected: &Value) {
         whole_put(input, expected);
     } else if input.has("timestamp") {
         let doors = [
-            ("telnet", Entrance::Telnet),
-            ("http", Entrance::Http),
-            ("bulk_import", Entrance::Import),
+            ("telnet", InputFormat::Telnet),
+            ("http", InputFormat::Http),
+            ("bulk_import", InputFormat::Import),
         ];
         for (name, entrance) in doors {
             match parse_point_value(input.text("text").as_bytes(), entrance) {
@@ -164,11 +164,11 @@ fn put_text(input: &Value, expected: &Value) {
 fn whole_put(input: &Value, expected: &Value) {
     let (entrance, time, text) = if input.has("line") {
         let words: Vec<&str> = input.text("line").split(' ').collect();
-        (Entrance::Telnet, words.get(2).copied(), words.get(3).copied())
+        (InputFormat::Telnet, words.get(2).copied(), words.get(3).copied())
     } else {
         let json = input.text("json");
         let field = |name: &str| json.split(name).nth(1)?.split([':', ',']).nth(1);
-        (Entrance::Http, field("\"timestamp\""), field("\"value\""))
+        (InputFormat::Http, field("\"timestamp\""), field("\"value\""))
     };
     let time = parse_telnet_timestamp(time.unwrap_or("").as_bytes()).map(timestamp);
     let value = parse_point_value(text.unwrap_or("").as_bytes(), entrance);

@@ -44,7 +44,7 @@ pub use query_answer::{
 };
 pub use query_echo::render_query;
 pub use query_list::{
-    ListedAsker, ListedCompleted, ListedRunning, listed_exp_query, render_query_list,
+    ListedClient, ListedCompleted, ListedRunning, listed_exp_query, render_query_list,
 };
 pub use query_request::{
     parse_gexp_body, parse_gexp_uri, parse_query_body, parse_query_uri, query_error,

@@ -10,8 +10,8 @@
 //! million good points cost nothing for that.
 
 use tsd_model::{
-    Entrance, NameError, NameRole, NameRule, PointValue, Timestamp, ValueTextError, encode_latin1,
-    parse_point_value,
+    InputFormat, NameError, NameRole, NameRule, PointValue, Timestamp, ValueTextError,
+    encode_latin1, parse_point_value,
 };
 
 use super::{
@@ -289,8 +289,8 @@ pub(super) fn split_names(tags_raw: &[u8]) -> TagPairs<'_> {
 #[inline]
 fn parse_value(value: Scalar<'_>) -> Result<PointValue, ValueTextError> {
     match value.as_is() {
-        Some(text) => parse_point_value(text, Entrance::Http),
-        None => parse_point_value(value.to_owned_string().as_bytes(), Entrance::Http),
+        Some(text) => parse_point_value(text, InputFormat::Http),
+        None => parse_point_value(value.to_owned_string().as_bytes(), InputFormat::Http),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::json::{JsonList, JsonObject, write_json_string};
 
 /// Who asked a query and what was asked.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ListedAsker<'a> {
+pub struct ListedClient<'a> {
     /// Address and port.
     pub remote: &'a str,
     /// Who it says it is.
@@ -24,7 +24,7 @@ pub struct ListedRunning<'a> {
     /// Its number.
     pub id: u64,
     /// Who asked.
-    pub asker: ListedAsker<'a>,
+    pub asker: ListedClient<'a>,
     /// When, in epoch milliseconds.
     pub started_ms: i64,
     /// Milliseconds since.
@@ -41,7 +41,7 @@ pub struct ListedCompleted<'a> {
     /// Its number.
     pub id: u64,
     /// Who asked.
-    pub asker: ListedAsker<'a>,
+    pub asker: ListedClient<'a>,
     /// Why it has no answer.
     pub failure: Option<&'a str>,
     /// Times the same client asked the same.
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn lists_have_opentsdbs_fields_first() {
         let headers = [("Host".to_owned(), "tsd:4242".to_owned())];
-        let asker = ListedAsker {
+        let asker = ListedClient {
             remote: "127.0.0.1:1",
             user: None,
             headers: &headers,

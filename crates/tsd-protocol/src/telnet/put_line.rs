@@ -7,7 +7,7 @@
 //! whenever anything is wrong the whole line is gone through again in OpenTSDB's order.
 
 use tsd_model::{
-    Entrance, PointValue, Timestamp, TimestampTextError, ValueTextError, parse_point_value,
+    InputFormat, PointValue, Timestamp, TimestampTextError, ValueTextError, parse_point_value,
     parse_telnet_timestamp,
 };
 
@@ -51,7 +51,7 @@ impl<'l> PutLine<'l> {
             return None;
         }
         let timestamp = Timestamp::try_new(parse_telnet_timestamp(time).ok()?).ok()?;
-        let value = parse_point_value(value, Entrance::Telnet).ok()?;
+        let value = parse_point_value(value, InputFormat::Telnet).ok()?;
         Some(Self { metric, timestamp, value, tags_raw })
     }
 
@@ -118,7 +118,7 @@ pub(super) fn parse_value(
     metric: &[u8],
     timestamp: i64,
 ) -> Result<PointValue, PutLineError> {
-    parse_point_value(text, Entrance::Telnet).map_err(|e| match e {
+    parse_point_value(text, InputFormat::Telnet).map_err(|e| match e {
         ValueTextError::NotFinite(value) => PointFault::not_finite(value, metric, timestamp).into(),
         other => PutLineError::ValueText(other),
     })

@@ -1,10 +1,9 @@
 //! A series of an answer with names in place of UIDs.
 
 use bytes::Bytes;
-use tsd_model::{Annotation, PointColumns};
+use tsd_model::{Annotation, PointColumns, UidKind};
 
 use super::{evaluate::OutputSeries, group::GroupTags};
-use crate::plan::NameKind;
 
 /// One series of an answer, as it is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,15 +29,15 @@ impl NamedSeries {
     pub fn new(
         metric: String,
         series: OutputSeries,
-        mut name_of: impl FnMut(NameKind, &[u8]) -> String,
+        mut name_of: impl FnMut(UidKind, &[u8]) -> String,
     ) -> Self {
         let OutputSeries { group_tags, tsuids, points, .. } = series;
         let mut tags = Vec::with_capacity(group_tags.tags.len());
         for (tagk, tagv) in &group_tags.tags {
-            tags.push((name_of(NameKind::Tagk, tagk), name_of(NameKind::Tagv, tagv)));
+            tags.push((name_of(UidKind::Tagk, tagk), name_of(UidKind::Tagv, tagv)));
         }
         let aggregate_tags =
-            group_tags.aggregate_tags.iter().map(|tagk| name_of(NameKind::Tagk, tagk)).collect();
+            group_tags.aggregate_tags.iter().map(|tagk| name_of(UidKind::Tagk, tagk)).collect();
         Self { metric, tags, aggregate_tags, group_tags, tsuids, points, annotations: None }
     }
 

@@ -10,6 +10,6 @@ mod selection;
 mod sub_query_plan;
 
 pub use ranges::{KeyRange, ScanWindow};
-pub use resolve::{NameKind, PlanSettings, ResolvedFilter, ResolvedSubQuery};
-pub use selection::{SeriesSelection, TagSelection, WantedTagUid};
+pub use resolve::{PlanSettings, ResolvedFilter, ResolvedSubQuery};
+pub use selection::{SeriesSelection, TagSelection, TagUidCondition};
 pub use sub_query_plan::{PostFilter, SubQueryPlan};

@@ -1,7 +1,7 @@
 //! Which names a sub query needs UIDs of, and the sub query once they are known.
 
 use bytes::Bytes;
-use tsd_model::TableSchema;
+use tsd_model::{TableSchema, UidKind};
 
 use crate::{
     error::QueryError,
@@ -25,29 +25,6 @@ pub struct PlanSettings {
 impl Default for PlanSettings {
     fn default() -> Self {
         Self { expansion_limit: 4096, skip_unresolved_tagvs: false, fuzzy_filter: true }
-    }
-}
-
-/// The three kinds of names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NameKind {
-    /// A metric.
-    Metric,
-    /// A tag key.
-    Tagk,
-    /// A tag value.
-    Tagv,
-}
-
-impl NameKind {
-    /// The kind as error texts have it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Metric => "metrics",
-            Self::Tagk => "tagk",
-            Self::Tagv => "tagv",
-        }
     }
 }
 
@@ -78,13 +55,13 @@ pub struct ResolvedFilter {
 impl SubQuery {
     /// The names whose UIDs [`Self::resolve`] asks for.
     #[must_use]
-    pub fn names(&self, settings: &PlanSettings) -> Vec<(NameKind, &str)> {
+    pub fn names(&self, settings: &PlanSettings) -> Vec<(UidKind, &str)> {
         let SeriesSource::Metric(metric) = &self.source else { return Vec::new() };
-        let mut names = vec![(NameKind::Metric, metric.as_str())];
+        let mut names = vec![(UidKind::Metric, metric.as_str())];
         for filter in &self.filters {
-            names.push((NameKind::Tagk, filter.tagk.as_str()));
+            names.push((UidKind::Tagk, filter.tagk.as_str()));
             for literal in pushed_literals(filter, settings).unwrap_or_default() {
-                names.push((NameKind::Tagv, literal.as_str()));
+                names.push((UidKind::Tagv, literal.as_str()));
             }
         }
         names
@@ -95,7 +72,7 @@ impl SubQuery {
         &self,
         schema: &TableSchema,
         settings: &PlanSettings,
-        mut uid_of: impl FnMut(NameKind, &str) -> Option<Bytes>,
+        mut uid_of: impl FnMut(UidKind, &str) -> Option<Bytes>,
     ) -> Result<ResolvedSubQuery, QueryError> {
         let metric = match &self.source {
             SeriesSource::Tsuids(tsuids) => {
@@ -103,13 +80,13 @@ impl SubQuery {
             }
             SeriesSource::Metric(metric) => metric,
         };
-        let missing = |kind: NameKind, name: &str| QueryError::no_such_name(kind.as_str(), name);
+        let missing = |kind: UidKind, name: &str| QueryError::no_such_name(kind.as_str(), name);
         let metric_uid =
-            uid_of(NameKind::Metric, metric).ok_or_else(|| missing(NameKind::Metric, metric))?;
+            uid_of(UidKind::Metric, metric).ok_or_else(|| missing(UidKind::Metric, metric))?;
         let mut filters = Vec::with_capacity(self.filters.len());
         for filter in &self.filters {
-            let tagk = uid_of(NameKind::Tagk, &filter.tagk)
-                .ok_or_else(|| missing(NameKind::Tagk, &filter.tagk))?;
+            let tagk = uid_of(UidKind::Tagk, &filter.tagk)
+                .ok_or_else(|| missing(UidKind::Tagk, &filter.tagk))?;
             let mut literals = None;
             if let Some(names) = pushed_literals(filter, settings) {
                 let mut uids = Vec::with_capacity(names.len());
@@ -117,10 +94,10 @@ impl SubQuery {
                     if name.is_empty() {
                         return Err(QueryError::failed("Missing UID name"));
                     }
-                    match uid_of(NameKind::Tagv, name) {
+                    match uid_of(UidKind::Tagv, name) {
                         Some(uid) => uids.push(uid),
                         None if settings.skip_unresolved_tagvs => {}
-                        None => return Err(missing(NameKind::Tagv, name)),
+                        None => return Err(missing(UidKind::Tagv, name)),
                     }
                 }
                 literals = Some(uids);

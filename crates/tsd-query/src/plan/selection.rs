@@ -15,7 +15,7 @@ pub enum SeriesSelection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagSelection {
     /// Tag keys that must be present, by UID.
-    pub wanted: Vec<WantedTagUid>,
+    pub wanted: Vec<TagUidCondition>,
     /// Whether other keys rule a series out.
     pub explicit: bool,
     /// Whether at most one key may have another than its first wanted value. That is what
@@ -25,7 +25,7 @@ pub struct TagSelection {
 
 /// One tag key of a [`TagSelection`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedTagUid {
+pub struct TagUidCondition {
     /// UID of the tag key.
     pub tagk: Bytes,
     /// UIDs of the values, sorted; `None` takes any value.
@@ -63,7 +63,7 @@ impl TagSelection {
         for pair in tags.chunks_exact(tagk_width + tagv_width) {
             let (tagk, tagv) = pair.split_at(tagk_width);
             match wanted.next_if(|want| want.tagk.as_ref() == tagk) {
-                Some(WantedTagUid { tagvs: Some(tagvs), .. }) => {
+                Some(TagUidCondition { tagvs: Some(tagvs), .. }) => {
                     match tagvs.binary_search_by(|v| v.as_ref().cmp(tagv)) {
                         Ok(0) => {}
                         Ok(_) => deviations += 1,
@@ -82,8 +82,8 @@ impl TagSelection {
 mod tests {
     use super::*;
 
-    fn want(tagk: u8, tagvs: Option<&[u8]>) -> WantedTagUid {
-        WantedTagUid {
+    fn want(tagk: u8, tagvs: Option<&[u8]>) -> TagUidCondition {
+        TagUidCondition {
             tagk: vec![tagk].into(),
             tagvs: tagvs.map(|v| v.iter().map(|v| vec![*v].into()).collect()),
         }

@@ -5,7 +5,7 @@ use tsd_model::TableSchema;
 
 use super::{
     KeyRange, PlanSettings, ResolvedFilter, ResolvedSubQuery, ScanWindow, SeriesSelection,
-    TagSelection, WantedTagUid, ranges::key_ranges,
+    TagSelection, TagUidCondition, ranges::key_ranges,
 };
 use crate::{
     filter::{FilterKind, TagFilter},
@@ -122,7 +122,7 @@ impl SubQueryPlan {
                     post_filters.push(PostFilter { tagk, filter: (*filter).clone() });
                 }
             }
-            wanted.push(WantedTagUid { tagk: tagk.clone(), tagvs });
+            wanted.push(TagUidCondition { tagk: tagk.clone(), tagvs });
         }
         // The fuzzy filter's stop key reaches into the row that begins at the end of the scan.
         let stop_tail =

@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
-use tsd_model::Value;
+use tsd_model::{UidKind, Value};
 use tsd_query::{
-    Clock, ExpOutput, FillPolicy, GexpQuery, NameKind, NamedSeries, OutputSeries, PlanSettings,
-    Query, QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline,
-    SeriesSource, SubQuery, SubQueryPlan, Unwatched, choose_reads, evaluate_histograms,
-    group_spans,
+    Clock, ExpOutput, FillPolicy, GexpQuery, NamedSeries, OutputSeries, PlanSettings, Query,
+    QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource,
+    SubQuery, SubQueryPlan, Unwatched, choose_reads, evaluate_histograms, group_spans,
 };
 
 use crate::{request, table::Tables};
@@ -140,7 +139,7 @@ impl Asker<'_> {
         }
         let metric = match &sub.source {
             SeriesSource::Metric(metric) => metric,
-            SeriesSource::Tsuids(_) => tables.names.name(NameKind::Metric, &metric_uid),
+            SeriesSource::Tsuids(_) => tables.names.name(UidKind::Metric, &metric_uid),
         };
         Ok(outputs.into_iter().map(|output| named(metric.to_owned(), output)).collect())
     }

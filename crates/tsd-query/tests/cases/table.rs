@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
-use tsd_model::{HistogramBucket, PointColumns, RollupConfig, SimpleHistogram, TableSchema, Value};
+use tsd_model::{
+    HistogramBucket, PointColumns, RollupConfig, SimpleHistogram, TableSchema, UidKind, Value,
+};
 use tsd_query::{
-    Aggregator, HistogramSeries, NameKind, QueryError, ReadSource, RollupAverageBuilder,
-    RollupCells, SeriesPipeline, Span, SubQueryPlan,
+    Aggregator, HistogramSeries, QueryError, ReadSource, RollupAverageBuilder, RollupCells,
+    SeriesPipeline, Span, SubQueryPlan,
 };
 
 /// UIDs by name, from 1 in order of first appearance.
@@ -17,19 +19,19 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn assign(&mut self, kind: NameKind, name: &str) -> Bytes {
+    pub(crate) fn assign(&mut self, kind: UidKind, name: &str) -> Bytes {
         if self.uid(kind, name).is_none() {
             self.kinds[kind as usize].push(name.to_owned());
         }
         self.uid(kind, name).unwrap()
     }
 
-    pub(crate) fn uid(&self, kind: NameKind, name: &str) -> Option<Bytes> {
+    pub(crate) fn uid(&self, kind: UidKind, name: &str) -> Option<Bytes> {
         let at = self.kinds[kind as usize].iter().position(|n| n == name)? as u32 + 1;
         Some(Bytes::copy_from_slice(&at.to_be_bytes()[1..]))
     }
 
-    pub(crate) fn name(&self, kind: NameKind, uid: &[u8]) -> &str {
+    pub(crate) fn name(&self, kind: UidKind, uid: &[u8]) -> &str {
         let number = uid.iter().fold(0, |n, b| n << 8 | usize::from(*b));
         &self.kinds[kind as usize][number - 1]
     }
@@ -75,9 +77,9 @@ impl Tables {
         };
         for uid in case["uids"].as_array().into_iter().flatten() {
             let kind = match uid[0].as_str().unwrap() {
-                "metric" => NameKind::Metric,
-                "tagk" => NameKind::Tagk,
-                _ => NameKind::Tagv,
+                "metric" => UidKind::Metric,
+                "tagk" => UidKind::Tagk,
+                _ => UidKind::Tagv,
             };
             tables.names.assign(kind, uid[1].as_str().unwrap());
         }
@@ -94,7 +96,7 @@ impl Tables {
 
     /// Metric and tag UIDs of a point.
     pub(crate) fn series_of(&mut self, point: &Json) -> (Bytes, Vec<u8>) {
-        let metric = self.names.assign(NameKind::Metric, point["metric"].as_str().unwrap());
+        let metric = self.names.assign(UidKind::Metric, point["metric"].as_str().unwrap());
         let mut named: Vec<(&str, &str)> = Vec::new();
         for (tagk, tagv) in point["tags"].as_object().unwrap() {
             named.push((tagk, tagv.as_str().unwrap()));
@@ -104,8 +106,8 @@ impl Tables {
         }
         let mut pairs: Vec<(Bytes, Bytes)> = Vec::new();
         for (tagk, tagv) in named {
-            let tagk = self.names.assign(NameKind::Tagk, tagk);
-            pairs.push((tagk, self.names.assign(NameKind::Tagv, tagv)));
+            let tagk = self.names.assign(UidKind::Tagk, tagk);
+            pairs.push((tagk, self.names.assign(UidKind::Tagv, tagv)));
         }
         pairs.sort();
         (metric, pairs.iter().flat_map(|(k, v)| [k.as_ref(), v].concat()).collect())
@@ -170,7 +172,7 @@ impl Tables {
             for (key, row) in rows.flat_map(|t| t.range(range.start.to_vec()..range.stop.to_vec()))
             {
                 let tags = &key[self.schema.tags_start()..];
-                let name_of = |uid: &[u8]| Some(self.names.name(NameKind::Tagv, uid));
+                let name_of = |uid: &[u8]| Some(self.names.name(UidKind::Tagv, uid));
                 if plan.admits(tags) && plan.accepts(tags, name_of) {
                     found.push((tags, row));
                 }

@@ -9,9 +9,9 @@ use super::*;
 type Column = (Family, Vec<u8>, Vec<u8>, i64);
 
 fn coalesced(cells: &[Column]) -> Vec<Column> {
-    let held: Vec<HeldCell<'_>> = cells
+    let held: Vec<FlushCell<'_>> = cells
         .iter()
-        .map(|(family, qualifier, value, timestamp_ms)| HeldCell {
+        .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
             family: *family,
             qualifier,
             value,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use regex::bytes::Regex;
-use tsd_storage::{SeriesSet, WantedTag};
+use tsd_storage::{SeriesSet, TagCondition};
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn pattern() -> impl Strategy<Value = RowFilter> {
     (prop::collection::btree_map(uid(), values, 0..4), any::<bool>()).prop_map(
         |(wanted, explicit)| {
             let wanted =
-                wanted.into_iter().map(|(tagk, tagvs)| WantedTag { tagk, tagvs }).collect();
+                wanted.into_iter().map(|(tagk, tagvs)| TagCondition { tagk, tagvs }).collect();
             let (tagk_width, tagv_width) = (2, 2);
             let tags = TagPattern { tags_start: HEAD, tagk_width, tagv_width, wanted, explicit };
             RowFilter::Tags(Arc::new(tags))
@@ -120,7 +120,7 @@ proptest! {
 
 #[test]
 fn the_pattern_of_tags_is_anchored_and_in_order() {
-    let wanted = |tagk: &'static [u8], tagvs: Option<&[&'static [u8]]>| WantedTag {
+    let wanted = |tagk: &'static [u8], tagvs: Option<&[&'static [u8]]>| TagCondition {
         tagk: Bytes::from_static(tagk),
         tagvs: tagvs.map(|values| values.iter().map(|v| Bytes::from_static(v)).collect()),
     };
@@ -154,7 +154,7 @@ fn what_no_row_can_match_asks_no_server() {
         tags_start: 7,
         tagk_width: 3,
         tagv_width: 3,
-        wanted: vec![WantedTag { tagk: Bytes::from_static(b"abc"), tagvs: Some(Vec::new()) }],
+        wanted: vec![TagCondition { tagk: Bytes::from_static(b"abc"), tagvs: Some(Vec::new()) }],
         explicit: false,
     };
     assert_eq!(of_tags(&none, b""), PushedDown::NoRow);
@@ -172,7 +172,10 @@ fn values_too_many_for_a_pattern_are_any_value() {
         tags_start: 0,
         tagk_width: 1,
         tagv_width: 4,
-        wanted: vec![WantedTag { tagk: Bytes::from_static(b"k"), tagvs: Some(scattered(20_000)) }],
+        wanted: vec![TagCondition {
+            tagk: Bytes::from_static(b"k"),
+            tagvs: Some(scattered(20_000)),
+        }],
         explicit: false,
     };
     assert_eq!(

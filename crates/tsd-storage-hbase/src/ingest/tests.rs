@@ -1,6 +1,6 @@
 use hbase_rs::MutationBatch;
 use tsd_model::Family;
-use tsd_storage::HeldCell;
+use tsd_storage::FlushCell;
 
 use super::*;
 
@@ -9,14 +9,14 @@ fn held(delete_row: Option<i64>, times: &[i64]) -> (Option<i64>, usize, usize) {
     let cells = qualifiers
         .iter()
         .zip(times)
-        .map(|(qualifier, timestamp_ms)| HeldCell {
+        .map(|(qualifier, timestamp_ms)| FlushCell {
             family: Family::T,
             qualifier,
             value: b"",
             timestamp_ms: *timestamp_ms,
         })
         .collect();
-    let row = HeldRow { key: b"row", delete_row, deletes: Vec::new(), cells };
+    let row = FlushRow { key: b"row", delete_row, deletes: Vec::new(), cells };
     let (mut puts, mut deletes) = (MutationBatch::default(), MutationBatch::default());
     assert!(add_row(&row, &mut Coalescer::default(), &mut puts, &mut deletes).is_ok());
     (delete_time(&row), puts.len(), deletes.len())

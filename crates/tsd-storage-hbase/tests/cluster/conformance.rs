@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::TableName;
 use tokio::{task::JoinHandle, time::sleep};
 use tsd_storage::conformance;
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use crate::kit::store;
 

@@ -1,7 +1,7 @@
 //! Scans, with filters and without.
 
+use hbase_fake::hbase::{Fault, Misdeed};
 use tsd_storage::{Scan, Storage, StorageError, Table};
-use tsd_testkit::hbase::{Fault, Misdeed};
 
 use crate::{
     common::{

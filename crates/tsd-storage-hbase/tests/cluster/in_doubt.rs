@@ -1,9 +1,9 @@
 //! Conditional changes whose answer is lost.
 
 use bytes::Bytes;
+use hbase_fake::hbase::{Fault, Misdeed};
 use tsd_model::Family;
 use tsd_storage::{Column, Recovery, Storage, StorageError};
-use tsd_testkit::hbase::{Fault, Misdeed};
 
 use crate::{
     common::words::{bytes, cells, data, put},

@@ -1,8 +1,8 @@
 //! Held rows.
 
+use hbase_fake::hbase::{Fault, Misdeed};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Storage, StorageError, Table};
-use tsd_testkit::hbase::{Fault, Misdeed};
 
 use crate::{
     common::ingest,

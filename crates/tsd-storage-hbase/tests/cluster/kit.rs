@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use hbase_fake::hbase::FakeCluster;
 use hbase_rs::{Backoff, Client, ClientConfig};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
-use tsd_testkit::hbase::FakeCluster;
 
 /// A client with short pauses.
 pub(crate) fn client(cluster: &FakeCluster) -> Client {

@@ -1,10 +1,10 @@
 //! Tables that are made, and tables that are there.
 
+use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
 use hbase_rs::{FamilyDescriptor, TableDescriptor};
 use tsd_storage_hbase::{
     Compression, Splits, TableError, TableLayout, TableOptions, TableState, create_tables,
 };
-use tsd_testkit::hbase::{FakeCluster, Fault, Misdeed};
 
 use crate::kit::client;
 

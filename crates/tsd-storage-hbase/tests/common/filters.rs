@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, RowFilter, Scan, SeriesSet, Storage, TagPattern, WantedTag};
+use tsd_storage::{
+    CellBatch, CellRef, RowFilter, Scan, SeriesSet, Storage, TagCondition, TagPattern,
+};
 use tsd_storage_hbase::HBaseStorage;
 
 use super::words::{bytes, data, scan};
@@ -34,11 +36,11 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 fn filters() -> Vec<RowFilter> {
-    let wanted = |tagk: u8, tagvs: Option<&[u8]>| WantedTag {
+    let wanted = |tagk: u8, tagvs: Option<&[u8]>| TagCondition {
         tagk: bytes([tagk]),
         tagvs: tagvs.map(|values| values.iter().map(|v| bytes([*v])).collect()),
     };
-    let tags = |wanted: &[WantedTag], explicit| {
+    let tags = |wanted: &[TagCondition], explicit| {
         let wanted = wanted.to_vec();
         RowFilter::Tags(Arc::new(TagPattern {
             tags_start: 3,

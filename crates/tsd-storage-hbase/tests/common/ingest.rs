@@ -6,7 +6,7 @@ use tsd_model::{
     BaseTime, Family, Flags, MergeRule, PointColumns, Qualifier, Row, RowExtras, decode_row,
 };
 use tsd_storage::{
-    HeldCell, HeldRow, HeldRows, IngestRows, MemoryStorage, Scan, Storage, ingest_by_put,
+    FlushCell, FlushRow, FlushRows, FlushTarget, MemoryStorage, Scan, Storage, flush_by_put,
 };
 use tsd_storage_hbase::HBaseStorage;
 
@@ -22,21 +22,21 @@ struct Held {
 
 struct Rows(VecDeque<Held>, Held);
 
-fn held(rows: impl IntoIterator<Item = Held>) -> Box<dyn HeldRows> {
+fn held(rows: impl IntoIterator<Item = Held>) -> Box<dyn FlushRows> {
     Box::new(Rows(rows.into_iter().collect(), Held::default()))
 }
 
-impl HeldRows for Rows {
-    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+impl FlushRows for Rows {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.1 = self.0.pop_front()?;
         let row = &self.1;
-        let cells = row.cells.iter().map(|(qualifier, value, timestamp_ms)| HeldCell {
+        let cells = row.cells.iter().map(|(qualifier, value, timestamp_ms)| FlushCell {
             family: Family::T,
             qualifier,
             value,
             timestamp_ms: *timestamp_ms,
         });
-        Some(HeldRow {
+        Some(FlushRow {
             key: &row.key,
             delete_row: row.delete_row,
             deletes: row.deletes.iter().map(|(q, at)| (Family::T, q.as_slice(), *at)).collect(),
@@ -108,15 +108,15 @@ pub(crate) async fn held_rows_read_the_same_as_single_cells(
         }))
     };
     // By single cells, so that a delete of one finds it.
-    ingest_by_put(store, &data(), before()).await.unwrap();
-    memory.ingest(&data(), before()).await.unwrap();
-    memory.ingest(&data(), held(many())).await.unwrap();
+    flush_by_put(store, &data(), before()).await.unwrap();
+    memory.flush_rows(&data(), before()).await.unwrap();
+    memory.flush_rows(&data(), held(many())).await.unwrap();
     for times in 0..3 {
         // The second time after a failure in the middle, the third time for nothing.
         if times == 1 && fail() {
-            assert!(store.ingest(&data(), held(many())).await.is_err());
+            assert!(store.flush_rows(&data(), held(many())).await.is_err());
         }
-        store.ingest(&data(), held(many())).await.unwrap();
+        store.flush_rows(&data(), held(many())).await.unwrap();
         let rows = scan(store, Scan::default()).await;
         let mut expected = memory.scan(&data(), Scan::default());
         let mut at = rows.iter();
@@ -136,7 +136,7 @@ pub(crate) async fn the_points_of_a_row_are_one_column(store: &HBaseStorage) {
     row.cells[1].2 = 12;
     row.cells.insert(2, (vec![1, 0, 0], b"{}".to_vec(), 11));
     row.cells.sort();
-    store.ingest(&data(), held([row])).await.unwrap();
+    store.flush_rows(&data(), held([row])).await.unwrap();
     let cells: Vec<_> = cells(store, &key(1))
         .await
         .into_iter()
@@ -163,7 +163,7 @@ pub(crate) async fn deletes_reach_up_to_their_times_and_no_further(store: &HBase
     put(store, &row, b"old", b"", Some(10)).await;
     put(store, &row, b"new", b"", Some(21)).await;
     put(store, &row, b"column", b"", Some(30)).await;
-    store.ingest(&data(), held([mine(Some(20), &[], points([0], 1, 20))])).await.unwrap();
+    store.flush_rows(&data(), held([mine(Some(20), &[], points([0], 1, 20))])).await.unwrap();
     let left = async || -> Vec<_> {
         cells(store, &row).await.into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect()
     };
@@ -172,7 +172,7 @@ pub(crate) async fn deletes_reach_up_to_their_times_and_no_further(store: &HBase
     let new = (bytes("new"), 21);
     assert_eq!(left().await, [(bytes([0, 0]), 21), column.clone(), new.clone()]);
     store
-        .ingest(&data(), held([mine(None, &[(b"column", 29), (b"new", 21)], Vec::new())]))
+        .flush_rows(&data(), held([mine(None, &[(b"column", 29), (b"new", 21)], Vec::new())]))
         .await
         .unwrap();
     assert_eq!(left().await, [(bytes([0, 0]), 21), column]);

@@ -1,7 +1,7 @@
 //! Row compactions, and what others write meanwhile.
 
 use tsd_model::{Cell, Family, ReplacedColumn};
-use tsd_storage::{Delete, ReadMark, RowRewrite, Storage};
+use tsd_storage::{Delete, ReadVersion, RowRewrite, Storage};
 use tsd_storage_hbase::HBaseStorage;
 
 use super::words::{bytes, cells, data, put};
@@ -15,7 +15,7 @@ fn rewrite(put_at: Option<i64>, delete: &[(&[u8], i64)]) -> RowRewrite {
         timestamp_ms,
     };
     let delete = delete.iter().map(replaced).collect();
-    let read = ReadMark::default();
+    let read = ReadVersion::default();
     RowRewrite { row: bytes(b"row"), put: Some((cell, put_at)), delete, read }
 }
 

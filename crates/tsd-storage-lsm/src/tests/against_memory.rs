@@ -4,8 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, Get, IngestRows, MemoryStorage, ReadMark, ReplacedColumn,
-    RowRewrite, Scan, Storage, StorageError, Table,
+    CellBatch, CellRef, Column, Delete, FlushTarget, Get, MemoryStorage, ReadVersion,
+    ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table,
 };
 
 use super::kit::{self, Held, all_cells, data, new_dir, open};
@@ -130,7 +130,7 @@ fn column_of(row: usize, i: usize) -> Column {
 }
 
 /// Does the step and shows its answer.
-async fn act(store: &dyn IngestRows, table: &Table, step: &Step) -> String {
+async fn act(store: &dyn FlushTarget, table: &Table, step: &Step) -> String {
     let answer: Result<String, StorageError> = async {
         Ok(match step {
             Step::Put(rows) => {
@@ -154,7 +154,7 @@ async fn act(store: &dyn IngestRows, table: &Table, step: &Step) -> String {
                 let rows = rows
                     .iter()
                     .map(|(row, held)| Held { key: KEYS[*row].to_vec(), ..held.clone() });
-                format!("{:?}", store.ingest(table, kit::rows(rows)).await?)
+                format!("{:?}", store.flush_rows(table, kit::rows(rows)).await?)
             }
             Step::Delete(row, columns) => {
                 let row = Bytes::from_static(KEYS[*row]);
@@ -209,7 +209,7 @@ async fn act(store: &dyn IngestRows, table: &Table, step: &Step) -> String {
                         Some(ReplacedColumn { family, qualifier: qualifier.into(), timestamp_ms })
                     })
                     .collect();
-                let read = ReadMark::default();
+                let read = ReadVersion::default();
                 let rewrite = RowRewrite { row, put, delete, read };
                 format!("{:?}", store.rewrite_row(table, rewrite).await?)
             }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, Row};
-use tsd_storage::{HeldCell, HeldRow, HeldRows, Scan, Storage, Table};
+use tsd_storage::{FlushCell, FlushRow, FlushRows, Scan, Storage, Table};
 
 use crate::{LsmConfig, LsmStorage, TableSpec};
 
@@ -38,22 +38,22 @@ pub(super) struct Held {
 
 struct Rows(std::collections::VecDeque<Held>, Held);
 
-pub(super) fn rows(rows: impl IntoIterator<Item = Held>) -> Box<dyn HeldRows> {
+pub(super) fn rows(rows: impl IntoIterator<Item = Held>) -> Box<dyn FlushRows> {
     Box::new(Rows(rows.into_iter().collect(), Held::default()))
 }
 
-impl HeldRows for Rows {
-    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+impl FlushRows for Rows {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.1 = self.0.pop_front()?;
         let row = &self.1;
-        Some(HeldRow {
+        Some(FlushRow {
             key: &row.key,
             delete_row: row.delete_row.then_some(i64::MAX),
             deletes: row.deletes.iter().map(|(f, q)| (*f, q.as_slice(), i64::MAX)).collect(),
             cells: row
                 .cells
                 .iter()
-                .map(|(family, qualifier, value, timestamp_ms)| HeldCell {
+                .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
                     family: *family,
                     qualifier,
                     value,

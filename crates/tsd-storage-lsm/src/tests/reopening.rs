@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use tsd_model::Family;
-use tsd_storage::{Get, IngestRows, Recovery, Scan, Storage, StorageError, Table};
+use tsd_storage::{FlushTarget, Get, Recovery, Scan, Storage, StorageError, Table};
 
 use super::kit::{self, Held, all_cells, data, new_dir, open_data, settle};
 use crate::{LsmConfig, LsmStorage, TableSpec};
@@ -21,7 +21,7 @@ async fn the_order_of_runs_outlives_the_process() {
     // Each run covers the ones before it, so an old one that came to the top would show.
     for value in 1..30_u8 {
         let store = open_data(&dir);
-        store.ingest(&data(), kit::rows([points(b"row", 0..10, value)])).await.unwrap();
+        store.flush_rows(&data(), kit::rows([points(b"row", 0..10, value)])).await.unwrap();
         settle(&store);
         let rows = all_cells(&store, &data()).await;
         assert_eq!(rows.len(), 1);
@@ -41,7 +41,7 @@ async fn compaction_of_the_tree_changes_nothing_a_reader_sees() {
             row.delete_row = round % 13 == 12;
             row
         });
-        store.ingest(&data(), kit::rows(rows)).await.unwrap();
+        store.flush_rows(&data(), kit::rows(rows)).await.unwrap();
         if round % 10 == 5 {
             let mut scanner = store.scan(&data(), Scan { batch_rows: Some(1), ..Scan::default() });
             assert_eq!(scanner.next_rows().await.unwrap().unwrap().len(), 1);
@@ -86,13 +86,13 @@ fn copy(from: &Path, to: &Path) {
 #[tokio::test]
 async fn a_copy_taken_before_an_ingestion_ends_has_what_was_there_before() {
     struct CopyThenMore<'a> {
-        rows: Box<dyn tsd_storage::HeldRows>,
+        rows: Box<dyn tsd_storage::FlushRows>,
         given: usize,
         from: &'a Path,
         to: &'a Path,
     }
-    impl tsd_storage::HeldRows for CopyThenMore<'_> {
-        fn next_row(&mut self) -> Option<tsd_storage::HeldRow<'_>> {
+    impl tsd_storage::FlushRows for CopyThenMore<'_> {
+        fn next_row(&mut self) -> Option<tsd_storage::FlushRow<'_>> {
             self.given += 1;
             if self.given == 5_000 {
                 copy(self.from, self.to);
@@ -102,7 +102,7 @@ async fn a_copy_taken_before_an_ingestion_ends_has_what_was_there_before() {
     }
     let (dir, copied) = (new_dir(), new_dir());
     let store = open_data(&dir);
-    store.ingest(&data(), kit::rows([points(b"before", 0..10, 1)])).await.unwrap();
+    store.flush_rows(&data(), kit::rows([points(b"before", 0..10, 1)])).await.unwrap();
     let many = (0..10_000_u32).map(|i| points(&i.to_be_bytes(), 0..20, 2));
     let mut rows =
         CopyThenMore { rows: kit::rows(many), given: 0, from: dir.path(), to: copied.path() };
@@ -114,7 +114,7 @@ async fn a_copy_taken_before_an_ingestion_ends_has_what_was_there_before() {
     let rows = all_cells(&store, &data()).await;
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].0.as_ref(), b"before");
-    store.ingest(&data(), kit::rows([points(b"after", 0..10, 1)])).await.unwrap();
+    store.flush_rows(&data(), kit::rows([points(b"after", 0..10, 1)])).await.unwrap();
     assert_eq!(all_cells(&store, &data()).await.len(), 2);
 }
 
@@ -124,7 +124,7 @@ async fn a_flipped_byte_in_a_segment_is_an_error_and_no_answer() {
     {
         let store = open_data(&dir);
         let rows = (0..2_000_u32).map(|i| points(&i.to_be_bytes(), 0..20, i as u8));
-        store.ingest(&data(), kit::rows(rows)).await.unwrap();
+        store.flush_rows(&data(), kit::rows(rows)).await.unwrap();
         settle(&store);
     }
     let tables = dir.path().join("t.tsdb/tables");
@@ -157,19 +157,19 @@ async fn a_disk_without_room_refuses_writes_and_serves_reads() {
     let table = Table::new("tsdb");
     {
         let store = open_data(&dir);
-        store.ingest(&table, kit::rows([points(b"row", 0..10, 1)])).await.unwrap();
+        store.flush_rows(&table, kit::rows([points(b"row", 0..10, 1)])).await.unwrap();
     }
     let mut config = LsmConfig::new(dir.path(), vec![TableSpec::points(table.clone())]);
     config.reserve_bytes = u64::MAX / 2;
     let store = LsmStorage::open(&config).unwrap();
-    let error = store.ingest(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap_err();
+    let error = store.flush_rows(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap_err();
     assert!(matches!(error, StorageError::DiskFull));
     assert_eq!(error.recovery(), Recovery::RetryLater);
     let row = store.get(&table, Get::row("row".into())).await.unwrap().unwrap();
     assert_eq!(row.into_cells().unwrap().len(), 10);
     drop(store);
     let store = open_data(&dir);
-    store.ingest(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap();
+    store.flush_rows(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap();
     assert_eq!(all_cells(&store, &table).await[0].1.len(), 20);
 }
 
@@ -179,7 +179,7 @@ async fn rows_out_of_order_are_refused_whole() {
     let store = open_data(&dir);
     for keys in [[b"b", b"a"], [b"a", b"a"]] {
         let rows = kit::rows(keys.map(|key| points(key, 0..3, 1)));
-        assert!(matches!(store.ingest(&data(), rows).await, Err(StorageError::Backend(_))));
+        assert!(matches!(store.flush_rows(&data(), rows).await, Err(StorageError::Backend(_))));
     }
     assert!(all_cells(&store, &data()).await.is_empty());
 }
@@ -188,7 +188,7 @@ async fn rows_out_of_order_are_refused_whole() {
 async fn a_closed_store_lets_the_next_one_in_while_it_is_still_held() {
     let dir = new_dir();
     let store = open_data(&dir);
-    store.ingest(&data(), kit::rows([points(b"row", 0..3, 1)])).await.unwrap();
+    store.flush_rows(&data(), kit::rows([points(b"row", 0..3, 1)])).await.unwrap();
     let scanner = store.scan(&data(), Scan::default());
     store.close().await.unwrap();
     let next = open_data(&dir);

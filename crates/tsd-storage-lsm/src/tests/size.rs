@@ -1,7 +1,7 @@
 //! Bytes on the disk for a point.
 
 use tsd_model::Family;
-use tsd_storage::{IngestRows, Scan, Storage};
+use tsd_storage::{FlushTarget, Scan, Storage};
 
 use super::kit::{self, Held, data, new_dir, open_data, scan, settle};
 
@@ -106,7 +106,7 @@ fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<Held> {
 async fn bytes_a_point(series: u64, hours: u32, kind: Option<usize>) -> f64 {
     let dir = new_dir();
     let store = open_data(&dir);
-    store.ingest(&data(), kit::rows(compacted_rows(series, hours, kind))).await.unwrap();
+    store.flush_rows(&data(), kit::rows(compacted_rows(series, hours, kind))).await.unwrap();
     settle(&store);
     let rows = scan(&store, &data(), Scan::default()).await;
     let points: usize =

@@ -1,7 +1,7 @@
 //! How rows of points lie in the tree, and what readers get to see packed.
 
 use tsd_model::{Family, PointColumns, RunShape};
-use tsd_storage::{Get, IngestRows, RowFilter, Scan, Storage};
+use tsd_storage::{FlushTarget, Get, RowFilter, Scan, Storage};
 
 use super::kit::{self, Held, data, new_dir, open_data, scan};
 use crate::LsmStorage;
@@ -16,7 +16,7 @@ fn singles(offsets: impl Iterator<Item = u16>, value: u8) -> Held {
 }
 
 async fn ingest(store: &LsmStorage, row: Held) {
-    store.ingest(&data(), kit::rows([row])).await.unwrap();
+    store.flush_rows(&data(), kit::rows([row])).await.unwrap();
 }
 
 fn entries(store: &LsmStorage) -> usize {
@@ -126,7 +126,7 @@ async fn a_filter_that_leaves_out_nearly_everything_still_finds_the_rest() {
     let store = open_data(&dir);
     let key = |i: u32| [&KEY[..11], &i.to_be_bytes()[1..]].concat();
     let all = (0..20_000).map(|i| Held { key: key(i), ..singles(0..1, 7) });
-    store.ingest(&data(), kit::rows(all)).await.unwrap();
+    store.flush_rows(&data(), kit::rows(all)).await.unwrap();
     let wanted: Vec<_> = [0, 8_191, 8_192, 8_193, 19_999].map(|i| key(i).into()).into();
     let filter = Some(RowFilter::Keys(std::sync::Arc::new(wanted.clone())));
     let found = scan(&store, &data(), Scan { filter, ..Scan::default() }).await;

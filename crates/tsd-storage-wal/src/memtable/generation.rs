@@ -7,7 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use tsd_model::Family;
-use tsd_storage::{HeldCell, HeldRow, HeldRows, RowFilter};
+use tsd_storage::{FlushCell, FlushRow, FlushRows, RowFilter};
 
 use super::{
     TableId,
@@ -363,8 +363,8 @@ impl FrozenRows {
     }
 }
 
-impl HeldRows for FrozenRows {
-    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+impl FlushRows for FrozenRows {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.refill()?;
         let (key, log) = self.copied.row(self.at)?;
         self.at += 1;
@@ -377,12 +377,12 @@ impl HeldRows for FrozenRows {
             Vec::new()
         };
         let cells = state.columns.iter().filter_map(held_cell).collect();
-        Some(HeldRow { key, delete_row: state.delete_row.map(until), deletes, cells })
+        Some(FlushRow { key, delete_row: state.delete_row.map(until), deletes, cells })
     }
 }
 
-fn held_cell<'a>(column: &ColumnState<'a>) -> Option<HeldCell<'a>> {
+fn held_cell<'a>(column: &ColumnState<'a>) -> Option<FlushCell<'a>> {
     let (value, timestamp_ms) = column.cell()?;
     let (family, qualifier) = (column.family, column.qualifier);
-    Some(HeldCell { family, qualifier, value, timestamp_ms })
+    Some(FlushCell { family, qualifier, value, timestamp_ms })
 }

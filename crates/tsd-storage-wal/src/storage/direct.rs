@@ -18,7 +18,7 @@
 //!   next compaction merges; a point that is in both is there twice with one value.
 
 use bytes::Bytes;
-use tsd_storage::{CellBatch, Column, IngestRows, RowRewrite, StorageError, Table};
+use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError, Table};
 
 use super::{WalStorage, writes::columns_of};
 use crate::{
@@ -32,7 +32,7 @@ struct Parts {
     straight: CellBatch,
 }
 
-impl<B: IngestRows> WalStorage<B> {
+impl<B: FlushTarget> WalStorage<B> {
     fn is_held(&self, id: TableId, column: &Column) -> bool {
         let view = self.shared.memtable.view();
         view.column(id, &column.row, column.family, &column.qualifier) != Known::Nothing

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tsd_model::Row;
-use tsd_storage::{Get, IngestRows, StorageError, Table};
+use tsd_storage::{FlushTarget, Get, StorageError, Table};
 
 use super::WalStorage;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 /// Reads of a row that may meet a freeze or the end of a flush before the last one is taken as it is.
 const READ_ATTEMPTS: usize = 4;
 
-impl<B: IngestRows> WalStorage<B> {
+impl<B: FlushTarget> WalStorage<B> {
     pub(super) async fn read(
         &self,
         table: &Table,

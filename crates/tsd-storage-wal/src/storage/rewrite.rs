@@ -2,7 +2,7 @@
 
 use tsd_model::Row;
 use tsd_storage::{
-    BatchError, CellBatch, CellRef, Get, IngestRows, MAX_KEY_BYTES, ReadMark, RowRewrite,
+    BatchError, CellBatch, CellRef, FlushTarget, Get, MAX_KEY_BYTES, ReadVersion, RowRewrite,
     StorageError, Table,
 };
 
@@ -13,7 +13,7 @@ use crate::{
     rewrite::{Below, Replaced, Rewrite},
 };
 
-impl<B: IngestRows> WalStorage<B> {
+impl<B: FlushTarget> WalStorage<B> {
     pub(super) async fn rewrite_held(
         &self,
         table: &Table,
@@ -57,14 +57,14 @@ impl<B: IngestRows> WalStorage<B> {
         table: &Table,
         id: TableId,
         mut rewrite: Rewrite,
-        read: ReadMark,
+        read: ReadVersion,
     ) -> Result<Rewrite, StorageError> {
         let view = self.shared.memtable.view();
         rewrite.retired = view.retired;
         if rewrite.is_known(&view, id) {
             return Ok(rewrite);
         }
-        if read == ReadMark(Some(view.retired)) {
+        if read == ReadVersion(Some(view.retired)) {
             for Replaced { column, below } in &mut rewrite.replaced {
                 *below = Some(Below::WrittenAt(column.timestamp_ms));
             }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tsd_model::{Cell, Family, Row};
 use tsd_storage::{
-    BatchError, CellBatch, Column, Get, IngestRows, MAX_KEY_BYTES, StorageError, Table,
+    BatchError, CellBatch, Column, FlushTarget, Get, MAX_KEY_BYTES, StorageError, Table,
 };
 
 use super::WalStorage;
@@ -20,7 +20,7 @@ use crate::{
 /// Bytes of a call that one unit of room in the queue stands for.
 pub(super) const ROOM_UNIT: usize = 64;
 
-impl<B: IngestRows> WalStorage<B> {
+impl<B: FlushTarget> WalStorage<B> {
     pub(super) async fn submit(
         &self,
         table: &Table,

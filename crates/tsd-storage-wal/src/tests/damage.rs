@@ -15,7 +15,7 @@ async fn killed_log() -> FaultyDisk {
     let disk = FaultyDisk::new(3);
     let below = Arc::new(FaultyStorage::new(backend()));
     let away = Fault::Error(StorageError::Backend("away".into()));
-    below.script(Operation::Ingest, vec![away; 1000]);
+    below.script(Operation::FlushRows, vec![away; 1000]);
     let config = WalConfig { segment_bytes: 2048, ..lazy() };
     let opened = WalStorage::open_in(config, Arc::new(disk.clone()), below).await;
     let (store, _) = opened.unwrap();

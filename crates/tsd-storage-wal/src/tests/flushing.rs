@@ -55,7 +55,7 @@ async fn a_backend_that_is_away_keeps_rows_held_and_readable() {
     let disk = FaultyDisk::new(1);
     let (store, below) = over_faulty(&disk, lazy()).await;
     put(&store, b"a", b"1").await.unwrap();
-    below.script(Operation::Ingest, away(2));
+    below.script(Operation::FlushRows, away(2));
     assert!(matches!(store.flush().await, Err(StorageError::Timeout(_))));
     assert_eq!(value(&store, b"a").await.unwrap(), "1");
     put(&store, b"b", b"2").await.unwrap();
@@ -72,7 +72,7 @@ async fn a_close_that_cannot_flush_ends_and_leaves_the_log() {
     let disk = FaultyDisk::new(1);
     let (store, below) = over_faulty(&disk, lazy()).await;
     put(&store, b"a", b"1").await.unwrap();
-    below.script(Operation::Ingest, away(1000));
+    below.script(Operation::FlushRows, away(1000));
     assert!(store.close().await.is_err());
     let (store, report) = open(&disk, lazy()).await.unwrap();
     assert_eq!(report.records, 1);
@@ -86,7 +86,7 @@ async fn when_the_backend_lags_writers_wait_and_memory_does_not_grow() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { memtable_bytes: BOUND, segment_bytes: 1 << 20, ..lazy() };
     let (store, below) = over_faulty(&disk, config).await;
-    below.script(Operation::Ingest, away(4));
+    below.script(Operation::FlushRows, away(4));
     let write = async |writer: u32| {
         let mut most = 0.0_f64;
         for i in 0..60_u32 {
@@ -110,7 +110,7 @@ async fn when_the_backends_disk_is_full_writers_are_told() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { memtable_bytes: 100_000, segment_bytes: 1 << 20, ..lazy() };
     let (store, below) = over_faulty(&disk, config).await;
-    below.script(Operation::Ingest, vec![Fault::Error(StorageError::DiskFull); 1000]);
+    below.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 1000]);
     let mut taken = 0_u32;
     let told = loop {
         match put(&store, &taken.to_be_bytes(), &[7; 4000]).await {
@@ -136,7 +136,7 @@ async fn when_the_backend_lags_the_log_does_not_grow_for_ever() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { segment_bytes: SEGMENT as u64, ..lazy() };
     let (store, below) = over_faulty(&disk, config).await;
-    below.script(Operation::Ingest, away(3));
+    below.script(Operation::FlushRows, away(3));
     let column = |i: u8| Column {
         row: Bytes::copy_from_slice(&[i]),
         family: Family::T,
@@ -226,7 +226,7 @@ async fn a_table_that_is_not_held_does_not_touch_the_log() {
     let [data, uid] = conformance::tables();
     let disk = FaultyDisk::new(1);
     let below = backend();
-    let config = WalConfig { held: HeldTables::Only(vec![data.clone()]), ..lazy() };
+    let config = WalConfig { held: LoggedTables::Only(vec![data.clone()]), ..lazy() };
     let open = async |config| {
         Store::open_in(config, Arc::new(disk.clone()), Arc::clone(&below)).await.unwrap().0
     };
@@ -239,7 +239,7 @@ async fn a_table_that_is_not_held_does_not_touch_the_log() {
     assert!(contents(&*below, &data).await.is_empty());
 
     // What is in the log of a table that is held no more is in the backend before anybody reads.
-    let store = open(WalConfig { held: HeldTables::Only(Vec::new()), ..lazy() }).await;
+    let store = open(WalConfig { held: LoggedTables::Only(Vec::new()), ..lazy() }).await;
     assert_eq!(contents(&store, &data).await.len(), 1);
     store.close().await.unwrap();
 }

@@ -162,7 +162,7 @@ impl Operation {
                     })
                     .collect();
                 let rewrite =
-                    RowRewrite { row: row.clone(), put, delete, read: ReadMark::default() };
+                    RowRewrite { row: row.clone(), put, delete, read: ReadVersion::default() };
                 match store.rewrite_row(table, rewrite).await {
                     Err(StorageError::Changed) => Ok(()),
                     answer => answer,

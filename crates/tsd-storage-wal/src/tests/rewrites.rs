@@ -26,7 +26,7 @@ fn qualifier(second: u16) -> [u8; 2] {
 /// whether the row was still as it was read. Every other time the store is told when that was.
 async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
     let row = Bytes::from_static(row);
-    let mark = if number.is_multiple_of(2) { store.read_mark() } else { ReadMark::default() };
+    let mark = if number.is_multiple_of(2) { store.read_version() } else { ReadVersion::default() };
     let read = store.get(&data(), Get::row(row.clone())).await.unwrap();
     let Some(read) = read else { return false };
     // Let the writers put something in between.
@@ -114,7 +114,7 @@ async fn a_rewrite_sees_what_is_in_its_own_group() {
     let rewrite = |row: &'static [u8]| {
         let qualifier = Bytes::from_static(b"q");
         let old = ReplacedColumn { family: Family::T, qualifier, timestamp_ms: clock() };
-        let read = ReadMark::default();
+        let read = ReadVersion::default();
         RowRewrite { row: Bytes::from_static(row), put: None, delete: vec![old], read }
     };
     let table = data();
@@ -156,11 +156,11 @@ async fn the_backend_is_read_again_only_if_it_may_have_changed() {
     };
     let three: [(&[u8], &[u8]); 3] = [(b"q", b"1"), (b"r", b"2"), (b"s", b"3")];
     store.put(&data(), cells(b"row", &three)).await.unwrap();
-    let before = store.read_mark();
+    let before = store.read_version();
     store.flush().await.unwrap();
     assert!(rewrite(before).await.is_err(), "read before the backend took the row");
-    assert!(rewrite(ReadMark::default()).await.is_err(), "nobody said when it was read");
-    rewrite(store.read_mark()).await.unwrap();
+    assert!(rewrite(ReadVersion::default()).await.is_err(), "nobody said when it was read");
+    rewrite(store.read_version()).await.unwrap();
     assert_eq!(value(&store, b"row").await, None);
     store.stop().await;
 }

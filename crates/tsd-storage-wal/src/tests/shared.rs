@@ -46,7 +46,7 @@ async fn end(store: Store) {
 /// The backend is away for all that hand rows over.
 fn go_away(below: &Picky) {
     let away = Fault::Error(StorageError::Unavailable("all of it".into()));
-    below.inner.script(Operation::Ingest, vec![away; 100_000]);
+    below.inner.script(Operation::FlushRows, vec![away; 100_000]);
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn a_row_compaction_waits_until_its_row_has_left() {
             timestamp_ms: clock(),
         };
         let row = Bytes::from_static(b"row");
-        let read = ReadMark::default();
+        let read = ReadVersion::default();
         RowRewrite { row, put: Some((cell, None)), delete: vec![old], read }
     };
     let refused = store.rewrite_row(&table, rewrite()).await;
@@ -232,7 +232,7 @@ async fn while_the_backend_is_away_writes_are_refused_at_the_bound_and_nothing_i
 async fn a_backend_that_hangs_does_not_keep_the_store_from_stopping() {
     let (store, below, disk) = opened(config()).await;
     put(&store, b"row", b"1").await.unwrap();
-    below.inner.script(Operation::Ingest, [Fault::Delay(Duration::from_hours(1))]);
+    below.inner.script(Operation::FlushRows, [Fault::Delay(Duration::from_hours(1))]);
     let flush = store.flush();
     let stop = async {
         while below.pieces.lock().unwrap().is_empty() {
@@ -343,7 +343,7 @@ async fn a_row_that_will_never_be_taken_is_set_aside_and_holds_up_nothing() {
 async fn a_put_waits_for_the_log_alone_while_the_backend_hangs() {
     let aged = WalConfig { max_age: Duration::from_millis(20), ..config() };
     let (store, below, _) = opened(aged).await;
-    below.inner.script(Operation::Ingest, vec![Fault::Delay(Duration::from_hours(1)); 1_000]);
+    below.inner.script(Operation::FlushRows, vec![Fault::Delay(Duration::from_hours(1)); 1_000]);
     // The first rows are on their way, and hang, when the others come.
     put_rows(&store, 3_000, b"1").await;
     for key in 0..1_000_u32 {
@@ -400,7 +400,7 @@ async fn a_table_that_is_held_no_more_is_held_until_its_log_is_empty() {
     go_away(&below);
     put(&store, b"row", b"1").await.unwrap();
     store.stop().await;
-    let none = WalConfig { held: HeldTables::Only(Vec::new()), ..config() };
+    let none = WalConfig { held: LoggedTables::Only(Vec::new()), ..config() };
     let store = open(&disk, &below, none).await;
     assert_eq!(value(&store, b"row").await.unwrap(), "1");
     below.inner.heal();

@@ -7,7 +7,7 @@ use tsd_model::Family;
 
 use super::kit::{batch, bytes, data, delete_columns, put, row_cells, scan, scan_keys, t};
 use crate::{
-    CellBatch, CellRef, Delete, RowFilter, Scan, SeriesSet, Storage, TagPattern, WantedTag,
+    CellBatch, CellRef, Delete, RowFilter, Scan, SeriesSet, Storage, TagCondition, TagPattern,
 };
 
 async fn fill(store: &dyn Storage, keys: impl IntoIterator<Item = Vec<u8>>) {
@@ -126,7 +126,7 @@ pub(super) async fn row_filters_choose_by_key(store: Arc<dyn Storage>) {
             tags_start: 1,
             tagk_width: 1,
             tagv_width: 1,
-            wanted: vec![WantedTag {
+            wanted: vec![TagCondition {
                 tagk: bytes(b"k"),
                 tagvs: tagvs.map(|values| values.iter().map(bytes).collect()),
             }],

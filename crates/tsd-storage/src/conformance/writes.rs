@@ -6,7 +6,7 @@ use tsd_model::{Cell, Family};
 
 use super::kit::{batch, bytes, column, data, delete_columns, full_cells, get, put, t, value};
 use crate::{
-    CellBatch, CellRef, Delete, Get, ReadMark, ReplacedColumn, RowRewrite, Storage, StorageError,
+    CellBatch, CellRef, Delete, Get, ReadVersion, ReplacedColumn, RowRewrite, Storage, StorageError,
 };
 
 pub(super) async fn the_last_put_to_a_column_wins(store: Arc<dyn Storage>) {
@@ -184,7 +184,7 @@ pub(super) async fn a_rewrite_puts_one_cell_for_many(store: Arc<dyn Storage>) {
                 Some(WRITTEN),
             )),
             delete: replaced(&*store, row).await,
-            read: ReadMark::default(),
+            read: ReadVersion::default(),
         };
         store.rewrite_row(&data(), rewrite).await.unwrap();
         let cells = full_cells(store.get(&data(), Get::row(bytes(row))).await.unwrap().unwrap());
@@ -197,7 +197,7 @@ pub(super) async fn a_rewrite_puts_one_cell_for_many(store: Arc<dyn Storage>) {
 
 pub(super) async fn a_rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"\0\0", b"1"), (b"\x01\x40", b"2")]).await;
-    let read = store.read_mark();
+    let read = store.read_version();
     let mut delete = replaced(&*store, b"row").await;
     delete.truncate(1);
     let rewrite = RowRewrite { row: bytes(b"row"), put: None, delete, read };
@@ -217,7 +217,7 @@ pub(super) async fn a_rewrite_leaves_what_was_written_after_the_row_was_read(
         if flushed_before {
             store.flush().await.unwrap();
         }
-        let read = if told { store.read_mark() } else { ReadMark::default() };
+        let read = if told { store.read_version() } else { ReadVersion::default() };
         let delete = replaced(&*store, row).await;
         // Stores tell two writes apart by their times, so the second must not be of the same one.
         loop {

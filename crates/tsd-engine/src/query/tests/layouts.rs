@@ -8,7 +8,7 @@ use tsd_model::{PointValue, UidKind};
 
 use super::*;
 use crate::{
-    SentPoint,
+    PointInput,
     testing::{ManualClock, put_all},
 };
 
@@ -104,7 +104,7 @@ async fn holding(points: &[Point], layout: &Layout) -> EngineHandle {
         let time = HOUR * 1_000 + time;
         let time = if time % 1_000 == 0 { time / 1_000 } else { time };
         let point =
-            SentPoint { metric: b"m", tags_raw: tags.as_bytes(), timestamp: time, value, tag: 0 };
+            PointInput { metric: b"m", tags_raw: tags.as_bytes(), timestamp: time, value, tag: 0 };
         assert!(put_all(&mut session, &[point]).is_empty());
         if i % 7 == 0 {
             assert!(session.commit().await.failures.is_empty());

@@ -6,13 +6,13 @@ use tsd_storage::{Fault, Operation};
 
 use super::*;
 use crate::{
-    EngineHandle, LimitOverride, QueryAsker, QueryId, RunningStage,
+    EngineHandle, LimitOverride, QueryClient, QueryId, RunningStage,
     testing::{TestStore, start, store},
 };
 
 fn asked_by(remote: &str, text: &str) -> QueryControl {
     let asker =
-        QueryAsker { remote: remote.to_owned(), query: text.into(), ..QueryAsker::default() };
+        QueryClient { remote: remote.to_owned(), query: text.into(), ..QueryClient::default() };
     QueryControl { asker: Arc::new(asker), ..QueryControl::default() }
 }
 

@@ -1,19 +1,20 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use tsd_model::UidKind;
+
 use super::*;
 use crate::{
-    plan::NameKind,
     request::{RawQuery, parse_m_parameter, parse_tsuid_parameter},
     time::Clock,
 };
 
 /// UIDs by name: `h` is tag key 1, `d` tag key 2, values are their own number.
-fn uid_of(kind: NameKind, name: &str) -> Option<Bytes> {
+fn uid_of(kind: UidKind, name: &str) -> Option<Bytes> {
     let number = match (kind, name) {
-        (NameKind::Metric, "m") => 9,
-        (NameKind::Tagk, "h") => 1,
-        (NameKind::Tagk, "d") => 2,
-        (NameKind::Tagv, value) => value.parse().ok()?,
+        (UidKind::Metric, "m") => 9,
+        (UidKind::Tagk, "h") => 1,
+        (UidKind::Tagk, "d") => 2,
+        (UidKind::Tagv, value) => value.parse().ok()?,
         _ => return None,
     };
     Some(vec![0, 0, number].into())

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{HistogramCodecs, IngestSession, NameText, PutError, SentPoint};
+use tsd_engine::{HistogramCodecs, IngestSession, NameText, PointInput, PutError};
 use tsd_protocol::{
     ApiError, CommonTag, HistogramBatch, HistogramFault, HttpHistogram, HttpRollup, NAME_SEPARATOR,
     PointFault, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch, RollupFault,
@@ -117,7 +117,7 @@ fn take_points(ingest: &mut Ingest<'_>, rules: &SeriesRules, batch: &PutBatch) {
         group.extend(points.by_ref().take(IngestSession::GROUP));
         let refused = ingest.session.put(
             &group,
-            |point| SentPoint {
+            |point| PointInput {
                 metric: point.metric,
                 tags_raw: point.tags_raw,
                 timestamp: point.timestamp.as_given(),

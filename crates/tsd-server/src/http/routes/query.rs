@@ -14,7 +14,7 @@ pub(super) mod pieces;
 use std::sync::Arc;
 
 use hyper::Method;
-use tsd_engine::{Query, QueryAsker, QueryControl, QueryFailure, RawQuery, UidError, UidKind};
+use tsd_engine::{Query, QueryClient, QueryControl, QueryFailure, RawQuery, UidError, UidKind};
 use tsd_protocol::{
     AnswerLayout, ApiError, parse_query_body, parse_query_uri, query_error, render_query,
     render_sub_query, write_json_string,
@@ -138,7 +138,7 @@ fn control(asked: &Asked<'_>, query: Arc<str>) -> QueryControl {
         let value = if secret { MASK.into() } else { String::from_utf8_lossy(value.as_bytes()) };
         (title_case(name.as_str()), value.into_owned())
     });
-    let asker = QueryAsker {
+    let asker = QueryClient {
         remote: asked.peer.to_string(),
         user: None,
         headers: headers.collect(),

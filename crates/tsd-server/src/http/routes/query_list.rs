@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
-use tsd_engine::{CompletedQuery, QueryAsker, QueryId, QueryList, RunningQuery, RunningStage};
+use tsd_engine::{CompletedQuery, QueryClient, QueryId, QueryList, RunningQuery, RunningStage};
 use tsd_protocol::{
-    ApiError, ListedAsker, ListedCompleted, ListedRunning, StatValue, render_query_list,
+    ApiError, ListedClient, ListedCompleted, ListedRunning, StatValue, render_query_list,
 };
 
 use super::query::{Numbers, overall};
@@ -44,8 +44,8 @@ fn cancel(asked: &Asked<'_>) -> Result<Reply, ApiError> {
     Ok(Reply::json(json!({ "message": "Query cancelled", "id": id }).to_string()))
 }
 
-fn asker(asker: &QueryAsker) -> ListedAsker<'_> {
-    ListedAsker {
+fn asker(asker: &QueryClient) -> ListedClient<'_> {
+    ListedClient {
         remote: &asker.remote,
         user: asker.user.as_deref(),
         headers: &asker.headers,

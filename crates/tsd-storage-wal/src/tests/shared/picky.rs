@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use tsd_storage::{
-    BoxFuture, FaultyStorage, HeldCell, HeldRow, HeldRows, IngestRows, MemoryStorage, RowScanner,
+    BoxFuture, FaultyStorage, FlushCell, FlushRow, FlushRows, FlushTarget, MemoryStorage,
+    RowScanner,
 };
 
 use super::*;
@@ -61,18 +62,18 @@ struct OwnedRow {
 
 struct OwnedRows(std::vec::IntoIter<OwnedRow>, Option<OwnedRow>);
 
-impl HeldRows for OwnedRows {
-    fn next_row(&mut self) -> Option<HeldRow<'_>> {
+impl FlushRows for OwnedRows {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.1 = self.0.next();
         let row = self.1.as_ref()?;
-        Some(HeldRow {
+        Some(FlushRow {
             key: &row.key,
             delete_row: row.delete_row,
             deletes: row.deletes.iter().map(|(f, q, at)| (*f, q.as_ref(), *at)).collect(),
             cells: row
                 .cells
                 .iter()
-                .map(|(family, qualifier, value, timestamp_ms)| HeldCell {
+                .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
                     family: *family,
                     qualifier,
                     value,
@@ -83,7 +84,7 @@ impl HeldRows for OwnedRows {
     }
 }
 
-fn owned(mut rows: Box<dyn HeldRows>) -> Vec<OwnedRow> {
+fn owned(mut rows: Box<dyn FlushRows>) -> Vec<OwnedRow> {
     let copy = Bytes::copy_from_slice;
     let mut owned = Vec::new();
     while let Some(row) = rows.next_row() {
@@ -101,16 +102,16 @@ fn owned(mut rows: Box<dyn HeldRows>) -> Vec<OwnedRow> {
     owned
 }
 
-impl IngestRows for Picky {
-    fn ingest<'a>(
+impl FlushTarget for Picky {
+    fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
-        rows: Box<dyn HeldRows>,
+        rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
             let rows = owned(rows);
             self.check(&rows)?;
-            self.inner.ingest(table, Box::new(OwnedRows(rows.into_iter(), None))).await
+            self.inner.flush_rows(table, Box::new(OwnedRows(rows.into_iter(), None))).await
         })
     }
 }

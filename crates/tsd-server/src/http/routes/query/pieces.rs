@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use tsd_engine::{AnswerGuard, QueryThreads};
+use tsd_engine::{QueryGuard, QueryThreads};
 
 use crate::http::reply::{BrokenAnswer, ContentType, OnSent, Reply};
 
@@ -55,7 +55,7 @@ impl Writing {
 pub(super) fn reply(
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
     writing: Writing,
-    guard: AnswerGuard,
+    guard: QueryGuard,
 ) -> Reply {
     let threads = guard.threads().clone();
     // Both the pieces and the end of them have a use for it; it goes when both are gone.
@@ -77,7 +77,7 @@ pub(super) fn reply(
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
-            .is_some_and(AnswerGuard::is_cancelled);
+            .is_some_and(QueryGuard::is_cancelled);
         next(maker, is_cancelled, threads.clone())
     });
     let pieces = stream::iter([Ok(first)]).chain(rest);
@@ -85,7 +85,7 @@ pub(super) fn reply(
 }
 
 /// The reply whose body is made at once.
-pub(in crate::http::routes) fn whole(make: impl FnOnce() -> Vec<u8>, guard: AnswerGuard) -> Reply {
+pub(in crate::http::routes) fn whole(make: impl FnOnce() -> Vec<u8>, guard: QueryGuard) -> Reply {
     let writing = Writing::default();
     let body = writing.count(make);
     Reply::json(body).telling(OnSent::new(move || guard.sent(200, writing.time())))
@@ -141,7 +141,7 @@ mod tests {
             out.resize(enough, b'x');
             count.fetch_add(1, Ordering::Relaxed) + 1 < pieces
         };
-        (reply(write, Writing::default(), AnswerGuard::default()), made)
+        (reply(write, Writing::default(), QueryGuard::default()), made)
     }
 
     #[tokio::test]

@@ -2,20 +2,20 @@
 //!
 //! A backend that takes sorted rows (an LSM by ingestion, HBase by one compacted column a row) is
 //! several times cheaper to feed than one that is handed single cells. Backends without such a way
-//! use [`ingest_by_put`].
+//! use [`flush_by_put`].
 
 use tsd_model::Family;
 
 use crate::{BoxFuture, CellBatch, CellRef, Delete, Storage, StorageError, Table};
 
-/// Bytes of cells that [`ingest_by_put`] sends in one put.
+/// Bytes of cells that [`flush_by_put`] sends in one put.
 const PUT_BYTES: usize = 256 * 1024;
 /// Rows with column deletes that wait for their puts at most.
 const WAITING_DELETES: usize = 1024;
 
-/// A cell of a [`HeldRow`].
+/// A cell of a [`FlushRow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldCell<'a> {
+pub struct FlushCell<'a> {
     /// Column family.
     pub family: Family,
     /// Column qualifier.
@@ -30,7 +30,7 @@ pub struct HeldCell<'a> {
 ///
 /// A column is in `deletes` or in `cells` or in neither, never in both, and once at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldRow<'a> {
+pub struct FlushRow<'a> {
     /// Row key.
     pub key: &'a [u8],
     /// When the row was deleted (epoch milliseconds of the commit): what the backend has of it up to
@@ -43,36 +43,36 @@ pub struct HeldRow<'a> {
     /// times.
     pub deletes: Vec<(Family, &'a [u8], i64)>,
     /// Latest cell of each column that was put, sorted by family, then qualifier.
-    pub cells: Vec<HeldCell<'a>>,
+    pub cells: Vec<FlushCell<'a>>,
 }
 
 /// Held rows in ascending key order, each key once.
-pub trait HeldRows: Send {
+pub trait FlushRows: Send {
     /// The next row; `None` after the last.
-    fn next_row(&mut self) -> Option<HeldRow<'_>>;
+    fn next_row(&mut self) -> Option<FlushRow<'_>>;
 }
 
 /// A store that takes held rows.
-pub trait IngestRows: Storage {
+pub trait FlushTarget: Storage {
     /// Applies the rows and returns when all of them are durable. Doing it again, whole or in part,
     /// changes nothing. A reader in the meantime may see some rows changed and others not yet, but
     /// each row never without a column that is in it both before and after.
-    fn ingest<'a>(
+    fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
-        rows: Box<dyn HeldRows>,
+        rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>>;
 }
 
-/// [`IngestRows::ingest`] by puts and deletes, for backends that have nothing better.
+/// [`FlushTarget::flush_rows`] by puts and deletes, for backends that have nothing better.
 ///
 /// Puts of many rows share a batch. Columns are deleted after the puts of their row, as in a row
 /// compaction, so that a crash or a reader between the two finds too much rather than too little.
 /// Deletes take all versions, so it is for backends that nobody else writes meanwhile.
-pub async fn ingest_by_put<S: Storage + ?Sized>(
+pub async fn flush_by_put<S: Storage + ?Sized>(
     store: &S,
     table: &Table,
-    mut rows: Box<dyn HeldRows>,
+    mut rows: Box<dyn FlushRows>,
 ) -> Result<(), StorageError> {
     let mut batch = CellBatch::new();
     let mut deletes = Vec::new();
@@ -119,7 +119,7 @@ pub async fn ingest_by_put<S: Storage + ?Sized>(
     }
 }
 
-fn column_delete(row: &HeldRow<'_>) -> Delete {
+fn column_delete(row: &FlushRow<'_>) -> Delete {
     Delete::Columns {
         row: bytes::Bytes::copy_from_slice(row.key),
         columns: row
@@ -148,21 +148,21 @@ mod tests {
         key: [u8; 4],
     }
 
-    impl HeldRows for Numbered {
-        fn next_row(&mut self) -> Option<HeldRow<'_>> {
+    impl FlushRows for Numbered {
+        fn next_row(&mut self) -> Option<FlushRow<'_>> {
             if self.next == 3000 {
                 return None;
             }
             self.key = self.next.to_be_bytes();
             let kind = self.next % 3;
             self.next += 1;
-            let cell = |qualifier| HeldCell {
+            let cell = |qualifier| FlushCell {
                 family: Family::T,
                 qualifier,
                 value: &[7; 100],
                 timestamp_ms: 5,
             };
-            Some(HeldRow {
+            Some(FlushRow {
                 key: &self.key,
                 delete_row: (kind == 1).then_some(4),
                 deletes: if kind == 2 { vec![(Family::T, b"old", 4)] } else { Vec::new() },
@@ -200,8 +200,8 @@ mod tests {
     async fn ingestion_by_puts_equals_ingestion() {
         let (by_put, table) = filled().await;
         let (direct, _) = filled().await;
-        ingest_by_put(&by_put, &table, Box::new(Numbered::default())).await.unwrap();
-        direct.ingest(&table, Box::new(Numbered::default())).await.unwrap();
+        flush_by_put(&by_put, &table, Box::new(Numbered::default())).await.unwrap();
+        direct.flush_rows(&table, Box::new(Numbered::default())).await.unwrap();
         let rows = contents(&direct, &table).await;
         assert_eq!(contents(&by_put, &table).await, rows);
         let columns: Vec<_> = rows.iter().take(3).map(|(_, cells)| cells.len()).collect();
@@ -213,10 +213,10 @@ mod tests {
         let (inner, table) = filled().await;
         let store = FaultyStorage::new(Arc::new(inner));
         store.script(Operation::Put, [Fault::Pass, Fault::Error(StorageError::Timeout("put"))]);
-        assert!(ingest_by_put(&store, &table, Box::new(Numbered::default())).await.is_err());
-        ingest_by_put(&store, &table, Box::new(Numbered::default())).await.unwrap();
+        assert!(flush_by_put(&store, &table, Box::new(Numbered::default())).await.is_err());
+        flush_by_put(&store, &table, Box::new(Numbered::default())).await.unwrap();
         let (direct, _) = filled().await;
-        direct.ingest(&table, Box::new(Numbered::default())).await.unwrap();
+        direct.flush_rows(&table, Box::new(Numbered::default())).await.unwrap();
         assert_eq!(contents(&store, &table).await, contents(&direct, &table).await);
         let get = Get::row(Bytes::copy_from_slice(&2_u32.to_be_bytes()));
         assert_eq!(store.get(&table, get).await.unwrap().unwrap().cells.len(), 1);
