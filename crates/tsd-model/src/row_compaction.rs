@@ -117,4 +117,232 @@ pub fn plan_row_compaction(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hex::{from_hex, to_hex};
+
+    fn bytes(hex: &str) -> Bytes {
+        from_hex(hex.as_bytes()).unwrap().into()
+    }
+
+    fn key() -> Bytes {
+        bytes("00000150E22700000001000001")
+    }
+
+    /// Cells from `qualifier=value`, each written a millisecond after the one before.
+    fn cells(texts: &[&str]) -> Vec<Cell> {
+        texts
+            .iter()
+            .zip(1..)
+            .map(|(text, timestamp_ms)| {
+                let (qualifier, value) = text.split_once('=').unwrap();
+                Cell {
+                    family: Family::T,
+                    qualifier: bytes(qualifier),
+                    value: bytes(value),
+                    timestamp_ms,
+                }
+            })
+            .collect()
+    }
+
+    fn show(plan: &RowCompaction) -> (Option<String>, Vec<String>) {
+        let put = plan
+            .put
+            .as_ref()
+            .map(|(c, _)| format!("{}={}", to_hex(&c.qualifier), to_hex(&c.value)));
+        (put, plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect())
+    }
+
+    #[track_caller]
+    fn check(rule: MergeRule, row: &[&str], put: Option<&str>, delete: &[&str]) {
+        let plan = plan_row_compaction(&key(), &cells(row), rule, false).unwrap();
+        let delete: Vec<String> = delete.iter().map(|d| (*d).to_owned()).collect();
+        assert_eq!(show(&plan), (put.map(str::to_owned), delete));
+    }
+
+    #[test]
+    fn annotations_and_histograms_do_not_hinder() {
+        check(
+            MergeRule::Unanimous,
+            &["0000=01", "0010=02", "010005=7B7D", "060001=2A00", "070000=AA"],
+            Some("00000010=010200"),
+            &["0000", "0010"],
+        );
+    }
+
+    #[test]
+    fn a_row_without_points_is_left_alone() {
+        check(MergeRule::Unanimous, &["010005=7B7D", "070000=AA"], None, &[]);
+    }
+
+    #[test]
+    fn the_mixed_flag_comes_from_the_points_written() {
+        check(
+            MergeRule::Largest,
+            &["F0007D000010=010200", "0020=03"],
+            Some("F0007D0000100020=01020301"),
+            &["F0007D000010", "0020"],
+        );
+    }
+
+    #[test]
+    fn largest_and_smallest_go_by_number_not_by_time_of_writing() {
+        let row = ["0000=05", "0001=012C", "000B=40800000"];
+        check(MergeRule::Largest, &row, None, &["0000", "000B"]);
+        check(MergeRule::Smallest, &row, None, &["0000", "0001"]);
+        check(MergeRule::Newest, &row, None, &["0000", "0001"]);
+    }
+
+    #[test]
+    fn equal_numbers_of_other_types_leave_the_newest() {
+        check(MergeRule::Largest, &["0000=05", "000B=40A00000"], None, &["0000"]);
+        check(MergeRule::Smallest, &["000B=40A00000", "0000=05"], None, &["000B"]);
+    }
+
+    #[test]
+    fn the_duplicate_is_told_as_opentsdb_tells_it() {
+        let row = cells(&["0007=0000000000000004", "F0000007=0000000000000005"]);
+        let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Duplicate timestamp for key=[0, 0, 1, 80, -30, 39, 0, 0, 0, 1, 0, 0, 1], ms_offset=0, \
+         older=[0, 0, 0, 0, 0, 0, 0, 5], newer=[0, 0, 0, 0, 0, 0, 0, 4]; set \
+         tsd.storage.fix_duplicates=true to fix automatically or run Fsck"
+        );
+    }
+
+    #[test]
+    fn an_unordered_column_is_merged_by_its_heads() {
+        // 0020 hides behind 0030 in its column, as it does for OpenTSDB.
+        check(
+            MergeRule::Unanimous,
+            &["00300020=030200", "0010=01", "0040=04"],
+            Some("0010003000200040=0103020400"),
+            &["00300020", "0010", "0040"],
+        );
+    }
+
+    #[test]
+    fn values_of_impossible_length_and_empty_ones_are_refused() {
+        for row in [["0002=010203", "0010=05"], ["0000=", "0010=05"]] {
+            assert!(plan_row_compaction(&key(), &cells(&row), MergeRule::Newest, false).is_err());
+        }
+    }
+
+    #[test]
+    fn an_append_column_forbids_every_write() {
+        let row = cells(&["050000=00002A", "0010=05"]);
+        let plan = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap();
+        assert!(plan.is_nothing());
+        assert_eq!(to_hex(&plan.result.unwrap().value), "2A0500");
+    }
+
+    #[test]
+    fn five_bytes_with_the_append_prefix_are_an_error() {
+        let row = cells(&["0500000000=00002A"]);
+        let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Can not parse cell, it is not  an appended cell. It has a different qualifier \
+         [5, 0, 0, 0, 0], row key [0, 0, 1, 80, -30, 39, 0, 0, 0, 1, 0, 0, 1]"
+        );
+    }
+
+    #[test]
+    fn the_newest_cell_time_is_kept_on_request() {
+        let row = cells(&["0000=01", "0010=02"]);
+        let plan = plan_row_compaction(&key(), &row, MergeRule::Largest, true).unwrap();
+        assert_eq!(plan.put.unwrap().1, Some(2));
+        let times: Vec<i64> = plan.delete.iter().map(|old| old.timestamp_ms).collect();
+        assert_eq!(times, [1, 2], "nothing newer than what was read goes");
+        let plan = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap();
+        assert_eq!(plan.put.unwrap().1, None);
+    }
+
+    #[test]
+    fn rows_are_due_a_second_after_their_hour() {
+        let base = BaseTime::containing(7_200);
+        assert!(!RowCompaction::is_due(base, 10_800));
+        assert!(RowCompaction::is_due(base, 10_801));
+    }
+
+    /// The row as it is after the plan, or after the put alone.
+    fn apply(row: &[Cell], plan: &RowCompaction, deletes: bool) -> Vec<Cell> {
+        let mut after: Vec<Cell> = row.to_vec();
+        if let Some((cell, _)) = &plan.put {
+            after.retain(|c| c.qualifier != cell.qualifier);
+            after.push(Cell { timestamp_ms: 1_000, ..cell.clone() });
+        }
+        if deletes {
+            after.retain(|c| !plan.delete.iter().any(|old| old.qualifier == c.qualifier));
+        }
+        after.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
+        after
+    }
+
+    fn row() -> impl Strategy<Value = Vec<Cell>> {
+        let cell = (0..40_u32, any::<bool>(), any::<i8>(), 1..50_i64).prop_map(
+            |(offset, millis, value, timestamp_ms)| {
+                let flags = crate::flags::Flags::from_bits(0);
+                let qualifier = if millis {
+                    crate::qualifier::Qualifier::at_millis(offset * 500, flags)
+                } else {
+                    crate::qualifier::Qualifier::at_seconds(offset, flags)
+                };
+                Cell {
+                    family: Family::T,
+                    qualifier: Bytes::copy_from_slice(qualifier.unwrap().as_bytes()),
+                    value: Bytes::copy_from_slice(&value.to_be_bytes()),
+                    timestamp_ms,
+                }
+            },
+        );
+        prop::collection::vec(cell, 1..30).prop_map(|mut cells| {
+            cells.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
+            cells.dedup_by(|a, b| a.qualifier == b.qualifier);
+            cells
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_crash_after_the_put_leaves_a_row_that_reads_the_same(row in row()) {
+            let plan = plan_row_compaction(&key(), &row, MergeRule::Newest, false).unwrap();
+            let crashed = apply(&row, &plan, false);
+            let again = plan_row_compaction(&key(), &crashed, MergeRule::Newest, false).unwrap();
+            prop_assert_eq!(
+                again.result.as_ref().map(|c| (&c.qualifier, &c.value)),
+                plan.result.as_ref().map(|c| (&c.qualifier, &c.value))
+            );
+            prop_assert!(again.put.is_none());
+            let done = apply(&crashed, &again, true);
+            prop_assert_eq!(done.len(), 1);
+            let nothing = plan_row_compaction(&key(), &done, MergeRule::Newest, false).unwrap();
+            prop_assert!(nothing.is_nothing());
+        }
+
+        #[test]
+        fn any_cells_plan_or_err(
+            cells in prop::collection::vec(
+                (prop::collection::vec(any::<u8>(), 0..10), prop::collection::vec(any::<u8>(), 0..20)),
+                0..8,
+            ),
+        ) {
+            let cells: Vec<Cell> = cells
+                .into_iter()
+                .map(|(qualifier, value)| Cell {
+                    family: Family::T,
+                    qualifier: qualifier.into(),
+                    value: value.into(),
+                    timestamp_ms: 0,
+                })
+                .collect();
+            let _ = plan_row_compaction(&key(), &cells, MergeRule::Unanimous, false);
+        }
+    }
+}

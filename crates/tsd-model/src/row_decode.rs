@@ -284,4 +284,260 @@ fn collect_extras(cells: &[Cell], extras: &mut RowExtras) {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        Flags, PackablePoint, PackedRun, PointValue, RunEncoder, RunShape, Value, encode_column,
+        hex::from_hex, point_column::StoredPoint, row_compaction::plan_row_compaction,
+    };
+
+    const BASE: u32 = 1_356_998_400;
+
+    fn bytes(hex: &str) -> Bytes {
+        from_hex(hex.as_bytes()).unwrap().into()
+    }
+
+    /// A row from `qualifier=value` texts, each cell written a millisecond after the one before.
+    fn row(texts: &[&str]) -> Row {
+        let mut cells: Vec<Cell> = texts
+            .iter()
+            .zip(1..)
+            .map(|(text, timestamp_ms)| {
+                let (qualifier, value) = text.split_once('=').unwrap();
+                Cell {
+                    family: Family::T,
+                    qualifier: bytes(qualifier),
+                    value: bytes(value),
+                    timestamp_ms,
+                }
+            })
+            .collect();
+        cells.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
+        Row::from_cells(bytes("00000150E22700000001000001"), cells)
+    }
+
+    fn decode(row: &Row, rule: MergeRule) -> Result<(PointColumns, RowExtras), RowError> {
+        let (mut columns, mut extras) = (PointColumns::default(), RowExtras::default());
+        decode_row(row, BaseTime::containing(BASE), rule, &mut columns, &mut extras)?;
+        Ok((columns, extras))
+    }
+
+    /// Offsets in milliseconds and values, integers as they are, floats with a point.
+    fn show(columns: &PointColumns) -> String {
+        let value = |i| match columns.value(i).unwrap() {
+            Value::Integer(v) => v.to_string(),
+            Value::Float(v) => crate::java_double(v),
+        };
+        let offset = |t: i64| t - i64::from(BASE) * 1_000;
+        let points = columns.times_ms.iter().enumerate();
+        points.map(|(i, t)| format!("{}={}", offset(*t), value(i))).collect::<Vec<_>>().join(" ")
+    }
+
+    #[track_caller]
+    fn check(texts: &[&str], rule: MergeRule, expected: &str) {
+        let (columns, _) = decode(&row(texts), rule).unwrap();
+        assert_eq!(show(&columns), expected);
+    }
+
+    #[test]
+    fn single_cells_of_every_type() {
+        check(
+            &[
+                "0000=2A",
+                "0011=FED4",
+                "0023=00010001",
+                "0037=0000000100000000",
+                "004B=422A0000",
+                "005F=40450CCCCCCCCCCD",
+            ],
+            MergeRule::Unanimous,
+            "0=42 1000=-300 2000=65537 3000=4294967296 4000=42.5 5000=42.1",
+        );
+    }
+
+    #[test]
+    fn compacted_columns_seconds_and_milliseconds_interleave() {
+        check(
+            &["00000020=010300", "0010=02", "F0007D00=09", "F001F5000030=080401"],
+            MergeRule::Unanimous,
+            "0=1 500=9 1000=2 2000=3 2004=8 3000=4",
+        );
+    }
+
+    #[test]
+    fn one_instant_twice_goes_by_the_rule() {
+        let texts = ["00000020=010300", "0000=05"];
+        assert!(decode(&row(&texts), MergeRule::Unanimous).is_err());
+        check(&texts, MergeRule::Newest, "0=5 2000=3");
+        check(&texts, MergeRule::Smallest, "0=1 2000=3");
+        check(&["0000=05", "F0000000=05", "0010=06"], MergeRule::Unanimous, "0=5 1000=6");
+    }
+
+    #[test]
+    fn an_unsorted_column_is_sorted() {
+        check(&["00200000=020100"], MergeRule::Unanimous, "0=1 2000=2");
+    }
+
+    #[test]
+    fn append_columns_join_in_and_are_offered_for_repair() {
+        let appended = row(&["050000=001007000009", "050001=00300700200A", "0040=01"]);
+        let (columns, extras) = decode(&appended, MergeRule::Unanimous).unwrap();
+        assert_eq!(show(&columns), "0=9 1000=7 2000=10 3000=7 4000=1");
+        let repaired: Vec<_> = extras.append_repairs.iter().map(|c| c.value.clone()).collect();
+        assert_eq!(repaired, [bytes("000009001007"), bytes("00200A003007")]);
+    }
+
+    #[test]
+    fn mended_cells_read_as_opentsdb_mends_them() {
+        check(
+            &["001B=0000000040866666", "000F=00000001", "0023=000000000000002A"],
+            MergeRule::Unanimous,
+            "0=1.401298464324817E-45 1000=4.199999809265137 2000=42",
+        );
+    }
+
+    #[test]
+    fn what_is_no_point_is_handed_over_or_counted() {
+        let row = row(&["0000=01", "010005=7B7D", "060001=2A00", "070000=AA", "00=BB"]);
+        let (columns, extras) = decode(&row, MergeRule::Unanimous).unwrap();
+        assert_eq!(show(&columns), "0=1");
+        assert_eq!(extras.annotations.len(), 1);
+        assert_eq!(extras.histograms.len(), 1);
+        assert_eq!(extras.unknown, 2);
+    }
+
+    #[test]
+    fn after_an_error_nothing_was_added() {
+        let (mut columns, mut extras) =
+            decode(&row(&["0000=01", "0010=02"]), MergeRule::Unanimous).unwrap();
+        let before = (columns.clone(), extras.clone());
+        let bad = row(&["0020=01", "0030=", "010000=7B7D"]);
+        let base = BaseTime::containing(BASE);
+        assert!(decode_row(&bad, base, MergeRule::Newest, &mut columns, &mut extras).is_err());
+        assert_eq!((columns, extras), before);
+    }
+
+    #[test]
+    fn cells_of_other_families_are_no_points() {
+        let mut row = row(&["0000=01"]);
+        row.cells.push(Cell { family: Family::Name, ..row.cells.first().unwrap().clone() });
+        assert_eq!(show(&decode(&row, MergeRule::Unanimous).unwrap().0), "0=1");
+    }
+
+    fn points() -> impl Strategy<Value = Vec<(u32, PointValue)>> {
+        let value = prop_oneof![
+            (any::<i64>(), 0..64_u32).prop_map(|(v, s)| PointValue::Integer(v >> s)),
+            (-1e6..1e6_f32).prop_map(PointValue::Single),
+            (-1e6..1e6_f64).prop_map(PointValue::Double),
+        ];
+        prop::collection::vec((0..3_600_u32, value), 1..60).prop_map(|mut points| {
+            points.sort_by_key(|p| p.0);
+            points.dedup_by_key(|p| p.0);
+            points
+        })
+    }
+
+    fn qualifier(offset: u32, flags: Flags) -> crate::Qualifier {
+        crate::Qualifier::at_seconds(offset, flags).unwrap()
+    }
+
+    /// The points in the shapes a store may hold them in, told by `shape`.
+    fn scatter(points: &[(u32, PointValue)], shape: &[u8]) -> Row {
+        let mut cells = Vec::new();
+        let mut groups: [Vec<StoredPoint<'_>>; 3] = Default::default();
+        let encoded: Vec<_> = points
+            .iter()
+            .map(|(offset, value)| (qualifier(*offset, value.encode().0), value.encode().1))
+            .collect();
+        for ((qualifier, value), shape) in encoded.iter().zip(shape.iter().cycle()) {
+            let point = StoredPoint { qualifier: *qualifier, value };
+            match shape % 4 {
+                0 => cells.push(cell(point.qualifier.as_bytes(), point.value)),
+                n => groups.get_mut(usize::from(n) - 1).unwrap().push(point),
+            }
+        }
+        let [column, singles, compacted] = groups;
+        if !column.is_empty() {
+            let (qualifier, value) = encode_column(&column);
+            cells.push(cell(&qualifier, &value));
+        }
+        cells.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
+        let mut row = Row::from_cells(bytes("00000150E22700000001000001"), cells);
+        row.runs.extend(pack(&singles, RunShape::Singles));
+        row.runs.extend(pack(&compacted, RunShape::Compacted));
+        row
+    }
+
+    fn cell(qualifier: &[u8], value: &[u8]) -> Cell {
+        Cell {
+            family: Family::T,
+            qualifier: Bytes::copy_from_slice(qualifier),
+            value: Bytes::copy_from_slice(value),
+            timestamp_ms: 7,
+        }
+    }
+
+    fn pack(points: &[StoredPoint<'_>], shape: RunShape) -> Option<PackedRun> {
+        let mut encoder = RunEncoder::new();
+        for point in points {
+            let point = PackablePoint::try_from_cell(point.qualifier.as_bytes(), point.value);
+            encoder.push(point.unwrap(), 9).unwrap();
+        }
+        let mut out = Vec::new();
+        (!points.is_empty()).then(|| {
+            encoder.finish(shape, &mut out).unwrap();
+            PackedRun::open(out.into()).unwrap()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_shape_of_the_cells_does_not_show(
+            points in points(), shape in prop::collection::vec(any::<u8>(), 1..9),
+        ) {
+            let row = scatter(&points, &shape);
+            let (columns, _) = decode(&row, MergeRule::Unanimous).unwrap();
+            let mut expected = PointColumns::default();
+            for (offset, value) in &points {
+                expected.push(i64::from(BASE + offset) * 1_000, value.widen());
+            }
+            prop_assert_eq!(&columns.times_ms, &expected.times_ms);
+            prop_assert_eq!(&columns.bits, &expected.bits);
+            prop_assert!((0..points.len()).all(|i| columns.is_integer(i) == expected.is_integer(i)));
+            let mut merged = PointColumns::default();
+            decode_merged(&row, BaseTime::containing(BASE), MergeRule::Unanimous, &mut merged).unwrap();
+            prop_assert_eq!(merged, expected);
+
+            let cells = row.clone().into_cells().unwrap();
+            let plan = plan_row_compaction(&row.key, &cells, MergeRule::Unanimous, false).unwrap();
+            let compacted = Row::from_cells(row.key.clone(), vec![plan.result.unwrap()]);
+            let (again, _) = decode(&compacted, MergeRule::Unanimous).unwrap();
+            prop_assert_eq!(again.bits, columns.bits);
+        }
+
+        #[test]
+        fn any_cells_decode_or_err(
+            cells in prop::collection::vec(
+                (prop::collection::vec(any::<u8>(), 0..10), prop::collection::vec(any::<u8>(), 0..20)),
+                0..8,
+            ),
+        ) {
+            let mut row = row(&[]);
+            row.cells.extend(cells.into_iter().map(|(qualifier, value)| Cell {
+                family: Family::T,
+                qualifier: qualifier.into(),
+                value: value.into(),
+                timestamp_ms: 0,
+            }));
+            for rule in [MergeRule::Unanimous, MergeRule::Newest, MergeRule::Largest] {
+                if let Ok((columns, _)) = decode(&row, rule) {
+                    prop_assert!(columns.times_ms.is_sorted_by(|a, b| a < b));
+                }
+            }
+        }
+    }
+}

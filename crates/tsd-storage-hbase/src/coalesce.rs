@@ -138,4 +138,196 @@ fn point(cell: &FlushCell<'_>) -> Option<Qualifier> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use tsd_model::{Cell, MergeRule, from_hex, plan_row_compaction, read_column, to_hex};
+
+    use super::*;
+
+    type Column = (Family, Vec<u8>, Vec<u8>, i64);
+
+    fn coalesced(cells: &[Column]) -> Vec<Column> {
+        let held: Vec<FlushCell<'_>> = cells
+            .iter()
+            .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
+                family: *family,
+                qualifier,
+                value,
+                timestamp_ms: *timestamp_ms,
+            })
+            .collect();
+        let mut columns = Vec::new();
+        Coalescer::default()
+            .columns(&held, |family, qualifier, value, at| {
+                columns.push((family, qualifier.to_vec(), value.to_vec(), at));
+                Ok(())
+            })
+            .unwrap();
+        columns.sort();
+        columns
+    }
+
+    /// Cells of family `t`: `qualifier=value@time`, sorted.
+    fn cells(texts: &[&str]) -> Vec<Column> {
+        let mut cells: Vec<Column> = texts
+            .iter()
+            .map(|text| {
+                let (qualifier, rest) = text.split_once('=').unwrap();
+                let (value, at) = rest.split_once('@').unwrap();
+                let bytes = |hex: &str| from_hex(hex.as_bytes()).unwrap();
+                (Family::T, bytes(qualifier), bytes(value), at.parse().unwrap())
+            })
+            .collect();
+        cells.sort();
+        cells
+    }
+
+    #[track_caller]
+    fn check(row: &[&str], expected: &[&str]) {
+        let shown: Vec<String> = coalesced(&cells(row))
+            .iter()
+            .map(|(_, q, v, at)| format!("{}={}@{at}", to_hex(q), to_hex(v)))
+            .collect();
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn points_become_one_column_with_the_time_of_the_newest() {
+        check(&["0000=01@5", "0010=02@9", "0020=03@7"], &["000000100020=01020300@9"]);
+        check(&["0000=01@5"], &["0000=01@5"]);
+        check(&[], &[]);
+    }
+
+    #[test]
+    fn seconds_and_milliseconds_are_mixed_in_time_order() {
+        // 1 s, 0.5 s, 2 s
+        check(&["0010=01@1", "F0007D00=02@1", "0020=03@1"], &["F0007D0000100020=02010301@1"]);
+        check(&["F0007D00=02@1", "F000FA00=03@1"], &["F0007D00F000FA00=020300@1"]);
+    }
+
+    #[test]
+    fn what_is_no_point_stays_as_it_is() {
+        check(
+            &[
+                "0000=01@1",
+                "0010=02@1",
+                "010000=7B7D@2",
+                "050000=00002A@3",
+                "060000=00@4",
+                "00000010=010200@5",
+                "07=@6",
+            ],
+            &[
+                "00000010=010200@1",
+                "00000010=010200@5",
+                "010000=7B7D@2",
+                "050000=00002A@3",
+                "060000=00@4",
+                "07=@6",
+            ],
+        );
+        // A value of another length than the qualifier says, and of no length that its type has.
+        check(
+            &["0000=0102@1", "0010=02@1", "0022=010203@1"],
+            &["0000=0102@1", "0010=02@1", "0022=010203@1"],
+        );
+    }
+
+    #[test]
+    fn of_points_of_one_instant_the_newest_is_in_the_column() {
+        check(
+            &["0000=01@1", "0001=012C@5", "000B=3F800000@3", "0010=02@2"],
+            &["0000=01@1", "00010010=012C0200@5", "000B=3F800000@3"],
+        );
+        check(&["0010=01@9", "F000FA00=02@1"], &["0010=01@9", "F000FA00=02@1"]);
+        check(
+            &["0010=01@9", "F000FA00=02@9", "0020=03@1", "0030=04@2"],
+            &["0010=01@9", "00200030=030400@2", "F000FA00=02@9"],
+        );
+    }
+
+    #[test]
+    fn a_column_has_room_for_as_much_as_a_batch_can_carry() {
+        let points: Vec<Column> = (0..20_000_u32)
+            .map(|ms| {
+                let qualifier =
+                    Qualifier::at_millis(ms, tsd_model::Flags::integer(1).unwrap()).unwrap();
+                (Family::T, qualifier.as_bytes().to_vec(), vec![7], i64::from(ms))
+            })
+            .collect();
+        let columns = coalesced(&points);
+        assert_eq!(columns.len(), 3);
+        assert!(columns.iter().all(|(_, qualifier, ..)| qualifier.len() <= MAX_KEY_BYTES));
+        let read: usize = columns
+            .iter()
+            .map(|(_, qualifier, value, _)| {
+                let mut points = Vec::new();
+                read_column(qualifier, value, &mut points).unwrap();
+                points.len()
+            })
+            .sum();
+        assert_eq!(read, 20_000);
+    }
+
+    fn point() -> impl Strategy<Value = Column> {
+        let flags =
+            prop::sample::select(vec![(0_u8, 1), (1, 2), (3, 4), (7, 8), (0xB, 4), (0xF, 8)]);
+        // Few instants, so that they meet.
+        (0..12_u32, flags, any::<[u8; 8]>(), 1..6_i64).prop_map(
+            |(at, (bits, length), value, written)| {
+                let flags = tsd_model::Flags::from_bits(bits);
+                let qualifier = if at < 6 {
+                    Qualifier::at_seconds(at, flags).unwrap()
+                } else {
+                    Qualifier::at_millis((at - 6) * 500, flags).unwrap()
+                };
+                (Family::T, qualifier.as_bytes().to_vec(), value[..length].to_vec(), written)
+            },
+        )
+    }
+
+    fn row() -> impl Strategy<Value = Vec<Column>> {
+        let other = prop::sample::select(vec![&[1_u8, 0, 0][..], &[6, 0, 0], &[9], &[0, 0x16]])
+            .prop_map(|qualifier| (Family::T, qualifier.to_vec(), vec![1, 2, 3], 3));
+        prop::collection::vec(prop_oneof![8 => point(), 1 => other], 0..20).prop_map(|mut cells| {
+            cells.sort();
+            cells.dedup_by(|a, b| (a.0, &a.1) == (b.0, &b.1));
+            cells
+        })
+    }
+
+    fn model_row(cells: &[Column]) -> (Bytes, Vec<Cell>) {
+        let cell = |(family, qualifier, value, timestamp_ms): &Column| Cell {
+            family: *family,
+            qualifier: Bytes::copy_from_slice(qualifier),
+            value: Bytes::copy_from_slice(value),
+            timestamp_ms: *timestamp_ms,
+        };
+        (
+            Bytes::from_static(&[0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1]),
+            cells.iter().map(cell).collect(),
+        )
+    }
+
+    /// What a reader makes of the points of a row; an error by its kind.
+    fn read(cells: &[Column], rule: MergeRule) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (key, cells) = model_row(cells);
+        let result = plan_row_compaction(&key, &cells, rule, false).ok()?.result;
+        Some(result.map_or_else(Default::default, |c| (c.qualifier.to_vec(), c.value.to_vec())))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn a_row_reads_the_same_by_every_rule(row in row()) {
+            let after = coalesced(&row);
+            for rule in [MergeRule::Unanimous, MergeRule::Newest, MergeRule::Largest, MergeRule::Smallest] {
+                prop_assert_eq!(read(&after, rule), read(&row, rule), "{:?}: {:?}", rule, after);
+            }
+        }
+    }
+}
