@@ -33,6 +33,7 @@
 mod coalesce;
 mod conditional;
 mod config;
+#[cfg(feature = "testing")]
 pub mod conformance;
 mod error;
 mod filter;

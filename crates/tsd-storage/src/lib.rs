@@ -1,15 +1,18 @@
-//! The storage trait of cells, a memory store, decorators and the conformance suite.
+//! The storage trait of cells, the memory store, and decorators of stores.
 //!
-//! HBase and the embedded store hold the same bytes behind [`Storage`] and pass the same suite. The
-//! crate knows no backend.
+//! HBase and the embedded store keep the same bytes behind [`Storage`] and pass the same conformance
+//! suite (feature `testing`). The crate knows no other backend than the memory store.
 
 mod batch;
 mod clock;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod error;
+#[cfg(any(test, feature = "testing"))]
 mod faulty;
 mod filter;
 mod flush_target;
+mod hooked;
 mod memory;
 mod metered;
 mod metrics;
@@ -19,11 +22,14 @@ mod storage;
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef};
 pub use clock::{ClockMs, system_clock_ms};
 pub use error::{Recovery, StorageError};
-pub use faulty::{Fault, FaultyStorage};
+#[cfg(any(test, feature = "testing"))]
+pub use faulty::{Fault, FaultScript, FaultyStorage};
 pub use filter::{RowFilter, SeriesSet, TagCondition, TagPattern};
 pub use flush_target::{FlushCell, FlushRow, FlushRows, FlushTarget, flush_by_put};
+pub use hooked::{HookedStorage, OperationHook};
 pub use memory::MemoryStorage;
-pub use metered::MeteredStorage;
+pub use metered::{CallMeters, MeteredStorage};
+pub use metrics::describe_metrics;
 pub use operation::Operation;
 pub use tsd_model::ReplacedColumn;
 

@@ -1,15 +1,15 @@
-//! Help texts of what this crate counts.
+//! Help texts of the crate's metrics.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-/// Must run before the first handle is taken.
-pub(crate) fn describe_metrics() {
-    describe_counter!("tsd_storage_calls_total", "Calls of a store.");
-    describe_counter!("tsd_storage_errors_total", "Calls of a store that failed.");
+/// Describes every `tsd_storage_*` metric of this crate. Idempotent.
+pub fn describe_metrics() {
+    describe_counter!("tsd_storage_calls_total", "Calls of a store, by operation.");
+    describe_counter!("tsd_storage_errors_total", "Failed calls of a store, by operation.");
     describe_histogram!(
         "tsd_storage_call_seconds",
         Unit::Seconds,
-        "Time from a call of a store to its answer."
+        "Latency of the calls of a store, by operation."
     );
-    describe_gauge!("tsd_storage_memory_rows", Unit::Count, "Rows of the memory store.");
+    describe_gauge!("tsd_storage_memory_rows", Unit::Count, "Rows in the memory store.");
 }

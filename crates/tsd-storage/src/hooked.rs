@@ -1,0 +1,197 @@
+//! A decorator of stores that runs a hook around every call.
+//!
+//! What the hook does (metering, faults for tests) is the business of its own file.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use bytes::Bytes;
+use tsd_model::Row;
+
+use crate::{
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, Operation, ReadVersion,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+};
+
+/// Runs around every call of a [`HookedStorage`].
+pub trait OperationHook: fmt::Debug + Send + Sync + 'static {
+    /// Awaits `call` and returns its result, or another one in its place.
+    fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StorageError>> + Send,
+    ) -> impl Future<Output = Result<T, StorageError>> + Send;
+}
+
+/// A store whose calls, but for [`Storage::close`], run inside a hook.
+#[derive(Debug)]
+pub struct HookedStorage<S: ?Sized, H> {
+    hook: Arc<H>,
+    inner: Arc<S>,
+}
+
+impl<S: ?Sized, H> HookedStorage<S, H> {
+    /// Runs `hook` around the calls of `inner`.
+    pub(crate) fn with_hook(hook: H, inner: Arc<S>) -> Self {
+        Self { hook: Arc::new(hook), inner }
+    }
+
+    /// The decorated store.
+    #[must_use]
+    pub const fn inner(&self) -> &Arc<S> {
+        &self.inner
+    }
+
+    /// The hook; every open scan has a reference of its own to it.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) const fn hook(&self) -> &Arc<H> {
+        &self.hook
+    }
+}
+
+struct HookedScanner<H> {
+    hook: Arc<H>,
+    inner: Box<dyn RowScanner>,
+    /// A failed scan stays failed, also if it was the hook that failed it.
+    failure: Option<StorageError>,
+}
+
+impl<H: OperationHook> RowScanner for HookedScanner<H> {
+    fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>> {
+        Box::pin(async move {
+            if let Some(error) = &self.failure {
+                return Err(error.clone());
+            }
+            let result = self.hook.around(Operation::ScanBatch, self.inner.next_rows()).await;
+            self.failure = result.as_ref().err().cloned();
+            result
+        })
+    }
+}
+
+impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
+    fn get<'a>(
+        &'a self,
+        table: &'a Table,
+        get: Get,
+    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+        Box::pin(self.hook.around(Operation::Get, self.inner.get(table, get)))
+    }
+
+    fn multi_get<'a>(
+        &'a self,
+        table: &'a Table,
+        gets: Vec<Get>,
+    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+        Box::pin(self.hook.around(Operation::MultiGet, self.inner.multi_get(table, gets)))
+    }
+
+    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
+        let inner = self.inner.scan(table, scan);
+        Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None })
+    }
+
+    fn put<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(self.hook.around(Operation::Put, self.inner.put(table, batch)))
+    }
+
+    fn append<'a>(
+        &'a self,
+        table: &'a Table,
+        batch: CellBatch,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(self.hook.around(Operation::Append, self.inner.append(table, batch)))
+    }
+
+    fn increment<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        amount: i64,
+    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+        let call = self.inner.increment(table, column, amount);
+        Box::pin(self.hook.around(Operation::Increment, call))
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        let call = self.inner.compare_and_set(table, column, expected, value);
+        Box::pin(self.hook.around(Operation::CompareAndSet, call))
+    }
+
+    fn compare_and_set_at<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        timestamp_ms: i64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        let call = self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms);
+        Box::pin(self.hook.around(Operation::CompareAndSet, call))
+    }
+
+    fn compare_and_delete<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Bytes,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        let call = self.inner.compare_and_delete(table, column, expected);
+        Box::pin(self.hook.around(Operation::CompareAndDelete, call))
+    }
+
+    fn delete<'a>(
+        &'a self,
+        table: &'a Table,
+        delete: Delete,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(self.hook.around(Operation::Delete, self.inner.delete(table, delete)))
+    }
+
+    fn rewrite_row<'a>(
+        &'a self,
+        table: &'a Table,
+        rewrite: RowRewrite,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(self.hook.around(Operation::RewriteRow, self.inner.rewrite_row(table, rewrite)))
+    }
+
+    fn read_version(&self) -> ReadVersion {
+        self.inner.read_version()
+    }
+
+    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+        Box::pin(self.hook.around(Operation::TableExists, self.inner.table_exists(table)))
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(self.hook.around(Operation::Flush, self.inner.flush()))
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        self.inner.close()
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        self.inner.gauges()
+    }
+}
+
+impl<S: FlushTarget + ?Sized, H: OperationHook> FlushTarget for HookedStorage<S, H> {
+    fn flush_rows<'a>(
+        &'a self,
+        table: &'a Table,
+        rows: Box<dyn FlushRows>,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(self.hook.around(Operation::FlushRows, self.inner.flush_rows(table, rows)))
+    }
+}
