@@ -62,7 +62,7 @@ impl Client {
     /// The same with a discovery that is used elsewhere too.
     pub fn with_discovery(config: ClientConfig, discovery: Arc<dyn Discovery>) -> Self {
         let config = Arc::new(config);
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::observed_by(config.latency_observer.clone()));
         let pool = Arc::new(Pool::new(Arc::clone(&config), Arc::clone(&metrics)));
         let locator = Locator::new(
             Arc::clone(&config),

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     compression::Compressor,
+    metrics::LatencyObserver,
     retry::Backoff,
     server_name::ServerName,
     transport::{PlainTransport, Transport},
@@ -76,6 +77,7 @@ pub struct ClientConfig {
     pub transport: Arc<dyn Transport>,
     /// Where servers are really, if not where they say.
     pub(crate) address_of: Option<Arc<AddressOf>>,
+    pub(crate) latency_observer: LatencyObserver,
 }
 
 impl ClientConfig {
@@ -107,6 +109,7 @@ impl ClientConfig {
             compressor: None,
             transport: Arc::new(PlainTransport),
             address_of: None,
+            latency_observer: LatencyObserver::default(),
         }
     }
 
@@ -118,6 +121,17 @@ impl ClientConfig {
         address_of: impl Fn(&ServerName) -> String + Send + Sync + 'static,
     ) -> Self {
         self.address_of = Some(Arc::new(address_of));
+        self
+    }
+
+    /// Calls `observe` with the method (as in [`MethodStats`](crate::MethodStats)) and the latency of
+    /// every answered call, in the task of the caller: it must not block.
+    #[must_use]
+    pub fn observe_latency(
+        mut self,
+        observe: impl Fn(&'static str, Duration) + Send + Sync + 'static,
+    ) -> Self {
+        self.latency_observer = LatencyObserver(Some(Arc::new(observe)));
         self
     }
 

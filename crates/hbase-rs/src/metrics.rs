@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -68,9 +69,22 @@ impl Method {
     }
 }
 
+type ObserveLatency = dyn Fn(&'static str, Duration) + Send + Sync;
+
+/// Called with the method and the latency of every answered call, if there is one.
+#[derive(Clone, Default)]
+pub(crate) struct LatencyObserver(pub(crate) Option<Arc<ObserveLatency>>);
+
+impl fmt::Debug for LatencyObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LatencyObserver").field(&self.0.is_some()).finish()
+    }
+}
+
 /// Everything a client counts.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
+    latency_observer: LatencyObserver,
     pub(crate) total: TrafficCounts,
     methods: [MethodCounts; METHODS.len()],
     retries: Mutex<HashMap<RetryReason, u64>>,
@@ -121,6 +135,10 @@ struct MethodCounts {
 }
 
 impl Metrics {
+    pub(crate) fn observed_by(latency_observer: LatencyObserver) -> Self {
+        Self { latency_observer, ..Self::default() }
+    }
+
     /// Counts a call that took so long.
     pub(crate) fn called(&self, method: Method, time: Duration, answered: bool) {
         let Some(counts) = self.methods.get(method as usize) else { return };
@@ -132,6 +150,11 @@ impl Metrics {
         counts.micros.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
         if let Some(bucket) = counts.buckets.get(Latency::bucket(time)) {
             bucket.one();
+        }
+        if let (Some(observe), Some((_, name))) =
+            (&self.latency_observer.0, METHODS.get(method as usize))
+        {
+            observe(name, time);
         }
     }
 
