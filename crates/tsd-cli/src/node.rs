@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tsd_engine::{Engine, EngineHandle};
 use tsd_server::{Server, install_metrics};
 use tsd_storage::Storage;
+use tsd_storage_hbase::publish_metrics;
 
 use crate::{
     config::{Config, Settings},
@@ -67,7 +68,7 @@ impl Node {
             if settings.storage.hbase.prefetch {
                 tokio::spawn(store::prefetch(hbase.client.clone(), store::table_names(&settings)));
             }
-            AbortOnDropHandle::new(tokio::spawn(hbase_stats::publish(hbase.client.clone())))
+            AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
         let limits_file = settings.limits_file.map(|file| {
             let rules = engine.config().query.overrides.clone();

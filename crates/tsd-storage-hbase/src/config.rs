@@ -4,6 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 
+use crate::metrics::with_rpc_metrics;
+
 /// Where the cluster is and how it is used.
 #[derive(Clone, Debug)]
 pub struct HBaseConfig {
@@ -44,7 +46,7 @@ impl HBaseConfig {
     /// A client of that cluster. Nothing is connected yet.
     #[must_use]
     pub fn client(&self) -> Client {
-        let mut config = ClientConfig::new(&self.user);
+        let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
         config.operation_timeout = self.operation_timeout;
         if !self.hosts.is_empty() {
             let hosts: HashMap<String, String> = self.hosts.iter().cloned().collect();

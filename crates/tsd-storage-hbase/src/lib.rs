@@ -37,8 +37,8 @@ mod config;
 pub mod conformance;
 mod error;
 mod filter;
-mod gauges;
 mod ingest;
+mod metrics;
 mod mutations;
 mod request;
 mod row;
@@ -48,6 +48,7 @@ mod storage;
 mod tables;
 
 pub use config::HBaseConfig;
+pub use metrics::{describe_metrics, publish_metrics, with_rpc_metrics};
 pub use storage::HBaseStorage;
 pub use tables::{
     Compression, FamilyLayout, Splits, TableError, TableLayout, TableOptions, TableReport,

@@ -17,8 +17,8 @@ use crate::{
     conditional::{self, Change},
     config::HBaseConfig,
     error::{refused, storage_error},
-    gauges,
     ingest::ingest,
+    metrics,
     mutations::{appends, puts},
     request::timestamp,
     scanner::HBaseScanner,
@@ -65,6 +65,7 @@ impl HBaseStorage {
     ///
     /// When it is not called inside a Tokio runtime.
     pub fn with_client(client: Client, config: HBaseConfig) -> Result<Self, StorageError> {
+        metrics::describe_metrics();
         let runtime = Handle::try_current().map_err(|error| refused(&error))?;
         Ok(Self { shared: Arc::new(Shared::new(client, config, runtime)) })
     }
@@ -287,7 +288,7 @@ impl Storage for HBaseStorage {
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
-        gauges::of(&self.shared.client.stats())
+        metrics::gauges(&self.shared.client.stats())
     }
 }
 

@@ -219,7 +219,7 @@ impl Sink<'_> {
             self.remove(key.to_vec())?;
         }
         writer.gathered.folded(row.key);
-        self.table.metrics.folded_rows.increment(1);
+        self.table.metrics.merged_rows.increment(1);
         Ok(())
     }
 

@@ -31,4 +31,5 @@ mod table;
 mod tests;
 
 pub use config::{LsmConfig, TableLayout, TableSpec};
+pub use metrics::describe_metrics;
 pub use storage::LsmStorage;

@@ -12,8 +12,8 @@ pub(crate) struct TableMetrics {
     pub(crate) rows: Counter,
     /// Bytes of entries written.
     pub(crate) entry_bytes: Counter,
-    /// Rows whose runs were folded into one entry.
-    pub(crate) folded_rows: Counter,
+    /// Row merges: rows whose entries were replaced by one.
+    pub(crate) merged_rows: Counter,
     /// Ingestions, and how long each took.
     pub(crate) ingest_seconds: Histogram,
     /// Ingestions that failed.
@@ -34,7 +34,7 @@ impl TableMetrics {
         Self {
             rows: counter!("tsd_lsm_ingested_rows_total", &labels),
             entry_bytes: counter!("tsd_lsm_ingested_bytes_total", &labels),
-            folded_rows: counter!("tsd_lsm_folded_rows_total", &labels),
+            merged_rows: counter!("tsd_lsm_merged_rows_total", &labels),
             ingest_seconds: histogram!("tsd_lsm_ingestion_seconds", &labels),
             ingest_errors: counter!("tsd_lsm_ingestion_errors_total", &labels),
             read_rows: counter!("tsd_lsm_read_rows_total", &labels),
@@ -45,12 +45,12 @@ impl TableMetrics {
     }
 }
 
-/// Help texts of everything the store counts. It must run before the first handle is taken.
-pub(crate) fn describe_metrics() {
+/// Describes every `tsd_lsm_*` metric. Idempotent.
+pub fn describe_metrics() {
     for (name, text) in [
         ("tsd_lsm_compaction_errors_total", "Steps of LSM compaction that failed or had no room."),
         ("tsd_lsm_compaction_steps_total", "Steps of LSM compaction done."),
-        ("tsd_lsm_folded_rows_total", "Rows whose runs were folded into one entry."),
+        ("tsd_lsm_merged_rows_total", "Row merges: rows whose entries were replaced by one."),
         ("tsd_lsm_ingested_bytes_total", "Bytes of entries written by ingestion."),
         ("tsd_lsm_ingested_rows_total", "Rows handed over by ingestion."),
         ("tsd_lsm_ingestion_errors_total", "Ingestions that failed."),
@@ -65,7 +65,7 @@ pub(crate) fn describe_metrics() {
         ("tsd_lsm_disk_bytes", Unit::Bytes, "Size of the store on disk."),
         ("tsd_lsm_entries", Unit::Count, "Entries of all trees, about."),
         ("tsd_lsm_segments", Unit::Count, "Segments of all trees."),
-        ("tsd_lsm_top_runs", Unit::Count, "Runs of segments in the top levels."),
+        ("tsd_lsm_l0_runs", Unit::Count, "L0 runs of all trees."),
     ] {
         describe_gauge!(name, unit, text);
     }

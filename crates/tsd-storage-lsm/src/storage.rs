@@ -282,7 +282,7 @@ impl Storage for LsmStorage {
             ("tsd_lsm_disk_bytes", sum(|t| t.tree.disk_space())),
             ("tsd_lsm_entries", sum(|t| t.tree.approximate_len() as u64)),
             ("tsd_lsm_segments", sum(|t| t.tree.table_count() as u64)),
-            ("tsd_lsm_top_runs", sum(|t| t.tree.l0_run_count() as u64)),
+            ("tsd_lsm_l0_runs", sum(|t| t.tree.l0_run_count() as u64)),
             ("tsd_lsm_compaction_steps_total", self.signal.steps() as f64),
             ("tsd_lsm_cache_bytes", self.cache.0.size() as f64),
             ("tsd_lsm_cache_capacity_bytes", self.cache.0.capacity() as f64),

@@ -83,7 +83,7 @@ pub(super) fn settle(store: &LsmStorage) {
     let gauges = || {
         let gauges = store.gauges();
         let of = |name| gauges.iter().find(|(n, _)| *n == name).unwrap().1;
-        (of("tsd_lsm_top_runs"), of("tsd_lsm_compaction_steps_total"))
+        (of("tsd_lsm_l0_runs"), of("tsd_lsm_compaction_steps_total"))
     };
     let mut before = gauges();
     loop {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
+use tsd_storage_hbase::with_rpc_metrics;
 
 use super::text;
 use crate::config::{Config, ConfigError};
@@ -58,7 +59,7 @@ impl HBaseSettings {
     /// A client of the cluster. Nothing is connected yet.
     #[must_use]
     pub fn client(&self) -> Client {
-        let mut config = ClientConfig::new(&self.user);
+        let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
         config.operation_timeout = self.operation_timeout;
         config.connections_per_server = self.connections;
         if let Some(call_timeout) = self.call_timeout {

@@ -1,0 +1,157 @@
+//! The `tsd_hbase_*` metrics: the client's counters under Prometheus names.
+//!
+//! The client knows no metrics library. Metrics without labels are read as gauges of the store;
+//! those with labels are set by [`publish_metrics`]; latencies are recorded as calls complete.
+
+use std::{borrow::Cow, time::Duration};
+
+use hbase_rs::{Client, ClientConfig, ClientStats, RetryReason};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use tokio::time::MissedTickBehavior;
+
+/// Interval between two reads of the client's counters.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
+
+const COUNTERS: [(&str, &str); 17] = [
+    ("tsd_hbase_admission_waits_total", "Calls that waited for a connection's in-flight limit."),
+    ("tsd_hbase_batch_actions_total", "Actions sent in batches (Multi calls)."),
+    ("tsd_hbase_batches_total", "Batches (Multi calls) sent."),
+    ("tsd_hbase_call_failures_total", "Calls without a response, over all methods."),
+    ("tsd_hbase_calls_total", "Calls started."),
+    ("tsd_hbase_connection_failures_total", "Connections that could not be established."),
+    ("tsd_hbase_meta_lookups_total", "Region lookups in hbase:meta."),
+    ("tsd_hbase_mutation_failures_total", "Buffered mutations that failed permanently."),
+    ("tsd_hbase_mutations_written_total", "Buffered mutations that were written."),
+    ("tsd_hbase_received_bytes_total", "Bytes received from HBase."),
+    ("tsd_hbase_region_cache_misses_total", "Region lookups that the region cache did not answer."),
+    ("tsd_hbase_retries_total", "Retried attempts, by reason."),
+    ("tsd_hbase_rpc_failures_total", "Calls without a response, by method."),
+    ("tsd_hbase_rpcs_total", "Calls with a response, by method."),
+    ("tsd_hbase_scanners_opened_total", "Scanners opened."),
+    ("tsd_hbase_scanners_reopened_total", "Scanners reopened inside a region after a failure."),
+    ("tsd_hbase_sent_bytes_total", "Bytes sent to HBase."),
+];
+
+const GAUGES: [(&str, Unit, &str); 10] = [
+    ("tsd_hbase_buffer_pool_bytes", Unit::Bytes, "Pooled buffers of the writers, ready for reuse."),
+    (
+        "tsd_hbase_buffer_unavailable_bytes",
+        Unit::Bytes,
+        "Buffered mutations of regions that are unavailable.",
+    ),
+    ("tsd_hbase_buffered_bytes", Unit::Bytes, "Buffered mutations that are not complete."),
+    ("tsd_hbase_cached_regions", Unit::Count, "Regions in the region cache."),
+    ("tsd_hbase_calls_in_flight", Unit::Count, "Calls in flight."),
+    ("tsd_hbase_connections", Unit::Count, "Open connections."),
+    ("tsd_hbase_request_in_flight_bytes", Unit::Bytes, "Requests of the calls in flight."),
+    ("tsd_hbase_server_calls_in_flight", Unit::Count, "Calls in flight, by server."),
+    ("tsd_hbase_server_connections", Unit::Count, "Open connections, by server."),
+    ("tsd_hbase_unavailable_regions", Unit::Count, "Regions that are unavailable for writes."),
+];
+
+/// Describes every `tsd_hbase_*` metric. Idempotent.
+pub fn describe_metrics() {
+    for (name, text) in COUNTERS {
+        describe_counter!(name, text);
+    }
+    for (name, unit, text) in GAUGES {
+        describe_gauge!(name, unit, text);
+    }
+    describe_histogram!(
+        "tsd_hbase_rpc_seconds",
+        Unit::Seconds,
+        "Latency of the calls with a response, by method, with the wait for admission."
+    );
+}
+
+/// Records the latency of every call of the client in `tsd_hbase_rpc_seconds`.
+#[must_use]
+pub fn with_rpc_metrics(config: ClientConfig) -> ClientConfig {
+    config.observe_latency(|method, latency| {
+        histogram!("tsd_hbase_rpc_seconds", "method" => method).record(latency);
+    })
+}
+
+/// Sets the metrics that have labels, every five seconds. Does not return.
+pub async fn publish_metrics(client: Client) {
+    let mut interval = tokio::time::interval(PUBLISH_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        set_labelled(&client.stats());
+    }
+}
+
+fn set_labelled(stats: &ClientStats) {
+    for of in &stats.methods {
+        let method = of.method;
+        counter!("tsd_hbase_rpcs_total", "method" => method).absolute(of.latency.count);
+        counter!("tsd_hbase_rpc_failures_total", "method" => method).absolute(of.failed);
+    }
+    for (reason, count) in &stats.retries {
+        counter!("tsd_hbase_retries_total", "reason" => reason_label(*reason)).absolute(*count);
+    }
+    for of in &stats.servers {
+        let server = format!("{}:{}", of.server.host(), of.server.port());
+        gauge!("tsd_hbase_server_calls_in_flight", "server" => server.clone())
+            .set(of.traffic.calls_in_flight as f64);
+        gauge!("tsd_hbase_server_connections", "server" => server)
+            .set(of.traffic.connections as f64);
+    }
+}
+
+fn reason_label(reason: RetryReason) -> Cow<'static, str> {
+    match reason {
+        RetryReason::Exception(class) => format!("{class:?}").into(),
+        other => format!("{other:?}").to_lowercase().into(),
+    }
+}
+
+/// Names and values of the metrics without labels.
+pub(crate) fn gauges(stats: &ClientStats) -> Vec<(&'static str, f64)> {
+    let failed: u64 = stats.methods.iter().map(|method| method.failed).sum();
+    let (total, buffers) = (&stats.total, &stats.buffers);
+    [
+        ("tsd_hbase_connections", total.connections),
+        ("tsd_hbase_connection_failures_total", total.connections_failed),
+        ("tsd_hbase_calls_total", total.calls),
+        ("tsd_hbase_call_failures_total", failed),
+        ("tsd_hbase_calls_in_flight", total.calls_in_flight),
+        ("tsd_hbase_request_in_flight_bytes", total.bytes_in_flight),
+        ("tsd_hbase_admission_waits_total", total.waits_for_room),
+        ("tsd_hbase_sent_bytes_total", total.bytes_sent),
+        ("tsd_hbase_received_bytes_total", total.bytes_received),
+        ("tsd_hbase_cached_regions", stats.regions_known),
+        ("tsd_hbase_region_cache_misses_total", stats.region_misses),
+        ("tsd_hbase_meta_lookups_total", stats.lookups),
+        ("tsd_hbase_scanners_opened_total", stats.scanners_opened),
+        ("tsd_hbase_scanners_reopened_total", stats.scanners_reopened),
+        ("tsd_hbase_batches_total", stats.batches),
+        ("tsd_hbase_batch_actions_total", stats.batch_actions),
+        ("tsd_hbase_buffered_bytes", buffers.bytes),
+        ("tsd_hbase_buffer_pool_bytes", buffers.spare_bytes),
+        ("tsd_hbase_buffer_unavailable_bytes", buffers.parked_bytes),
+        ("tsd_hbase_unavailable_regions", buffers.parked_regions),
+        ("tsd_hbase_mutations_written_total", buffers.written),
+        ("tsd_hbase_mutation_failures_total", buffers.failed),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name, value as f64))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_gauge_is_described() {
+        for (name, _) in gauges(&ClientStats::default()) {
+            let described = COUNTERS.iter().any(|(of, _)| *of == name)
+                || GAUGES.iter().any(|(of, ..)| *of == name);
+            assert!(described, "{name}");
+        }
+    }
+}
