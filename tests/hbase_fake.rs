@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use hbase_fake::{hbase::FakeCluster, zookeeper::FakeEnsemble};
+use hbase_fake::{FakeCluster, FakeEnsemble};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{Client, ClientConfig, TableName};
 use tokio::time::sleep;
 
@@ -31,10 +31,10 @@ async fn writers_and_readers_never_notice_what_happens_to_regions() {
         workload.progress().await.expect("writers go on");
         cluster.merge_at(&name, &digit);
         for method in ["Mutate", "Multi", "Scan"] {
-            cluster.fault(Fault::once(method, Misdeed::Close));
+            cluster.inject(InjectedFault::once(method, FaultKind::Close));
         }
         sleep(Duration::from_millis(20)).await;
-        cluster.end_leases();
+        cluster.expire_scanners();
         cluster.kill(1).await;
         cluster.evacuate(1, 0);
         cluster.restart(1).await;

@@ -1,6 +1,6 @@
-//! Fakes of what Saltern talks to, for tests only.
+//! Fake HBase cluster and ZooKeeper ensemble for tests.
 //!
-//! They run inside the test, on sockets of the loopback interface, and misbehave on demand.
+//! They run in the test's process, on sockets of the loopback interface, and inject faults on demand.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,5 +9,12 @@
     reason = "a broken test fails by panicking"
 )]
 
-pub mod hbase;
-pub mod zookeeper;
+mod cluster;
+mod fault;
+mod zookeeper;
+
+pub use self::{
+    cluster::{FakeCluster, FakeDiscovery},
+    fault::{FaultKind, InjectedFault},
+    zookeeper::FakeEnsemble,
+};

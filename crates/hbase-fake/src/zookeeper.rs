@@ -1,6 +1,6 @@
-//! A ZooKeeper in the process: sessions, and nodes that can be read.
+//! A ZooKeeper ensemble of one server in this process: sessions and readable znodes.
 //!
-//! Enough of its protocol for clients that look things up. Sessions can be cut and made to expire.
+//! It implements connect, ping, close and getData. Tests close connections and expire sessions.
 
 use std::{
     collections::BTreeMap,
@@ -18,95 +18,96 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// Milliseconds that every session is granted.
+/// Timeout of every session, in milliseconds.
 const SESSION_MS: i32 = 6_000;
 
-/// Answer: there is no such node.
+/// Error code: no such node.
 const NO_NODE: i32 = -101;
 
-/// Answer: not known here.
+/// Error code: unsupported request.
 const UNIMPLEMENTED: i32 = -6;
 
-/// An ensemble of one, which runs until it is dropped.
+/// A ZooKeeper ensemble; dropping it closes its sockets.
 #[derive(Debug)]
 pub struct FakeEnsemble {
     address: String,
-    shared: Arc<Shared>,
-    cut: watch::Sender<u64>,
+    state: Arc<EnsembleState>,
+    closes: watch::Sender<u64>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    /// Whether requests stay without an answer.
+struct EnsembleState {
+    data: Mutex<EnsembleData>,
+    /// True if requests get no response.
     silent: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EnsembleData {
     nodes: BTreeMap<String, Bytes>,
-    /// The last session; those up to `expired` are over.
+    /// Id of the last session.
     sessions: i64,
+    /// Sessions up to this id are expired.
     expired: i64,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl EnsembleState {
+    fn lock(&self) -> MutexGuard<'_, EnsembleData> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl FakeEnsemble {
-    /// Starts it, without nodes.
+    /// Starts an ensemble without znodes.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let shared = Arc::new(Shared::default());
-        let (cut, cuts) = watch::channel(0);
-        let task = tokio::spawn(accept(listener, Arc::clone(&shared), cuts));
-        Self { address, shared, cut, task }
+        let state = Arc::new(EnsembleState::default());
+        let (closes, closed) = watch::channel(0);
+        let task = tokio::spawn(accept(listener, Arc::clone(&state), closed));
+        Self { address, state, closes, task }
     }
 
-    /// Its address, `host:port`.
+    /// Quorum string for clients: `host:port`.
     #[must_use]
     pub fn quorum(&self) -> &str {
         &self.address
     }
 
-    /// Writes a node.
+    /// Writes a znode.
     pub fn set(&self, path: &str, data: impl Into<Bytes>) {
-        self.shared.lock().nodes.insert(path.to_owned(), data.into());
+        self.state.lock().nodes.insert(path.to_owned(), data.into());
     }
 
-    /// Removes a node.
+    /// Removes a znode.
     pub fn remove(&self, path: &str) {
-        self.shared.lock().nodes.remove(path);
+        self.state.lock().nodes.remove(path);
     }
 
-    /// Closes all connections; the sessions live on.
-    pub fn cut(&self) {
-        self.cut.send_modify(|cuts| *cuts += 1);
+    /// Closes all connections; the sessions stay valid.
+    pub fn close_connections(&self) {
+        self.closes.send_modify(|closes| *closes += 1);
     }
 
-    /// Ends all sessions and closes their connections.
-    pub fn expire(&self) {
+    /// Expires all sessions and closes their connections.
+    pub fn expire_sessions(&self) {
         {
-            let mut state = self.shared.lock();
-            state.expired = state.sessions;
+            let mut data = self.state.lock();
+            data.expired = data.sessions;
         }
-        self.cut();
+        self.close_connections();
     }
 
-    /// Leaves requests without an answer, or answers again.
-    pub fn silence(&self, silent: bool) {
-        self.shared.silent.store(silent, Ordering::SeqCst);
+    /// Stops responding to requests, or starts again.
+    pub fn set_silent(&self, silent: bool) {
+        self.state.silent.store(silent, Ordering::SeqCst);
     }
 
-    /// Sessions that were opened so far.
+    /// Number of sessions opened so far.
     #[must_use]
     pub fn sessions(&self) -> i64 {
-        self.shared.lock().sessions
+        self.state.lock().sessions
     }
 }
 
@@ -116,76 +117,76 @@ impl Drop for FakeEnsemble {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, cuts: watch::Receiver<u64>) {
+async fn accept(listener: TcpListener, state: Arc<EnsembleState>, closed: watch::Receiver<u64>) {
     let mut connections = JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await.unwrap();
-        let (shared, mut cuts) = (Arc::clone(&shared), cuts.clone());
-        cuts.mark_unchanged();
+        let (state, mut closed) = (Arc::clone(&state), closed.clone());
+        closed.mark_unchanged();
         connections.spawn(async move {
             tokio::select! {
-                _ = serve(socket, &shared) => {}
-                _ = cuts.changed() => {}
+                _ = serve(socket, &state) => {}
+                _ = closed.changed() => {}
             }
         });
     }
 }
 
-/// Answers until the client is done. `None` when the connection ends.
-async fn serve(mut socket: TcpStream, shared: &Shared) -> Option<()> {
-    let mut connect = packet(&mut socket).await?;
+/// Serves a connection. Returns `None` when it closes.
+async fn serve(mut socket: TcpStream, state: &EnsembleState) -> Option<()> {
+    let mut connect = read_packet(&mut socket).await?;
     connect.advance(4 + 8 + 4);
-    let asked = connect.get_i64();
+    let requested = connect.get_i64();
     let session = {
-        let mut state = shared.lock();
-        if asked == 0 {
-            state.sessions += 1;
-            state.sessions
-        } else if asked <= state.expired {
+        let mut data = state.lock();
+        if requested == 0 {
+            data.sessions += 1;
+            data.sessions
+        } else if requested <= data.expired {
             0
         } else {
-            asked
+            requested
         }
     };
-    let mut answer = BytesMut::new();
-    answer.put_i32(0);
-    answer.put_i32(if session == 0 { 0 } else { SESSION_MS });
-    answer.put_i64(session);
-    answer.put_i32(16);
-    answer.put_bytes(0, 16);
-    answer.put_u8(0);
-    send(&mut socket, &answer).await?;
+    let mut response = BytesMut::new();
+    response.put_i32(0);
+    response.put_i32(if session == 0 { 0 } else { SESSION_MS });
+    response.put_i64(session);
+    response.put_i32(16);
+    response.put_bytes(0, 16);
+    response.put_u8(0);
+    send_packet(&mut socket, &response).await?;
     if session == 0 {
         return None;
     }
     loop {
-        let request = packet(&mut socket).await?;
-        if shared.silent.load(Ordering::SeqCst) {
+        let request = read_packet(&mut socket).await?;
+        if state.silent.load(Ordering::SeqCst) {
             continue;
         }
-        let last = request.clone().split_off(4).get_i32() == -11;
-        send(&mut socket, &answer_to(request, shared)).await?;
-        if last {
+        let closes_session = request.clone().split_off(4).get_i32() == -11;
+        send_packet(&mut socket, &respond(request, state)).await?;
+        if closes_session {
             return None;
         }
     }
 }
 
-fn answer_to(mut request: Bytes, shared: &Shared) -> BytesMut {
+fn respond(mut request: Bytes, state: &EnsembleState) -> BytesMut {
     let (xid, kind) = (request.get_i32(), request.get_i32());
     let mut body = BytesMut::new();
     let error = match kind {
-        // Ping and the end of the session.
+        // Ping, close.
         11 | -11 => 0,
-        // Data of a node.
+        // getData.
         4 => {
             let length = request.get_i32() as usize;
             let path = String::from_utf8(request.split_to(length).to_vec()).unwrap();
-            match shared.lock().nodes.get(&path) {
+            match state.lock().nodes.get(&path) {
                 Some(data) => {
                     body.put_i32(data.len() as i32);
                     body.put_slice(data);
-                    // What is known of the node: times, versions, owner, sizes.
+                    // The znode's Stat: times, versions, owner, sizes.
                     body.put_bytes(0, 68);
                     0
                 }
@@ -194,22 +195,22 @@ fn answer_to(mut request: Bytes, shared: &Shared) -> BytesMut {
         }
         _ => UNIMPLEMENTED,
     };
-    let mut answer = BytesMut::new();
-    answer.put_i32(xid);
-    answer.put_i64(1);
-    answer.put_i32(error);
-    answer.put_slice(&body);
-    answer
+    let mut response = BytesMut::new();
+    response.put_i32(xid);
+    response.put_i64(1);
+    response.put_i32(error);
+    response.put_slice(&body);
+    response
 }
 
-async fn packet(socket: &mut TcpStream) -> Option<Bytes> {
+async fn read_packet(socket: &mut TcpStream) -> Option<Bytes> {
     let length = socket.read_u32().await.ok()? as usize;
     let mut packet = vec![0; length];
     socket.read_exact(&mut packet).await.ok()?;
     Some(packet.into())
 }
 
-async fn send(socket: &mut TcpStream, packet: &[u8]) -> Option<()> {
+async fn send_packet(socket: &mut TcpStream, packet: &[u8]) -> Option<()> {
     socket.write_u32(packet.len() as u32).await.ok()?;
     socket.write_all(packet).await.ok()
 }

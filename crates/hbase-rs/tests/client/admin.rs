@@ -1,7 +1,7 @@
 //! Orders to the master.
 
 use futures_util::TryStreamExt;
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
     Admin, BufferConfig, Client, ExceptionClass, Failure, FamilyDescriptor, MutationBatch,
     NamespaceDescriptor, Scan, TableDescriptor, TableName, TableState,
@@ -57,7 +57,7 @@ async fn a_table_lives_and_dies() {
 async fn a_namespace_lives_and_dies() {
     let (cluster, client, admin) = start().await;
     let metrics = NamespaceDescriptor::new("metrics").property("owner", "ops");
-    cluster.fault(Fault::once("CreateNamespace", Misdeed::CloseAfter(0)));
+    cluster.inject(InjectedFault::once("CreateNamespace", FaultKind::CloseAfter(0)));
     admin.create_namespace(&metrics).await.unwrap();
     let again = admin.create_namespace(&metrics).await.unwrap_err();
     assert_eq!(again.class(), Some(ExceptionClass::NamespaceExists));
@@ -151,8 +151,8 @@ async fn what_the_master_refuses_is_told_at_once() {
 #[tokio::test]
 async fn an_order_whose_answer_was_lost_is_not_carried_out_twice() {
     let (cluster, client, admin) = start().await;
-    for misdeed in [Misdeed::CloseAfter(0), Misdeed::CloseAfter(6)] {
-        cluster.fault(Fault::once("CreateTable", misdeed));
+    for fault in [FaultKind::CloseAfter(0), FaultKind::CloseAfter(6)] {
+        cluster.inject(InjectedFault::once("CreateTable", fault));
     }
     admin.create_table(&descriptor(), ["g".into()]).await.unwrap();
     assert_eq!(cluster.calls("CreateTable"), 3);
@@ -172,7 +172,10 @@ async fn another_master_is_found() {
     for class in
         ["PleaseHoldException", "exceptions.MasterStoppedException", "MasterNotRunningException"]
     {
-        cluster.fault(Fault::once("GetClusterStatus", Misdeed::Exception { class, text: "later" }));
+        cluster.inject(InjectedFault::once(
+            "GetClusterStatus",
+            FaultKind::Exception { class, text: "later" },
+        ));
         let status = admin.cluster_status().await.unwrap();
         assert_eq!((status.version.as_str(), status.servers.len()), ("2.6.4-fake", 2));
     }
@@ -182,7 +185,7 @@ async fn another_master_is_found() {
 async fn an_older_master_flushes_in_its_own_way() {
     let (cluster, _client, admin) = start().await;
     admin.create_table(&descriptor(), []).await.unwrap();
-    cluster.forget_flush_table();
+    cluster.remove_flush_table_rpc();
     admin.flush_table(&name()).await.unwrap();
     assert_eq!(cluster.calls("IsProcedureDone"), 1);
     assert!(admin.set_balancer(false).await.unwrap());

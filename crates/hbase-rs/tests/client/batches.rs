@@ -1,9 +1,9 @@
 //! Many actions at once.
 
-use hbase_fake::hbase::{Fault, Misdeed};
+use hbase_fake::{FaultKind, InjectedFault};
 use hbase_rs::{Action, Append, Delete, ExceptionClass, SERVER_TIME};
 
-use super::{config, fill, get, passing_misdeeds, put, start, start_with, value};
+use super::{config, fill, get, put, start, start_with, transient_faults, value};
 
 /// Rows of all three regions.
 fn rows() -> Vec<String> {
@@ -58,10 +58,10 @@ async fn calls_keep_to_their_bounds() {
 #[tokio::test]
 async fn what_failed_for_now_is_sent_again() {
     let (cluster, table) = start().await;
-    for misdeed in passing_misdeeds() {
-        cluster.fault(Fault::once("Multi", misdeed.clone()).times(3));
+    for fault in transient_faults() {
+        cluster.inject(InjectedFault::once("Multi", fault.clone()).times(3));
         for result in table.batch(puts()).await {
-            result.unwrap_or_else(|error| panic!("{misdeed:?}: {error:?}"));
+            result.unwrap_or_else(|error| panic!("{fault:?}: {error:?}"));
         }
     }
     assert_eq!(table.get_many(gets()).await.unwrap().iter().map(value).collect::<Vec<_>>(), rows());
@@ -71,7 +71,9 @@ async fn what_failed_for_now_is_sent_again() {
 async fn what_failed_for_good_fails_alone() {
     let (cluster, table) = start().await;
     let class = "regionserver.NoSuchColumnFamilyException";
-    cluster.fault(Fault::once("Multi", Misdeed::ActionException { class, text: "no" }).on(1));
+    cluster.inject(
+        InjectedFault::once("Multi", FaultKind::ActionException { class, text: "no" }).on(1),
+    );
     let results = table.batch(puts()).await;
     let failed: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
     assert_eq!(failed.len(), 1);
@@ -92,8 +94,8 @@ async fn regions_that_changed_are_grouped_anew() {
 #[tokio::test]
 async fn a_request_that_is_too_big_is_sent_in_halves() {
     let (cluster, table) = start().await;
-    let misdeed = Misdeed::Exception { class: "exceptions.RequestTooBigException", text: "big" };
-    cluster.fault(Fault::once("Multi", misdeed).times(4));
+    let fault = FaultKind::Exception { class: "exceptions.RequestTooBigException", text: "big" };
+    cluster.inject(InjectedFault::once("Multi", fault).times(4));
     assert!(table.batch(puts()).await.iter().all(Result::is_ok));
 }
 
@@ -101,7 +103,7 @@ async fn a_request_that_is_too_big_is_sent_in_halves() {
 async fn in_doubt_only_what_may_be_repeated_is() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "b"]).await;
-    cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(5)));
+    cluster.inject(InjectedFault::once("Multi", FaultKind::CloseAfter(5)));
     let newest = Delete::try_new("a").unwrap().version(b"f", b"q", SERVER_TIME).unwrap();
     let append = Append::try_new("b").unwrap().value(b"f", b"q", b"!").unwrap();
     let results = table.batch(vec![newest.into(), put("c", "c").into(), append.into()]).await;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
     Append, BufferConfig, BufferedMutator, Client, Delete, Failure, MutationBatch, SERVER_TIME,
     Table,
 };
 
-use super::{config, fill, get, passing_misdeeds, put, start, start_with, value};
+use super::{config, fill, get, put, start, start_with, transient_faults, value};
 
 fn rows() -> Vec<String> {
     ('a'..='z').flat_map(|letter| (0..4).map(move |at| format!("{letter}{at}"))).collect()
@@ -77,7 +77,8 @@ async fn all_kinds_of_mutations_are_written() {
 async fn many_callers_share_calls() {
     let (cluster, table) = start().await;
     table.prefetch().await.unwrap();
-    cluster.fault(Fault::once("Multi", Misdeed::Delay(Duration::from_millis(20))).times(2));
+    cluster
+        .inject(InjectedFault::once("Multi", FaultKind::Delay(Duration::from_millis(20))).times(2));
     let writer = buffered(&table);
     let tasks: Vec<_> = (0..500)
         .map(|at| {
@@ -95,10 +96,10 @@ async fn many_callers_share_calls() {
 async fn what_failed_for_now_is_sent_again() {
     let (cluster, table) = start().await;
     let writer = buffered(&table);
-    for misdeed in passing_misdeeds() {
-        cluster.fault(Fault::once("Multi", misdeed.clone()).times(3));
+    for fault in transient_faults() {
+        cluster.inject(InjectedFault::once("Multi", fault.clone()).times(3));
         let written = writer.write(batch(&rows())).await;
-        written.unwrap_or_else(|error| panic!("{misdeed:?}: {error:?}"));
+        written.unwrap_or_else(|error| panic!("{fault:?}: {error:?}"));
     }
     assert_eq!(read(&table, &rows()).await, rows());
 }
@@ -107,7 +108,9 @@ async fn what_failed_for_now_is_sent_again() {
 async fn what_failed_for_good_fails_alone_and_says_where() {
     let (cluster, table) = start().await;
     let class = "regionserver.NoSuchColumnFamilyException";
-    cluster.fault(Fault::once("Multi", Misdeed::ActionException { class, text: "no" }).on(1));
+    cluster.inject(
+        InjectedFault::once("Multi", FaultKind::ActionException { class, text: "no" }).on(1),
+    );
     let rows = rows();
     let error = buffered(&table).write(batch(&rows)).await.unwrap_err();
     assert_eq!((error.failed.len(), error.total), (1, rows.len()));
@@ -222,7 +225,7 @@ async fn in_doubt_only_what_may_be_repeated_is() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "b"]).await;
     let writer = buffered(&table);
-    cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(5)));
+    cluster.inject(InjectedFault::once("Multi", FaultKind::CloseAfter(5)));
     let mut batch = MutationBatch::default();
     batch.put(b"a0", b"f", b"q", 1, b"0").unwrap();
     batch.delete_version(b"a", b"f", b"q", SERVER_TIME).unwrap();
@@ -243,10 +246,10 @@ async fn a_table_that_is_not_there_or_disabled_is_not_waited_for() {
     assert!(matches!(&*error.cause, Failure::NoTable(_)), "{error:?}");
     let writer = buffered(&table);
     writer.write(batch(&rows())).await.unwrap();
-    cluster.set_table(table.name(), "CLOSED");
+    cluster.set_region_states(table.name(), "CLOSED");
     let error = writer.mutate(put("a", "v")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::TableDisabled(_)), "{error:?}");
-    cluster.set_table(table.name(), "OPEN");
+    cluster.set_region_states(table.name(), "OPEN");
     writer.mutate(put("a", "v")).await.unwrap();
 }
 
@@ -257,7 +260,8 @@ async fn a_flush_waits_for_all_that_came_before() {
     config.linger = Duration::from_secs(100);
     let writer = table.buffered(config);
     writer.write(batch(&rows())).await.unwrap();
-    cluster.fault(Fault::once("Multi", Misdeed::Delay(Duration::from_millis(10))).times(1));
+    cluster
+        .inject(InjectedFault::once("Multi", FaultKind::Delay(Duration::from_millis(10))).times(1));
     let receipts = [writer.submit(of("a")).await.unwrap(), writer.submit(of("b")).await.unwrap()];
     writer.flush().await;
     for row in ["a", "b"] {
@@ -286,7 +290,7 @@ async fn a_closed_writer_has_written_all_and_takes_nothing() {
 #[tokio::test]
 async fn a_dropped_writer_writes_what_it_took() {
     let (cluster, table) = start().await;
-    cluster.fault(Fault::once("Multi", Misdeed::Delay(Duration::from_millis(5))));
+    cluster.inject(InjectedFault::once("Multi", FaultKind::Delay(Duration::from_millis(5))));
     let writer = buffered(&table);
     let receipt = writer.submit(batch(&rows())).await.unwrap();
     drop(writer);
@@ -300,7 +304,7 @@ fn a_writer_that_loses_its_runtime_says_so() {
     let (first, second) = (runtime(), runtime());
     let cluster = second.block_on(FakeCluster::start(1));
     let name = cluster.create_table("t", &[]);
-    cluster.fault(Fault::once("Multi", Misdeed::Silence).times(usize::MAX));
+    cluster.inject(InjectedFault::once("Multi", FaultKind::NoResponse).times(usize::MAX));
     let table = Client::new(config(), cluster.discovery()).table(name);
     let [receipt] = first.block_on(async {
         let writer = buffered(&table);

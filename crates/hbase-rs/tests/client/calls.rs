@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
     Append, CallError, Client, Condition, Delete, DisconnectReason, ExceptionClass, Failure,
     FixedDiscovery, Increment, OperationError, SERVER_TIME, ServerName,
@@ -14,8 +14,8 @@ use tokio::{
 
 use super::{config, get, put, start, start_with, value};
 
-fn exception(class: &'static str, text: &'static str) -> Misdeed {
-    Misdeed::Exception { class, text }
+fn exception(class: &'static str, text: &'static str) -> FaultKind {
+    FaultKind::Exception { class, text }
 }
 
 /// The cause's own cause, for messages.
@@ -33,7 +33,7 @@ fn chain(error: &OperationError) -> String {
 async fn passing_troubles_are_waited_out() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
-    for misdeed in [
+    for fault in [
         exception("RegionTooBusyException", "busy"),
         exception("exceptions.RegionOpeningException", "opening"),
         exception("CallQueueTooBigException", "full"),
@@ -44,17 +44,17 @@ async fn passing_troubles_are_waited_out() {
         exception("quotas.RpcThrottlingException", "too much - wait 3ms"),
         exception("java.io.IOException", "Cannot append; log is closed"),
         exception("regionserver.WrongRegionException", "not mine"),
-        Misdeed::Close,
-        Misdeed::CloseAfter(7),
-        Misdeed::UnknownCallFirst,
-        Misdeed::Oversized,
+        FaultKind::Close,
+        FaultKind::CloseAfter(7),
+        FaultKind::UnknownCallIdFirst,
+        FaultKind::OversizedFrame,
     ] {
-        cluster.fault(Fault::once("Get", misdeed.clone()).times(2));
+        cluster.inject(InjectedFault::once("Get", fault.clone()).times(2));
         let row = table
             .get(&get("a"))
             .await
-            .unwrap_or_else(|error| panic!("{misdeed:?}: {}", chain(&error)));
-        assert_eq!(value(&row), "1", "{misdeed:?}");
+            .unwrap_or_else(|error| panic!("{fault:?}: {}", chain(&error)));
+        assert_eq!(value(&row), "1", "{fault:?}");
     }
 }
 
@@ -67,7 +67,7 @@ async fn troubles_that_do_not_pass_are_told_at_once() {
         ("security.AccessDeniedException", ExceptionClass::AccessDenied),
         ("exceptions.RequestTooBigException", ExceptionClass::RequestTooBig),
     ] {
-        cluster.fault(Fault::once("Mutate", exception(class, "the cause")));
+        cluster.inject(InjectedFault::once("Mutate", exception(class, "the cause")));
         let error = table.mutate(put("a", "1")).await.unwrap_err();
         assert_eq!(error.class(), Some(expected));
         assert!(!error.in_doubt);
@@ -81,8 +81,8 @@ async fn an_answer_that_is_noise_fails_its_call_and_no_other() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let connections = cluster.connections();
-    for misdeed in [Misdeed::Garbage, Misdeed::WrongCount] {
-        cluster.fault(Fault::once("Get", misdeed));
+    for fault in [FaultKind::GarbageResponse, FaultKind::WrongCellCount] {
+        cluster.inject(InjectedFault::once("Get", fault));
         let error = table.get(&get("a")).await.unwrap_err();
         let expected =
             matches!(&*error.cause, Failure::Call(CallError::Answer { .. }) | Failure::Cells(_));
@@ -98,10 +98,12 @@ async fn a_call_without_an_answer_ends_with_its_own_time() {
     config.call_timeout = Duration::from_millis(60);
     let (cluster, table) = start_with(config).await;
     table.mutate(put("a", "1")).await.unwrap();
-    for misdeed in
-        [Misdeed::Silence, Misdeed::GarbageHeader, Misdeed::Delay(Duration::from_millis(200))]
-    {
-        cluster.fault(Fault::once("Get", misdeed));
+    for fault in [
+        FaultKind::NoResponse,
+        FaultKind::GarbageHeader,
+        FaultKind::Delay(Duration::from_millis(200)),
+    ] {
+        cluster.inject(InjectedFault::once("Get", fault));
         assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
     }
 }
@@ -110,7 +112,7 @@ async fn a_call_without_an_answer_ends_with_its_own_time() {
 async fn answers_may_overtake_each_other() {
     let (cluster, table) = start().await;
     super::fill(&table, &["a", "b", "c"]).await;
-    cluster.fault(Fault::once("Get", Misdeed::Delay(Duration::from_millis(50))));
+    cluster.inject(InjectedFault::once("Get", FaultKind::Delay(Duration::from_millis(50))));
     let (a, b, c) = (get("a"), get("b"), get("c"));
     let (a, b, c) = tokio::join!(table.get(&a), table.get(&b), table.get(&c));
     for (row, expected) in [(a, "a"), (b, "b"), (c, "c")] {
@@ -123,11 +125,11 @@ async fn what_must_not_happen_twice_is_not_repeated_in_doubt() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let calls = cluster.calls("Mutate");
-    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
+    cluster.inject(InjectedFault::once("Mutate", FaultKind::CloseAfter(3)));
     let newest = Delete::try_new("a").unwrap().version(b"f", b"q", SERVER_TIME).unwrap();
     let error = table.mutate(newest).await.unwrap_err();
     assert!(error.in_doubt, "{error:?}");
-    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
+    cluster.inject(InjectedFault::once("Mutate", FaultKind::CloseAfter(3)));
     let error =
         table.check_and_mutate(&Condition::absent("f", "q"), put("a", "2")).await.unwrap_err();
     assert!(error.in_doubt, "{error:?}");
@@ -139,11 +141,11 @@ async fn what_must_not_happen_twice_is_not_repeated_in_doubt() {
 #[tokio::test]
 async fn a_nonce_keeps_a_repeated_increment_from_counting_twice() {
     let (cluster, table) = start().await;
-    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)).times(3));
+    cluster.inject(InjectedFault::once("Mutate", FaultKind::CloseAfter(3)).times(3));
     let increment = Increment::try_new("a").unwrap().counter(b"f", b"n", 1).unwrap();
     let row = table.mutate(increment).await.unwrap();
     assert_eq!(row.value(b"f", b"n").unwrap(), 1_i64.to_be_bytes());
-    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(0)).times(2));
+    cluster.inject(InjectedFault::once("Mutate", FaultKind::CloseAfter(0)).times(2));
     let append = Append::try_new("a").unwrap().value(b"f", b"q", b"x").unwrap();
     assert_eq!(value(&table.mutate(append).await.unwrap()), "x");
 }
@@ -152,7 +154,7 @@ async fn a_nonce_keeps_a_repeated_increment_from_counting_twice() {
 async fn a_refused_connection_fails_its_calls_with_the_servers_words() {
     let (cluster, table) = start().await;
     table.locate("a".into()).await.unwrap();
-    cluster.fault(Fault::once("Get", Misdeed::RefuseConnection));
+    cluster.inject(InjectedFault::once("Get", FaultKind::FatalConnectionException));
     let error = table.get(&get("a")).await.unwrap_err();
     let refused = matches!(
         &*error.cause,
@@ -239,7 +241,7 @@ async fn a_dropped_call_leaves_the_connection_alone() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let connections = cluster.connections();
-    cluster.fault(Fault::once("Get", Misdeed::Delay(Duration::from_millis(30))));
+    cluster.inject(InjectedFault::once("Get", FaultKind::Delay(Duration::from_millis(30))));
     let dropped = tokio::time::timeout(Duration::from_millis(5), table.get(&get("a"))).await;
     assert!(dropped.is_err());
     assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
@@ -265,16 +267,16 @@ async fn a_doubt_stays_whatever_the_next_attempt_meets() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let refuse = || exception("DoNotRetryIOException", "no");
-    cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
-    cluster.fault(Fault::once("Mutate", refuse()));
+    cluster.inject(InjectedFault::once("Mutate", FaultKind::CloseAfter(3)));
+    cluster.inject(InjectedFault::once("Mutate", refuse()));
     let error = table.mutate(put("a", "2")).await.unwrap_err();
     assert!(error.in_doubt && error.class() == Some(ExceptionClass::Permanent), "{error:?}");
-    cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(3)));
-    cluster.fault(Fault::once("Multi", refuse()));
+    cluster.inject(InjectedFault::once("Multi", FaultKind::CloseAfter(3)));
+    cluster.inject(InjectedFault::once("Multi", refuse()));
     let results = table.batch(vec![put("a", "3").into(), get("a").into()]).await;
     assert!(results[0].as_ref().unwrap_err().in_doubt);
     assert!(!results[1].as_ref().unwrap_err().in_doubt);
-    cluster.fault(Fault::once("Get", Misdeed::CloseAfter(3)));
-    cluster.fault(Fault::once("Get", refuse()));
+    cluster.inject(InjectedFault::once("Get", FaultKind::CloseAfter(3)));
+    cluster.inject(InjectedFault::once("Get", refuse()));
     assert!(!table.get(&get("a")).await.unwrap_err().in_doubt);
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::TryStreamExt;
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{Action, BufferConfig, MutationBatch, Scan, Table};
 use tokio::time::sleep;
 
@@ -111,9 +111,13 @@ async fn trouble(cluster: &FakeCluster, table: &Table, over: &AtomicBool) {
                 sleep(Duration::from_millis(5)).await;
                 cluster.restart(1).await;
             }
-            5 => cluster.end_leases(),
-            6 => cluster.fault(Fault::once("Multi", Misdeed::CloseAfter(dice.roll(30) as usize))),
-            7 => cluster.fault(Fault::once("Scan", Misdeed::CloseAfter(dice.roll(90) as usize))),
+            5 => cluster.expire_scanners(),
+            6 => cluster.inject(InjectedFault::once(
+                "Multi",
+                FaultKind::CloseAfter(dice.roll(30) as usize),
+            )),
+            7 => cluster
+                .inject(InjectedFault::once("Scan", FaultKind::CloseAfter(dice.roll(90) as usize))),
             _ => {
                 let (class, text) = [
                     ("RegionTooBusyException", "busy"),
@@ -121,7 +125,7 @@ async fn trouble(cluster: &FakeCluster, table: &Table, over: &AtomicBool) {
                     ("regionserver.RegionServerStoppedException", "bye"),
                 ][dice.roll(3) as usize];
                 let method = ["Mutate", "Multi", "Scan"][dice.roll(3) as usize];
-                cluster.fault(Fault::once(method, Misdeed::Exception { class, text }));
+                cluster.inject(InjectedFault::once(method, FaultKind::Exception { class, text }));
             }
         }
         sleep(Duration::from_millis(3)).await;
@@ -131,7 +135,7 @@ async fn trouble(cluster: &FakeCluster, table: &Table, over: &AtomicBool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost_and_no_scan_misses_or_repeats_a_row() {
     let (cluster, table) = start().await;
-    cluster.answer_size(7, 0);
+    cluster.limit_scan_responses(7, 0);
     let acknowledged = Acknowledged::default();
     let over = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..WRITERS)

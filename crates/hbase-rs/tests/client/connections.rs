@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
     CallError, Channel, Client, Destination, Established, ExceptionClass, Failure, PlainTransport,
     RetryReason, Scan, Table, Transport, TransportFuture,
@@ -46,7 +46,9 @@ async fn another_connection_is_opened_when_there_is_much_to_carry() {
         }
         // One for hbase:meta, and one is enough for little.
         assert_eq!(cluster.connections(), 2);
-        cluster.fault(Fault::once("Mutate", Misdeed::Delay(Duration::from_millis(20))).times(20));
+        cluster.inject(
+            InjectedFault::once("Mutate", FaultKind::Delay(Duration::from_millis(20))).times(20),
+        );
         press(&table).await;
         assert!(expected.contains(&(cluster.connections() - 1)), "{}", cluster.connections());
     }
@@ -59,7 +61,9 @@ async fn connections_beside_the_first_are_closed_when_idle() {
     config.idle_timeout = Duration::from_millis(50);
     let client = Client::new(config, cluster.discovery());
     let table = client.table(cluster.create_table("t", &[]));
-    cluster.fault(Fault::once("Mutate", Misdeed::Delay(Duration::from_millis(20))).times(20));
+    cluster.inject(
+        InjectedFault::once("Mutate", FaultKind::Delay(Duration::from_millis(20))).times(20),
+    );
     press(&table).await;
     while client.stats().total.connections > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -135,9 +139,9 @@ async fn what_was_done_is_counted() {
     let table = client.table(cluster.create_table("t", &["m"]));
     fill(&table, &["a", "b", "z"]).await;
     table.get(&get("a")).await.unwrap();
-    cluster.fault(Fault::once(
+    cluster.inject(InjectedFault::once(
         "Get",
-        Misdeed::Exception { class: "RegionTooBusyException", text: "busy" },
+        FaultKind::Exception { class: "RegionTooBusyException", text: "busy" },
     ));
     table.get(&get("z")).await.unwrap();
     table.batch(vec![put("a", "1").into(), put("z", "1").into(), get("b").into()]).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hbase_fake::{hbase::FakeCluster, zookeeper::FakeEnsemble};
+use hbase_fake::{FakeCluster, FakeEnsemble};
 use hbase_rs::{Client, Discovery, DiscoveryError, Failure, ServerName, ZooKeeperDiscovery};
 use hbase_rs_protobuf as pb;
 use prost::Message;
@@ -65,7 +65,11 @@ async fn cut_and_expired_sessions_are_replaced() {
     let server = ServerName::new("rs1", 16020, 5);
     ensemble.set("/hbase/meta-region-server", meta(&server));
     let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
-    for trouble in [FakeEnsemble::cut, FakeEnsemble::expire, FakeEnsemble::expire] {
+    for trouble in [
+        FakeEnsemble::close_connections,
+        FakeEnsemble::expire_sessions,
+        FakeEnsemble::expire_sessions,
+    ] {
         assert_eq!(discovery.meta_server().await.unwrap(), server);
         trouble(&ensemble);
         // The question that meets the trouble may fail; the next one must not for long.
@@ -83,10 +87,10 @@ async fn a_question_can_be_dropped_and_asked_again() {
     ensemble.set("/hbase/meta-region-server", meta(&server));
     let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
     assert_eq!(discovery.meta_server().await.unwrap(), server);
-    ensemble.silence(true);
+    ensemble.set_silent(true);
     assert!(timeout(Duration::from_millis(30), discovery.meta_server()).await.is_err());
-    ensemble.silence(false);
-    ensemble.cut();
+    ensemble.set_silent(false);
+    ensemble.close_connections();
     while discovery.meta_server().await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -110,7 +114,7 @@ async fn a_client_finds_its_cluster_and_follows_meta() {
 #[tokio::test]
 async fn an_ensemble_that_does_not_answer_costs_no_more_than_the_operation() {
     let ensemble = FakeEnsemble::start().await;
-    ensemble.silence(true);
+    ensemble.set_silent(true);
     let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
     let mut config = config();
     config.call_timeout = Duration::from_millis(20);

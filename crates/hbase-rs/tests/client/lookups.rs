@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{Client, OperationError, Row, Table};
 use tokio::task::JoinHandle;
 
@@ -26,7 +26,8 @@ async fn callers_of_a_region_that_is_lost_make_one_lookup() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "h"]).await;
     let table = Arc::new(table);
-    cluster.fault(Fault::once("Scan", Misdeed::Delay(Duration::from_millis(60))).of_meta());
+    cluster
+        .inject(InjectedFault::once("Scan", FaultKind::Delay(Duration::from_millis(60))).of_meta());
     let before = cluster.calls("Scan");
     cluster.move_region(table.name(), "h", 0, true);
     all_read((0..200).map(|_| reading(&table, "h")).collect(), "h").await;
@@ -54,7 +55,7 @@ async fn a_lookup_that_takes_long_holds_up_its_own_region_alone() {
     let (cluster, table) = start_with(config).await;
     fill(&table, &["a", "h"]).await;
     let table = Arc::new(table);
-    cluster.fault(Fault::once("Scan", Misdeed::Silence).of_meta());
+    cluster.inject(InjectedFault::once("Scan", FaultKind::NoResponse).of_meta());
     let before = cluster.calls("Scan");
     cluster.move_region(table.name(), "h", 0, true);
     let stuck = reading(&table, "h");
@@ -74,7 +75,7 @@ async fn callers_behind_a_slow_lookup_of_unknown_rows_make_their_own() {
     let mut config = config();
     config.call_timeout = Duration::from_millis(500);
     let table = Arc::new(Client::new(config, cluster.discovery()).table(name));
-    cluster.fault(Fault::once("Scan", Misdeed::Silence).of_meta());
+    cluster.inject(InjectedFault::once("Scan", FaultKind::NoResponse).of_meta());
     let stuck = reading(&table, "a");
     while cluster.calls("Scan") == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -86,8 +87,8 @@ async fn callers_behind_a_slow_lookup_of_unknown_rows_make_their_own() {
 #[tokio::test]
 async fn a_failed_lookup_fails_who_waited_and_nobody_later() {
     let (cluster, table) = start().await;
-    let misdeed = Misdeed::Exception { class: "DoNotRetryIOException", text: "no" };
-    cluster.fault(Fault::once("Scan", misdeed).of_meta());
+    let fault = FaultKind::Exception { class: "DoNotRetryIOException", text: "no" };
+    cluster.inject(InjectedFault::once("Scan", fault).of_meta());
     table.get(&get("a")).await.unwrap_err();
     table.get(&get("a")).await.unwrap();
 }

@@ -22,7 +22,7 @@ mod waits;
 
 use std::time::Duration;
 
-use hbase_fake::hbase::{FakeCluster, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind};
 use hbase_rs::{Backoff, Client, ClientConfig, Get, Put, Row, Table};
 
 /// A client in a hurry.
@@ -72,18 +72,18 @@ async fn fill(table: &Table, rows: &[&str]) {
 }
 
 /// What a Multi may meet that another attempt gets over.
-fn passing_misdeeds() -> [Misdeed; 11] {
+fn transient_faults() -> [FaultKind; 11] {
     [
-        Misdeed::ActionException { class: "RegionTooBusyException", text: "busy" },
-        Misdeed::ActionException { class: "MultiActionResultTooLarge", text: "full" },
-        Misdeed::RegionException { class: "NotServingRegionException", text: "gone" },
-        Misdeed::RegionException { class: "quotas.RpcThrottlingException", text: "x - wait 2ms" },
-        Misdeed::RegionException { class: "exceptions.RegionOpeningException", text: "opening" },
-        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
-        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
-        Misdeed::Exception { class: "exceptions.RequestTooBigException", text: "big" },
-        Misdeed::Close,
-        Misdeed::CloseAfter(5),
-        Misdeed::LoseAction,
+        FaultKind::ActionException { class: "RegionTooBusyException", text: "busy" },
+        FaultKind::ActionException { class: "MultiActionResultTooLarge", text: "full" },
+        FaultKind::RegionException { class: "NotServingRegionException", text: "gone" },
+        FaultKind::RegionException { class: "quotas.RpcThrottlingException", text: "x - wait 2ms" },
+        FaultKind::RegionException { class: "exceptions.RegionOpeningException", text: "opening" },
+        FaultKind::Exception { class: "CallQueueTooBigException", text: "full" },
+        FaultKind::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
+        FaultKind::Exception { class: "exceptions.RequestTooBigException", text: "big" },
+        FaultKind::Close,
+        FaultKind::CloseAfter(5),
+        FaultKind::OmitActionResult,
     ]
 }

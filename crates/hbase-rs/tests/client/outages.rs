@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::TryStreamExt;
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{Client, ClientConfig, MutationBatch, Scan, Table};
 use tokio::{
     io::AsyncReadExt,
@@ -74,7 +74,7 @@ async fn a_server_that_hangs_is_left_when_its_regions_are_elsewhere() {
     let (cluster, table) = start(None).await;
     fill(&table, &["a", "o"]).await;
     for method in ["Get", "Mutate", "Multi", "Scan"] {
-        cluster.fault(Fault::once(method, Misdeed::Silence).on(1).times(usize::MAX));
+        cluster.inject(InjectedFault::once(method, FaultKind::NoResponse).on(1).times(usize::MAX));
     }
     let tasks = everything(&table);
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -88,8 +88,8 @@ async fn a_server_that_answers_late_does_no_harm() {
     fill(&table, &["a", "o"]).await;
     for method in ["Get", "Mutate", "Multi", "Scan"] {
         // As if it had been stopped for a while: all comes at once, and too late.
-        let late = Misdeed::Delay(Duration::from_millis(400));
-        cluster.fault(Fault::once(method, late).on(1).times(3));
+        let late = FaultKind::Delay(Duration::from_millis(400));
+        cluster.inject(InjectedFault::once(method, late).on(1).times(3));
     }
     all(everything(&table)).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -154,7 +154,7 @@ async fn callers_in_line_for_a_server_that_hangs_leave_it_too() {
     config.connections_per_server = 1;
     let table = Arc::new(Client::new(config, cluster.discovery()).table(name));
     fill(&table, &["a", "o"]).await;
-    cluster.fault(Fault::once("Get", Misdeed::Silence).on(1).times(usize::MAX));
+    cluster.inject(InjectedFault::once("Get", FaultKind::NoResponse).on(1).times(usize::MAX));
     let readers: Vec<_> = (0..20)
         .map(|_| {
             let table = Arc::clone(&table);

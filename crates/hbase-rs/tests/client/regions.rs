@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{Client, ExceptionClass, Failure, Scan};
 use tokio::time::sleep;
 
@@ -102,26 +102,26 @@ async fn a_missing_table_is_told_at_once() {
 async fn a_disabled_table_is_told_after_a_second_look() {
     let (cluster, table) = start().await;
     fill(&table, &["a"]).await;
-    cluster.set_table(table.name(), "CLOSED");
+    cluster.set_region_states(table.name(), "CLOSED");
     let error = table.get(&get("a")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::TableDisabled(_)), "{error:?}");
-    cluster.set_table(table.name(), "OPEN");
+    cluster.set_region_states(table.name(), "OPEN");
     assert_eq!(value(&table.get(&get("a")).await.unwrap()), "a");
 }
 
 #[tokio::test]
 async fn troubles_of_meta_are_waited_out() {
-    for misdeed in [
-        Misdeed::Exception { class: "NotServingRegionException", text: "moving" },
-        Misdeed::Exception { class: "exceptions.RegionOpeningException", text: "opening" },
-        Misdeed::Exception { class: "NotAllMetaRegionsOnlineException", text: "moving" },
-        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
-        Misdeed::Close,
-        Misdeed::CloseAfter(9),
-        Misdeed::Heartbeat,
+    for fault in [
+        FaultKind::Exception { class: "NotServingRegionException", text: "moving" },
+        FaultKind::Exception { class: "exceptions.RegionOpeningException", text: "opening" },
+        FaultKind::Exception { class: "NotAllMetaRegionsOnlineException", text: "moving" },
+        FaultKind::Exception { class: "CallQueueTooBigException", text: "full" },
+        FaultKind::Close,
+        FaultKind::CloseAfter(9),
+        FaultKind::Heartbeat,
     ] {
         let (cluster, table) = start().await;
-        cluster.fault(Fault::once("Scan", misdeed.clone()).of_meta().times(2));
+        cluster.inject(InjectedFault::once("Scan", fault.clone()).of_meta().times(2));
         fill(&table, &["a"]).await;
     }
 }
@@ -130,13 +130,13 @@ async fn troubles_of_meta_are_waited_out() {
 async fn a_row_out_of_its_region_is_looked_up_once() {
     let (cluster, table) = start().await;
     fill(&table, &["a"]).await;
-    let misdeed = Misdeed::Exception {
+    let fault = FaultKind::Exception {
         class: "exceptions.FailedSanityCheckException",
         text: "Requested row out of range",
     };
-    cluster.fault(Fault::once("Mutate", misdeed.clone()));
+    cluster.inject(InjectedFault::once("Mutate", fault.clone()));
     fill(&table, &["a"]).await;
-    cluster.fault(Fault::once("Mutate", misdeed).times(2));
+    cluster.inject(InjectedFault::once("Mutate", fault).times(2));
     let error = table.mutate(put("a", "1")).await.unwrap_err();
     assert_eq!(error.class(), Some(ExceptionClass::RowOutOfRange));
 }
@@ -165,8 +165,8 @@ async fn all_regions_of_a_table_are_listed() {
 async fn rows_of_meta_may_come_late_and_in_pieces() {
     for (answers_before, cells_at_a_time) in [(50, 0), (0, 2), (50, 2)] {
         let (cluster, table) = start().await;
-        cluster.fill_meta_with_dead_rows(answers_before);
-        cluster.answer_size(0, cells_at_a_time);
+        cluster.set_meta_heartbeats(answers_before);
+        cluster.limit_scan_responses(0, cells_at_a_time);
         fill(&table, &["a", "z"]).await;
         assert_eq!(table.regions().await.unwrap().len(), 3);
         // The calls that end scanners come when nobody waits.
@@ -191,8 +191,8 @@ async fn a_shared_lookup_of_a_region_that_split_serves_only_its_half() {
     let (cluster, table) = start().await;
     fill(&table, &["h", "m"]).await;
     cluster.split_region(table.name(), "k");
-    let late = Misdeed::Delay(Duration::from_millis(200));
-    cluster.fault(Fault::once("Scan", late).of_meta());
+    let late = FaultKind::Delay(Duration::from_millis(200));
+    cluster.inject(InjectedFault::once("Scan", late).of_meta());
     // Looks the region up that holds "m"; meanwhile a scan wants its other half.
     let (read, rows) = (get("m"), Scan::range("h", "j"));
     let scan = async {

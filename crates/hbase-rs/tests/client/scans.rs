@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{ExceptionClass, Failure, Put, Scan, ScanRow, Table};
 
 use super::{config, start, start_with};
@@ -50,7 +50,7 @@ fn reversed(text: &str) -> String {
 async fn a_scan_crosses_regions_both_ways() {
     let (cluster, table) = letters().await;
     for (rows, cells) in [(0, 0), (1, 0), (3, 0), (0, 1), (0, 5), (4, 20), (0, 7)] {
-        cluster.answer_size(rows, cells);
+        cluster.limit_scan_responses(rows, cells);
         check(&collect(&table, Scan::all()).await, LETTERS);
         check(&collect(&table, Scan::all().reversed()).await, &reversed(LETTERS));
         check(&collect(&table, Scan::range("e", "r")).await, "efghijklmnopq");
@@ -77,7 +77,7 @@ async fn a_scan_crosses_regions_both_ways() {
 #[tokio::test]
 async fn a_limit_counts_over_regions() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(2, 9);
+    cluster.limit_scan_responses(2, 9);
     for limit in [0, 1, 5, 6, 7, 20, 26, 30] {
         let expected = &LETTERS[..LETTERS.len().min(limit as usize)];
         check(&collect(&table, Scan::all().limit(limit)).await, expected);
@@ -88,7 +88,7 @@ async fn a_limit_counts_over_regions() {
 #[tokio::test]
 async fn batches_give_rows_in_pieces() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(4, 0);
+    cluster.limit_scan_responses(4, 0);
     let rows = collect(&table, Scan::range("e", "i").batch(3)).await;
     let shape: Vec<_> = rows.iter().map(|row| (row.row.len(), row.partial)).collect();
     assert_eq!(shape, [(3, true), (3, true), (1, false)].repeat(4));
@@ -97,31 +97,31 @@ async fn batches_give_rows_in_pieces() {
 #[tokio::test]
 async fn no_fault_loses_or_repeats_a_row() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(2, 11);
-    for misdeed in [
-        Misdeed::Exception { class: "NotServingRegionException", text: "gone" },
-        Misdeed::Exception { class: "UnknownScannerException", text: "lease" },
-        Misdeed::Exception { class: "exceptions.ScannerResetException", text: "reset" },
-        Misdeed::Exception { class: "regionserver.LeaseException", text: "lease" },
-        Misdeed::Exception { class: "exceptions.OutOfOrderScannerNextException", text: "number" },
-        Misdeed::Exception { class: "CallQueueTooBigException", text: "full" },
-        Misdeed::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
-        Misdeed::Close,
-        Misdeed::CloseAfter(20),
-        Misdeed::Heartbeat,
-        Misdeed::UnknownCallFirst,
-        Misdeed::Oversized,
+    cluster.limit_scan_responses(2, 11);
+    for fault in [
+        FaultKind::Exception { class: "NotServingRegionException", text: "gone" },
+        FaultKind::Exception { class: "UnknownScannerException", text: "lease" },
+        FaultKind::Exception { class: "exceptions.ScannerResetException", text: "reset" },
+        FaultKind::Exception { class: "regionserver.LeaseException", text: "lease" },
+        FaultKind::Exception { class: "exceptions.OutOfOrderScannerNextException", text: "number" },
+        FaultKind::Exception { class: "CallQueueTooBigException", text: "full" },
+        FaultKind::Exception { class: "regionserver.RegionServerStoppedException", text: "bye" },
+        FaultKind::Close,
+        FaultKind::CloseAfter(20),
+        FaultKind::Heartbeat,
+        FaultKind::UnknownCallIdFirst,
+        FaultKind::OversizedFrame,
     ] {
         for after in [0, 1, 2, 5, 9] {
             for scan in [Scan::all(), Scan::all().reversed()] {
-                cluster.fault(Fault::once("Scan", misdeed.clone()).after(after));
+                cluster.inject(InjectedFault::once("Scan", fault.clone()).after(after));
                 let rows: Vec<_> =
                     table.scan(scan.clone()).try_collect().await.unwrap_or_else(|error| {
-                        panic!("{misdeed:?} after {after}: {error:?}");
+                        panic!("{fault:?} after {after}: {error:?}");
                     });
                 let expected =
                     if scan == Scan::all() { LETTERS.to_owned() } else { reversed(LETTERS) };
-                assert_eq!(keys(&rows), expected, "{misdeed:?} after {after}");
+                assert_eq!(keys(&rows), expected, "{fault:?} after {after}");
             }
         }
     }
@@ -130,10 +130,10 @@ async fn no_fault_loses_or_repeats_a_row() {
 #[tokio::test]
 async fn no_fault_loses_or_repeats_a_cell_of_pieces() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(2, 0);
+    cluster.limit_scan_responses(2, 0);
     for after in 0..12 {
-        let misdeed = Misdeed::Exception { class: "UnknownScannerException", text: "lease" };
-        cluster.fault(Fault::once("Scan", misdeed).after(after));
+        let fault = FaultKind::Exception { class: "UnknownScannerException", text: "lease" };
+        cluster.inject(InjectedFault::once("Scan", fault).after(after));
         let pieces = collect(&table, Scan::range("e", "k").batch(2)).await;
         let cells: Vec<_> = pieces
             .iter()
@@ -150,7 +150,7 @@ async fn no_fault_loses_or_repeats_a_cell_of_pieces() {
 #[tokio::test]
 async fn regions_may_change_during_a_scan() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(1, 0);
+    cluster.limit_scan_responses(1, 0);
     for reverse in [false, true] {
         let scan = if reverse { Scan::all().reversed() } else { Scan::all() };
         let mut rows = Vec::new();
@@ -162,7 +162,7 @@ async fn regions_may_change_during_a_scan() {
                 6 => cluster.move_region(table.name(), "c", 1, false),
                 9 => cluster.move_region(table.name(), "m", 0, true),
                 12 => cluster.merge_region(table.name(), "h"),
-                15 => cluster.end_leases(),
+                15 => cluster.expire_scanners(),
                 18 => cluster.merge_region(table.name(), "a"),
                 20 => cluster.split_region(table.name(), "g"),
                 _ => {}
@@ -175,7 +175,7 @@ async fn regions_may_change_during_a_scan() {
 #[tokio::test]
 async fn a_server_killed_during_a_scan_is_waited_for() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(1, 0);
+    cluster.limit_scan_responses(1, 0);
     let mut scanner = table.scan(Scan::all());
     let mut rows = Vec::new();
     while let Some(row) = scanner.next().await {
@@ -191,9 +191,9 @@ async fn a_server_killed_during_a_scan_is_waited_for() {
 #[tokio::test]
 async fn troubles_that_do_not_pass_end_the_scan() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(1, 0);
-    let misdeed = Misdeed::Exception { class: "DoNotRetryIOException", text: "corrupt" };
-    cluster.fault(Fault::once("Scan", misdeed).after(3));
+    cluster.limit_scan_responses(1, 0);
+    let fault = FaultKind::Exception { class: "DoNotRetryIOException", text: "corrupt" };
+    cluster.inject(InjectedFault::once("Scan", fault).after(3));
     let mut scanner = table.scan(Scan::all());
     let mut rows = Vec::new();
     let error = loop {
@@ -205,7 +205,7 @@ async fn troubles_that_do_not_pass_end_the_scan() {
     check(&rows, "abc");
     assert_eq!(error.class(), Some(ExceptionClass::Permanent));
     assert!(scanner.next().await.is_none());
-    cluster.fault(Fault::once("Scan", Misdeed::WrongCount));
+    cluster.inject(InjectedFault::once("Scan", FaultKind::WrongCellCount));
     let error = table.scan(Scan::all()).try_collect::<Vec<_>>().await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::Cells(_)), "{error:?}");
 }
@@ -213,7 +213,7 @@ async fn troubles_that_do_not_pass_end_the_scan() {
 #[tokio::test]
 async fn a_row_over_the_bound_ends_the_scan() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(0, 2);
+    cluster.limit_scan_responses(0, 2);
     let mut config = config();
     config.max_row = 100;
     let short = hbase_rs::Client::new(config, cluster.discovery()).table(table.name().clone());
@@ -224,7 +224,7 @@ async fn a_row_over_the_bound_ends_the_scan() {
 #[tokio::test]
 async fn a_dropped_scan_closes_its_scanner() {
     let (cluster, table) = letters().await;
-    cluster.answer_size(1, 0);
+    cluster.limit_scan_responses(1, 0);
     let mut scanner = table.scan(Scan::all());
     scanner.next().await.unwrap().unwrap();
     assert_eq!(cluster.open_scanners(), 1);
@@ -240,8 +240,8 @@ async fn a_silent_server_costs_a_call_and_no_row() {
     config.scan_timeout = Duration::from_millis(50);
     let (cluster, table) = start_with(config).await;
     super::fill(&table, &["a", "b", "h"]).await;
-    cluster.answer_size(1, 0);
-    cluster.fault(Fault::once("Scan", Misdeed::Silence).after(1));
+    cluster.limit_scan_responses(1, 0);
+    cluster.inject(InjectedFault::once("Scan", FaultKind::NoResponse).after(1));
     let rows = collect(&table, Scan::all()).await;
     assert_eq!(rows.len(), 3);
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
     BufferConfig, Client, ClientConfig, Failure, FixedDiscovery, OperationError, Scan, ServerName,
     Table,
@@ -33,7 +33,7 @@ async fn mute() -> (ServerName, TcpListener) {
 async fn silent(method: &'static str, config: ClientConfig) -> (FakeCluster, Table) {
     let (cluster, table) = start_with(config).await;
     table.mutate(put("a", "1")).await.unwrap();
-    cluster.fault(Fault::once(method, Misdeed::Silence).times(usize::MAX));
+    cluster.inject(InjectedFault::once(method, FaultKind::NoResponse).times(usize::MAX));
     (cluster, table)
 }
 
@@ -79,14 +79,14 @@ async fn a_scan_that_is_not_answered() {
 async fn a_scan_that_brings_heartbeats_alone_is_at_work() {
     let (cluster, table) = start_with(config()).await;
     table.mutate(put("a", "1")).await.unwrap();
-    cluster.fault(Fault::once("Scan", Misdeed::Heartbeat).times(500));
+    cluster.inject(InjectedFault::once("Scan", FaultKind::Heartbeat).times(500));
     assert!(table.scan(Scan::all()).next().await.unwrap().is_ok());
 }
 
 #[tokio::test]
 async fn a_lookup_that_brings_heartbeats_alone() {
     let (cluster, table) = start_with(patient()).await;
-    cluster.fill_meta_with_dead_rows(usize::MAX);
+    cluster.set_meta_heartbeats(usize::MAX);
     ended(&table.get(&get("a")).await.unwrap_err());
     ended(&table.regions().await.unwrap_err());
 }
@@ -146,7 +146,7 @@ async fn a_lookups_turn() {
     config.max_lookups = 1;
     let cluster = FakeCluster::start(1).await;
     let name = cluster.create_table("t", &["m"]);
-    cluster.fault(Fault::once("Scan", Misdeed::Silence).of_meta().times(usize::MAX));
+    cluster.inject(InjectedFault::once("Scan", FaultKind::NoResponse).of_meta().times(usize::MAX));
     let table = Client::new(config, cluster.discovery()).table(name);
     let (a, z) = (get("a"), get("z"));
     let (a, z) = tokio::join!(table.get(&a), table.get(&z));
@@ -211,8 +211,8 @@ async fn a_procedure_that_never_ends() {
     let cluster = FakeCluster::start(1).await;
     let client = Client::new(patient(), cluster.discovery());
     let class = "PleaseHoldException";
-    cluster.fault(
-        Fault::once("getProcedureResult", Misdeed::Exception { class, text: "later" })
+    cluster.inject(
+        InjectedFault::once("getProcedureResult", FaultKind::Exception { class, text: "later" })
             .times(usize::MAX),
     );
     let family = hbase_rs::FamilyDescriptor::new("f");

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::TableName;
 use tokio::{task::JoinHandle, time::sleep};
 use tsd_storage::conformance;
@@ -45,8 +45,8 @@ fn unrest(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
                 0 => cluster.move_region(&table, row, step % 3, step.is_multiple_of(2)),
                 1 => cluster.split_at(&table, ["bb", "ro", "x"][step % 3]),
                 2 => cluster.merge_at(&table, row),
-                3 => cluster.fault(Fault::once("Multi", Misdeed::Close)),
-                _ => cluster.fault(Fault::once("Scan", Misdeed::Close)),
+                3 => cluster.inject(InjectedFault::once("Multi", FaultKind::Close)),
+                _ => cluster.inject(InjectedFault::once("Scan", FaultKind::Close)),
             }
         }
     })
@@ -79,7 +79,7 @@ async fn the_store_passes_the_suite_while_answers_are_lost() {
         tables(&cluster, case);
         // The third call of each kind is carried out, and its answer breaks off.
         for method in ["Get", "Mutate", "Multi", "Scan"] {
-            cluster.fault(Fault::once(method, Misdeed::CloseAfter(3)).after(2));
+            cluster.inject(InjectedFault::once(method, FaultKind::CloseAfter(3)).after(2));
         }
         Arc::new(store(&cluster, &format!("case{case}-")))
     })

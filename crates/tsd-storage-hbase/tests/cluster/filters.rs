@@ -1,6 +1,6 @@
 //! Scans, with filters and without.
 
-use hbase_fake::hbase::{Fault, Misdeed};
+use hbase_fake::{FaultKind, InjectedFault};
 use tsd_storage::{Scan, Storage, StorageError, Table};
 
 use crate::{
@@ -21,7 +21,7 @@ async fn a_scan_with_a_filter_is_the_scan_filtered() {
 #[tokio::test]
 async fn a_dropped_scan_is_closed_at_its_server() {
     let cluster = cluster().await;
-    cluster.answer_size(1, 0);
+    cluster.limit_scan_responses(1, 0);
     let store = store(&cluster, "");
     for row in [b"a", b"b", b"c", b"d", b"e"] {
         put(&store, row, b"q", b"", None).await;
@@ -41,13 +41,15 @@ async fn a_dropped_scan_is_closed_at_its_server() {
 #[tokio::test]
 async fn a_failed_scan_stays_failed() {
     let cluster = cluster().await;
-    cluster.answer_size(1, 0);
+    cluster.limit_scan_responses(1, 0);
     let store = store(&cluster, "");
     for row in [b"a", b"b", b"c"] {
         put(&store, row, b"q", b"", None).await;
     }
     let (class, text) = ("security.AccessDeniedException", "no more");
-    cluster.fault(Fault::once("Scan", Misdeed::Exception { class, text }).after(2).times(100));
+    cluster.inject(
+        InjectedFault::once("Scan", FaultKind::Exception { class, text }).after(2).times(100),
+    );
     let mut scanner = store.scan(&data(), Scan { batch_rows: Some(1), ..Scan::default() });
     let mut rows = 0;
     let error = loop {

@@ -1,7 +1,7 @@
 //! Conditional changes whose answer is lost.
 
 use bytes::Bytes;
-use hbase_fake::hbase::{Fault, Misdeed};
+use hbase_fake::{FaultKind, InjectedFault};
 use tsd_model::Family;
 use tsd_storage::{Column, Recovery, Storage, StorageError};
 
@@ -16,31 +16,31 @@ fn column() -> Column {
 
 /// Carries a change of a column that holds `v` out on a cluster that misbehaves at the `skip + 1`st Mutate.
 async fn set(
-    misdeed: Misdeed,
+    fault: FaultKind,
     skip: usize,
     expected: Option<&[u8]>,
 ) -> (Result<bool, StorageError>, Vec<Bytes>) {
     let cluster = cluster().await;
     let store = store(&cluster, "");
     put(&store, b"row", b"q", b"v", None).await;
-    cluster.fault(Fault::once("Mutate", misdeed).after(skip));
+    cluster.inject(InjectedFault::once("Mutate", fault).after(skip));
     let answer = store.compare_and_set(&data(), column(), expected.map(bytes), bytes(b"new")).await;
     (answer, cells(&store, b"row").await.into_iter().map(|cell| cell.value).collect())
 }
 
 #[tokio::test]
 async fn a_change_that_was_done_says_so_although_its_answer_was_lost() {
-    for misdeed in [Misdeed::CloseAfter(3), Misdeed::Silence, Misdeed::Garbage] {
+    for fault in [FaultKind::CloseAfter(3), FaultKind::NoResponse, FaultKind::GarbageResponse] {
         // With garbage the server did nothing, and the second attempt does it.
-        let (answer, values) = set(misdeed.clone(), 0, Some(b"v")).await;
-        assert!(answer.unwrap(), "{misdeed:?}");
+        let (answer, values) = set(fault.clone(), 0, Some(b"v")).await;
+        assert!(answer.unwrap(), "{fault:?}");
         assert_eq!(values, [&b"new"[..]]);
     }
 }
 
 #[tokio::test]
 async fn a_change_that_was_not_done_is_done_after_all() {
-    let (answer, values) = set(Misdeed::Close, 0, Some(b"v")).await;
+    let (answer, values) = set(FaultKind::Close, 0, Some(b"v")).await;
     assert!(answer.unwrap());
     assert_eq!(values, [&b"new"[..]]);
 }
@@ -48,7 +48,7 @@ async fn a_change_that_was_not_done_is_done_after_all() {
 #[tokio::test]
 async fn a_change_whose_condition_does_not_hold_says_so_although_its_answer_was_lost() {
     for expected in [Some(&b"other"[..]), None] {
-        let (answer, values) = set(Misdeed::CloseAfter(3), 0, expected).await;
+        let (answer, values) = set(FaultKind::CloseAfter(3), 0, expected).await;
         assert!(!answer.unwrap());
         assert_eq!(values, [&b"v"[..]]);
     }
@@ -58,9 +58,9 @@ async fn a_change_whose_condition_does_not_hold_says_so_although_its_answer_was_
 async fn a_delete_that_was_done_says_so_although_its_answer_was_lost() {
     let cluster = cluster().await;
     let store = store(&cluster, "");
-    for misdeed in [Misdeed::CloseAfter(3), Misdeed::Close] {
+    for fault in [FaultKind::CloseAfter(3), FaultKind::Close] {
         put(&store, b"row", b"q", b"v", None).await;
-        cluster.fault(Fault::once("Mutate", misdeed));
+        cluster.inject(InjectedFault::once("Mutate", fault));
         assert!(store.compare_and_delete(&data(), column(), bytes(b"v")).await.unwrap());
         assert!(cells(&store, b"row").await.is_empty());
     }
@@ -71,7 +71,7 @@ async fn counters_count_once_although_answers_are_lost() {
     let cluster = cluster().await;
     let store = store(&cluster, "");
     for sum in 1..=5 {
-        cluster.fault(Fault::once("Mutate", Misdeed::CloseAfter(3)));
+        cluster.inject(InjectedFault::once("Mutate", FaultKind::CloseAfter(3)));
         assert_eq!(store.increment(&data(), column(), 1).await.unwrap(), sum);
     }
 }
@@ -80,7 +80,9 @@ async fn counters_count_once_although_answers_are_lost() {
 async fn failures_say_whether_a_later_call_may_pass() {
     let answer = async |class| {
         let cluster = cluster().await;
-        cluster.fault(Fault::once("Mutate", Misdeed::Exception { class, text: "no" }).times(100));
+        cluster.inject(
+            InjectedFault::once("Mutate", FaultKind::Exception { class, text: "no" }).times(100),
+        );
         store(&cluster, "").increment(&data(), column(), 1).await.unwrap_err()
     };
     let busy = answer("RegionTooBusyException").await;

@@ -1,6 +1,6 @@
 //! Held rows.
 
-use hbase_fake::hbase::{Fault, Misdeed};
+use hbase_fake::{FaultKind, InjectedFault};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Storage, StorageError, Table};
 
@@ -14,7 +14,9 @@ async fn held_rows_read_the_same_as_single_cells() {
     let cluster = cluster().await;
     let fail = || {
         let (class, text) = ("security.AccessDeniedException", "");
-        cluster.fault(Fault::once("Multi", Misdeed::RegionException { class, text }).after(1));
+        cluster.inject(
+            InjectedFault::once("Multi", FaultKind::RegionException { class, text }).after(1),
+        );
         true
     };
     ingest::held_rows_read_the_same_as_single_cells(&store(&cluster, ""), fail).await;
@@ -37,7 +39,7 @@ async fn a_cell_that_is_too_large_is_refused_for_good_and_others_are_not() {
     let put = async |text| {
         let cluster = cluster().await;
         let class = "DoNotRetryIOException";
-        cluster.fault(Fault::once("Multi", Misdeed::ActionException { class, text }));
+        cluster.inject(InjectedFault::once("Multi", FaultKind::ActionException { class, text }));
         let cell = CellRef { family: Family::T, qualifier: b"q", value: b"v", timestamp_ms: None };
         let batch = CellBatch::single(b"row", cell).unwrap();
         store(&cluster, "").put(&Table::new("tsdb"), batch).await.unwrap_err()

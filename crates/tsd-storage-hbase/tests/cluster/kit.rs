@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hbase_fake::hbase::FakeCluster;
+use hbase_fake::FakeCluster;
 use hbase_rs::{Backoff, Client, ClientConfig};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 

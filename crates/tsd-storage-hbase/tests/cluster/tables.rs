@@ -1,6 +1,6 @@
 //! Tables that are made, and tables that are there.
 
-use hbase_fake::hbase::{FakeCluster, Fault, Misdeed};
+use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{FamilyDescriptor, TableDescriptor};
 use tsd_storage_hbase::{
     Compression, Splits, TableError, TableLayout, TableOptions, TableState, create_tables,
@@ -82,16 +82,16 @@ async fn a_table_that_is_otherwise_is_told_and_left_alone() {
     assert_eq!(states[1].1, differs(&["it has no family id"]));
 }
 
-fn no_codec(times: usize) -> Fault {
+fn no_codec(times: usize) -> InjectedFault {
     let (class, text) =
         ("DoNotRetryIOException", "Compression algorithm 'x' previously failed test.");
-    Fault::once("CreateTable", Misdeed::Exception { class, text }).times(times)
+    InjectedFault::once("CreateTable", FaultKind::Exception { class, text }).times(times)
 }
 
 #[tokio::test]
 async fn the_best_compression_is_the_first_that_the_cluster_can_do() {
     let cluster = FakeCluster::start(1).await;
-    cluster.fault(no_codec(2));
+    cluster.inject(no_codec(2));
     let states = states(&cluster, &TableOptions::default()).await;
     for (at, (_, state)) in states.iter().enumerate() {
         let TableState::Created { compression, refused, .. } = state else { panic!("{state:?}") };
@@ -103,7 +103,7 @@ async fn the_best_compression_is_the_first_that_the_cluster_can_do() {
 #[tokio::test]
 async fn a_compression_that_was_named_is_not_replaced() {
     let cluster = FakeCluster::start(1).await;
-    cluster.fault(no_codec(1));
+    cluster.inject(no_codec(1));
     let options =
         TableOptions { compression: Compression::named("lzo"), ..TableOptions::default() };
     let made = create_tables(&client(&cluster), &layouts(), &options, |_| {}).await;

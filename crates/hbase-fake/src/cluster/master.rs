@@ -1,4 +1,4 @@
-//! The master's calls, and those to a server about its regions.
+//! RPCs of the master, and the region administration of a region server.
 
 use bytes::Bytes;
 use hbase_rs::TableName;
@@ -6,22 +6,27 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 
 use super::{
-    call::{Answered, Refusal},
+    call::{CallResult, RpcException},
     namespaces,
-    state::State,
+    state::ClusterState,
 };
 
-/// Times that a procedure is asked for before it is done.
+/// Number of polls before a procedure is complete.
 const POLLS: usize = 2;
 
-/// Something that goes on after its answer.
+/// A procedure that completes after a number of polls.
 #[derive(Debug)]
 pub(crate) struct Procedure {
     polls: usize,
-    failure: Option<Refusal>,
+    failure: Option<RpcException>,
 }
 
-pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: Bytes) -> Answered {
+pub(crate) fn handle_call(
+    state: &mut ClusterState,
+    server: usize,
+    method: &str,
+    message: Bytes,
+) -> CallResult {
     if server != state.master && method != "CompactRegion" {
         return Err(("ipc.ServerNotRunningYetException", "Server is not running yet".to_owned()));
     }
@@ -30,37 +35,37 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
         "DeleteTable" => delete(state, &decode(message))?.encode_to_vec(),
         "EnableTable" => {
             let request: pb::EnableTableRequest = decode(message);
-            state.set_table(&known(state, &request.table_name)?, "OPEN");
-            let id = start(state, request.nonce, None);
+            state.set_region_states(&existing_table(state, &request.table_name)?, "OPEN");
+            let id = start_procedure(state, request.nonce, None);
             pb::EnableTableResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "DisableTable" => {
             let request: pb::DisableTableRequest = decode(message);
-            state.set_table(&known(state, &request.table_name)?, "CLOSED");
-            let id = start(state, request.nonce, None);
+            state.set_region_states(&existing_table(state, &request.table_name)?, "CLOSED");
+            let id = start_procedure(state, request.nonce, None);
             pb::DisableTableResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "truncateTable" => {
             let request: pb::TruncateTableRequest = decode(message);
-            let table = disabled(state, &request.table_name)?;
+            let table = disabled_table(state, &request.table_name)?;
             state.rows.retain(|(of, _), _| *of != table);
             state.markers.retain(|(of, _), _| *of != table);
-            state.set_table(&table, "OPEN");
-            let id = start(state, request.nonce, None);
+            state.set_region_states(&table, "OPEN");
+            let id = start_procedure(state, request.nonce, None);
             pb::TruncateTableResponse { proc_id: Some(id) }.encode_to_vec()
         }
-        "getProcedureResult" => progress(state, decode(message)).encode_to_vec(),
+        "getProcedureResult" => procedure_result(state, decode(message)).encode_to_vec(),
         "SplitRegion" => {
             let request: pb::SplitTableRegionRequest = decode(message);
-            let table = known(state, &request.region_info.table_name)?;
+            let table = existing_table(state, &request.region_info.table_name)?;
             state.split_region(&table, request.split_row());
-            let id = start(state, request.nonce, None);
+            let id = start_procedure(state, request.nonce, None);
             pb::SplitTableRegionResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "MergeTableRegions" => merge(state, &decode(message))?.encode_to_vec(),
         "MoveRegion" => {
             let request: pb::MoveRegionRequest = decode(message);
-            let (table, row) = encoded(state, &request.region)?;
+            let (table, row) = find_region(state, &request.region)?;
             let to = request.dest_server_name.and_then(|name| {
                 state.servers.iter().position(|server| server.to_message() == name)
             });
@@ -69,8 +74,8 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
         }
         "FlushTable" if state.has_flush_table => {
             let request: pb::FlushTableRequest = decode(message);
-            known(state, &request.table_name)?;
-            pb::FlushTableResponse { proc_id: Some(start(state, request.nonce, None)) }
+            existing_table(state, &request.table_name)?;
+            pb::FlushTableResponse { proc_id: Some(start_procedure(state, request.nonce, None)) }
                 .encode_to_vec()
         }
         "ExecProcedure" | "CompactRegion" => Vec::new(),
@@ -78,31 +83,32 @@ pub(crate) fn answer(state: &mut State, server: usize, method: &str, message: By
         "SetBalancerRunning" => {
             pb::SetBalancerRunningResponse { prev_balance_value: Some(true) }.encode_to_vec()
         }
-        "GetClusterStatus" => status(state).encode_to_vec(),
+        "GetClusterStatus" => cluster_status(state).encode_to_vec(),
         "GetTableNames" => {
             let request: pb::GetTableNamesRequest = decode(message);
             let names = state.schemas.keys().map(TableName::to_message);
-            let of = |name: &pb::TableName| {
+            let in_namespace = |name: &pb::TableName| {
                 request.namespace.as_ref().is_none_or(|namespace| name.namespace == *namespace)
             };
-            pb::GetTableNamesResponse { table_names: names.filter(of).collect() }.encode_to_vec()
+            pb::GetTableNamesResponse { table_names: names.filter(in_namespace).collect() }
+                .encode_to_vec()
         }
         "GetTableDescriptors" => {
             let request: pb::GetTableDescriptorsRequest = decode(message);
-            let wanted = |name: &&TableName| request.table_names.contains(&name.to_message());
-            let found = state.schemas.iter().filter(|(name, _)| wanted(name));
+            let requested = |name: &&TableName| request.table_names.contains(&name.to_message());
+            let found = state.schemas.iter().filter(|(name, _)| requested(name));
             let table_schema = found.map(|(_, schema)| schema.clone()).collect();
             pb::GetTableDescriptorsResponse { table_schema }.encode_to_vec()
         }
         "GetTableState" => {
             let request: pb::GetTableStateRequest = decode(message);
-            let table = known(state, &request.table_name)?;
+            let table = existing_table(state, &request.table_name)?;
             let closed =
                 state.regions.iter().any(|one| *one.region.table() == table && one.state != "OPEN");
             let table_state = pb::TableState { state: i32::from(closed) };
             pb::GetTableStateResponse { table_state }.encode_to_vec()
         }
-        _ if method.contains("Namespace") => namespaces::answer(state, method, message)?,
+        _ if method.contains("Namespace") => namespaces::handle_call(state, method, message)?,
         _ => {
             let text = format!(
                 "is unable to read call parameter; java.lang.UnsupportedOperationException: {method}"
@@ -117,16 +123,20 @@ pub(super) fn decode<M: Message + Default>(message: Bytes) -> M {
     M::decode(message).unwrap()
 }
 
-/// Begins a procedure, or finds the one that was begun under this nonce.
-pub(super) fn start(state: &mut State, nonce: Option<u64>, failure: Option<Refusal>) -> u64 {
-    let fresh = state.tick();
-    let id = *state.orders.entry(nonce.unwrap()).or_insert(fresh);
+/// Starts a procedure, unless one was started with this nonce, and returns its id.
+pub(super) fn start_procedure(
+    state: &mut ClusterState,
+    nonce: Option<u64>,
+    failure: Option<RpcException>,
+) -> u64 {
+    let new_id = state.tick();
+    let id = *state.procedure_ids.entry(nonce.unwrap()).or_insert(new_id);
     state.procedures.entry(id).or_insert(Procedure { polls: POLLS, failure });
     id
 }
 
-fn progress(
-    state: &mut State,
+fn procedure_result(
+    state: &mut ClusterState,
     request: pb::GetProcedureResultRequest,
 ) -> pb::GetProcedureResultResponse {
     let Some(procedure) = state.procedures.get_mut(&request.proc_id) else {
@@ -155,13 +165,13 @@ fn progress(
 }
 
 fn create(
-    state: &mut State,
+    state: &mut ClusterState,
     request: &pb::CreateTableRequest,
-) -> Result<pb::CreateTableResponse, Refusal> {
+) -> Result<pb::CreateTableResponse, RpcException> {
     let name = request.table_schema.table_name.clone().unwrap();
     let table = TableName::from_message(&name).unwrap();
     state.namespaces.get(&String::from_utf8_lossy(&name.namespace))?;
-    let repeated = state.orders.contains_key(&request.nonce());
+    let repeated = state.procedure_ids.contains_key(&request.nonce());
     if state.schemas.contains_key(&table) && !repeated {
         return Err(("TableExistsException", table.to_string()));
     }
@@ -173,28 +183,28 @@ fn create(
         state.create_table(&table, &splits);
         state.schemas.insert(table, request.table_schema.clone());
     }
-    Ok(pb::CreateTableResponse { proc_id: Some(start(state, request.nonce, None)) })
+    Ok(pb::CreateTableResponse { proc_id: Some(start_procedure(state, request.nonce, None)) })
 }
 
 fn delete(
-    state: &mut State,
+    state: &mut ClusterState,
     request: &pb::DeleteTableRequest,
-) -> Result<pb::DeleteTableResponse, Refusal> {
-    let table = disabled(state, &request.table_name)?;
+) -> Result<pb::DeleteTableResponse, RpcException> {
+    let table = disabled_table(state, &request.table_name)?;
     state.schemas.remove(&table);
     state.regions.retain(|one| *one.region.table() != table);
     state.rows.retain(|(of, _), _| *of != table);
     state.markers.retain(|(of, _), _| *of != table);
-    Ok(pb::DeleteTableResponse { proc_id: Some(start(state, request.nonce, None)) })
+    Ok(pb::DeleteTableResponse { proc_id: Some(start_procedure(state, request.nonce, None)) })
 }
 
-/// Regions that do not lie side by side make a procedure that fails.
+/// Merges two regions; the procedure fails unless they are adjacent.
 fn merge(
-    state: &mut State,
+    state: &mut ClusterState,
     request: &pb::MergeTableRegionsRequest,
-) -> Result<pb::MergeTableRegionsResponse, Refusal> {
-    let (table, left) = encoded(state, &request.region[0])?;
-    let (_, right) = encoded(state, &request.region[1])?;
+) -> Result<pb::MergeTableRegionsResponse, RpcException> {
+    let (table, left) = find_region(state, &request.region[0])?;
+    let (_, right) = find_region(state, &request.region[1])?;
     let (left, right) = if left < right { (left, right) } else { (right, left) };
     let adjacent = state
         .regions
@@ -206,10 +216,12 @@ fn merge(
     } else {
         Some(("exceptions.MergeRegionException", "not adjacent".to_owned()))
     };
-    Ok(pb::MergeTableRegionsResponse { proc_id: Some(start(state, request.nonce, failure)) })
+    Ok(pb::MergeTableRegionsResponse {
+        proc_id: Some(start_procedure(state, request.nonce, failure)),
+    })
 }
 
-fn known(state: &State, name: &pb::TableName) -> Result<TableName, Refusal> {
+fn existing_table(state: &ClusterState, name: &pb::TableName) -> Result<TableName, RpcException> {
     let table = TableName::from_message(name).unwrap();
     if state.schemas.contains_key(&table) {
         return Ok(table);
@@ -217,24 +229,27 @@ fn known(state: &State, name: &pb::TableName) -> Result<TableName, Refusal> {
     Err(("TableNotFoundException", table.to_string()))
 }
 
-fn disabled(state: &State, name: &pb::TableName) -> Result<TableName, Refusal> {
-    let table = known(state, name)?;
+fn disabled_table(state: &ClusterState, name: &pb::TableName) -> Result<TableName, RpcException> {
+    let table = existing_table(state, name)?;
     if state.regions.iter().any(|one| *one.region.table() == table && one.state == "OPEN") {
         return Err(("TableNotDisabledException", table.to_string()));
     }
     Ok(table)
 }
 
-/// Table and first row of a region by its encoded name.
-fn encoded(state: &State, region: &pb::RegionSpecifier) -> Result<(TableName, Bytes), Refusal> {
-    let found =
+/// Returns table and start key of a region by its encoded name.
+fn find_region(
+    state: &ClusterState,
+    region: &pb::RegionSpecifier,
+) -> Result<(TableName, Bytes), RpcException> {
+    let region_state =
         state.regions.iter().find(|one| one.region.encoded_name().as_bytes() == region.value);
     let name = || String::from_utf8_lossy(&region.value).into_owned();
-    let one = found.ok_or_else(|| ("UnknownRegionException", name()))?;
+    let one = region_state.ok_or_else(|| ("UnknownRegionException", name()))?;
     Ok((one.region.table().clone(), one.region.start_key().clone()))
 }
 
-fn status(state: &State) -> pb::GetClusterStatusResponse {
+fn cluster_status(state: &ClusterState) -> pb::GetClusterStatusResponse {
     let servers_name = state.servers.iter().map(hbase_rs::ServerName::to_message).collect();
     pb::GetClusterStatusResponse {
         cluster_status: pb::ClusterStatus {

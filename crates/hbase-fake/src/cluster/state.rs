@@ -1,4 +1,4 @@
-//! What the cluster knows: servers, regions, rows, scanners.
+//! State of the cluster: servers, regions, rows, scanners, procedures.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,16 +6,13 @@ use bytes::Bytes;
 use hbase_rs::{MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
-use super::{
-    fault::{Fault, Misdeed},
-    master::Procedure,
-    namespaces::Namespaces,
-};
+use super::{master::Procedure, namespaces::Namespaces};
+use crate::fault::{FaultKind, InjectedFault};
 
 /// Family and qualifier.
-pub(crate) type Column = (Bytes, Bytes);
+pub(crate) type ColumnKey = (Bytes, Bytes);
 
-/// One region.
+/// A region and its assignment.
 #[derive(Debug)]
 pub(crate) struct FakeRegion {
     pub(crate) region: Region,
@@ -24,29 +21,30 @@ pub(crate) struct FakeRegion {
     pub(crate) state: &'static str,
 }
 
-/// One open scanner.
+/// An open scanner.
 #[derive(Debug)]
 pub(crate) struct FakeScanner {
     pub(crate) server: usize,
     pub(crate) region: Bytes,
     pub(crate) scan: pb::Scan,
     pub(crate) next_call: u64,
-    /// Row to go on with, and cells of it that were sent.
+    /// Next row, and the number of its cells that were sent.
     pub(crate) at: Option<(Bytes, usize)>,
-    /// Answers without rows that come first.
+    /// Number of heartbeats before the first row.
     pub(crate) heartbeats: usize,
 }
 
-/// Up to which time what of a row is deleted. What is put later with such a time is not seen either.
+/// Delete markers of a row: the highest deleted timestamp per row, family and column. They also hide
+/// cells that are put later with such a timestamp.
 #[derive(Debug, Default)]
-pub(crate) struct Markers {
+pub(crate) struct DeleteMarkers {
     pub(crate) row: Option<u64>,
     pub(crate) families: HashMap<Bytes, u64>,
-    pub(crate) columns: HashMap<Column, u64>,
+    pub(crate) columns: HashMap<ColumnKey, u64>,
 }
 
-impl Markers {
-    pub(crate) fn hide(&self, column: &Column, timestamp: u64) -> bool {
+impl DeleteMarkers {
+    pub(crate) fn hide(&self, column: &ColumnKey, timestamp: u64) -> bool {
         self.row
             .iter()
             .chain(self.families.get(&column.0))
@@ -56,37 +54,38 @@ impl Markers {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ClusterState {
     pub(crate) servers: Vec<ServerName>,
     pub(crate) meta_server: usize,
     pub(crate) regions: Vec<FakeRegion>,
-    /// Where regions went, as their former servers know.
+    /// New locations of moved regions, by former server and region name.
     pub(crate) moved: HashMap<(usize, Bytes), MovedTo>,
-    pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<Column, (u64, Bytes)>>,
-    pub(crate) markers: HashMap<(TableName, Bytes), Markers>,
+    pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<ColumnKey, (u64, Bytes)>>,
+    pub(crate) markers: HashMap<(TableName, Bytes), DeleteMarkers>,
     pub(crate) scanners: HashMap<u64, FakeScanner>,
-    /// What increments and appends brought, by their nonces: told again when they are repeated.
+    /// Results of increments and appends by nonce group and nonce, returned to a repeated call.
     pub(crate) nonces: HashMap<(u64, u64), (i32, Bytes)>,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<InjectedFault>,
     pub(crate) calls: HashMap<String, usize>,
     pub(crate) connections: usize,
     pub(crate) master: usize,
     pub(crate) has_flush_table: bool,
-    /// Tables that the master made.
+    /// Schemas of the tables created through the master.
     pub(crate) schemas: BTreeMap<TableName, pb::TableSchema>,
     pub(crate) namespaces: Namespaces,
     pub(crate) procedures: HashMap<u64, Procedure>,
-    /// Procedures by the nonces of their orders.
-    pub(crate) orders: HashMap<u64, u64>,
-    pub(crate) rows_per_answer: usize,
-    pub(crate) cells_per_answer: usize,
-    /// How many answers without rows it takes a scanner of hbase:meta to get past what was deleted.
-    pub(crate) dead_rows_of_meta: usize,
+    /// Ids of procedures by the nonce of the call that started them.
+    pub(crate) procedure_ids: HashMap<u64, u64>,
+    pub(crate) rows_per_response: usize,
+    pub(crate) cells_per_response: usize,
+    /// Number of heartbeats of a scanner of hbase:meta before its first row.
+    pub(crate) meta_heartbeats: usize,
     clock: u64,
 }
 
-impl State {
-    /// A number larger than all before: region ids, sequence numbers, times, scanner ids.
+impl ClusterState {
+    /// Returns a number larger than all before. It serves as region id, sequence number, start code and
+    /// scanner id.
     pub(crate) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -99,11 +98,11 @@ impl State {
         for (at, start) in starts.iter().enumerate() {
             let end = starts.get(at + 1).copied().unwrap_or_default();
             let server = at % self.servers.len();
-            self.open(table, start, end, id, server);
+            self.open_region(table, start, end, id, server);
         }
     }
 
-    fn open(&mut self, table: &TableName, start: &[u8], end: &[u8], id: u64, server: usize) {
+    fn open_region(&mut self, table: &TableName, start: &[u8], end: &[u8], id: u64, server: usize) {
         let key = Bytes::copy_from_slice;
         let region = Region::new(table.clone(), key(start), key(end), id);
         let seq_num = self.tick() as i64;
@@ -161,7 +160,7 @@ impl State {
         self.moved.retain(|(server, _), _| *server != from);
     }
 
-    /// A region that changes takes its scanners along.
+    /// Removes the scanners of a region.
     fn end_scanners(&mut self, at: usize) {
         let name = self.regions[at].region.name().clone();
         self.scanners.retain(|_, scanner| scanner.region != name);
@@ -172,8 +171,8 @@ impl State {
         self.end_scanners(at);
         let parent = self.regions.remove(at);
         let id = self.tick();
-        self.open(table, parent.region.start_key(), row, id, parent.server);
-        self.open(table, row, parent.region.end_key(), id, parent.server);
+        self.open_region(table, parent.region.start_key(), row, id, parent.server);
+        self.open_region(table, row, parent.region.end_key(), id, parent.server);
     }
 
     pub(crate) fn merge_region(&mut self, table: &TableName, row: &[u8]) {
@@ -184,39 +183,44 @@ impl State {
         self.end_scanners(at);
         let right = self.regions.remove(at);
         let id = self.tick();
-        self.open(table, left.region.start_key(), right.region.end_key(), id, left.server);
+        self.open_region(table, left.region.start_key(), right.region.end_key(), id, left.server);
     }
 
-    pub(crate) fn set_table(&mut self, table: &TableName, state: &'static str) {
+    pub(crate) fn set_region_states(&mut self, table: &TableName, state: &'static str) {
         for one in self.regions.iter_mut().filter(|one| one.region.table() == table) {
             one.state = state;
         }
     }
 
-    /// The misdeed that this call meets.
-    pub(crate) fn misdeed(&mut self, method: &str, server: usize, meta: bool) -> Option<Misdeed> {
-        let fits = |fault: &Fault| {
+    /// Returns the fault to apply to this call.
+    pub(crate) fn take_fault(
+        &mut self,
+        method: &str,
+        server: usize,
+        meta: bool,
+    ) -> Option<FaultKind> {
+        let matches = |fault: &InjectedFault| {
             fault.method == method
                 && fault.meta == meta
                 && fault.server.is_none_or(|one| one == server)
         };
-        let fault = self.faults.iter_mut().find(|fault| fits(fault) && fault.times > 0)?;
+        let fault = self.faults.iter_mut().find(|fault| matches(fault) && fault.times > 0)?;
         if fault.skip > 0 {
             fault.skip -= 1;
             return None;
         }
         fault.times -= 1;
-        Some(fault.misdeed.clone())
+        Some(fault.kind.clone())
     }
 
-    /// The region if this server serves it.
-    pub(crate) fn served(
+    /// Returns the region if this server serves it.
+    pub(crate) fn served_region(
         &self,
         server: usize,
         name: &Bytes,
     ) -> Result<&Region, (&'static str, String)> {
-        let found = self.regions.iter().find(|one| one.region.name() == name);
-        match found {
+        let region_state = self.regions.iter().find(|one| one.region.name() == name);
+        match region_state {
             Some(one) if one.server == server && one.state == "OPEN" => Ok(&one.region),
             Some(one) if one.server == server && one.state == "OPENING" => {
                 Err(("exceptions.RegionOpeningException", "Region is opening".to_owned()))

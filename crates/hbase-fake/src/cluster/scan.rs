@@ -1,4 +1,4 @@
-//! Scanners of regions.
+//! Region scanners: open, next, renew and close.
 
 use std::cmp::Ordering;
 
@@ -8,26 +8,29 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 
 use super::{
-    call::Answered,
-    fault::Misdeed,
+    call::CallResult,
+    cell_selector::CellSelector,
     meta,
-    select::Wanted,
-    state::{FakeScanner, State},
+    state::{ClusterState, FakeScanner},
 };
+use crate::fault::FaultKind;
 
 pub(crate) fn scan(
-    state: &mut State,
+    state: &mut ClusterState,
     server: usize,
     request: &pb::ScanRequest,
-    misdeed: Option<&Misdeed>,
-) -> Answered {
+    fault: Option<&FaultKind>,
+) -> CallResult {
     let (id, opened) = match &request.scan {
         Some(scan) => (open(state, server, request, scan)?, true),
         None => (request.scanner_id(), false),
     };
     if request.close_scanner() && !opened {
         state.scanners.remove(&id);
-        return Ok(done(&pb::ScanResponse { scanner_id: Some(id), ..pb::ScanResponse::default() }));
+        return Ok(without_cells(&pb::ScanResponse {
+            scanner_id: Some(id),
+            ..pb::ScanResponse::default()
+        }));
     }
     let Some(scanner) = state.scanners.get_mut(&id).filter(|scanner| scanner.server == server)
     else {
@@ -40,7 +43,10 @@ pub(crate) fn scan(
         scanner.next_call += 1;
     }
     if request.renew() {
-        return Ok(done(&pb::ScanResponse { scanner_id: Some(id), ..pb::ScanResponse::default() }));
+        return Ok(without_cells(&pb::ScanResponse {
+            scanner_id: Some(id),
+            ..pb::ScanResponse::default()
+        }));
     }
     let mut response = pb::ScanResponse {
         scanner_id: Some(id),
@@ -49,29 +55,29 @@ pub(crate) fn scan(
         more_results_in_region: Some(true),
         ..pb::ScanResponse::default()
     };
-    let passes_over_dead_rows = scanner.heartbeats > 0;
+    let skips_deleted_rows = scanner.heartbeats > 0;
     scanner.heartbeats = scanner.heartbeats.saturating_sub(1);
-    if passes_over_dead_rows || matches!(misdeed, Some(Misdeed::Heartbeat)) {
+    if skips_deleted_rows || matches!(fault, Some(FaultKind::Heartbeat)) {
         response.heartbeat_message = Some(true);
-        return Ok(done(&response));
+        return Ok(without_cells(&response));
     }
     let mut block = BytesMut::new();
     fill(state, id, request, &mut response, &mut block);
     if response.more_results == Some(false) || response.more_results_in_region == Some(false) {
         state.scanners.remove(&id);
     }
-    if matches!(misdeed, Some(Misdeed::WrongCount)) {
+    if matches!(fault, Some(FaultKind::WrongCellCount)) {
         response.cells_per_result.push(1);
     }
     Ok((response.encode_to_vec(), block.freeze()))
 }
 
-fn done(response: &pb::ScanResponse) -> (Vec<u8>, Bytes) {
+fn without_cells(response: &pb::ScanResponse) -> (Vec<u8>, Bytes) {
     (response.encode_to_vec(), Bytes::new())
 }
 
 fn open(
-    state: &mut State,
+    state: &mut ClusterState,
     server: usize,
     request: &pb::ScanRequest,
     scan: &pb::Scan,
@@ -79,37 +85,38 @@ fn open(
     let region = request.region.clone().unwrap().value;
     let of_meta = region == meta::REGION;
     if !of_meta {
-        state.served(server, &region)?;
+        state.served_region(server, &region)?;
     } else if server != state.meta_server {
         return Err(("NotServingRegionException", "hbase:meta is not online".to_owned()));
     }
-    // All 64 bits are used.
+    // Scanner ids use all 64 bits.
     let id = u64::MAX - state.tick();
-    let heartbeats = if of_meta { state.dead_rows_of_meta } else { 0 };
+    let heartbeats = if of_meta { state.meta_heartbeats } else { 0 };
     let scan = scan.clone();
     let scanner = FakeScanner { server, region, scan, next_call: 0, at: None, heartbeats };
     state.scanners.insert(id, scanner);
     Ok(id)
 }
 
-/// Rows up to the bounds of an answer. The last may be a part of its row.
+/// Fills a response up to its limits. The last row may be partial.
 fn fill(
-    state: &mut State,
+    state: &mut ClusterState,
     id: u64,
     request: &pb::ScanRequest,
     response: &mut pb::ScanResponse,
     block: &mut BytesMut,
 ) {
-    let max_rows = if state.rows_per_answer == 0 { usize::MAX } else { state.rows_per_answer };
+    let max_rows = if state.rows_per_response == 0 { usize::MAX } else { state.rows_per_response };
     let mut cells_left =
-        if state.cells_per_answer == 0 { usize::MAX } else { state.cells_per_answer };
+        if state.cells_per_response == 0 { usize::MAX } else { state.cells_per_response };
     let mut limit = request.limit_of_rows.map_or(usize::MAX, |limit| limit as usize);
-    let rows = left(state, id);
+    let rows = remaining_rows(state, id);
     let scanner = state.scanners.get_mut(&id).unwrap();
-    let skipped = scanner.at.take();
+    let resume_at = scanner.at.take();
     let mut results = 0;
     for (at, (row, columns)) in rows.iter().enumerate() {
-        let mut sent = skipped.as_ref().filter(|(key, _)| key == row).map_or(0, |(_, sent)| *sent);
+        let mut sent =
+            resume_at.as_ref().filter(|(key, _)| key == row).map_or(0, |(_, sent)| *sent);
         while sent < columns.len() {
             if results == max_rows || cells_left == 0 {
                 scanner.at = Some((row.clone(), sent));
@@ -146,18 +153,18 @@ fn fill(
     response.more_results_in_region = Some(false);
 }
 
-/// Family, qualifier, time and value.
+/// Family, qualifier, timestamp and value of each cell.
 pub(crate) type Columns = Vec<(Bytes, Bytes, u64, Bytes)>;
 
-/// Key and cells.
+/// Row key and cells.
 pub(crate) type StoredRow = (Bytes, Columns);
 
-/// Rows of the region that the scanner has not sent, in its order.
-fn left(state: &State, id: u64) -> Vec<StoredRow> {
+/// Returns the region's rows that the scanner has not sent, in scan order.
+fn remaining_rows(state: &ClusterState, id: u64) -> Vec<StoredRow> {
     let scanner = &state.scanners[&id];
     let scan = &scanner.scan;
     let of_meta = scanner.region == meta::REGION;
-    let mut rows = if of_meta { meta::rows(state, scan) } else { stored(state, scanner) };
+    let mut rows = if of_meta { meta::rows(state, scan) } else { selected_rows(state, scanner) };
     if scan.reversed() {
         rows.reverse();
     }
@@ -165,41 +172,41 @@ fn left(state: &State, id: u64) -> Vec<StoredRow> {
         let order = if of_meta { compare_meta_rows(a, b) } else { a.cmp(b) };
         if scan.reversed() { order.reverse() } else { order }
     };
-    let wanted = |row: &[u8]| {
+    let in_range = |row: &[u8]| {
         let (start, stop) = (scan.start_row(), scan.stop_row());
-        let begun = start.is_empty()
+        let after_start = start.is_empty()
             || match compare(start, row) {
                 Ordering::Less => true,
                 Ordering::Equal => scan.include_start_row(),
                 Ordering::Greater => false,
             };
-        let ended = !stop.is_empty()
+        let after_stop = !stop.is_empty()
             && match compare(stop, row) {
                 Ordering::Less => true,
                 Ordering::Equal => !scan.include_stop_row(),
                 Ordering::Greater => false,
             };
-        let behind = scanner.at.as_ref().is_none_or(|(at, _)| compare(row, at).is_ge());
-        begun && !ended && behind
+        let not_sent = scanner.at.as_ref().is_none_or(|(at, _)| compare(row, at).is_ge());
+        after_start && !after_stop && not_sent
     };
-    rows.retain(|(row, _)| wanted(row));
+    rows.retain(|(row, _)| in_range(row));
     rows
 }
 
-/// Rows of its region with the cells that it wants.
-fn stored(state: &State, scanner: &FakeScanner) -> Vec<StoredRow> {
+/// Returns the rows of the scanner's region with the selected cells.
+fn selected_rows(state: &ClusterState, scanner: &FakeScanner) -> Vec<StoredRow> {
     let region = state.regions.iter().find(|one| *one.region.name() == scanner.region).unwrap();
-    let cells = Wanted::of_scan(&scanner.scan);
-    let here = |table, row| table == region.region.table() && region.region.contains(row);
+    let selector = CellSelector::of_scan(&scanner.scan);
+    let in_region = |table, row| table == region.region.table() && region.region.contains(row);
     state
         .rows
         .iter()
-        .filter(|((table, row), _)| here(table, row))
+        .filter(|((table, row), _)| in_region(table, row))
         .map(|((_, row), columns)| {
             let columns = columns
                 .iter()
                 .filter(|((family, qualifier), (time, value))| {
-                    cells.cell(row, (family, qualifier), *time, value)
+                    selector.matches(row, (family, qualifier), *time, value)
                 })
                 .map(|((family, qualifier), (time, value))| {
                     (family.clone(), qualifier.clone(), *time, value.clone())

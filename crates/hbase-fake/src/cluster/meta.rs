@@ -1,4 +1,4 @@
-//! hbase:meta, made up from what the cluster knows.
+//! Rows of hbase:meta, generated from the cluster state.
 
 use bytes::Bytes;
 use hbase_rs::protocol::compare_meta_rows;
@@ -7,17 +7,17 @@ use prost::Message;
 
 use super::{
     scan::{Columns, StoredRow},
-    state::{FakeRegion, State},
+    state::{ClusterState, FakeRegion},
 };
 
-/// Name of its region.
+/// Name of the region of hbase:meta.
 pub(crate) const REGION: &[u8] = b"hbase:meta,,1";
 
-/// Time of all its cells.
+/// Timestamp of all cells.
 const TIMESTAMP: u64 = 1;
 
-/// Its rows in order, as far as a scan is of them.
-pub(crate) fn rows(state: &State, scan: &pb::Scan) -> Vec<StoredRow> {
+/// Returns the rows in order: those of all regions, or the one of the scanned table's state.
+pub(crate) fn rows(state: &ClusterState, scan: &pb::Scan) -> Vec<StoredRow> {
     if scan.column.first().is_some_and(|column| column.family == "table") {
         return vec![table(state, scan.start_row())];
     }
@@ -26,14 +26,14 @@ pub(crate) fn rows(state: &State, scan: &pb::Scan) -> Vec<StoredRow> {
     regions.into_iter().map(|one| region(state, one)).collect()
 }
 
-fn table(state: &State, name: &[u8]) -> StoredRow {
+fn table(state: &ClusterState, name: &[u8]) -> StoredRow {
     let disabled =
         |one: &FakeRegion| one.region.table().as_bytes() == name && one.state == "CLOSED";
     let value = [8, u8::from(state.regions.iter().any(disabled))];
     (Bytes::copy_from_slice(name), columns("table", [("state", &value)]))
 }
 
-fn region(state: &State, one: &FakeRegion) -> StoredRow {
+fn region(state: &ClusterState, one: &FakeRegion) -> StoredRow {
     let server = &state.servers[one.server];
     let info = [&b"PBUF"[..], &one.region.to_message().encode_to_vec()].concat();
     let address = format!("{}:{}", server.host(), server.port());

@@ -1,4 +1,4 @@
-//! The socket of a fake region server.
+//! Listening socket and connections of a fake server.
 
 use std::time::Duration;
 
@@ -18,38 +18,38 @@ use tokio::{
 };
 
 use super::{
-    Shared,
-    call::{self, Reply},
+    SharedState,
+    call::{self, SocketAction},
 };
 
-/// Longest request.
+/// Maximum length of a request frame.
 const MAX_REQUEST: usize = 64 << 20;
 
-/// A server's life: dropped, all its sockets close.
+/// A running server; dropping it closes its sockets.
 #[derive(Debug)]
-pub(crate) struct Listener(JoinHandle<()>);
+pub(crate) struct ServerListener(JoinHandle<()>);
 
-impl Drop for Listener {
+impl Drop for ServerListener {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Listener {
-    /// Ends it, and returns when its port is free.
+impl ServerListener {
+    /// Stops the server and waits until its port is free.
     pub(crate) async fn stop(mut self) {
         self.0.abort();
         let _ = (&mut self.0).await;
     }
 
-    /// Begins to listen and enters the server into the state, in a new life.
-    pub(crate) async fn start(index: usize, port: u16, state: &Shared) -> Self {
+    /// Starts a server and enters it into the state with a new start code.
+    pub(crate) async fn start(index: usize, port: u16, state: &SharedState) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         {
             let mut state = state.lock();
-            let life = state.tick();
-            let name = ServerName::new("127.0.0.1", port, life);
+            let start_code = state.tick();
+            let name = ServerName::new("127.0.0.1", port, start_code);
             if index < state.servers.len() {
                 state.servers[index] = name;
             } else {
@@ -60,8 +60,8 @@ impl Listener {
     }
 }
 
-/// Connections end with the task that holds them.
-async fn accept(listener: TcpListener, server: usize, state: Shared) {
+/// Accepts connections. They close when this task ends.
+async fn accept(listener: TcpListener, server: usize, state: SharedState) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -75,7 +75,7 @@ async fn accept(listener: TcpListener, server: usize, state: Shared) {
     }
 }
 
-async fn serve(socket: TcpStream, server: usize, state: Shared) {
+async fn serve(socket: TcpStream, server: usize, state: SharedState) {
     let (mut read, mut write) = socket.into_split();
     let mut preamble = [0; 6];
     if read.read_exact(&mut preamble).await.is_err() || preamble != AuthMethod::Simple.preamble() {
@@ -83,33 +83,33 @@ async fn serve(socket: TcpStream, server: usize, state: Shared) {
     }
     let mut buffer = BytesMut::new();
     let frames = FrameReader::new(MAX_REQUEST);
-    // Of the connection, once its header is read.
+    // Set once the connection header is read.
     let mut compressor = None;
-    let (late, mut ready) = mpsc::unbounded_channel::<Bytes>();
+    let (delayed, mut ready) = mpsc::unbounded_channel::<Bytes>();
     loop {
         while let Some(frame) = frames.next(&mut buffer).unwrap() {
             let Some(compressor) = compressor else {
-                compressor = Some(agreed(frame));
+                compressor = Some(requested_compressor(frame));
                 continue;
             };
-            match call::answer(&state, server, compressor, frame) {
-                Reply::Frame(bytes) => {
+            match call::handle_frame(&state, server, compressor, frame) {
+                SocketAction::Send(bytes) => {
                     if write.write_all(&bytes).await.is_err() {
                         return;
                     }
                 }
-                Reply::Late(wait, bytes) => {
-                    let late = late.clone();
+                SocketAction::SendLater(wait, bytes) => {
+                    let delayed = delayed.clone();
                     tokio::spawn(async move {
                         sleep(wait).await;
-                        let _ = late.send(bytes);
+                        let _ = delayed.send(bytes);
                     });
                 }
-                Reply::Nothing => {}
-                Reply::Last(bytes) => {
+                SocketAction::Nothing => {}
+                SocketAction::SendAndClose(bytes) => {
                     let _ = write.write_all(&bytes).await;
                     let _ = write.shutdown().await;
-                    // The other side closes when it has read that far.
+                    // Gives the client time to read the last bytes before the socket is dropped.
                     sleep(Duration::from_millis(20)).await;
                     return;
                 }
@@ -129,15 +129,15 @@ async fn serve(socket: TcpStream, server: usize, state: Shared) {
     }
 }
 
-/// Compressor that a connection header asks for.
-fn agreed(header: Bytes) -> Option<Compressor> {
+/// Returns the cell block compressor that a connection header requests.
+fn requested_compressor(header: Bytes) -> Option<Compressor> {
     let header = pb::ConnectionHeader::decode(header).unwrap();
     [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib]
         .into_iter()
         .find(|compressor| header.cell_block_compressor_class() == compressor.class_name())
 }
 
-/// Puts a length in front.
+/// Prefixes a frame with its length.
 pub(crate) fn framed(body: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(4 + body.len());
     frame.put_u32(body.len() as u32);

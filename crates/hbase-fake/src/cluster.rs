@@ -1,19 +1,19 @@
-//! An HBase cluster in the process: region servers on real sockets that share one memory.
+//! An HBase cluster in this process: region servers on loopback sockets with shared state.
 //!
-//! It speaks the protocol as the recordings of a real cluster do: hbase:meta, regions that move, split
-//! and merge, scanners with leases and sequence numbers, cell blocks both ways. It keeps one version
-//! a column, and delete markers for ever. A [`Fault`] makes it misbehave at a chosen call.
+//! It implements the protocol as recorded from a real cluster: hbase:meta, regions that move, split
+//! and merge, scanners with leases and sequence numbers, cell blocks in both directions. It stores one
+//! version per column, never drops delete markers, and persists nothing. An [`InjectedFault`] makes
+//! chosen calls fail.
 
 mod call;
-mod fault;
+mod cell_selector;
+mod listener;
 mod master;
 mod meta;
 mod namespaces;
+mod row_calls;
 mod scan;
-mod select;
-mod server;
 mod state;
-mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,51 +22,50 @@ use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
-pub use self::fault::{Fault, Misdeed};
-use self::{server::Listener, state::State};
-use crate::zookeeper::FakeEnsemble;
+use self::{listener::ServerListener, state::ClusterState};
+use crate::{fault::InjectedFault, zookeeper::FakeEnsemble};
 
-/// In front of every message in ZooKeeper: who wrote it, and a mark.
-const NODE_HEAD: &[u8] = b"\xff\0\0\0\x05mark!PBUF";
-/// State of an open region.
+/// Header of a znode's data: length and id of the writer, magic of the protobuf message.
+const ZNODE_HEADER: &[u8] = b"\xff\0\0\0\x05mark!PBUF";
+/// Protobuf number of the region state `OPEN`.
 const OPEN: i32 = 3;
 
-/// A cluster that runs until it is dropped.
+/// An HBase cluster; dropping it closes its sockets.
 #[derive(Debug)]
 pub struct FakeCluster {
-    state: Shared,
-    listeners: Mutex<Vec<Option<Listener>>>,
+    state: SharedState,
+    listeners: Mutex<Vec<Option<ServerListener>>>,
 }
 
-/// State that all servers share.
+/// Cluster state shared by all servers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shared(Arc<Mutex<State>>);
+pub(crate) struct SharedState(Arc<Mutex<ClusterState>>);
 
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedState {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl FakeCluster {
-    /// Starts region servers; the first has hbase:meta.
+    /// Starts region servers; the first serves hbase:meta and is the active master.
     pub async fn start(servers: usize) -> Self {
-        let state = Shared::default();
+        let state = SharedState::default();
         state.lock().has_flush_table = true;
         let mut listeners = Vec::new();
         for index in 0..servers {
-            listeners.push(Some(Listener::start(index, 0, &state).await));
+            listeners.push(Some(ServerListener::start(index, 0, &state).await));
         }
         Self { state, listeners: Mutex::new(listeners) }
     }
 
-    /// Tells where hbase:meta is.
+    /// Returns the discovery of this cluster, without ZooKeeper.
     #[must_use]
     pub fn discovery(&self) -> FakeDiscovery {
         FakeDiscovery(self.state.clone())
     }
 
-    /// Writes down in ZooKeeper where hbase:meta and the master are now, as HBase does.
+    /// Writes the current locations of hbase:meta and the master to ZooKeeper, as HBase does.
     pub fn publish(&self, ensemble: &FakeEnsemble, root: &str) {
         let state = self.state.lock();
         let meta = pb::MetaRegionServer {
@@ -85,11 +84,11 @@ impl FakeCluster {
             ("master", master.encode_to_vec()),
             ("hbaseid", id.encode_to_vec()),
         ] {
-            ensemble.set(&format!("{root}/{name}"), [NODE_HEAD, &message].concat());
+            ensemble.set(&format!("{root}/{name}"), [ZNODE_HEADER, &message].concat());
         }
     }
 
-    /// Name of a server in its life of now.
+    /// Returns a server's name; the start code changes with each restart.
     #[must_use]
     pub fn server(&self, server: usize) -> ServerName {
         self.state.lock().servers[server].clone()
@@ -100,17 +99,17 @@ impl FakeCluster {
         self.state.lock().meta_server = server;
     }
 
-    /// Makes another server the active master; each server can be one, the first is at the start.
+    /// Makes another server the active master.
     pub fn set_master(&self, server: usize) {
         self.state.lock().master = server;
     }
 
-    /// Makes the master one of those that know no `FlushTable`.
-    pub fn forget_flush_table(&self) {
+    /// Makes the master reject `FlushTable`, as older versions of HBase do.
+    pub fn remove_flush_table_rpc(&self) {
         self.state.lock().has_flush_table = false;
     }
 
-    /// Makes a table whose regions begin at its start and at the splits, spread over the servers.
+    /// Creates a table with these split keys; its regions are assigned to the servers in turn.
     pub fn create_table(&self, name: &str, splits: &[&str]) -> TableName {
         let table: TableName = name.parse().unwrap();
         let splits: Vec<_> = splits.iter().map(|key| key.as_bytes()).collect();
@@ -118,12 +117,13 @@ impl FakeCluster {
         table
     }
 
-    /// Lets the next calls that fit fail in some way.
-    pub fn fault(&self, fault: Fault) {
+    /// Injects a fault into the next matching calls.
+    pub fn inject(&self, fault: InjectedFault) {
         self.state.lock().faults.push(fault);
     }
 
-    /// Moves the region of a row; its former server then knows where to, unless `silently`.
+    /// Moves the region of a row; its former server then responds with `RegionMovedException`, or
+    /// with `NotServingRegionException` if `silently`.
     pub fn move_region(&self, table: &TableName, row: &str, server: usize, silently: bool) {
         self.state.lock().move_region(table, row.as_bytes(), server, silently);
     }
@@ -133,12 +133,12 @@ impl FakeCluster {
         self.state.lock().split_region(table, row.as_bytes());
     }
 
-    /// Merges the region of a row with the one behind it.
+    /// Merges the region of a row with the next one.
     pub fn merge_region(&self, table: &TableName, row: &str) {
         self.state.lock().merge_region(table, row.as_bytes());
     }
 
-    /// Splits the region of a row at that row, unless it begins there.
+    /// Splits the region of a row at that row, unless the region starts there.
     pub fn split_at(&self, table: &TableName, row: &str) {
         let mut state = self.state.lock();
         if state.start_of(table, row.as_bytes()) != row.as_bytes() {
@@ -146,7 +146,7 @@ impl FakeCluster {
         }
     }
 
-    /// Merges the region of a row with the one behind it, unless it is the last.
+    /// Merges the region of a row with the next one, unless it is the last.
     pub fn merge_at(&self, table: &TableName, row: &str) {
         let mut state = self.state.lock();
         if !state.is_last(table, row.as_bytes()) {
@@ -154,17 +154,18 @@ impl FakeCluster {
         }
     }
 
-    /// Opens all regions of a server, and hbase:meta, on another one.
+    /// Assigns all regions of a server, including hbase:meta, to another one.
     pub fn evacuate(&self, from: usize, to: usize) {
         self.state.lock().evacuate(from, to);
     }
 
-    /// Puts the table's regions in this state, in hbase:meta and on the servers (`OPEN` serves).
-    pub fn set_table(&self, table: &TableName, state: &'static str) {
-        self.state.lock().set_table(table, state);
+    /// Sets the state of all regions of a table, in hbase:meta and on the servers. Only `OPEN` regions
+    /// are served.
+    pub fn set_region_states(&self, table: &TableName, state: &'static str) {
+        self.state.lock().set_region_states(table, state);
     }
 
-    /// Kills a server: its sockets close. Its regions stay with it until they are moved.
+    /// Kills a server: its sockets close. Its regions stay assigned to it until they are moved.
     pub async fn kill(&self, server: usize) {
         let listener = self.listeners.lock().unwrap_or_else(PoisonError::into_inner)[server].take();
         if let Some(listener) = listener {
@@ -173,44 +174,44 @@ impl FakeCluster {
         self.state.lock().scanners.retain(|_, scanner| scanner.server != server);
     }
 
-    /// Starts a killed server in a new life, at the same port. It serves nothing before regions move there.
+    /// Restarts a killed server on the same port with a new start code.
     pub async fn restart(&self, server: usize) {
         let port = self.state.lock().servers[server].port();
-        let listener = Listener::start(server, port, &self.state).await;
+        let listener = ServerListener::start(server, port, &self.state).await;
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)[server] = Some(listener);
     }
 
-    /// Forgets all scanners, as if their leases had ended.
-    pub fn end_leases(&self) {
+    /// Removes all scanners, as if their leases had expired.
+    pub fn expire_scanners(&self) {
         self.state.lock().scanners.clear();
     }
 
-    /// Scanners that are open.
+    /// Number of open scanners.
     #[must_use]
     pub fn open_scanners(&self) -> usize {
         self.state.lock().scanners.len()
     }
 
-    /// Bounds on an answer to a scan: rows, and cells.
-    pub fn answer_size(&self, rows: usize, cells: usize) {
+    /// Limits the rows and cells of a scan response; 0 is no limit.
+    pub fn limit_scan_responses(&self, rows: usize, cells: usize) {
         let mut state = self.state.lock();
-        state.rows_per_answer = rows;
-        state.cells_per_answer = cells;
+        state.rows_per_response = rows;
+        state.cells_per_response = cells;
     }
 
-    /// Lets hbase:meta have so many deleted rows that a scanner gives as many answers without rows before
-    /// it comes to one that is left.
-    pub fn fill_meta_with_dead_rows(&self, answers: usize) {
-        self.state.lock().dead_rows_of_meta = answers;
+    /// Makes a scanner of hbase:meta respond with this many heartbeats before its first row, as one that
+    /// skips many deleted rows does.
+    pub fn set_meta_heartbeats(&self, responses: usize) {
+        self.state.lock().meta_heartbeats = responses;
     }
 
-    /// Calls of a method so far.
+    /// Number of calls of a method so far.
     #[must_use]
     pub fn calls(&self, method: &str) -> usize {
         self.state.lock().calls.get(method).copied().unwrap_or(0)
     }
 
-    /// Connections that were accepted so far.
+    /// Number of connections accepted so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.state.lock().connections
@@ -244,7 +245,7 @@ impl FakeCluster {
 
 /// Discovery of a [`FakeCluster`].
 #[derive(Clone, Debug)]
-pub struct FakeDiscovery(Shared);
+pub struct FakeDiscovery(SharedState);
 
 impl Discovery for FakeDiscovery {
     fn meta_server(&self) -> DiscoveryFuture<'_, ServerName> {

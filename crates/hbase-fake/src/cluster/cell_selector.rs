@@ -1,32 +1,32 @@
-//! Which cells of a row a read brings: columns, times, filters.
+//! Selection of the cells that a read returns: columns, time range, filter.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 use prost::Message;
 use regex::bytes::Regex;
 
-/// `DOTALL` of Java's patterns.
+/// `java.util.regex.Pattern.DOTALL`.
 const DOTALL: i32 = 32;
 
-/// What a get or a scan asks for.
+/// Columns, time range and filter of a get or a scan.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct CellSelector {
     columns: Vec<pb::Column>,
     times: Option<pb::TimeRange>,
-    filter: Option<Test>,
+    filter: Option<ParsedFilter>,
 }
 
-/// A filter that was read. Others than these are not known here.
+/// A supported filter.
 #[derive(Debug)]
-enum Test {
+enum ParsedFilter {
     Row(Regex),
     Fuzzy(Vec<pb::BytesBytesPair>),
     ColumnIs { family: Bytes, qualifier: Bytes, value: Bytes },
-    All(Vec<Test>),
-    Any(Vec<Test>),
+    All(Vec<ParsedFilter>),
+    Any(Vec<ParsedFilter>),
 }
 
-impl Wanted {
+impl CellSelector {
     pub(crate) fn of_get(get: &pb::Get) -> Self {
         Self::new(&get.column, get.time_range.as_ref(), get.filter.as_ref())
     }
@@ -35,7 +35,7 @@ impl Wanted {
         Self::new(&scan.column, scan.time_range.as_ref(), scan.filter.as_ref())
     }
 
-    /// Everything that passes a filter.
+    /// All cells that pass a filter.
     pub(crate) fn of_filter(filter: &pb::Filter) -> Self {
         Self::new(&[], None, Some(filter))
     }
@@ -45,10 +45,10 @@ impl Wanted {
         times: Option<&pb::TimeRange>,
         filter: Option<&pb::Filter>,
     ) -> Self {
-        Self { columns: columns.to_vec(), times: times.copied(), filter: filter.map(test) }
+        Self { columns: columns.to_vec(), times: times.copied(), filter: filter.map(parse_filter) }
     }
 
-    pub(crate) fn cell(
+    pub(crate) fn matches(
         &self,
         row: &[u8],
         (family, qualifier): (&[u8], &[u8]),
@@ -64,44 +64,50 @@ impl Wanted {
         let time = self.times.is_none_or(|range| {
             timestamp >= range.from() && range.to.is_none_or(|to| timestamp < to)
         });
-        let passes = |test: &Test| test.passes(row, (family, qualifier), value);
+        let passes = |filter: &ParsedFilter| filter.passes(row, (family, qualifier), value);
         column && time && self.filter.as_ref().is_none_or(passes)
     }
 }
 
-impl Test {
+impl ParsedFilter {
     fn passes(&self, row: &[u8], column: (&[u8], &[u8]), value: &[u8]) -> bool {
         match self {
             Self::Row(expression) => expression.is_match(row),
-            // A row that is longer or shorter is compared as far as it goes.
+            // A row of another length is compared up to the shorter length.
             Self::Fuzzy(keys) => keys.iter().any(|pair| {
                 let fixed = pair.first.iter().zip(&pair.second).zip(row);
-                fixed.into_iter().all(|((byte, mask), found)| *mask != 0 || byte == found)
+                fixed.into_iter().all(|((byte, mask), actual)| *mask != 0 || byte == actual)
             }),
-            Self::ColumnIs { family, qualifier, value: wanted } => {
-                column == (&family[..], &qualifier[..]) && value == wanted
+            Self::ColumnIs { family, qualifier, value: expected } => {
+                column == (&family[..], &qualifier[..]) && value == expected
             }
-            Self::All(tests) => tests.iter().all(|test| test.passes(row, column, value)),
-            Self::Any(tests) => tests.iter().any(|test| test.passes(row, column, value)),
+            Self::All(filters) => filters.iter().all(|filter| filter.passes(row, column, value)),
+            Self::Any(filters) => filters.iter().any(|filter| filter.passes(row, column, value)),
         }
     }
 }
 
-fn test(filter: &pb::Filter) -> Test {
+fn parse_filter(filter: &pb::Filter) -> ParsedFilter {
     let body = filter.serialized_filter.clone().unwrap_or_default();
     match filter.name.rsplit('.').next().unwrap() {
         "RowFilter" => {
             let compare = pb::RowFilter::decode(body).unwrap().compare_filter;
-            assert_eq!(compare.compare_op(), pb::CompareType::Equal, "of row filters");
-            Test::Row(expression(&compare.comparator.unwrap()))
+            assert_eq!(compare.compare_op(), pb::CompareType::Equal, "operator of a row filter");
+            ParsedFilter::Row(expression(&compare.comparator.unwrap()))
         }
-        "FuzzyRowFilter" => Test::Fuzzy(pb::FuzzyRowFilter::decode(body).unwrap().fuzzy_keys_data),
+        "FuzzyRowFilter" => {
+            ParsedFilter::Fuzzy(pb::FuzzyRowFilter::decode(body).unwrap().fuzzy_keys_data)
+        }
         "ColumnValueFilter" => {
             let filter = pb::ColumnValueFilter::decode(body).unwrap();
-            assert_eq!(filter.compare_op(), pb::CompareType::Equal, "of column values");
+            assert_eq!(
+                filter.compare_op(),
+                pb::CompareType::Equal,
+                "operator of a column value filter"
+            );
             let comparator = filter.comparator.serialized_comparator.unwrap();
             let comparator = pb::BinaryComparator::decode(comparator).unwrap();
-            Test::ColumnIs {
+            ParsedFilter::ColumnIs {
                 family: filter.family,
                 qualifier: filter.qualifier,
                 value: comparator.comparable.value.unwrap_or_default(),
@@ -109,17 +115,17 @@ fn test(filter: &pb::Filter) -> Test {
         }
         "FilterList" => {
             let list = pb::FilterList::decode(body).unwrap();
-            let tests = list.filters.iter().map(test).collect();
+            let filters = list.filters.iter().map(parse_filter).collect();
             match list.operator() {
-                pb::filter_list::Operator::MustPassAll => Test::All(tests),
-                pb::filter_list::Operator::MustPassOne => Test::Any(tests),
+                pb::filter_list::Operator::MustPassAll => ParsedFilter::All(filters),
+                pb::filter_list::Operator::MustPassOne => ParsedFilter::Any(filters),
             }
         }
-        other => panic!("the fake cluster does not know the filter {other}"),
+        other => panic!("filter {other} is not supported by the fake cluster"),
     }
 }
 
-/// Java's expression as one of ours. They agree on what is plain ASCII, `\xHH`, groups, classes and
+/// Compiles a Java expression. The syntaxes agree on plain ASCII, `\xHH`, groups, classes and
 /// repetitions.
 fn expression(comparator: &pb::Comparator) -> Regex {
     let body = comparator.serialized_comparator.clone().unwrap();

@@ -1,4 +1,4 @@
-//! Reads and changes of single rows.
+//! Get, Mutate and Multi.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,34 +9,39 @@ use pb::mutation_proto::MutationType;
 use prost::Message;
 
 use super::{
-    call::{Answered, Refusal, class_name},
-    fault::Misdeed,
-    select::Wanted,
-    state::{Column, Markers, State},
+    call::{CallResult, RpcException, class_name},
+    cell_selector::CellSelector,
+    state::{ClusterState, ColumnKey, DeleteMarkers},
 };
+use crate::fault::FaultKind;
 
 pub(crate) fn get(
-    state: &State,
+    state: &ClusterState,
     server: usize,
     request: &pb::GetRequest,
-    misdeed: Option<&Misdeed>,
-) -> Answered {
-    let table = state.served(server, &request.region.value)?.table().clone();
+    fault: Option<&FaultKind>,
+) -> CallResult {
+    let table = state.served_region(server, &request.region.value)?.table().clone();
     let mut block = BytesMut::new();
     let mut result = read(state, &table, &request.get, &mut block);
-    if matches!(misdeed, Some(Misdeed::WrongCount)) {
+    if matches!(fault, Some(FaultKind::WrongCellCount)) {
         result.associated_cell_count = result.associated_cell_count.map(|count| count + 1);
     }
     let response = pb::GetResponse { result: Some(result) };
     Ok((response.encode_to_vec(), block.freeze()))
 }
 
-fn read(state: &State, table: &TableName, get: &pb::Get, block: &mut BytesMut) -> pb::Result {
+fn read(
+    state: &ClusterState,
+    table: &TableName,
+    get: &pb::Get,
+    block: &mut BytesMut,
+) -> pb::Result {
     let mut count = 0;
-    let wanted = Wanted::of_get(get);
+    let selector = CellSelector::of_get(get);
     if let Some(columns) = state.rows.get(&(table.clone(), get.row.clone())) {
         for ((family, qualifier), (timestamp, value)) in columns {
-            if !wanted.cell(&get.row, (family, qualifier), *timestamp, value) {
+            if !selector.matches(&get.row, (family, qualifier), *timestamp, value) {
                 continue;
             }
             if !get.existence_only() {
@@ -65,22 +70,23 @@ fn read(state: &State, table: &TableName, get: &pb::Get, block: &mut BytesMut) -
 }
 
 pub(crate) fn mutate(
-    state: &mut State,
+    state: &mut ClusterState,
     server: usize,
     request: &pb::MutateRequest,
     mut block: Bytes,
-) -> Answered {
-    let region = state.served(server, &request.region.value)?;
+) -> CallResult {
+    let region = state.served_region(server, &request.region.value)?;
     let table = region.table().clone();
     let mutation = &request.mutation;
     check_row(state, server, &request.region.value, mutation.row())?;
-    if !request.condition.as_ref().is_none_or(|condition| holds(state, &table, condition)) {
+    if !request.condition.as_ref().is_none_or(|condition| condition_holds(state, &table, condition))
+    {
         let response =
             pb::MutateResponse { processed: Some(false), ..pb::MutateResponse::default() };
         return Ok((response.encode_to_vec(), Bytes::new()));
     }
-    if let Some(refusal) = no_counter(state, &table, mutation, &block) {
-        return Err(refusal);
+    if let Some(exception) = increment_error(state, &table, mutation, &block) {
+        return Err(exception);
     }
     let mut cells = BytesMut::new();
     let result = apply(state, &table, mutation, request.nonce_group(), &mut block, &mut cells);
@@ -89,63 +95,69 @@ pub(crate) fn mutate(
     Ok((response.encode_to_vec(), cells.freeze()))
 }
 
-fn check_row(state: &State, server: usize, region: &Bytes, row: &[u8]) -> Result<(), Refusal> {
-    if state.served(server, region)?.contains(row) {
+fn check_row(
+    state: &ClusterState,
+    server: usize,
+    region: &Bytes,
+    row: &[u8],
+) -> Result<(), RpcException> {
+    if state.served_region(server, region)?.contains(row) {
         return Ok(());
     }
     Err(("exceptions.FailedSanityCheckException", "Requested row out of range".to_owned()))
 }
 
-/// Equality with a value, or absence; or a cell that passes a filter.
-fn holds(state: &State, table: &TableName, condition: &pb::Condition) -> bool {
+/// True if a check-and-mutate condition is met: a column equals a value or is absent, or a cell passes
+/// a filter.
+fn condition_holds(state: &ClusterState, table: &TableName, condition: &pb::Condition) -> bool {
     if let Some(filter) = &condition.filter {
-        let wanted = Wanted::of_filter(filter);
+        let selector = CellSelector::of_filter(filter);
         let columns = state.rows.get(&(table.clone(), condition.row.clone()));
         return columns.into_iter().flatten().any(|((family, qualifier), (timestamp, value))| {
-            wanted.cell(&condition.row, (family, qualifier), *timestamp, value)
+            selector.matches(&condition.row, (family, qualifier), *timestamp, value)
         });
     }
     let comparator = condition.comparator.clone().unwrap();
     let comparator =
         pb::BinaryComparator::decode(comparator.serialized_comparator.unwrap()).unwrap();
-    let given = comparator.comparable.value.unwrap_or_default();
+    let expected = comparator.comparable.value.unwrap_or_default();
     let row = state.rows.get(&(table.clone(), condition.row.clone()));
     let column = (condition.family.clone().unwrap(), condition.qualifier.clone().unwrap());
     let stored = row.and_then(|columns| columns.get(&column)).map(|(_, value)| value.clone());
-    stored.unwrap_or_default() == given
+    stored.unwrap_or_default() == expected
 }
 
-/// The refusal of an increment that meets something else than a counter.
-fn no_counter(
-    state: &State,
+/// Returns the exception of an increment of a value that is not eight bytes long.
+fn increment_error(
+    state: &ClusterState,
     table: &TableName,
     mutation: &pb::MutationProto,
     block: &Bytes,
-) -> Option<Refusal> {
+) -> Option<RpcException> {
     if mutation.mutate_type() != MutationType::Increment {
         return None;
     }
     let columns = state.rows.get(&(table.clone(), mutation.row.clone().unwrap()))?;
     let count = mutation.associated_cell_count() as usize;
     Cells::new(block).take(count).map(Result::unwrap).find_map(|cell| {
-        let (_, value) = columns.get(&column(&cell))?;
+        let (_, value) = columns.get(&column_key(&cell))?;
         let text = format!("Field is not a long, it's {} bytes wide", value.len());
         (value.len() != 8).then_some(("DoNotRetryIOException", text))
     })
 }
 
-fn column(cell: &Cell<'_>) -> Column {
+fn column_key(cell: &Cell<'_>) -> ColumnKey {
     (Bytes::copy_from_slice(cell.family), Bytes::copy_from_slice(cell.qualifier))
 }
 
-/// The servers' clock.
+/// Server time in milliseconds since the epoch.
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// Carries out a change; takes its cells off `block`.
+/// Applies a mutation and removes its cells from the front of `block`. Nonces make it idempotent.
 fn apply(
-    state: &mut State,
+    state: &mut ClusterState,
     table: &TableName,
     mutation: &pb::MutationProto,
     nonce_group: u64,
@@ -155,7 +167,7 @@ fn apply(
     let now = now_ms();
     let nonce = (nonce_group, mutation.nonce());
     if let Some((count, cells)) = state.nonces.get(&nonce) {
-        skip(mutation, block);
+        skip_cells(mutation, block);
         out.extend_from_slice(cells);
         return pb::Result { associated_cell_count: Some(*count), ..pb::Result::default() };
     }
@@ -168,13 +180,13 @@ fn apply(
     let mut returned = 0;
     for _ in 0..mutation.associated_cell_count() {
         let cell = cells.next().unwrap().unwrap();
-        let column = column(&cell);
+        let column = column_key(&cell);
         let mut time = if cell.timestamp == SERVER_TIME { now } else { cell.timestamp };
         let (newest, stored) = columns.get(&column).cloned().unwrap_or_default();
         let value = match mutation.mutate_type() {
             MutationType::Put => Some(Bytes::copy_from_slice(cell.value)),
             MutationType::Delete => {
-                mark(markers, &cell, time);
+                add_marker(markers, &cell, time);
                 columns.retain(|column, (timestamp, _)| !markers.hide(column, *timestamp));
                 if cell.kind == CellKind::Delete {
                     columns.remove(&column);
@@ -194,12 +206,12 @@ fn apply(
             Cell { timestamp: time, value, ..cell }.encode(out).unwrap();
             returned += 1;
         }
-        let seen = time >= newest && !markers.hide(&column, time);
-        if let Some(value) = value.filter(|_| seen) {
+        let visible = time >= newest && !markers.hide(&column, time);
+        if let Some(value) = value.filter(|_| visible) {
             columns.insert(column, (time, value));
         }
     }
-    // A delete without cells is one of the whole row.
+    // A delete without cells deletes the row.
     if mutation.mutate_type() == MutationType::Delete && mutation.associated_cell_count() == 0 {
         markers.row = markers.row.max(Some(mutation.timestamp.unwrap_or(now)));
         columns.retain(|column, (timestamp, _)| !markers.hide(column, *timestamp));
@@ -214,10 +226,10 @@ fn apply(
     }
 }
 
-/// Keeps the marker that a delete leaves. Those of single versions are not kept.
-fn mark(markers: &mut Markers, cell: &Cell<'_>, until: u64) {
+/// Stores the delete marker of a cell. Markers of single versions are not stored.
+fn add_marker(markers: &mut DeleteMarkers, cell: &Cell<'_>, until: u64) {
     let marker = match cell.kind {
-        CellKind::DeleteColumn => markers.columns.entry(column(cell)).or_default(),
+        CellKind::DeleteColumn => markers.columns.entry(column_key(cell)).or_default(),
         CellKind::DeleteFamily => {
             markers.families.entry(Bytes::copy_from_slice(cell.family)).or_default()
         }
@@ -227,69 +239,73 @@ fn mark(markers: &mut Markers, cell: &Cell<'_>, until: u64) {
 }
 
 pub(crate) fn multi(
-    state: &mut State,
+    state: &mut ClusterState,
     server: usize,
     request: &pb::MultiRequest,
     mut block: Bytes,
-    misdeed: Option<&Misdeed>,
+    fault: Option<&FaultKind>,
 ) -> (Vec<u8>, Bytes) {
     let mut cells = BytesMut::new();
     let mut response = pb::MultiResponse::default();
     for action in &request.region_action {
-        response
-            .region_action_result
-            .push(region(state, server, request, action, &mut block, &mut cells, misdeed));
+        response.region_action_result.push(execute_region_action(
+            state, server, request, action, &mut block, &mut cells, fault,
+        ));
     }
     (response.encode_to_vec(), cells.freeze())
 }
 
-fn region(
-    state: &mut State,
+fn execute_region_action(
+    state: &mut ClusterState,
     server: usize,
     request: &pb::MultiRequest,
-    asked: &pb::RegionAction,
+    region_action: &pb::RegionAction,
     block: &mut Bytes,
     cells: &mut BytesMut,
-    misdeed: Option<&Misdeed>,
+    fault: Option<&FaultKind>,
 ) -> pb::RegionActionResult {
-    let refusal = match misdeed {
-        Some(Misdeed::RegionException { class, text }) => Some((*class, (*text).to_owned())),
-        _ => state.served(server, &asked.region.value).err(),
+    let exception = match fault {
+        Some(FaultKind::RegionException { class, text }) => Some((*class, (*text).to_owned())),
+        _ => state.served_region(server, &region_action.region.value).err(),
     };
     let mut result = pb::RegionActionResult::default();
-    if let Some((class, text)) = refusal {
-        // Cells of what is not done are passed over by their count.
-        for mutation in asked.action.iter().filter_map(|action| action.mutation.as_ref()) {
-            skip(mutation, block);
+    if let Some((class, text)) = exception {
+        // The cells of mutations that are not executed are skipped.
+        for mutation in region_action.action.iter().filter_map(|action| action.mutation.as_ref()) {
+            skip_cells(mutation, block);
         }
-        result.exception = Some(exception(class, &text));
+        result.exception = Some(encode_exception(class, &text));
         return result;
     }
-    let table = state.served(server, &asked.region.value).unwrap().table().clone();
-    if asked.atomic() {
-        let held = asked.condition.as_ref().is_none_or(|condition| holds(state, &table, condition));
-        for mutation in asked.action.iter().filter_map(|action| action.mutation.as_ref()) {
-            if held {
+    let table = state.served_region(server, &region_action.region.value).unwrap().table().clone();
+    if region_action.atomic() {
+        let processed = region_action
+            .condition
+            .as_ref()
+            .is_none_or(|condition| condition_holds(state, &table, condition));
+        for mutation in region_action.action.iter().filter_map(|action| action.mutation.as_ref()) {
+            if processed {
                 apply(state, &table, mutation, request.nonce_group(), block, &mut BytesMut::new());
             }
             result.result_or_exception.push(pb::ResultOrException::default());
         }
-        result.processed = Some(held);
+        result.processed = Some(processed);
         return result;
     }
-    for (at, action) in asked.action.iter().enumerate() {
+    for (at, action) in region_action.action.iter().enumerate() {
         let mut entry =
             pb::ResultOrException { index: action.index, ..pb::ResultOrException::default() };
-        match (misdeed, &action.mutation, &action.get) {
-            (Some(Misdeed::ActionException { class, text }), mutation, _) if at == 0 => {
+        match (fault, &action.mutation, &action.get) {
+            (Some(FaultKind::ActionException { class, text }), mutation, _) if at == 0 => {
                 if let Some(mutation) = mutation {
-                    skip(mutation, block);
+                    skip_cells(mutation, block);
                 }
-                entry.exception = Some(exception(class, text));
+                entry.exception = Some(encode_exception(class, text));
             }
-            (_, Some(mutation), _) if no_counter(state, &table, mutation, block).is_some() => {
-                skip(mutation, block);
-                entry.exception = Some(exception("DoNotRetryIOException", "Field is not a long"));
+            (_, Some(mutation), _) if increment_error(state, &table, mutation, block).is_some() => {
+                skip_cells(mutation, block);
+                entry.exception =
+                    Some(encode_exception("DoNotRetryIOException", "Field is not a long"));
             }
             (_, Some(mutation), _) => {
                 entry.result =
@@ -300,13 +316,13 @@ fn region(
         }
         result.result_or_exception.push(entry);
     }
-    if matches!(misdeed, Some(Misdeed::LoseAction)) {
+    if matches!(fault, Some(FaultKind::OmitActionResult)) {
         result.result_or_exception.pop();
     }
     result
 }
 
-fn skip(mutation: &pb::MutationProto, block: &mut Bytes) {
+fn skip_cells(mutation: &pb::MutationProto, block: &mut Bytes) {
     let source = block.clone();
     let mut cells = Cells::new(&source);
     for _ in 0..mutation.associated_cell_count() {
@@ -315,7 +331,7 @@ fn skip(mutation: &pb::MutationProto, block: &mut Bytes) {
     *block = source.slice(source.len() - cells.rest().len()..);
 }
 
-fn exception(class: &str, text: &str) -> pb::NameBytesPair {
+fn encode_exception(class: &str, text: &str) -> pb::NameBytesPair {
     let name = class_name(class);
     let value = format!("{name}: {text}\n\tat fake");
     pb::NameBytesPair { name, value: Some(value.into()) }

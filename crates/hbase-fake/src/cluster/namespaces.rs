@@ -1,4 +1,4 @@
-//! Namespaces, at the master.
+//! The master's namespaces and their RPCs.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 
 use super::{
-    call::Refusal,
-    master::{decode, start},
-    state::State,
+    call::RpcException,
+    master::{decode, start_procedure},
+    state::ClusterState,
 };
 
-/// Namespaces by name, with their properties.
+/// Namespaces by name.
 #[derive(Debug)]
 pub(crate) struct Namespaces(BTreeMap<String, pb::NamespaceDescriptor>);
 
@@ -32,7 +32,7 @@ impl Namespaces {
         &mut self,
         descriptor: pb::NamespaceDescriptor,
         repeated: bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RpcException> {
         let name = String::from_utf8_lossy(&descriptor.name).into_owned();
         if self.0.contains_key(&name) && !repeated {
             return Err(("NamespaceExistException", name));
@@ -41,7 +41,7 @@ impl Namespaces {
         Ok(())
     }
 
-    pub(crate) fn get(&self, name: &str) -> Result<&pb::NamespaceDescriptor, Refusal> {
+    pub(crate) fn get(&self, name: &str) -> Result<&pb::NamespaceDescriptor, RpcException> {
         self.0.get(name).ok_or_else(|| ("NamespaceNotFoundException", name.to_owned()))
     }
 
@@ -50,20 +50,24 @@ impl Namespaces {
     }
 }
 
-/// Answers a call about namespaces.
-pub(crate) fn answer(state: &mut State, method: &str, message: Bytes) -> Result<Vec<u8>, Refusal> {
+/// Executes a namespace RPC.
+pub(crate) fn handle_call(
+    state: &mut ClusterState,
+    method: &str,
+    message: Bytes,
+) -> Result<Vec<u8>, RpcException> {
     Ok(match method {
         "CreateNamespace" => {
             let request: pb::CreateNamespaceRequest = decode(message);
-            let repeated = state.orders.contains_key(&request.nonce());
+            let repeated = state.procedure_ids.contains_key(&request.nonce());
             state.namespaces.create(request.namespace_descriptor, repeated)?;
-            let id = start(state, request.nonce, None);
+            let id = start_procedure(state, request.nonce, None);
             pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "DeleteNamespace" => {
             let request: pb::DeleteNamespaceRequest = decode(message);
             delete(state, &request.namespace_name)?;
-            let id = start(state, request.nonce, None);
+            let id = start_procedure(state, request.nonce, None);
             pb::DeleteNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "GetNamespaceDescriptor" => {
@@ -79,7 +83,7 @@ pub(crate) fn answer(state: &mut State, method: &str, message: Bytes) -> Result<
 }
 
 /// Removes a namespace that has no tables.
-fn delete(state: &mut State, name: &str) -> Result<(), Refusal> {
+fn delete(state: &mut ClusterState, name: &str) -> Result<(), RpcException> {
     state.namespaces.get(name)?;
     if state.schemas.keys().any(|table| table.to_message().namespace == name) {
         let text = format!("Only empty namespaces can be removed. Namespace {name} has tables");

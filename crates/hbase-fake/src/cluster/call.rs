@@ -1,0 +1,165 @@
+//! One RPC: decodes a request frame, executes the call and encodes the response frame.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use hbase_rs::Compressor;
+use hbase_rs_protobuf as pb;
+use prost::Message;
+
+use super::{SharedState, listener::framed, master, row_calls, scan, state::ClusterState};
+use crate::fault::FaultKind;
+
+/// What the connection does after a call.
+pub(crate) enum SocketAction {
+    Send(Bytes),
+    SendLater(Duration, Bytes),
+    Nothing,
+    SendAndClose(Bytes),
+}
+
+/// Java class below `org.apache.hadoop.hbase.`, and message.
+pub(crate) type RpcException = (&'static str, String);
+
+/// Message and cell block of a response.
+pub(crate) type CallResult = Result<(Vec<u8>, Bytes), RpcException>;
+
+const PACKAGE: &str = "org.apache.hadoop.hbase.";
+
+/// Maximum length of a decompressed cell block.
+const MAX_BLOCK: usize = 64 << 20;
+
+/// Returns the full name of a Java class.
+pub(crate) fn class_name(class: &str) -> String {
+    if class.starts_with("java.") { class.to_owned() } else { format!("{PACKAGE}{class}") }
+}
+
+pub(crate) fn handle_frame(
+    state: &SharedState,
+    server: usize,
+    compressor: Option<Compressor>,
+    mut frame: Bytes,
+) -> SocketAction {
+    let header = pb::RequestHeader::decode(split_delimited(&mut frame)).unwrap();
+    let message = split_delimited(&mut frame);
+    if let Some(compressor) = compressor
+        && !frame.is_empty()
+    {
+        frame = compressor.decompress(&frame, MAX_BLOCK).unwrap();
+    }
+    let (id, method) = (header.call_id(), header.method_name().to_owned());
+    let mut state = state.lock();
+    *state.calls.entry(method.clone()).or_default() += 1;
+    let of_meta = header.priority() == 300;
+    // The client ignores the response to a scanner close.
+    let closes = method == "Scan"
+        && pb::ScanRequest::decode(message.clone()).is_ok_and(|request| request.close_scanner());
+    let fault = if closes { None } else { state.take_fault(&method, server, of_meta) };
+    let respond = |state: &mut ClusterState| {
+        let result =
+            execute(state, server, &method, message.clone(), frame.clone(), fault.as_ref());
+        encode_response(id, compressor, result)
+    };
+    match &fault {
+        Some(FaultKind::Exception { class, text }) => {
+            SocketAction::Send(encode_exception(id, class, text))
+        }
+        Some(FaultKind::FatalConnectionException) => SocketAction::SendAndClose(encode_exception(
+            u32::MAX,
+            "ipc.FatalConnectionException",
+            "no",
+        )),
+        Some(FaultKind::NoResponse) => {
+            respond(&mut state);
+            SocketAction::Nothing
+        }
+        Some(FaultKind::Close) => SocketAction::SendAndClose(Bytes::new()),
+        Some(FaultKind::CloseAfter(bytes)) => {
+            let response = respond(&mut state);
+            SocketAction::SendAndClose(response.slice(..response.len().min(*bytes)))
+        }
+        Some(FaultKind::Delay(wait)) => SocketAction::SendLater(*wait, respond(&mut state)),
+        Some(FaultKind::UnknownCallIdFirst) => {
+            let stray =
+                encode_exception(id.wrapping_add(1_000_000), "NotServingRegionException", "whose?");
+            SocketAction::Send([stray, respond(&mut state)].concat().into())
+        }
+        Some(FaultKind::GarbageResponse) => {
+            let header = pb::ResponseHeader { call_id: Some(id), ..pb::ResponseHeader::default() };
+            let mut body = header.encode_length_delimited_to_vec();
+            body.extend_from_slice(&[3, 0xff, 0xff, 0xff]);
+            SocketAction::Send(framed(&body))
+        }
+        Some(FaultKind::GarbageHeader) => SocketAction::Send(framed(&[3, 0xff, 0xff, 0xff])),
+        Some(FaultKind::OversizedFrame) => SocketAction::Send(Bytes::from_static(&[0xff; 12])),
+        _ => SocketAction::Send(respond(&mut state)),
+    }
+}
+
+fn execute(
+    state: &mut ClusterState,
+    server: usize,
+    method: &str,
+    message: Bytes,
+    block: Bytes,
+    fault: Option<&FaultKind>,
+) -> CallResult {
+    match method {
+        "Get" => row_calls::get(state, server, &pb::GetRequest::decode(message).unwrap(), fault),
+        "Mutate" => {
+            row_calls::mutate(state, server, &pb::MutateRequest::decode(message).unwrap(), block)
+        }
+        "Multi" => Ok(row_calls::multi(
+            state,
+            server,
+            &pb::MultiRequest::decode(message).unwrap(),
+            block,
+            fault,
+        )),
+        "Scan" => scan::scan(state, server, &pb::ScanRequest::decode(message).unwrap(), fault),
+        _ => master::handle_call(state, server, method, message),
+    }
+}
+
+fn encode_response(id: u32, compressor: Option<Compressor>, result: CallResult) -> Bytes {
+    let (message, mut block) = match result {
+        Ok(response) => response,
+        Err((class, text)) => return encode_exception(id, class, &text),
+    };
+    if let Some(compressor) = compressor
+        && !block.is_empty()
+    {
+        block = compressor.compress(&block).unwrap();
+    }
+    let length = (!block.is_empty()).then_some(block.len() as u32);
+    let header = pb::ResponseHeader {
+        call_id: Some(id),
+        exception: None,
+        cell_block_meta: length.map(|length| pb::CellBlockMeta { length: Some(length) }),
+    };
+    let mut body = BytesMut::from(&header.encode_length_delimited_to_vec()[..]);
+    prost::encode_length_delimiter(message.len(), &mut body).unwrap();
+    body.extend_from_slice(&message);
+    body.extend_from_slice(&block);
+    framed(&body)
+}
+
+fn encode_exception(id: u32, class: &str, text: &str) -> Bytes {
+    let exception = pb::ExceptionResponse {
+        exception_class_name: Some(class_name(class)),
+        stack_trace: Some(format!("{}: {text}\n\tat fake", class_name(class))),
+        do_not_retry: Some(class.contains("DoNotRetry") || class.contains("FailedSanity")),
+        ..pb::ExceptionResponse::default()
+    };
+    let header = pb::ResponseHeader {
+        call_id: Some(id),
+        exception: Some(exception),
+        ..pb::ResponseHeader::default()
+    };
+    framed(&header.encode_length_delimited_to_vec())
+}
+
+fn split_delimited(frame: &mut Bytes) -> Bytes {
+    let length = prost::decode_length_delimiter(&mut *frame).unwrap();
+    frame.split_to(length)
+}
