@@ -1,4 +1,4 @@
-//! Makes a table and puts a million cells into it, through a buffer.
+//! Creates a table and puts a million cells through a `BufferedMutator`.
 //!
 //! `cargo run --release -p hbase-rs --example put_cells -- 127.0.0.1:2181 example`
 
@@ -11,13 +11,14 @@ use hbase_rs::{
 
 const CELLS: u32 = 1_000_000;
 const BATCH: u32 = 1_000;
-const UNDER_WAY: usize = 16;
+const MAX_PENDING: usize = 16;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let quorum = arguments.next().ok_or("say the ZooKeeper quorum")?;
-    let name: TableName = arguments.next().ok_or("say a table that is not there")?.parse()?;
+    let quorum = arguments.next().ok_or("missing argument: ZooKeeper quorum")?;
+    let name: TableName =
+        arguments.next().ok_or("missing argument: name of a new table")?.parse()?;
     let client =
         Client::new(ClientConfig::new("example"), ZooKeeperDiscovery::new(&quorum, "/hbase"));
     let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
@@ -25,17 +26,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     client.admin().create_table(&table, splits).await?;
     let table = client.table(name);
     let writer = table.buffered(BufferConfig::default());
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut receipts = VecDeque::new();
     for first in (0..CELLS).step_by(BATCH as usize) {
         let mut batch = MutationBatch::default();
         for number in first..first + BATCH {
-            // Rows are spread over all regions.
+            // Distributes the rows over all regions.
             let row = number.wrapping_mul(2_654_435_761).to_be_bytes();
             batch.put(&row, b"f", b"q", 1, &number.to_be_bytes())?;
         }
         receipts.push_back(writer.submit(batch).await?);
-        if receipts.len() > UNDER_WAY
+        if receipts.len() > MAX_PENDING
             && let Some(oldest) = receipts.pop_front()
         {
             oldest.await?;
@@ -44,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for receipt in receipts {
         receipt.await?;
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     println!("{CELLS} cells in {seconds:.1} s, {:.0} a second", f64::from(CELLS) / seconds);
     Ok(())
 }

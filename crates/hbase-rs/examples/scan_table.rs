@@ -9,8 +9,8 @@ use hbase_rs::{Client, ClientConfig, Scan, ZooKeeperDiscovery};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let quorum = arguments.next().ok_or("say the ZooKeeper quorum")?;
-    let table = arguments.next().ok_or("say the table")?.parse()?;
+    let quorum = arguments.next().ok_or("missing argument: ZooKeeper quorum")?;
+    let table = arguments.next().ok_or("missing argument: table")?.parse()?;
     let scan = Scan::prefix(arguments.next().unwrap_or_default());
     let client =
         Client::new(ClientConfig::new("example"), ZooKeeperDiscovery::new(&quorum, "/hbase"));

@@ -1,4 +1,4 @@
-//! A server that answers without doing anything.
+//! Region server that responds without storing anything.
 
 use std::collections::HashMap;
 
@@ -11,41 +11,41 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::Outcome;
+use crate::BenchResult;
 
-/// Bytes of cells in one answer to a scan, as HBase's clients ask for.
-const ANSWER_BYTES: usize = 2 << 20;
+/// Bytes of cells per scan response: the default of HBase's clients.
+const RESPONSE_BYTES: usize = 2 << 20;
 
-/// Serves until it is killed.
-pub(crate) async fn serve() -> Outcome<()> {
+/// Serves until the process is killed.
+pub(crate) async fn serve() -> BenchResult<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     println!("{port}");
     loop {
         let (socket, _) = listener.accept().await?;
         tokio::spawn(async move {
-            if let Err(error) = connection(socket, port).await {
+            if let Err(error) = serve_connection(socket, port).await {
                 eprintln!("server: {error}");
             }
         });
     }
 }
 
-async fn connection(mut socket: TcpStream, port: u16) -> Outcome<()> {
+async fn serve_connection(mut socket: TcpStream, port: u16) -> BenchResult<()> {
     socket.set_nodelay(true)?;
     socket.read_exact(&mut [0; 6]).await?;
     let mut buffer = BytesMut::with_capacity(1 << 20);
     let mut header_read = false;
-    let mut scans = Scans::default();
+    let mut scans = ScanState::default();
     loop {
-        let mut answers = BytesMut::new();
+        let mut responses = BytesMut::new();
         while let Some(frame) = FrameReader::new(64 << 20).next(&mut buffer)? {
             if header_read {
-                answer(frame, port, &mut scans, &mut answers)?;
+                respond(frame, port, &mut scans, &mut responses)?;
             }
             header_read = true;
         }
-        socket.write_all(&answers).await?;
+        socket.write_all(&responses).await?;
         buffer.reserve(256 << 10);
         if socket.read_buf(&mut buffer).await? == 0 {
             return Ok(());
@@ -53,19 +53,24 @@ async fn connection(mut socket: TcpStream, port: u16) -> Outcome<()> {
     }
 }
 
-/// Rows that are left to say, and the answer that says most.
+/// Rows that the scanner has not sent, and responses by rows and cells per row.
 #[derive(Default)]
-struct Scans {
-    left: u32,
+struct ScanState {
+    remaining_rows: u32,
     cells_a_row: u32,
-    answers: HashMap<(u32, u32), (Vec<u8>, Bytes)>,
+    responses: HashMap<(u32, u32), (Vec<u8>, Bytes)>,
 }
 
-fn answer(mut frame: Bytes, port: u16, scans: &mut Scans, out: &mut BytesMut) -> Outcome<()> {
-    let header = pb::RequestHeader::decode(piece(&mut frame)?)?;
-    let message = piece(&mut frame)?;
+fn respond(
+    mut frame: Bytes,
+    port: u16,
+    scans: &mut ScanState,
+    out: &mut BytesMut,
+) -> BenchResult<()> {
+    let header = pb::RequestHeader::decode(split_delimited(&mut frame)?)?;
+    let message = split_delimited(&mut frame)?;
     let (message, block) = match header.method_name() {
-        "Multi" => (done(&pb::MultiRequest::decode(message)?), Bytes::new()),
+        "Multi" => (acknowledge(&pb::MultiRequest::decode(message)?), Bytes::new()),
         "Get" => {
             let result = pb::Result { associated_cell_count: Some(1), ..pb::Result::default() };
             let response = pb::GetResponse { result: Some(result) };
@@ -75,7 +80,7 @@ fn answer(mut frame: Bytes, port: u16, scans: &mut Scans, out: &mut BytesMut) ->
             let request = pb::ScanRequest::decode(message)?;
             let of_meta =
                 request.region.as_ref().is_some_and(|region| region.value == "hbase:meta,,1");
-            if of_meta { meta(&request, port) } else { scan(&request, scans) }
+            if of_meta { scan_meta(&request, port) } else { scan(&request, scans) }
         }
         other => return Err(other.into()),
     };
@@ -95,8 +100,8 @@ fn answer(mut frame: Bytes, port: u16, scans: &mut Scans, out: &mut BytesMut) ->
     Ok(())
 }
 
-/// Says of every action that it was done.
-fn done(request: &pb::MultiRequest) -> Vec<u8> {
+/// Returns a response that reports success for every action.
+fn acknowledge(request: &pb::MultiRequest) -> Vec<u8> {
     let entry = |action: &pb::Action| pb::ResultOrException {
         index: action.index,
         result: Some(pb::Result::default()),
@@ -111,31 +116,31 @@ fn done(request: &pb::MultiRequest) -> Vec<u8> {
     response.encode_to_vec()
 }
 
-fn scan(request: &pb::ScanRequest, scans: &mut Scans) -> (Vec<u8>, Bytes) {
+fn scan(request: &pb::ScanRequest, scans: &mut ScanState) -> (Vec<u8>, Bytes) {
     if request.close_scanner() {
         return (pb::ScanResponse::default().encode_to_vec(), Bytes::new());
     }
     if request.scan.is_some() {
-        scans.left = request.limit_of_rows();
+        scans.remaining_rows = request.limit_of_rows();
         scans.cells_a_row = request.number_of_rows();
     }
     let cells = scans.cells_a_row;
-    let rows = (ANSWER_BYTES / row(0, cells).len()) as u32;
-    let rows = rows.min(scans.left);
-    scans.left -= rows;
-    if scans.left == 0 {
-        let (mut response, block) = rows_answer(rows, cells);
+    let rows = (RESPONSE_BYTES / row(0, cells).len()) as u32;
+    let rows = rows.min(scans.remaining_rows);
+    scans.remaining_rows -= rows;
+    if scans.remaining_rows == 0 {
+        let (mut response, block) = scan_response(rows, cells);
         response.more_results = Some(false);
         return (response.encode_to_vec(), block);
     }
-    let known = scans.answers.entry((rows, cells)).or_insert_with(|| {
-        let (response, block) = rows_answer(rows, cells);
+    let cached = scans.responses.entry((rows, cells)).or_insert_with(|| {
+        let (response, block) = scan_response(rows, cells);
         (response.encode_to_vec(), block)
     });
-    known.clone()
+    cached.clone()
 }
 
-fn rows_answer(rows: u32, cells: u32) -> (pb::ScanResponse, Bytes) {
+fn scan_response(rows: u32, cells: u32) -> (pb::ScanResponse, Bytes) {
     let mut block = BytesMut::new();
     for number in 0..rows {
         block.extend_from_slice(&row(number, cells));
@@ -151,7 +156,7 @@ fn rows_answer(rows: u32, cells: u32) -> (pb::ScanResponse, Bytes) {
     (response, block.freeze())
 }
 
-/// Cells of a row as OpenTSDB writes them.
+/// Encodes a row with cells of the sizes that OpenTSDB writes.
 fn row(number: u32, cells: u32) -> BytesMut {
     let mut out = BytesMut::new();
     let key = [&[0; 15][..], &number.to_be_bytes()].concat();
@@ -159,14 +164,14 @@ fn row(number: u32, cells: u32) -> BytesMut {
         let (row, family, qualifier) = (&key[..], &b"t"[..], &at.to_be_bytes()[..]);
         let value = &number.to_be_bytes()[..];
         let cell = Cell { row, family, qualifier, timestamp: 1, kind: CellKind::Put, value };
-        // Its parts are short.
+        // Fails only for parts above their length limits.
         let _ = cell.encode(&mut out);
     }
     out
 }
 
-/// The only region.
-fn meta(request: &pb::ScanRequest, port: u16) -> (Vec<u8>, Bytes) {
+/// Scans hbase:meta, which has the row of one region.
+fn scan_meta(request: &pb::ScanRequest, port: u16) -> (Vec<u8>, Bytes) {
     let region = Region::new(
         "t".parse().unwrap_or_else(|_| hbase_rs::TableName::meta()),
         Bytes::new(),
@@ -177,7 +182,7 @@ fn meta(request: &pb::ScanRequest, port: u16) -> (Vec<u8>, Bytes) {
     let mut block = BytesMut::new();
     let mut response =
         pb::ScanResponse { more_results_in_region: Some(false), ..pb::ScanResponse::default() };
-    // Behind its own row there is nothing.
+    // A scan that starts at the region's own row is past the end.
     if start != region.name()[..] {
         let info = [&b"PBUF"[..], &region.to_message().encode_to_vec()].concat();
         let address = format!("127.0.0.1:{port}");
@@ -196,10 +201,10 @@ fn meta(request: &pb::ScanRequest, port: u16) -> (Vec<u8>, Bytes) {
     (response.encode_to_vec(), block.freeze())
 }
 
-fn piece(frame: &mut Bytes) -> Outcome<Bytes> {
+fn split_delimited(frame: &mut Bytes) -> BenchResult<Bytes> {
     let length = prost::decode_length_delimiter(&mut *frame)?;
     if length > frame.len() {
-        return Err("a frame that ends early".into());
+        return Err("truncated frame".into());
     }
     Ok(frame.split_to(length))
 }
