@@ -10,7 +10,7 @@ use std::fmt::Write;
 use divan::{Bencher, black_box, counter::ItemsCount};
 use tsd_model::{PointColumns, Value};
 use tsd_protocol::{
-    AnswerLayout, LineCutter, PutBatch, PutLine, QueryAnswerWriter, SeriesAnswer, SeriesRules,
+    LineSplitter, PutBatch, PutLine, QueryResponseWriter, ResponseLayout, SeriesResult, SeriesRules,
 };
 
 const POINTS: u64 = 50;
@@ -76,7 +76,7 @@ fn telnet_lines(bencher: Bencher<'_, '_>, values: Values) {
     let buffer = lines(values);
     bencher.counter(ItemsCount::new(POINTS)).bench(|| {
         let mut points = 0;
-        for line in LineCutter::new(black_box(&buffer)) {
+        for line in LineSplitter::new(black_box(&buffer)) {
             black_box(PutLine::parse(line).unwrap());
             points += 1;
         }
@@ -90,7 +90,7 @@ fn telnet_lines_unknown_to_the_cache(bencher: Bencher<'_, '_>) {
     let buffer = lines(Values::Integers);
     let rules = SeriesRules::default();
     bencher.counter(ItemsCount::new(POINTS)).bench(|| {
-        for line in LineCutter::new(black_box(&buffer)) {
+        for line in LineSplitter::new(black_box(&buffer)) {
             let point = PutLine::parse(line).unwrap();
             assert_eq!(point.tags(&rules).unwrap().len(), 3);
         }
@@ -123,12 +123,12 @@ fn answer_points(bencher: Bencher<'_, '_>, values: Values) {
         };
         points.push(1_356_998_400_000 + i as i64 * 10_000, value);
     }
-    let series = SeriesAnswer { metric: "m".into(), points, ..SeriesAnswer::default() };
+    let series = SeriesResult { metric: "m".into(), points, ..SeriesResult::default() };
     let mut piece = Vec::with_capacity(1 << 17);
     bencher
         .counter(ItemsCount::new(SHOWN))
         .with_inputs(|| {
-            QueryAnswerWriter::new(AnswerLayout::default(), [series.clone()].into_iter(), None)
+            QueryResponseWriter::new(ResponseLayout::default(), [series.clone()].into_iter(), None)
         })
         .bench_local_values(|mut writer| {
             let mut bytes = 0;

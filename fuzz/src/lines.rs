@@ -2,14 +2,14 @@
 
 use tsd_model::{InputFormat, parse_point_value, parse_telnet_timestamp};
 use tsd_protocol::{
-    HistogramLine, LineCutter, PutLine, RollupLine, SeriesRules, TelnetCommand, TelnetCommands,
+    HistogramLine, LineSplitter, PutLine, RollupLine, SeriesRules, TelnetCommand, TelnetCommands,
 };
 
 /// A chunk of a connection, cut into lines.
 pub(crate) fn telnet(input: &[u8]) {
     let commands = TelnetCommands { writes: true, die: true };
     let rules = SeriesRules::default();
-    let mut cutter = LineCutter::new(input);
+    let mut cutter = LineSplitter::new(input);
     for line in cutter.by_ref() {
         match commands.parse(line) {
             TelnetCommand::Put => {

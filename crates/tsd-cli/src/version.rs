@@ -1,13 +1,13 @@
 //! What this build says of itself.
 
-use tsd_protocol::BuildFacts;
+use tsd_protocol::BuildInfo;
 
 /// Facts of this build. Whoever builds releases sets the variables; a plain build knows its version
 /// only, and there is no build script that would ask git on every compile.
 #[must_use]
-pub(crate) fn build_facts() -> BuildFacts {
+pub(crate) fn build_facts() -> BuildInfo {
     let revision = option_env!("TSDB_BUILD_REVISION").unwrap_or_default();
-    BuildFacts {
+    BuildInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         short_revision: revision.chars().take(7).collect(),
         full_revision: revision.to_owned(),
@@ -15,6 +15,6 @@ pub(crate) fn build_facts() -> BuildFacts {
         built_at_secs: option_env!("TSDB_BUILD_EPOCH_SECS")
             .and_then(|secs| secs.parse().ok())
             .unwrap_or_default(),
-        ..BuildFacts::default()
+        ..BuildInfo::default()
     }
 }

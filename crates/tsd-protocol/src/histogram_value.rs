@@ -19,7 +19,7 @@ pub enum HistogramValue {
 /// Why a histogram cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HistogramFault {
+pub enum HistogramValueError {
     /// The id of no codec.
     #[error("No codec found mapped to ID {0}")]
     UnknownCodec(i64),
@@ -31,14 +31,14 @@ pub enum HistogramFault {
 impl HistogramValue {
     /// The value of the cell: id of the codec and the histogram in its shortest form, whatever the
     /// client sent.
-    pub fn encode(&self, codecs: &HistogramCodecs) -> Result<Vec<u8>, HistogramFault> {
+    pub fn encode(&self, codecs: &HistogramCodecs) -> Result<Vec<u8>, HistogramValueError> {
         match self {
             Self::Simple(histogram) => Ok(histogram.encode(codecs.simple_id())?),
             Self::Encoded { codec, bytes } => {
                 let id = u8::try_from(*codec)
                     .ok()
                     .filter(|id| codecs.knows(*id))
-                    .ok_or(HistogramFault::UnknownCodec(*codec))?;
+                    .ok_or(HistogramValueError::UnknownCodec(*codec))?;
                 Ok(SimpleHistogram::decode_payload(bytes)?.encode(id)?)
             }
         }

@@ -35,9 +35,9 @@ pub(crate) fn sort_tags_as_java_map<V: Copy>(pairs: &mut [(&[u8], V)]) {
 
 /// `{k=v, k2=v2}`: tag pairs in ISO-8859-1, already in map order, as Java prints a map.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MapText<'a>(pub &'a [(&'a [u8], &'a [u8])]);
+pub(crate) struct JavaMapText<'a>(pub &'a [(&'a [u8], &'a [u8])]);
 
-impl Display for MapText<'_> {
+impl Display for JavaMapText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("{")?;
         for (i, (k, v)) in self.0.iter().enumerate() {
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn map_text_is_as_java_prints_it() {
-        assert_eq!(MapText(&[]).to_string(), "{}");
-        assert_eq!(MapText(&[(b"a", b"1"), (b"\xe9", b"2")]).to_string(), "{a=1, é=2}");
+        assert_eq!(JavaMapText(&[]).to_string(), "{}");
+        assert_eq!(JavaMapText(&[(b"a", b"1"), (b"\xe9", b"2")]).to_string(), "{a=1, é=2}");
     }
 }

@@ -1,12 +1,12 @@
 //! JSON text both ways, as OpenTSDB's library reads and writes it.
 
-mod fault;
+mod error;
 mod plain_text;
 mod reader;
 mod scalar;
 mod writer;
 
-pub use fault::{JsonError, JsonFault};
+pub use error::{JsonError, JsonErrorKind};
 pub(crate) use reader::JsonReader;
 pub(crate) use scalar::{Scalar, ScalarKind};
 pub use writer::write_json_string;

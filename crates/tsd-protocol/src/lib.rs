@@ -2,45 +2,45 @@
 //!
 //! Points come in through [`PutLine`] (telnet) and [`PutBatch`] (HTTP); both leave the series as
 //! text that can be looked up in a cache, and take it apart only on request. Queries come in
-//! through [`parse_query_body`] and [`parse_query_uri`] and leave through [`QueryAnswerWriter`]. What
+//! through [`parse_query_body`] and [`parse_query_uri`] and leave through [`QueryResponseWriter`]. What
 //! OpenTSDB says when something is wrong is in the error types: their `Display` is the wire format.
 
-mod build_facts;
+mod build_info;
 mod health;
 mod histogram_value;
 mod http;
 mod java_map;
 mod json;
 mod latin1;
-mod point_fault;
+mod point_error;
 mod put_error_kind;
 mod rollup_rules;
 mod tag_pairs;
 mod telnet;
 
-pub use build_facts::BuildFacts;
+pub use build_info::BuildInfo;
 pub use health::Health;
-pub use histogram_value::{HistogramFault, HistogramValue};
+pub use histogram_value::{HistogramValue, HistogramValueError};
 pub use http::{
-    AnnotationRange, AnswerLayout, ApiError, CommonTag, ExpAnswerWriter, HistogramBatch,
-    HttpHistogram, HttpPoint, HttpRollup, LastRequest, LastShown, LastWanted, LegacyForm,
-    ListedClient, ListedCompleted, ListedRunning, LookupRequest, LookupShown, NAME_SEPARATOR,
-    PutBatch, PutBodyError, PutOptions, PutOutcome, PutPointError, PutReply, QueryAnswerWriter,
-    QueryString, QueryStringError, RefusedPoint, RollupBatch, SearchType, SeriesAnswer, StatValue,
-    Summary, check_plugin_search, listed_exp_query, parse_annotation_body,
+    AnnotationRange, ApiError, CommonTag, ExpResponseWriter, HistogramBatch, HttpHistogram,
+    HttpPoint, HttpRollup, LastPointResult, LastRequest, LastSelector, LegacyFormat, ListedClient,
+    ListedCompleted, ListedRunning, LookupRequest, LookupResult, NAME_SEPARATOR, PutBatch,
+    PutBodyError, PutOptions, PutOutcome, PutPointError, PutResponse, QueryResponseWriter,
+    QueryString, QueryStringError, RejectedPoint, ResponseLayout, RollupBatch, SearchType,
+    SeriesResult, StatValue, Summary, check_plugin_search, listed_exp_query, parse_annotation_body,
     parse_annotation_range_body, parse_annotation_range_uri, parse_annotation_uri,
     parse_annotations_body, parse_exp_body, parse_gexp_body, parse_gexp_uri, parse_last_body,
     parse_last_uri, parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri,
     query_error, render_annotation, render_annotations, render_exp_query, render_last_points,
     render_lookup, render_query, render_query_list, render_sub_query, write_annotation,
 };
-pub use json::{JsonError, JsonFault, write_json_string};
+pub use json::{JsonError, JsonErrorKind, write_json_string};
 pub use latin1::Latin1;
-pub use point_fault::{PointFault, SeriesRules};
+pub use point_error::{PointError, SeriesRules};
 pub use put_error_kind::PutErrorKind;
-pub use rollup_rules::{RollupFault, RollupPlacement, RollupRules, RollupSpec};
+pub use rollup_rules::{RollupError, RollupPlacement, RollupRules, RollupSpec};
 pub use tag_pairs::TagPairs;
 pub use telnet::{
-    DEFAULT_LINE_LIMIT, HistogramLine, HistogramLineError, LineCutter, PutLine, PutLineError,
+    DEFAULT_LINE_LIMIT, HistogramLine, HistogramLineError, LineSplitter, PutLine, PutLineError,
     RollupLine, TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
 };

@@ -10,8 +10,8 @@ use tsd_model::{PointValue, RollupConfig, Timestamp};
 use tsd_query::Aggregator;
 
 use crate::{
-    Latin1, PointFault, SeriesRules, TagPairs,
-    java_map::{MapText, sort_tags_as_java_map},
+    Latin1, PointError, SeriesRules, TagPairs,
+    java_map::{JavaMapText, sort_tags_as_java_map},
 };
 
 /// Aggregators whose values cannot be aggregated again.
@@ -59,7 +59,7 @@ pub struct RollupPlacement {
 /// `illegal argument: `, except where the text says otherwise.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RollupFault {
+pub enum RollupError {
     /// An interval while rollups are off.
     #[error("No rollup or aggregations were configured")]
     Disabled,
@@ -123,10 +123,10 @@ pub enum RollupFault {
     NoAggregatorTag(String),
     /// What any point may be refused for.
     #[error(transparent)]
-    Point(#[from] PointFault),
+    Point(#[from] PointError),
 }
 
-impl RollupFault {
+impl RollupError {
     /// Writes the whole reply to a telnet line.
     pub fn render(&self, out: &mut String) {
         let class = match self {
@@ -184,10 +184,10 @@ impl RollupRules {
         value: PointValue,
         tags: &TagPairs<'_>,
         series: &SeriesRules,
-    ) -> Result<RollupPlacement, RollupFault> {
+    ) -> Result<RollupPlacement, RollupError> {
         if timestamp.is_millis() {
             let time = timestamp.as_given();
-            return Err(PointFault::bad_timestamp(time, value, metric, tags).into());
+            return Err(PointError::bad_timestamp(time, value, metric, tags).into());
         }
         let key = self.aggregate_tag_key.as_bytes();
         let tag_value = self.tag_value(spec);
@@ -196,26 +196,26 @@ impl RollupRules {
         if let Some(given) = given
             && !spec.group_by.is_some_and(|aggregator| aggregator.eq_ignore_ascii_case(given))
         {
-            return Err(RollupFault::OtherAggregatorTag {
+            return Err(RollupError::OtherAggregatorTag {
                 key: self.aggregate_tag_key.clone(),
                 value: Latin1(given).to_string(),
                 aggregator: spec.group_by.map_or("null".to_owned(), |a| Latin1(a).to_string()),
                 metric: metric_text,
-                tags: MapText(tags).to_string(),
+                tags: JavaMapText(tags).to_string(),
             });
         }
         let tags = with_tag(tags, key, tag_value.as_deref());
-        let tags_text = || MapText(&tags).to_string();
+        let tags_text = || JavaMapText(&tags).to_string();
         if let Some(group_by) = spec.group_by {
             if !is_aggregator(group_by) {
-                return Err(RollupFault::UnknownGroupBy {
+                return Err(RollupError::UnknownGroupBy {
                     aggregator: Latin1(group_by).to_string(),
                     metric: metric_text,
                     tags: tags_text(),
                 });
             }
             if self.block_derived && is_derived(group_by) {
-                return Err(RollupFault::DerivedGroupBy {
+                return Err(RollupError::DerivedGroupBy {
                     aggregator: upper(Latin1(group_by)),
                     metric: metric_text,
                     tags: tags_text(),
@@ -224,20 +224,20 @@ impl RollupRules {
         }
         series.check(metric, &tags)?;
         let slot = match spec.interval {
-            None if spec.group_by.is_none() => return Err(RollupFault::Disabled),
+            None if spec.group_by.is_none() => return Err(RollupError::Disabled),
             None => None,
             Some(interval) => {
                 let interval = self
                     .interval(interval)
-                    .ok_or_else(|| RollupFault::UnknownInterval(Latin1(interval).to_string()))?;
+                    .ok_or_else(|| RollupError::UnknownInterval(Latin1(interval).to_string()))?;
                 let id = self.aggregator_id(spec.aggregator).ok_or_else(|| {
-                    RollupFault::UnknownAggregator(Latin1(spec.aggregator).to_string())
+                    RollupError::UnknownAggregator(Latin1(spec.aggregator).to_string())
                 })?;
                 Some((interval, id))
             }
         };
         if self.block_derived && is_derived(spec.aggregator) {
-            return Err(RollupFault::DerivedRollup {
+            return Err(RollupError::DerivedRollup {
                 aggregator: upper(Latin1(spec.aggregator)),
                 metric: metric_text,
                 tags: tags_text(),
@@ -433,10 +433,10 @@ mod tests {
     #[test]
     fn telnet_tells_unknown_intervals_in_a_class_of_their_own() {
         let mut text = String::new();
-        RollupFault::UnknownInterval("5m".into()).render(&mut text);
-        RollupFault::UnknownAggregator("last".into()).render(&mut text);
-        RollupFault::without_configuration(&spec("", "sum", "sum")).render(&mut text);
-        RollupFault::without_configuration(&spec("1h", "sum", "sum")).render(&mut text);
+        RollupError::UnknownInterval("5m".into()).render(&mut text);
+        RollupError::UnknownAggregator("last".into()).render(&mut text);
+        RollupError::without_configuration(&spec("", "sum", "sum")).render(&mut text);
+        RollupError::without_configuration(&spec("1h", "sum", "sum")).render(&mut text);
         insta::assert_snapshot!(text, @r"
     rollup: No such rollup: No rollups configured for the interval: 5m
     rollup: illegal argument: No ID found mapping to aggregator: last

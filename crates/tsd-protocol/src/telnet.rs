@@ -2,7 +2,7 @@
 
 mod command;
 mod histogram_line;
-mod line_cutter;
+mod line_splitter;
 mod put_line;
 mod put_line_error;
 pub mod reply;
@@ -10,7 +10,7 @@ mod rollup_line;
 
 pub use command::{TelnetCommand, TelnetCommands};
 pub use histogram_line::{HistogramLine, HistogramLineError};
-pub use line_cutter::{DEFAULT_LINE_LIMIT, LineCutter};
+pub use line_splitter::{DEFAULT_LINE_LIMIT, LineSplitter};
 pub use put_line::{PutLine, parse_tags};
 pub use put_line_error::{PutLineError, TelnetPutError};
 pub use rollup_line::RollupLine;

@@ -11,13 +11,13 @@ use std::{
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tsd_protocol::BuildFacts;
+use tsd_protocol::BuildInfo;
 
 use crate::Cors;
 
 /// Which commands and routes a daemon serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum ServerMode {
     /// Reads and writes.
     #[default]
     ReadWrite,
@@ -27,7 +27,7 @@ pub enum Mode {
     WriteOnly,
 }
 
-impl Mode {
+impl ServerMode {
     /// Whether points may be written.
     #[must_use]
     pub const fn writes(self) -> bool {
@@ -110,7 +110,7 @@ pub struct ServerConfig {
     /// `tsd.network.reuse_address`.
     pub reuse_address: bool,
     /// `tsd.mode`.
-    pub mode: Mode,
+    pub mode: ServerMode,
     /// Serves `/api/…` (`tsd.core.enable_api`).
     pub api_enabled: bool,
     /// Serves the pages outside `/api` (`tsd.core.enable_ui`).
@@ -143,7 +143,7 @@ pub struct ServerConfig {
     /// Every effective property, for `/api/config`. Values of keys with `PASS` are hidden there.
     pub properties: BTreeMap<String, String>,
     /// What `version` tells.
-    pub build: BuildFacts,
+    pub build: BuildInfo,
     /// Renders `/metrics`; see [`crate::install_metrics`]. Without it the route is unknown.
     pub metrics: Option<PrometheusHandle>,
 }
@@ -157,7 +157,7 @@ impl Default for ServerConfig {
             tcp_no_delay: true,
             tcp_keep_alive: true,
             reuse_address: true,
-            mode: Mode::default(),
+            mode: ServerMode::default(),
             api_enabled: true,
             ui_enabled: true,
             no_diediedie: false,
@@ -173,7 +173,7 @@ impl Default for ServerConfig {
             stats_with_port: false,
             limits: Limits::default(),
             properties: BTreeMap::new(),
-            build: BuildFacts::default(),
+            build: BuildInfo::default(),
             metrics: None,
         }
     }

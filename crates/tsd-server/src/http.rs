@@ -1,10 +1,10 @@
 //! HTTP/1.1 on a connection: hyper underneath, routes and forms of OpenTSDB on top.
 
 mod body;
+mod encode_response;
 mod encoding;
 mod error;
-mod reply;
-mod respond;
+mod response;
 mod route;
 mod routes;
 mod service;
@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub(crate) use self::{body::BodyMemory, route::Route};
 use crate::{
-    guarded_io::{GuardedIo, Pulse},
-    shared::Shared,
+    server_state::ServerState,
+    timeout_io::{RequestTracker, TimeoutIo},
 };
 
 /// Most bytes of a connection's read buffer; bodies are read in pieces of up to this size.
@@ -26,20 +26,20 @@ const READ_BUFFER: usize = 256 << 10;
 
 /// Serves HTTP until the connection ends.
 pub(crate) async fn serve<S>(
-    shared: Arc<Shared>,
-    io: GuardedIo<S>,
-    pulse: Arc<Pulse>,
+    state: Arc<ServerState>,
+    io: TimeoutIo<S>,
+    tracker: Arc<RequestTracker>,
     peer: SocketAddr,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let limits = &shared.config.limits;
+    let limits = &state.config.limits;
     let service = service_fn(|request: hyper::Request<Incoming>| {
         // Before anything is awaited: from here on the end of input means something else.
-        let answering = pulse.request_received();
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(service::answer(&shared, request, peer, answering).await) }
+        let active_request = tracker.request_received();
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Infallible>(service::answer(&state, request, peer, active_request).await) }
     });
     // `pipeline_flush` stays off: with it hyper holds back every answer while part of a later request is
     // in its buffer, so a client that sends one and a half requests waits for ever, and one that never
@@ -56,7 +56,7 @@ where
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = shared.stopping.cancelled() => {
+        () = state.stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

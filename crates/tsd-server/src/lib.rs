@@ -7,20 +7,20 @@
 mod config;
 mod connection;
 mod cors;
-mod guarded_io;
 mod http;
 mod latency;
 mod metrics;
-mod put_failure;
+mod put_error_mapping;
 mod rollups;
 mod server;
-mod shared;
+mod server_state;
 mod stats;
 mod telnet;
+mod timeout_io;
 
-pub use config::{Limits, Mode, ServerConfig};
+pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
-pub use metrics::install_metrics;
+pub use metrics::{describe_metrics, install_metrics};
 pub use server::{BindError, Server, ShutdownReport};
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Everything this crate counts.
+//! Metrics of this crate, and the Prometheus recorder of the process.
 //!
-//! The recorder behind `metrics` cannot be read back, so that what `stats` must tell is counted a second
-//! time here. Labels take their values from fixed lists: a client cannot add a series.
+//! The recorder behind `metrics` cannot be read back, so counters that `stats` reports are kept a
+//! second time here. Label values come from fixed lists: a client cannot add a series.
 
 use std::{
     io,
@@ -19,22 +19,26 @@ use tsd_protocol::PutErrorKind;
 
 use crate::{http::Route, latency::LatencyHistogram};
 
-/// Upper bounds of latency buckets, in seconds.
+/// Upper bounds of the buckets of `_seconds` histograms.
 const SECONDS_BUCKETS: [f64; 16] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     10.0, 60.0,
 ];
-/// Upper bounds of size buckets, in bytes.
+/// Upper bounds of the buckets of `_bytes` histograms.
 const BYTES_BUCKETS: [f64; 8] =
     [256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 16_777_216.0];
-/// Upper bounds of buckets of anything else that is counted.
+/// Upper bounds of the buckets of all other histograms, which are counts.
 const COUNT_BUCKETS: [f64; 10] =
     [1.0, 4.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 1_048_576.0];
 
 /// Installs the process-wide recorder that `/metrics` renders.
 ///
-/// It must run before anything takes a handle of a metric, and once. Every histogram gets fixed buckets,
-/// chosen by the unit at the end of its name, so that daemons can be summed.
+/// Must run once, before any metric handle is created. Every histogram gets fixed buckets, selected
+/// by the unit suffix of its name, so that histograms of several daemons can be summed.
+///
+/// # Errors
+///
+/// Fails if a recorder is already installed.
 pub fn install_metrics() -> Result<PrometheusHandle, BuildError> {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)?
@@ -43,14 +47,14 @@ pub fn install_metrics() -> Result<PrometheusHandle, BuildError> {
         .install_recorder()
 }
 
-/// A counter that can be read.
+/// A counter that is exported to Prometheus and can also be read.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct ReadableCounter {
     value: AtomicU64,
     exported: Counter,
 }
 
-impl Tally {
+impl ReadableCounter {
     const fn new(exported: Counter) -> Self {
         Self { value: AtomicU64::new(0), exported }
     }
@@ -65,74 +69,74 @@ impl Tally {
     }
 }
 
-/// Requests of one route.
+/// Metrics of one HTTP route.
 #[derive(Debug)]
 pub(crate) struct RouteMetrics {
-    /// By the first digit of the status, from 2 to 5.
-    answered: [Counter; 4],
+    /// By the first digit of the status, 2 to 5.
+    responses: [Counter; 4],
     seconds: Histogram,
 }
 
-/// See the module's documentation.
+/// Metric handles of a server.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct ServerMetrics {
     pub(crate) connections_open: Gauge,
-    pub(crate) connections_total: Tally,
-    pub(crate) connections_rejected: Tally,
-    pub(crate) exceptions_closed: Tally,
-    pub(crate) exceptions_reset: Tally,
-    pub(crate) exceptions_timeout: Tally,
-    pub(crate) exceptions_unknown: Tally,
-    pub(crate) received_telnet: Tally,
-    pub(crate) received_http: Tally,
-    pub(crate) received_put: Tally,
-    pub(crate) rpc_exceptions: Tally,
-    storage_errors: Tally,
-    invalid_values: Tally,
-    illegal_arguments: Tally,
-    unknown_metrics: Tally,
-    pub(crate) socket_writes_blocked: Tally,
-    pub(crate) query_invalid: Tally,
-    pub(crate) query_exceptions: Tally,
-    pub(crate) query_success: Tally,
+    pub(crate) connections_total: ReadableCounter,
+    pub(crate) connections_rejected: ReadableCounter,
+    pub(crate) exceptions_closed: ReadableCounter,
+    pub(crate) exceptions_reset: ReadableCounter,
+    pub(crate) exceptions_timeout: ReadableCounter,
+    pub(crate) exceptions_unknown: ReadableCounter,
+    pub(crate) received_telnet: ReadableCounter,
+    pub(crate) received_http: ReadableCounter,
+    pub(crate) received_put: ReadableCounter,
+    pub(crate) rpc_exceptions: ReadableCounter,
+    storage_errors: ReadableCounter,
+    invalid_values: ReadableCounter,
+    illegal_arguments: ReadableCounter,
+    unknown_metrics: ReadableCounter,
+    pub(crate) socket_writes_blocked: ReadableCounter,
+    pub(crate) query_invalid: ReadableCounter,
+    pub(crate) query_exceptions: ReadableCounter,
+    pub(crate) query_success: ReadableCounter,
     pub(crate) telnet_read_bytes: Counter,
     pub(crate) http_body_bytes: Histogram,
     pub(crate) http_latency: LatencyHistogram,
     routes: Vec<RouteMetrics>,
 }
 
-impl Default for Counters {
+impl Default for ServerMetrics {
     fn default() -> Self {
-        describe();
-        let tally = Tally::new;
+        describe_metrics();
+        let readable = ReadableCounter::new;
         let exception = |kind: &'static str| {
-            tally(counter!("tsd_server_connection_errors_total", "type" => kind))
+            readable(counter!("tsd_server_connection_errors_total", "type" => kind))
         };
         let put_error =
-            |kind: &'static str| tally(counter!("tsd_server_put_errors_total", "type" => kind));
+            |kind: &'static str| readable(counter!("tsd_server_put_errors_total", "type" => kind));
         let query = |outcome: &'static str| {
-            tally(counter!("tsd_server_queries_total", "outcome" => outcome))
+            readable(counter!("tsd_server_queries_total", "outcome" => outcome))
         };
         let received = |protocol: &'static str| {
-            tally(counter!("tsd_server_requests_total", "protocol" => protocol))
+            readable(counter!("tsd_server_requests_total", "protocol" => protocol))
         };
         Self {
             connections_open: gauge!("tsd_server_connections_open"),
-            connections_total: tally(counter!("tsd_server_connections_total")),
-            connections_rejected: tally(counter!("tsd_server_connections_rejected_total")),
+            connections_total: readable(counter!("tsd_server_connections_total")),
+            connections_rejected: readable(counter!("tsd_server_connections_rejected_total")),
             exceptions_closed: exception("closed"),
             exceptions_reset: exception("reset"),
             exceptions_timeout: exception("timeout"),
             exceptions_unknown: exception("unknown"),
             received_telnet: received("telnet"),
             received_http: received("http"),
-            received_put: tally(counter!("tsd_server_points_received_total")),
-            rpc_exceptions: tally(counter!("tsd_server_request_failures_total")),
+            received_put: readable(counter!("tsd_server_points_received_total")),
+            rpc_exceptions: readable(counter!("tsd_server_request_failures_total")),
             storage_errors: put_error("storage"),
             invalid_values: put_error("invalid_value"),
             illegal_arguments: put_error("illegal_argument"),
             unknown_metrics: put_error("unknown_name"),
-            socket_writes_blocked: tally(counter!("tsd_server_replies_dropped_total")),
+            socket_writes_blocked: readable(counter!("tsd_server_responses_dropped_total")),
             query_invalid: query("invalid"),
             query_exceptions: query("failed"),
             query_success: query("success"),
@@ -146,30 +150,30 @@ impl Default for Counters {
 
 impl RouteMetrics {
     fn new(route: &'static str) -> Self {
-        let answered = |class: &'static str| counter!("tsd_server_http_responses_total", "route" => route, "status" => class);
+        let responses = |class: &'static str| counter!("tsd_server_http_responses_total", "route" => route, "status" => class);
         Self {
-            answered: [answered("2xx"), answered("3xx"), answered("4xx"), answered("5xx")],
+            responses: [responses("2xx"), responses("3xx"), responses("4xx"), responses("5xx")],
             seconds: histogram!("tsd_server_http_request_seconds", "route" => route),
         }
     }
 }
 
-impl Counters {
-    /// Accounts for an answered request.
-    pub(crate) fn answered(&self, route: Route, status: u16, took: Duration) {
+impl ServerMetrics {
+    /// Records a request whose response is ready.
+    pub(crate) fn request_completed(&self, route: Route, status: u16, took: Duration) {
         self.http_latency.record(took);
         if status >= 500 {
             self.rpc_exceptions.add(1);
         }
         let Some(metrics) = self.routes.get(route as usize) else { return };
         metrics.seconds.record(took.as_secs_f64());
-        if let Some(counter) = metrics.answered.get(usize::from(status / 100).saturating_sub(2)) {
+        if let Some(counter) = metrics.responses.get(usize::from(status / 100).saturating_sub(2)) {
             counter.increment(1);
         }
     }
 
-    /// Points that failed in this way.
-    pub(crate) fn put_errors(&self, kind: PutErrorKind) -> &Tally {
+    /// Returns the counter of points rejected for this kind of error.
+    pub(crate) fn put_errors(&self, kind: PutErrorKind) -> &ReadableCounter {
         match kind {
             PutErrorKind::Storage => &self.storage_errors,
             PutErrorKind::InvalidValue => &self.invalid_values,
@@ -178,7 +182,7 @@ impl Counters {
         }
     }
 
-    /// Accounts for a connection that did not end in peace.
+    /// Counts a connection that ended with an error.
     pub(crate) fn connection_failed(&self, error: &io::Error) {
         match error.kind() {
             io::ErrorKind::TimedOut => &self.exceptions_timeout,
@@ -193,37 +197,52 @@ impl Counters {
     }
 }
 
-fn describe() {
-    describe_gauge!("tsd_server_connections_open", Unit::Count, "Connections open now.");
+/// Describes every metric of this crate to the recorder in force. Idempotent.
+pub fn describe_metrics() {
+    describe_gauge!("tsd_server_connections_open", Unit::Count, "Open connections.");
+    describe_counter!(
+        "tsd_server_telnet_read_bytes_total",
+        Unit::Bytes,
+        "Bytes read from telnet connections."
+    );
     for (name, text) in [
         ("tsd_server_connections_total", "Connections accepted."),
         ("tsd_server_connections_rejected_total", "Connections closed because too many were open."),
-        ("tsd_server_connection_errors_total", "Connections that ended by an error."),
-        ("tsd_server_requests_total", "Telnet commands and HTTP requests received."),
+        (
+            "tsd_server_connection_errors_total",
+            "Connections that ended with an error, by type (closed, reset, timeout, unknown).",
+        ),
+        (
+            "tsd_server_requests_total",
+            "Telnet commands and HTTP requests received, by protocol (telnet, http).",
+        ),
         (
             "tsd_server_points_received_total",
-            "Requests to store points: telnet lines and HTTP calls.",
+            "Write requests received: telnet lines and HTTP requests.",
         ),
-        ("tsd_server_request_failures_total", "Requests that failed on this side."),
-        ("tsd_server_put_errors_total", "Points that were not stored, by cause."),
+        ("tsd_server_request_failures_total", "Requests that failed inside the daemon."),
         (
-            "tsd_server_replies_dropped_total",
-            "Telnet error lines dropped because the client did not read.",
+            "tsd_server_put_errors_total",
+            "Points that were not stored, by type (storage, invalid_value, illegal_argument, \
+             unknown_name).",
         ),
-        ("tsd_server_queries_total", "Queries by outcome."),
-        ("tsd_server_telnet_read_bytes_total", "Bytes read from telnet connections."),
-        ("tsd_server_http_responses_total", "HTTP answers by route and class of status."),
+        (
+            "tsd_server_responses_dropped_total",
+            "Telnet error lines dropped because the client did not read them.",
+        ),
+        ("tsd_server_queries_total", "Queries, by outcome (success, invalid, failed)."),
+        ("tsd_server_http_responses_total", "HTTP responses, by route and status class."),
     ] {
-        describe_counter!(name, text);
+        describe_counter!(name, Unit::Count, text);
     }
     describe_histogram!(
         "tsd_server_http_request_seconds",
         Unit::Seconds,
-        "Time from the head of a request to the head of its answer."
+        "Time from the head of a request to the head of its response, by route."
     );
     describe_histogram!(
         "tsd_server_http_body_bytes",
         Unit::Bytes,
-        "Size of request bodies, inflated."
+        "Size of request bodies after decompression."
     );
 }

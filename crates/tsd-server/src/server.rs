@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 use tsd_engine::{EngineHandle, QueryClock};
 
-use crate::{ServerConfig, connection, shared::Shared};
+use crate::{ServerConfig, connection, server_state::ServerState};
 
 /// Time between two rounds in which the metrics recorder digests its histograms.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub struct ShutdownReport {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     tasks: TaskTracker,
     kill: CancellationToken,
     accepting: JoinHandle<()>,
@@ -86,13 +86,13 @@ impl Server {
                 }
             })
         });
-        let shared = Arc::new(Shared::new(config, address, engine, clock));
+        let state = Arc::new(ServerState::new(config, address, engine, clock));
         let tasks = TaskTracker::new();
         let kill = CancellationToken::new();
         let accepting =
-            tokio::spawn(accept(listener, Arc::clone(&shared), tasks.clone(), kill.clone()));
+            tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), kill.clone()));
         info!(%address, "serving");
-        Ok(Self { address, shared, tasks, kill, accepting, upkeep })
+        Ok(Self { address, state, tasks, kill, accepting, upkeep })
     }
 
     /// Where it listens.
@@ -104,18 +104,18 @@ impl Server {
     /// Connections open now.
     #[must_use]
     pub fn open_connections(&self) -> usize {
-        self.shared.open_connections.load(Ordering::Relaxed)
+        self.state.open_connections.load(Ordering::Relaxed)
     }
 
     /// Completes when a client sent an accepted `diediedie`.
     pub async fn stop_requested(&self) {
-        self.shared.stop_requested.cancelled().await;
+        self.state.stop_requested.cancelled().await;
     }
 
     /// Stops accepting, lets every connection finish what it has received, and cuts off the rest when
     /// `deadline` has passed.
     pub async fn shutdown(self, deadline: Duration) -> ShutdownReport {
-        self.shared.stopping.cancel();
+        self.state.stopping.cancel();
         let _ = self.accepting.await;
         if let Some(upkeep) = self.upkeep {
             upkeep.abort();
@@ -147,28 +147,28 @@ fn listen(config: &ServerConfig) -> io::Result<TcpListener> {
 
 /// Held by an open connection.
 #[derive(Debug)]
-struct Slot(Arc<Shared>);
+struct ConnectionSlot(Arc<ServerState>);
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.open_connections.fetch_sub(1, Ordering::Relaxed);
-        self.0.counters.connections_open.decrement(1.0);
+        self.0.metrics.connections_open.decrement(1.0);
     }
 }
 
 /// Takes a slot unless all are taken.
-fn take_slot(shared: &Arc<Shared>) -> Option<Slot> {
-    let open: &AtomicUsize = &shared.open_connections;
-    let limit = shared.config.limits.connections.map_or(usize::MAX, std::num::NonZeroUsize::get);
+fn take_slot(state: &Arc<ServerState>) -> Option<ConnectionSlot> {
+    let open: &AtomicUsize = &state.open_connections;
+    let limit = state.config.limits.connections.map_or(usize::MAX, std::num::NonZeroUsize::get);
     open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
         .ok()?;
-    shared.counters.connections_open.increment(1.0);
-    Some(Slot(Arc::clone(shared)))
+    state.metrics.connections_open.increment(1.0);
+    Some(ConnectionSlot(Arc::clone(state)))
 }
 
 async fn accept(
     listener: TcpListener,
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     tasks: TaskTracker,
     kill: CancellationToken,
 ) {
@@ -176,7 +176,7 @@ async fn accept(
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = shared.stopping.cancelled() => return,
+            () = state.stopping.cancelled() => return,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => {
@@ -184,7 +184,7 @@ async fn accept(
                 accepted
             }
             Err(error) => {
-                shared.counters.exceptions_unknown.add(1);
+                state.metrics.exceptions_unknown.add(1);
                 if !std::mem::replace(&mut failing, true) {
                     warn!(%error, "cannot accept connections");
                 }
@@ -192,18 +192,18 @@ async fn accept(
                 continue;
             }
         };
-        let Some(slot) = take_slot(&shared) else {
-            shared.counters.connections_rejected.add(1);
+        let Some(slot) = take_slot(&state) else {
+            state.metrics.connections_rejected.add(1);
             continue;
         };
-        shared.counters.connections_total.add(1);
-        if let Err(error) = tune(&stream, &shared.config) {
+        state.metrics.connections_total.add(1);
+        if let Err(error) = tune(&stream, &state.config) {
             debug!(%peer, %error, "cannot set socket options");
         }
-        let (shared, kill) = (Arc::clone(&shared), kill.clone());
+        let (state, kill) = (Arc::clone(&state), kill.clone());
         tasks.spawn(async move {
             tokio::select! {
-                () = connection::serve(shared, stream, peer) => {}
+                () = connection::serve(state, stream, peer) => {}
                 () = kill.cancelled() => {}
             }
             drop(slot);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use tsd_engine::Stat;
 
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 
 /// All numbers, with the tags that every one of them carries.
 #[derive(Clone, Debug)]
@@ -18,16 +18,16 @@ pub(crate) struct Stats {
 
 impl Stats {
     /// Collects them.
-    pub(crate) async fn collect(shared: &Shared) -> Self {
-        let mut numbers = listener(shared);
-        numbers.extend(shared.engine.stats().await);
-        let config = &shared.config;
+    pub(crate) async fn collect(state: &ServerState) -> Self {
+        let mut numbers = listener(state);
+        numbers.extend(state.engine.stats().await);
+        let config = &state.config;
         let host = if config.stats_canonical { "fqdn" } else { "host" };
         let mut common = vec![(host, config.host_name.clone())];
         if config.stats_with_port {
-            common.push(("port", shared.address.port().to_string()));
+            common.push(("port", state.address.port().to_string()));
         }
-        Self { now_secs: shared.engine.config().clock.now_secs(), common, numbers }
+        Self { now_secs: state.engine.config().clock.now_secs(), common, numbers }
     }
 
     /// Tags of a number: its own first.
@@ -85,40 +85,40 @@ fn tagged(name: &'static str, key: &'static str, tag: &'static str, value: u64) 
 }
 
 /// What this crate counts, in OpenTSDB's order.
-fn listener(shared: &Shared) -> Vec<Stat> {
-    let counters = &shared.counters;
+fn listener(state: &ServerState) -> Vec<Stat> {
+    let metrics = &state.metrics;
     let mut stats = Vec::new();
-    let open = shared.open_connections.load(std::sync::atomic::Ordering::Relaxed) as u64;
+    let open = state.open_connections.load(std::sync::atomic::Ordering::Relaxed) as u64;
     for (kind, value) in [
         ("open", open),
-        ("rejected", counters.connections_rejected.get()),
-        ("total", counters.connections_total.get()),
+        ("rejected", metrics.connections_rejected.get()),
+        ("total", metrics.connections_total.get()),
     ] {
         stats.push(tagged("connectionmgr.connections", "type", kind, value));
     }
     for (kind, tally) in [
-        ("closed", &counters.exceptions_closed),
-        ("reset", &counters.exceptions_reset),
-        ("timeout", &counters.exceptions_timeout),
-        ("unknown", &counters.exceptions_unknown),
+        ("closed", &metrics.exceptions_closed),
+        ("reset", &metrics.exceptions_reset),
+        ("timeout", &metrics.exceptions_timeout),
+        ("unknown", &metrics.exceptions_unknown),
     ] {
         stats.push(tagged("connectionmgr.exceptions", "type", kind, tally.get()));
     }
     for (kind, value) in [
-        ("telnet", counters.received_telnet.get()),
-        ("http", counters.received_http.get()),
+        ("telnet", metrics.received_telnet.get()),
+        ("http", metrics.received_http.get()),
         ("http_plugin", 0),
     ] {
         stats.push(tagged("rpc.received", "type", kind, value));
     }
-    stats.push(plain("rpc.exceptions", counters.rpc_exceptions.get()));
+    stats.push(plain("rpc.exceptions", metrics.rpc_exceptions.get()));
     for (name, percent) in [
         ("http.latency_50pct", 50),
         ("http.latency_75pct", 75),
         ("http.latency_90pct", 90),
         ("http.latency_95pct", 95),
     ] {
-        let value = counters.http_latency.percentile(percent);
+        let value = metrics.http_latency.percentile(percent);
         stats.push(tagged(name, "type", "all", value));
     }
     for name in ["rpc.forbidden", "rpc.unauthorized"] {
@@ -126,17 +126,17 @@ fn listener(shared: &Shared) -> Vec<Stat> {
             stats.push(tagged(name, "type", kind, 0));
         }
     }
-    stats.push(tagged("rpc.received", "type", "put", counters.received_put.get()));
+    stats.push(tagged("rpc.received", "type", "put", metrics.received_put.get()));
     for kind in tsd_protocol::PutErrorKind::ALL {
-        let value = counters.put_errors(kind).get();
+        let value = metrics.put_errors(kind).get();
         stats.push(tagged("rpc.errors", "type", kind.as_str(), value));
     }
-    let blocked = counters.socket_writes_blocked.get();
+    let blocked = metrics.socket_writes_blocked.get();
     stats.push(tagged("rpc.errors", "type", "socket_writes_blocked", blocked));
     stats.push(plain("http.query.unauthorized", 0));
     stats.push(plain("http.query.forbidden", 0));
-    stats.push(plain("http.query.invalid_requests", counters.query_invalid.get()));
-    stats.push(plain("http.query.exceptions", counters.query_exceptions.get()));
-    stats.push(plain("http.query.success", counters.query_success.get()));
+    stats.push(plain("http.query.invalid_requests", metrics.query_invalid.get()));
+    stats.push(plain("http.query.exceptions", metrics.query_exceptions.get()));
+    stats.push(plain("http.query.success", metrics.query_success.get()));
     stats
 }

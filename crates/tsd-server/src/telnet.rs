@@ -5,9 +5,9 @@
 //! more is read, and TCP slows the client down. Errors of points are offered to the client and dropped if it
 //! does not read.
 
-mod extra_lines;
-mod input;
-mod output;
+mod read_buffer;
+mod rollup_histogram_lines;
+mod write_buffer;
 
 use std::{
     future::{Future, poll_fn},
@@ -26,16 +26,16 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
 use tsd_engine::{IngestSession, NameText, PointFailure, PointInput, PutError};
 use tsd_protocol::{
-    LineCutter, PutErrorKind, PutLine, PutLineError, RollupFault, SeriesRules, TelnetCommand,
+    LineSplitter, PutErrorKind, PutLine, PutLineError, RollupError, SeriesRules, TelnetCommand,
     TelnetCommands, TelnetPutError, reply as telnet_reply,
 };
 
-use self::{input::Input, output::Output};
+use self::{read_buffer::ReadBuffer, write_buffer::WriteBuffer};
 use crate::{
-    guarded_io::{GuardedIo, Pulse},
-    put_failure::telnet_reply_to,
-    shared::Shared,
+    put_error_mapping::to_telnet_error,
+    server_state::ServerState,
     stats::Stats,
+    timeout_io::{RequestTracker, TimeoutIo},
 };
 
 /// What names the command of a point in failures.
@@ -45,34 +45,34 @@ const HISTOGRAM: u32 = 2;
 
 /// Serves telnet until the connection ends.
 pub(crate) async fn serve<S>(
-    shared: Arc<Shared>,
-    io: GuardedIo<S>,
-    pulse: Arc<Pulse>,
+    state: Arc<ServerState>,
+    io: TimeoutIo<S>,
+    tracker: Arc<RequestTracker>,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut session = shared.engine.ingest_session(NameText::Latin1);
+    let mut session = state.engine.ingest_session(NameText::Latin1);
     let failures = session.failures();
     let mut connection = Connection {
         io,
-        pulse,
-        input: Input::new(),
-        points: Points {
+        tracker,
+        input: ReadBuffer::new(),
+        points: LineProcessor {
             commands: TelnetCommands {
-                writes: shared.config.mode.writes(),
-                die: !shared.config.no_diediedie,
+                writes: state.config.mode.writes(),
+                die: !state.config.no_diediedie,
             },
-            rules: shared.rules.clone(),
-            output: Output::new(shared.config.limits.telnet_reply_bytes),
+            rules: state.rules.clone(),
+            output: WriteBuffer::new(state.config.limits.telnet_reply_bytes),
             session,
             text: String::new(),
             spelled: Vec::new(),
-            received: Received::default(),
-            shared: Arc::clone(&shared),
+            received: ReceivedCounts::default(),
+            state: Arc::clone(&state),
         },
         failures,
-        stopping: Box::pin(shared.stopping.clone().cancelled_owned()),
+        stopping: Box::pin(state.stopping.clone().cancelled_owned()),
     };
     connection.run().await?;
     connection.finish().await;
@@ -81,35 +81,35 @@ where
 
 /// One connection.
 struct Connection<S> {
-    io: GuardedIo<S>,
-    pulse: Arc<Pulse>,
-    input: Input,
-    points: Points,
+    io: TimeoutIo<S>,
+    tracker: Arc<RequestTracker>,
+    input: ReadBuffer,
+    points: LineProcessor,
     failures: mpsc::Receiver<PointFailure>,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 /// The part of a connection that works while lines are cut.
-struct Points {
-    shared: Arc<Shared>,
+struct LineProcessor {
+    state: Arc<ServerState>,
     commands: TelnetCommands,
     rules: Arc<SeriesRules>,
     session: IngestSession,
-    output: Output,
+    output: WriteBuffer,
     /// Scratch for replies.
     text: String,
     /// Scratch for tags.
     spelled: Vec<u8>,
     /// Lines since the counters were last told.
-    received: Received,
+    received: ReceivedCounts,
 }
 
 /// Reads after the listener began to stop: what the kernel had received by then is served, but a client
 /// that goes on sending does not hold the daemon up.
-const LAST_READS: u32 = 32;
+const MAX_READS_WHILE_STOPPING: u32 = 32;
 
 /// What comes next on a connection.
-enum Event {
+enum ConnectionEvent {
     /// So many bytes; 0 ends it.
     Read(usize),
     /// A point sent before could not be stored.
@@ -120,31 +120,31 @@ enum Event {
 
 /// What was read since the counters were last told of it.
 #[derive(Debug, Default)]
-struct Received {
+struct ReceivedCounts {
     lines: u64,
     points: u64,
 }
 
 /// Why a point was not taken.
-enum LineRefusal {
+enum WriteLineError {
     Line(PutLineError),
-    Fault(RollupFault),
+    Fault(RollupError),
     Engine(PutError),
 }
 
-impl From<PutLineError> for LineRefusal {
+impl From<PutLineError> for WriteLineError {
     fn from(error: PutLineError) -> Self {
         Self::Line(error)
     }
 }
 
-impl From<RollupFault> for LineRefusal {
-    fn from(fault: RollupFault) -> Self {
+impl From<RollupError> for WriteLineError {
+    fn from(fault: RollupError) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<PutError> for LineRefusal {
+impl From<PutError> for WriteLineError {
     fn from(error: PutError) -> Self {
         Self::Engine(error)
     }
@@ -152,7 +152,7 @@ impl From<PutError> for LineRefusal {
 
 /// A command whose answer is awaited.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum AdminCommand {
     Stats,
     Version,
     Status,
@@ -167,28 +167,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut last_reads = 0;
         let mut looked_again = false;
         loop {
-            if self.points.shared.stopping.is_cancelled() {
+            if self.points.state.stopping.is_cancelled() {
                 last_reads += 1;
-                if last_reads > LAST_READS {
+                if last_reads > MAX_READS_WHILE_STOPPING {
                     return Ok(());
                 }
             }
             let event = poll_fn(|cx| self.poll_event(cx)).await?;
             match event {
-                Event::Failed(failure) => self.points.report(&failure),
-                Event::Stopping if looked_again => return Ok(()),
-                Event::Stopping => {
+                ConnectionEvent::Failed(failure) => self.points.report(&failure),
+                ConnectionEvent::Stopping if looked_again => return Ok(()),
+                ConnectionEvent::Stopping => {
                     // The runtime may not have been told yet of bytes that are there.
                     looked_again = true;
                     tokio::task::yield_now().await;
                 }
-                Event::Read(0) => return Ok(()),
-                Event::Read(n) => {
-                    self.points.shared.counters.telnet_read_bytes.increment(n as u64);
+                ConnectionEvent::Read(0) => return Ok(()),
+                ConnectionEvent::Read(n) => {
+                    self.points.state.metrics.telnet_read_bytes.increment(n as u64);
                     // The bytes belong to a request, and the client may be made to wait.
-                    let answering = self.pulse.request_received();
+                    let active_request = self.tracker.request_received();
                     let goes_on = self.work_off().await?;
-                    drop(answering);
+                    drop(active_request);
                     if !goes_on {
                         return Ok(());
                     }
@@ -197,18 +197,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Event>> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ConnectionEvent>> {
         if let Poll::Ready(Some(failure)) = self.failures.poll_recv(cx) {
-            return Poll::Ready(Ok(Event::Failed(failure)));
+            return Poll::Ready(Ok(ConnectionEvent::Failed(failure)));
         }
         if let Poll::Ready(Err(error)) = self.points.output.poll_send(cx, &mut self.io) {
             return Poll::Ready(Err(error));
         }
         if let Poll::Ready(read) = self.input.poll_read(cx, &mut self.io) {
-            return Poll::Ready(read.map(Event::Read));
+            return Poll::Ready(read.map(ConnectionEvent::Read));
         }
         // Only now: what the kernel has received before the end is still served.
-        self.stopping.as_mut().poll(cx).map(|()| Ok(Event::Stopping))
+        self.stopping.as_mut().poll(cx).map(|()| Ok(ConnectionEvent::Stopping))
     }
 
     /// Serves every whole line that was read. False ends the connection.
@@ -225,7 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Ok(false);
             }
         }
-        let limit = self.points.shared.config.limits.telnet_line_bytes;
+        let limit = self.points.state.config.limits.telnet_line_bytes;
         if self.input.bytes().len() > limit {
             debug!(limit, "a telnet line is too long");
             return Err(io::ErrorKind::InvalidData.into());
@@ -234,27 +234,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Answers a command. False ends the connection.
-    async fn obey(&mut self, order: Order) -> io::Result<bool> {
-        let shared = Arc::clone(&self.points.shared);
+    async fn obey(&mut self, order: AdminCommand) -> io::Result<bool> {
+        let state = Arc::clone(&self.points.state);
         let reply = match order {
-            Order::Exit => return Ok(false),
-            Order::Stats => Stats::collect(&shared).await.text(),
-            Order::Version => shared.config.build.render_text(),
-            Order::Status => telnet_reply::status(shared.health().await),
-            Order::Help => telnet_reply::help(self.points.commands),
-            Order::DropCaches => {
-                shared.engine.drop_caches();
+            AdminCommand::Exit => return Ok(false),
+            AdminCommand::Stats => Stats::collect(&state).await.text(),
+            AdminCommand::Version => state.config.build.render_text(),
+            AdminCommand::Status => telnet_reply::status(state.health().await),
+            AdminCommand::Help => telnet_reply::help(self.points.commands),
+            AdminCommand::DropCaches => {
+                state.engine.drop_caches();
                 telnet_reply::CACHES_DROPPED.to_owned()
             }
-            Order::DieDieDie => {
+            AdminCommand::DieDieDie => {
                 info!("a client asked the daemon to stop");
                 telnet_reply::CLEANING_UP.to_owned()
             }
         };
-        let patience = shared.config.limits.write_timeout;
-        self.points.output.reply(&mut self.io, reply.as_bytes(), patience).await?;
-        if matches!(order, Order::DieDieDie) {
-            shared.stop_requested.cancel();
+        let timeouts = state.config.limits.write_timeout;
+        self.points.output.reply(&mut self.io, reply.as_bytes(), timeouts).await?;
+        if matches!(order, AdminCommand::DieDieDie) {
+            state.stop_requested.cancel();
             return Ok(false);
         }
         Ok(true)
@@ -262,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Tells of what became of the last points, if the client still listens.
     async fn finish(mut self) {
-        let grace = self.points.shared.config.limits.half_close_grace;
+        let grace = self.points.state.config.limits.half_close_grace;
         // After the grace nobody is told, and the points are stored all the same.
         let _ = timeout(grace, async {
             self.points.session.drain().await;
@@ -276,11 +276,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-impl Points {
+impl LineProcessor {
     /// Takes whole lines off `bytes` up to a command that needs an answer. Returns how many bytes they took.
-    fn take_lines(&mut self, bytes: &[u8]) -> (usize, Option<Order>) {
-        let mut lines = LineCutter::new(bytes);
-        // Points go to the session by groups, but never behind what came after them.
+    fn take_lines(&mut self, bytes: &[u8]) -> (usize, Option<AdminCommand>) {
+        let mut lines = LineSplitter::new(bytes);
+        // LineProcessor go to the session by groups, but never behind what came after them.
         let mut group = Vec::new();
         while let Some(line) = lines.next() {
             self.received.lines += 1;
@@ -309,7 +309,7 @@ impl Points {
     }
 
     /// Serves a line that is no point, up to an answer that is awaited.
-    fn take_other(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<Order> {
+    fn take_other(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<AdminCommand> {
         let order = match command {
             // Not reached: points go by groups.
             TelnetCommand::Put => return None,
@@ -327,13 +327,13 @@ impl Points {
                 self.offer(telnet_reply::unknown_command(word).as_bytes());
                 return None;
             }
-            TelnetCommand::Stats => Order::Stats,
-            TelnetCommand::Version => Order::Version,
-            TelnetCommand::Status => Order::Status,
-            TelnetCommand::DropCaches => Order::DropCaches,
-            TelnetCommand::Help => Order::Help,
-            TelnetCommand::Exit => Order::Exit,
-            TelnetCommand::DieDieDie => Order::DieDieDie,
+            TelnetCommand::Stats => AdminCommand::Stats,
+            TelnetCommand::Version => AdminCommand::Version,
+            TelnetCommand::Status => AdminCommand::Status,
+            TelnetCommand::DropCaches => AdminCommand::DropCaches,
+            TelnetCommand::Help => AdminCommand::Help,
+            TelnetCommand::Exit => AdminCommand::Exit,
+            TelnetCommand::DieDieDie => AdminCommand::DieDieDie,
         };
         Some(order)
     }
@@ -341,7 +341,7 @@ impl Points {
     /// Gives points to the session.
     fn take_points(&mut self, points: &mut Vec<PutLine<'_>>) {
         let Self { session, rules, .. } = self;
-        let refused = session.put(
+        let rejected = session.put(
             points,
             |point| PointInput {
                 metric: point.metric,
@@ -353,7 +353,7 @@ impl Points {
             |point| Ok(point.tags(rules)?),
         );
         points.clear();
-        for (_, why) in refused {
+        for (_, why) in rejected {
             self.turn_down("put", PUT, why);
         }
     }
@@ -361,30 +361,30 @@ impl Points {
     /// Ends the chunk of points; waits while the write actors are full.
     async fn pass_on(&mut self) {
         let received = std::mem::take(&mut self.received);
-        self.shared.counters.received_telnet.add(received.lines);
-        self.shared.counters.received_put.add(received.points);
+        self.state.metrics.received_telnet.add(received.lines);
+        self.state.metrics.received_put.add(received.points);
         self.session.send().await;
     }
 
     /// Tells why a point was not taken.
     #[cold]
-    fn turn_down(&mut self, command: &str, tag: u32, why: LineRefusal) {
+    fn turn_down(&mut self, command: &str, tag: u32, why: WriteLineError) {
         match why {
-            LineRefusal::Line(error) => self.refuse(command, &error),
-            LineRefusal::Fault(fault) => {
-                self.shared.counters.put_errors(PutErrorKind::IllegalArgument).add(1);
+            WriteLineError::Line(error) => self.refuse(command, &error),
+            WriteLineError::Fault(fault) => {
+                self.state.metrics.put_errors(PutErrorKind::IllegalArgument).add(1);
                 self.text.clear();
                 fault.render(&mut self.text);
                 self.offer_text();
             }
-            LineRefusal::Engine(error) => self.report(&PointFailure { tag, error }),
+            WriteLineError::Engine(error) => self.report(&PointFailure { tag, error }),
         }
     }
 
     /// Tells of a line that cannot be a point.
     #[cold]
     fn refuse(&mut self, command: &str, error: &PutLineError) {
-        self.shared.counters.put_errors(error.kind()).add(1);
+        self.state.metrics.put_errors(error.kind()).add(1);
         self.text.clear();
         error.render(command, &mut self.text);
         self.offer_text();
@@ -398,8 +398,8 @@ impl Points {
             ROLLUP => "rollup",
             _ => "put",
         };
-        let Some(reply) = telnet_reply_to(&failure.error) else {
-            self.shared.counters.rpc_exceptions.add(1);
+        let Some(reply) = to_telnet_error(&failure.error) else {
+            self.state.metrics.rpc_exceptions.add(1);
             debug!(error = %failure.error, "a telnet point failed in silence");
             return;
         };
@@ -407,8 +407,8 @@ impl Points {
     }
 
     fn tell(&mut self, command: &str, reply: &TelnetPutError) {
-        self.shared.counters.put_errors(reply.kind()).add(1);
-        if reply.is_asynchronous() && !self.shared.config.telnet_return_errors {
+        self.state.metrics.put_errors(reply.kind()).add(1);
+        if reply.is_asynchronous() && !self.state.config.telnet_return_errors {
             return;
         }
         self.text.clear();
@@ -424,7 +424,7 @@ impl Points {
 
     fn offer(&mut self, line: &[u8]) {
         if !self.output.offer(line) {
-            self.shared.counters.socket_writes_blocked.add(1);
+            self.state.metrics.socket_writes_blocked.add(1);
         }
     }
 }

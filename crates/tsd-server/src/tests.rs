@@ -11,7 +11,6 @@
 mod admin;
 mod annotations;
 mod connections;
-mod forms;
 mod harness;
 mod histograms;
 mod hostile;
@@ -20,5 +19,6 @@ mod query;
 mod query_endpoints;
 mod query_flow;
 mod query_messages;
+mod response_formats;
 mod rollups;
 mod telnet;

@@ -7,8 +7,8 @@ use tsd_model::Annotation;
 use tsd_query::{Clock, QueryError, parse_time};
 
 use super::{
-    body_fields::{BodyFault, read_flag, read_list, read_object, read_text, take_null},
-    query_answer::write_annotation,
+    body_fields::{BodyError, read_flag, read_list, read_object, read_text, take_null},
+    query_response::write_annotation,
     query_string::QueryString,
 };
 use crate::{
@@ -69,7 +69,7 @@ pub fn parse_annotations_body(body: &str) -> Result<Vec<Annotation>, ApiError> {
     let mut reader = JsonReader::new(body);
     read_list(&mut reader, "annotations", |reader| {
         if notes.len() == MAX_NOTES {
-            return Err(BodyFault::TooMany { what: "annotations", most: MAX_NOTES });
+            return Err(BodyError::TooMany { what: "annotations", most: MAX_NOTES });
         }
         reader.peek_token();
         let start = reader.offset();
@@ -111,7 +111,7 @@ pub fn parse_annotation_range_body(body: &str, clock: &Clock) -> Result<Annotati
                 let mut list = Vec::new();
                 read_list(reader, "tsuids", |reader| {
                     if list.len() == MAX_NOTES {
-                        return Err(BodyFault::TooMany { what: "TSUIDs", most: MAX_NOTES });
+                        return Err(BodyError::TooMany { what: "TSUIDs", most: MAX_NOTES });
                     }
                     list.extend(read_text(reader, "tsuids")?);
                     Ok(())
@@ -200,11 +200,11 @@ pub fn render_annotations(notes: &[Annotation]) -> Vec<u8> {
 }
 
 /// Bad bodies of the bulk endpoints are told by the parser's words alone.
-fn wrapped(fault: BodyFault) -> ApiError {
+fn wrapped(fault: BodyError) -> ApiError {
     match fault {
-        BodyFault::Json(error) => ApiError::wrapping(400, &error.to_string()),
-        BodyFault::Query(error) => ApiError::wrapping(400, &error.to_string()),
-        BodyFault::TooMany { .. } => fault.told(400),
+        BodyError::Json(error) => ApiError::wrapping(400, &error.to_string()),
+        BodyError::Query(error) => ApiError::wrapping(400, &error.to_string()),
+        BodyError::TooMany { .. } => fault.into_api_error(400),
     }
 }
 

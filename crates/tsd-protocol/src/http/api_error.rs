@@ -21,7 +21,7 @@ pub struct ApiError {
 
 /// How the error of a legacy page is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LegacyForm {
+pub enum LegacyFormat {
     /// A page of HTML.
     Html,
     /// `{"err":…}`: the URI has the parameter `json`.
@@ -248,16 +248,16 @@ impl ApiError {
 
     /// Body of a legacy page with this error.
     #[must_use]
-    pub fn render_legacy(&self, form: LegacyForm) -> String {
+    pub fn render_legacy(&self, form: LegacyFormat) -> String {
         match form {
-            LegacyForm::Png => String::new(),
-            LegacyForm::Json => {
+            LegacyFormat::Png => String::new(),
+            LegacyFormat::Json => {
                 let mut out = String::from("{\"err\":\"");
                 escape(&mut out, self.legacy_text());
                 out.push_str("\"}");
                 out
             }
-            LegacyForm::Html => {
+            LegacyFormat::Html => {
                 let (title, lead) = match self.legacy_status() {
                     404 => ("Page Not Found", "There is nothing here."),
                     500 => ("Internal Server Error", "The daemon failed on this request:"),
@@ -354,19 +354,19 @@ mod tests {
 
     #[test]
     fn legacy_pages_hide_the_status() {
-        let refused = ApiError::method_not_allowed("<b>");
-        assert_eq!(refused.legacy_status(), 400);
+        let rejected = ApiError::method_not_allowed("<b>");
+        assert_eq!(rejected.legacy_status(), 400);
         assert_eq!(ApiError::version_too_new().legacy_status(), 500);
-        assert_eq!(refused.render_legacy(LegacyForm::Json), r#"{"err":"Method not allowed"}"#);
-        assert_eq!(refused.render_legacy(LegacyForm::Png), "");
-        let html = ApiError::new(400, "no <script> & 'x'").render_legacy(LegacyForm::Html);
+        assert_eq!(rejected.render_legacy(LegacyFormat::Json), r#"{"err":"Method not allowed"}"#);
+        assert_eq!(rejected.render_legacy(LegacyFormat::Png), "");
+        let html = ApiError::new(400, "no <script> & 'x'").render_legacy(LegacyFormat::Html);
         assert!(html.contains("no &lt;script&gt; &amp; &#39;x&#39;"), "{html}");
         assert_eq!(
-            ApiError::endpoint_not_found().render_legacy(LegacyForm::Json),
+            ApiError::endpoint_not_found().render_legacy(LegacyFormat::Json),
             r#"{"err":"Page Not Found"}"#
         );
         let failed = ApiError::internal("boom").with_trace("boom\n\tat here");
-        assert_eq!(failed.render_legacy(LegacyForm::Json), r#"{"err":"boom\n\tat here"}"#);
+        assert_eq!(failed.render_legacy(LegacyFormat::Json), r#"{"err":"boom\n\tat here"}"#);
     }
 
     proptest! {

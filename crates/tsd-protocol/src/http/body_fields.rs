@@ -11,12 +11,12 @@ use tsd_query::QueryError;
 use crate::{
     ApiError,
     http::query_error,
-    json::{JsonError, JsonFault, JsonReader, Scalar, ScalarKind},
+    json::{JsonError, JsonErrorKind, JsonReader, Scalar, ScalarKind},
 };
 
 /// Why a body was not read.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum BodyFault {
+pub(crate) enum BodyError {
     /// It is not the JSON it should be.
     Json(JsonError),
     /// What it says is no query.
@@ -30,21 +30,21 @@ pub(crate) enum BodyFault {
     },
 }
 
-impl From<JsonError> for BodyFault {
+impl From<JsonError> for BodyError {
     fn from(error: JsonError) -> Self {
         Self::Json(error)
     }
 }
 
-impl From<QueryError> for BodyFault {
+impl From<QueryError> for BodyError {
     fn from(error: QueryError) -> Self {
         Self::Query(error)
     }
 }
 
-impl BodyFault {
+impl BodyError {
     /// The answer; `json_status` is what the endpoint says of bad JSON.
-    pub(crate) fn told(self, json_status: u16) -> ApiError {
+    pub(crate) fn into_api_error(self, json_status: u16) -> ApiError {
         match self {
             Self::Json(error) => {
                 ApiError { status: json_status, ..ApiError::bad_json(error.to_string()) }
@@ -57,30 +57,30 @@ impl BodyFault {
 
 /// Elements that a request may still have.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct CountLimit {
     what: &'static str,
     most: usize,
     left: usize,
 }
 
-impl Allowance {
+impl CountLimit {
     pub(crate) const fn new(what: &'static str, most: usize) -> Self {
         Self { what, most, left: most }
     }
 
     /// Takes one off.
-    pub(crate) fn take(&mut self) -> Result<(), BodyFault> {
+    pub(crate) fn take(&mut self) -> Result<(), BodyError> {
         self.take_many(1)
     }
 
     /// Takes so many off.
-    pub(crate) fn take_many(&mut self, count: usize) -> Result<(), BodyFault> {
+    pub(crate) fn take_many(&mut self, count: usize) -> Result<(), BodyError> {
         match self.left.checked_sub(count) {
             Some(left) => {
                 self.left = left;
                 Ok(())
             }
-            None => Err(BodyFault::TooMany { what: self.what, most: self.most }),
+            None => Err(BodyError::TooMany { what: self.what, most: self.most }),
         }
     }
 }
@@ -89,8 +89,8 @@ impl Allowance {
 pub(crate) fn read_object<'t>(
     reader: &mut JsonReader<'t>,
     field: &'static str,
-    mut each: impl FnMut(&str, &mut JsonReader<'t>) -> Result<(), BodyFault>,
-) -> Result<(), BodyFault> {
+    mut each: impl FnMut(&str, &mut JsonReader<'t>) -> Result<(), BodyError>,
+) -> Result<(), BodyError> {
     if !reader.take(b'{') {
         return Err(mismatch(reader, field, "an object"));
     }
@@ -110,8 +110,8 @@ pub(crate) fn read_object<'t>(
 pub(crate) fn read_list<'t>(
     reader: &mut JsonReader<'t>,
     field: &'static str,
-    mut each: impl FnMut(&mut JsonReader<'t>) -> Result<(), BodyFault>,
-) -> Result<(), BodyFault> {
+    mut each: impl FnMut(&mut JsonReader<'t>) -> Result<(), BodyError>,
+) -> Result<(), BodyError> {
     if take_null(reader)? {
         return Ok(());
     }
@@ -130,7 +130,7 @@ pub(crate) fn read_list<'t>(
 }
 
 /// Consumes a `null` that stands next.
-pub(crate) fn take_null(reader: &mut JsonReader<'_>) -> Result<bool, BodyFault> {
+pub(crate) fn take_null(reader: &mut JsonReader<'_>) -> Result<bool, BodyError> {
     if reader.peek_token() != Some(b'n') {
         return Ok(false);
     }
@@ -141,7 +141,7 @@ pub(crate) fn take_null(reader: &mut JsonReader<'_>) -> Result<bool, BodyFault> 
 pub(crate) fn read_text(
     reader: &mut JsonReader<'_>,
     field: &'static str,
-) -> Result<Option<String>, BodyFault> {
+) -> Result<Option<String>, BodyError> {
     Ok(reader.scalar(field)?.text().map(|text| text_of(text).into_owned()))
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn read_text(
 pub(crate) fn read_flag(
     reader: &mut JsonReader<'_>,
     field: &'static str,
-) -> Result<bool, BodyFault> {
+) -> Result<bool, BodyError> {
     let at = reader.offset();
     let scalar = reader.scalar(field)?;
     let text = text_of(scalar);
@@ -169,7 +169,7 @@ pub(crate) fn read_flag(
 pub(crate) fn read_integer(
     reader: &mut JsonReader<'_>,
     field: &'static str,
-) -> Result<i64, BodyFault> {
+) -> Result<i64, BodyError> {
     let at = reader.offset();
     let scalar = reader.scalar(field)?;
     let text = text_of(scalar);
@@ -193,7 +193,7 @@ pub(crate) fn read_integer(
 pub(crate) fn read_float<T: FromStr + Default>(
     reader: &mut JsonReader<'_>,
     field: &'static str,
-) -> Result<T, BodyFault> {
+) -> Result<T, BodyError> {
     let at = reader.offset();
     let scalar = reader.scalar(field)?;
     let text = text_of(scalar);
@@ -214,7 +214,7 @@ pub(crate) fn text_of(scalar: Scalar<'_>) -> Cow<'_, str> {
 }
 
 /// The error for a value of another kind than the container that was due.
-fn mismatch(reader: &mut JsonReader<'_>, field: &'static str, wanted: &'static str) -> BodyFault {
+fn mismatch(reader: &mut JsonReader<'_>, field: &'static str, expected: &'static str) -> BodyError {
     let found = match reader.peek_token() {
         Some(b'{') => "an object",
         Some(b'[') => "an array",
@@ -222,9 +222,9 @@ fn mismatch(reader: &mut JsonReader<'_>, field: &'static str, wanted: &'static s
         Some(b'0'..=b'9' | b'-') => "a number",
         Some(b't' | b'f') => "a boolean",
         Some(b'n') => "null",
-        _ => return reader.unexpected(wanted).into(),
+        _ => return reader.unexpected(expected).into(),
     };
-    reader.fault(JsonFault::WrongType { field, found }).into()
+    reader.error(JsonErrorKind::WrongType { field, found }).into()
 }
 
 fn wrong_type(
@@ -233,5 +233,5 @@ fn wrong_type(
     field: &'static str,
     found: &'static str,
 ) -> JsonError {
-    reader.fault_at(at, JsonFault::WrongType { field, found })
+    reader.error_at(at, JsonErrorKind::WrongType { field, found })
 }

@@ -10,11 +10,9 @@ use tsd_query::{
 
 use super::{
     body_fields::{
-        Allowance, BodyFault, read_flag, read_float, read_list, read_object, read_text, take_null,
+        BodyError, CountLimit, read_flag, read_float, read_list, read_object, read_text, take_null,
     },
-    query_request::{
-        FilterAllowance, MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters,
-    },
+    query_request::{FilterLimits, MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters},
 };
 use crate::{ApiError, json::JsonReader};
 
@@ -33,15 +31,15 @@ pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {
     let mut query = RawExpQuery::default();
     read_query(&mut reader, &mut query).map_err(|fault| match fault {
         // An unknown type of filter and the like.
-        BodyFault::Query(error) => super::query_error(&error, None),
-        fault => fault.told(500),
+        BodyError::Query(error) => super::query_error(&error, None),
+        fault => fault.into_api_error(500),
     })?;
     Ok(query)
 }
 
-fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<(), BodyFault> {
-    let mut filters = FilterAllowance::new();
-    let mut bytes = Allowance::new("bytes of expressions in one request", MAX_EXPRESSION_BYTES);
+fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<(), BodyError> {
+    let mut filters = FilterLimits::new();
+    let mut bytes = CountLimit::new("bytes of expressions in one request", MAX_EXPRESSION_BYTES);
     read_object(reader, "the query", |name, reader| {
         match name {
             "name" => query.name = read_text(reader, "name")?,
@@ -75,8 +73,8 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
 }
 
 /// Every metric has its filters made anew, so what they take is counted once for each.
-fn count_used_filters(query: &RawExpQuery) -> Result<(), BodyFault> {
-    let mut allowance = FilterAllowance::new();
+fn count_used_filters(query: &RawExpQuery) -> Result<(), BodyError> {
+    let mut allowance = FilterLimits::new();
     for metric in &query.metrics {
         allowance.next_sub_query();
         let used = query.filters.iter().find(|filter| filter.id == metric.filter);
@@ -93,9 +91,9 @@ fn read_all<'t, T>(
     reader: &mut JsonReader<'t>,
     field: &'static str,
     most: usize,
-    mut read: impl FnMut(&mut JsonReader<'t>) -> Result<T, BodyFault>,
-) -> Result<Vec<T>, BodyFault> {
-    let mut allowance = Allowance::new(field, most);
+    mut read: impl FnMut(&mut JsonReader<'t>) -> Result<T, BodyError>,
+) -> Result<Vec<T>, BodyError> {
+    let mut allowance = CountLimit::new(field, most);
     let mut all = Vec::new();
     read_list(reader, field, |reader| {
         allowance.take()?;
@@ -105,7 +103,7 @@ fn read_all<'t, T>(
     Ok(all)
 }
 
-fn read_time(reader: &mut JsonReader<'_>) -> Result<RawExpTime, BodyFault> {
+fn read_time(reader: &mut JsonReader<'_>) -> Result<RawExpTime, BodyError> {
     let mut time = RawExpTime::default();
     read_object(reader, "time", |name, reader| {
         match name {
@@ -129,7 +127,7 @@ fn read_time(reader: &mut JsonReader<'_>) -> Result<RawExpTime, BodyFault> {
     Ok(time)
 }
 
-fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Result<(), BodyFault> {
+fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Result<(), BodyError> {
     read_object(reader, "downsampler", |name, reader| {
         match name {
             "interval" => time.downsample_interval = read_text(reader, "interval")?,
@@ -143,8 +141,8 @@ fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Resul
 
 fn read_filter(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterAllowance,
-) -> Result<RawExpFilter, BodyFault> {
+    allowance: &mut FilterLimits,
+) -> Result<RawExpFilter, BodyError> {
     let mut filter = RawExpFilter::default();
     read_object(reader, "filters", |name, reader| {
         match name {
@@ -160,8 +158,8 @@ fn read_filter(
 
 fn read_metric(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterAllowance,
-) -> Result<RawExpMetric, BodyFault> {
+    allowance: &mut FilterLimits,
+) -> Result<RawExpMetric, BodyError> {
     let mut metric = RawExpMetric::default();
     read_object(reader, "metrics", |name, reader| {
         match name {
@@ -179,7 +177,7 @@ fn read_metric(
     Ok(metric)
 }
 
-fn read_expression(reader: &mut JsonReader<'_>) -> Result<RawExpExpression, BodyFault> {
+fn read_expression(reader: &mut JsonReader<'_>) -> Result<RawExpExpression, BodyError> {
     let mut expression = RawExpExpression::default();
     read_object(reader, "expressions", |name, reader| {
         match name {
@@ -195,7 +193,7 @@ fn read_expression(reader: &mut JsonReader<'_>) -> Result<RawExpExpression, Body
     Ok(expression)
 }
 
-fn read_join(reader: &mut JsonReader<'_>) -> Result<RawExpJoin, BodyFault> {
+fn read_join(reader: &mut JsonReader<'_>) -> Result<RawExpJoin, BodyError> {
     let mut join = RawExpJoin::default();
     read_object(reader, "join", |name, reader| {
         match name {
@@ -209,7 +207,7 @@ fn read_join(reader: &mut JsonReader<'_>) -> Result<RawExpJoin, BodyFault> {
     Ok(join)
 }
 
-fn read_output(reader: &mut JsonReader<'_>) -> Result<RawExpOutput, BodyFault> {
+fn read_output(reader: &mut JsonReader<'_>) -> Result<RawExpOutput, BodyError> {
     let mut output = RawExpOutput::default();
     read_object(reader, "outputs", |name, reader| {
         match name {
@@ -222,7 +220,7 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RawExpOutput, BodyFault> {
     Ok(output)
 }
 
-fn read_fill(reader: &mut JsonReader<'_>) -> Result<Option<RawExpFill>, BodyFault> {
+fn read_fill(reader: &mut JsonReader<'_>) -> Result<Option<RawExpFill>, BodyError> {
     if take_null(reader)? {
         return Ok(None);
     }

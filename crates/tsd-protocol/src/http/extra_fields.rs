@@ -4,7 +4,7 @@ use tsd_model::{HistogramBucket, HistogramError, SimpleHistogram, parse_bounds};
 
 use super::put_error::PutPointError;
 use crate::json::{
-    JsonError, JsonFault, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
+    JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
 };
 
 /// Fields beyond those of every point.
@@ -135,7 +135,7 @@ fn read_buckets<'t>(reader: &mut JsonReader<'t>) -> Result<Option<RawBuckets<'t>
     if !reader.take(b'{') {
         return match reader.scalar("buckets")?.kind {
             ScalarKind::Null => Ok(None),
-            _ => Err(reader.fault(JsonFault::WrongType { field: "buckets", found: "a text" })),
+            _ => Err(reader.error(JsonErrorKind::WrongType { field: "buckets", found: "a text" })),
         };
     }
     let mut buckets = Vec::new();
@@ -171,7 +171,7 @@ fn read_integer(
     };
     read.map(Some).ok_or_else(|| {
         let text = text.chars().take(64).collect();
-        reader.fault_at(start, JsonFault::NotAnInteger { text })
+        reader.error_at(start, JsonErrorKind::NotAnInteger { text })
     })
 }
 

@@ -3,21 +3,21 @@
 use super::{
     extra_fields::HistogramFields,
     point_fields::PointFields,
-    put_batch::{CommonTag, RefusedPoint, push_names, read_body, split_names},
+    put_batch::{CommonTag, RejectedPoint, push_names, read_body, split_names},
     put_error::{PutBodyError, PutPointError},
 };
-use crate::{HistogramValue, PointFault, SeriesRules, TagPairs, histogram_value::decode_base64};
+use crate::{HistogramValue, PointError, SeriesRules, TagPairs, histogram_value::decode_base64};
 
 /// The histograms of one body.
 #[derive(Debug, Default)]
 pub struct HistogramBatch {
     names: Vec<u8>,
-    points: Vec<Point>,
-    refused: Vec<RefusedPoint>,
+    points: Vec<BatchHistogram>,
+    rejected: Vec<RejectedPoint>,
 }
 
 #[derive(Debug)]
-struct Point {
+struct BatchHistogram {
     // Where the metric starts in `names`, the tags start, and the tags end.
     names: [u32; 3],
     offset: u32,
@@ -45,9 +45,9 @@ impl HistogramBatch {
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.names.clear();
         self.points.clear();
-        self.refused.clear();
+        self.rejected.clear();
         let mut fields = PointFields::default();
-        self.refused = read_body(body, |reader, offset| {
+        self.rejected = read_body(body, |reader, offset| {
             let mut extra = HistogramFields::default();
             fields.read_with(reader, &mut extra)?;
             Ok(self.take(&fields, &extra, offset, common))
@@ -67,7 +67,12 @@ impl HistogramBatch {
         match self.convert(fields, extra, common) {
             Ok((value, tags_at)) => {
                 let names = [start, tags_at, self.names.len()].map(|at| at as u32);
-                self.points.push(Point { names, offset, timestamp: fields.timestamp, value });
+                self.points.push(BatchHistogram {
+                    names,
+                    offset,
+                    timestamp: fields.timestamp,
+                    value,
+                });
                 Ok(())
             }
             Err(error) => {
@@ -115,14 +120,14 @@ impl HistogramBatch {
 
     /// Histograms that cannot be stored, in the order of the body.
     #[must_use]
-    pub fn refused(&self) -> &[RefusedPoint] {
-        &self.refused
+    pub fn rejected(&self) -> &[RejectedPoint] {
+        &self.rejected
     }
 }
 
 impl<'b> HttpHistogram<'b> {
     /// Takes the tags apart and checks them and the metric. For series that are in no cache.
-    pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'b>, PointFault> {
+    pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'b>, PointError> {
         let tags = split_names(self.tags_raw);
         rules.check(self.metric, &tags)?;
         Ok(tags)
@@ -130,8 +135,8 @@ impl<'b> HttpHistogram<'b> {
 
     /// The fault of a time that no row has. `stored` is the value of the cell.
     #[must_use]
-    pub fn bad_timestamp(&self, stored: &[u8]) -> PointFault {
+    pub fn bad_timestamp(&self, stored: &[u8]) -> PointError {
         let tags = split_names(self.tags_raw);
-        PointFault::bad_timestamp_of_bytes(self.timestamp, stored, self.metric, &tags)
+        PointError::bad_timestamp_of_bytes(self.timestamp, stored, self.metric, &tags)
     }
 }

@@ -4,7 +4,7 @@ use tsd_model::{Value, sort_as_grown_hash_map, write_java_double};
 
 use super::{
     body_fields::{
-        Allowance, read_flag, read_integer, read_list, read_object, read_text, take_null,
+        CountLimit, read_flag, read_integer, read_list, read_object, read_text, take_null,
     },
     query_request::{MAX_FILTERS, MAX_SUB_QUERIES, MAX_TSUIDS, read_texts},
     tag_text::parse_metric_with_tags,
@@ -21,7 +21,7 @@ const MAX_HOURS: usize = 10_000_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastRequest {
     /// Whose.
-    pub series: Vec<LastWanted>,
+    pub series: Vec<LastSelector>,
     /// Whether points come with names.
     pub resolve: bool,
     /// Hours to look back.
@@ -30,7 +30,7 @@ pub struct LastRequest {
 
 /// Series of a [`LastRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LastWanted {
+pub enum LastSelector {
     /// By metric and tags.
     Names {
         /// Name of the metric.
@@ -44,7 +44,7 @@ pub enum LastWanted {
 
 /// A newest point as it is shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LastShown {
+pub struct LastPointResult {
     /// Metric and tags, where they were asked for.
     pub names: Option<(String, Vec<(String, String)>)>,
     /// Epoch milliseconds.
@@ -62,8 +62,8 @@ pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
     }
     let mut request = LastRequest::default();
     let mut wanted = Vec::new();
-    let mut queries_left = Allowance::new("sub queries in one request", MAX_SUB_QUERIES);
-    let mut tsuids_left = Allowance::new("TSUIDs in one request", MAX_TSUIDS);
+    let mut queries_left = CountLimit::new("sub queries in one request", MAX_SUB_QUERIES);
+    let mut tsuids_left = CountLimit::new("TSUIDs in one request", MAX_TSUIDS);
     read_object(&mut JsonReader::new(body), "the query", |name, reader| {
         match name {
             "queries" => {
@@ -80,7 +80,7 @@ pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|fault| fault.told(400))?;
+    .map_err(|fault| fault.into_api_error(400))?;
     for part in wanted {
         part.add_to(&mut request)?;
     }
@@ -101,11 +101,12 @@ pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
     for text in query.all("timeseries") {
         let (metric, tags) =
             parse_metric_with_tags(text).map_err(|fault| ApiError::wrapped(400, fault))?;
-        RawWanted { metric: Some(metric), tags, tsuids: Vec::new() }.add_to(&mut request)?;
+        RawLastQuery { metric: Some(metric), tags, tsuids: Vec::new() }.add_to(&mut request)?;
     }
     for list in query.all("tsuids") {
         let tsuids = list.split(',').filter(|tsuid| !tsuid.is_empty()).map(str::to_owned);
-        RawWanted { tsuids: tsuids.collect(), ..RawWanted::default() }.add_to(&mut request)?;
+        RawLastQuery { tsuids: tsuids.collect(), ..RawLastQuery::default() }
+            .add_to(&mut request)?;
     }
     checked(request)
 }
@@ -119,7 +120,7 @@ fn checked(request: LastRequest) -> Result<LastRequest, ApiError> {
     if request.series.len().saturating_mul(hours) > MAX_HOURS {
         return Err(ApiError::too_many("hours of series in one request", MAX_HOURS));
     }
-    let by_tsuid = |wanted: &LastWanted| matches!(wanted, LastWanted::Tsuid(_));
+    let by_tsuid = |wanted: &LastSelector| matches!(wanted, LastSelector::Tsuid(_));
     if request.back_scan < 0 && request.series.iter().any(by_tsuid) {
         return Err(ApiError::wrapped(400, "Backscan must be zero or a positive number"));
     }
@@ -128,26 +129,26 @@ fn checked(request: LastRequest) -> Result<LastRequest, ApiError> {
 
 /// An entry of `queries`.
 #[derive(Debug, Default)]
-struct RawWanted {
+struct RawLastQuery {
     metric: Option<String>,
     tags: Vec<(String, String)>,
     tsuids: Vec<String>,
 }
 
-impl RawWanted {
+impl RawLastQuery {
     /// TSUIDs win over names.
     fn add_to(self, request: &mut LastRequest) -> Result<(), ApiError> {
         if self.tsuids.is_empty() {
             let metric = self.metric.filter(|metric| !metric.is_empty());
             let metric =
                 metric.ok_or_else(|| ApiError::wrapped(400, "Metric cannot be null or empty"))?;
-            request.series.push(LastWanted::Names { metric, tags: self.tags });
+            request.series.push(LastSelector::Names { metric, tags: self.tags });
         }
         for tsuid in self.tsuids {
             let bytes = hex_bytes(&tsuid).ok_or_else(|| {
                 ApiError::wrapped(400, format!("The TSUID is no hexadecimal text: {tsuid}"))
             })?;
-            request.series.push(LastWanted::Tsuid(bytes));
+            request.series.push(LastSelector::Tsuid(bytes));
         }
         Ok(())
     }
@@ -155,10 +156,10 @@ impl RawWanted {
 
 fn read_wanted(
     reader: &mut JsonReader<'_>,
-    tsuids_left: &mut Allowance,
-) -> Result<RawWanted, super::body_fields::BodyFault> {
-    let mut wanted = RawWanted::default();
-    let mut tags_left = Allowance::new("tags in one sub query", MAX_FILTERS);
+    tsuids_left: &mut CountLimit,
+) -> Result<RawLastQuery, super::body_fields::BodyError> {
+    let mut wanted = RawLastQuery::default();
+    let mut tags_left = CountLimit::new("tags in one sub query", MAX_FILTERS);
     read_object(reader, "queries", |name, reader| {
         match name {
             "metric" => wanted.metric = read_text(reader, "metric")?,
@@ -199,7 +200,7 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
 
 /// The answer: an array of points.
 #[must_use]
-pub fn render_last_points(points: &[LastShown]) -> Vec<u8> {
+pub fn render_last_points(points: &[LastPointResult]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = JsonList::open(&mut out);
     for point in points {
@@ -242,9 +243,9 @@ mod tests {
         parse_last_uri(&QueryString::parse(text).unwrap())
     }
 
-    fn names(metric: &str, tags: &[(&str, &str)]) -> LastWanted {
+    fn names(metric: &str, tags: &[(&str, &str)]) -> LastSelector {
         let tags = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        LastWanted::Names { metric: metric.to_owned(), tags }
+        LastSelector::Names { metric: metric.to_owned(), tags }
     }
 
     #[test]
@@ -260,8 +261,8 @@ mod tests {
             series: vec![
                 names("m", &[("a", "b"), ("c", "d")]),
                 names("n", &[]),
-                LastWanted::Tsuid(vec![0, 1]),
-                LastWanted::Tsuid(vec![0xAB]),
+                LastSelector::Tsuid(vec![0, 1]),
+                LastSelector::Tsuid(vec![0xAB]),
             ],
             resolve: true,
             back_scan: 24,
@@ -298,14 +299,14 @@ mod tests {
 
     #[test]
     fn points_are_shown_in_opentsdbs_order() {
-        let point = LastShown {
+        let point = LastPointResult {
             names: None,
             timestamp_ms: 1_356_998_400_000,
             value: Value::Integer(-4),
             tsuid: "000001000001000001".to_owned(),
         };
         let tags = vec![("host".to_owned(), "é\"".to_owned()), ("dc".to_owned(), "x".to_owned())];
-        let named = LastShown {
+        let named = LastPointResult {
             names: Some(("m".to_owned(), tags)),
             value: Value::Float(1.0e7),
             ..point.clone()

@@ -10,7 +10,7 @@ use super::{
     extra_fields::{ExtraFields, NoExtraFields, write_text},
     put_error::PutPointError,
 };
-use crate::json::{JsonError, JsonFault, JsonObject, JsonReader, Scalar, ScalarKind};
+use crate::json::{JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, ScalarKind};
 
 /// Tag pairs in the order of the body; a repeated key is still there.
 pub(crate) type RawTags<'t> = SmallVec<[(Scalar<'t>, Option<Scalar<'t>>); 8]>;
@@ -80,7 +80,7 @@ impl<'t> PointFields<'t> {
         if !reader.take(b'{') {
             return match reader.scalar("tags")?.kind {
                 ScalarKind::Null => Ok(()),
-                _ => Err(reader.fault(JsonFault::WrongType { field: "tags", found: "a text" })),
+                _ => Err(reader.error(JsonErrorKind::WrongType { field: "tags", found: "a text" })),
             };
         }
         self.has_tags = true;
@@ -146,8 +146,8 @@ fn read_timestamp(reader: &mut JsonReader<'_>) -> Result<i64, JsonError> {
         ScalarKind::Escaped => parse_http_timestamp_string(scalar.to_owned_string().as_bytes()),
         ScalarKind::Null => return Ok(0),
         ScalarKind::Bool => {
-            let fault = JsonFault::WrongType { field: "timestamp", found: "a boolean" };
-            return Err(reader.fault_at(start, fault));
+            let error = JsonErrorKind::WrongType { field: "timestamp", found: "a boolean" };
+            return Err(reader.error_at(start, error));
         }
     };
     match read {
@@ -155,7 +155,7 @@ fn read_timestamp(reader: &mut JsonReader<'_>) -> Result<i64, JsonError> {
         Err(_) => {
             let head = scalar.raw.get(..scalar.raw.len().min(64)).unwrap_or(scalar.raw);
             let text = String::from_utf8_lossy(head).into_owned();
-            Err(reader.fault_at(start, JsonFault::NotAnInteger { text }))
+            Err(reader.error_at(start, JsonErrorKind::NotAnInteger { text }))
         }
     }
 }

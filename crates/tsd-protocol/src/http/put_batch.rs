@@ -19,8 +19,8 @@ use super::{
     put_error::{PutBodyError, PutPointError},
 };
 use crate::{
-    PointFault, SeriesRules, TagPairs,
-    json::{JsonError, JsonFault, JsonReader, Scalar},
+    PointError, SeriesRules, TagPairs,
+    json::{JsonError, JsonErrorKind, JsonReader, Scalar},
     tag_pairs::TagCollector,
 };
 
@@ -32,12 +32,12 @@ pub const NAME_SEPARATOR: u8 = b'\n';
 #[derive(Debug, Default)]
 pub struct PutBatch {
     names: Vec<u8>,
-    points: Vec<Point>,
-    refused: Vec<RefusedPoint>,
+    points: Vec<BatchPoint>,
+    rejected: Vec<RejectedPoint>,
 }
 
 #[derive(Debug)]
-struct Point {
+struct BatchPoint {
     // Where the metric starts in `names`, the tags start, and the tags end.
     names: [u32; 3],
     offset: u32,
@@ -63,7 +63,7 @@ pub struct HttpPoint<'b> {
 
 /// One point that cannot be stored.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RefusedPoint {
+pub struct RejectedPoint {
     /// Where the point stands in the body.
     pub offset: u32,
     /// Why.
@@ -101,14 +101,14 @@ impl PutBatch {
     pub fn clear(&mut self) {
         self.names.clear();
         self.points.clear();
-        self.refused.clear();
+        self.rejected.clear();
     }
 
     /// Reads a body. On an error no point of it is to be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.clear();
         let mut fields = PointFields::default();
-        self.refused = read_body(body, |reader, offset| {
+        self.rejected = read_body(body, |reader, offset| {
             fields.read(reader)?;
             Ok(self.take(&fields, offset, common))
         })?;
@@ -127,7 +127,7 @@ impl PutBatch {
         match self.convert(fields, common) {
             Ok((timestamp, value, tags_at)) => {
                 let names = [start, tags_at, self.names.len()].map(|at| at as u32);
-                self.points.push(Point { names, offset, timestamp, value });
+                self.points.push(BatchPoint { names, offset, timestamp, value });
                 Ok(())
             }
             Err(error) => {
@@ -173,14 +173,14 @@ impl PutBatch {
 
     /// Points that cannot be stored, in the order of the body.
     #[must_use]
-    pub fn refused(&self) -> &[RefusedPoint] {
-        &self.refused
+    pub fn rejected(&self) -> &[RejectedPoint] {
+        &self.rejected
     }
 }
 
 impl<'b> HttpPoint<'b> {
     /// Takes the tags apart and checks them and the metric. For series that are in no cache.
-    pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'b>, PointFault> {
+    pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'b>, PointError> {
         let tags = split_names(self.tags_raw);
         rules.check(self.metric, &tags)?;
         Ok(tags)
@@ -193,15 +193,15 @@ impl<'b> HttpPoint<'b> {
 pub(super) fn read_body<'t>(
     body: &'t str,
     mut object: impl FnMut(&mut JsonReader<'t>, u32) -> Result<Result<(), PutPointError>, JsonError>,
-) -> Result<Vec<RefusedPoint>, PutBodyError> {
-    let mut refused = Vec::new();
+) -> Result<Vec<RejectedPoint>, PutBodyError> {
+    let mut rejected = Vec::new();
     let mut element = |reader: &mut JsonReader<'t>| {
         let token = reader.peek_token();
         let offset = reader.offset() as u32;
         if token != Some(b'{') {
-            refused.push(read_null(reader, offset)?);
+            rejected.push(read_null(reader, offset)?);
         } else if let Err(error) = object(reader, offset)? {
-            refused.push(RefusedPoint { offset, error });
+            rejected.push(RejectedPoint { offset, error });
         }
         Ok::<_, JsonError>(())
     };
@@ -212,7 +212,7 @@ pub(super) fn read_body<'t>(
         Some(_) => return Err(PutBodyError::NotAContainer),
     }
     if u32::try_from(body.len()).is_err() {
-        return Err(reader.fault(JsonFault::TooLarge).into());
+        return Err(reader.error(JsonErrorKind::TooLarge).into());
     }
     if reader.take(b'[') {
         if reader.take(b']') {
@@ -227,17 +227,17 @@ pub(super) fn read_body<'t>(
     } else {
         element(&mut reader)?;
     }
-    Ok(refused)
+    Ok(rejected)
 }
 
 /// Reads the `null` in the place of a point; anything else there is a fault of the body.
 #[cold]
-fn read_null(reader: &mut JsonReader<'_>, offset: u32) -> Result<RefusedPoint, JsonError> {
+fn read_null(reader: &mut JsonReader<'_>, offset: u32) -> Result<RejectedPoint, JsonError> {
     match reader.scalar("data point")?.text() {
-        None => Ok(RefusedPoint { offset, error: PutPointError::NullPoint }),
-        Some(_) => Err(reader.fault_at(
+        None => Ok(RejectedPoint { offset, error: PutPointError::NullPoint }),
+        Some(_) => Err(reader.error_at(
             offset as usize,
-            JsonFault::WrongType { field: "data point", found: "a number or text" },
+            JsonErrorKind::WrongType { field: "data point", found: "a number or text" },
         )),
     }
 }
@@ -249,14 +249,14 @@ pub(super) fn push_names(
     metric: Scalar<'_>,
     tags: &RawTags<'_>,
     common: Option<&CommonTag>,
-) -> Result<usize, PointFault> {
+) -> Result<usize, PointError> {
     if !push_name(names, metric) {
         return Err(unstorable(NameRole::Metric, metric));
     }
     let tags_at = names.len() + 1;
     for (key, value) in tags {
         let Some(value) = value else {
-            return Err(PointFault::NullTagValue { key: key.to_owned_string() });
+            return Err(PointError::NullTagValue { key: key.to_owned_string() });
         };
         names.push(NAME_SEPARATOR);
         if !push_name(names, *key) {
@@ -313,9 +313,9 @@ fn explain(
     names.pop();
     let (metric, tags) = (metric.as_slice(), split_names(&names));
     match value {
-        Ok(value) => PointFault::bad_timestamp(timestamp, *value, metric, &tags).into(),
+        Ok(value) => PointError::bad_timestamp(timestamp, *value, metric, &tags).into(),
         Err(ValueTextError::NotFinite(value)) => {
-            PointFault::not_finite(value, metric, timestamp).into()
+            PointError::not_finite(value, metric, timestamp).into()
         }
         Err(_) => PutPointError::UnreadableValue,
     }
@@ -323,7 +323,7 @@ fn explain(
 
 /// Why a name has no bytes: its character is illegal, or legal and beyond ISO-8859-1.
 #[cold]
-fn unstorable(role: NameRole<'_>, name: Scalar<'_>) -> PointFault {
+fn unstorable(role: NameRole<'_>, name: Scalar<'_>) -> PointError {
     let name = name.to_owned_string();
     match (NameRule::default().check(role, &name), encode_latin1(&name)) {
         (Ok(()), Err(letter)) => letter.into(),

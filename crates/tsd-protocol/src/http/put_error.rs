@@ -2,7 +2,7 @@
 
 use tsd_model::HistogramError;
 
-use crate::{ApiError, HistogramFault, JsonError, PointFault, PutErrorKind, RollupFault};
+use crate::{ApiError, HistogramValueError, JsonError, PointError, PutErrorKind, RollupError};
 
 /// A body of which nothing is stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,16 +67,16 @@ pub enum PutPointError {
     BucketBounds(String),
     /// A histogram no table can take.
     #[error(transparent)]
-    Histogram(HistogramFault),
+    Histogram(HistogramValueError),
     /// A rolled-up point no table can take.
     #[error(transparent)]
-    Rollup(Box<RollupFault>),
+    Rollup(Box<RollupError>),
     /// A value that is no number.
     #[error("Unable to parse value to a number")]
     UnreadableValue,
     /// A point no table can take. Boxed, since a body may be nothing but refused points.
     #[error(transparent)]
-    Point(Box<PointFault>),
+    Point(Box<PointError>),
     /// A name without a UID, which must not get one.
     #[error("Unknown metric")]
     UnknownName,
@@ -97,29 +97,31 @@ pub enum PutPointError {
     WriteTimedOut,
 }
 
-impl From<PointFault> for PutPointError {
-    fn from(fault: PointFault) -> Self {
+impl From<PointError> for PutPointError {
+    fn from(fault: PointError) -> Self {
         Self::Point(Box::new(fault))
     }
 }
 
-impl From<RollupFault> for PutPointError {
-    fn from(fault: RollupFault) -> Self {
+impl From<RollupError> for PutPointError {
+    fn from(fault: RollupError) -> Self {
         match fault {
-            RollupFault::Point(fault) => fault.into(),
+            RollupError::Point(fault) => fault.into(),
             // OpenTSDB does not foresee it here.
-            RollupFault::UnknownInterval(_) => Self::Unexpected,
+            RollupError::UnknownInterval(_) => Self::Unexpected,
             other => Self::Rollup(Box::new(other)),
         }
     }
 }
 
-impl From<HistogramFault> for PutPointError {
-    fn from(fault: HistogramFault) -> Self {
+impl From<HistogramValueError> for PutPointError {
+    fn from(fault: HistogramValueError) -> Self {
         match fault {
-            HistogramFault::UnknownCodec(_)
-            | HistogramFault::Unreadable(HistogramError::TooShort(_)) => Self::Histogram(fault),
-            HistogramFault::Unreadable(_) => Self::Unexpected,
+            HistogramValueError::UnknownCodec(_)
+            | HistogramValueError::Unreadable(HistogramError::TooShort(_)) => {
+                Self::Histogram(fault)
+            }
+            HistogramValueError::Unreadable(_) => Self::Unexpected,
         }
     }
 }
@@ -141,7 +143,7 @@ impl PutPointError {
     /// Whether the point was refused while it was checked, not by storage afterwards. Only such
     /// refusals make the status of a detailed reply 400.
     #[must_use]
-    pub fn is_refusal(&self) -> bool {
+    pub fn is_rejection(&self) -> bool {
         !matches!(self, Self::Storage(_) | Self::WriteTimedOut)
     }
 }

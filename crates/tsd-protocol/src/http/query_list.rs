@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::query_answer::{StatValue, write_double, write_stats};
+use super::query_response::{StatValue, write_double, write_stats};
 use crate::json::{JsonList, JsonObject, write_json_string};
 
 /// Who asked a query and what was asked.

@@ -9,7 +9,7 @@ use tsd_query::{
 };
 
 use super::body_fields::{
-    Allowance, BodyFault, read_flag, read_float, read_integer, read_list, read_object, read_text,
+    BodyError, CountLimit, read_flag, read_float, read_integer, read_list, read_object, read_text,
     take_null,
 };
 use crate::{ApiError, QueryString, json::JsonReader};
@@ -53,7 +53,7 @@ pub fn parse_gexp_body(body: &str) -> Result<(RawQuery, Vec<String>), ApiError> 
 }
 
 fn read_whole(body: &str, with_exp: bool) -> Result<(RawQuery, Vec<String>), ApiError> {
-    read_query(&mut JsonReader::new(body), with_exp).map_err(|fault| fault.told(400))
+    read_query(&mut JsonReader::new(body), with_exp).map_err(|fault| fault.into_api_error(400))
 }
 
 /// Reads the parameters of a query URI. Metrics that an `exp` mentions are sub queries, too.
@@ -151,23 +151,23 @@ fn dump(raw: &RawQuery) -> String {
 }
 
 /// What filters may still take, those of a sub query and those of the whole request.
-pub(super) struct FilterAllowance {
-    filters: Allowance,
-    regexps: Allowance,
-    parts: Allowance,
+pub(super) struct FilterLimits {
+    filters: CountLimit,
+    regexps: CountLimit,
+    parts: CountLimit,
 }
 
-impl FilterAllowance {
+impl FilterLimits {
     pub(super) const fn new() -> Self {
         Self {
             filters: Self::one_sub_query(),
-            regexps: Allowance::new("regular expressions in one request", MAX_REGEXPS),
-            parts: Allowance::new("alternatives of filters in one request", MAX_PATTERN_PARTS),
+            regexps: CountLimit::new("regular expressions in one request", MAX_REGEXPS),
+            parts: CountLimit::new("alternatives of filters in one request", MAX_PATTERN_PARTS),
         }
     }
 
-    const fn one_sub_query() -> Allowance {
-        Allowance::new("filters in one sub query", MAX_FILTERS)
+    const fn one_sub_query() -> CountLimit {
+        CountLimit::new("filters in one sub query", MAX_FILTERS)
     }
 
     /// Counts the filters of the next sub query anew.
@@ -176,7 +176,7 @@ impl FilterAllowance {
     }
 
     /// Takes a filter off before it is built; `kind` is its type, or what a short filter begins with.
-    pub(super) fn take(&mut self, kind: &str, filter: &str) -> Result<(), BodyFault> {
+    pub(super) fn take(&mut self, kind: &str, filter: &str) -> Result<(), BodyError> {
         self.filters.take()?;
         let is_regexp = |head: &[u8]| head.eq_ignore_ascii_case(b"regexp");
         if kind.as_bytes().get(..b"regexp".len()).is_some_and(is_regexp) {
@@ -187,25 +187,25 @@ impl FilterAllowance {
 }
 
 /// What the parts of a request may still add up to.
-struct Allowances {
-    sub_queries: Allowance,
-    filters: FilterAllowance,
-    tsuids: Allowance,
-    percentiles: Allowance,
+struct RequestLimits {
+    sub_queries: CountLimit,
+    filters: FilterLimits,
+    tsuids: CountLimit,
+    percentiles: CountLimit,
 }
 
 /// A query and its expressions, which only some endpoints know.
 fn read_query(
     reader: &mut JsonReader<'_>,
     with_exp: bool,
-) -> Result<(RawQuery, Vec<String>), BodyFault> {
+) -> Result<(RawQuery, Vec<String>), BodyError> {
     let mut query = RawQuery::default();
     let mut expressions = Vec::new();
-    let mut allowances = Allowances {
-        sub_queries: Allowance::new("sub queries in one request", MAX_SUB_QUERIES),
-        filters: FilterAllowance::new(),
-        tsuids: Allowance::new("TSUIDs in one request", MAX_TSUIDS),
-        percentiles: Allowance::new("percentiles in one request", MAX_PERCENTILES),
+    let mut allowances = RequestLimits {
+        sub_queries: CountLimit::new("sub queries in one request", MAX_SUB_QUERIES),
+        filters: FilterLimits::new(),
+        tsuids: CountLimit::new("TSUIDs in one request", MAX_TSUIDS),
+        percentiles: CountLimit::new("percentiles in one request", MAX_PERCENTILES),
     };
     read_object(reader, "the query", |name, reader| {
         match name {
@@ -245,7 +245,7 @@ fn read_query(
                 expressions = read_text(reader, "exp")?.into_iter().collect();
             }
             "exp" if with_exp => {
-                let mut left = Allowance::new("expressions in one request", MAX_EXPRESSIONS);
+                let mut left = CountLimit::new("expressions in one request", MAX_EXPRESSIONS);
                 expressions = read_texts(reader, "exp", &mut left)?;
             }
             _ => reader.skip_value()?,
@@ -257,10 +257,10 @@ fn read_query(
 
 fn read_sub_query(
     reader: &mut JsonReader<'_>,
-    allowances: &mut Allowances,
-) -> Result<RawSubQuery, BodyFault> {
+    allowances: &mut RequestLimits,
+) -> Result<RawSubQuery, BodyError> {
     let mut sub = RawSubQuery::default();
-    let Allowances {
+    let RequestLimits {
         filters: filters_left,
         tsuids: tsuids_left,
         percentiles: percentiles_left,
@@ -314,7 +314,7 @@ fn read_sub_query(
     Ok(sub)
 }
 
-fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyFault> {
+fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyError> {
     let mut options = RateOptions::default();
     read_object(reader, "rateOptions", |name, reader| {
         match name {
@@ -323,7 +323,7 @@ fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyFau
             "resetValue" => options.reset_value = read_integer(reader, "resetValue")?,
             "dropResets" => options.drop_resets = read_flag(reader, "dropResets")?,
             _ => {
-                return Err(BodyFault::Query(QueryError::unreadable_json(format!(
+                return Err(BodyError::Query(QueryError::unreadable_json(format!(
                     "Unrecognized field \"{name}\" of the rate options"
                 ))));
             }
@@ -336,8 +336,8 @@ fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyFau
 /// Reads a list of tag filters.
 pub(super) fn read_filters(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterAllowance,
-) -> Result<Vec<BodyFilter>, BodyFault> {
+    allowance: &mut FilterLimits,
+) -> Result<Vec<BodyFilter>, BodyError> {
     let mut filters = Vec::new();
     read_list(reader, "filters", |reader| {
         let mut filter = BodyFilter::default();
@@ -362,8 +362,8 @@ pub(super) fn read_filters(
 /// Reads a list of value filters.
 pub(super) fn read_value_filters(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterAllowance,
-) -> Result<Vec<BodyValueFilter>, BodyFault> {
+    allowance: &mut FilterLimits,
+) -> Result<Vec<BodyValueFilter>, BodyError> {
     let mut filters = Vec::new();
     read_list(reader, "valueFilters", |reader| {
         let mut filter = BodyValueFilter::default();
@@ -387,8 +387,8 @@ pub(super) fn read_value_filters(
 pub(super) fn read_texts(
     reader: &mut JsonReader<'_>,
     field: &'static str,
-    allowance: &mut Allowance,
-) -> Result<Vec<String>, BodyFault> {
+    allowance: &mut CountLimit,
+) -> Result<Vec<String>, BodyError> {
     let mut texts = Vec::new();
     read_list(reader, field, |reader| {
         allowance.take()?;

@@ -5,7 +5,7 @@ use tsd_model::PointValue;
 use super::{
     extra_fields::RollupFields,
     point_fields::PointFields,
-    put_batch::{CommonTag, PutBatch, RefusedPoint, read_body},
+    put_batch::{CommonTag, PutBatch, RejectedPoint, read_body},
     put_error::{PutBodyError, PutPointError},
 };
 use crate::{RollupSpec, TagPairs, json::Scalar};
@@ -15,12 +15,12 @@ use crate::{RollupSpec, TagPairs, json::Scalar};
 pub struct RollupBatch {
     points: PutBatch,
     // One a point.
-    specs: Vec<Spec>,
-    refused: Vec<RefusedPoint>,
+    specs: Vec<OwnedRollupSpec>,
+    rejected: Vec<RejectedPoint>,
 }
 
 #[derive(Debug, Default)]
-struct Spec {
+struct OwnedRollupSpec {
     interval: Option<String>,
     aggregator: String,
     group_by: Option<String>,
@@ -48,9 +48,9 @@ impl RollupBatch {
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.points.clear();
         self.specs.clear();
-        self.refused.clear();
+        self.rejected.clear();
         let mut fields = PointFields::default();
-        self.refused = read_body(body, |reader, offset| {
+        self.rejected = read_body(body, |reader, offset| {
             let mut extra = RollupFields::default();
             fields.read_with(reader, &mut extra)?;
             Ok(spec(&fields, &extra).and_then(|spec| {
@@ -81,8 +81,8 @@ impl RollupBatch {
 
     /// Points that cannot be stored, in the order of the body.
     #[must_use]
-    pub fn refused(&self) -> &[RefusedPoint] {
-        &self.refused
+    pub fn rejected(&self) -> &[RejectedPoint] {
+        &self.rejected
     }
 }
 
@@ -95,7 +95,10 @@ impl<'b> HttpRollup<'b> {
 }
 
 /// How a point was made; the fields of every point are looked at first.
-fn spec(fields: &PointFields<'_>, extra: &RollupFields<'_>) -> Result<Spec, PutPointError> {
+fn spec(
+    fields: &PointFields<'_>,
+    extra: &RollupFields<'_>,
+) -> Result<OwnedRollupSpec, PutPointError> {
     fields.require(true)?;
     let text = |scalar: Option<Scalar<'_>>| {
         scalar.map(Scalar::to_owned_string).filter(|text| !text.is_empty())
@@ -109,5 +112,5 @@ fn spec(fields: &PointFields<'_>, extra: &RollupFields<'_>) -> Result<Spec, PutP
         None if interval.is_some() => return Err(PutPointError::MissingAggregator),
         None => group_by.clone().unwrap_or_default(),
     };
-    Ok(Spec { interval, aggregator, group_by })
+    Ok(OwnedRollupSpec { interval, aggregator, group_by })
 }

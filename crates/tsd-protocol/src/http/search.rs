@@ -2,10 +2,11 @@
 
 use super::{
     body_fields::{
-        Allowance, BodyFault, read_flag, read_integer, read_list, read_object, read_text, take_null,
+        BodyError, CountLimit, read_flag, read_integer, read_list, read_object, read_text,
+        take_null,
     },
-    query_answer::write_double,
     query_request::MAX_FILTERS,
+    query_response::write_double,
     tag_text::{OpenPair, parse_metric_with_open_tags},
 };
 use crate::{
@@ -69,7 +70,7 @@ impl Default for LookupRequest {
 
 /// A series that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookupShown {
+pub struct LookupResult {
     /// TSUID in upper-case hex.
     pub tsuid: String,
     /// Name of its metric.
@@ -101,7 +102,7 @@ pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> 
 /// Reads the body of a look-up. Bad JSON is a 500 here, as in OpenTSDB.
 pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
     let mut request = LookupRequest::default();
-    let mut tags_left = Allowance::new("tags in one request", MAX_FILTERS);
+    let mut tags_left = CountLimit::new("tags in one request", MAX_FILTERS);
     read_object(&mut JsonReader::new(body), "the query", |name, reader| {
         match name {
             "query" => request.query = read_text(reader, "query")?,
@@ -123,11 +124,11 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|fault| fault.told(500))?;
+    .map_err(|fault| fault.into_api_error(500))?;
     checked(request)
 }
 
-fn read_pair(reader: &mut JsonReader<'_>) -> Result<OpenPair, BodyFault> {
+fn read_pair(reader: &mut JsonReader<'_>) -> Result<OpenPair, BodyError> {
     let mut pair = OpenPair::default();
     read_object(reader, "tags", |name, reader| {
         match name {
@@ -156,7 +157,7 @@ fn number(query: &QueryString, name: &str) -> Result<Option<i64>, ApiError> {
 
 /// The answer to a look-up that took so many milliseconds.
 #[must_use]
-pub fn render_lookup(request: &LookupRequest, found: &[LookupShown], millis: u64) -> Vec<u8> {
+pub fn render_lookup(request: &LookupRequest, found: &[LookupResult], millis: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
     object.string("type", "LOOKUP");
@@ -259,13 +260,16 @@ mod tests {
             let error = uri(text).unwrap_err();
             (error.status, error.message, error.details)
         };
-        let told = |message: &str, details: &str| (400, message.to_owned(), details.to_owned());
-        assert_eq!(by_uri(""), told("Missing parameter <code>m</code>", ""));
+        let expected = |message: &str, details: &str| (400, message.to_owned(), details.to_owned());
+        assert_eq!(by_uri(""), expected("Missing parameter <code>m</code>", ""));
         assert_eq!(
             by_uri("m=%7B%7D"),
-            told("Unable to parse query", "Missing metric and tags: {}")
+            expected("Unable to parse query", "Missing metric and tags: {}")
         );
-        assert_eq!(by_uri("m=a&limit=x"), told("Unable to convert 'limit' to a valid number", ""));
+        assert_eq!(
+            by_uri("m=a&limit=x"),
+            expected("Unable to convert 'limit' to a valid number", "")
+        );
         let missing = "Missing metric and tags. Please supply at least one value.";
         assert_eq!(parse_lookup_body(r#"{"metric":null}"#).unwrap_err().message, missing);
         assert_eq!(parse_lookup_body("{").unwrap_err().status, 500);
@@ -274,7 +278,7 @@ mod tests {
     #[test]
     fn answers_have_opentsdbs_order() {
         let request = parse_lookup_body(r#"{"metric":"m","tags":[{"key":"host"}],"limit":7}"#);
-        let found = LookupShown {
+        let found = LookupResult {
             tsuid: "000001000001000001".to_owned(),
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "a".to_owned())],

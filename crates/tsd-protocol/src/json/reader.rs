@@ -9,7 +9,7 @@
 //! [`MAX_DEPTH`] deep.
 
 use super::{
-    fault::{JsonError, JsonFault},
+    error::{JsonError, JsonErrorKind},
     plain_text::plain_prefix,
     scalar::{Scalar, ScalarKind},
 };
@@ -60,45 +60,45 @@ impl<'t> JsonReader<'t> {
 
     /// Takes the next byte that is no blank if it is `wanted`.
     #[inline]
-    pub(crate) fn take(&mut self, wanted: u8) -> bool {
-        let found = self.peek_token() == Some(wanted);
+    pub(crate) fn take(&mut self, expected: u8) -> bool {
+        let found = self.peek_token() == Some(expected);
         self.at += usize::from(found);
         found
     }
 
     /// Takes `wanted` or fails, naming what was wanted.
     #[inline]
-    pub(crate) fn expect(&mut self, wanted: u8, what: &'static str) -> Result<(), JsonError> {
-        if self.take(wanted) { Ok(()) } else { Err(self.unexpected(what)) }
+    pub(crate) fn expect(&mut self, expected: u8, what: &'static str) -> Result<(), JsonError> {
+        if self.take(expected) { Ok(()) } else { Err(self.unexpected(what)) }
     }
 
     /// An error at the cursor.
     #[cold]
-    pub(crate) fn fault(&self, fault: JsonFault) -> JsonError {
-        self.fault_at(self.at, fault)
+    pub(crate) fn error(&self, error: JsonErrorKind) -> JsonError {
+        self.error_at(self.at, error)
     }
 
     /// An error at `offset`.
     #[cold]
-    pub(crate) fn fault_at(&self, offset: usize, fault: JsonFault) -> JsonError {
-        JsonError::new(self.text, offset, fault)
+    pub(crate) fn error_at(&self, offset: usize, error: JsonErrorKind) -> JsonError {
+        JsonError::new(self.text, offset, error)
     }
 
     /// The error for a byte that does not fit.
     #[cold]
-    pub(crate) fn unexpected(&self, wanted: &'static str) -> JsonError {
+    pub(crate) fn unexpected(&self, expected: &'static str) -> JsonError {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let end = rest.len().min(4);
         let head = String::from_utf8_lossy(rest.get(..end).unwrap_or_default());
-        self.fault(match head.chars().next() {
-            Some(found) => JsonFault::Unexpected { found, wanted },
-            None => JsonFault::End { wanted },
+        self.error(match head.chars().next() {
+            Some(found) => JsonErrorKind::Unexpected { found, expected },
+            None => JsonErrorKind::End { expected },
         })
     }
 
     /// After an element: true if another one follows, false if the container is closed.
     #[inline]
-    pub(crate) fn more(&mut self, close: u8, wanted: &'static str) -> Result<bool, JsonError> {
+    pub(crate) fn more(&mut self, close: u8, expected: &'static str) -> Result<bool, JsonError> {
         match self.peek_token() {
             Some(b',') => {
                 self.at += 1;
@@ -108,7 +108,7 @@ impl<'t> JsonReader<'t> {
                 self.at += 1;
                 Ok(false)
             }
-            _ => Err(self.unexpected(wanted)),
+            _ => Err(self.unexpected(expected)),
         }
     }
 
@@ -151,7 +151,7 @@ impl<'t> JsonReader<'t> {
                     self.at += 1;
                     self.escape()?;
                 }
-                Some(0..=0x1F) => return Err(self.fault(JsonFault::ControlCharacter)),
+                Some(0..=0x1F) => return Err(self.error(JsonErrorKind::ControlCharacter)),
                 Some(_) => {
                     self.at += 1;
                     self.at += plain_prefix(self.text.get(self.at..).unwrap_or_default());
@@ -190,8 +190,8 @@ impl<'t> JsonReader<'t> {
             Some(b'0'..=b'9' | b'-') => {
                 Ok(Scalar { raw: self.number()?, kind: ScalarKind::Number })
             }
-            Some(b'{') => Err(self.fault(JsonFault::WrongType { field, found: "an object" })),
-            Some(b'[') => Err(self.fault(JsonFault::WrongType { field, found: "an array" })),
+            Some(b'{') => Err(self.error(JsonErrorKind::WrongType { field, found: "an object" })),
+            Some(b'[') => Err(self.error(JsonErrorKind::WrongType { field, found: "an array" })),
             _ => self.word(),
         }
     }
@@ -236,7 +236,7 @@ impl<'t> JsonReader<'t> {
             Some(b'0') => {
                 self.at += 1;
                 if self.peek().is_some_and(|b| b.is_ascii_digit()) {
-                    return Err(self.fault(JsonFault::LeadingZero));
+                    return Err(self.error(JsonErrorKind::LeadingZero));
                 }
             }
             Some(b'1'..=b'9') => self.digits("a digit")?,
@@ -258,12 +258,12 @@ impl<'t> JsonReader<'t> {
 
     /// One or more digits.
     #[inline]
-    fn digits(&mut self, wanted: &'static str) -> Result<(), JsonError> {
+    fn digits(&mut self, expected: &'static str) -> Result<(), JsonError> {
         let start = self.at;
         while self.peek().is_some_and(|b| b.is_ascii_digit()) {
             self.at += 1;
         }
-        if self.at == start { Err(self.unexpected(wanted)) } else { Ok(()) }
+        if self.at == start { Err(self.unexpected(expected)) } else { Ok(()) }
     }
 
     #[cold]
@@ -272,7 +272,10 @@ impl<'t> JsonReader<'t> {
             Scalar { raw: b"Infinity" | b"INF", .. } => {
                 Ok(self.text.get(start..self.at).unwrap_or_default())
             }
-            _ => Err(self.fault_at(start, JsonFault::Unexpected { found: '-', wanted: "a value" })),
+            _ => {
+                Err(self
+                    .error_at(start, JsonErrorKind::Unexpected { found: '-', expected: "a value" }))
+            }
         }
     }
 
@@ -287,7 +290,7 @@ impl<'t> JsonReader<'t> {
                     if self.take(b'}') {
                         // Falls through to what follows a value.
                     } else {
-                        open.push(true).ok_or_else(|| self.fault(JsonFault::TooDeep))?;
+                        open.push(true).ok_or_else(|| self.error(JsonErrorKind::TooDeep))?;
                         self.key()?;
                         continue;
                     }
@@ -295,7 +298,7 @@ impl<'t> JsonReader<'t> {
                 Some(b'[') => {
                     self.at += 1;
                     if !self.take(b']') {
-                        open.push(false).ok_or_else(|| self.fault(JsonFault::TooDeep))?;
+                        open.push(false).ok_or_else(|| self.error(JsonErrorKind::TooDeep))?;
                         continue;
                     }
                 }
@@ -306,9 +309,9 @@ impl<'t> JsonReader<'t> {
             // A value has ended: close what it completes.
             loop {
                 let Some(object) = open.top() else { return Ok(()) };
-                let (close, wanted) =
+                let (close, expected) =
                     if object { (b'}', "a comma or }") } else { (b']', "a comma or ]") };
-                if self.more(close, wanted)? {
+                if self.more(close, expected)? {
                     if object {
                         self.key()?;
                     }

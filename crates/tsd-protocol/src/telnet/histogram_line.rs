@@ -6,7 +6,7 @@ use super::{
     put_line::{parse_tags, parse_time},
     put_line_error::PutLineError,
 };
-use crate::{HistogramValue, PointFault, SeriesRules, TagPairs, histogram_value::decode_base64};
+use crate::{HistogramValue, PointError, SeriesRules, TagPairs, histogram_value::decode_base64};
 
 /// Words needed behind the command, as OpenTSDB says it; it is content with one less.
 const NEEDED_AS_SAID: usize = 5;
@@ -84,9 +84,9 @@ impl<'l> HistogramLine<'l> {
 
     /// The fault of a time that no row has. `stored` is the value of the cell.
     #[must_use]
-    pub fn bad_timestamp(&self, stored: &[u8]) -> PointFault {
+    pub fn bad_timestamp(&self, stored: &[u8]) -> PointError {
         let tags = parse_tags(self.tags_raw).unwrap_or_default();
-        PointFault::bad_timestamp_of_bytes(self.timestamp, stored, self.metric, &tags)
+        PointError::bad_timestamp_of_bytes(self.timestamp, stored, self.metric, &tags)
     }
 }
 

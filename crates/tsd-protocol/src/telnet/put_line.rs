@@ -13,7 +13,7 @@ use tsd_model::{
 
 use super::put_line_error::PutLineError;
 use crate::{
-    Latin1, PointFault, SeriesRules, TagPairs, java_map::MapText, tag_pairs::TagCollector,
+    Latin1, PointError, SeriesRules, TagPairs, java_map::JavaMapText, tag_pairs::TagCollector,
 };
 
 /// One point of the telnet port, as slices of its line.
@@ -85,7 +85,7 @@ impl<'l> PutLine<'l> {
         let tags = parse_tags(tags_raw)?;
         let value = parse_value(value, metric, time)?;
         let timestamp = Timestamp::try_new(time)
-            .map_err(|_| PointFault::bad_timestamp(time, value, metric, &tags))?;
+            .map_err(|_| PointError::bad_timestamp(time, value, metric, &tags))?;
         Ok(Self { metric, timestamp, value, tags_raw })
     }
 
@@ -119,7 +119,7 @@ pub(super) fn parse_value(
     timestamp: i64,
 ) -> Result<PointValue, PutLineError> {
     parse_point_value(text, InputFormat::Telnet).map_err(|e| match e {
-        ValueTextError::NotFinite(value) => PointFault::not_finite(value, metric, timestamp).into(),
+        ValueTextError::NotFinite(value) => PointError::not_finite(value, metric, timestamp).into(),
         other => PutLineError::ValueText(other),
     })
 }
@@ -138,7 +138,7 @@ pub fn parse_tags(tags_raw: &[u8]) -> Result<TagPairs<'_>, PutLineError> {
         if tags.insert(key, value).is_some_and(|given| *given != value) {
             return Err(PutLineError::DuplicateTag {
                 word: Latin1(word).to_string(),
-                tags: MapText(&tags.finish()).to_string(),
+                tags: JavaMapText(&tags.finish()).to_string(),
             });
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tsd_model::{TimestampTextError, ValueTextError};
 
-use crate::{PointFault, PutErrorKind};
+use crate::{PointError, PutErrorKind};
 
 /// A line that writes and cannot. `Display` is the reply without the command and the line end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum PutLineError {
     ValueText(#[source] ValueTextError),
     /// A point no table can take.
     #[error("illegal argument: {0}")]
-    Point(#[from] PointFault),
+    Point(#[from] PointError),
     /// An empty word where interval and aggregator should be.
     #[error("illegal argument: Missing interval or aggregator")]
     MissingRollupSpec,

@@ -18,9 +18,9 @@ use super::{
 use crate::Limits;
 
 /// Memory is accounted in pieces of this size.
-const UNIT: usize = 1_024;
+const UNIT_BYTES: usize = 1_024;
 /// Room taken at once for a body that declares its length.
-const BELIEVED: u64 = 64 << 10;
+const MAX_INITIAL_RESERVATION: u64 = 64 << 10;
 /// How long the rest of an oversize body is read and thrown away, so that the client sees the answer
 /// and not a reset connection.
 const DISCARD_FOR: Duration = Duration::from_secs(2);
@@ -33,17 +33,17 @@ pub(crate) struct BodyMemory {
 
 impl BodyMemory {
     pub(crate) fn new(bytes: usize) -> Self {
-        let units = bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS);
+        let units = bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
         Self { units: Arc::new(Semaphore::new(units)) }
     }
 
     /// Reserves room for `bytes`; there is none to wait for, since who waits holds memory too.
     fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, HttpError> {
-        u32::try_from(bytes.div_ceil(UNIT))
+        u32::try_from(bytes.div_ceil(UNIT_BYTES))
             .ok()
             .and_then(|units| Arc::clone(&self.units).try_acquire_many_owned(units).ok())
             .ok_or_else(|| {
-                HttpError::Final(ApiError::overloaded("too many request bodies in memory"))
+                HttpError::ApiThenClose(ApiError::overloaded("too many request bodies in memory"))
             })
     }
 }
@@ -92,12 +92,12 @@ pub(crate) async fn read_body(
         let frame = match timeout(limits.body_timeout, body.frame()).await {
             Err(_) => {
                 let late = ApiError::new(408, "The request body did not arrive in time");
-                return Err(HttpError::Final(late));
+                return Err(HttpError::ApiThenClose(late));
             }
             Ok(None) => break,
             Ok(Some(Err(error))) => {
                 let torn = ApiError::new(400, "The request body broke off");
-                return Err(HttpError::Final(torn.with_details(error.to_string())));
+                return Err(HttpError::ApiThenClose(torn.with_details(error.to_string())));
             }
             Ok(Some(Ok(frame))) => frame,
         };
@@ -111,7 +111,7 @@ pub(crate) async fn read_body(
         if length > reserved {
             // By doubling, as the buffer grows. A declared length is believed only as far as it is
             // cheap: who declares much and sends little must not take the others' room.
-            let declared = declared.unwrap_or(0).min(BELIEVED) as usize;
+            let declared = declared.unwrap_or(0).min(MAX_INITIAL_RESERVATION) as usize;
             let wanted = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
             held.push(memory.reserve(wanted - reserved)?);
             reserved = wanted;
@@ -146,7 +146,7 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn too_large(limit: usize) -> HttpError {
-    HttpError::Final(ApiError::body_too_large(limit as u64))
+    HttpError::ApiThenClose(ApiError::body_too_large(limit as u64))
 }
 
 async fn discard(body: &mut Incoming) {

@@ -112,14 +112,14 @@ fn read_within(decoder: impl Read, out: &mut Vec<u8>, limit: usize) -> Result<()
 
 /// Compresses a body piece by piece.
 #[derive(Debug)]
-pub(crate) enum Deflater {
+pub(crate) enum Compressor {
     /// To gzip.
     Gzip(GzEncoder<Vec<u8>>),
     /// To zlib.
     Deflate(ZlibEncoder<Vec<u8>>),
 }
 
-impl Deflater {
+impl Compressor {
     pub(crate) fn new(encoding: Encoding) -> Self {
         match encoding {
             Encoding::Gzip => Self::Gzip(GzEncoder::new(Vec::new(), LEVEL)),
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_was_deflated_inflates_again() {
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
-            let mut deflater = Deflater::new(encoding);
+            let mut deflater = Compressor::new(encoding);
             let mut sent = deflater.push(b"one, ").unwrap().to_vec();
             sent.extend(deflater.push(b"two").unwrap());
             sent.extend(deflater.finish().unwrap());

@@ -1,74 +1,76 @@
 //! Failures of a request, and the form in which it wants to hear of them.
 
 use hyper::StatusCode;
-use tsd_protocol::{ApiError, LegacyForm, QueryString};
+use tsd_protocol::{ApiError, LegacyFormat, QueryString};
 
-use super::reply::{ContentType, Reply};
+use super::response::{ContentType, HttpResponse};
 
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HttpError {
     /// Told in full.
-    Told(ApiError),
+    Api(ApiError),
     /// Told in full; the connection then ends, as what follows on it is unknown.
-    Final(ApiError),
+    ApiThenClose(ApiError),
     /// Only a status line, then the end of the connection.
-    Bare(StatusCode),
+    StatusOnly(StatusCode),
 }
 
 impl From<ApiError> for HttpError {
     fn from(error: ApiError) -> Self {
-        Self::Told(error)
+        Self::Api(error)
     }
 }
 
 /// In which form a request wants its errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorForm {
+pub(crate) enum ErrorFormat {
     /// The error object of the API.
     Api {
         /// Adds a `trace`.
         trace: bool,
     },
     /// One of the older forms.
-    Legacy(LegacyForm),
+    Legacy(LegacyFormat),
 }
 
-impl ErrorForm {
+impl ErrorFormat {
     /// The form that the flags of a legacy request ask for.
     pub(crate) fn legacy(query: &QueryString) -> Self {
         Self::Legacy(if query.has("json") {
-            LegacyForm::Json
+            LegacyFormat::Json
         } else if query.has("png") {
-            LegacyForm::Png
+            LegacyFormat::Png
         } else {
-            LegacyForm::Html
+            LegacyFormat::Html
         })
     }
 }
 
 impl HttpError {
     /// The answer that tells of this error.
-    pub(crate) fn render(self, form: ErrorForm) -> Reply {
+    pub(crate) fn render(self, form: ErrorFormat) -> HttpResponse {
         let (error, close) = match self {
-            Self::Bare(status) => return Reply::status_only(status).closing_if(true),
-            Self::Told(error) => (error, false),
-            Self::Final(error) => (error, true),
+            Self::StatusOnly(status) => return HttpResponse::status_only(status).closing_if(true),
+            Self::Api(error) => (error, false),
+            Self::ApiThenClose(error) => (error, true),
         };
         let reply = match form {
-            ErrorForm::Api { trace } => {
+            ErrorFormat::Api { trace } => {
                 let error = if trace && error.trace.is_empty() { with_trace(error) } else { error };
-                Reply::new(status(error.status), ContentType::Json, error.render())
+                HttpResponse::new(status(error.status), ContentType::Json, error.render())
             }
-            ErrorForm::Legacy(form) => {
+            ErrorFormat::Legacy(form) => {
                 let status = status(error.legacy_status());
                 match form {
-                    LegacyForm::Png => Reply::status_only(status),
-                    LegacyForm::Json => {
-                        Reply::new(status, ContentType::LegacyJson, error.render_legacy(form))
-                    }
-                    LegacyForm::Html => {
-                        Reply::new(status, ContentType::Html, error.render_legacy(form))
+                    LegacyFormat::Png => HttpResponse::status_only(status),
+                    LegacyFormat::Json => HttpResponse::new(
+                        status,
+                        ContentType::LegacyJson,
+                        error.render_legacy(form),
+                    ),
+                    LegacyFormat::Html => {
+                        HttpResponse::new(status, ContentType::Html, error.render_legacy(form))
                     }
                 }
             }
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(error: impl Into<HttpError>, form: ErrorForm, status: u16, body: &str) {
+    fn check(error: impl Into<HttpError>, form: ErrorFormat, status: u16, body: &str) {
         let reply = error.into().render(form);
         assert_eq!(reply.status.as_u16(), status);
         assert_eq!(String::from_utf8_lossy(&reply.full_body()), body);
@@ -106,19 +108,19 @@ mod tests {
     fn traces_are_added_on_request_but_not_to_unknown_endpoints() {
         check(
             ApiError::internal("x"),
-            ErrorForm::Api { trace: true },
+            ErrorFormat::Api { trace: true },
             500,
             r#"{"error":{"code":500,"message":"x","trace":"Internal Server Error: x\n"}}"#,
         );
         check(
             ApiError::internal("x"),
-            ErrorForm::Api { trace: false },
+            ErrorFormat::Api { trace: false },
             500,
             r#"{"error":{"code":500,"message":"x"}}"#,
         );
         check(
             ApiError::endpoint_not_found(),
-            ErrorForm::Api { trace: true },
+            ErrorFormat::Api { trace: true },
             404,
             r#"{"error":{"code":404,"message":"Endpoint not found"}}"#,
         );
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn outside_the_api_every_mistake_is_a_400() {
-        let form = ErrorForm::Legacy(LegacyForm::Json);
+        let form = ErrorFormat::Legacy(LegacyFormat::Json);
         check(
             ApiError::body_too_large(5),
             form,
@@ -134,12 +136,13 @@ mod tests {
             r#"{"err":"The request body is larger than 5 bytes"}"#,
         );
         check(ApiError::endpoint_not_found(), form, 404, r#"{"err":"Page Not Found"}"#);
-        check(ApiError::internal("x"), ErrorForm::Legacy(LegacyForm::Png), 500, "");
+        check(ApiError::internal("x"), ErrorFormat::Legacy(LegacyFormat::Png), 500, "");
     }
 
     #[test]
     fn bare_errors_end_the_connection() {
-        let reply = HttpError::Bare(StatusCode::BAD_REQUEST).render(ErrorForm::Api { trace: true });
+        let reply =
+            HttpError::StatusOnly(StatusCode::BAD_REQUEST).render(ErrorFormat::Api { trace: true });
         assert!(reply.close);
         assert!(reply.full_body().is_empty());
     }

@@ -144,7 +144,7 @@ impl Route {
 
 /// A path taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Path<'p> {
+pub(crate) struct RequestPath<'p> {
     /// What answers.
     pub(crate) route: Route,
     /// Version of the API; 0 outside of it, and where it was asked for.
@@ -153,7 +153,7 @@ pub(crate) struct Path<'p> {
     pub(crate) below: &'p str,
 }
 
-impl<'p> Path<'p> {
+impl<'p> RequestPath<'p> {
     /// Takes a path apart. A route that is not served here is unknown.
     pub(crate) fn parse(path: &'p str, config: &ServerConfig) -> Result<Self, HttpError> {
         let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
@@ -162,8 +162,8 @@ impl<'p> Path<'p> {
         let route = if first.eq_ignore_ascii_case("api") {
             version = MAX_VERSION;
             let mut next = parts.next().unwrap_or_default();
-            if let Some(asked) = asked_version(next) {
-                version = asked?;
+            if let Some(request) = asked_version(next) {
+                version = request?;
                 next = parts.next().unwrap_or_default();
             }
             match next.to_ascii_lowercase().as_str() {
@@ -224,12 +224,12 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::Mode;
+    use crate::ServerMode;
 
     #[track_caller]
     fn check(path: &str, route: Route, version: u32, below: &str) {
-        let parsed = Path::parse(path, &ServerConfig::default()).unwrap();
-        assert_eq!(parsed, Path { route, version, below }, "{path}");
+        let parsed = RequestPath::parse(path, &ServerConfig::default()).unwrap();
+        assert_eq!(parsed, RequestPath { route, version, below }, "{path}");
     }
 
     #[test]
@@ -249,18 +249,18 @@ mod tests {
 
     #[test]
     fn versions_beyond_the_first_are_refused() {
-        let error = |path| Path::parse(path, &ServerConfig::default()).unwrap_err();
+        let error = |path| RequestPath::parse(path, &ServerConfig::default()).unwrap_err();
         assert_eq!(error("/api/v2/put"), ApiError::version_too_new().into());
         assert_eq!(error("/api/v1x/put"), ApiError::bad_version().into());
     }
 
     #[test]
     fn modes_and_switches_hide_routes() {
-        let route = |path, config: &ServerConfig| Path::parse(path, config).unwrap().route;
-        let read_only = ServerConfig { mode: Mode::ReadOnly, ..ServerConfig::default() };
+        let route = |path, config: &ServerConfig| RequestPath::parse(path, config).unwrap().route;
+        let read_only = ServerConfig { mode: ServerMode::ReadOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &read_only), Route::Unknown);
         assert_eq!(route("/api/query", &read_only), Route::Query);
-        let write_only = ServerConfig { mode: Mode::WriteOnly, ..ServerConfig::default() };
+        let write_only = ServerConfig { mode: ServerMode::WriteOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &write_only), Route::Put);
         for path in ["/api/query", "/api/search", "/api/suggest", "/suggest", "/"] {
             assert_eq!(route(path, &write_only), Route::Unknown, "{path}");

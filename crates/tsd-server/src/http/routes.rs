@@ -10,45 +10,35 @@ mod search;
 mod suggest;
 mod uid;
 
-use std::fmt::Write;
-
 use tsd_protocol::ApiError;
 
-use super::{error::HttpError, reply::Reply, route::Route, service::Asked};
+use super::{error::HttpError, response::HttpResponse, route::Route, service::HttpRequest};
 
 /// Hands a request to its route.
-pub(super) async fn dispatch(asked: Asked<'_>) -> Result<Reply, HttpError> {
-    match asked.path.route {
-        Route::Put => put::put(asked).await,
-        Route::Rollup => put::rollup(asked).await,
-        Route::Histogram => put::histogram(asked).await,
-        Route::Annotation => annotation::annotation(&asked).await,
-        Route::Annotations => annotation::annotations(&asked).await,
-        Route::Query => query::query(asked).await,
-        Route::Search => search::search(&asked).await,
-        Route::Suggest => suggest::suggest(&asked, true).await,
-        Route::LegacySuggest => suggest::suggest(&asked, false).await,
-        Route::Uid => uid::uid(&asked).await,
-        Route::Stats => admin::stats(&asked).await,
-        Route::LegacyStats => Ok(admin::legacy_stats(&asked).await),
-        Route::Status => admin::status(&asked).await,
-        Route::Config => admin::config(&asked),
-        Route::Version => admin::version(&asked),
-        Route::LegacyVersion => Ok(admin::legacy_version(&asked)),
-        Route::Aggregators => admin::aggregators(&asked),
+pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    match request.path.route {
+        Route::Put => put::put(request).await,
+        Route::Rollup => put::rollup(request).await,
+        Route::Histogram => put::histogram(request).await,
+        Route::Annotation => annotation::annotation(&request).await,
+        Route::Annotations => annotation::annotations(&request).await,
+        Route::Query => query::query(request).await,
+        Route::Search => search::search(&request).await,
+        Route::Suggest => suggest::suggest(&request, true).await,
+        Route::LegacySuggest => suggest::suggest(&request, false).await,
+        Route::Uid => uid::uid(&request).await,
+        Route::Stats => admin::stats(&request).await,
+        Route::LegacyStats => Ok(admin::legacy_stats(&request).await),
+        Route::Status => admin::status(&request).await,
+        Route::Config => admin::config(&request),
+        Route::Version => admin::version(&request),
+        Route::LegacyVersion => Ok(admin::legacy_version(&request)),
+        Route::Aggregators => admin::aggregators(&request),
         Route::LegacyAggregators => Ok(admin::aggregator_names()),
-        Route::DropCaches => admin::drop_caches(&asked),
-        Route::Home => Ok(home::home(asked.shared)),
-        Route::Metrics => home::metrics(&asked),
-        Route::DieDieDie => Ok(home::diediedie(&asked)),
+        Route::DropCaches => admin::drop_caches(&request),
+        Route::Home => Ok(home::home(request.state)),
+        Route::Metrics => home::metrics(&request),
+        Route::DieDieDie => Ok(home::diediedie(&request)),
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
-}
-
-/// Bytes as OpenTSDB writes them in texts.
-fn upper_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02X}");
-        hex
-    })
 }

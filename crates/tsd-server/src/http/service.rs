@@ -12,23 +12,23 @@ use tsd_protocol::{ApiError, QueryString};
 
 use super::{
     body::{RequestBody, read_body},
-    error::{ErrorForm, HttpError},
-    reply::{OutBody, Reply},
-    respond::{Wishes, respond},
-    route::{Path, Route},
+    encode_response::{ResponseOptions, respond},
+    error::{ErrorFormat, HttpError},
+    response::{HttpResponse, OutgoingBody},
+    route::{RequestPath, Route},
     routes,
 };
-use crate::{guarded_io::Answering, shared::Shared};
+use crate::{server_state::ServerState, timeout_io::ActiveRequest};
 
 /// Bodies beyond this size count as chunked for OpenTSDB.
 const WHOLE_BODY_BYTES: u64 = 8_192;
 
 /// A request as its route sees it.
 #[derive(Debug)]
-pub(crate) struct Asked<'r> {
-    pub(crate) shared: &'r Shared,
+pub(crate) struct HttpRequest<'r> {
+    pub(crate) state: &'r ServerState,
     pub(crate) method: &'r Method,
-    pub(crate) path: Path<'r>,
+    pub(crate) path: RequestPath<'r>,
     pub(crate) uri: &'r hyper::Uri,
     pub(crate) query: QueryString,
     pub(crate) headers: &'r HeaderMap,
@@ -36,7 +36,7 @@ pub(crate) struct Asked<'r> {
     pub(crate) peer: SocketAddr,
 }
 
-impl Asked<'_> {
+impl HttpRequest<'_> {
     /// Fails unless the request's method is one of these.
     pub(crate) fn allow(&self, methods: &[Method]) -> Result<(), ApiError> {
         if methods.contains(self.method) {
@@ -67,89 +67,89 @@ impl Asked<'_> {
 
 /// What is known of a request whether or not it fails.
 #[derive(Debug)]
-struct Progress {
+struct ResponseContext {
     route: Route,
-    form: ErrorForm,
-    wishes: Wishes,
+    form: ErrorFormat,
+    options: ResponseOptions,
 }
 
 /// Answers a request.
 pub(crate) async fn answer(
-    shared: &Shared,
+    state: &ServerState,
     request: Request<Incoming>,
     peer: SocketAddr,
-    answering: Answering,
-) -> Response<OutBody> {
+    active_request: ActiveRequest,
+) -> Response<OutgoingBody> {
     let began = Instant::now();
-    shared.counters.received_http.add(1);
+    state.metrics.received_http.add(1);
     let (parts, body) = request.into_parts();
-    let mut progress = Progress {
+    let mut progress = ResponseContext {
         route: Route::Unknown,
-        form: ErrorForm::Legacy(tsd_protocol::LegacyForm::Html),
-        wishes: Wishes::default(),
+        form: ErrorFormat::Legacy(tsd_protocol::LegacyFormat::Html),
+        options: ResponseOptions::default(),
     };
-    let reply = match handle(shared, &parts, body, peer, &mut progress).await {
+    let reply = match handle(state, &parts, body, peer, &mut progress).await {
         Ok(reply) => reply,
         Err(error) => error.render(progress.form),
     };
-    shared.counters.answered(progress.route, reply.status.as_u16(), began.elapsed());
-    respond(reply, progress.wishes, &parts.headers, answering)
+    state.metrics.request_completed(progress.route, reply.status.as_u16(), began.elapsed());
+    respond(reply, progress.options, &parts.headers, active_request)
 }
 
 async fn handle(
-    shared: &Shared,
+    state: &ServerState,
     parts: &Parts,
     body: Incoming,
     peer: SocketAddr,
-    progress: &mut Progress,
-) -> Result<Reply, HttpError> {
-    let config = &shared.config;
+    progress: &mut ResponseContext,
+) -> Result<HttpResponse, HttpError> {
+    let config = &state.config;
     let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
     if !known.contains(&parts.method) {
-        return Err(HttpError::Bare(StatusCode::METHOD_NOT_ALLOWED));
+        return Err(HttpError::StatusOnly(StatusCode::METHOD_NOT_ALLOWED));
     }
     let uri_path = parts.uri.path();
     if parts.uri.authority().is_some() || !uri_path.starts_with('/') {
-        return Err(HttpError::Bare(StatusCode::BAD_REQUEST));
+        return Err(HttpError::StatusOnly(StatusCode::BAD_REQUEST));
     }
     check_head(parts, config.limits.request_line_bytes, config.limits.header_bytes)?;
-    let api = ErrorForm::Api { trace: config.show_stack_trace };
+    let api = ErrorFormat::Api { trace: config.show_stack_trace };
     let query = match QueryString::parse(parts.uri.query().unwrap_or_default()) {
         Ok(query) => query,
         Err(error) => {
-            if Path::is_api(uri_path) {
+            if RequestPath::is_api(uri_path) {
                 progress.form = api;
             }
             return Err(ApiError::new(400, error.to_string()).into());
         }
     };
-    progress.form = ErrorForm::legacy(&query);
+    progress.form = ErrorFormat::legacy(&query);
     if !config.chunked_requests && counts_as_chunked(parts, &body) {
-        return Err(HttpError::Final(ApiError::chunked_not_supported()));
+        return Err(HttpError::ApiThenClose(ApiError::chunked_not_supported()));
     }
-    if Path::is_api(uri_path) {
+    if RequestPath::is_api(uri_path) {
         progress.form = api;
-        progress.wishes.jsonp =
+        progress.options.jsonp =
             query.get("jsonp").filter(|name| !name.is_empty()).map(str::to_owned);
     }
-    let path = Path::parse(uri_path, config)?;
+    let path = RequestPath::parse(uri_path, config)?;
     progress.route = path.route;
     if path.version == 0 {
-        progress.form = ErrorForm::legacy(&query);
-        progress.wishes.jsonp = None;
+        progress.form = ErrorFormat::legacy(&query);
+        progress.options.jsonp = None;
     }
     if let Some(name) = query.get("serializer").filter(|name| *name != "json") {
         return Err(ApiError::unknown_serializer(name).into());
     }
-    if let Some(reply) = check_origin(shared, parts, progress)? {
+    if let Some(reply) = check_origin(state, parts, progress)? {
         return Ok(reply);
     }
-    let body = read_body(&parts.headers, body, &config.limits, &shared.body_memory).await?;
+    let body = read_body(&parts.headers, body, &config.limits, &state.body_memory).await?;
     if !body.bytes().is_empty() {
-        shared.counters.http_body_bytes.record(body.bytes().len() as f64);
+        state.metrics.http_body_bytes.record(body.bytes().len() as f64);
     }
-    let asked = Asked {
-        shared,
+    let request = HttpRequest {
+        state,
         method: &parts.method,
         path,
         uri: &parts.uri,
@@ -158,7 +158,7 @@ async fn handle(
         body,
         peer,
     };
-    routes::dispatch(asked).await
+    routes::dispatch(request).await
 }
 
 /// Fails if the request line or the headers are too long.
@@ -166,7 +166,7 @@ fn check_head(parts: &Parts, line_limit: usize, header_limit: usize) -> Result<(
     let uri = parts.uri.path_and_query().map_or(0, |p| p.as_str().len());
     let line = parts.method.as_str().len() + uri + "  HTTP/1.1\r\n".len();
     if line > line_limit {
-        return Err(HttpError::Bare(StatusCode::URI_TOO_LONG));
+        return Err(HttpError::StatusOnly(StatusCode::URI_TOO_LONG));
     }
     let headers: usize = parts
         .headers
@@ -174,7 +174,7 @@ fn check_head(parts: &Parts, line_limit: usize, header_limit: usize) -> Result<(
         .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
         .sum();
     if headers > header_limit {
-        return Err(HttpError::Bare(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        return Err(HttpError::StatusOnly(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
     }
     Ok(())
 }
@@ -193,11 +193,11 @@ fn counts_as_chunked(parts: &Parts, body: &Incoming) -> bool {
 
 /// Applies the cross-origin rules; an answer to a preflight ends the request.
 fn check_origin(
-    shared: &Shared,
+    state: &ServerState,
     parts: &Parts,
-    progress: &mut Progress,
-) -> Result<Option<Reply>, HttpError> {
-    let cors = &shared.config.cors;
+    progress: &mut ResponseContext,
+) -> Result<Option<HttpResponse>, HttpError> {
+    let cors = &state.config.cors;
     let preflight = parts.method == Method::OPTIONS;
     let origin = parts.headers.get(ORIGIN).filter(|_| cors.is_enabled());
     let Some(origin) = origin else {
@@ -208,7 +208,7 @@ fn check_origin(
         return Err(ApiError::origin_not_allowed(&text).into());
     }
     if let Ok(headers) = HeaderValue::from_str(cors.headers()) {
-        progress.wishes.origin = Some((origin.clone(), headers));
+        progress.options.origin = Some((origin.clone(), headers));
     }
-    Ok(preflight.then(|| Reply::status_only(StatusCode::OK)))
+    Ok(preflight.then(|| HttpResponse::status_only(StatusCode::OK)))
 }

@@ -1,8 +1,8 @@
 use hyper::Method;
-use tsd_protocol::BuildFacts;
+use tsd_protocol::BuildInfo;
 
 use super::harness::{Tsd, config, engine_config};
-use crate::{Mode, ServerConfig, install_metrics};
+use crate::{ServerConfig, ServerMode, install_metrics};
 
 /// Requests and their answers, one after the other.
 async fn show(tsd: &Tsd, requests: &[(Method, &str, &str)]) -> String {
@@ -16,7 +16,7 @@ async fn show(tsd: &Tsd, requests: &[(Method, &str, &str)]) -> String {
 
 #[tokio::test]
 async fn the_daemon_tells_of_itself() {
-    let build = BuildFacts {
+    let build = BuildInfo {
         version: "1.2.3".into(),
         short_revision: "abcdef0".into(),
         full_revision: "abcdef0123".into(),
@@ -112,7 +112,7 @@ async fn names_are_changed() {
 
 #[tokio::test]
 async fn read_only_daemons_assign_nothing() {
-    let config = ServerConfig { mode: Mode::ReadOnly, ..config() };
+    let config = ServerConfig { mode: ServerMode::ReadOnly, ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;
     let requests = [
         (Method::GET, "/api/uid/assign?metric=a", ""),

@@ -2,7 +2,7 @@ use hyper::Method;
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::harness::{Answer, Tsd, config, engine_config};
-use crate::{Mode, ServerConfig};
+use crate::{ServerConfig, ServerMode};
 
 const LOCAL: &str = r#"{"tsuid":"000001000001000001","startTime":1356998405,"description":"d"}"#;
 
@@ -182,7 +182,7 @@ async fn a_failing_store_is_told() {
 
 #[tokio::test]
 async fn read_only_daemons_have_no_notes_to_offer() {
-    let read_only = ServerConfig { mode: Mode::ReadOnly, ..config() };
+    let read_only = ServerConfig { mode: ServerMode::ReadOnly, ..config() };
     let tsd = Tsd::start_with(read_only, engine_config()).await;
     for uri in ["/api/annotation?start_time=1", "/api/annotations?start_time=1"] {
         assert_eq!(tsd.get(uri).await.status, 404);

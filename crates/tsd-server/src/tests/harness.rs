@@ -153,7 +153,7 @@ pub(crate) const POINTS: &str = r#"[
     {"metric":"m","timestamp":1356998400,"value":10,"tags":{"host":"b","dc":"x"}},
     {"metric":"m","timestamp":1356998410,"value":2.5,"tags":{"host":"b","dc":"x"}},
     {"metric":"n","timestamp":1356998400,"value":4,"tags":{"host":"a","dc":"x"}}]"#;
-/// Times of theirs, as parameters of a query.
+/// TimerState of theirs, as parameters of a query.
 pub(crate) const RANGE: &str = "start=1356998400&end=1356998500";
 
 /// A daemon that has them.

@@ -177,8 +177,8 @@ async fn a_full_engine_asks_to_come_back() {
     let mut statuses = [first.status, second.status];
     statuses.sort_unstable();
     assert_eq!(statuses, [204, 503]);
-    let refused = if first.status == 503 { first } else { second };
-    insta::assert_snapshot!(refused.line());
+    let rejected = if first.status == 503 { first } else { second };
+    insta::assert_snapshot!(rejected.line());
 }
 
 #[tokio::test]
@@ -223,9 +223,9 @@ async fn bodies_over_the_limit_are_refused_however_they_come() {
     let fitting = format!("{GOOD}{}", " ".repeat(1_000 - GOOD.len()));
     let too_much = format!("{fitting} ");
     assert_eq!(tsd.post("/api/put", &fitting).await.status, 204);
-    let refused = tsd.post("/api/put", &too_much).await;
-    insta::assert_snapshot!(refused.line());
-    assert_eq!(refused.header("connection"), Some("close"));
+    let rejected = tsd.post("/api/put", &too_much).await;
+    insta::assert_snapshot!(rejected.line());
+    assert_eq!(rejected.header("connection"), Some("close"));
     let headers = [("content-encoding", "gzip")];
     let bomb = gzip(&" ".repeat(1 << 20));
     assert!(bomb.len() > 1_000);
@@ -244,8 +244,8 @@ async fn all_bodies_together_are_bounded() {
     let limits = Limits { all_bodies_bytes: 2_048, ..Limits::default() };
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     let body = format!("{GOOD}{}", " ".repeat(4_000));
-    let refused = tsd.post("/api/put", &body).await;
-    assert_eq!(refused.status, 503);
+    let rejected = tsd.post("/api/put", &body).await;
+    assert_eq!(rejected.status, 503);
     assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
 }
 
@@ -254,8 +254,8 @@ async fn chunked_bodies_may_be_switched_off_as_in_opentsdb() {
     let config = ServerConfig { chunked_requests: false, ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;
     let long = format!("{GOOD}{}", " ".repeat(9_000));
-    let refused = tsd.post("/api/put?json", &long).await;
-    assert_eq!(refused.line(), r#"400 {"err":"Chunked request not supported."}"#);
+    let rejected = tsd.post("/api/put?json", &long).await;
+    assert_eq!(rejected.line(), r#"400 {"err":"Chunked request not supported."}"#);
     assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
 }
 

@@ -365,7 +365,7 @@ async fn of_bodies() {
 
 #[tokio::test]
 async fn of_methods_and_deletes() {
-    let refused = Is("Deleting data is not enabled (tsd.http.query.allow_delete=false)");
+    let rejected = Is("Deleting data is not enabled (tsd.http.query.allow_delete=false)");
     let case = |method: Method, uri: &str, message: &str, status, details| Case {
         method,
         ..get(uri, status, message, details)
@@ -379,10 +379,10 @@ async fn of_methods_and_deletes() {
         &tsd,
         vec![
             case(Method::PUT, query, "Method not allowed", 405, put),
-            case(Method::DELETE, query, "Bad request", 400, refused),
-            case(Method::DELETE, "/api/query/last?timeseries=m", "Bad request", 400, refused),
-            case(Method::DELETE, "/api/query/gexp?start=1", "Bad request", 400, refused),
-            post("/api/query", body, 400, "Bad request", refused),
+            case(Method::DELETE, query, "Bad request", 400, rejected),
+            case(Method::DELETE, "/api/query/last?timeseries=m", "Bad request", 400, rejected),
+            case(Method::DELETE, "/api/query/gexp?start=1", "Bad request", 400, rejected),
+            post("/api/query", body, 400, "Bad request", rejected),
             case(Method::PUT, "/api/search/lookup?m=m", "Method not allowed", 405, put),
             case(Method::DELETE, "/api/search/lookup?m=m", "Method not allowed", 405, delete),
         ],

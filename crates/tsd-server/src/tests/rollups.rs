@@ -5,7 +5,7 @@ use tsd_model::RollupConfig;
 use tsd_storage::{Fault, Operation, Scan, Storage, StorageError, Table};
 
 use super::harness::{Tsd, config, engine_config};
-use crate::{Mode, ServerConfig};
+use crate::{ServerConfig, ServerMode};
 
 const CONFIG: &str = r#"{"aggregationIds":{"sum":0,"count":1,"avg":42},"intervals":[
     {"table":"tsdb","preAggregationTable":"agg","interval":"1m","rowSpan":"1h","defaultInterval":true},
@@ -248,8 +248,8 @@ async fn a_full_engine_asks_for_rollups_to_be_sent_again() {
 #[tokio::test]
 async fn only_posts_to_a_writing_daemon_are_taken() {
     let tsd = Tsd::start_with(config(), with(rollups())).await;
-    let refused = tsd.send(Method::PUT, "/api/rollup", &[], "x").await;
-    assert_eq!(refused.status, 405);
+    let rejected = tsd.send(Method::PUT, "/api/rollup", &[], "x").await;
+    assert_eq!(rejected.status, 405);
     assert_eq!(tsd.post("/api/rollup", "").await.status, 400);
     assert_eq!(
         tsd.post("/api/rollup", "7").await.line(),
@@ -259,7 +259,7 @@ async fn only_posts_to_a_writing_daemon_are_taken() {
         tsd.post("/api/rollup", "[]").await.line(),
         r#"400 {"error":{"code":400,"message":"No datapoints found in content"}}"#
     );
-    let read_only = ServerConfig { mode: Mode::ReadOnly, ..config() };
+    let read_only = ServerConfig { mode: ServerMode::ReadOnly, ..config() };
     let tsd = Tsd::start_with(read_only, with(rollups())).await;
     assert_eq!(tsd.post("/api/rollup", "x").await.status, 404);
 }

@@ -2,11 +2,11 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpSocket,
 };
-use tsd_protocol::BuildFacts;
+use tsd_protocol::BuildInfo;
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::harness::{Tsd, config, engine_config, read_to_end};
-use crate::{Mode, ServerConfig};
+use crate::{ServerConfig, ServerMode};
 
 #[tokio::test]
 async fn good_points_are_answered_with_silence_and_are_stored() {
@@ -108,7 +108,7 @@ async fn failures_of_the_store_are_told_unless_that_is_switched_off() {
 
 #[tokio::test]
 async fn commands_answer_as_in_opentsdb() {
-    let build = BuildFacts {
+    let build = BuildInfo {
         version: "1.2.3".into(),
         short_revision: "abcdef0".into(),
         repo_status: "MINT".into(),
@@ -116,7 +116,7 @@ async fn commands_answer_as_in_opentsdb() {
         user: "me".into(),
         host: "box".into(),
         repo: "/src".into(),
-        ..BuildFacts::default()
+        ..BuildInfo::default()
     };
     let tsd = Tsd::start_with(ServerConfig { build, ..config() }, engine_config()).await;
     let answered = tsd
@@ -143,7 +143,7 @@ async fn commands_answer_as_in_opentsdb() {
 
 #[tokio::test]
 async fn commands_not_on_offer_are_unknown() {
-    let config = ServerConfig { mode: Mode::ReadOnly, no_diediedie: true, ..config() };
+    let config = ServerConfig { mode: ServerMode::ReadOnly, no_diediedie: true, ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;
     insta::assert_snapshot!(tsd.exchange(b"put m 1 1 a=b\ndiediedie\nhelp\n").await, @r"
     unknown command: put.  Try `help'.

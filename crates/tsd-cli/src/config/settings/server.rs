@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use tsd_server::{Cors, Limits, Mode, ServerConfig};
+use tsd_server::{Cors, Limits, ServerConfig, ServerMode};
 
 use super::{listen, text, zone_name};
 use crate::config::{Config, ConfigError};
@@ -19,9 +19,9 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         tcp_keep_alive: config.bool("tsd.network.keep_alive"),
         reuse_address: config.bool("tsd.network.reuse_address"),
         mode: match config.text("tsd.mode") {
-            Some("ro") => Mode::ReadOnly,
-            Some("wo") => Mode::WriteOnly,
-            _ => Mode::ReadWrite,
+            Some("ro") => ServerMode::ReadOnly,
+            Some("wo") => ServerMode::WriteOnly,
+            _ => ServerMode::ReadWrite,
         },
         api_enabled: config.bool("tsd.core.enable_api"),
         ui_enabled: config.bool("tsd.core.enable_ui"),

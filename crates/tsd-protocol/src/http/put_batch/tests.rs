@@ -51,7 +51,7 @@ fn details(body: &str) -> (u16, String) {
 #[track_caller]
 fn check(fields: &str, timestamp: i64, value: PointValue) {
     let batch = read(&point(fields)).unwrap();
-    assert_eq!(batch.refused(), [], "{fields}");
+    assert_eq!(batch.rejected(), [], "{fields}");
     let points: Vec<_> = batch.points().collect();
     assert_eq!(points.len(), 1);
     assert_eq!((points[0].timestamp.as_given(), points[0].value), (timestamp, value), "{fields}");

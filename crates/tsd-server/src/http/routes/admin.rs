@@ -2,14 +2,14 @@
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
-use tsd_protocol::{ApiError, BuildFacts};
+use tsd_protocol::{ApiError, BuildInfo};
 
 use super::query_list;
 use crate::{
     http::{
         error::HttpError,
-        reply::{ContentType, Reply},
-        service::Asked,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
     },
     stats::Stats,
 };
@@ -58,42 +58,46 @@ const SECRET: &str = "PASS";
 const HIDDEN: &str = "********";
 
 /// `/api/stats`. The pages about a Java process have no like here.
-pub(super) async fn stats(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    if asked.path.below.eq_ignore_ascii_case("query") {
-        return query_list::query_list(asked);
+pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    if request.path.below.eq_ignore_ascii_case("query") {
+        return query_list::query_list(request);
     }
-    asked.allow(&[Method::GET, Method::POST])?;
-    match asked.path.below {
+    request.allow(&[Method::GET, Method::POST])?;
+    match request.path.below {
         "jvm" | "threads" | "region_clients" => Err(ApiError::endpoint_not_found().into()),
-        _ => Ok(json_reply(&Stats::collect(asked.shared).await.json())),
+        _ => Ok(json_reply(&Stats::collect(request.state).await.json())),
     }
 }
 
 /// `/stats`.
-pub(super) async fn legacy_stats(asked: &Asked<'_>) -> Reply {
-    let stats = Stats::collect(asked.shared).await;
-    if asked.query.has("json") {
+pub(super) async fn legacy_stats(request: &HttpRequest<'_>) -> HttpResponse {
+    let stats = Stats::collect(request.state).await;
+    if request.query.has("json") {
         let lines: Vec<String> = stats.lines().collect();
-        return Reply::new(StatusCode::OK, ContentType::LegacyJson, json!(lines).to_string());
+        return HttpResponse::new(
+            StatusCode::OK,
+            ContentType::LegacyJson,
+            json!(lines).to_string(),
+        );
     }
-    Reply::new(StatusCode::OK, ContentType::Text, stats.text())
+    HttpResponse::new(StatusCode::OK, ContentType::Text, stats.text())
 }
 
 /// `/api/status`.
-pub(super) async fn status(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET])?;
-    let health = asked.shared.health().await;
+pub(super) async fn status(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET])?;
+    let health = request.state.health().await;
     Ok(json_reply(&json!({ "status": health.as_str() })))
 }
 
 /// `/api/config`.
-pub(super) fn config(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET, Method::POST])?;
-    if asked.path.below.eq_ignore_ascii_case("filters") {
+pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET, Method::POST])?;
+    if request.path.below.eq_ignore_ascii_case("filters") {
         return Ok(filters());
     }
-    let properties: Map<String, Value> = asked
-        .shared
+    let properties: Map<String, Value> = request
+        .state
         .config
         .properties
         .iter()
@@ -145,7 +149,7 @@ const FILTERS: [(&str, &str, &str); 7] = [
 ];
 
 /// `/api/config/filters`.
-fn filters() -> Reply {
+fn filters() -> HttpResponse {
     let filters: Map<String, Value> = FILTERS
         .iter()
         .map(|(name, description, example)| {
@@ -156,23 +160,23 @@ fn filters() -> Reply {
 }
 
 /// `/api/version`.
-pub(super) fn version(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET, Method::POST])?;
-    Ok(json_reply(&version_object(&asked.shared.config.build)))
+pub(super) fn version(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET, Method::POST])?;
+    Ok(json_reply(&version_object(&request.state.config.build)))
 }
 
 /// `/version`: text, or the object where the URI ends so.
-pub(super) fn legacy_version(asked: &Asked<'_>) -> Reply {
-    let build = &asked.shared.config.build;
-    let uri = asked.uri.path_and_query().map_or("", |uri| uri.as_str());
+pub(super) fn legacy_version(request: &HttpRequest<'_>) -> HttpResponse {
+    let build = &request.state.config.build;
+    let uri = request.uri.path_and_query().map_or("", |uri| uri.as_str());
     if uri.ends_with("json") {
         let body = version_object(build).to_string();
-        return Reply::new(StatusCode::OK, ContentType::LegacyJson, body);
+        return HttpResponse::new(StatusCode::OK, ContentType::LegacyJson, body);
     }
-    Reply::new(StatusCode::OK, ContentType::Text, build.render_text())
+    HttpResponse::new(StatusCode::OK, ContentType::Text, build.render_text())
 }
 
-fn version_object(build: &BuildFacts) -> Value {
+fn version_object(build: &BuildInfo) -> Value {
     json!({
         "short_revision": build.short_revision,
         "repo": build.repo,
@@ -187,24 +191,24 @@ fn version_object(build: &BuildFacts) -> Value {
 }
 
 /// `/api/aggregators`.
-pub(super) fn aggregators(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET, Method::POST])?;
+pub(super) fn aggregators(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET, Method::POST])?;
     Ok(json_reply(&json!(AGGREGATORS[..])))
 }
 
 /// `/aggregators`.
-pub(super) fn aggregator_names() -> Reply {
+pub(super) fn aggregator_names() -> HttpResponse {
     let body = json!(AGGREGATORS[..]).to_string();
-    Reply::new(StatusCode::OK, ContentType::LegacyJson, body)
+    HttpResponse::new(StatusCode::OK, ContentType::LegacyJson, body)
 }
 
 /// `/api/dropcaches`.
-pub(super) fn drop_caches(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET, Method::DELETE])?;
-    asked.shared.engine.drop_caches();
+pub(super) fn drop_caches(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET, Method::DELETE])?;
+    request.state.engine.drop_caches();
     Ok(json_reply(&json!({ "message": "Caches dropped", "status": "200" })))
 }
 
-fn json_reply(value: &Value) -> Reply {
-    Reply::json(value.to_string())
+fn json_reply(value: &Value) -> HttpResponse {
+    HttpResponse::json(value.to_string())
 }

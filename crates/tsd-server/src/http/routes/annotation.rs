@@ -7,105 +7,109 @@ use tsd_protocol::{
     parse_annotation_uri, parse_annotations_body, render_annotation, render_annotations,
 };
 
-use crate::http::{error::HttpError, reply::Reply, service::Asked};
+use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
 
 /// Above this, a time is in milliseconds.
 const MAX_SECS: i64 = 0xFFFF_FFFF;
 
 /// One note, or with `bulk` behind it many.
-pub(super) async fn annotation(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    let method = asked.api_method()?;
-    if asked.path.below.to_ascii_lowercase().ends_with("bulk") {
+pub(super) async fn annotation(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    let method = request.api_method()?;
+    if request.path.below.to_ascii_lowercase().ends_with("bulk") {
         return match method {
-            Method::POST => edit_all(asked, false).await,
-            Method::PUT => edit_all(asked, true).await,
-            Method::DELETE => delete_range(asked).await,
-            _ => Err(ApiError::method_not_allowed(asked.method.as_str()).into()),
+            Method::POST => edit_all(request, false).await,
+            Method::PUT => edit_all(request, true).await,
+            Method::DELETE => delete_range(request).await,
+            _ => Err(ApiError::method_not_allowed(request.method.as_str()).into()),
         };
     }
-    let note = read_note(asked)?;
+    let note = read_note(request)?;
     match method {
-        Method::GET => get(asked, &note).await,
-        Method::POST => edit(asked, note, false).await,
-        Method::PUT => edit(asked, note, true).await,
-        Method::DELETE => delete(asked, &note).await,
+        Method::GET => get(request, &note).await,
+        Method::POST => edit(request, note, false).await,
+        Method::PUT => edit(request, note, true).await,
+        Method::DELETE => delete(request, &note).await,
         _ => Err(ApiError::method_not_allowed(method.as_str()).into()),
     }
 }
 
 /// Global notes of a time; other verbs are those of one note.
-pub(super) async fn annotations(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    if asked.api_method()? != Method::GET {
-        return annotation(asked).await;
+pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    if request.api_method()? != Method::GET {
+        return annotation(request).await;
     }
-    let note = read_note(asked)?;
+    let note = read_note(request)?;
     let start_ms = millis(note.start_time);
     // OpenTSDB takes the present in milliseconds for seconds here.
     let end_ms = match note.end_time {
         1.. => millis(note.end_time),
-        _ => asked.shared.clock().now_ms,
+        _ => request.state.clock().now_ms,
     };
     if end_ms < start_ms {
         let message = "The end timestamp cannot be less than the start timestamp";
         return Err(ApiError::internal(message).into());
     }
-    let found = asked.shared.engine.global_annotations((start_ms, end_ms)).await;
-    let notes = found.map_err(|error| told(error.into()))?;
-    Ok(Reply::json(render_annotations(&notes)))
+    let found = request.state.engine.global_annotations((start_ms, end_ms)).await;
+    let notes = found.map_err(|error| to_api_error(error.into()))?;
+    Ok(HttpResponse::json(render_annotations(&notes)))
 }
 
 /// The note that the request speaks of, by its body or by its parameters.
-fn read_note(asked: &Asked<'_>) -> Result<Annotation, HttpError> {
-    if asked.body.bytes().is_empty() {
-        return Ok(parse_annotation_uri(&asked.query, &asked.shared.clock())?);
+fn read_note(request: &HttpRequest<'_>) -> Result<Annotation, HttpError> {
+    if request.body.bytes().is_empty() {
+        return Ok(parse_annotation_uri(&request.query, &request.state.clock())?);
     }
-    Ok(parse_annotation_body(asked.body.text()?)?)
+    Ok(parse_annotation_body(request.body.text()?)?)
 }
 
-async fn get(asked: &Asked<'_>, note: &Annotation) -> Result<Reply, HttpError> {
-    let tsuid = tsuid(asked, &note.tsuid)?;
-    let found = asked.shared.engine.annotation(tsuid.as_ref(), note.start_time).await;
-    match found.map_err(told)? {
-        Some(note) => Ok(Reply::json(render_annotation(&note))),
+async fn get(request: &HttpRequest<'_>, note: &Annotation) -> Result<HttpResponse, HttpError> {
+    let tsuid = tsuid(request, &note.tsuid)?;
+    let found = request.state.engine.annotation(tsuid.as_ref(), note.start_time).await;
+    match found.map_err(to_api_error)? {
+        Some(note) => Ok(HttpResponse::json(render_annotation(&note))),
         None => Err(ApiError::new(404, "Unable to locate annotation in storage").into()),
     }
 }
 
-async fn edit(asked: &Asked<'_>, note: Annotation, replace: bool) -> Result<Reply, HttpError> {
-    let tsuid = tsuid(asked, &note.tsuid)?;
-    let outcome = asked.shared.engine.edit_annotation(edit_of(note, tsuid), replace).await;
-    Ok(match outcome.map_err(told)? {
-        EditOutcome::Stored(note) => Reply::json(render_annotation(&note)),
-        EditOutcome::Unchanged => Reply::status_only(StatusCode::NOT_MODIFIED),
+async fn edit(
+    request: &HttpRequest<'_>,
+    note: Annotation,
+    replace: bool,
+) -> Result<HttpResponse, HttpError> {
+    let tsuid = tsuid(request, &note.tsuid)?;
+    let outcome = request.state.engine.edit_annotation(edit_of(note, tsuid), replace).await;
+    Ok(match outcome.map_err(to_api_error)? {
+        EditOutcome::Stored(note) => HttpResponse::json(render_annotation(&note)),
+        EditOutcome::Unchanged => HttpResponse::status_only(StatusCode::NOT_MODIFIED),
     })
 }
 
-async fn delete(asked: &Asked<'_>, note: &Annotation) -> Result<Reply, HttpError> {
-    let tsuid = tsuid(asked, &note.tsuid)?;
-    let deleted = asked.shared.engine.delete_annotation(tsuid.as_ref(), note.start_time).await;
+async fn delete(request: &HttpRequest<'_>, note: &Annotation) -> Result<HttpResponse, HttpError> {
+    let tsuid = tsuid(request, &note.tsuid)?;
+    let deleted = request.state.engine.delete_annotation(tsuid.as_ref(), note.start_time).await;
     deleted.map_err(|error| match error {
         AnnotationError::NoStartTime => {
             ApiError::new(400, "Unable to delete Annotation information")
                 .with_details(error.to_string())
         }
-        other => told(other),
+        other => to_api_error(other),
     })?;
-    Ok(Reply::status_only(StatusCode::NO_CONTENT))
+    Ok(HttpResponse::status_only(StatusCode::NO_CONTENT))
 }
 
 /// Edits one note after the other, so that edits of one note land in the order of the body.
-async fn edit_all(asked: &Asked<'_>, replace: bool) -> Result<Reply, HttpError> {
-    if asked.body.bytes().is_empty() {
+async fn edit_all(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
+    if request.body.bytes().is_empty() {
         return Err(ApiError::missing_content().into());
     }
     let mut stored = Vec::new();
-    for note in parse_annotations_body(asked.body.text()?)? {
-        let tsuid = tsuid(asked, &note.tsuid)?;
+    for note in parse_annotations_body(request.body.text()?)? {
+        let tsuid = tsuid(request, &note.tsuid)?;
         let shown = format!(
             "TSUID: {} Start: {}  Description: {}",
             note.tsuid, note.start_time, note.description
         );
-        match asked.shared.engine.edit_annotation(edit_of(note, tsuid), replace).await {
+        match request.state.engine.edit_annotation(edit_of(note, tsuid), replace).await {
             Ok(EditOutcome::Stored(note)) => stored.push(note),
             Ok(EditOutcome::Unchanged) => {}
             Err(error @ AnnotationError::NoStartTime) => {
@@ -117,36 +121,36 @@ async fn edit_all(asked: &Asked<'_>, replace: bool) -> Result<Reply, HttpError> 
                 let message = "Failed to save an Annotation to storage";
                 return Err(ApiError::new(500, message).with_details(details).into());
             }
-            Err(other) => return Err(told(other).into()),
+            Err(other) => return Err(to_api_error(other).into()),
         }
     }
-    Ok(Reply::json(render_annotations(&stored)))
+    Ok(HttpResponse::json(render_annotations(&stored)))
 }
 
-async fn delete_range(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    let clock = asked.shared.clock();
-    let range = if asked.body.bytes().is_empty() {
-        parse_annotation_range_uri(&asked.query, &clock)?
+async fn delete_range(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    let clock = request.state.clock();
+    let range = if request.body.bytes().is_empty() {
+        parse_annotation_range_uri(&request.query, &clock)?
     } else {
-        parse_annotation_range_body(asked.body.text()?, &clock)?
+        parse_annotation_range_body(request.body.text()?, &clock)?
     };
     let tsuids = range
         .tsuids
         .iter()
         .flatten()
-        .filter_map(|text| tsuid(asked, text).transpose())
+        .filter_map(|text| tsuid(request, text).transpose())
         .collect::<Result<Vec<Tsuid>, ApiError>>()?;
     let within = (range.start_ms, range.end_ms);
-    let deleted = asked.shared.engine.delete_annotations(&tsuids, range.global, within).await;
-    Ok(Reply::json(range.render(deleted.map_err(told)?)))
+    let deleted = request.state.engine.delete_annotations(&tsuids, range.global, within).await;
+    Ok(HttpResponse::json(range.render(deleted.map_err(to_api_error)?)))
 }
 
 /// The series of a text; an empty one is that of global notes.
-fn tsuid(asked: &Asked<'_>, text: &str) -> Result<Option<Tsuid>, ApiError> {
+fn tsuid(request: &HttpRequest<'_>, text: &str) -> Result<Option<Tsuid>, ApiError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let read = asked.shared.engine.parse_tsuid(text);
+    let read = request.state.engine.parse_tsuid(text);
     read.map(Some).map_err(|error| ApiError::wrapping(400, &error.to_string()))
 }
 
@@ -165,7 +169,7 @@ fn millis(time: i64) -> i64 {
     if time > MAX_SECS { time } else { time * 1_000 }
 }
 
-fn told(error: AnnotationError) -> ApiError {
+fn to_api_error(error: AnnotationError) -> ApiError {
     match error {
         AnnotationError::NoStartTime => ApiError::wrapping(400, &error.to_string()),
         AnnotationError::Contended => {

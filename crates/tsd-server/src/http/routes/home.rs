@@ -8,10 +8,10 @@ use tracing::info;
 use crate::{
     http::{
         error::HttpError,
-        reply::{ContentType, Reply},
-        service::Asked,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
     },
-    shared::Shared,
+    server_state::ServerState,
 };
 
 /// Pages worth a look.
@@ -24,10 +24,10 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// What a daemon says of itself to a browser.
-pub(super) fn home(shared: &Shared) -> Reply {
+pub(super) fn home(state: &ServerState) -> HttpResponse {
     let mut links = String::new();
     for (path, text) in LINKS {
-        if path != "/metrics" || shared.config.metrics.is_some() {
+        if path != "/metrics" || state.config.metrics.is_some() {
             let _ = write!(links, "<li><a href=\"{path}\">{text}</a> <code>{path}</code></li>");
         }
     }
@@ -38,26 +38,26 @@ pub(super) fn home(shared: &Shared) -> Reply {
          Grafana or any other OpenTSDB client at this address.</p>\
          <p>Points come in by <code>put</code> lines on this port or by <code>POST /api/put</code>; \
          they are read by <code>/api/query</code>.</p><ul>{links}</ul></body></html>",
-        shared.config.build.version
+        state.config.build.version
     );
-    Reply::new(StatusCode::OK, ContentType::Html, body)
+    HttpResponse::new(StatusCode::OK, ContentType::Html, body)
 }
 
 /// Stops the daemon after this answer.
-pub(super) fn diediedie(asked: &Asked<'_>) -> Reply {
-    info!(peer = %asked.peer, "a client asked the daemon to stop");
-    asked.shared.stop_requested.cancel();
+pub(super) fn diediedie(request: &HttpRequest<'_>) -> HttpResponse {
+    info!(peer = %request.peer, "a client asked the daemon to stop");
+    request.state.stop_requested.cancel();
     let body = "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>TSD Exiting</title></head>\
                 <body><h1>Cleaning up and exiting now.</h1></body></html>";
-    Reply::new(StatusCode::OK, ContentType::Html, body).closing_if(true)
+    HttpResponse::new(StatusCode::OK, ContentType::Html, body).closing_if(true)
 }
 
 /// The Prometheus exposition.
-pub(super) fn metrics(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[hyper::Method::GET])?;
-    let Some(handle) = &asked.shared.config.metrics else {
+pub(super) fn metrics(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[hyper::Method::GET])?;
+    let Some(handle) = &request.state.config.metrics else {
         return Err(tsd_protocol::ApiError::page_not_found().into());
     };
-    asked.shared.engine.set_gauges();
-    Ok(Reply::new(StatusCode::OK, ContentType::Metrics, handle.render()))
+    request.state.engine.set_gauges();
+    Ok(HttpResponse::new(StatusCode::OK, ContentType::Metrics, handle.render()))
 }

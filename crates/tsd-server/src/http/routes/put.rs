@@ -9,113 +9,113 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use tsd_engine::{HistogramCodecs, IngestSession, NameText, PointInput, PutError};
 use tsd_protocol::{
-    ApiError, CommonTag, HistogramBatch, HistogramFault, HttpHistogram, HttpRollup, NAME_SEPARATOR,
-    PointFault, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch, RollupFault,
-    RollupRules, SeriesRules,
+    ApiError, CommonTag, HistogramBatch, HistogramValueError, HttpHistogram, HttpRollup,
+    NAME_SEPARATOR, PointError, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch,
+    RollupError, RollupRules, SeriesRules,
 };
 
 use crate::{
     http::{
         error::HttpError,
-        reply::{ContentType, Reply},
-        service::Asked,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
     },
-    put_failure::http_error_of,
+    put_error_mapping::to_http_error,
     rollups::place,
-    shared::Shared,
+    server_state::ServerState,
 };
 
 /// Bodies of up to so many points go to one write actor as one message.
-const KEPT_TOGETHER: usize = 512;
+const MAX_SINGLE_BATCH_POINTS: usize = 512;
 
 /// Why the session did not take a point.
-enum Refusal {
+enum PointRejection {
     /// It is no good.
     Fault(PutPointError),
     /// The engine says so.
     Engine(PutError),
 }
 
-impl From<PointFault> for Refusal {
-    fn from(fault: PointFault) -> Self {
+impl From<PointError> for PointRejection {
+    fn from(fault: PointError) -> Self {
         Self::Fault(fault.into())
     }
 }
 
-impl From<PutError> for Refusal {
+impl From<PutError> for PointRejection {
     fn from(error: PutError) -> Self {
         Self::Engine(error)
     }
 }
 
-impl From<RollupFault> for Refusal {
-    fn from(fault: RollupFault) -> Self {
+impl From<RollupError> for PointRejection {
+    fn from(fault: RollupError) -> Self {
         Self::Fault(fault.into())
     }
 }
 
-impl From<HistogramFault> for Refusal {
-    fn from(fault: HistogramFault) -> Self {
+impl From<HistogramValueError> for PointRejection {
+    fn from(fault: HistogramValueError) -> Self {
         Self::Fault(fault.into())
     }
 }
 
 /// Stores the points of a body.
-pub(super) async fn put(asked: Asked<'_>) -> Result<Reply, HttpError> {
-    let request = Request::read(&asked)?;
+pub(super) async fn put(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    let put = PutRequest::read(&request)?;
     let mut batch = PutBatch::default();
-    batch.read(request.body, request.common.as_ref()).map_err(ApiError::from)?;
-    let mut ingest = Ingest::new(asked.shared, PutOutcome::new(&batch), batch.points().len());
-    take_points(&mut ingest, &asked.shared.rules, &batch);
-    Ok(ingest.finish(&request).await)
+    batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
+    let mut pending = PendingPut::new(request.state, PutOutcome::new(&batch), batch.points().len());
+    take_points(&mut pending, &request.state.rules, &batch);
+    Ok(pending.finish(&put).await)
 }
 
 /// Stores the rolled-up points of a body.
-pub(super) async fn rollup(asked: Asked<'_>) -> Result<Reply, HttpError> {
-    let request = Request::read(&asked)?;
+pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    let put = PutRequest::read(&request)?;
     let mut batch = RollupBatch::default();
-    batch.read(request.body, request.common.as_ref()).map_err(ApiError::from)?;
-    let shared = asked.shared;
-    let mut ingest = Ingest::new(shared, PutOutcome::of_rollups(&batch), batch.points().len());
+    batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
+    let state = request.state;
+    let mut pending = PendingPut::new(state, PutOutcome::of_rollups(&batch), batch.points().len());
     let mut spelled = Vec::new();
     for point in batch.points() {
-        let taken = match &shared.rollups {
+        let taken = match &state.rollups {
             Some(rules) => {
-                let session = &mut ingest.session;
-                take_rollup(session, rules, &shared.rules, &point, &mut spelled)
+                let session = &mut pending.session;
+                take_rollup(session, rules, &state.rules, &point, &mut spelled)
             }
-            None => Err(RollupFault::without_configuration(&point.spec).into()),
+            None => Err(RollupError::without_configuration(&point.spec).into()),
         };
-        ingest.note(point.offset, taken);
+        pending.note(point.offset, taken);
     }
-    Ok(ingest.finish(&request).await)
+    Ok(pending.finish(&put).await)
 }
 
 /// Stores the histograms of a body.
-pub(super) async fn histogram(asked: Asked<'_>) -> Result<Reply, HttpError> {
-    let Some(codecs) = &asked.shared.engine.config().histograms else {
+pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    let Some(codecs) = &request.state.engine.config().histograms else {
         return Err(ApiError::histograms_disabled().into());
     };
-    let request = Request::read(&asked)?;
+    let put = PutRequest::read(&request)?;
     let mut batch = HistogramBatch::default();
-    batch.read(request.body, request.common.as_ref()).map_err(ApiError::from)?;
+    batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
     let outcome = PutOutcome::of_histograms(&batch);
-    let mut ingest = Ingest::new(asked.shared, outcome, batch.points().len());
+    let mut pending = PendingPut::new(request.state, outcome, batch.points().len());
     for point in batch.points() {
-        let taken = take_histogram(&mut ingest.session, codecs, &asked.shared.rules, &point);
-        ingest.note(point.offset, taken);
+        let taken = take_histogram(&mut pending.session, codecs, &request.state.rules, &point);
+        pending.note(point.offset, taken);
     }
-    Ok(ingest.finish(&request).await)
+    Ok(pending.finish(&put).await)
 }
 
 /// Gives points to the session, by groups.
-fn take_points(ingest: &mut Ingest<'_>, rules: &SeriesRules, batch: &PutBatch) {
+fn take_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatch) {
     let mut points = batch.points();
     let mut group = Vec::with_capacity(points.len().min(IngestSession::GROUP));
     while points.len() > 0 {
         group.clear();
         group.extend(points.by_ref().take(IngestSession::GROUP));
-        let refused = ingest.session.put(
+        let rejected = pending.session.put(
             &group,
             |point| PointInput {
                 metric: point.metric,
@@ -126,10 +126,10 @@ fn take_points(ingest: &mut Ingest<'_>, rules: &SeriesRules, batch: &PutBatch) {
             },
             |point| Ok(point.tags(rules)?),
         );
-        let mut refused = refused.into_iter().peekable();
+        let mut rejected = rejected.into_iter().peekable();
         for (at, point) in group.iter().enumerate() {
-            let refusal = refused.next_if(|(place, _)| *place == at);
-            ingest.note(point.offset, refusal.map_or(Ok(()), |(_, refusal)| Err(refusal)));
+            let refusal = rejected.next_if(|(place, _)| *place == at);
+            pending.note(point.offset, refusal.map_or(Ok(()), |(_, refusal)| Err(refusal)));
         }
     }
 }
@@ -141,7 +141,7 @@ fn take_rollup(
     series: &SeriesRules,
     point: &HttpRollup<'_>,
     spelled: &mut Vec<u8>,
-) -> Result<(), Refusal> {
+) -> Result<(), PointRejection> {
     let HttpRollup { spec, metric, tags_raw, value, offset, timestamp } = *point;
     let time = timestamp.as_given();
     // Most points name no aggregator among their tags, and are of a known series.
@@ -169,7 +169,7 @@ fn take_histogram(
     codecs: &HistogramCodecs,
     rules: &SeriesRules,
     point: &HttpHistogram<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), PointRejection> {
     let HttpHistogram { metric, tags_raw, offset, timestamp, value } = *point;
     let stored = value.encode(codecs)?;
     let Ok(cell) = session.histogram_cell(timestamp, &stored) else {
@@ -186,59 +186,59 @@ fn take_histogram(
 const LATE: &str = "the store did not answer in time";
 
 /// What a request of this family says beside its points.
-struct Request<'a> {
+struct PutRequest<'a> {
     options: PutOptions,
     body: &'a str,
     common: Option<CommonTag>,
 }
 
-impl<'a> Request<'a> {
-    fn read(asked: &'a Asked<'_>) -> Result<Self, HttpError> {
-        asked.shared.counters.received_put.add(1);
-        asked.allow(&[Method::POST])?;
-        let options = PutOptions::parse(&asked.query)?;
-        if asked.body.bytes().is_empty() {
+impl<'a> PutRequest<'a> {
+    fn read(request: &'a HttpRequest<'_>) -> Result<Self, HttpError> {
+        request.state.metrics.received_put.add(1);
+        request.allow(&[Method::POST])?;
+        let options = PutOptions::parse(&request.query)?;
+        if request.body.bytes().is_empty() {
             return Err(ApiError::missing_put_content().into());
         }
-        let body = asked.body.text()?;
-        Ok(Self { options, body, common: common_tag(asked)? })
+        let body = request.body.text()?;
+        Ok(Self { options, body, common: common_tag(request)? })
     }
 }
 
 /// Points of one request on their way, and what is known of their fate.
-struct Ingest<'a> {
-    shared: &'a Shared,
+struct PendingPut<'a> {
+    state: &'a ServerState,
     session: IngestSession,
     outcome: PutOutcome,
     // Offsets name the points: they are what the answer needs.
     given: Vec<u32>,
-    refused: Vec<(u32, PutError)>,
+    rejected: Vec<(u32, PutError)>,
 }
 
-impl<'a> Ingest<'a> {
-    fn new(shared: &'a Shared, outcome: PutOutcome, points: usize) -> Self {
-        let mut session = shared.engine.ingest_session(NameText::Latin1);
-        if points <= KEPT_TOGETHER {
+impl<'a> PendingPut<'a> {
+    fn new(state: &'a ServerState, outcome: PutOutcome, points: usize) -> Self {
+        let mut session = state.engine.ingest_session(NameText::Latin1);
+        if points <= MAX_SINGLE_BATCH_POINTS {
             session.keep_together();
         }
-        Self { shared, session, outcome, given: Vec::with_capacity(points), refused: Vec::new() }
+        Self { state, session, outcome, given: Vec::with_capacity(points), rejected: Vec::new() }
     }
 
     /// Notes whether the session took a point.
-    fn note(&mut self, offset: u32, taken: Result<(), Refusal>) {
+    fn note(&mut self, offset: u32, taken: Result<(), PointRejection>) {
         match taken {
             Ok(()) => self.given.push(offset),
-            Err(Refusal::Fault(error)) => self.outcome.fail(offset, error),
-            Err(Refusal::Engine(error)) => self.refused.push((offset, error)),
+            Err(PointRejection::Fault(error)) => self.outcome.fail(offset, error),
+            Err(PointRejection::Engine(error)) => self.rejected.push((offset, error)),
         }
     }
 
     /// Waits for the points and answers.
-    async fn finish(mut self, request: &Request<'_>) -> Reply {
-        let Request { options, body, .. } = request;
+    async fn finish(mut self, request: &PutRequest<'_>) -> HttpResponse {
+        let PutRequest { options, body, .. } = request;
         let limit = if !options.sync {
             // A store that is away must not keep clients waiting: they may send again.
-            Some(self.shared.engine.config().ingest.store_deadline)
+            Some(self.state.engine.config().ingest.store_deadline)
         } else if options.sync_timeout_ms > 0 {
             Some(Duration::from_millis(options.sync_timeout_ms))
         } else {
@@ -246,11 +246,11 @@ impl<'a> Ingest<'a> {
         };
         let report = self.session.commit_within(limit).await;
         let outcome = &mut self.outcome;
-        for (offset, error) in &self.refused {
-            outcome.fail(*offset, http_error_of(error));
+        for (offset, error) in &self.rejected {
+            outcome.fail(*offset, to_http_error(error));
         }
         for failure in &report.failures {
-            outcome.fail(failure.tag, http_error_of(&failure.error));
+            outcome.fail(failure.tag, to_http_error(&failure.error));
         }
         if report.timed_out == 0 {
             outcome.succeed(report.stored as u64);
@@ -263,7 +263,7 @@ impl<'a> Ingest<'a> {
             }
         }
         for (_, error) in outcome.errors() {
-            self.shared.counters.put_errors(error.kind()).add(1);
+            self.state.metrics.put_errors(error.kind()).add(1);
         }
         let mut reply = outcome.reply(*options, body);
         let retry = report.failures.iter().find(|f| worth_a_retry(&f.error, *options));
@@ -275,11 +275,15 @@ impl<'a> Ingest<'a> {
                 let error = ApiError::new(503, message).with_details(why);
                 reply.body = error.render().into_bytes();
             }
-            return Reply::new(StatusCode::SERVICE_UNAVAILABLE, ContentType::Json, reply.body);
+            return HttpResponse::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                ContentType::Json,
+                reply.body,
+            );
         }
         let status =
             StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Reply::new(status, ContentType::Json, reply.body)
+        HttpResponse::new(status, ContentType::Json, reply.body)
     }
 }
 
@@ -293,9 +297,9 @@ fn worth_a_retry(error: &PutError, options: PutOptions) -> bool {
 }
 
 /// The tag that a header adds to every point.
-fn common_tag(asked: &Asked<'_>) -> Result<Option<CommonTag>, HttpError> {
-    let Some(name) = &asked.shared.config.header_tag else { return Ok(None) };
-    let Some(value) = asked.headers.get(name.as_str()) else { return Ok(None) };
+fn common_tag(request: &HttpRequest<'_>) -> Result<Option<CommonTag>, HttpError> {
+    let Some(name) = &request.state.config.header_tag else { return Ok(None) };
+    let Some(value) = request.headers.get(name.as_str()) else { return Ok(None) };
     value.to_str().ok().and_then(CommonTag::parse).map(Some).ok_or_else(|| {
         ApiError::new(400, "Invalid tag in a request header")
             .with_details(format!("The header {name} must hold one tag as k=v"))

@@ -3,105 +3,100 @@
 //! Whatever ends the request ends the query: the engine's work hangs on the future that waits for it,
 //! and what an answer holds on the body that is being sent.
 
-mod answer;
 mod exp;
 mod explain;
 mod gexp;
 mod last;
-mod numbers;
-pub(super) mod pieces;
+mod query_response;
+pub(super) mod response_stream;
+mod stats_format;
 
 use std::sync::Arc;
 
 use hyper::Method;
 use tsd_engine::{Query, QueryClient, QueryControl, QueryFailure, RawQuery, UidError, UidKind};
 use tsd_protocol::{
-    AnswerLayout, ApiError, parse_query_body, parse_query_uri, query_error, render_query,
+    ApiError, ResponseLayout, parse_query_body, parse_query_uri, query_error, render_query,
     render_sub_query, write_json_string,
 };
 
-pub(super) use self::numbers::{Numbers, overall};
-use crate::http::{error::HttpError, reply::Reply, service::Asked};
+pub(super) use self::stats_format::{NamedStats, overall};
+use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
 
 /// Headers whose values are nobody else's business.
 const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
 const MASK: &str = "*******";
 
 /// Answers a query.
-pub(super) async fn query(asked: Asked<'_>) -> Result<Reply, HttpError> {
-    let counters = &asked.shared.counters;
-    let result = run(&asked).await;
+pub(super) async fn query(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    let metrics = &request.state.metrics;
+    let result = run(&request).await;
     match &result {
-        Ok(_) => &counters.query_success,
-        Err(error) if error.status < 500 => &counters.query_invalid,
-        Err(_) => &counters.query_exceptions,
+        Ok(_) => &metrics.query_success,
+        Err(error) if error.status < 500 => &metrics.query_invalid,
+        Err(_) => &metrics.query_exceptions,
     }
     .add(1);
     Ok(result?)
 }
 
-async fn run(asked: &Asked<'_>) -> Result<Reply, ApiError> {
-    asked.allow(&[Method::GET, Method::POST, Method::DELETE])?;
-    if asked.method == Method::DELETE && !asked.shared.config.allow_delete {
+async fn run(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
+    request.allow(&[Method::GET, Method::POST, Method::DELETE])?;
+    if request.method == Method::DELETE && !request.state.config.allow_delete {
         return Err(ApiError::delete_not_enabled());
     }
-    match asked.path.below.to_ascii_lowercase().as_str() {
-        "last" => last::last(asked).await,
-        "exp" => exp::exp(asked).await,
-        "gexp" => gexp::gexp(asked).await,
-        _ => plain(asked).await,
+    match request.path.below.to_ascii_lowercase().as_str() {
+        "last" => last::last(request).await,
+        "exp" => exp::exp(request).await,
+        "gexp" => gexp::gexp(request).await,
+        _ => plain(request).await,
     }
 }
 
-async fn plain(asked: &Asked<'_>) -> Result<Reply, ApiError> {
-    let mut raw = if asked.method == Method::POST {
-        parse_query_body(asked.body.text()?)?
+async fn plain(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
+    let mut raw = if request.method == Method::POST {
+        parse_query_body(request.body.text()?)?
     } else {
-        parse_query_uri(&asked.query)?
+        parse_query_uri(&request.query)?
     };
-    complete(asked, &mut raw)?;
-    let query = raw.validate(&asked.shared.clock()).map_err(|e| query_error(&e, Some(&raw)))?;
+    complete(request, &mut raw)?;
+    let query = raw.validate(&request.state.clock()).map_err(|e| query_error(&e, Some(&raw)))?;
     if raw.explain {
-        return explain::explain(asked, &raw, &query).await;
+        return explain::explain(request, &raw, &query).await;
     }
-    let echoes = echoes(asked, &query).await?;
-    let control = control(asked, render_query(&raw, &query, &[]).into());
-    let answer = asked
-        .shared
+    let echoes = echoes(request, &query).await?;
+    let control = control(request, render_query(&raw, &query, &[]).into());
+    let answer = request
+        .state
         .engine
         .query(query.clone(), control)
         .await
-        .map_err(|failure| told(failure, Some(&raw)))?;
-    Ok(answer::reply(&query, answer, layout(asked, &query), echoes))
+        .map_err(|failure| to_api_error(failure, Some(&raw)))?;
+    Ok(query_response::reply(&query, answer, layout(request, &query), echoes))
 }
 
 /// What the URI adds to a request, wherever the rest of it stands; a query that deletes is let through
 /// only where that is allowed.
-fn complete(asked: &Asked<'_>, raw: &mut RawQuery) -> Result<(), ApiError> {
-    let allowed = asked.shared.config.allow_delete;
+fn complete(request: &HttpRequest<'_>, raw: &mut RawQuery) -> Result<(), ApiError> {
+    let allowed = request.state.config.allow_delete;
     if raw.delete && !allowed {
         return Err(ApiError::delete_not_enabled());
     }
     // Where deleting is off, a GET that asks for it is a plain query.
-    raw.delete |= asked.api_method()? == Method::DELETE && allowed;
-    raw.explain |= asked.query.has("explain");
+    raw.delete |= request.api_method()? == Method::DELETE && allowed;
+    raw.explain |= request.query.has("explain");
     if raw.timezone.is_none() {
-        raw.timezone = asked.query.get("timezone").map(str::to_owned);
+        raw.timezone = request.query.get("timezone").map(str::to_owned);
     }
     Ok(())
 }
 
-fn layout(asked: &Asked<'_>, query: &Query) -> AnswerLayout {
-    AnswerLayout {
-        ms_resolution: query.ms_resolution,
-        arrays: asked.query.has("arrays"),
-        // The wrapper goes around whatever an API route says, errors too.
-        jsonp: None,
-    }
+fn layout(request: &HttpRequest<'_>, query: &Query) -> ResponseLayout {
+    ResponseLayout { ms_resolution: query.ms_resolution, arrays: request.query.has("arrays") }
 }
 
 /// The sub queries as answers repeat them, if they are to, with the UIDs of their tag keys.
-async fn echoes(asked: &Asked<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiError> {
+async fn echoes(request: &HttpRequest<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiError> {
     if !query.show_query {
         return Ok(Vec::new());
     }
@@ -111,9 +106,9 @@ async fn echoes(asked: &Asked<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiEr
         names.sort();
         names.dedup();
         let mut uids = Vec::with_capacity(names.len());
-        for uid in asked.shared.engine.uids_of(UidKind::Tagk, &names).await {
+        for uid in request.state.engine.uids_of(UidKind::Tagk, &names).await {
             // A name without a UID is the query's to tell.
-            let uid = uid.map_err(|error| told(error.into(), None))?;
+            let uid = uid.map_err(|error| to_api_error(error.into(), None))?;
             uids.extend(uid.map(|uid| bytes::Bytes::copy_from_slice(uid.as_bytes())));
         }
         uids.sort();
@@ -124,22 +119,22 @@ async fn echoes(asked: &Asked<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiEr
 }
 
 /// As [`control`], for requests that are shown by their URI.
-pub(super) fn control_by_uri(asked: &Asked<'_>) -> QueryControl {
+pub(super) fn control_by_uri(request: &HttpRequest<'_>) -> QueryControl {
     let mut text = br#"{"uri":"#.to_vec();
-    write_json_string(&mut text, &asked.uri.to_string());
+    write_json_string(&mut text, &request.uri.to_string());
     text.push(b'}');
-    control(asked, String::from_utf8_lossy(&text).into())
+    control(request, String::from_utf8_lossy(&text).into())
 }
 
 /// How the query is watched and ended, and who asks; `query` is its text for lists.
-fn control(asked: &Asked<'_>, query: Arc<str>) -> QueryControl {
-    let headers = asked.headers.iter().map(|(name, value)| {
+fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryControl {
+    let headers = request.headers.iter().map(|(name, value)| {
         let secret = SECRET_HEADERS.contains(&name.as_str());
         let value = if secret { MASK.into() } else { String::from_utf8_lossy(value.as_bytes()) };
         (title_case(name.as_str()), value.into_owned())
     });
     let asker = QueryClient {
-        remote: asked.peer.to_string(),
+        remote: request.peer.to_string(),
         user: None,
         headers: headers.collect(),
         query,
@@ -159,7 +154,7 @@ fn title_case(name: &str) -> String {
 }
 
 /// What the client is told of a query without an answer.
-fn told(failure: QueryFailure, raw: Option<&RawQuery>) -> ApiError {
+fn to_api_error(failure: QueryFailure, raw: Option<&RawQuery>) -> ApiError {
     let status = failure.status();
     match failure {
         QueryFailure::Refused(error) => query_error(&error, raw),

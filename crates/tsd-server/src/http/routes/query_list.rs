@@ -9,39 +9,39 @@ use tsd_protocol::{
     ApiError, ListedClient, ListedCompleted, ListedRunning, StatValue, render_query_list,
 };
 
-use super::query::{Numbers, overall};
+use super::query::{NamedStats, overall};
 use crate::http::{
     error::HttpError,
-    reply::{ContentType, Reply},
-    service::Asked,
+    response::{ContentType, HttpResponse},
+    service::HttpRequest,
 };
 
 /// Lists queries; `text` makes it a table. A DELETE with `id` cancels one.
-pub(super) fn query_list(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET, Method::POST, Method::DELETE])?;
-    if asked.api_method()? == Method::DELETE {
-        return Ok(cancel(asked)?);
+pub(super) fn query_list(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET, Method::POST, Method::DELETE])?;
+    if request.api_method()? == Method::DELETE {
+        return Ok(cancel(request)?);
     }
-    let list = asked.shared.engine.queries();
-    if asked.query.has("text") {
-        return Ok(Reply::new(StatusCode::OK, ContentType::Text, table(&list)));
+    let list = request.state.engine.queries();
+    if request.query.has("text") {
+        return Ok(HttpResponse::new(StatusCode::OK, ContentType::Text, table(&list)));
     }
     let running: Vec<ListedRunning<'_>> = list.running.iter().map(running).collect();
     let completed: Vec<ListedCompleted<'_>> = list.completed.iter().map(completed).collect();
-    Ok(Reply::json(render_query_list(&running, &completed)))
+    Ok(HttpResponse::json(render_query_list(&running, &completed)))
 }
 
-fn cancel(asked: &Asked<'_>) -> Result<Reply, ApiError> {
-    let id: u64 = asked
+fn cancel(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
+    let id: u64 = request
         .query
         .required("id")?
         .parse()
         .map_err(|_| ApiError::new(400, "Unable to parse 'id' as a number"))?;
-    if !asked.shared.engine.cancel_query(QueryId(id)) {
+    if !request.state.engine.cancel_query(QueryId(id)) {
         return Err(ApiError::new(404, format!("No query with the id {id} is running")));
     }
-    tracing::info!(peer = %asked.peer, id, "a query was cancelled");
-    Ok(Reply::json(json!({ "message": "Query cancelled", "id": id }).to_string()))
+    tracing::info!(peer = %request.peer, id, "a query was cancelled");
+    Ok(HttpResponse::json(json!({ "message": "Query cancelled", "id": id }).to_string()))
 }
 
 fn asker(asker: &QueryClient) -> ListedClient<'_> {
@@ -64,7 +64,7 @@ fn running(query: &RunningQuery) -> ListedRunning<'_> {
     }
 }
 
-fn progress(query: &RunningQuery) -> Numbers {
+fn progress(query: &RunningQuery) -> NamedStats {
     let count = |name: &str, n: u64| {
         (name.to_owned(), StatValue::Count(i64::try_from(n).unwrap_or(i64::MAX)))
     };
@@ -121,7 +121,7 @@ fn table(list: &QueryList) -> String {
         "id", "seconds", "rows", "cells", "memory", "stage", "remote"
     );
     for query in &list.running {
-        // Writing to memory cannot fail.
+        // SerializationTimer to memory cannot fail.
         let _ = writeln!(
             out,
             "{:>8} {:>10.3} {:>12} {:>14} {:>12}  {:<34} {:<22} {}",

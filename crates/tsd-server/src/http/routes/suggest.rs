@@ -7,8 +7,8 @@ use tsd_protocol::ApiError;
 
 use crate::http::{
     error::HttpError,
-    reply::{ContentType, Reply},
-    service::Asked,
+    response::{ContentType, HttpResponse},
+    service::HttpRequest,
 };
 
 /// Names if the client names no number.
@@ -18,22 +18,25 @@ const LARGEST_MAX: usize = 1 << 20;
 
 /// What is looked for.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct SuggestRequest {
     kind: String,
     prefix: String,
     max: Option<String>,
 }
 
 /// Names of a kind with a prefix. Outside the API a body is ignored.
-pub(super) async fn suggest(asked: &Asked<'_>, api: bool) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET, Method::POST])?;
-    let wanted = if api && !asked.body.bytes().is_empty() {
-        read_body(asked.body.text()?)?
+pub(super) async fn suggest(
+    request: &HttpRequest<'_>,
+    api: bool,
+) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET, Method::POST])?;
+    let wanted = if api && !request.body.bytes().is_empty() {
+        read_body(request.body.text()?)?
     } else {
-        Wanted {
-            kind: asked.query.required("type")?.to_owned(),
-            prefix: asked.query.get("q").unwrap_or_default().to_owned(),
-            max: asked.query.get("max").map(str::to_owned),
+        SuggestRequest {
+            kind: request.query.required("type")?.to_owned(),
+            prefix: request.query.get("q").unwrap_or_default().to_owned(),
+            max: request.query.get("max").map(str::to_owned),
         }
     };
     let max = read_max(wanted.max.as_deref())?;
@@ -43,17 +46,17 @@ pub(super) async fn suggest(asked: &Asked<'_>, api: bool) -> Result<Reply, HttpE
         "tagv" => UidKind::Tagv,
         other => return Err(ApiError::new(400, format!("Invalid 'type' parameter:{other}")).into()),
     };
-    let names = asked
-        .shared
+    let names = request
+        .state
         .engine
         .suggest(kind, &wanted.prefix, max)
         .await
         .map_err(|error| ApiError::internal(error.to_string()))?;
     let body = json!(names).to_string();
     Ok(if api {
-        Reply::json(body)
+        HttpResponse::json(body)
     } else {
-        Reply::new(StatusCode::OK, ContentType::LegacyJson, body)
+        HttpResponse::new(StatusCode::OK, ContentType::LegacyJson, body)
     })
 }
 
@@ -65,7 +68,7 @@ fn read_max(text: Option<&str>) -> Result<usize, ApiError> {
 }
 
 /// Reads `{"type":…,"q":…,"max":…}`; numbers count as their text.
-fn read_body(body: &str) -> Result<Wanted, ApiError> {
+fn read_body(body: &str) -> Result<SuggestRequest, ApiError> {
     let fields: Map<String, Value> =
         serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
     let text = |name: &str| match fields.get(name) {
@@ -75,7 +78,7 @@ fn read_body(body: &str) -> Result<Wanted, ApiError> {
         Some(Value::Bool(flag)) => Ok(Some(flag.to_string())),
         Some(_) => Err(ApiError::bad_json(format!("{name} must be a text"))),
     };
-    Ok(Wanted {
+    Ok(SuggestRequest {
         kind: text("type")?.ok_or_else(|| ApiError::new(400, "Missing 'type' parameter"))?,
         prefix: text("q")?.unwrap_or_default(),
         max: text("max")?,
@@ -93,7 +96,7 @@ mod tests {
         let wanted = read_body(r#"{"type":"metrics","q":"sys","max":10}"#).unwrap();
         assert_eq!(
             wanted,
-            Wanted { kind: "metrics".into(), prefix: "sys".into(), max: Some("10".into()) }
+            SuggestRequest { kind: "metrics".into(), prefix: "sys".into(), max: Some("10".into()) }
         );
         assert_eq!(read_body(r#"{"type":"tagk"}"#).unwrap().prefix, "");
         assert_eq!(read_body("{}").unwrap_err().message, "Missing 'type' parameter");

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value};
 use tsd_engine::{UidError, UidKind};
+use tsd_model::to_hex;
 use tsd_protocol::ApiError;
 
 use crate::http::{
     error::HttpError,
-    reply::{ContentType, Reply},
-    routes::upper_hex,
-    service::Asked,
+    response::{ContentType, HttpResponse},
+    service::HttpRequest,
 };
 
 /// Kinds by the names they have here.
@@ -25,31 +25,31 @@ const REPLY_ORDER: [&str; 6] =
     ["tagv_errors", "metric", "tagk", "tagk_errors", "metric_errors", "tagv"];
 
 /// Names by kind, as a client gave them.
-type Wanted = Vec<(String, Vec<String>)>;
+type NamesByKind = Vec<(String, Vec<String>)>;
 
 /// Hands the request to its sub-endpoint.
-pub(super) async fn uid(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    match asked.path.below.to_ascii_lowercase().as_str() {
-        "assign" => assign(asked).await,
-        "rename" => rename::rename(asked).await,
+pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    match request.path.below.to_ascii_lowercase().as_str() {
+        "assign" => assign(request).await,
+        "rename" => rename::rename(request).await,
         "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
         _ => Err(ApiError::new(501, "There is no such UID endpoint").into()),
     }
 }
 
-async fn assign(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    asked.allow(&[Method::GET, Method::POST])?;
-    check_writes(asked)?;
-    let wanted = if asked.method == Method::POST {
-        if asked.body.bytes().is_empty() {
+async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET, Method::POST])?;
+    check_writes(request)?;
+    let wanted = if request.method == Method::POST {
+        if request.body.bytes().is_empty() {
             return Err(ApiError::missing_content().into());
         }
-        read_body(asked.body.text()?)?
+        read_body(request.body.text()?)?
     } else {
         KINDS
             .iter()
             .filter_map(|(label, _)| {
-                let names = asked.query.get(label).filter(|names| !names.is_empty())?;
+                let names = request.query.get(label).filter(|names| !names.is_empty())?;
                 Some(((*label).to_owned(), names.split(',').map(str::to_owned).collect()))
             })
             .collect()
@@ -63,7 +63,7 @@ async fn assign(asked: &Asked<'_>) -> Result<Reply, HttpError> {
         let mut assigned = BTreeMap::new();
         let mut errors = BTreeMap::new();
         for name in names {
-            match assign_one(asked, &label, &name).await? {
+            match assign_one(request, &label, &name).await? {
                 Ok(uid) => assigned.insert(name, uid),
                 Err(text) => errors.insert(name, text),
             };
@@ -75,12 +75,12 @@ async fn assign(asked: &Asked<'_>) -> Result<Reply, HttpError> {
         maps.insert(label, sorted(assigned));
     }
     let status = if failed { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-    Ok(Reply::new(status, ContentType::Json, render(maps)))
+    Ok(HttpResponse::new(status, ContentType::Json, render(maps)))
 }
 
 /// Fails on a daemon that must not write.
-fn check_writes(asked: &Asked<'_>) -> Result<(), ApiError> {
-    if asked.shared.config.mode.writes() {
+fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
+    if request.state.config.mode.writes() {
         return Ok(());
     }
     Err(ApiError::new(404, "Operation not allowed")
@@ -99,17 +99,17 @@ fn illegal_name(label: &str, name: &str, character: Option<char>) -> String {
 
 /// Gives one name a UID. The inner error belongs to the name, the outer one to the whole request.
 async fn assign_one(
-    asked: &Asked<'_>,
+    request: &HttpRequest<'_>,
     label: &str,
     name: &str,
 ) -> Result<Result<String, String>, ApiError> {
     let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == label) else {
         return Ok(Err("Unknown type name".to_owned()));
     };
-    match asked.shared.engine.assign(*kind, name).await {
+    match request.state.engine.assign(*kind, name).await {
         Ok(uid) => Ok(Ok(uid.to_string())),
         Err(UidError::NameTaken { uid, .. }) => {
-            Ok(Err(format!("Name already exists with UID: {}", upper_hex(&uid))))
+            Ok(Err(format!("Name already exists with UID: {}", to_hex(&uid))))
         }
         Err(UidError::IllegalName { name, character, .. }) => {
             Ok(Err(illegal_name(label, &name, character)))
@@ -140,7 +140,7 @@ fn render(mut maps: BTreeMap<String, Map<String, Value>>) -> String {
 }
 
 /// Reads `{"metric":[…],"tagk":[…],"tagv":[…]}`.
-fn read_body(body: &str) -> Result<Wanted, ApiError> {
+fn read_body(body: &str) -> Result<NamesByKind, ApiError> {
     let fields: Map<String, Value> =
         serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;
     fields

@@ -4,19 +4,19 @@ use serde_json::{Value, json};
 use tsd_engine::{ExplainedRead, ExplainedSubQuery, Query, RawQuery};
 use tsd_protocol::ApiError;
 
-use super::told;
-use crate::http::{reply::Reply, service::Asked};
+use super::to_api_error;
+use crate::http::{response::HttpResponse, service::HttpRequest};
 
 /// Answers with the plan of a query.
 pub(super) async fn explain(
-    asked: &Asked<'_>,
+    request: &HttpRequest<'_>,
     raw: &RawQuery,
     query: &Query,
-) -> Result<Reply, ApiError> {
-    let plans = asked.shared.engine.explain(query).await;
-    let plans = plans.map_err(|failure| told(failure, Some(raw)))?;
+) -> Result<HttpResponse, ApiError> {
+    let plans = request.state.engine.explain(query).await;
+    let plans = plans.map_err(|failure| to_api_error(failure, Some(raw)))?;
     let plans: Vec<Value> = plans.iter().map(sub_query).collect();
-    Ok(Reply::json(json!({ "explain": plans }).to_string()))
+    Ok(HttpResponse::json(json!({ "explain": plans }).to_string()))
 }
 
 fn sub_query(plan: &ExplainedSubQuery) -> Value {

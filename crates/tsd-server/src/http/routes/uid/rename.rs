@@ -8,59 +8,62 @@ use tsd_protocol::ApiError;
 use super::{KINDS, check_writes, illegal_name};
 use crate::http::{
     error::HttpError,
-    reply::{ContentType, Reply},
-    service::Asked,
+    response::{ContentType, HttpResponse},
+    service::HttpRequest,
 };
 
 /// What is to be renamed.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wanted {
+struct RenameRequest {
     label: String,
     old: String,
     new: String,
 }
 
-pub(super) async fn rename(asked: &Asked<'_>) -> Result<Reply, HttpError> {
-    if asked.method != Method::GET && asked.method != Method::POST {
+pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    if request.method != Method::GET && request.method != Method::POST {
         let details =
-            format!("The HTTP method[{}] is not permitted for this endpoint", asked.method);
+            format!("The HTTP method[{}] is not permitted for this endpoint", request.method);
         return Err(ApiError::new(405, "Method not allowed").with_details(details).into());
     }
-    check_writes(asked)?;
-    let fields = if asked.method == Method::POST {
-        if asked.body.bytes().is_empty() {
+    check_writes(request)?;
+    let fields = if request.method == Method::POST {
+        if request.body.bytes().is_empty() {
             return Err(ApiError::missing_content().into());
         }
-        read_body(asked.body.text()?)?
+        read_body(request.body.text()?)?
     } else {
         let names = KINDS.iter().map(|(label, _)| *label).chain(["name"]);
-        let given = |name| asked.query.get(name).filter(|value| !value.is_empty());
+        let given = |name| request.query.get(name).filter(|value| !value.is_empty());
         names.filter_map(|name| Some((name.to_owned(), given(name)?.to_owned()))).collect()
     };
     let wanted = wanted(fields)
         .ok_or_else(|| ApiError::new(400, "Missing necessary values to rename UID"))?;
-    Ok(match rename_one(asked, &wanted).await? {
-        Ok(()) => Reply::json(json!({"result": "true"}).to_string()),
+    Ok(match rename_one(request, &wanted).await? {
+        Ok(()) => HttpResponse::json(json!({"result": "true"}).to_string()),
         Err(text) => {
             let text = Value::from(text);
             let body = format!(r#"{{"result":"false","error":{text}}}"#);
-            Reply::new(StatusCode::BAD_REQUEST, ContentType::Json, body)
+            HttpResponse::new(StatusCode::BAD_REQUEST, ContentType::Json, body)
         }
     })
 }
 
 /// Renames. The inner error belongs to the names, the outer one to the whole request.
-async fn rename_one(asked: &Asked<'_>, wanted: &Wanted) -> Result<Result<(), String>, ApiError> {
-    let Wanted { label, old, new } = wanted;
+async fn rename_one(
+    request: &HttpRequest<'_>,
+    wanted: &RenameRequest,
+) -> Result<Result<(), String>, ApiError> {
+    let RenameRequest { label, old, new } = wanted;
     let Some((_, kind)) = KINDS.iter().find(|(known, _)| known == label) else {
         return Ok(Err("Unknown type name".to_owned()));
     };
-    match asked.shared.engine.rename_uid(*kind, old, new).await {
+    match request.state.engine.rename_uid(*kind, old, new).await {
         Ok(()) => Ok(Ok(())),
         Err(UidError::NoSuchName { name, .. }) => {
             Ok(Err(format!("Name(\"{name}\") does not exist")))
         }
-        Err(UidError::NameTaken { uid, .. }) => Ok(Err(taken(asked, *kind, wanted, &uid))),
+        Err(UidError::NameTaken { uid, .. }) => Ok(Err(taken(request, *kind, wanted, &uid))),
         Err(UidError::IllegalName { name, character, .. }) => {
             Ok(Err(illegal_name(label, &name, character)))
         }
@@ -74,8 +77,8 @@ async fn rename_one(asked: &Asked<'_>, wanted: &Wanted) -> Result<Result<(), Str
     }
 }
 
-fn taken(asked: &Asked<'_>, kind: UidKind, wanted: &Wanted, uid: &[u8]) -> String {
-    let config = asked.shared.engine.config();
+fn taken(request: &HttpRequest<'_>, kind: UidKind, wanted: &RenameRequest, uid: &[u8]) -> String {
+    let config = request.state.engine.config();
     let bytes: Vec<String> = uid.iter().map(|byte| byte.cast_signed().to_string()).collect();
     format!(
         "When trying rename(\"{}\", \"{}\") on UniqueId({}, {}, {}): new name already assigned \
@@ -106,7 +109,7 @@ fn read_body(body: &str) -> Result<Vec<(String, String)>, ApiError> {
 }
 
 /// The last kind that is named, as OpenTSDB takes it.
-fn wanted(fields: Vec<(String, String)>) -> Option<Wanted> {
+fn wanted(fields: Vec<(String, String)>) -> Option<RenameRequest> {
     let (mut of, mut new) = (None, None);
     for (key, value) in fields {
         if key == "name" {
@@ -116,7 +119,7 @@ fn wanted(fields: Vec<(String, String)>) -> Option<Wanted> {
         }
     }
     let ((label, old), new) = (of?, new?);
-    Some(Wanted { label, old, new })
+    Some(RenameRequest { label, old, new })
 }
 
 #[cfg(test)]
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn a_kind_and_two_names_are_needed() {
         let read = |body: &str| wanted(read_body(body).unwrap());
-        let expected = Wanted { label: "tagk".into(), old: "a".into(), new: "1".into() };
+        let expected = RenameRequest { label: "tagk".into(), old: "a".into(), new: "1".into() };
         assert_eq!(read(r#"{"name":1,"tagk":"a"}"#), Some(expected));
         for body in ["{}", r#"{"name":"a"}"#, r#"{"tagk":"a"}"#, r#"{"name":null,"tagk":"a"}"#] {
             assert_eq!(read(body), None, "{body}");

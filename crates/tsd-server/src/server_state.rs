@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use tsd_engine::{EngineHandle, QueryClock, UidKind};
 use tsd_protocol::{Health, RollupRules, SeriesRules};
 
-use crate::{ServerConfig, http::BodyMemory, metrics::Counters, rollups};
+use crate::{ServerConfig, http::BodyMemory, metrics::ServerMetrics, rollups};
 
 /// How long the store may take to show that it lives.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// State of a listener.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) config: ServerConfig,
     pub(crate) address: SocketAddr,
     pub(crate) engine: EngineHandle,
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     /// Which rolled-up points are taken; `None` takes none.
     pub(crate) rollups: Option<Arc<RollupRules>>,
     clock: QueryClock,
-    pub(crate) counters: Counters,
+    pub(crate) metrics: ServerMetrics,
     pub(crate) body_memory: BodyMemory,
     pub(crate) open_connections: AtomicUsize,
     /// The listener is being shut down.
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) stop_requested: CancellationToken,
 }
 
-impl Shared {
+impl ServerState {
     pub(crate) fn new(
         config: ServerConfig,
         address: SocketAddr,
@@ -54,7 +54,7 @@ impl Shared {
             address,
             engine,
             clock,
-            counters: Counters::default(),
+            metrics: ServerMetrics::default(),
             open_connections: AtomicUsize::new(0),
             stopping: CancellationToken::new(),
             stop_requested: CancellationToken::new(),

@@ -5,30 +5,31 @@ use std::{sync::Arc, time::Duration};
 use tsd_engine::{
     Annotation, AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery, SubQueryStages,
 };
-use tsd_protocol::{AnswerLayout, QueryAnswerWriter, SeriesAnswer, Summary};
+use tsd_model::to_hex;
+use tsd_protocol::{QueryResponseWriter, ResponseLayout, SeriesResult, Summary};
 
 use super::{
-    numbers::{Numbers, series_numbers, summary},
-    pieces::{self, Writing},
+    response_stream::{self, SerializationTimer},
+    stats_format::{NamedStats, series_numbers, summary},
 };
-use crate::http::{reply::Reply, routes::upper_hex};
+use crate::http::response::HttpResponse;
 
 /// The reply that carries an answer. `echoes` has each sub query, if they are to be shown.
 pub(super) fn reply(
     query: &Query,
     answer: QueryAnswer,
-    layout: AnswerLayout,
+    layout: ResponseLayout,
     echoes: Vec<Arc<str>>,
-) -> Reply {
+) -> HttpResponse {
     let QueryAnswer { sub_answers, global_annotations, mut stages, guard, .. } = answer;
-    let writing = Writing::default();
+    let writing = SerializationTimer::default();
     let globals = (!global_annotations.is_empty()).then_some(global_annotations);
     let mut echoes = echoes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
     let mut parts = Vec::with_capacity(sub_answers.len());
     let mut of_parts = Vec::with_capacity(sub_answers.len());
     for part in sub_answers {
         of_parts.push(counted(&part));
-        let shown = Shown::new(query, &part, echoes.next().flatten(), globals.clone());
+        let shown = SeriesOptions::new(query, &part, echoes.next().flatten(), globals.clone());
         parts.push((shown, part.series));
     }
     let times = writing.clone();
@@ -45,8 +46,8 @@ pub(super) fn reply(
         });
         summary
     });
-    let mut writer = QueryAnswerWriter::new(layout, series, summary);
-    pieces::reply(move |out, enough| writer.write(out, enough), writing, guard)
+    let mut writer = QueryResponseWriter::new(layout, series, summary);
+    response_stream::reply(move |out, enough| writer.write(out, enough), writing, guard)
 }
 
 /// The numbers of a sub query, with what its answer tells by itself.
@@ -57,7 +58,7 @@ fn counted(part: &SubAnswer) -> SubQueryStages {
 
 /// What is shown with every series of a sub query.
 #[derive(Clone, Debug, Default)]
-struct Shown {
+struct SeriesOptions {
     query: Option<Arc<str>>,
     tsuids: bool,
     nan_as_null: bool,
@@ -66,7 +67,7 @@ struct Shown {
     stats: Option<SubQueryStages>,
 }
 
-impl Shown {
+impl SeriesOptions {
     fn new(
         query: &Query,
         part: &SubAnswer,
@@ -84,17 +85,15 @@ impl Shown {
         }
     }
 
-    fn series(&self, series: AnswerSeries, writing: Duration) -> SeriesAnswer {
-        let stats: Option<Numbers> =
+    fn series(&self, series: AnswerSeries, writing: Duration) -> SeriesResult {
+        let stats: Option<NamedStats> =
             self.stats.as_ref().map(|stages| series_numbers(stages, writing));
-        SeriesAnswer {
+        SeriesResult {
             metric: series.metric,
             tags: series.tags,
             aggregate_tags: series.aggregate_tags,
             query: self.query.clone(),
-            tsuids: self
-                .tsuids
-                .then(|| series.tsuids.iter().map(|tsuid| upper_hex(tsuid)).collect()),
+            tsuids: self.tsuids.then(|| series.tsuids.iter().map(|tsuid| to_hex(tsuid)).collect()),
             annotations: series.annotations.filter(|_| self.annotations),
             global_annotations: self.globals.clone(),
             points: series.points,

@@ -20,12 +20,12 @@ use tokio::{
 
 /// Lines that wait for the client.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct WriteBuffer {
     waiting: BytesMut,
     limit: usize,
 }
 
-impl Output {
+impl WriteBuffer {
     pub(crate) fn new(limit: usize) -> Self {
         Self { waiting: BytesMut::new(), limit }
     }
@@ -63,9 +63,9 @@ impl Output {
         &mut self,
         io: &mut S,
         reply: &[u8],
-        patience: Duration,
+        timeouts: Duration,
     ) -> io::Result<()> {
-        timeout(patience, async {
+        timeout(timeouts, async {
             poll_fn(|cx| self.poll_send(cx, io)).await?;
             io.write_all(reply).await?;
             io.flush().await
@@ -86,7 +86,7 @@ mod tests {
     #[tokio::test]
     async fn lines_that_find_no_room_are_refused_and_none_is_cut() {
         let (mut client, mut server) = tokio::io::duplex(4);
-        let mut output = Output::new(10);
+        let mut output = WriteBuffer::new(10);
         assert!(output.offer(b"first\n"));
         let sent = poll_fn(|cx| Poll::Ready(output.poll_send(cx, &mut server))).await;
         assert!(sent.is_pending());
@@ -105,7 +105,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_asks_without_reading_is_cut_off() {
         let (_client, mut server) = tokio::io::duplex(4);
-        let mut output = Output::new(10);
+        let mut output = WriteBuffer::new(10);
         let end = output.reply(&mut server, b"more than four", Duration::from_secs(5)).await;
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

@@ -25,10 +25,10 @@ use tokio::{
 
 /// Timeouts of one connection; `None` waits for ever.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct IoTimeouts {
     /// Neither read nor write.
     pub(crate) idle: Option<Duration>,
-    /// From the first byte of a request until [`Pulse::request_received`].
+    /// From the first byte of a request until [`RequestTracker::request_received`].
     pub(crate) header: Option<Duration>,
     /// A write without progress.
     pub(crate) write: Option<Duration>,
@@ -36,21 +36,21 @@ pub(crate) struct Patience {
     pub(crate) half_close: Duration,
 }
 
-/// Shared between a socket and whoever answers its requests.
+/// ServerState between a socket and whoever answers its requests.
 #[derive(Debug, Default)]
-pub(crate) struct Pulse {
-    answering: AtomicUsize,
+pub(crate) struct RequestTracker {
+    active_request: AtomicUsize,
     /// Requests whose headers arrived; tells the socket that no header is being waited for.
     received: AtomicUsize,
     timed_out: AtomicBool,
 }
 
-impl Pulse {
+impl RequestTracker {
     /// Notes that a whole request head arrived; the request is being answered until the guard goes.
-    pub(crate) fn request_received(self: &Arc<Self>) -> Answering {
+    pub(crate) fn request_received(self: &Arc<Self>) -> ActiveRequest {
         self.received.fetch_add(1, Ordering::Relaxed);
-        self.answering.fetch_add(1, Ordering::Relaxed);
-        Answering(Arc::clone(self))
+        self.active_request.fetch_add(1, Ordering::Relaxed);
+        ActiveRequest(Arc::clone(self))
     }
 
     /// Whether the socket ended because its client took too long.
@@ -64,26 +64,26 @@ impl Pulse {
     }
 
     fn is_answering(&self) -> bool {
-        self.answering.load(Ordering::Relaxed) > 0
+        self.active_request.load(Ordering::Relaxed) > 0
     }
 }
 
 /// Held while a request is being answered.
 #[derive(Debug)]
-pub(crate) struct Answering(Arc<Pulse>);
+pub(crate) struct ActiveRequest(Arc<RequestTracker>);
 
-impl Drop for Answering {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.answering.fetch_sub(1, Ordering::Relaxed);
+        self.0.active_request.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct GuardedIo<S> {
+pub(crate) struct TimeoutIo<S> {
     inner: S,
-    patience: Patience,
-    pulse: Arc<Pulse>,
+    timeouts: IoTimeouts,
+    tracker: Arc<RequestTracker>,
     last_activity: Instant,
     /// When the first byte of a request came, and how many requests had been received before it.
     head: Option<(Instant, usize)>,
@@ -92,37 +92,38 @@ pub(crate) struct GuardedIo<S> {
     write_timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> GuardedIo<S> {
-    pub(crate) fn new(inner: S, patience: Patience) -> (Self, Arc<Pulse>) {
-        let pulse = Arc::new(Pulse::default());
+impl<S> TimeoutIo<S> {
+    pub(crate) fn new(inner: S, timeouts: IoTimeouts) -> (Self, Arc<RequestTracker>) {
+        let tracker = Arc::new(RequestTracker::default());
         let guarded = Self {
             inner,
-            patience,
-            pulse: Arc::clone(&pulse),
+            timeouts,
+            tracker: Arc::clone(&tracker),
             last_activity: Instant::now(),
             head: None,
             end_of_input: None,
             read_timer: None,
             write_timer: None,
         };
-        (guarded, pulse)
+        (guarded, tracker)
     }
 
     /// The next moment at which a pending read is to end, if any.
     fn read_deadline(&mut self) -> Option<Instant> {
-        let answering = self.pulse.is_answering();
+        let active_request = self.tracker.is_answering();
         if let Some(ended) = self.end_of_input {
             // Looked at again when the answer is out, or when the grace is over.
-            return Some(if answering { ended + self.patience.half_close } else { ended });
+            return Some(if active_request { ended + self.timeouts.half_close } else { ended });
         }
-        let idle = self.patience.idle.map(|idle| {
-            let since = if answering { Instant::now() } else { self.last_activity };
+        let idle = self.timeouts.idle.map(|idle| {
+            let since = if active_request { Instant::now() } else { self.last_activity };
             since + idle
         });
-        if self.head.is_some_and(|(_, seen)| seen != self.pulse.received.load(Ordering::Relaxed)) {
+        if self.head.is_some_and(|(_, seen)| seen != self.tracker.received.load(Ordering::Relaxed))
+        {
             self.head = None;
         }
-        let head = match (self.head, self.patience.header) {
+        let head = match (self.head, self.timeouts.header) {
             (Some((began, _)), Some(limit)) => Some(began + limit),
             _ => None,
         };
@@ -143,7 +144,7 @@ impl<S> GuardedIo<S> {
                 return Poll::Ready(if self.end_of_input.is_some() {
                     Ok(())
                 } else {
-                    Err(self.pulse.too_late())
+                    Err(self.tracker.too_late())
                 });
             }
             let timer =
@@ -167,16 +168,16 @@ impl<S> GuardedIo<S> {
             self.last_activity = Instant::now();
             return result;
         }
-        if let Some(limit) = self.patience.write {
+        if let Some(limit) = self.timeouts.write {
             let timer = self.write_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(timer.as_mut().poll(cx));
-            return Poll::Ready(Err(self.pulse.too_late()));
+            return Poll::Ready(Err(self.tracker.too_late()));
         }
         Poll::Pending
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutIo<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -192,8 +193,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
                 this.last_activity = Instant::now();
                 // Bytes that come while a request is being answered are its body, or a request sent
                 // ahead, which waits in the parser's buffer like an idle connection.
-                if this.head.is_none() && !this.pulse.is_answering() {
-                    let received = this.pulse.received.load(Ordering::Relaxed);
+                if this.head.is_none() && !this.tracker.is_answering() {
+                    let received = this.tracker.received.load(Ordering::Relaxed);
                     this.head = Some((this.last_activity, received));
                 }
                 Poll::Ready(Ok(()))
@@ -208,7 +209,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutIo<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -250,8 +251,8 @@ mod tests {
 
     use super::*;
 
-    fn patience() -> Patience {
-        Patience {
+    fn timeouts() -> IoTimeouts {
+        IoTimeouts {
             idle: Some(Duration::from_mins(1)),
             header: Some(Duration::from_secs(10)),
             write: Some(Duration::from_secs(5)),
@@ -268,7 +269,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_ends_after_the_idle_timeout() {
         let (_client, server) = tokio::io::duplex(64);
-        let (mut io, _pulse) = GuardedIo::new(server, patience());
+        let (mut io, _pulse) = TimeoutIo::new(server, timeouts());
         let (seconds, end) = seconds_of(io.read_u8()).await;
         assert_eq!((seconds, end.unwrap_err().kind()), (60, io::ErrorKind::TimedOut));
     }
@@ -276,7 +277,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn half_a_request_ends_after_the_header_timeout() {
         let (mut client, server) = tokio::io::duplex(64);
-        let (mut io, _pulse) = GuardedIo::new(server, patience());
+        let (mut io, _pulse) = TimeoutIo::new(server, timeouts());
         client.write_all(b"G").await.unwrap();
         assert_eq!(io.read_u8().await.unwrap(), b'G');
         let (seconds, end) = seconds_of(io.read_u8()).await;
@@ -286,13 +287,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_being_answered_is_not_silence() {
         let (mut client, server) = tokio::io::duplex(64);
-        let (mut io, pulse) = GuardedIo::new(server, patience());
+        let (mut io, tracker) = TimeoutIo::new(server, timeouts());
         client.write_all(b"G").await.unwrap();
         io.read_u8().await.unwrap();
-        let answering = pulse.request_received();
+        let active_request = tracker.request_received();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_mins(5)).await;
-            drop(answering);
+            drop(active_request);
         });
         let (seconds, end) = seconds_of(io.read_u8()).await;
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -302,13 +303,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn end_of_input_is_withheld_while_a_request_is_answered() {
         let (mut client, server) = tokio::io::duplex(64);
-        let (mut io, pulse) = GuardedIo::new(server, patience());
+        let (mut io, tracker) = TimeoutIo::new(server, timeouts());
         client.shutdown().await.unwrap();
-        let answering = pulse.request_received();
+        let active_request = tracker.request_received();
         let mut buf = [0; 1];
         let (seconds, end) = seconds_of(io.read(&mut buf)).await;
         assert_eq!((seconds, end.unwrap()), (3, 0));
-        drop(answering);
+        drop(active_request);
         let (seconds, end) = seconds_of(io.read(&mut buf)).await;
         assert_eq!((seconds, end.unwrap()), (0, 0));
     }
@@ -316,7 +317,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_unread_answer_ends_after_the_write_timeout() {
         let (_client, server) = tokio::io::duplex(4);
-        let (mut io, _pulse) = GuardedIo::new(server, patience());
+        let (mut io, _pulse) = TimeoutIo::new(server, timeouts());
         let (seconds, end) = seconds_of(io.write_all(b"more than four")).await;
         assert_eq!((seconds, end.unwrap_err().kind()), (5, io::ErrorKind::TimedOut));
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// Facts about the build. Missing ones are empty texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BuildFacts {
+pub struct BuildInfo {
     /// Release, such as `0.1.0`.
     pub version: String,
     /// Seven digits of the revision.
@@ -25,7 +25,7 @@ pub struct BuildFacts {
     pub branch: String,
 }
 
-impl BuildFacts {
+impl BuildInfo {
     /// The two lines that telnet's `version` and the page `/version` show.
     #[must_use]
     pub fn render_text(&self) -> String {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn version_is_two_lines() {
-        let facts = BuildFacts {
+        let facts = BuildInfo {
             version: "2.5.0".into(),
             short_revision: "abcdef0".into(),
             repo_status: "MINT".into(),
@@ -89,7 +89,7 @@ mod tests {
             user: "me".into(),
             host: "box".into(),
             repo: "/src".into(),
-            ..BuildFacts::default()
+            ..BuildInfo::default()
         };
         insta::assert_snapshot!(facts.render_text(), @r"
         net.opentsdb.tools 2.5.0 built at revision abcdef0 (MINT)

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use tsd_model::sort_as_grown_hash_map;
 use tsd_query::{ExpAnswer, ExpOutput};
 
-use super::query_answer::{write_double, write_texts};
+use super::query_response::{write_double, write_texts};
 use crate::json::{JsonList, JsonObject};
 
 /// Writes the answer to a query with expressions, output by output, row by row.
 #[derive(Debug)]
-pub struct ExpAnswerWriter {
+pub struct ExpResponseWriter {
     outputs: std::vec::IntoIter<ExpOutput>,
     /// The request, as [`crate::render_exp_query`] has it.
     query: Arc<str>,
-    step: Step,
+    state: ExpWriterState,
     first: bool,
 }
 
 #[derive(Debug)]
-enum Step {
+enum ExpWriterState {
     Start,
     Next,
     /// The output whose rows are being written, and how many were.
@@ -27,11 +27,16 @@ enum Step {
     Done,
 }
 
-impl ExpAnswerWriter {
+impl ExpResponseWriter {
     /// Starts an answer; `query` is its request.
     #[must_use]
     pub fn new(answer: ExpAnswer, query: Arc<str>) -> Self {
-        Self { outputs: answer.outputs.into_iter(), query, step: Step::Start, first: true }
+        Self {
+            outputs: answer.outputs.into_iter(),
+            query,
+            state: ExpWriterState::Start,
+            first: true,
+        }
     }
 
     /// Appends to `out` until it holds `enough` bytes or the answer is complete; false then.
@@ -39,12 +44,12 @@ impl ExpAnswerWriter {
     /// A piece may be larger than `enough` by one row or by what describes the columns of one output.
     pub fn write(&mut self, out: &mut Vec<u8>, enough: usize) -> bool {
         loop {
-            match std::mem::replace(&mut self.step, Step::Done) {
-                Step::Start => {
+            match std::mem::replace(&mut self.state, ExpWriterState::Done) {
+                ExpWriterState::Start => {
                     out.extend_from_slice(b"{\"outputs\":[");
-                    self.step = Step::Next;
+                    self.state = ExpWriterState::Next;
                 }
-                Step::Next => {
+                ExpWriterState::Next => {
                     let Some(output) = self.outputs.next() else {
                         out.extend_from_slice(b"],\"query\":");
                         out.extend_from_slice(self.query.as_bytes());
@@ -55,18 +60,18 @@ impl ExpAnswerWriter {
                         out.push(b',');
                     }
                     write_head(out, &output);
-                    self.step = Step::Rows(Box::new(output), 0);
+                    self.state = ExpWriterState::Rows(Box::new(output), 0);
                 }
-                Step::Rows(output, from) => {
+                ExpWriterState::Rows(output, from) => {
                     let to = write_rows(out, &output, from, enough);
                     if to < output.rows.len() {
-                        self.step = Step::Rows(output, to);
+                        self.state = ExpWriterState::Rows(output, to);
                     } else {
                         write_tail(out, &output);
-                        self.step = Step::Next;
+                        self.state = ExpWriterState::Next;
                     }
                 }
-                Step::Done => return false,
+                ExpWriterState::Done => return false,
             }
             if out.len() >= enough {
                 return true;
@@ -169,17 +174,17 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_opentsdbs_shape() {
+    fn responses_have_opentsdbs_shape() {
         let mut out = Vec::new();
-        assert!(!ExpAnswerWriter::new(answer(), "{}".into()).write(&mut out, usize::MAX));
+        assert!(!ExpResponseWriter::new(answer(), "{}".into()).write(&mut out, usize::MAX));
         insta::assert_snapshot!(String::from_utf8_lossy(&out));
     }
 
     #[test]
     fn pieces_make_the_same_answer() {
         let mut whole = Vec::new();
-        ExpAnswerWriter::new(answer(), "{}".into()).write(&mut whole, usize::MAX);
-        let mut writer = ExpAnswerWriter::new(answer(), "{}".into());
+        ExpResponseWriter::new(answer(), "{}".into()).write(&mut whole, usize::MAX);
+        let mut writer = ExpResponseWriter::new(answer(), "{}".into());
         let mut pieces = Vec::new();
         let mut more = true;
         while more {

@@ -4,7 +4,7 @@ use super::{
     extra_fields::{ExtraFields, HistogramFields, NoExtraFields, RollupFields},
     histogram_batch::HistogramBatch,
     point_fields::PointFields,
-    put_batch::{PutBatch, RefusedPoint},
+    put_batch::{PutBatch, RejectedPoint},
     put_error::PutPointError,
     rollup_batch::RollupBatch,
 };
@@ -50,7 +50,7 @@ pub struct PutOutcome {
     succeeded: u64,
     failed: u64,
     timed_out: u64,
-    refused_any: bool,
+    rejected_any: bool,
     kind: PointKind,
     errors: Vec<(u32, PutPointError)>,
 }
@@ -66,7 +66,7 @@ enum PointKind {
 
 /// A status and a body; no body with 204.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PutReply {
+pub struct PutResponse {
     /// HTTP status.
     pub status: u16,
     /// JSON.
@@ -77,24 +77,24 @@ impl PutOutcome {
     /// Starts with the points that `batch` refused.
     #[must_use]
     pub fn new(batch: &PutBatch) -> Self {
-        Self::of_kind(PointKind::Point, batch.refused())
+        Self::of_kind(PointKind::Point, batch.rejected())
     }
 
     /// The same for rolled-up points.
     #[must_use]
     pub fn of_rollups(batch: &RollupBatch) -> Self {
-        Self::of_kind(PointKind::Rollup, batch.refused())
+        Self::of_kind(PointKind::Rollup, batch.rejected())
     }
 
     /// The same for histograms.
     #[must_use]
     pub fn of_histograms(batch: &HistogramBatch) -> Self {
-        Self::of_kind(PointKind::Histogram, batch.refused())
+        Self::of_kind(PointKind::Histogram, batch.rejected())
     }
 
-    fn of_kind(kind: PointKind, refused: &[RefusedPoint]) -> Self {
+    fn of_kind(kind: PointKind, rejected: &[RejectedPoint]) -> Self {
         let mut outcome = Self { kind, ..Self::default() };
-        for point in refused {
+        for point in rejected {
             outcome.fail(point.offset, point.error.clone());
         }
         outcome
@@ -112,7 +112,7 @@ impl PutOutcome {
         } else {
             self.failed += 1;
         }
-        self.refused_any |= error.is_refusal();
+        self.rejected_any |= error.is_rejection();
         self.errors.push((offset, error));
     }
 
@@ -124,10 +124,10 @@ impl PutOutcome {
 
     /// The answer. `body` is the one the offsets point into.
     #[must_use]
-    pub fn reply(&self, options: PutOptions, body: &str) -> PutReply {
+    pub fn reply(&self, options: PutOptions, body: &str) -> PutResponse {
         let detailed = options.summary || options.details;
         if self.failed == 0 && self.timed_out == 0 && !detailed {
-            return PutReply { status: 204, body: Vec::new() };
+            return PutResponse { status: 204, body: Vec::new() };
         }
         if !detailed {
             let error = if self.timed_out > 0 {
@@ -135,10 +135,10 @@ impl PutOutcome {
             } else {
                 ApiError::points_had_errors()
             };
-            return PutReply { status: error.status, body: error.render().into_bytes() };
+            return PutResponse { status: error.status, body: error.render().into_bytes() };
         }
-        let status = if self.refused_any || self.timed_out > 0 { 400 } else { 200 };
-        PutReply { status, body: self.render(options, body) }
+        let status = if self.rejected_any || self.timed_out > 0 { 400 } else { 200 };
+        PutResponse { status, body: self.render(options, body) }
     }
 
     fn render(&self, options: PutOptions, body: &str) -> Vec<u8> {
@@ -221,11 +221,11 @@ mod tests {
 
     #[test]
     fn refused_points_make_it_400() {
-        let refused = outcome(1, &[PutPointError::EmptyMetric]);
-        check(&refused, PLAIN, 400, &ApiError::points_had_errors().render());
-        check(&refused, SUMMARY, 400, r#"{"success":1,"failed":1}"#);
+        let rejected = outcome(1, &[PutPointError::EmptyMetric]);
+        check(&rejected, PLAIN, 400, &ApiError::points_had_errors().render());
+        check(&rejected, SUMMARY, 400, r#"{"success":1,"failed":1}"#);
         check(
-            &refused,
+            &rejected,
             DETAILS,
             400,
             r#"{"success":1,"failed":1,"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":"1","tags":{"a":"b"}},"error":"Metric name was empty"}]}"#,

@@ -12,12 +12,12 @@ pub const DEFAULT_LINE_LIMIT: usize = 1_024;
 /// length; only bytes that pile up *without* an end are held against it
 /// ([`Self::rest_exceeds`]).
 #[derive(Clone, Debug)]
-pub struct LineCutter<'b> {
+pub struct LineSplitter<'b> {
     buffer: &'b [u8],
     consumed: usize,
 }
 
-impl<'b> LineCutter<'b> {
+impl<'b> LineSplitter<'b> {
     /// Starts at the head of `buffer`.
     #[must_use]
     pub fn new(buffer: &'b [u8]) -> Self {
@@ -39,7 +39,7 @@ impl<'b> LineCutter<'b> {
     }
 }
 
-impl<'b> Iterator for LineCutter<'b> {
+impl<'b> Iterator for LineSplitter<'b> {
     type Item = &'b [u8];
 
     #[inline]
@@ -60,7 +60,7 @@ mod tests {
 
     #[track_caller]
     fn check(buffer: &str, lines: &[&str], rest: &str) {
-        let mut cutter = LineCutter::new(buffer.as_bytes());
+        let mut cutter = LineSplitter::new(buffer.as_bytes());
         let cut: Vec<&[u8]> = cutter.by_ref().collect();
         assert_eq!(cut, lines.iter().map(|l| l.as_bytes()).collect::<Vec<_>>());
         assert_eq!(buffer.get(cutter.consumed()..), Some(rest));
@@ -78,14 +78,14 @@ mod tests {
     #[test]
     fn only_bytes_without_a_line_end_count_against_the_limit() {
         let long = "x".repeat(2_000) + "\n";
-        let mut cutter = LineCutter::new(long.as_bytes());
+        let mut cutter = LineSplitter::new(long.as_bytes());
         assert!(!cutter.rest_exceeds(1_024));
         assert_eq!(cutter.next().map(<[u8]>::len), Some(2_000));
         assert!(!cutter.rest_exceeds(1_024));
 
         let piling = "x".repeat(1_025);
-        assert!(LineCutter::new(piling.as_bytes()).rest_exceeds(1_024));
-        assert!(!LineCutter::new(piling.as_bytes()).rest_exceeds(1_025));
+        assert!(LineSplitter::new(piling.as_bytes()).rest_exceeds(1_024));
+        assert!(!LineSplitter::new(piling.as_bytes()).rest_exceeds(1_025));
     }
 
     proptest! {
@@ -94,16 +94,16 @@ mod tests {
             bytes in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..200),
             split in 0_usize..200,
         ) {
-            let whole: Vec<Vec<u8>> = LineCutter::new(&bytes).map(<[u8]>::to_vec).collect();
+            let whole: Vec<Vec<u8>> = LineSplitter::new(&bytes).map(<[u8]>::to_vec).collect();
             let split = split.min(bytes.len());
             let mut pieces = Vec::new();
             let mut buffer = bytes.get(..split).unwrap_or_default().to_vec();
-            let mut first = LineCutter::new(&buffer);
+            let mut first = LineSplitter::new(&buffer);
             pieces.extend(first.by_ref().map(<[u8]>::to_vec));
             let consumed = first.consumed();
             buffer.drain(..consumed);
             buffer.extend_from_slice(bytes.get(split..).unwrap_or_default());
-            pieces.extend(LineCutter::new(&buffer).map(<[u8]>::to_vec));
+            pieces.extend(LineSplitter::new(&buffer).map(<[u8]>::to_vec));
             prop_assert_eq!(pieces, whole);
         }
     }

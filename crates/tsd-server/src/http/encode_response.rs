@@ -10,17 +10,17 @@ use hyper::{
 };
 
 use super::{
-    encoding::{Deflater, Encoding},
-    reply::{OutBody, Reply, ReplyBody},
+    encoding::{Compressor, Encoding},
+    response::{HttpResponse, OutgoingBody, ResponseContent},
 };
-use crate::guarded_io::Answering;
+use crate::timeout_io::ActiveRequest;
 
 /// Bodies below this size are sent as they are: the frame of a compressed one eats the gain.
 const WORTH_COMPRESSING: usize = 256;
 
 /// What a request wants of its answer's outer form.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct ResponseOptions {
     /// Function that the JSON is wrapped in.
     pub(crate) jsonp: Option<String>,
     /// Origin to be named as allowed, and the headers it may send.
@@ -29,19 +29,20 @@ pub(crate) struct Wishes {
 
 /// Makes the response.
 pub(crate) fn respond(
-    reply: Reply,
-    wishes: Wishes,
-    asked: &HeaderMap,
-    answering: Answering,
-) -> Response<OutBody> {
-    let encoding = asked
+    reply: HttpResponse,
+    options: ResponseOptions,
+    request: &HeaderMap,
+    active_request: ActiveRequest,
+) -> Response<OutgoingBody> {
+    let encoding = request
         .get(ACCEPT_ENCODING)
         .and_then(|value| value.to_str().ok())
         .and_then(Encoding::preferred);
-    let wrap = wishes.jsonp.map(|name| (Bytes::from(format!("{name}(")), Bytes::from_static(b")")));
+    let wrap =
+        options.jsonp.map(|name| (Bytes::from(format!("{name}(")), Bytes::from_static(b")")));
     let (body, encoding) = match reply.body {
-        ReplyBody::Empty => (OutBody::full(Bytes::new(), answering), None),
-        ReplyBody::Full(bytes) => {
+        ResponseContent::Empty => (OutgoingBody::full(Bytes::new(), active_request), None),
+        ResponseContent::Full(bytes) => {
             let bytes = match wrap {
                 Some((head, tail)) => Bytes::from([&head[..], &bytes, &tail].concat()),
                 None => bytes,
@@ -50,14 +51,16 @@ pub(crate) fn respond(
                 .filter(|_| bytes.len() >= WORTH_COMPRESSING)
                 .and_then(|encoding| Some((compress(encoding, &bytes)?, encoding)));
             match packed {
-                Some((packed, encoding)) => (OutBody::full(packed, answering), Some(encoding)),
-                None => (OutBody::full(bytes, answering), None),
+                Some((packed, encoding)) => {
+                    (OutgoingBody::full(packed, active_request), Some(encoding))
+                }
+                None => (OutgoingBody::full(bytes, active_request), None),
             }
         }
-        ReplyBody::Pieces(pieces) => {
+        ResponseContent::Chunks(pieces) => {
             let (head, tail) = wrap.unzip();
-            let deflater = encoding.map(|encoding| Box::new(Deflater::new(encoding)));
-            (OutBody::pieces(head, pieces, tail, deflater, answering), encoding)
+            let deflater = encoding.map(|encoding| Box::new(Compressor::new(encoding)));
+            (OutgoingBody::pieces(head, pieces, tail, deflater, active_request), encoding)
         }
     };
     let mut response = Response::new(body.telling(reply.on_sent));
@@ -69,7 +72,7 @@ pub(crate) fn respond(
     if let Some(encoding) = encoding {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding.name()));
     }
-    if let Some((origin, allowed)) = wishes.origin {
+    if let Some((origin, allowed)) = options.origin {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(
             ACCESS_CONTROL_ALLOW_METHODS,
@@ -85,7 +88,7 @@ pub(crate) fn respond(
 
 /// The bytes compressed; `None` sends them as they are.
 fn compress(encoding: Encoding, bytes: &[u8]) -> Option<Bytes> {
-    let mut deflater = Deflater::new(encoding);
+    let mut deflater = Compressor::new(encoding);
     let mut packed = deflater.push(bytes).ok()?.to_vec();
     packed.extend_from_slice(&deflater.finish().ok()?);
     Some(Bytes::from(packed))

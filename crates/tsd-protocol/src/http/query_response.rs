@@ -11,19 +11,17 @@ use tsd_model::{Annotation, PointColumns, ValueKinds, sort_as_grown_hash_map, wr
 use crate::json::{JsonList, JsonObject, write_json_string};
 
 /// How an answer is laid out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnswerLayout {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponseLayout {
     /// Times in milliseconds, else in seconds.
     pub ms_resolution: bool,
     /// Points as pairs in an array, else as an object.
     pub arrays: bool,
-    /// Function that the answer is an argument of.
-    pub jsonp: Option<String>,
 }
 
 /// One series of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeriesAnswer {
+pub struct SeriesResult {
     /// Name of the metric.
     pub metric: String,
     /// Tags that all series of the group share.
@@ -63,33 +61,33 @@ pub enum StatValue {
 pub type Summary = Box<dyn FnOnce() -> Vec<(String, StatValue)> + Send>;
 
 /// Writes the answer to a query, series by series as `I` yields them.
-pub struct QueryAnswerWriter<I> {
-    layout: AnswerLayout,
+pub struct QueryResponseWriter<I> {
+    layout: ResponseLayout,
     series: I,
     summary: Option<Summary>,
-    step: Step,
+    state: QueryWriterState,
     first: bool,
 }
 
-impl<I> fmt::Debug for QueryAnswerWriter<I> {
+impl<I> fmt::Debug for QueryResponseWriter<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueryAnswerWriter").field("step", &self.step).finish_non_exhaustive()
+        f.debug_struct("QueryResponseWriter").field("step", &self.state).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug)]
-enum Step {
+enum QueryWriterState {
     Start,
     Next,
     /// The series whose points are being written, and how many were.
-    Points(Box<SeriesAnswer>, usize),
+    Points(Box<SeriesResult>, usize),
     Done,
 }
 
-impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
+impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
     /// Starts an answer of these series. `summary` becomes its last element.
-    pub fn new(layout: AnswerLayout, series: I, summary: Option<Summary>) -> Self {
-        Self { layout, series, summary, step: Step::Start, first: true }
+    pub fn new(layout: ResponseLayout, series: I, summary: Option<Summary>) -> Self {
+        Self { layout, series, summary, state: QueryWriterState::Start, first: true }
     }
 
     /// Appends to `out` until it holds `enough` bytes or the answer is complete; false then.
@@ -97,34 +95,30 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
     /// A piece may be larger than `enough` by the names of one series.
     pub fn write(&mut self, out: &mut Vec<u8>, enough: usize) -> bool {
         loop {
-            match std::mem::replace(&mut self.step, Step::Done) {
-                Step::Start => {
-                    if let Some(function) = &self.layout.jsonp {
-                        out.extend_from_slice(function.as_bytes());
-                        out.push(b'(');
-                    }
+            match std::mem::replace(&mut self.state, QueryWriterState::Done) {
+                QueryWriterState::Start => {
                     out.push(b'[');
-                    self.step = Step::Next;
+                    self.state = QueryWriterState::Next;
                 }
-                Step::Next => {
+                QueryWriterState::Next => {
                     let Some(series) = self.series.next() else {
                         self.write_end(out);
                         return false;
                     };
                     self.separate(out);
                     self.write_head(out, &series);
-                    self.step = Step::Points(Box::new(series), 0);
+                    self.state = QueryWriterState::Points(Box::new(series), 0);
                 }
-                Step::Points(series, from) => {
+                QueryWriterState::Points(series, from) => {
                     let to = self.write_points(out, &series, from, enough);
                     if to < series.points.len() {
-                        self.step = Step::Points(series, to);
+                        self.state = QueryWriterState::Points(series, to);
                     } else {
                         self.write_tail(out, &series);
-                        self.step = Step::Next;
+                        self.state = QueryWriterState::Next;
                     }
                 }
-                Step::Done => return false,
+                QueryWriterState::Done => return false,
             }
             if out.len() >= enough {
                 return true;
@@ -147,7 +141,7 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
     }
 
     /// Everything before the points, and the bracket that opens them.
-    fn write_head(&self, out: &mut Vec<u8>, series: &SeriesAnswer) {
+    fn write_head(&self, out: &mut Vec<u8>, series: &SeriesResult) {
         let mut object = JsonObject::open(out);
         object.string("metric", &series.metric);
         let mut tags: Vec<&(String, String)> = series.tags.iter().collect();
@@ -183,7 +177,7 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
     fn write_points(
         &self,
         out: &mut Vec<u8>,
-        series: &SeriesAnswer,
+        series: &SeriesResult,
         from: usize,
         enough: usize,
     ) -> usize {
@@ -219,7 +213,7 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
     }
 
     /// Everything behind the points.
-    fn write_tail(&self, out: &mut Vec<u8>, series: &SeriesAnswer) {
+    fn write_tail(&self, out: &mut Vec<u8>, series: &SeriesResult) {
         out.push(if self.layout.arrays { b']' } else { b'}' });
         if let Some(stats) = &series.stats {
             out.extend_from_slice(b",\"stats\":");
@@ -236,9 +230,6 @@ impl<I: Iterator<Item = SeriesAnswer>> QueryAnswerWriter<I> {
             object.close();
         }
         out.push(b']');
-        if self.layout.jsonp.is_some() {
-            out.push(b')');
-        }
     }
 }
 

@@ -42,12 +42,12 @@ fn give_back(mut buffer: BytesMut) {
 
 /// Bytes read and not worked off.
 #[derive(Debug)]
-pub(crate) struct Input {
+pub(crate) struct ReadBuffer {
     buffer: BytesMut,
     read_size: usize,
 }
 
-impl Input {
+impl ReadBuffer {
     pub(crate) fn new() -> Self {
         Self { buffer: BytesMut::new(), read_size: FIRST_READ }
     }
@@ -97,7 +97,7 @@ impl Input {
     }
 }
 
-impl Drop for Input {
+impl Drop for ReadBuffer {
     fn drop(&mut self) {
         give_back(std::mem::take(&mut self.buffer));
     }
@@ -113,14 +113,14 @@ mod tests {
 
     use super::*;
 
-    async fn read<S: AsyncRead + Unpin>(input: &mut Input, io: &mut S) -> usize {
+    async fn read<S: AsyncRead + Unpin>(input: &mut ReadBuffer, io: &mut S) -> usize {
         poll_fn(|cx| input.poll_read(cx, io)).await.unwrap()
     }
 
     #[tokio::test]
     async fn rests_of_lines_stay_in_front_of_what_comes_next() {
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
-        let mut input = Input::new();
+        let mut input = ReadBuffer::new();
         client.write_all(b"one\ntw").await.unwrap();
         assert_eq!(read(&mut input, &mut server).await, 6);
         input.consume(4);
@@ -134,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn silent_connections_hold_no_buffer() {
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
-        let mut input = Input::new();
+        let mut input = ReadBuffer::new();
         client.write_all(&vec![b'x'; 300_000]).await.unwrap();
         let mut total = 0;
         while total < 300_000 {

@@ -14,25 +14,25 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_engine::{QueryGuard, QueryThreads};
 
-use crate::http::reply::{BrokenAnswer, ContentType, OnSent, Reply};
+use crate::http::response::{ContentType, HttpResponse, OnSent, ResponseAborted};
 
 /// Size of a piece of an answer. What is smaller is sent whole, with its length.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// How long the writing of an answer took so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Writing {
-    times: Arc<Mutex<Times>>,
+pub(super) struct SerializationTimer {
+    times: Arc<Mutex<TimerState>>,
 }
 
 #[derive(Debug, Default)]
-struct Times {
+struct TimerState {
     done: Duration,
     /// When the piece at hand was begun.
     began: Option<Instant>,
 }
 
-impl Writing {
+impl SerializationTimer {
     pub(super) fn time(&self) -> Duration {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.done + times.began.map(|began| began.elapsed()).unwrap_or_default()
@@ -54,9 +54,9 @@ impl Writing {
 /// says whether there is more. The guard is told when all was sent, and dropped where it was not.
 pub(super) fn reply(
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
-    writing: Writing,
+    writing: SerializationTimer,
     guard: QueryGuard,
-) -> Reply {
+) -> HttpResponse {
     let threads = guard.threads().clone();
     // Both the pieces and the end of them have a use for it; it goes when both are gone.
     let guard = Arc::new(Mutex::new(Some(guard)));
@@ -67,10 +67,10 @@ pub(super) fn reply(
             guard.sent(200, times.time());
         }
     });
-    let mut maker = Maker { write: Box::new(write), writing, more: true };
+    let mut maker = ChunkWriter { write: Box::new(write), writing, more: true };
     let first = maker.make(0);
     if !maker.more {
-        return Reply::json(first).telling(on_sent);
+        return HttpResponse::json(first).telling(on_sent);
     }
     let rest = stream::try_unfold(maker, move |maker| {
         let is_cancelled = guard
@@ -81,47 +81,50 @@ pub(super) fn reply(
         next(maker, is_cancelled, threads.clone())
     });
     let pieces = stream::iter([Ok(first)]).chain(rest);
-    Reply::pieces(ContentType::Json, Box::pin(pieces)).telling(on_sent)
+    HttpResponse::pieces(ContentType::Json, Box::pin(pieces)).telling(on_sent)
 }
 
 /// The reply whose body is made at once.
-pub(in crate::http::routes) fn whole(make: impl FnOnce() -> Vec<u8>, guard: QueryGuard) -> Reply {
-    let writing = Writing::default();
+pub(in crate::http::routes) fn whole(
+    make: impl FnOnce() -> Vec<u8>,
+    guard: QueryGuard,
+) -> HttpResponse {
+    let writing = SerializationTimer::default();
     let body = writing.count(make);
-    Reply::json(body).telling(OnSent::new(move || guard.sent(200, writing.time())))
+    HttpResponse::json(body).telling(OnSent::new(move || guard.sent(200, writing.time())))
 }
 
 /// Appends to its buffer until that holds so many bytes; says whether there is more.
 type Write = dyn FnMut(&mut Vec<u8>, usize) -> bool + Send;
 
 /// What makes pieces.
-struct Maker {
+struct ChunkWriter {
     write: Box<Write>,
-    writing: Writing,
+    writing: SerializationTimer,
     more: bool,
 }
 
-impl Maker {
+impl ChunkWriter {
     fn make(&mut self, room: usize) -> Bytes {
         let mut piece = Vec::with_capacity(room);
-        self.more = self.writing.count(|| (self.write)(&mut piece, PIECE));
+        self.more = self.writing.count(|| (self.write)(&mut piece, CHUNK_BYTES));
         Bytes::from(piece)
     }
 }
 
 async fn next(
-    mut maker: Maker,
+    mut maker: ChunkWriter,
     is_cancelled: bool,
     threads: QueryThreads,
-) -> Result<Option<(Bytes, Maker)>, BrokenAnswer> {
+) -> Result<Option<(Bytes, ChunkWriter)>, ResponseAborted> {
     if !maker.more {
         return Ok(None);
     }
     if is_cancelled {
-        return Err(BrokenAnswer("the query was cancelled".to_owned()));
+        return Err(ResponseAborted("the query was cancelled".to_owned()));
     }
-    let made = threads.call(move || (maker.make(PIECE + PIECE / 8), maker)).await;
-    made.map(Some).map_err(|lost| BrokenAnswer(lost.to_string()))
+    let made = threads.call(move || (maker.make(CHUNK_BYTES + CHUNK_BYTES / 8), maker)).await;
+    made.map(Some).map_err(|lost| ResponseAborted(lost.to_string()))
 }
 
 #[cfg(test)]
@@ -131,26 +134,26 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::http::reply::ReplyBody;
+    use crate::http::response::ResponseContent;
 
     /// A reply of so many pieces, and how many were made.
-    fn counted(pieces: usize) -> (Reply, Arc<AtomicUsize>) {
+    fn counted(pieces: usize) -> (HttpResponse, Arc<AtomicUsize>) {
         let made = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&made);
         let write = move |out: &mut Vec<u8>, enough: usize| {
             out.resize(enough, b'x');
             count.fetch_add(1, Ordering::Relaxed) + 1 < pieces
         };
-        (reply(write, Writing::default(), QueryGuard::default()), made)
+        (reply(write, SerializationTimer::default(), QueryGuard::default()), made)
     }
 
     #[tokio::test]
     async fn a_piece_is_made_when_it_is_asked_for() {
         let (reply, made) = counted(1_000);
-        let ReplyBody::Pieces(mut pieces) = reply.body else { panic!("not in pieces") };
+        let ResponseContent::Chunks(mut pieces) = reply.body else { panic!("not in pieces") };
         assert_eq!(made.load(Ordering::Relaxed), 1);
         for taken in 1..=3 {
-            assert_eq!(pieces.next().await.unwrap().unwrap().len(), PIECE);
+            assert_eq!(pieces.next().await.unwrap().unwrap().len(), CHUNK_BYTES);
             assert_eq!(made.load(Ordering::Relaxed), taken);
         }
         drop(pieces);
@@ -160,7 +163,7 @@ mod tests {
     #[test]
     fn a_small_answer_is_whole() {
         let (reply, made) = counted(1);
-        assert!(matches!(reply.body, ReplyBody::Full(_)));
+        assert!(matches!(reply.body, ResponseContent::Full(_)));
         assert_eq!(made.load(Ordering::Relaxed), 1);
     }
 }

@@ -6,7 +6,7 @@ use flate2::read::{GzDecoder, ZlibDecoder};
 use hyper::Method;
 
 use super::harness::{Tsd, config, engine_config};
-use crate::{Cors, Mode, ServerConfig};
+use crate::{Cors, ServerConfig, ServerMode};
 
 #[tokio::test]
 async fn unknown_routes_and_methods_have_their_shapes() {
@@ -135,21 +135,21 @@ async fn pages_of_known_origins_may_call() {
         assert_eq!(answer.header("access-control-allow-headers"), Some("Accept, Origin"));
         assert_eq!(answer.body.is_empty(), method == Method::OPTIONS);
     }
-    let refused = tsd.send(Method::GET, "/api/version", &[("origin", "http://bad")], "").await;
+    let rejected = tsd.send(Method::GET, "/api/version", &[("origin", "http://bad")], "").await;
     assert_eq!(
-        refused.line(),
+        rejected.line(),
         r#"200 {"error":{"code":200,"message":"CORS domain not allowed","details":"The domain [http://bad] is not permitted access"}}"#
     );
-    assert_eq!(refused.header("access-control-allow-origin"), None);
-    let refused = tsd.send(Method::GET, "/version?json", &[("origin", "http://bad")], "").await;
-    assert_eq!(refused.line(), r#"400 {"err":"CORS domain not allowed"}"#);
+    assert_eq!(rejected.header("access-control-allow-origin"), None);
+    let rejected = tsd.send(Method::GET, "/version?json", &[("origin", "http://bad")], "").await;
+    assert_eq!(rejected.line(), r#"400 {"err":"CORS domain not allowed"}"#);
     assert_eq!(tsd.send(Method::OPTIONS, "/api/version", &[], "").await.status, 405);
     assert_eq!(tsd.get("/api/version").await.status, 200);
 }
 
 #[tokio::test]
 async fn pages_may_be_switched_off() {
-    let config = ServerConfig { ui_enabled: false, mode: Mode::WriteOnly, ..config() };
+    let config = ServerConfig { ui_enabled: false, mode: ServerMode::WriteOnly, ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;
     assert_eq!(tsd.get("/?json").await.line(), r#"404 {"err":"Page Not Found"}"#);
     assert_eq!(tsd.get("/api/version").await.status, 200);

@@ -5,22 +5,22 @@
 
 use tsd_engine::{PointFailure, PutError, UidError};
 use tsd_protocol::{
-    HistogramLine, HistogramLineError, HistogramValue, PutLineError, RollupFault, RollupLine,
+    HistogramLine, HistogramLineError, HistogramValue, PutLineError, RollupError, RollupLine,
     TelnetPutError, parse_tags,
 };
 
-use super::{HISTOGRAM, LineRefusal, Points, ROLLUP};
-use crate::{put_failure::telnet_reply_to, rollups::place};
+use super::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
+use crate::{put_error_mapping::to_telnet_error, rollups::place};
 
 /// Why a `histogram` line was not taken.
-enum HistogramError {
+enum HistogramFailure {
     Line(HistogramLineError),
     /// Told as if the store had refused it.
-    Refused(String),
+    Rejected(String),
     Engine(PutError),
 }
 
-impl Points {
+impl LineProcessor {
     pub(super) fn rollup(&mut self, line: &[u8]) {
         if let Err(why) = self.take_rollup(line) {
             self.turn_down("rollup", ROLLUP, why);
@@ -28,11 +28,11 @@ impl Points {
     }
 
     /// Gives a rolled-up point to the session.
-    fn take_rollup(&mut self, line: &[u8]) -> Result<(), LineRefusal> {
-        let rules = self.shared.rollups.clone();
+    fn take_rollup(&mut self, line: &[u8]) -> Result<(), WriteLineError> {
+        let rules = self.state.rollups.clone();
         let RollupLine { spec, point } = RollupLine::parse(line, rules.is_some())?;
         let Some(rules) = rules else {
-            return Err(RollupFault::without_configuration(&spec).into());
+            return Err(RollupError::without_configuration(&spec).into());
         };
         let time = point.timestamp.as_given();
         // Most lines name no aggregator among their tags, and are of a known series.
@@ -60,51 +60,51 @@ impl Points {
     pub(super) fn histogram(&mut self, line: &[u8]) {
         match self.take_histogram(line) {
             Ok(()) => {}
-            Err(HistogramError::Line(HistogramLineError::Line(error))) => {
+            Err(HistogramFailure::Line(HistogramLineError::Line(error))) => {
                 self.refuse("histogram", &error);
             }
-            Err(HistogramError::Line(HistogramLineError::Malformed)) => {
-                self.shared.counters.rpc_exceptions.add(1);
+            Err(HistogramFailure::Line(HistogramLineError::Malformed)) => {
+                self.state.metrics.rpc_exceptions.add(1);
                 tracing::debug!("a telnet histogram is malformed");
             }
-            Err(HistogramError::Refused(text)) => {
+            Err(HistogramFailure::Rejected(text)) => {
                 self.tell_histogram(&TelnetPutError::Storage(text));
             }
-            Err(HistogramError::Engine(error)) => {
+            Err(HistogramFailure::Engine(error)) => {
                 self.report(&PointFailure { tag: HISTOGRAM, error });
             }
         }
     }
 
     /// Gives a histogram to the session.
-    fn take_histogram(&mut self, line: &[u8]) -> Result<(), HistogramError> {
-        let Some(codecs) = self.shared.engine.config().histograms.clone() else {
-            return Err(HistogramError::Line(PutLineError::HistogramsDisabled.into()));
+    fn take_histogram(&mut self, line: &[u8]) -> Result<(), HistogramFailure> {
+        let Some(codecs) = self.state.engine.config().histograms.clone() else {
+            return Err(HistogramFailure::Line(PutLineError::HistogramsDisabled.into()));
         };
-        let line = HistogramLine::parse(line).map_err(HistogramError::Line)?;
+        let line = HistogramLine::parse(line).map_err(HistogramFailure::Line)?;
         let stored = match line.value.encode(&codecs) {
             Ok(stored) => stored,
             // Only with bytes of a codec does OpenTSDB get as far as an answer.
             Err(_) if matches!(line.value, HistogramValue::Simple(_)) => {
-                return Err(HistogramError::Line(HistogramLineError::Malformed));
+                return Err(HistogramFailure::Line(HistogramLineError::Malformed));
             }
-            Err(fault) => return Err(HistogramError::Refused(fault.to_string())),
+            Err(fault) => return Err(HistogramFailure::Rejected(fault.to_string())),
         };
         let HistogramLine { metric, tags_raw, timestamp, .. } = line;
         let Ok(cell) = self.session.histogram_cell(timestamp, &stored) else {
-            return Err(HistogramError::Refused(line.bad_timestamp(&stored).to_string()));
+            return Err(HistogramFailure::Rejected(line.bad_timestamp(&stored).to_string()));
         };
         let known = self.session.put_cell_cached(metric, tags_raw, &cell, HISTOGRAM);
         let put = if let Some(put) = known {
             put
         } else {
-            let tags = parse_tags(tags_raw).map_err(|e| HistogramError::Line(e.into()))?;
+            let tags = parse_tags(tags_raw).map_err(|e| HistogramFailure::Line(e.into()))?;
             if let Err(fault) = self.rules.check(metric, &tags) {
-                return Err(HistogramError::Refused(fault.to_string()));
+                return Err(HistogramFailure::Rejected(fault.to_string()));
             }
             self.session.put_cell_new(metric, tags_raw, &tags, cell, HISTOGRAM)
         };
-        put.map_err(HistogramError::Engine)
+        put.map_err(HistogramFailure::Engine)
     }
 
     /// Tells of a histogram that the engine did not store.
@@ -115,7 +115,7 @@ impl Points {
                 TelnetPutError::Storage(format!("No such name for '{kind}': '{name}'"))
             }
             other => {
-                telnet_reply_to(other).unwrap_or_else(|| TelnetPutError::Storage(other.to_string()))
+                to_telnet_error(other).unwrap_or_else(|| TelnetPutError::Storage(other.to_string()))
             }
         };
         self.tell_histogram(&reply);

@@ -13,8 +13,8 @@ use hyper::{
     body::{Body, Frame, SizeHint},
 };
 
-use super::encoding::Deflater;
-use crate::guarded_io::Answering;
+use super::encoding::Compressor;
+use crate::timeout_io::ActiveRequest;
 
 /// Types of body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,27 +47,27 @@ impl ContentType {
 /// A failure after the head of an answer is out; all that is left is to end the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("answer broken off: {0}")]
-pub(crate) struct BrokenAnswer(pub(crate) String);
+pub(crate) struct ResponseAborted(pub(crate) String);
 
-/// Pieces of a body that is made while it is sent. Dropping it ends the work behind it.
-pub(crate) type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, BrokenAnswer>> + Send>>;
+/// Chunks of a body that is made while it is sent. Dropping it ends the work behind it.
+pub(crate) type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ResponseAborted>> + Send>>;
 
 /// What an answer says.
-pub(crate) enum ReplyBody {
+pub(crate) enum ResponseContent {
     /// Nothing.
     Empty,
     /// All at once.
     Full(Bytes),
     /// Piece by piece.
-    Pieces(Pieces),
+    Chunks(Chunks),
 }
 
-impl fmt::Debug for ReplyBody {
+impl fmt::Debug for ResponseContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("Empty"),
             Self::Full(bytes) => f.debug_tuple("Full").field(&bytes.len()).finish(),
-            Self::Pieces(_) => f.write_str("Pieces"),
+            Self::Chunks(_) => f.write_str("Chunks"),
         }
     }
 }
@@ -89,15 +89,15 @@ impl fmt::Debug for OnSent {
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) content_type: Option<ContentType>,
-    pub(crate) body: ReplyBody,
+    pub(crate) body: ResponseContent,
     pub(crate) close: bool,
     pub(crate) on_sent: Option<OnSent>,
 }
 
-impl Reply {
+impl HttpResponse {
     pub(crate) fn new(
         status: StatusCode,
         content_type: ContentType,
@@ -106,7 +106,7 @@ impl Reply {
         Self {
             status,
             content_type: Some(content_type),
-            body: ReplyBody::Full(body.into()),
+            body: ResponseContent::Full(body.into()),
             close: false,
             on_sent: None,
         }
@@ -117,14 +117,20 @@ impl Reply {
     }
 
     pub(crate) const fn status_only(status: StatusCode) -> Self {
-        Self { status, content_type: None, body: ReplyBody::Empty, close: false, on_sent: None }
+        Self {
+            status,
+            content_type: None,
+            body: ResponseContent::Empty,
+            close: false,
+            on_sent: None,
+        }
     }
 
-    pub(crate) fn pieces(content_type: ContentType, pieces: Pieces) -> Self {
+    pub(crate) fn pieces(content_type: ContentType, pieces: Chunks) -> Self {
         Self {
             status: StatusCode::OK,
             content_type: Some(content_type),
-            body: ReplyBody::Pieces(pieces),
+            body: ResponseContent::Chunks(pieces),
             close: false,
             on_sent: None,
         }
@@ -147,54 +153,54 @@ impl Reply {
     #[cfg(test)]
     pub(crate) fn full_body(&self) -> Bytes {
         match &self.body {
-            ReplyBody::Full(bytes) => bytes.clone(),
-            ReplyBody::Empty | ReplyBody::Pieces(_) => Bytes::new(),
+            ResponseContent::Full(bytes) => bytes.clone(),
+            ResponseContent::Empty | ResponseContent::Chunks(_) => Bytes::new(),
         }
     }
 }
 
 /// A body on its way out. The request counts as being answered until it is dropped.
-pub(crate) struct OutBody {
+pub(crate) struct OutgoingBody {
     source: Source,
-    answering: Option<Answering>,
+    active_request: Option<ActiveRequest>,
     on_sent: Option<OnSent>,
 }
 
 enum Source {
     Full(Option<Bytes>),
-    Pieces {
+    Chunks {
         head: Option<Bytes>,
-        pieces: Pieces,
+        pieces: Chunks,
         tail: Option<Bytes>,
-        deflater: Option<Box<Deflater>>,
+        deflater: Option<Box<Compressor>>,
         /// Whether other requests get their turn before the next piece is made.
         turn_over: bool,
     },
     Ended,
 }
 
-impl fmt::Debug for OutBody {
+impl fmt::Debug for OutgoingBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutBody").finish_non_exhaustive()
+        f.debug_struct("OutgoingBody").finish_non_exhaustive()
     }
 }
 
-impl OutBody {
-    pub(crate) fn full(bytes: Bytes, answering: Answering) -> Self {
+impl OutgoingBody {
+    pub(crate) fn full(bytes: Bytes, active_request: ActiveRequest) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-        Self { source: Source::Full(bytes), answering: Some(answering), on_sent: None }
+        Self { source: Source::Full(bytes), active_request: Some(active_request), on_sent: None }
     }
 
     /// Sends `head`, the pieces, `tail`, all through `deflater`.
     pub(crate) fn pieces(
         head: Option<Bytes>,
-        pieces: Pieces,
+        pieces: Chunks,
         tail: Option<Bytes>,
-        deflater: Option<Box<Deflater>>,
-        answering: Answering,
+        deflater: Option<Box<Compressor>>,
+        active_request: ActiveRequest,
     ) -> Self {
-        let source = Source::Pieces { head, pieces, tail, deflater, turn_over: false };
-        Self { source, answering: Some(answering), on_sent: None }
+        let source = Source::Chunks { head, pieces, tail, deflater, turn_over: false };
+        Self { source, active_request: Some(active_request), on_sent: None }
     }
 
     /// Has somebody told when the last byte was handed over.
@@ -203,7 +209,7 @@ impl OutBody {
         self
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ResponseAborted>>> {
         loop {
             match &mut self.source {
                 Source::Ended => return Poll::Ready(None),
@@ -212,7 +218,7 @@ impl OutBody {
                     self.source = Source::Ended;
                     return Poll::Ready(bytes.map(Ok));
                 }
-                Source::Pieces { head, pieces, tail, deflater, turn_over } => {
+                Source::Chunks { head, pieces, tail, deflater, turn_over } => {
                     // A piece is some thousand points of work, and a reader that keeps up would
                     // have this thread make one after the other.
                     if std::mem::take(turn_over) {
@@ -242,14 +248,14 @@ impl OutBody {
                     match result {
                         Ok(bytes) if bytes.is_empty() => {}
                         Ok(bytes) => {
-                            if let Source::Pieces { turn_over, .. } = &mut self.source {
+                            if let Source::Chunks { turn_over, .. } = &mut self.source {
                                 *turn_over = true;
                             }
                             return Poll::Ready(Some(Ok(bytes)));
                         }
                         Err(error) => {
                             self.source = Source::Ended;
-                            return Poll::Ready(Some(Err(BrokenAnswer(error.to_string()))));
+                            return Poll::Ready(Some(Err(ResponseAborted(error.to_string()))));
                         }
                     }
                 }
@@ -258,7 +264,7 @@ impl OutBody {
     }
 }
 
-fn last_piece(tail: Option<Bytes>, deflater: Option<Box<Deflater>>) -> std::io::Result<Bytes> {
+fn last_piece(tail: Option<Bytes>, deflater: Option<Box<Compressor>>) -> std::io::Result<Bytes> {
     let tail = tail.unwrap_or_default();
     let Some(mut deflater) = deflater else { return Ok(tail) };
     let mut out = deflater.push(&tail)?.to_vec();
@@ -266,18 +272,18 @@ fn last_piece(tail: Option<Bytes>, deflater: Option<Box<Deflater>>) -> std::io::
     Ok(Bytes::from(out))
 }
 
-impl Body for OutBody {
+impl Body for OutgoingBody {
     type Data = Bytes;
-    type Error = BrokenAnswer;
+    type Error = ResponseAborted;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseAborted>>> {
         let this = self.get_mut();
         let next = ready!(this.poll_next(cx));
         if matches!(this.source, Source::Ended) {
-            this.answering = None;
+            this.active_request = None;
             let on_sent = this.on_sent.take();
             if let (Some(OnSent(call)), None | Some(Ok(_))) = (on_sent, &next) {
                 call();
@@ -294,7 +300,7 @@ impl Body for OutBody {
         match &self.source {
             Source::Full(Some(bytes)) => SizeHint::with_exact(bytes.len() as u64),
             Source::Full(None) | Source::Ended => SizeHint::with_exact(0),
-            Source::Pieces { .. } => SizeHint::default(),
+            Source::Chunks { .. } => SizeHint::default(),
         }
     }
 }

@@ -6,12 +6,12 @@ use tsd_model::{
     NameEncodeError, NameError, NameRole, NameRule, PointValue, decode_latin1, java_byte_list,
 };
 
-use crate::{TagPairs, java_map::MapText};
+use crate::{TagPairs, java_map::JavaMapText};
 
 /// A point that no table can take. `Display` is the text that clients see.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PointFault {
+pub enum PointError {
     /// The value overflows a double.
     #[error("value is NaN or Infinite: {value} for metric={metric} timestamp={timestamp}")]
     NotFinite {
@@ -89,16 +89,16 @@ impl SeriesRules {
     }
 
     /// Checks a series, given in ISO-8859-1, as OpenTSDB does and in its order.
-    pub fn check(&self, metric: &[u8], tags: &TagPairs<'_>) -> Result<(), PointFault> {
+    pub fn check(&self, metric: &[u8], tags: &TagPairs<'_>) -> Result<(), PointError> {
         let metric = decode_latin1(metric);
         if tags.is_empty() {
-            return Err(PointFault::NoTags { metric });
+            return Err(PointError::NoTags { metric });
         }
         if tags.len() > self.max_tags {
-            return Err(PointFault::TooManyTags {
+            return Err(PointError::TooManyTags {
                 count: tags.len(),
                 allowed: self.max_tags,
-                tags: MapText(tags).to_string(),
+                tags: JavaMapText(tags).to_string(),
             });
         }
         self.names.check(NameRole::Metric, &metric)?;
@@ -111,7 +111,7 @@ impl SeriesRules {
     }
 }
 
-impl PointFault {
+impl PointError {
     /// The fault of a value that overflowed.
     pub(crate) fn not_finite(value: &'static str, metric: &[u8], timestamp: i64) -> Self {
         Self::NotFinite { value, metric: decode_latin1(metric), timestamp }
@@ -145,7 +145,7 @@ impl PointFault {
             timestamp,
             value,
             metric: decode_latin1(metric),
-            tags: MapText(tags).to_string(),
+            tags: JavaMapText(tags).to_string(),
         }
     }
 }

@@ -7,12 +7,12 @@
 ///
 /// One pointer wide, since it is in the result of every step of the reader.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} at line {}, column {}", .0.fault, .0.line, .0.column)]
-pub struct JsonError(Box<FaultAt>);
+#[error("{} at line {}, column {}", .0.kind, .0.line, .0.column)]
+pub struct JsonError(Box<LocatedError>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct FaultAt {
-    fault: JsonFault,
+struct LocatedError {
+    kind: JsonErrorKind,
     line: usize,
     column: usize,
 }
@@ -20,20 +20,20 @@ struct FaultAt {
 /// What is wrong with a JSON text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum JsonFault {
+pub enum JsonErrorKind {
     /// The text ends too early.
-    #[error("unexpected end of input: expected {wanted}")]
+    #[error("unexpected end of input: expected {expected}")]
     End {
         /// What should have come.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// Something else was due here.
-    #[error("unexpected character '{found}': expected {wanted}")]
+    #[error("unexpected character '{found}': expected {expected}")]
     Unexpected {
         /// What stands there.
         found: char,
         /// What should have come.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// A number such as `01`.
     #[error("invalid numeric value: leading zeroes not allowed")]
@@ -65,17 +65,17 @@ pub enum JsonFault {
 
 impl JsonError {
     #[cold]
-    pub(crate) fn new(text: &[u8], offset: usize, fault: JsonFault) -> Self {
+    pub(crate) fn new(text: &[u8], offset: usize, kind: JsonErrorKind) -> Self {
         let before = text.get(..offset.min(text.len())).unwrap_or_default();
         let line = memchr::memchr_iter(b'\n', before).count() + 1;
         let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1) + 1;
-        Self(Box::new(FaultAt { fault, line, column }))
+        Self(Box::new(LocatedError { kind, line, column }))
     }
 
     /// What is wrong.
     #[must_use]
-    pub fn fault(&self) -> &JsonFault {
-        &self.0.fault
+    pub fn kind(&self) -> &JsonErrorKind {
+        &self.0.kind
     }
 
     /// Line and byte column of the place, from 1.

@@ -4,7 +4,7 @@ use tsd_engine::{PutError, UidError};
 use tsd_protocol::{PutPointError, TelnetPutError};
 
 /// What a telnet client is told; `None` where OpenTSDB is silent.
-pub(crate) fn telnet_reply_to(error: &PutError) -> Option<TelnetPutError> {
+pub(crate) fn to_telnet_error(error: &PutError) -> Option<TelnetPutError> {
     match error {
         PutError::Uid(UidError::NoSuchName { kind, name }) => {
             Some(TelnetPutError::UnknownName { kind: kind.as_str(), name: name.clone() })
@@ -19,7 +19,7 @@ pub(crate) fn telnet_reply_to(error: &PutError) -> Option<TelnetPutError> {
 }
 
 /// What an HTTP client is told of its point.
-pub(crate) fn http_error_of(error: &PutError) -> PutPointError {
+pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
     match error {
         PutError::Uid(UidError::NoSuchName { .. }) => PutPointError::UnknownName,
         PutError::Throttled => PutPointError::Throttled,

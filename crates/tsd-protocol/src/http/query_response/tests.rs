@@ -13,17 +13,17 @@ fn columns(points: &[(i64, Value)]) -> PointColumns {
     columns
 }
 
-fn series(points: &[(i64, Value)]) -> SeriesAnswer {
-    SeriesAnswer { metric: "m".into(), points: columns(points), ..SeriesAnswer::default() }
+fn series(points: &[(i64, Value)]) -> SeriesResult {
+    SeriesResult { metric: "m".into(), points: columns(points), ..SeriesResult::default() }
 }
 
-fn render(layout: AnswerLayout, series: Vec<SeriesAnswer>) -> String {
-    let bytes = QueryAnswerWriter::new(layout, series.into_iter(), None).into_bytes();
+fn render(layout: ResponseLayout, series: Vec<SeriesResult>) -> String {
+    let bytes = QueryResponseWriter::new(layout, series.into_iter(), None).into_bytes();
     String::from_utf8(bytes).unwrap()
 }
 
-fn default(series: Vec<SeriesAnswer>) -> String {
-    render(AnswerLayout::default(), series)
+fn default(series: Vec<SeriesResult>) -> String {
+    render(ResponseLayout::default(), series)
 }
 
 #[track_caller]
@@ -37,8 +37,6 @@ fn check(value: Value, expected: &str) {
 #[test]
 fn no_series_is_an_empty_array() {
     assert_eq!(default(Vec::new()), "[]");
-    let layout = AnswerLayout { jsonp: Some("show".into()), ..AnswerLayout::default() };
-    assert_eq!(render(layout, Vec::new()), "show([])");
 }
 
 #[test]
@@ -58,7 +56,7 @@ fn numbers_are_written_as_java_does() {
 
 #[test]
 fn nan_is_null_where_that_fills() {
-    let gap = SeriesAnswer {
+    let gap = SeriesResult {
         nan_as_null: true,
         ..series(&[(1_000, Value::Float(f64::NAN)), (2_000, Value::Float(1.0))])
     };
@@ -70,7 +68,7 @@ fn times_are_seconds_or_milliseconds_in_objects_or_arrays() {
     let points =
         series(&[(1_356_998_400_001, Value::Integer(1)), (1_356_998_400_999, Value::Float(2.5))]);
     let dps = |ms_resolution, arrays| {
-        let layout = AnswerLayout { ms_resolution, arrays, jsonp: None };
+        let layout = ResponseLayout { ms_resolution, arrays };
         let text = render(layout, vec![points.clone()]);
         text.split_once("\"dps\":").unwrap().1.strip_suffix("}]").unwrap().to_owned()
     };
@@ -84,7 +82,7 @@ fn times_are_seconds_or_milliseconds_in_objects_or_arrays() {
 #[test]
 fn every_part_of_a_series_has_its_place() {
     let tags = ["zeta", "owner", "host", "cpu"].map(|k| (k.to_owned(), format!("{k}\"é")));
-    let full = SeriesAnswer {
+    let full = SeriesResult {
         metric: "sys.cpu".into(),
         tags: tags.to_vec(),
         aggregate_tags: vec!["dc".into(), "rack".into()],
@@ -116,8 +114,9 @@ fn every_part_of_a_series_has_its_place() {
         ("queryIdx_00".to_owned(), StatValue::Part(vec![("x".to_owned(), StatValue::Millis(1.0))])),
     ];
     let series = [full, series(&[])].into_iter();
-    let text = QueryAnswerWriter::new(AnswerLayout::default(), series, Some(Box::new(|| summary)))
-        .into_bytes();
+    let text =
+        QueryResponseWriter::new(ResponseLayout::default(), series, Some(Box::new(|| summary)))
+            .into_bytes();
     insta::assert_snapshot!(String::from_utf8(text).unwrap());
 }
 
@@ -129,7 +128,7 @@ proptest! {
         enough in 1_usize..300,
         arrays: bool,
     ) {
-        let answer: Vec<SeriesAnswer> = lengths
+        let answer: Vec<SeriesResult> = lengths
             .iter()
             .map(|length| {
                 let points: Vec<(i64, Value)> = (0..*length as i64)
@@ -141,9 +140,9 @@ proptest! {
                 series(&points)
             })
             .collect();
-        let layout = AnswerLayout { arrays, ms_resolution: true, jsonp: None };
-        let whole = render(layout.clone(), answer.clone());
-        let mut writer = QueryAnswerWriter::new(layout, answer.into_iter(), None);
+        let layout = ResponseLayout { arrays, ms_resolution: true };
+        let whole = render(layout, answer.clone());
+        let mut writer = QueryResponseWriter::new(layout, answer.into_iter(), None);
         let mut pieces = Vec::new();
         loop {
             let mut piece = Vec::new();

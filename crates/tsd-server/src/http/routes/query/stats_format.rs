@@ -1,16 +1,16 @@
-//! Numbers of a query under OpenTSDB's names. Times are milliseconds.
+//! NamedStats of a query under OpenTSDB's names. TimerState are milliseconds.
 
 use std::time::Duration;
 
 use tsd_engine::{QueryStages, ScannerStages, SubQueryStages};
 use tsd_protocol::StatValue;
 
-/// Numbers in the order in which they are shown.
-pub(in crate::http::routes) type Numbers = Vec<(String, StatValue)>;
+/// NamedStats in the order in which they are shown.
+pub(in crate::http::routes) type NamedStats = Vec<(String, StatValue)>;
 
 /// What every series of a sub query shows; `writing` is how long the answer was written so far.
-pub(super) fn series_numbers(stages: &SubQueryStages, writing: Duration) -> Numbers {
-    let mut numbers = Named::default();
+pub(super) fn series_numbers(stages: &SubQueryStages, writing: Duration) -> NamedStats {
+    let mut numbers = StatsBuilder::default();
     numbers
         .time("aggregationTime", stages.aggregation)
         .count("emittedDPs", stages.emitted_points)
@@ -24,7 +24,7 @@ pub(super) fn series_numbers(stages: &SubQueryStages, writing: Duration) -> Numb
 }
 
 /// What stands at the end of an answer: the whole query, its sub queries, their scans.
-pub(super) fn summary(stages: &QueryStages) -> Numbers {
+pub(super) fn summary(stages: &QueryStages) -> NamedStats {
     let mut numbers = totals(stages);
     for sub in &stages.sub_queries {
         numbers.0.push((format!("queryIdx_{:02}", sub.index), StatValue::Part(sub_query(sub))));
@@ -33,14 +33,14 @@ pub(super) fn summary(stages: &QueryStages) -> Numbers {
 }
 
 /// The whole query.
-pub(in crate::http::routes) fn overall(stages: &QueryStages) -> Numbers {
+pub(in crate::http::routes) fn overall(stages: &QueryStages) -> NamedStats {
     totals(stages).sorted()
 }
 
-fn totals(stages: &QueryStages) -> Named {
+fn totals(stages: &QueryStages) -> StatsBuilder {
     let subs = &stages.sub_queries;
     let scanners: Vec<&ScannerStages> = subs.iter().flat_map(|sub| &sub.scanners).collect();
-    let mut numbers = Named::default();
+    let mut numbers = StatsBuilder::default();
     numbers
         .time("stringToUidTime", stages.string_to_uid)
         .time("processingPreWriteTime", stages.processing_pre_write)
@@ -62,9 +62,9 @@ fn totals(stages: &QueryStages) -> Named {
     numbers
 }
 
-fn sub_query(stages: &SubQueryStages) -> Numbers {
+fn sub_query(stages: &SubQueryStages) -> NamedStats {
     let scanners: Vec<&ScannerStages> = stages.scanners.iter().collect();
-    let mut numbers = Named::default();
+    let mut numbers = StatsBuilder::default();
     numbers
         .count("queryIndex", stages.index as u64)
         .time("stringToUidTime", stages.string_to_uid)
@@ -88,7 +88,7 @@ fn sub_query(stages: &SubQueryStages) -> Numbers {
 }
 
 /// Sums of what scans counted, and how their times spread.
-fn of_scanners(numbers: &mut Named, scanners: &[&ScannerStages]) {
+fn of_scanners(numbers: &mut StatsBuilder, scanners: &[&ScannerStages]) {
     let sum = |count: fn(&ScannerStages) -> u64| scanners.iter().map(|scan| count(scan)).sum();
     let times = |time: fn(&ScannerStages) -> Duration| -> Vec<Duration> {
         scanners.iter().map(|scan| time(scan)).collect()
@@ -109,8 +109,8 @@ fn of_scanners(numbers: &mut Named, scanners: &[&ScannerStages]) {
         .spread("ScannerUidToStringTime", "", &times(|scan| scan.uid_to_string));
 }
 
-fn scanner(stages: &ScannerStages) -> Numbers {
-    let mut numbers = Named::default();
+fn scanner(stages: &ScannerStages) -> NamedStats {
+    let mut numbers = StatsBuilder::default();
     numbers
         .time("compactionTime", stages.compaction)
         .count("dpsPostFilter", stages.cells_post_filter)
@@ -133,11 +133,11 @@ fn times(subs: &[SubQueryStages], time: fn(&SubQueryStages) -> Duration) -> Vec<
     subs.iter().map(time).collect()
 }
 
-/// Numbers with their names, not in order yet.
+/// NamedStats with their names, not in order yet.
 #[derive(Debug, Default)]
-struct Named(Numbers);
+struct StatsBuilder(NamedStats);
 
-impl Named {
+impl StatsBuilder {
     fn count(&mut self, name: &str, count: u64) -> &mut Self {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.0.push((name.to_owned(), StatValue::Count(count)));
@@ -161,7 +161,7 @@ impl Named {
     }
 
     /// By name, as all of them are shown.
-    fn sorted(mut self) -> Numbers {
+    fn sorted(mut self) -> NamedStats {
         self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.0
     }
@@ -171,7 +171,7 @@ impl Named {
 mod tests {
     use super::*;
 
-    fn names(numbers: &Numbers) -> Vec<&str> {
+    fn names(numbers: &NamedStats) -> Vec<&str> {
         numbers.iter().map(|(name, _)| name.as_str()).collect()
     }
 
