@@ -1,7 +1,7 @@
-//! Settings of the listener, typed and checked before the port opens.
+//! Settings of the server, typed and validated before the port opens.
 //!
-//! Names of `opentsdb.conf` stay outside: whoever reads the file maps each key once. Limits that
-//! OpenTSDB lacks have defaults that no working collector meets.
+//! The keys of `opentsdb.conf` are not known here: the configuration loader maps each key once.
+//! Limits that OpenTSDB lacks have defaults that no well-behaved collector reaches.
 
 use std::{
     collections::BTreeMap,
@@ -28,49 +28,50 @@ pub enum ServerMode {
 }
 
 impl ServerMode {
-    /// Whether points may be written.
+    /// Returns true if points may be written.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::ReadOnly)
     }
 
-    /// Whether points may be read.
+    /// Returns true if points may be read.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, Self::WriteOnly)
     }
 }
 
-/// How much one client may hold, and for how long.
+/// Resource limits and timeouts of clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once (`tsd.core.connections.limit`); `None` sets no limit. One more is accepted and
-    /// closed without a byte, so that a balancer sees it at once.
+    /// Maximum number of open connections (`tsd.core.connections.limit`); `None` is unlimited. A
+    /// connection beyond it is accepted and closed at once, so that a load balancer notices.
     pub connections: Option<NonZeroUsize>,
-    /// A connection that neither reads nor writes for this long is closed (`tsd.core.socket.timeout`).
-    /// A request that is being answered is not silence.
+    /// A connection that neither reads nor writes for this long is closed
+    /// (`tsd.core.socket.timeout`). A connection with a request in progress is not idle.
     pub idle_timeout: Option<Duration>,
-    /// From the first byte of a request to the end of its headers.
+    /// Maximum time from the first byte of a request to the end of its headers.
     pub header_timeout: Duration,
-    /// Longest silence inside a request body.
+    /// Maximum time between two reads of a request body.
     pub body_timeout: Duration,
-    /// Longest time a client may leave an answer unread before the connection is closed.
+    /// Maximum time without write progress before the connection is closed.
     pub write_timeout: Duration,
-    /// How long a client that closed its sending side may still wait for an answer; after that it counts as
-    /// gone and its query is cancelled. TCP cannot tell the two apart.
+    /// How long a client that closed its sending side may still wait for a response; after that it
+    /// counts as disconnected and its query is cancelled. TCP cannot distinguish the two.
     pub half_close_grace: Duration,
-    /// Largest request line.
+    /// Maximum length of the request line.
     pub request_line_bytes: usize,
-    /// Largest sum of request headers.
+    /// Maximum total length of the request headers.
     pub header_bytes: usize,
-    /// Largest request body, both as sent and inflated.
+    /// Maximum size of a request body, both as sent and decompressed.
     pub body_bytes: usize,
-    /// All request bodies in memory at once; a request that would pass it gets 503.
+    /// Maximum memory of all request bodies together; a request that would exceed it gets 503.
     pub all_bodies_bytes: usize,
-    /// A telnet connection with more than this buffered and no line end in sight is closed. A longer
-    /// line that arrives whole is accepted, as in OpenTSDB.
+    /// A telnet connection that buffers more than this without a line end is closed. A longer line
+    /// that arrives in one read is accepted, as in OpenTSDB.
     pub telnet_line_bytes: usize,
-    /// Error lines that wait for a telnet client to read them; beyond it they are dropped and counted.
+    /// Maximum size of the error lines queued for a telnet client; further lines are dropped and
+    /// counted.
     pub telnet_reply_bytes: usize,
 }
 
@@ -101,7 +102,7 @@ pub struct ServerConfig {
     pub bind: IpAddr,
     /// Port to listen on (`tsd.network.port`); 0 takes a free one.
     pub port: u16,
-    /// Connections the kernel holds before they are accepted (`tsd.network.backlog`).
+    /// Length of the kernel's queue of connections not yet accepted (`tsd.network.backlog`).
     pub backlog: u32,
     /// `tsd.network.tcp_no_delay`.
     pub tcp_no_delay: bool,
@@ -115,22 +116,24 @@ pub struct ServerConfig {
     pub api_enabled: bool,
     /// Serves the pages outside `/api` (`tsd.core.enable_ui`).
     pub ui_enabled: bool,
-    /// Refuses the `diediedie` commands (`tsd.no_diediedie`).
+    /// Disables the `diediedie` commands (`tsd.no_diediedie`).
     pub no_diediedie: bool,
-    /// Answers a telnet point that could not be stored (`tsd.rpc.telnet.return_errors`).
+    /// Reports telnet points that could not be stored to the client
+    /// (`tsd.rpc.telnet.return_errors`).
     pub telnet_return_errors: bool,
     /// Adds a `trace` to error objects (`tsd.http.show_stack_trace`).
     pub show_stack_trace: bool,
-    /// Accepts bodies that are chunked, longer than 8192 bytes or announced by `Expect: 100-continue`
-    /// (`tsd.http.request.enable_chunked`). OpenTSDB's default refuses them.
+    /// Accepts bodies that are chunked, longer than 8192 bytes or announced by `Expect:
+    /// 100-continue` (`tsd.http.request.enable_chunked`). OpenTSDB rejects them by default.
     pub chunked_requests: bool,
-    /// Header whose `k=v` value is added to the tags of every point of a request (`tsd.http.header_tag`).
+    /// Header whose `k=v` value is added to the tags of every point of a request
+    /// (`tsd.http.header_tag`).
     pub header_tag: Option<String>,
     /// `DELETE /api/query` (`tsd.http.query.allow_delete`).
     pub allow_delete: bool,
-    /// Who may call from a browser (`tsd.http.request.cors_*`).
+    /// Cross-origin rules (`tsd.http.request.cors_*`).
     pub cors: Cors,
-    /// Zone of dates in queries that name none (`tsd.core.timezone`).
+    /// Time zone of queries that name none (`tsd.core.timezone`).
     pub time_zone: String,
     /// Host name in statistics.
     pub host_name: String,
@@ -138,11 +141,11 @@ pub struct ServerConfig {
     pub stats_canonical: bool,
     /// Adds a `port` tag to statistics (`tsd.core.stats_with_port`).
     pub stats_with_port: bool,
-    /// Bounds.
+    /// Limits and timeouts.
     pub limits: Limits,
     /// Every effective property, for `/api/config`. Values of keys with `PASS` are hidden there.
     pub properties: BTreeMap<String, String>,
-    /// What `version` tells.
+    /// Build information shown by `version`.
     pub build: BuildInfo,
     /// Renders `/metrics`; see [`crate::install_metrics`]. Without it the route is unknown.
     pub metrics: Option<PrometheusHandle>,
@@ -180,7 +183,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Where to listen.
+    /// Returns the address to listen on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         SocketAddr::new(self.bind, self.port)

@@ -1,4 +1,4 @@
-//! One connection: which protocol it speaks, told by its first byte.
+//! Serves one connection: selects the protocol by the first byte.
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc};
 
@@ -17,11 +17,11 @@ use crate::{
 /// First byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Protocols that share the port.
+/// Protocols on the shared port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Http,
-    /// Not served: the connection is closed, as a handshake must not be taken for a telnet line.
+    /// Not supported: the connection is closed, so that a handshake is not parsed as telnet lines.
     Tls,
     Telnet,
 }
@@ -64,7 +64,7 @@ pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: Sock
         Protocol::Telnet => telnet::serve(Arc::clone(&state), io, Arc::clone(&tracker)).await,
         Protocol::Tls => Err(io::ErrorKind::Unsupported.into()),
     };
-    // hyper does not call it an error if an idle connection breaks.
+    // hyper does not report an error for a broken idle connection.
     if tracker.timed_out() {
         state.metrics.connection_failed(&io::ErrorKind::TimedOut.into());
     } else if let Err(error) = ended {
@@ -72,7 +72,7 @@ pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: Sock
     }
 }
 
-/// Waits for the first byte and leaves it in the socket; `None` if there will be none.
+/// Waits for the first byte and leaves it in the socket; `None` at end of input or shutdown.
 async fn first_byte(state: &ServerState, stream: &TcpStream) -> io::Result<Option<u8>> {
     let mut byte = [0];
     tokio::select! {
@@ -83,7 +83,7 @@ async fn first_byte(state: &ServerState, stream: &TcpStream) -> io::Result<Optio
     }
 }
 
-/// Ends after the idle timeout, if there is one.
+/// Completes after the idle timeout, if one is set.
 fn silence(state: &ServerState) -> impl Future<Output = ()> + use<> {
     let deadline = state.config.limits.idle_timeout.map(|idle| Instant::now() + idle);
     async move {

@@ -1,10 +1,10 @@
-//! Cross-origin requests: which pages in a browser may call this daemon.
+//! Cross-origin rules: which browser origins may call this daemon.
 
-/// A list of origins or of headers that cannot be used.
+/// Invalid cross-origin settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CorsError {
-    /// `*` stands beside names.
+    /// `*` is mixed with domain names.
     #[error("cross-origin domains must be either a list of domains or a single '*'")]
     WildcardAmongDomains,
     /// Not a list of header names.
@@ -15,7 +15,7 @@ pub enum CorsError {
     },
 }
 
-/// Origins that may call, and the headers they may send.
+/// Allowed origins, and the headers they may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     origins: Origins,
@@ -30,7 +30,7 @@ enum Origins {
 }
 
 impl Default for Cors {
-    /// No origin at all, and OpenTSDB's list of headers.
+    /// No origin, and OpenTSDB's default headers.
     fn default() -> Self {
         Self { origins: Origins::None, headers: Self::DEFAULT_HEADERS.to_owned() }
     }
@@ -68,13 +68,13 @@ impl Cors {
         Ok(Self { origins, headers: headers.to_owned() })
     }
 
-    /// Whether any origin may call.
+    /// Returns true if any origin is allowed.
     #[must_use]
     pub(crate) const fn is_enabled(&self) -> bool {
         !matches!(self.origins, Origins::None)
     }
 
-    /// Whether this origin may call.
+    /// Returns true if this origin is allowed.
     #[must_use]
     pub(crate) fn allows(&self, origin: &str) -> bool {
         match &self.origins {
@@ -84,7 +84,7 @@ impl Cors {
         }
     }
 
-    /// Headers a page may send.
+    /// Value of `Access-Control-Allow-Headers`.
     #[must_use]
     pub(crate) fn headers(&self) -> &str {
         &self.headers

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on a connection: hyper underneath, routes and forms of OpenTSDB on top.
+//! HTTP/1.1 on one connection: hyper with OpenTSDB's routes and response formats.
 
 mod body;
 mod encode_response;
@@ -21,10 +21,10 @@ use crate::{
     timeout_io::{RequestTracker, TimeoutIo},
 };
 
-/// Most bytes of a connection's read buffer; bodies are read in pieces of up to this size.
+/// Maximum read buffer of a connection; bodies are read in chunks of up to this size.
 const READ_BUFFER: usize = 256 << 10;
 
-/// Serves HTTP until the connection ends.
+/// Serves HTTP until the connection closes.
 pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
     io: TimeoutIo<S>,
@@ -36,14 +36,14 @@ where
 {
     let limits = &state.config.limits;
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        // Before anything is awaited: from here on the end of input means something else.
+        // Before the first await: from now on the end of input is withheld.
         let active_request = tracker.request_received();
         let state = Arc::clone(&state);
         async move { Ok::<_, Infallible>(service::answer(&state, request, peer, active_request).await) }
     });
-    // `pipeline_flush` stays off: with it hyper holds back every answer while part of a later request is
-    // in its buffer, so a client that sends one and a half requests waits for ever, and one that never
-    // pauses fills the memory.
+    // `pipeline_flush` stays off: with it hyper delays responses while part of a later request is
+    // buffered, so a client that sends one and a half requests waits forever, and one that never
+    // pauses makes responses pile up in memory.
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -64,7 +64,7 @@ where
     ended.map_err(io_error)
 }
 
-/// What ended a connection, as the system would say it.
+/// Maps the error that ended a connection to an `io::Error`.
 fn io_error(error: hyper::Error) -> io::Error {
     let kind =
         error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);

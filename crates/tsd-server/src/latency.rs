@@ -1,4 +1,4 @@
-//! Latencies as `stats` tells them: percentiles over buckets, as OpenTSDB computes them.
+//! Latency percentiles for `stats`, computed over buckets as OpenTSDB does.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,14 +7,14 @@ use std::{
 
 /// Width of the linear buckets.
 const WIDTH_MS: u64 = 2;
-/// Where the linear buckets end and those that double begin.
+/// Upper bound of the linear buckets; above it bucket widths double.
 const CUTOFF_MS: u64 = 100;
-/// What is slower counts as this.
+/// Slower requests count as this.
 const MAX_MS: u64 = 16_000;
 const LINEAR: usize = (CUTOFF_MS / WIDTH_MS) as usize;
 const BUCKETS: usize = LINEAR + 13;
 
-/// Counts of requests by the milliseconds they took.
+/// Histogram of request durations in milliseconds.
 #[derive(Debug)]
 pub(crate) struct LatencyHistogram {
     buckets: [AtomicU64; BUCKETS],
@@ -39,7 +39,8 @@ impl LatencyHistogram {
         }
     }
 
-    /// Upper bound, in milliseconds, of the bucket that holds the percentile; 0 if nothing was recorded.
+    /// Returns the upper bound, in milliseconds, of the bucket of the percentile; 0 if the
+    /// histogram is empty.
     pub(crate) fn percentile(&self, percent: u64) -> u64 {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
         let total: u64 = counts.iter().sum();

@@ -1,8 +1,8 @@
 //! Telnet and HTTP listeners on one port.
 //!
-//! A [`Server`] takes connections, bounds what each of them may hold and for how long, and speaks OpenTSDB's
-//! two protocols over an engine. Texts come from the protocol crate, points and answers go to and from the
-//! engine; rows and stores are unknown here.
+//! A [`Server`] accepts connections, limits their resources, and serves OpenTSDB's two protocols on
+//! top of an engine. Parsing and error texts are in `tsd-protocol`; rows and storage backends are
+//! not known here.
 
 mod config;
 mod connection;

@@ -1,9 +1,9 @@
-//! Failures of the engine in the words of each protocol.
+//! Maps write errors of the engine to the errors of each protocol.
 
 use tsd_engine::{PutError, UidError};
 use tsd_protocol::{PutPointError, TelnetPutError};
 
-/// What a telnet client is told; `None` where OpenTSDB is silent.
+/// Returns the telnet error; `None` where OpenTSDB sends no reply.
 pub(crate) fn to_telnet_error(error: &PutError) -> Option<TelnetPutError> {
     match error {
         PutError::Uid(UidError::NoSuchName { kind, name }) => {
@@ -13,12 +13,13 @@ pub(crate) fn to_telnet_error(error: &PutError) -> Option<TelnetPutError> {
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             Some(TelnetPutError::Storage(error.to_string()))
         }
-        // A veto of the UID filter, no UIDs left, a failed look-up; the rest was refused before.
+        // Rejected by the UID filter, no UIDs left, or a failed lookup. Other errors were reported
+        // before.
         _ => None,
     }
 }
 
-/// What an HTTP client is told of its point.
+/// Returns the HTTP error of a point.
 pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
     match error {
         PutError::Uid(UidError::NoSuchName { .. }) => PutPointError::UnknownName,

@@ -1,9 +1,9 @@
-//! Between the rules of rollups and the engine's places for them.
+//! Conversions between rollup types of the protocol and of the engine.
 
 use tsd_engine::{EngineConfig, RollupPlace};
 use tsd_protocol::{RollupPlacement, RollupRules};
 
-/// Which rolled-up points are taken; `None` takes none.
+/// Returns the rules for rolled-up points; `None` if rollups are not configured.
 pub(crate) fn rules(config: &EngineConfig) -> Option<RollupRules> {
     config.rollups.as_ref().map(|rollups| RollupRules {
         config: rollups.config.clone(),
@@ -14,7 +14,7 @@ pub(crate) fn rules(config: &EngineConfig) -> Option<RollupRules> {
     })
 }
 
-/// The engine's word for where a rolled-up point belongs.
+/// Converts a placement to the engine's type.
 pub(crate) const fn place(placement: &RollupPlacement) -> RollupPlace {
     match placement.slot {
         None => RollupPlace::PreAggregate,

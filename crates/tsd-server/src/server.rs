@@ -1,4 +1,4 @@
-//! The listener: accepts, counts and bounds connections, and lets them finish at the end.
+//! The listener: accepts, counts and limits connections, and drains them at shutdown.
 
 use std::{
     io,
@@ -22,9 +22,9 @@ use tsd_engine::{EngineHandle, QueryClock};
 
 use crate::{ServerConfig, connection, server_state::ServerState};
 
-/// Time between two rounds in which the metrics recorder digests its histograms.
+/// Interval of the metrics recorder's upkeep of its histograms.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: what fails it, such as too few file descriptors, seldom ends at once.
+/// Pause after a failed accept: causes such as too few file descriptors persist for a while.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a server did not start.
@@ -34,12 +34,12 @@ pub enum BindError {
     /// The port could not be opened.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Where it was to listen.
+        /// Requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Nobody knows the zone.
+    /// The time zone is unknown.
     #[error("there is no time zone {name:?}")]
     NoSuchZone {
         /// Its name.
@@ -47,14 +47,15 @@ pub enum BindError {
     },
 }
 
-/// How a shutdown went.
+/// Result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownReport {
-    /// Connections that were cut off at the deadline.
+    /// Connections that were closed at the deadline.
     pub cut_off: usize,
 }
 
-/// A running listener. Dropping it without [`Self::shutdown`] leaves it running until the runtime ends.
+/// A running listener. Dropping it without [`Self::shutdown`] leaves it running until the runtime
+/// ends.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -95,25 +96,25 @@ impl Server {
         Ok(Self { address, state, tasks, kill, accepting, upkeep })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections open now.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.state.open_connections.load(Ordering::Relaxed)
     }
 
-    /// Completes when a client sent an accepted `diediedie`.
+    /// Completes when a client sent `diediedie` and that is enabled.
     pub async fn stop_requested(&self) {
         self.state.stop_requested.cancelled().await;
     }
 
-    /// Stops accepting, lets every connection finish what it has received, and cuts off the rest when
-    /// `deadline` has passed.
+    /// Stops accepting, lets every connection process what it has received, and closes those still
+    /// open after `deadline`.
     pub async fn shutdown(self, deadline: Duration) -> ShutdownReport {
         self.state.stopping.cancel();
         let _ = self.accepting.await;
@@ -145,7 +146,7 @@ fn listen(config: &ServerConfig) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Held by an open connection.
+/// Slot of an open connection, released on drop.
 #[derive(Debug)]
 struct ConnectionSlot(Arc<ServerState>);
 
@@ -156,7 +157,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Takes a slot unless all are taken.
+/// Acquires a slot; `None` at the connection limit.
 fn take_slot(state: &Arc<ServerState>) -> Option<ConnectionSlot> {
     let open: &AtomicUsize = &state.open_connections;
     let limit = state.config.limits.connections.map_or(usize::MAX, std::num::NonZeroUsize::get);

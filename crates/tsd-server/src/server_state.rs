@@ -1,4 +1,4 @@
-//! What every connection of a listener shares.
+//! State shared by all connections of a server.
 
 use std::{
     net::SocketAddr,
@@ -13,26 +13,26 @@ use tsd_protocol::{Health, RollupRules, SeriesRules};
 
 use crate::{ServerConfig, http::BodyMemory, metrics::ServerMetrics, rollups};
 
-/// How long the store may take to show that it lives.
+/// Timeout of the storage read of a health check.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// State of a listener.
+/// State of a server.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     pub(crate) config: ServerConfig,
     pub(crate) address: SocketAddr,
     pub(crate) engine: EngineHandle,
-    /// Which series names points may have.
+    /// Rules for series names.
     pub(crate) rules: Arc<SeriesRules>,
-    /// Which rolled-up points are taken; `None` takes none.
+    /// Rules for rolled-up points; `None` if rollups are not configured.
     pub(crate) rollups: Option<Arc<RollupRules>>,
     clock: QueryClock,
     pub(crate) metrics: ServerMetrics,
     pub(crate) body_memory: BodyMemory,
     pub(crate) open_connections: AtomicUsize,
-    /// The listener is being shut down.
+    /// Cancelled when shutdown starts.
     pub(crate) stopping: CancellationToken,
-    /// A client asked for it.
+    /// Cancelled when a client requests a stop.
     pub(crate) stop_requested: CancellationToken,
 }
 
@@ -61,12 +61,12 @@ impl ServerState {
         }
     }
 
-    /// The present, in the zone of dates that name none.
+    /// Returns the current time and the default time zone of queries.
     pub(crate) fn clock(&self) -> QueryClock {
         QueryClock { now_ms: self.engine.config().clock.now_ms(), ..self.clock.clone() }
     }
 
-    /// Whether the daemon can do its work, as one small read of the store shows.
+    /// Returns the health of the daemon, checked by a small storage read.
     pub(crate) async fn health(&self) -> Health {
         if self.stopping.is_cancelled() {
             return Health::ShuttingDown;

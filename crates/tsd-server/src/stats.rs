@@ -1,4 +1,4 @@
-//! The daemon's own metrics under OpenTSDB's names, as `stats` tells them.
+//! The daemon's own metrics under OpenTSDB's names, for `stats`.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use tsd_engine::Stat;
 
 use crate::server_state::ServerState;
 
-/// All numbers, with the tags that every one of them carries.
+/// A snapshot of all statistics, with their common tags.
 #[derive(Clone, Debug)]
 pub(crate) struct Stats {
     now_secs: i64,
@@ -17,7 +17,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Collects them.
+    /// Collects the statistics.
     pub(crate) async fn collect(state: &ServerState) -> Self {
         let mut numbers = listener(state);
         numbers.extend(state.engine.stats().await);
@@ -30,13 +30,13 @@ impl Stats {
         Self { now_secs: state.engine.config().clock.now_secs(), common, numbers }
     }
 
-    /// Tags of a number: its own first.
+    /// Tags of a statistic: its own first.
     fn tags<'s>(&'s self, stat: &'s Stat) -> impl Iterator<Item = (&'static str, &'s str)> {
         let common = self.common.iter().map(|(key, value)| (*key, value.as_str()));
         stat.tags.iter().copied().chain(common)
     }
 
-    /// A line each.
+    /// One line per statistic.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.numbers.iter().map(|stat| {
             let mut line = format!("tsd.{} {} {}", stat.name, self.now_secs, stat.value);
@@ -47,7 +47,7 @@ impl Stats {
         })
     }
 
-    /// The lines as one text.
+    /// All lines as one text.
     pub(crate) fn text(&self) -> String {
         self.lines().fold(String::new(), |mut text, line| {
             text.push_str(&line);
@@ -84,7 +84,7 @@ fn tagged(name: &'static str, key: &'static str, tag: &'static str, value: u64) 
     Stat { tags: vec![(key, tag)], ..plain(name, value) }
 }
 
-/// What this crate counts, in OpenTSDB's order.
+/// Statistics of this crate, in OpenTSDB's order.
 fn listener(state: &ServerState) -> Vec<Stat> {
     let metrics = &state.metrics;
     let mut stats = Vec::new();

@@ -1,9 +1,9 @@
-//! The telnet protocol: lines in, mostly silence out.
+//! The telnet protocol.
 //!
-//! A connection is one loop. It reads what there is, hands every point of it to an ingest session, and
-//! lets the session pass them on with one call; while the write actors are full that call waits, nothing
-//! more is read, and TCP slows the client down. Errors of points are offered to the client and dropped if it
-//! does not read.
+//! Each connection is one loop. It reads available bytes, adds every point to an ingest session and
+//! sends them with one call. While the write shards are full, that call waits, nothing is read, and
+//! TCP slows the client down. Errors of points are queued for the client and dropped if it does not
+//! read.
 
 mod read_buffer;
 mod rollup_histogram_lines;
@@ -38,12 +38,12 @@ use crate::{
     timeout_io::{RequestTracker, TimeoutIo},
 };
 
-/// What names the command of a point in failures.
+/// Point tags that identify the command in failures.
 const PUT: u32 = 0;
 const ROLLUP: u32 = 1;
 const HISTOGRAM: u32 = 2;
 
-/// Serves telnet until the connection ends.
+/// Serves telnet until the connection closes.
 pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
     io: TimeoutIo<S>,
@@ -79,7 +79,7 @@ where
     Ok(())
 }
 
-/// One connection.
+/// A telnet connection.
 struct Connection<S> {
     io: TimeoutIo<S>,
     tracker: Arc<RequestTracker>,
@@ -89,43 +89,43 @@ struct Connection<S> {
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-/// The part of a connection that works while lines are cut.
+/// Processes lines: everything but the socket and the read buffer.
 struct LineProcessor {
     state: Arc<ServerState>,
     commands: TelnetCommands,
     rules: Arc<SeriesRules>,
     session: IngestSession,
     output: WriteBuffer,
-    /// Scratch for replies.
+    /// Scratch space for replies.
     text: String,
-    /// Scratch for tags.
+    /// Scratch space for tags.
     spelled: Vec<u8>,
-    /// Lines since the counters were last told.
+    /// Lines not yet added to the metrics.
     received: ReceivedCounts,
 }
 
-/// Reads after the listener began to stop: what the kernel had received by then is served, but a client
-/// that goes on sending does not hold the daemon up.
+/// Maximum reads after shutdown started: bytes already received are processed, but a client that
+/// keeps sending does not delay the shutdown.
 const MAX_READS_WHILE_STOPPING: u32 = 32;
 
-/// What comes next on a connection.
+/// Next event of a connection.
 enum ConnectionEvent {
-    /// So many bytes; 0 ends it.
+    /// Bytes read; 0 is the end of input.
     Read(usize),
-    /// A point sent before could not be stored.
+    /// A point sent earlier could not be stored.
     Failed(PointFailure),
-    /// Nothing, and the listener is stopping.
+    /// No input, and shutdown has started.
     Stopping,
 }
 
-/// What was read since the counters were last told of it.
+/// Lines and points read since the metrics were last updated.
 #[derive(Debug, Default)]
 struct ReceivedCounts {
     lines: u64,
     points: u64,
 }
 
-/// Why a point was not taken.
+/// Why a line was rejected.
 enum WriteLineError {
     Line(PutLineError),
     Fault(RollupError),
@@ -150,7 +150,7 @@ impl From<PutError> for WriteLineError {
     }
 }
 
-/// A command whose answer is awaited.
+/// A command with a reply, other than a write.
 #[derive(Clone, Copy, Debug)]
 enum AdminCommand {
     Stats,
@@ -178,14 +178,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 ConnectionEvent::Failed(failure) => self.points.report(&failure),
                 ConnectionEvent::Stopping if looked_again => return Ok(()),
                 ConnectionEvent::Stopping => {
-                    // The runtime may not have been told yet of bytes that are there.
+                    // The runtime may not have polled bytes that are already received.
                     looked_again = true;
                     tokio::task::yield_now().await;
                 }
                 ConnectionEvent::Read(0) => return Ok(()),
                 ConnectionEvent::Read(n) => {
                     self.points.state.metrics.telnet_read_bytes.increment(n as u64);
-                    // The bytes belong to a request, and the client may be made to wait.
+                    // The bytes belong to a request, so waiting for the write shards is not idle
+                    // time.
                     let active_request = self.tracker.request_received();
                     let goes_on = self.work_off().await?;
                     drop(active_request);
@@ -207,11 +208,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Poll::Ready(read) = self.input.poll_read(cx, &mut self.io) {
             return Poll::Ready(read.map(ConnectionEvent::Read));
         }
-        // Only now: what the kernel has received before the end is still served.
+        // Polled last, so that bytes received before shutdown are processed.
         self.stopping.as_mut().poll(cx).map(|()| Ok(ConnectionEvent::Stopping))
     }
 
-    /// Serves every whole line that was read. False ends the connection.
+    /// Processes every complete line. Returns false to close the connection.
     async fn work_off(&mut self) -> io::Result<bool> {
         loop {
             let (consumed, order) = self.points.take_lines(self.input.bytes());
@@ -233,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(true)
     }
 
-    /// Answers a command. False ends the connection.
+    /// Executes a command. Returns false to close the connection.
     async fn obey(&mut self, order: AdminCommand) -> io::Result<bool> {
         let state = Arc::clone(&self.points.state);
         let reply = match order {
@@ -260,10 +261,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(true)
     }
 
-    /// Tells of what became of the last points, if the client still listens.
+    /// Reports failures of the last points, if the client still reads.
     async fn finish(mut self) {
         let grace = self.points.state.config.limits.half_close_grace;
-        // After the grace nobody is told, and the points are stored all the same.
+        // After the grace period failures are not reported; the points are stored regardless.
         let _ = timeout(grace, async {
             self.points.session.drain().await;
             while let Ok(failure) = self.failures.try_recv() {
@@ -277,7 +278,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 }
 
 impl LineProcessor {
-    /// Takes whole lines off `bytes` up to a command that needs an answer. Returns how many bytes they took.
+    /// Processes complete lines up to a command with a reply. Returns the number of consumed bytes.
     fn take_lines(&mut self, bytes: &[u8]) -> (usize, Option<AdminCommand>) {
         let mut lines = LineSplitter::new(bytes);
         // LineProcessor go to the session by groups, but never behind what came after them.
@@ -308,10 +309,10 @@ impl LineProcessor {
         (lines.consumed(), None)
     }
 
-    /// Serves a line that is no point, up to an answer that is awaited.
+    /// Processes a line other than `put`; returns the command if it has a reply.
     fn take_other(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<AdminCommand> {
         let order = match command {
-            // Not reached: points go by groups.
+            // Not reached: points are grouped by the caller.
             TelnetCommand::Put => return None,
             TelnetCommand::Rollup => {
                 self.received.points += 1;
@@ -338,7 +339,7 @@ impl LineProcessor {
         Some(order)
     }
 
-    /// Gives points to the session.
+    /// Passes points to the session.
     fn take_points(&mut self, points: &mut Vec<PutLine<'_>>) {
         let Self { session, rules, .. } = self;
         let rejected = session.put(
@@ -358,7 +359,7 @@ impl LineProcessor {
         }
     }
 
-    /// Ends the chunk of points; waits while the write actors are full.
+    /// Sends the points of a read; waits while the write shards are full.
     async fn pass_on(&mut self) {
         let received = std::mem::take(&mut self.received);
         self.state.metrics.received_telnet.add(received.lines);
@@ -366,7 +367,7 @@ impl LineProcessor {
         self.session.send().await;
     }
 
-    /// Tells why a point was not taken.
+    /// Reports a rejected line.
     #[cold]
     fn turn_down(&mut self, command: &str, tag: u32, why: WriteLineError) {
         match why {
@@ -381,7 +382,7 @@ impl LineProcessor {
         }
     }
 
-    /// Tells of a line that cannot be a point.
+    /// Reports a line that cannot be parsed.
     #[cold]
     fn refuse(&mut self, command: &str, error: &PutLineError) {
         self.state.metrics.put_errors(error.kind()).add(1);
@@ -390,7 +391,7 @@ impl LineProcessor {
         self.offer_text();
     }
 
-    /// Tells of a point that the engine did not store.
+    /// Reports a point that the engine did not store.
     #[cold]
     fn report(&mut self, failure: &PointFailure) {
         let command = match failure.tag {

@@ -1,10 +1,10 @@
-//! A socket that ends by itself when its client goes silent, goes away or stops reading.
+//! A socket with timeouts for idle clients, slow request headers and unread responses.
 //!
-//! Neither the telnet loop nor the HTTP machinery has to think of slow clients: a read or write that takes
-//! too long fails like any broken socket. hyper's own header timer is not used because it also runs while a
-//! kept-alive connection waits for its next request, which would cut off every collector that sends once a
-//! minute. And hyper knows only "answer half-closed clients" or "notice that a client left", not both:
-//! here an end of input is withheld for a grace period while a request is being answered.
+//! A read or write that takes too long fails like on a broken socket, so the telnet and HTTP code
+//! need no timers. hyper's header timer is not used because it also runs while a keep-alive
+//! connection is idle, which would disconnect every collector that sends once a minute. hyper
+//! either serves half-closed clients or detects disconnects, not both: this type withholds the end
+//! of input for a grace period while a request is in progress.
 
 use std::{
     future::Future,
@@ -23,16 +23,16 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Timeouts of one connection; `None` waits for ever.
+/// Timeouts of one connection; `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IoTimeouts {
-    /// Neither read nor write.
+    /// Time without reads and writes.
     pub(crate) idle: Option<Duration>,
-    /// From the first byte of a request until [`RequestTracker::request_received`].
+    /// Time from the first byte of a request to [`RequestTracker::request_received`].
     pub(crate) header: Option<Duration>,
-    /// A write without progress.
+    /// Time without write progress.
     pub(crate) write: Option<Duration>,
-    /// End of input while a request is being answered.
+    /// Delay of the end of input while a request is in progress.
     pub(crate) half_close: Duration,
 }
 
@@ -40,20 +40,20 @@ pub(crate) struct IoTimeouts {
 #[derive(Debug, Default)]
 pub(crate) struct RequestTracker {
     active_request: AtomicUsize,
-    /// Requests whose headers arrived; tells the socket that no header is being waited for.
+    /// Requests whose headers are complete; a change stops the header timeout.
     received: AtomicUsize,
     timed_out: AtomicBool,
 }
 
 impl RequestTracker {
-    /// Notes that a whole request head arrived; the request is being answered until the guard goes.
+    /// Records a complete request head; the request is in progress until the guard is dropped.
     pub(crate) fn request_received(self: &Arc<Self>) -> ActiveRequest {
         self.received.fetch_add(1, Ordering::Relaxed);
         self.active_request.fetch_add(1, Ordering::Relaxed);
         ActiveRequest(Arc::clone(self))
     }
 
-    /// Whether the socket ended because its client took too long.
+    /// Returns true if the socket was closed by a timeout.
     pub(crate) fn timed_out(&self) -> bool {
         self.timed_out.load(Ordering::Relaxed)
     }
@@ -68,7 +68,7 @@ impl RequestTracker {
     }
 }
 
-/// Held while a request is being answered.
+/// Guard of a request in progress.
 #[derive(Debug)]
 pub(crate) struct ActiveRequest(Arc<RequestTracker>);
 
@@ -78,14 +78,14 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// See the module's documentation.
+/// A stream with the timeouts of [`IoTimeouts`].
 #[derive(Debug)]
 pub(crate) struct TimeoutIo<S> {
     inner: S,
     timeouts: IoTimeouts,
     tracker: Arc<RequestTracker>,
     last_activity: Instant,
-    /// When the first byte of a request came, and how many requests had been received before it.
+    /// Time of the first byte of a request, and the number of requests received before it.
     head: Option<(Instant, usize)>,
     end_of_input: Option<Instant>,
     read_timer: Option<Pin<Box<Sleep>>>,
@@ -108,11 +108,11 @@ impl<S> TimeoutIo<S> {
         (guarded, tracker)
     }
 
-    /// The next moment at which a pending read is to end, if any.
+    /// Returns when a pending read times out, if at all.
     fn read_deadline(&mut self) -> Option<Instant> {
         let active_request = self.tracker.is_answering();
         if let Some(ended) = self.end_of_input {
-            // Looked at again when the answer is out, or when the grace is over.
+            // Checked again when the response is complete or the grace period is over.
             return Some(if active_request { ended + self.timeouts.half_close } else { ended });
         }
         let idle = self.timeouts.idle.map(|idle| {
@@ -133,7 +133,7 @@ impl<S> TimeoutIo<S> {
         }
     }
 
-    /// Ends a pending read that waited too long.
+    /// Fails a pending read after its deadline; a withheld end of input becomes visible.
     fn poll_impatience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let Some(deadline) = self.read_deadline() else {
@@ -149,7 +149,7 @@ impl<S> TimeoutIo<S> {
             }
             let timer =
                 self.read_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-            // A timer that fires too early is set again; one that would fire too late is moved.
+            // A timer that fired early is rearmed; one that is set too late is moved forward.
             if timer.is_elapsed() || timer.deadline() > deadline {
                 timer.as_mut().reset(deadline);
             }
@@ -157,7 +157,7 @@ impl<S> TimeoutIo<S> {
         }
     }
 
-    /// Accounts for a write; fails one that made no progress for too long.
+    /// Records a write, or fails it if it made no progress within the write timeout.
     fn after_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -191,8 +191,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutIo<S> {
         match Pin::new(&mut this.inner).poll_read(cx, buf) {
             Poll::Ready(Ok(())) if buf.filled().len() > before => {
                 this.last_activity = Instant::now();
-                // Bytes that come while a request is being answered are its body, or a request sent
-                // ahead, which waits in the parser's buffer like an idle connection.
+                // Bytes received during a request belong to its body or to a pipelined request,
+                // which stays in the parser's buffer like on an idle connection.
                 if this.head.is_none() && !this.tracker.is_answering() {
                     let received = this.tracker.received.load(Ordering::Relaxed);
                     this.head = Some((this.last_activity, received));

@@ -1,4 +1,4 @@
-//! Reading a request's body, bounded in size, in time and in the memory of all bodies together.
+//! Reads request bodies within limits of size, time and total memory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,15 +17,15 @@ use super::{
 };
 use crate::Limits;
 
-/// Memory is accounted in pieces of this size.
+/// Unit of memory accounting, in bytes.
 const UNIT_BYTES: usize = 1_024;
-/// Room taken at once for a body that declares its length.
+/// Maximum memory reserved up front for a declared `Content-Length`.
 const MAX_INITIAL_RESERVATION: u64 = 64 << 10;
-/// How long the rest of an oversize body is read and thrown away, so that the client sees the answer
-/// and not a reset connection.
+/// How long the rest of an oversized body is read and discarded, so that the client sees the
+/// response and not a connection reset.
 const DISCARD_FOR: Duration = Duration::from_secs(2);
 
-/// Memory that all request bodies share.
+/// Memory budget of all request bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyMemory {
     units: Arc<Semaphore>,
@@ -37,7 +37,8 @@ impl BodyMemory {
         Self { units: Arc::new(Semaphore::new(units)) }
     }
 
-    /// Reserves room for `bytes`; there is none to wait for, since who waits holds memory too.
+    /// Reserves `bytes` or fails with 503. It never waits, since a waiting request holds memory
+    /// itself.
     fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, HttpError> {
         u32::try_from(bytes.div_ceil(UNIT_BYTES))
             .ok()
@@ -48,21 +49,21 @@ impl BodyMemory {
     }
 }
 
-/// A body that was read whole and inflated.
+/// A complete, decompressed request body.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     bytes: Bytes,
-    /// Given back when the body goes.
+    /// Released when the body is dropped.
     memory: Vec<OwnedSemaphorePermit>,
 }
 
 impl RequestBody {
-    /// The content.
+    /// Returns the content.
     pub(crate) const fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The content as text in its declared character set.
+    /// Returns the content as text, or a 400 if it is not UTF-8.
     pub(crate) fn text(&self) -> Result<&str, ApiError> {
         std::str::from_utf8(&self.bytes).map_err(|error| {
             ApiError::bad_json(format!("Invalid UTF-8 at byte {}", error.valid_up_to()))
@@ -70,7 +71,7 @@ impl RequestBody {
     }
 }
 
-/// Reads the body of a request.
+/// Reads, decompresses and transcodes the body of a request.
 pub(crate) async fn read_body(
     headers: &HeaderMap,
     mut body: Incoming,
@@ -79,7 +80,7 @@ pub(crate) async fn read_body(
 ) -> Result<RequestBody, HttpError> {
     let declared = declared_length(headers);
     if declared.is_some_and(|length| length > limits.body_bytes as u64) {
-        // A client that asked first has sent nothing yet, and is spared sending it.
+        // A client that sent `Expect: 100-continue` has not sent the body yet.
         if !headers.contains_key(header::EXPECT) {
             discard(&mut body).await;
         }
@@ -109,8 +110,8 @@ pub(crate) async fn read_body(
             return Err(too_large(limits.body_bytes));
         }
         if length > reserved {
-            // By doubling, as the buffer grows. A declared length is believed only as far as it is
-            // cheap: who declares much and sends little must not take the others' room.
+            // Reservations double like the buffer. A declared length is reserved only up to a small
+            // bound: a client that declares much and sends little must not use up the budget.
             let declared = declared.unwrap_or(0).min(MAX_INITIAL_RESERVATION) as usize;
             let wanted = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
             held.push(memory.reserve(wanted - reserved)?);
@@ -127,7 +128,7 @@ pub(crate) async fn read_body(
     let Some(encoding) = encoding.filter(|_| !bytes.is_empty()) else {
         return decode_charset(headers, RequestBody { bytes, memory: held });
     };
-    // How much it inflates to is known only afterwards, so the most it may is reserved meanwhile.
+    // The decompressed size is not known yet, so its upper bound is reserved meanwhile.
     let meanwhile = memory.reserve(limits.body_bytes.min(bytes.len().saturating_mul(1_032)))?;
     let inflated = inflate(encoding, &bytes, limits.body_bytes).map_err(|error| match error {
         InflateError::TooLarge { limit } => too_large(limit),
@@ -140,7 +141,7 @@ pub(crate) async fn read_body(
     decode_charset(headers, RequestBody { bytes: inflated, memory })
 }
 
-/// Length that the headers declare.
+/// Returns the declared `Content-Length`.
 fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
@@ -154,7 +155,8 @@ async fn discard(body: &mut Incoming) {
     while let Ok(Some(Ok(_))) = timeout_at(deadline, body.frame()).await {}
 }
 
-/// Turns a body in ISO-8859-1 into UTF-8; anything else is taken for UTF-8 and checked where it is parsed.
+/// Converts ISO-8859-1 bodies to UTF-8. Other bodies are assumed to be UTF-8, which the parser
+/// checks.
 fn decode_charset(headers: &HeaderMap, body: RequestBody) -> Result<RequestBody, HttpError> {
     let charset = headers
         .get(header::CONTENT_TYPE)

@@ -1,4 +1,4 @@
-//! From an answer to a response: headers, compression, JSONP.
+//! Converts route responses to hyper responses: headers, compression, JSONP.
 
 use bytes::Bytes;
 use hyper::{
@@ -15,19 +15,19 @@ use super::{
 };
 use crate::timeout_io::ActiveRequest;
 
-/// Bodies below this size are sent as they are: the frame of a compressed one eats the gain.
+/// Smaller bodies are not compressed: the frame overhead outweighs the gain.
 const WORTH_COMPRESSING: usize = 256;
 
-/// What a request wants of its answer's outer form.
+/// Options of a response that depend on the request and not on the route.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseOptions {
-    /// Function that the JSON is wrapped in.
+    /// JSONP function to wrap the JSON in.
     pub(crate) jsonp: Option<String>,
-    /// Origin to be named as allowed, and the headers it may send.
+    /// Allowed cross-origin origin, and the headers it may send.
     pub(crate) origin: Option<(HeaderValue, HeaderValue)>,
 }
 
-/// Makes the response.
+/// Encodes a response for hyper.
 pub(crate) fn respond(
     reply: HttpResponse,
     options: ResponseOptions,
@@ -86,7 +86,7 @@ pub(crate) fn respond(
     response
 }
 
-/// The bytes compressed; `None` sends them as they are.
+/// Compresses a complete body; `None` on failure, which sends it uncompressed.
 fn compress(encoding: Encoding, bytes: &[u8]) -> Option<Bytes> {
     let mut deflater = Compressor::new(encoding);
     let mut packed = deflater.push(bytes).ok()?.to_vec();

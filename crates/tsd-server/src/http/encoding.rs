@@ -1,4 +1,4 @@
-//! Compression of bodies, both ways.
+//! Content codings: decompresses request bodies, compresses response bodies.
 
 use std::io::{self, Read, Write};
 
@@ -9,10 +9,10 @@ use flate2::{
     write::{GzEncoder, ZlibEncoder},
 };
 
-/// As small as the slow default on time series JSON, in a third of the time.
+/// Compresses time series JSON as well as the default level, in a third of the time.
 const LEVEL: Compression = Compression::new(3);
 
-/// A coding both sides know.
+/// A supported content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// RFC 1952.
@@ -30,7 +30,7 @@ impl Encoding {
         }
     }
 
-    /// What `Content-Encoding` of a request names; `None` leaves the body as it is.
+    /// Parses the `Content-Encoding` of a request; `None` means no supported coding.
     pub(crate) fn of_request(header: &str) -> Option<Self> {
         match header.trim().to_ascii_lowercase().as_str() {
             "gzip" | "x-gzip" => Some(Self::Gzip),
@@ -39,7 +39,7 @@ impl Encoding {
         }
     }
 
-    /// What an `Accept-Encoding` prefers: gzip on ties, `*` means gzip unless that is ruled out.
+    /// Selects a coding by `Accept-Encoding`: gzip on ties; `*` means gzip unless that is excluded.
     pub(crate) fn preferred(accept: &str) -> Option<Self> {
         let (mut star, mut gzip, mut deflate) = (None::<f32>, None::<f32>, None::<f32>);
         for part in accept.split(',') {
@@ -70,21 +70,21 @@ impl Encoding {
     }
 }
 
-/// Why a body could not be inflated.
+/// Why a body could not be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InflateError {
-    /// Not what its header says.
+    /// The body is not valid in its declared coding.
     #[error("body is no valid compressed data")]
     Corrupt(#[source] io::Error),
-    /// Inflates to more than is accepted.
+    /// The decompressed body exceeds the limit.
     #[error("body inflates to more than {limit} bytes")]
     TooLarge {
-        /// Most bytes accepted.
+        /// Maximum decompressed size in bytes.
         limit: usize,
     },
 }
 
-/// Inflates a whole body of at most `limit` bytes.
+/// Decompresses a complete body of at most `limit` bytes.
 pub(crate) fn inflate(
     encoding: Encoding,
     body: &[u8],
@@ -93,7 +93,8 @@ pub(crate) fn inflate(
     let mut out = Vec::new();
     match encoding {
         Encoding::Gzip => read_within(MultiGzDecoder::new(body), &mut out, limit)?,
-        // Some clients send the bare stream, without the zlib frame. A zlib header is a multiple of 31.
+        // Some clients send a raw deflate stream without the zlib header. A zlib header is a
+        // multiple of 31.
         Encoding::Deflate => match body {
             [a, b, ..] if a & 0x0F == 8 && u16::from_be_bytes([*a, *b]).is_multiple_of(31) => {
                 read_within(ZlibDecoder::new(body), &mut out, limit)?;
@@ -110,7 +111,7 @@ fn read_within(decoder: impl Read, out: &mut Vec<u8>, limit: usize) -> Result<()
     if out.len() > limit { Err(InflateError::TooLarge { limit }) } else { Ok(()) }
 }
 
-/// Compresses a body piece by piece.
+/// Compresses a body chunk by chunk.
 #[derive(Debug)]
 pub(crate) enum Compressor {
     /// To gzip.
@@ -127,7 +128,7 @@ impl Compressor {
         }
     }
 
-    /// Takes a piece in and returns what is ready to be sent, perhaps nothing.
+    /// Compresses a chunk; returns the output available so far, possibly none.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
         let out = match self {
             Self::Gzip(encoder) => {
@@ -142,7 +143,7 @@ impl Compressor {
         Ok(Bytes::from(std::mem::take(out)))
     }
 
-    /// Returns what is left to send.
+    /// Returns the remaining output.
     pub(crate) fn finish(self) -> io::Result<Bytes> {
         match self {
             Self::Gzip(encoder) => encoder.finish(),

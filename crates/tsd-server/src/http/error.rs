@@ -1,18 +1,18 @@
-//! Failures of a request, and the form in which it wants to hear of them.
+//! Errors of HTTP requests and their rendering.
 
 use hyper::StatusCode;
 use tsd_protocol::{ApiError, LegacyFormat, QueryString};
 
 use super::response::{ContentType, HttpResponse};
 
-/// Why a request got no answer.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HttpError {
-    /// Told in full.
+    /// Rendered in the error format of the request.
     Api(ApiError),
-    /// Told in full; the connection then ends, as what follows on it is unknown.
+    /// Rendered likewise; then the connection is closed, since its read position is unknown.
     ApiThenClose(ApiError),
-    /// Only a status line, then the end of the connection.
+    /// Only a status line; then the connection is closed.
     StatusOnly(StatusCode),
 }
 
@@ -22,7 +22,7 @@ impl From<ApiError> for HttpError {
     }
 }
 
-/// In which form a request wants its errors.
+/// Format of the errors of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorFormat {
     /// The error object of the API.
@@ -30,12 +30,12 @@ pub(crate) enum ErrorFormat {
         /// Adds a `trace`.
         trace: bool,
     },
-    /// One of the older forms.
+    /// One of the legacy formats.
     Legacy(LegacyFormat),
 }
 
 impl ErrorFormat {
-    /// The form that the flags of a legacy request ask for.
+    /// Selects the legacy format by the flags of the request.
     pub(crate) fn legacy(query: &QueryString) -> Self {
         Self::Legacy(if query.has("json") {
             LegacyFormat::Json
@@ -48,7 +48,7 @@ impl ErrorFormat {
 }
 
 impl HttpError {
-    /// The answer that tells of this error.
+    /// Renders the error as a response.
     pub(crate) fn render(self, form: ErrorFormat) -> HttpResponse {
         let (error, close) = match self {
             Self::StatusOnly(status) => return HttpResponse::status_only(status).closing_if(true),
@@ -83,7 +83,7 @@ fn status(code: u16) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// OpenTSDB shows a stack here, and clients may print it; what matters of it is the first line.
+/// OpenTSDB shows a stack trace here. Clients may print it; only its first line is informative.
 fn with_trace(error: ApiError) -> ApiError {
     if error == ApiError::endpoint_not_found() {
         return error;

@@ -1,4 +1,4 @@
-//! An answer before it is a response: status, type and body.
+//! Responses of routes (status, content type, content) and the bodies hyper sends.
 
 use std::{
     fmt,
@@ -16,23 +16,23 @@ use hyper::{
 use super::encoding::Compressor;
 use crate::timeout_io::ActiveRequest;
 
-/// Types of body.
+/// Content types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentType {
-    /// API answers.
+    /// API responses.
     Json,
     /// JSON outside `/api`.
     LegacyJson,
-    /// A page.
+    /// HTML pages.
     Html,
-    /// Lines of text.
+    /// Plain text.
     Text,
-    /// A Prometheus exposition.
+    /// Prometheus exposition.
     Metrics,
 }
 
 impl ContentType {
-    /// Value of the header.
+    /// Returns the header value.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Json => "application/json; charset=UTF-8",
@@ -44,7 +44,7 @@ impl ContentType {
     }
 }
 
-/// A failure after the head of an answer is out; all that is left is to end the connection.
+/// A failure after the response head was sent; the connection is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("answer broken off: {0}")]
 pub(crate) struct ResponseAborted(pub(crate) String);
@@ -52,13 +52,13 @@ pub(crate) struct ResponseAborted(pub(crate) String);
 /// Chunks of a body that is made while it is sent. Dropping it ends the work behind it.
 pub(crate) type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ResponseAborted>> + Send>>;
 
-/// What an answer says.
+/// Content of a response.
 pub(crate) enum ResponseContent {
-    /// Nothing.
+    /// No body.
     Empty,
-    /// All at once.
+    /// A complete body.
     Full(Bytes),
-    /// Piece by piece.
+    /// A body in chunks.
     Chunks(Chunks),
 }
 
@@ -72,7 +72,7 @@ impl fmt::Debug for ResponseContent {
     }
 }
 
-/// Called once the body was handed over to its end; dropped where it was not.
+/// Callback for a completely sent body; dropped without a call if sending fails.
 pub(crate) struct OnSent(Box<dyn FnOnce() + Send>);
 
 impl OnSent {
@@ -87,7 +87,7 @@ impl fmt::Debug for OnSent {
     }
 }
 
-/// An answer.
+/// The response of a route.
 #[derive(Debug)]
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
@@ -136,7 +136,7 @@ impl HttpResponse {
         }
     }
 
-    /// Has somebody told when the body was sent.
+    /// Sets the callback for a completely sent body.
     #[must_use]
     pub(crate) fn telling(mut self, on_sent: OnSent) -> Self {
         self.on_sent = Some(on_sent);
@@ -149,7 +149,7 @@ impl HttpResponse {
         self
     }
 
-    /// The body, of an answer that has it all.
+    /// Returns the body of a response that is not chunked.
     #[cfg(test)]
     pub(crate) fn full_body(&self) -> Bytes {
         match &self.body {
@@ -159,7 +159,7 @@ impl HttpResponse {
     }
 }
 
-/// A body on its way out. The request counts as being answered until it is dropped.
+/// The body that hyper sends. The request is in progress until it is dropped.
 pub(crate) struct OutgoingBody {
     source: Source,
     active_request: Option<ActiveRequest>,
@@ -173,7 +173,7 @@ enum Source {
         pieces: Chunks,
         tail: Option<Bytes>,
         deflater: Option<Box<Compressor>>,
-        /// Whether other requests get their turn before the next piece is made.
+        /// Yields to other tasks before the next chunk is generated.
         turn_over: bool,
     },
     Ended,
@@ -191,7 +191,7 @@ impl OutgoingBody {
         Self { source: Source::Full(bytes), active_request: Some(active_request), on_sent: None }
     }
 
-    /// Sends `head`, the pieces, `tail`, all through `deflater`.
+    /// Sends `head`, the chunks and `tail`, compressed by `compressor`.
     pub(crate) fn pieces(
         head: Option<Bytes>,
         pieces: Chunks,
@@ -203,7 +203,7 @@ impl OutgoingBody {
         Self { source, active_request: Some(active_request), on_sent: None }
     }
 
-    /// Has somebody told when the last byte was handed over.
+    /// Sets the callback for the last byte handed to hyper.
     pub(crate) fn telling(mut self, on_sent: Option<OnSent>) -> Self {
         self.on_sent = on_sent;
         self
@@ -219,8 +219,8 @@ impl OutgoingBody {
                     return Poll::Ready(bytes.map(Ok));
                 }
                 Source::Chunks { head, pieces, tail, deflater, turn_over } => {
-                    // A piece is some thousand points of work, and a reader that keeps up would
-                    // have this thread make one after the other.
+                    // A chunk is the work of some thousand points. Without the yield, a fast reader
+                    // would keep this thread generating chunks.
                     if std::mem::take(turn_over) {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;

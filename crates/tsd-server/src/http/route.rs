@@ -1,16 +1,16 @@
-//! Which part of the daemon a path names.
+//! Parses request paths into routes.
 //!
-//! OpenTSDB looks only at the first components of a path: `/api/v1/PUT/anything` is `/api/put`.
+//! Only the first components of a path count, as in OpenTSDB: `/api/v1/PUT/anything` is `/api/put`.
 
 use tsd_protocol::ApiError;
 
 use super::error::HttpError;
 use crate::ServerConfig;
 
-/// Highest version of the API.
+/// Highest API version.
 const MAX_VERSION: u32 = 1;
 
-/// What answers a request.
+/// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// `/api/put`.
@@ -62,7 +62,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Every route, in the order of their numbers.
+    /// Every route, in the order of its discriminants.
     pub(crate) const ALL: [Self; 23] = [
         Self::Put,
         Self::Rollup,
@@ -89,7 +89,7 @@ impl Route {
         Self::Unknown,
     ];
 
-    /// Name of the route in metrics.
+    /// Returns the name of the route in metrics.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Put => "api/put",
@@ -118,7 +118,7 @@ impl Route {
         }
     }
 
-    /// Whether a daemon with this configuration serves the route.
+    /// Returns true if a daemon with this configuration serves the route.
     fn is_served(self, config: &ServerConfig) -> bool {
         let (reads, writes) = (config.mode.reads(), config.mode.writes());
         match self {
@@ -142,19 +142,19 @@ impl Route {
     }
 }
 
-/// A path taken apart.
+/// A parsed request path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestPath<'p> {
-    /// What answers.
+    /// The route.
     pub(crate) route: Route,
-    /// Version of the API; 0 outside of it, and where it was asked for.
+    /// API version; 0 outside the API and if requested.
     pub(crate) version: u32,
-    /// The component after the route, if any.
+    /// The component after the route; empty if there is none.
     pub(crate) below: &'p str,
 }
 
 impl<'p> RequestPath<'p> {
-    /// Takes a path apart. A route that is not served here is unknown.
+    /// Parses a path. A route that this daemon does not serve is `Unknown`.
     pub(crate) fn parse(path: &'p str, config: &ServerConfig) -> Result<Self, HttpError> {
         let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
         let first = parts.next().unwrap_or_default();
@@ -200,13 +200,13 @@ impl<'p> RequestPath<'p> {
         Ok(Self { route, version, below: parts.next().unwrap_or_default() })
     }
 
-    /// Whether a path is one of the API's, whatever follows; for errors before it is taken apart.
+    /// Returns true if the first component is `api`. For errors before the path is parsed.
     pub(crate) fn is_api(path: &str) -> bool {
         path.split('/').nth(1).is_some_and(|first| first.eq_ignore_ascii_case("api"))
     }
 }
 
-/// The version that a component asks for; `None` if it is no version.
+/// Parses a version component; `None` if it is not one.
 fn asked_version(component: &str) -> Option<Result<u32, HttpError>> {
     let digits = component.strip_prefix(['v', 'V'])?;
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! What each route answers.
+//! Handlers of the routes.
 
 mod admin;
 mod annotation;
@@ -14,7 +14,7 @@ use tsd_protocol::ApiError;
 
 use super::{error::HttpError, response::HttpResponse, route::Route, service::HttpRequest};
 
-/// Hands a request to its route.
+/// Dispatches a request to its route.
 pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     match request.path.route {
         Route::Put => put::put(request).await,

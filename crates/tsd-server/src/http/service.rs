@@ -1,4 +1,4 @@
-//! One request: limits, form of errors, cross-origin rules, then its route.
+//! Processes one HTTP request: limits, error format, cross-origin rules, then its route.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::{server_state::ServerState, timeout_io::ActiveRequest};
 
-/// Bodies beyond this size count as chunked for OpenTSDB.
+/// OpenTSDB treats larger bodies as chunked.
 const WHOLE_BODY_BYTES: u64 = 8_192;
 
-/// A request as its route sees it.
+/// A request as routes receive it.
 #[derive(Debug)]
 pub(crate) struct HttpRequest<'r> {
     pub(crate) state: &'r ServerState,
@@ -37,7 +37,7 @@ pub(crate) struct HttpRequest<'r> {
 }
 
 impl HttpRequest<'_> {
-    /// Fails unless the request's method is one of these.
+    /// Fails unless the method of the request is one of `methods`.
     pub(crate) fn allow(&self, methods: &[Method]) -> Result<(), ApiError> {
         if methods.contains(self.method) {
             Ok(())
@@ -46,7 +46,7 @@ impl HttpRequest<'_> {
         }
     }
 
-    /// The method, or what `method_override` makes of a GET.
+    /// Returns the method, which `method_override` replaces for a GET.
     pub(crate) fn api_method(&self) -> Result<Method, ApiError> {
         let Some(wanted) = self.query.get("method_override") else {
             return Ok(self.method.clone());
@@ -65,7 +65,7 @@ impl HttpRequest<'_> {
     }
 }
 
-/// What is known of a request whether or not it fails.
+/// What the response depends on besides the result of the route.
 #[derive(Debug)]
 struct ResponseContext {
     route: Route,
@@ -73,7 +73,7 @@ struct ResponseContext {
     options: ResponseOptions,
 }
 
-/// Answers a request.
+/// Handles a request.
 pub(crate) async fn answer(
     state: &ServerState,
     request: Request<Incoming>,
@@ -179,7 +179,7 @@ fn check_head(parts: &Parts, line_limit: usize, header_limit: usize) -> Result<(
     Ok(())
 }
 
-/// Whether OpenTSDB takes the request for a chunked one.
+/// Returns true if OpenTSDB treats the request as chunked.
 fn counts_as_chunked(parts: &Parts, body: &Incoming) -> bool {
     let declared = parts
         .headers
@@ -191,7 +191,7 @@ fn counts_as_chunked(parts: &Parts, body: &Incoming) -> bool {
         || (parts.headers.contains_key(EXPECT) && !body.is_end_stream())
 }
 
-/// Applies the cross-origin rules; an answer to a preflight ends the request.
+/// Applies the cross-origin rules; returns the response of a preflight request.
 fn check_origin(
     state: &ServerState,
     parts: &Parts,

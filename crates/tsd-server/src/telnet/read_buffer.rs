@@ -1,7 +1,7 @@
-//! The read side of a telnet connection: large chunks for those who send, nothing for those who are silent.
+//! Read buffer of a telnet connection: large for active connections, none for idle ones.
 //!
-//! Buffers are lent by a small pool of each worker thread. A connection holds one only while it has bytes
-//! that are not worked off, so ten thousand silent collectors cost ten thousand sockets and no buffers.
+//! Each worker thread has a small buffer pool. A connection holds a buffer only while it has
+//! unprocessed bytes, so ten thousand idle collectors need ten thousand sockets and no buffers.
 
 use std::{
     cell::RefCell,
@@ -14,11 +14,11 @@ use std::{
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Room for one read of a connection that just began to send.
+/// Initial read size of a connection, in bytes.
 const FIRST_READ: usize = 64 << 10;
-/// Most room for one read; a chunk of this size is a few thousand points.
+/// Maximum read size, in bytes; a few thousand points.
 const LARGEST_READ: usize = 256 << 10;
-/// Buffers each thread keeps.
+/// Maximum buffers in the pool of a thread.
 const POOLED: usize = 8;
 
 thread_local! {
@@ -40,7 +40,7 @@ fn give_back(mut buffer: BytesMut) {
     }
 }
 
-/// Bytes read and not worked off.
+/// Unprocessed bytes of a connection.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
     buffer: BytesMut,
@@ -52,7 +52,7 @@ impl ReadBuffer {
         Self { buffer: BytesMut::new(), read_size: FIRST_READ }
     }
 
-    /// Reads what there is, at most one chunk; 0 at the end of input.
+    /// Reads available bytes, at most the current read size; 0 at the end of input.
     pub(crate) fn poll_read<S: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl ReadBuffer {
         let room = self.buffer.capacity() - self.buffer.len();
         let polled = pin!(io.read_buf(&mut self.buffer)).poll(cx);
         match &polled {
-            // A full buffer says that more is waiting: the next read is larger.
+            // A full read indicates more data: the next read is larger.
             Poll::Ready(Ok(n)) if *n == room => {
                 self.read_size = (self.read_size * 2).min(LARGEST_READ);
             }
@@ -78,7 +78,7 @@ impl ReadBuffer {
         polled
     }
 
-    /// All bytes not worked off.
+    /// Returns all unprocessed bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer
     }
@@ -88,7 +88,8 @@ impl ReadBuffer {
         self.buffer.advance(n.min(self.buffer.len()));
     }
 
-    /// Gives the buffer back if nothing is in it; a little rest moves to a little buffer.
+    /// Returns the buffer to the pool if it is nearly empty; a short rest is copied to a small
+    /// buffer.
     fn release(&mut self) {
         if self.buffer.len() <= FIRST_READ / 16 && self.buffer.capacity() > FIRST_READ / 8 {
             let rest = BytesMut::from(self.bytes());

@@ -1,7 +1,7 @@
 //! `rollup` and `histogram` lines.
 //!
-//! Where a rolled-up point goes follows from its line; then it takes the way of a point. Mistakes of
-//! a histogram beyond its words are told as OpenTSDB tells them: as if the store had refused it.
+//! The line of a rolled-up point selects its table; the write path is that of a point. Errors of a
+//! histogram beyond its syntax are reported as storage errors, as in OpenTSDB.
 
 use tsd_engine::{PointFailure, PutError, UidError};
 use tsd_protocol::{
@@ -12,10 +12,10 @@ use tsd_protocol::{
 use super::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
 use crate::{put_error_mapping::to_telnet_error, rollups::place};
 
-/// Why a `histogram` line was not taken.
+/// Why a `histogram` line was rejected.
 enum HistogramFailure {
     Line(HistogramLineError),
-    /// Told as if the store had refused it.
+    /// Reported as a storage error.
     Rejected(String),
     Engine(PutError),
 }
@@ -27,7 +27,7 @@ impl LineProcessor {
         }
     }
 
-    /// Gives a rolled-up point to the session.
+    /// Passes a rolled-up point to the session.
     fn take_rollup(&mut self, line: &[u8]) -> Result<(), WriteLineError> {
         let rules = self.state.rollups.clone();
         let RollupLine { spec, point } = RollupLine::parse(line, rules.is_some())?;
@@ -35,7 +35,7 @@ impl LineProcessor {
             return Err(RollupError::without_configuration(&spec).into());
         };
         let time = point.timestamp.as_given();
-        // Most lines name no aggregator among their tags, and are of a known series.
+        // Fast path: most lines have no aggregator tag and a cached series.
         if !rules.may_name_aggregator(point.tags_raw)
             && let Some(placement) = rules.placement(&spec)
             && !point.timestamp.is_millis()
@@ -76,7 +76,7 @@ impl LineProcessor {
         }
     }
 
-    /// Gives a histogram to the session.
+    /// Passes a histogram to the session.
     fn take_histogram(&mut self, line: &[u8]) -> Result<(), HistogramFailure> {
         let Some(codecs) = self.state.engine.config().histograms.clone() else {
             return Err(HistogramFailure::Line(PutLineError::HistogramsDisabled.into()));
@@ -84,7 +84,7 @@ impl LineProcessor {
         let line = HistogramLine::parse(line).map_err(HistogramFailure::Line)?;
         let stored = match line.value.encode(&codecs) {
             Ok(stored) => stored,
-            // Only with bytes of a codec does OpenTSDB get as far as an answer.
+            // OpenTSDB replies only to histograms in the encoding of a codec.
             Err(_) if matches!(line.value, HistogramValue::Simple(_)) => {
                 return Err(HistogramFailure::Line(HistogramLineError::Malformed));
             }
@@ -107,7 +107,7 @@ impl LineProcessor {
         put.map_err(HistogramFailure::Engine)
     }
 
-    /// Tells of a histogram that the engine did not store.
+    /// Reports a histogram that the engine did not store.
     pub(super) fn report_histogram(&mut self, error: &PutError) {
         let reply = match error {
             PutError::Uid(UidError::NoSuchName { kind, name }) => {

@@ -1,8 +1,8 @@
-//! The write side of a telnet connection.
+//! Write buffer of a telnet connection.
 //!
-//! Collectors seldom read. Error lines are offered to the socket, wait in a bounded buffer if it takes none,
-//! and are dropped and counted when that is full; the connection goes on. What a client asked for
-//! is sent in full, and a client that asks without reading is cut off.
+//! Collectors seldom read. Error lines are queued in a bounded buffer and dropped when it is full;
+//! the connection stays open. Replies to commands are sent in full, and a client that does not read
+//! them is disconnected.
 
 use std::{
     future::poll_fn,
@@ -18,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Lines that wait for the client.
+/// Queued error lines.
 #[derive(Debug)]
 pub(crate) struct WriteBuffer {
     waiting: BytesMut,
@@ -30,7 +30,7 @@ impl WriteBuffer {
         Self { waiting: BytesMut::new(), limit }
     }
 
-    /// Takes a line to be sent when the socket takes it; says whether there was room.
+    /// Queues a line; returns false if the buffer is full.
     pub(crate) fn offer(&mut self, line: &[u8]) -> bool {
         let fits = self.waiting.len() + line.len() <= self.limit;
         if fits {
@@ -39,7 +39,7 @@ impl WriteBuffer {
         fits
     }
 
-    /// Sends as much of what waits as the socket takes now. Pending if something is left.
+    /// Writes queued bytes to the socket. Pending if some are left.
     pub(crate) fn poll_send<S: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -58,7 +58,7 @@ impl WriteBuffer {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what waits and then `reply`, however long the client takes within `patience`.
+    /// Sends the queued lines and then `reply`. Fails if that takes longer than `write_timeout`.
     pub(crate) async fn reply<S: AsyncWrite + Unpin>(
         &mut self,
         io: &mut S,

@@ -4,7 +4,7 @@ use tsd_protocol::BuildInfo;
 use super::harness::{Tsd, config, engine_config};
 use crate::{ServerConfig, ServerMode, install_metrics};
 
-/// Requests and their answers, one after the other.
+/// Sends requests and renders their responses.
 async fn show(tsd: &Tsd, requests: &[(Method, &str, &str)]) -> String {
     let mut shown = String::new();
     for (method, uri, body) in requests {
@@ -149,7 +149,7 @@ async fn metrics_are_a_clean_exposition() {
     let answer = tsd.get("/metrics").await;
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let text = answer.text();
-    // Other tests of this process count in the same recorder.
+    // Other tests of this process use the same recorder.
     for start in [
         "# TYPE tsd_server_http_request_seconds histogram",
         "tsd_server_put_errors_total{type=\"illegal_argument\"} ",
@@ -167,6 +167,6 @@ async fn metrics_are_a_clean_exposition() {
             assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
         }
     }
-    // The home page names it then.
+    // The home page links to it.
     assert!(tsd.get("/").await.text().contains("/metrics"));
 }

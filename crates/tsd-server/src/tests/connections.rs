@@ -48,7 +48,7 @@ async fn silent_connections_are_closed_after_the_idle_timeout() {
         assert_eq!(answer.contains("short_revision"), said.ends_with("\r\n\r\n"), "{said}");
     }
     tsd.no_connections().await;
-    // The client's end comes first by a hair.
+    // The client sees the close slightly earlier.
     let stats = tsd.exchange(b"stats\n").await;
     assert!(stats.contains(" 4 type=timeout"), "{stats}");
 }
@@ -122,10 +122,10 @@ async fn a_client_that_does_not_read_its_answers_is_cut_off() {
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     let mut stream = tsd.connect().await;
     let flood = requests(&["/api/stats"]).repeat(1_000);
-    // Ends with an error when the other side has had enough.
+    // Fails when the server closes the connection.
     while stream.write_all(&flood).await.is_ok() {}
     tsd.no_connections().await;
-    // Telnet: the same for those who ask.
+    // The same for telnet commands.
     let mut stream = tsd.connect().await;
     let flood = "stats\n".repeat(10_000);
     while stream.write_all(flood.as_bytes()).await.is_ok() {}

@@ -1,4 +1,4 @@
-//! A daemon of the test's own, and clients for it.
+//! An in-process server for tests, and clients for it.
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -15,14 +15,14 @@ use tsd_storage::{FaultyStorage, MemoryStorage};
 
 use crate::{Limits, Server, ServerConfig};
 
-/// A running daemon.
+/// A running server with its engine and storage.
 pub(super) struct Tsd {
     pub(super) server: Server,
     pub(super) engine: EngineHandle,
     pub(super) storage: Arc<FaultyStorage<MemoryStorage>>,
 }
 
-/// An answer taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -49,7 +49,7 @@ impl Answer {
     }
 }
 
-/// Settings of tests: a free port, no stack traces, and a name for the host.
+/// Test settings: a free port, no stack traces, and a host name.
 pub(super) fn config() -> ServerConfig {
     ServerConfig {
         bind: Ipv4Addr::LOCALHOST.into(),
@@ -109,7 +109,7 @@ impl Tsd {
         self.send(Method::POST, uri, &[], body.to_owned()).await
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -156,7 +156,7 @@ pub(crate) const POINTS: &str = r#"[
 /// TimerState of theirs, as parameters of a query.
 pub(crate) const RANGE: &str = "start=1356998400&end=1356998500";
 
-/// A daemon that has them.
+/// A server with these points.
 pub(crate) async fn with_points(config: ServerConfig) -> Tsd {
     let tsd = Tsd::start_with(config, engine_config()).await;
     assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);

@@ -1,4 +1,4 @@
-//! Queries that nobody means well with: each has a clear answer soon, and the daemon goes on.
+//! Hostile queries: each gets an error response quickly, and the server keeps working.
 
 use hyper::Method;
 
@@ -22,7 +22,7 @@ fn check(answer: &Answer, status: u16, message: &str) {
     assert!(told.starts_with(message), "{shown}");
 }
 
-/// The daemon still answers.
+/// The server still works.
 async fn works(tsd: &Tsd) {
     let answer = tsd.get("/api/query?start=1356998400&end=1356998500&m=sum:m").await;
     assert_eq!(answer.text().matches("1356998400").count(), 1);
@@ -41,7 +41,7 @@ const UNREADABLE: &str = "Unable to parse the given JSON";
 #[tokio::test]
 async fn large_bodies() {
     let tsd = daemon().await;
-    // Ten megabytes of one unknown field are read past and not kept.
+    // Ten megabytes of an unknown field are skipped.
     let padding = format!("[\"{}\"],", "x".repeat(1_024)).repeat(10 << 10);
     let body = sub(&format!(r#""nobody":[{padding}0]"#));
     assert!(body.len() > 10 << 20);
@@ -64,7 +64,7 @@ async fn many_parts() {
     let tsd = daemon().await;
     let subs = |count| query(&vec![r#"{"aggregator":"sum","metric":"m"}"#; count].join(","));
     check(&tsd.post("/api/query", &subs(10_000)).await, 413, "Too many sub queries");
-    // Equal ones are one.
+    // Equal sub queries are merged.
     let answer = tsd.post("/api/query", &subs(4_000)).await;
     assert_eq!(answer.json().as_array().unwrap().len(), 1);
     let filters = vec![r#"{"type":"wildcard","tagk":"host","filter":"*"}"#; 100_000].join(",");

@@ -168,7 +168,7 @@ async fn a_full_engine_asks_to_come_back() {
     let mut engine = engine_config();
     engine.ingest.queue_deadline = Duration::from_millis(1);
     engine.ingest.bucket_queue_bytes = 64;
-    // Requests take turns among write actors; with one, both meet the same.
+    // Requests are spread over write shards; with one, both use the same.
     engine.ingest.write_actors = 1;
     let tsd = Tsd::start_with(config(), engine).await;
     tsd.post("/api/put", GOOD).await;
@@ -191,7 +191,7 @@ async fn a_store_that_does_not_answer_in_time_asks_to_come_back() {
     let answer = tsd.post("/api/put?details", GOOD).await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["success"], 0);
-    // The very points, sent again, are the same cells.
+    // The retried points are the same cells.
     tsd.engine.drain_writes().await;
     assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
 }
@@ -232,7 +232,7 @@ async fn bodies_over_the_limit_are_refused_however_they_come() {
     let bomb = gzip(&" ".repeat(100_000));
     assert!(bomb.len() < 1_000);
     assert_eq!(tsd.send(Method::POST, "/api/put", &headers, bomb).await.status, 413);
-    // Chunked, so that its size is not known beforehand.
+    // Chunked, so that the size is not declared.
     let chunk = format!("{:x}\r\n{too_much}\r\n0\r\n\r\n", too_much.len());
     let head = "POST /api/put HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
     let answer = tsd.exchange(format!("{head}{chunk}").as_bytes()).await;

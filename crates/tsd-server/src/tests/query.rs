@@ -124,7 +124,7 @@ async fn a_client_that_leaves_ends_its_query() {
     engine.query.max_running = 1;
     let tsd = Tsd::start_with(with_limits(limits), engine).await;
     assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
-    // Each scan of the query takes an hour, and no other query runs beside it.
+    // Each scan takes an hour, and only one query runs at a time.
     let hour = Fault::Delay(Duration::from_hours(1));
     tsd.storage.script(Operation::ScanBatch, (0..1_000).map(|_| hour.clone()));
     let get = |uri: &str| format!("GET {uri} HTTP/1.1\r\nHost: t\r\n\r\n");

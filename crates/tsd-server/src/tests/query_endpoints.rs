@@ -1,4 +1,4 @@
-//! What the endpoints around queries answer.
+//! Query endpoints and their options.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -107,7 +107,7 @@ async fn rows_that_a_query_deletes_are_answered_once_more() {
         "queries":[{"aggregator":"sum","metric":"m","tags":{"host":"a"}}]}"#;
     for way in ["verb", "override", "body"] {
         let tsd = with_points(ServerConfig { allow_delete: true, ..config() }).await;
-        // Explaining deletes nothing.
+        // `explain` deletes nothing.
         let explain = format!("{query}&explain");
         assert_eq!(tsd.send(Method::DELETE, &explain, &[], "").await.status, 200);
         let answer = match way {
@@ -142,7 +142,7 @@ async fn functions_are_answered_as_queries() {
     let body = r#"{"start":1356998400,"end":1356998500,"showTSUIDs":true,
         "exp":["scale(sum:m{host=*},10)"]}"#;
     assert_eq!(tsd.post("/api/query/gexp", body).await.json(), by_uri.json());
-    // An expression given to a plain query only adds its metrics.
+    // An expression in a plain query only adds its metrics.
     let plain = tsd.get(&format!("/api/query?{RANGE}&m=sum:n&exp=scale(sum:m,10)")).await.json();
     assert_eq!(plain[0]["metric"], "n");
     assert_eq!(plain[1]["dps"]["1356998400"], 11.0);
@@ -179,14 +179,14 @@ async fn newest_points_are_found_backwards() {
         by_tsuid.text(),
         format!(r#"[{{"timestamp":{}000,"value":"7.5","tsuid":"{tsuid}"}}]"#, now - 3_600)
     );
-    // Without hours to look back the meta table is asked, and nothing is tracked.
+    // Without `back_scan` the meta table is read, which is empty.
     assert_eq!(tsd.get("/api/query/last?timeseries=m").await.text(), "[]");
 }
 
 #[tokio::test]
 async fn series_are_looked_up() {
     let tsd = with_points(config()).await;
-    // Nothing is tracked, so the meta table knows nothing.
+    // Nothing is tracked, so the meta table is empty.
     let by_uri = tsd.get("/api/search/lookup?m=m%7Bhost=a,dc=%7D&limit=3").await.json();
     let head = json!({"type": "LOOKUP", "metric": "m", "limit": 3, "results": []});
     for (key, value) in head.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! Queries while they run: who sees them, who ends them, and what a slow reader holds.
+//! Running queries: listing, cancellation, and slow readers.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{Limits, ServerConfig};
 const POINT: &str = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
 const QUERY: &str = "/api/query?start=1356998400&end=1356998500&m=sum:m";
 
-/// A daemon in which one query runs at a time.
+/// A server that runs one query at a time.
 async fn daemon(config: ServerConfig) -> Tsd {
     let mut engine = engine_config();
     engine.query.max_running = 1;
@@ -26,7 +26,7 @@ async fn daemon(config: ServerConfig) -> Tsd {
     tsd
 }
 
-/// Waits until the lists of queries are as wanted.
+/// Waits until the query lists satisfy a condition.
 async fn lists(tsd: &Tsd, wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
         let lists = tsd.get("/api/stats/query").await.json();
@@ -164,12 +164,12 @@ async fn statistics_of_an_answer_have_every_part() {
     missing.retain(|name| scanner[name].is_null());
     assert!(missing.is_empty(), "{missing:?} of {scanner}");
     assert_eq!(scanner["dpsPostFilter"], 1);
-    // A summary stands even behind an empty answer.
+    // An empty result has a summary, too.
     let empty = tsd.get("/api/query?start=1&end=2&m=sum:m&show_summary").await.json();
     assert!(empty[0]["statsSummary"].is_object(), "{empty}");
 }
 
-/// Asks for an answer of some five megabytes: every series repeats its sub query.
+/// Requests a response of some five megabytes: every series repeats its sub query.
 async fn ask_for_much(tsd: &Tsd) -> TcpStream {
     let long = "x".repeat(40_000);
     let subs: Vec<String> = (0..64)
@@ -218,7 +218,7 @@ async fn a_slow_reader_holds_no_place_among_the_queries() {
         running.len() == 1 && running[0].stage == RunningStage::Sending
     };
     assert!(sending());
-    // One query runs at a time, and another one does.
+    // The only slot is free: another query runs.
     assert_eq!(tsd.get(QUERY).await.status, 200);
     assert!(sending());
     drop(stream);
@@ -247,7 +247,7 @@ async fn an_answer_being_sent_can_be_cancelled() {
     let uri = format!("/api/stats/query?id={id}");
     assert_eq!(tsd.send(Method::DELETE, &uri, &[], "").await.status, 200);
     let mut rest = Vec::new();
-    // The end of a chunked answer that was not given up.
+    // A completed chunked body would end so.
     let _ = stream.read_to_end(&mut rest).await;
     assert!(!rest.ends_with(b"0\r\n\r\n"));
 }

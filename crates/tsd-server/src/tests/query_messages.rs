@@ -1,4 +1,4 @@
-//! What clients are told of queries that cannot be answered: status, message and details, word for word.
+//! Error responses of queries: status, message and details, verbatim.
 
 mod endpoints;
 
@@ -12,10 +12,10 @@ use tsd_storage::{Fault, Operation, StorageError};
 use super::harness::{Tsd, config, engine_config};
 use crate::ServerConfig;
 
-/// What stands in `details`.
+/// Expected `details`.
 #[derive(Clone, Copy, Debug)]
 enum Details {
-    /// There are none.
+    /// No details.
     None,
     /// The message again.
     Message,
@@ -388,13 +388,13 @@ async fn of_methods_and_deletes() {
         ],
     )
     .await;
-    // What asks for a delete in other ways is a plain query.
+    // Other ways to request a delete are plain queries.
     let plain = format!("{query}&delete&method_override=delete");
     assert_eq!(tsd.get(&plain).await.status, 200);
     assert_eq!(tsd.get(&format!("{query}&end=2000000000")).await.json()[0]["metric"], "m");
 }
 
-/// What a query over five hours is told.
+/// Error of a query over five hours.
 async fn refusal(engine: EngineConfig) -> (u16, String) {
     let tsd = Tsd::start_with(config(), engine).await;
     for hour in 0..5 {

@@ -1,4 +1,4 @@
-//! Shapes of answers that do not depend on what is asked.
+//! Response formats that do not depend on the route.
 
 use std::io::Read;
 

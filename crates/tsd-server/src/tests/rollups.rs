@@ -42,7 +42,7 @@ async fn good_lines_are_answered_with_silence_and_stored_in_their_tables() {
                  rollup 1h-COUNT:max m 1370532925 42 host=a\n\
                  rollup sum m 1370532925 42.5 host=a\n\
                  rollup sum m 1370532926 1 host=a _aggregate=sum\n";
-    // The second time the series are known.
+    // The second time the series are cached.
     for _ in 0..2 {
         assert_eq!(tsd.exchange(lines.as_bytes()).await, "");
     }

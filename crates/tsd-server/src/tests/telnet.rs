@@ -192,7 +192,7 @@ async fn lines_may_come_in_pieces() {
 async fn a_megabyte_without_a_line_end_closes_the_connection() {
     let tsd = Tsd::start().await;
     let mut stream = tsd.connect().await;
-    // The other side stops reading on the way.
+    // The server stops reading before the end.
     let _ = stream.write_all(&vec![b'x'; 1 << 20]).await;
     assert_eq!(read_to_end(&mut stream).await, "");
     tsd.no_connections().await;
@@ -225,7 +225,7 @@ async fn noise_is_answered_and_survived() {
 #[tokio::test]
 async fn a_client_that_never_reads_is_served_on_and_its_error_lines_are_dropped() {
     let tsd = Tsd::start().await;
-    // A client with little room, so that a few megabytes of error text are more than all buffers hold.
+    // A small receive buffer, so that a few megabytes of error text exceed all buffers.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     let mut stream = socket.connect(tsd.server.local_addr()).await.unwrap();

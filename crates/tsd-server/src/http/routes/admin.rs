@@ -1,4 +1,4 @@
-//! What the daemon tells of itself.
+//! Routes about the daemon: statistics, status, configuration, version, aggregators, caches.
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use crate::{
     stats::Stats,
 };
 
-/// Every aggregator, in the order in which OpenTSDB lists them.
+/// Every aggregator, in OpenTSDB's order.
 const AGGREGATORS: [&str; 35] = [
     "mult",
     "p90",
@@ -53,11 +53,11 @@ const AGGREGATORS: [&str; 35] = [
     "first",
 ];
 
-/// Properties whose values are nobody's business.
+/// Properties whose key contains this have secret values.
 const SECRET: &str = "PASS";
 const HIDDEN: &str = "********";
 
-/// `/api/stats`. The pages about a Java process have no like here.
+/// `/api/stats`. The sub-paths about the JVM do not exist here.
 pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     if request.path.below.eq_ignore_ascii_case("query") {
         return query_list::query_list(request);
@@ -109,7 +109,7 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
     Ok(json_reply(&Value::Object(properties)))
 }
 
-/// What each filter does, with an example, in OpenTSDB's order.
+/// Name, description and example of each filter, in OpenTSDB's order.
 const FILTERS: [(&str, &str, &str); 7] = [
     (
         "regexp",
@@ -165,7 +165,7 @@ pub(super) fn version(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
     Ok(json_reply(&version_object(&request.state.config.build)))
 }
 
-/// `/version`: text, or the object where the URI ends so.
+/// `/version`: text, or JSON if the URI ends in `json`.
 pub(super) fn legacy_version(request: &HttpRequest<'_>) -> HttpResponse {
     let build = &request.state.config.build;
     let uri = request.uri.path_and_query().map_or("", |uri| uri.as_str());

@@ -1,4 +1,5 @@
-//! `/api/annotation`, `/api/annotations` and `/api/annotation/bulk`: notes on series or on everything.
+//! `/api/annotation`, `/api/annotations` and `/api/annotation/bulk`: annotations of series and
+//! global annotations.
 
 use hyper::{Method, StatusCode};
 use tsd_engine::{Annotation, AnnotationEdit, AnnotationError, EditOutcome, Tsuid};
@@ -9,10 +10,10 @@ use tsd_protocol::{
 
 use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
 
-/// Above this, a time is in milliseconds.
+/// Times above this are in milliseconds.
 const MAX_SECS: i64 = 0xFFFF_FFFF;
 
-/// One note, or with `bulk` behind it many.
+/// Handles one annotation, or several below `bulk`.
 pub(super) async fn annotation(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let method = request.api_method()?;
     if request.path.below.to_ascii_lowercase().ends_with("bulk") {
@@ -33,14 +34,14 @@ pub(super) async fn annotation(request: &HttpRequest<'_>) -> Result<HttpResponse
     }
 }
 
-/// Global notes of a time; other verbs are those of one note.
+/// Lists the global annotations of a time range. Methods other than GET handle one annotation.
 pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     if request.api_method()? != Method::GET {
         return annotation(request).await;
     }
     let note = read_note(request)?;
     let start_ms = millis(note.start_time);
-    // OpenTSDB takes the present in milliseconds for seconds here.
+    // OpenTSDB misreads the current time in milliseconds as seconds here; this does not.
     let end_ms = match note.end_time {
         1.. => millis(note.end_time),
         _ => request.state.clock().now_ms,
@@ -54,7 +55,7 @@ pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpRespons
     Ok(HttpResponse::json(render_annotations(&notes)))
 }
 
-/// The note that the request speaks of, by its body or by its parameters.
+/// Parses the annotation of a request from its body or its parameters.
 fn read_note(request: &HttpRequest<'_>) -> Result<Annotation, HttpError> {
     if request.body.bytes().is_empty() {
         return Ok(parse_annotation_uri(&request.query, &request.state.clock())?);
@@ -97,7 +98,7 @@ async fn delete(request: &HttpRequest<'_>, note: &Annotation) -> Result<HttpResp
     Ok(HttpResponse::status_only(StatusCode::NO_CONTENT))
 }
 
-/// Edits one note after the other, so that edits of one note land in the order of the body.
+/// Edits sequentially, so that edits of the same annotation apply in the order of the body.
 async fn edit_all(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
     if request.body.bytes().is_empty() {
         return Err(ApiError::missing_content().into());
@@ -145,7 +146,7 @@ async fn delete_range(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
     Ok(HttpResponse::json(range.render(deleted.map_err(to_api_error)?)))
 }
 
-/// The series of a text; an empty one is that of global notes.
+/// Parses a TSUID; the empty text means global annotations.
 fn tsuid(request: &HttpRequest<'_>, text: &str) -> Result<Option<Tsuid>, ApiError> {
     if text.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Pages outside the API that are not data.
+//! The home page, `/diediedie` and `/metrics`.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::{
     server_state::ServerState,
 };
 
-/// Pages worth a look.
+/// Links of the home page.
 const LINKS: [(&str, &str); 5] = [
     ("/api/version", "version"),
     ("/api/aggregators", "aggregators"),
@@ -23,7 +23,7 @@ const LINKS: [(&str, &str); 5] = [
     ("/metrics", "metrics for Prometheus"),
 ];
 
-/// What a daemon says of itself to a browser.
+/// The home page.
 pub(super) fn home(state: &ServerState) -> HttpResponse {
     let mut links = String::new();
     for (path, text) in LINKS {
@@ -43,7 +43,7 @@ pub(super) fn home(state: &ServerState) -> HttpResponse {
     HttpResponse::new(StatusCode::OK, ContentType::Html, body)
 }
 
-/// Stops the daemon after this answer.
+/// Requests a daemon stop after this response.
 pub(super) fn diediedie(request: &HttpRequest<'_>) -> HttpResponse {
     info!(peer = %request.peer, "a client asked the daemon to stop");
     request.state.stop_requested.cancel();

@@ -1,8 +1,8 @@
 //! `/api/put`, `/api/rollup` and `/api/histogram`: points in JSON.
 //!
-//! A point that is answered with success is durable, whether or not the client asked to wait (`sync`). So
-//! failures of the store show to every client; what cannot be stored *now* is a 503, which collectors take
-//! as a reason to send again.
+//! A point acknowledged with success is durable, with or without `sync`. So storage failures are
+//! reported to every client; a point that cannot be stored *now* is a 503, on which collectors
+//! retry.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::{
     server_state::ServerState,
 };
 
-/// Bodies of up to so many points go to one write actor as one message.
+/// Bodies of up to this many points are sent to one write shard as one message.
 const MAX_SINGLE_BATCH_POINTS: usize = 512;
 
-/// Why the session did not take a point.
+/// Why a point was rejected.
 enum PointRejection {
-    /// It is no good.
+    /// The point is invalid.
     Fault(PutPointError),
-    /// The engine says so.
+    /// The engine rejected it.
     Engine(PutError),
 }
 
@@ -108,7 +108,7 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
     Ok(pending.finish(&put).await)
 }
 
-/// Gives points to the session, by groups.
+/// Passes points to the session in groups.
 fn take_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatch) {
     let mut points = batch.points();
     let mut group = Vec::with_capacity(points.len().min(IngestSession::GROUP));
@@ -134,7 +134,7 @@ fn take_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBat
     }
 }
 
-/// Gives a rolled-up point to the session. `spelled` is scratch.
+/// Passes a rolled-up point to the session. `tag_buffer` is scratch space.
 fn take_rollup(
     session: &mut IngestSession,
     rules: &RollupRules,
@@ -144,7 +144,7 @@ fn take_rollup(
 ) -> Result<(), PointRejection> {
     let HttpRollup { spec, metric, tags_raw, value, offset, timestamp } = *point;
     let time = timestamp.as_given();
-    // Most points name no aggregator among their tags, and are of a known series.
+    // Fast path: most points have no aggregator tag and a cached series.
     if !rules.may_name_aggregator(tags_raw)
         && let Some(placement) = rules.placement(&spec)
         && !timestamp.is_millis()
@@ -163,7 +163,7 @@ fn take_rollup(
     Ok(session.put_cell_new(metric, spelled, &tags, cell, offset)?)
 }
 
-/// Gives a histogram to the session.
+/// Passes a histogram to the session.
 fn take_histogram(
     session: &mut IngestSession,
     codecs: &HistogramCodecs,
@@ -182,10 +182,10 @@ fn take_histogram(
     Ok(put?)
 }
 
-/// Said of points whose fate is open: sent again, they are the same cells.
+/// Details of a 503 for points with unknown outcome. A retry writes the same cells.
 const LATE: &str = "the store did not answer in time";
 
-/// What a request of this family says beside its points.
+/// Options, body and common tag of a write request.
 struct PutRequest<'a> {
     options: PutOptions,
     body: &'a str,
@@ -205,12 +205,12 @@ impl<'a> PutRequest<'a> {
     }
 }
 
-/// Points of one request on their way, and what is known of their fate.
+/// The points of one write request and their outcome.
 struct PendingPut<'a> {
     state: &'a ServerState,
     session: IngestSession,
     outcome: PutOutcome,
-    // Offsets name the points: they are what the answer needs.
+    // Body offsets of the accepted points, which identify them in the response.
     given: Vec<u32>,
     rejected: Vec<(u32, PutError)>,
 }
@@ -224,7 +224,7 @@ impl<'a> PendingPut<'a> {
         Self { state, session, outcome, given: Vec::with_capacity(points), rejected: Vec::new() }
     }
 
-    /// Notes whether the session took a point.
+    /// Records whether the session accepted a point.
     fn note(&mut self, offset: u32, taken: Result<(), PointRejection>) {
         match taken {
             Ok(()) => self.given.push(offset),
@@ -233,11 +233,11 @@ impl<'a> PendingPut<'a> {
         }
     }
 
-    /// Waits for the points and answers.
+    /// Waits until the points are stored and builds the response.
     async fn finish(mut self, request: &PutRequest<'_>) -> HttpResponse {
         let PutRequest { options, body, .. } = request;
         let limit = if !options.sync {
-            // A store that is away must not keep clients waiting: they may send again.
+            // An unavailable backend must not block clients: they may retry.
             Some(self.state.engine.config().ingest.store_deadline)
         } else if options.sync_timeout_ms > 0 {
             Some(Duration::from_millis(options.sync_timeout_ms))
@@ -255,7 +255,7 @@ impl<'a> PendingPut<'a> {
         if report.timed_out == 0 {
             outcome.succeed(report.stored as u64);
         } else {
-            // Which of the others were stored in time is not known, so none is claimed to be.
+            // Which of the other points were stored in time is unknown, so all count as timed out.
             for offset in self.given {
                 if report.failures.binary_search_by_key(&offset, |failure| failure.tag).is_err() {
                     outcome.fail(offset, PutPointError::WriteTimedOut);
@@ -287,7 +287,7 @@ impl<'a> PendingPut<'a> {
     }
 }
 
-/// Whether the same point may be stored later. Who asks to wait for the store gets OpenTSDB's answers about it.
+/// Returns true if a retry may succeed. With `sync`, storage errors have OpenTSDB's responses.
 fn worth_a_retry(error: &PutError, options: PutOptions) -> bool {
     match error {
         PutError::Throttled | PutError::Closed => true,
@@ -296,7 +296,7 @@ fn worth_a_retry(error: &PutError, options: PutOptions) -> bool {
     }
 }
 
-/// The tag that a header adds to every point.
+/// Parses the tag that a request header adds to every point.
 fn common_tag(request: &HttpRequest<'_>) -> Result<Option<CommonTag>, HttpError> {
     let Some(name) = &request.state.config.header_tag else { return Ok(None) };
     let Some(value) = request.headers.get(name.as_str()) else { return Ok(None) };

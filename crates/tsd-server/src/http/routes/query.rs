@@ -1,7 +1,7 @@
-//! `/api/query` and what stands below it: the engine answers, and the answer is written while it is sent.
+//! `/api/query` and its sub-paths. Responses are written while they are sent.
 //!
-//! Whatever ends the request ends the query: the engine's work hangs on the future that waits for it,
-//! and what an answer holds on the body that is being sent.
+//! The end of the request cancels the query: its work is bound to the future that awaits the
+//! result, and the result's memory to the response body.
 
 mod exp;
 mod explain;
@@ -23,11 +23,11 @@ use tsd_protocol::{
 pub(super) use self::stats_format::{NamedStats, overall};
 use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
 
-/// Headers whose values are nobody else's business.
+/// Headers whose values are masked in the query list.
 const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
 const MASK: &str = "*******";
 
-/// Answers a query.
+/// Handles a query.
 pub(super) async fn query(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let metrics = &request.state.metrics;
     let result = run(&request).await;
@@ -75,14 +75,14 @@ async fn plain(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     Ok(query_response::reply(&query, answer, layout(request, &query), echoes))
 }
 
-/// What the URI adds to a request, wherever the rest of it stands; a query that deletes is let through
-/// only where that is allowed.
+/// Adds the parameters of the URI that also apply to queries in a body. Fails if the query deletes
+/// and that is not allowed.
 fn complete(request: &HttpRequest<'_>, raw: &mut RawQuery) -> Result<(), ApiError> {
     let allowed = request.state.config.allow_delete;
     if raw.delete && !allowed {
         return Err(ApiError::delete_not_enabled());
     }
-    // Where deleting is off, a GET that asks for it is a plain query.
+    // If deleting is disabled, a GET with `method_override=delete` is a plain query.
     raw.delete |= request.api_method()? == Method::DELETE && allowed;
     raw.explain |= request.query.has("explain");
     if raw.timezone.is_none() {
@@ -95,7 +95,7 @@ fn layout(request: &HttpRequest<'_>, query: &Query) -> ResponseLayout {
     ResponseLayout { ms_resolution: query.ms_resolution, arrays: request.query.has("arrays") }
 }
 
-/// The sub queries as answers repeat them, if they are to, with the UIDs of their tag keys.
+/// Renders the sub queries, with the UIDs of their tag keys, if the response repeats them.
 async fn echoes(request: &HttpRequest<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiError> {
     if !query.show_query {
         return Ok(Vec::new());
@@ -107,7 +107,7 @@ async fn echoes(request: &HttpRequest<'_>, query: &Query) -> Result<Vec<Arc<str>
         names.dedup();
         let mut uids = Vec::with_capacity(names.len());
         for uid in request.state.engine.uids_of(UidKind::Tagk, &names).await {
-            // A name without a UID is the query's to tell.
+            // A name without a UID is reported by the query itself.
             let uid = uid.map_err(|error| to_api_error(error.into(), None))?;
             uids.extend(uid.map(|uid| bytes::Bytes::copy_from_slice(uid.as_bytes())));
         }
@@ -118,7 +118,7 @@ async fn echoes(request: &HttpRequest<'_>, query: &Query) -> Result<Vec<Arc<str>
     Ok(echoes)
 }
 
-/// As [`control`], for requests that are shown by their URI.
+/// Like [`control`], for requests that are listed by their URI.
 pub(super) fn control_by_uri(request: &HttpRequest<'_>) -> QueryControl {
     let mut text = br#"{"uri":"#.to_vec();
     write_json_string(&mut text, &request.uri.to_string());
@@ -126,7 +126,7 @@ pub(super) fn control_by_uri(request: &HttpRequest<'_>) -> QueryControl {
     control(request, String::from_utf8_lossy(&text).into())
 }
 
-/// How the query is watched and ended, and who asks; `query` is its text for lists.
+/// Builds the query control: cancellation and client. `query` is the text for the query list.
 fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryControl {
     let headers = request.headers.iter().map(|(name, value)| {
         let secret = SECRET_HEADERS.contains(&name.as_str());
@@ -142,7 +142,7 @@ fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryControl {
     QueryControl { asker: Arc::new(asker), ..QueryControl::default() }
 }
 
-/// A header's name as clients usually write it.
+/// Capitalises a header name as clients usually write it.
 fn title_case(name: &str) -> String {
     let mut start = true;
     let upper = |c: char| {
@@ -153,7 +153,7 @@ fn title_case(name: &str) -> String {
     name.chars().map(upper).collect()
 }
 
-/// What the client is told of a query without an answer.
+/// Maps a query failure to its API error.
 fn to_api_error(failure: QueryFailure, raw: Option<&RawQuery>) -> ApiError {
     let status = failure.status();
     match failure {

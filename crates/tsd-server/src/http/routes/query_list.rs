@@ -1,4 +1,4 @@
-//! `/api/stats/query`: queries that run, the last ones that ran, and the end of one that runs too long.
+//! `/api/stats/query`: lists running and completed queries, and cancels running ones.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::http::{
     service::HttpRequest,
 };
 
-/// Lists queries; `text` makes it a table. A DELETE with `id` cancels one.
+/// Lists queries as JSON, or with `text` as a table. A DELETE with `id` cancels a query.
 pub(super) fn query_list(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST, Method::DELETE])?;
     if request.api_method()? == Method::DELETE {
@@ -111,10 +111,10 @@ fn stage(stage: RunningStage) -> String {
     }
 }
 
-/// Longest head of a query in a line of the table.
+/// Maximum length of a query text in the table, in bytes.
 const HEAD: usize = 160;
 
-/// The lists for a terminal, a line a query.
+/// Renders the lists as a table with one line per query.
 fn table(list: &QueryList) -> String {
     let mut out = format!(
         "{:>8} {:>10} {:>12} {:>14} {:>12}  {:<34} {:<22} query\n",

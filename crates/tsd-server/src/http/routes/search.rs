@@ -1,4 +1,4 @@
-//! `/api/search/<type>`: which series there are.
+//! `/api/search/<type>`: finds series.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use tsd_protocol::{
 use super::query::{control_by_uri, response_stream};
 use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
 
-/// Answers a search. A body replaces the parameters, whatever the method.
+/// Handles a search. A body replaces the parameters, whatever the method.
 pub(super) async fn search(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let method = request.api_method()?;
     if method != Method::GET && method != Method::POST {
@@ -58,7 +58,7 @@ fn to_api_error(failure: QueryFailure) -> ApiError {
         QueryFailure::Refused(error) => query_error(&error, None),
         QueryFailure::Uid(_) => ApiError::new(404, "Unable to resolve one or more UIDs"),
         failure if failure.status() == 503 => ApiError::overloaded(&failure.to_string()),
-        // OpenTSDB makes no difference between the ways in which a look-up fails.
+        // OpenTSDB reports all lookup failures alike.
         _ => ApiError::new(500, "Unexpected exception").with_details(failure.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! `/api/suggest` and `/suggest`: names that begin with what was typed.
+//! `/api/suggest` and `/suggest`: names with a prefix.
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -11,12 +11,12 @@ use crate::http::{
     service::HttpRequest,
 };
 
-/// Names if the client names no number.
+/// Default maximum number of names.
 const DEFAULT_MAX: usize = 25;
-/// Most names of one answer.
+/// Upper bound of `max`.
 const LARGEST_MAX: usize = 1 << 20;
 
-/// What is looked for.
+/// Parameters of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct SuggestRequest {
     kind: String,
@@ -24,7 +24,7 @@ struct SuggestRequest {
     max: Option<String>,
 }
 
-/// Names of a kind with a prefix. Outside the API a body is ignored.
+/// Suggests names of a kind. Outside the API the body is ignored.
 pub(super) async fn suggest(
     request: &HttpRequest<'_>,
     api: bool,
@@ -67,7 +67,7 @@ fn read_max(text: Option<&str>) -> Result<usize, ApiError> {
     Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(DEFAULT_MAX).min(LARGEST_MAX))
 }
 
-/// Reads `{"type":…,"q":…,"max":…}`; numbers count as their text.
+/// Reads `{"type":…,"q":…,"max":…}`; numbers are read as text.
 fn read_body(body: &str) -> Result<SuggestRequest, ApiError> {
     let fields: Map<String, Value> =
         serde_json::from_str(body).map_err(|error| ApiError::bad_json(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! `/api/uid/assign`: UIDs for names before their first point; `/api/uid/rename`.
+//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs.
 
 mod rename;
 
@@ -16,18 +16,18 @@ use crate::http::{
     service::HttpRequest,
 };
 
-/// Kinds by the names they have here.
+/// UID kinds by their names in this API.
 const KINDS: [(&str, UidKind); 3] =
     [("metric", UidKind::Metric), ("tagk", UidKind::Tagk), ("tagv", UidKind::Tagv)];
 
-/// Keys of an answer in the order in which OpenTSDB writes them.
+/// Keys of the response, in OpenTSDB's order.
 const REPLY_ORDER: [&str; 6] =
     ["tagv_errors", "metric", "tagk", "tagk_errors", "metric_errors", "tagv"];
 
-/// Names by kind, as a client gave them.
+/// Names by kind, as sent.
 type NamesByKind = Vec<(String, Vec<String>)>;
 
-/// Hands the request to its sub-endpoint.
+/// Dispatches a request to its sub-path.
 pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     match request.path.below.to_ascii_lowercase().as_str() {
         "assign" => assign(request).await,
@@ -78,7 +78,7 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     Ok(HttpResponse::new(status, ContentType::Json, render(maps)))
 }
 
-/// Fails on a daemon that must not write.
+/// Fails on a read-only daemon.
 fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
     if request.state.config.mode.writes() {
         return Ok(());
@@ -87,7 +87,7 @@ fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
         .with_details("This operation is not allowed in ro mode."))
 }
 
-/// What is said of a name that none may have.
+/// Error text for an illegal name.
 fn illegal_name(label: &str, name: &str, character: Option<char>) -> String {
     match character {
         Some(character) => {
@@ -97,7 +97,7 @@ fn illegal_name(label: &str, name: &str, character: Option<char>) -> String {
     }
 }
 
-/// Gives one name a UID. The inner error belongs to the name, the outer one to the whole request.
+/// Assigns a UID to one name. The inner error concerns the name, the outer one the whole request.
 async fn assign_one(
     request: &HttpRequest<'_>,
     label: &str,

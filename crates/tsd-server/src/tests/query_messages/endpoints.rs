@@ -1,4 +1,4 @@
-//! Of the endpoints beside `/api/query`.
+//! Error responses of the endpoints beside `/api/query`.
 
 use super::*;
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::http::{response::HttpResponse, service::HttpRequest};
 
-/// Answers a request of expressions. The body says it all, whatever the method.
+/// Handles a request with expressions. Only the body counts, whatever the method.
 pub(super) async fn exp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     let text = request.body.text().map_err(|error| ApiError { status: 500, ..error })?;
     let mut raw = parse_exp_body(text)?;

@@ -1,4 +1,4 @@
-//! What a query would read, instead of its answer.
+//! Query plans: what a query would read.
 
 use serde_json::{Value, json};
 use tsd_engine::{ExplainedRead, ExplainedSubQuery, Query, RawQuery};
@@ -7,7 +7,7 @@ use tsd_protocol::ApiError;
 use super::to_api_error;
 use crate::http::{response::HttpResponse, service::HttpRequest};
 
-/// Answers with the plan of a query.
+/// Responds with the plan of a query.
 pub(super) async fn explain(
     request: &HttpRequest<'_>,
     raw: &RawQuery,

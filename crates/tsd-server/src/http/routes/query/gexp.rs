@@ -17,7 +17,7 @@ use super::{
 };
 use crate::http::{response::HttpResponse, service::HttpRequest};
 
-/// Answers a request of functions, from a URI or from a body with `exp`.
+/// Handles a request with functions, from a URI or from a body with `exp`.
 pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     let (mut raw, mut texts) = if request.method == Method::POST {
         parse_gexp_body(request.body.text()?)?

@@ -11,7 +11,7 @@ use tsd_protocol::{
 use super::{control_by_uri, response_stream, to_api_error};
 use crate::http::{response::HttpResponse, service::HttpRequest};
 
-/// Answers a request for newest points.
+/// Handles a request for newest points.
 pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     let LastRequest { series, resolve, back_scan } = if request.method == Method::POST {
         parse_last_body(request.body.text()?)?
@@ -24,7 +24,7 @@ pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     });
     let query = LastQuery {
         series: series.collect(),
-        // A metric with a negative number is asked as with none.
+        // For a metric, a negative number counts as 0.
         back_scan_hours: u32::try_from(back_scan.max(0)).unwrap_or(u32::MAX),
         resolve,
     };

@@ -1,4 +1,4 @@
-//! From the engine's answer to JSON.
+//! Writes query results as JSON.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::http::response::HttpResponse;
 
-/// The reply that carries an answer. `echoes` has each sub query, if they are to be shown.
+/// Builds the response of a query. `echoes` has the rendered sub queries, if they are shown.
 pub(super) fn reply(
     query: &Query,
     answer: QueryAnswer,
@@ -50,13 +50,13 @@ pub(super) fn reply(
     response_stream::reply(move |out, enough| writer.write(out, enough), writing, guard)
 }
 
-/// The numbers of a sub query, with what its answer tells by itself.
+/// Returns the statistics of a sub query, including the emitted points.
 fn counted(part: &SubAnswer) -> SubQueryStages {
     let emitted: usize = part.series.iter().map(|series| series.points.len()).sum();
     SubQueryStages { emitted_points: emitted as u64, ..part.stages.clone() }
 }
 
-/// What is shown with every series of a sub query.
+/// Options for the series of one sub query.
 #[derive(Clone, Debug, Default)]
 struct SeriesOptions {
     query: Option<Arc<str>>,
@@ -103,7 +103,7 @@ impl SeriesOptions {
     }
 }
 
-/// Whether a NaN is shown as `null`.
+/// Returns true if NaN is written as `null`.
 pub(super) fn fills_with_null(sub: &SubQuery) -> bool {
     sub.downsample.as_ref().is_some_and(|spec| spec.fill == FillPolicy::Null)
 }

@@ -1,9 +1,8 @@
-//! Answers made while they are sent.
+//! Response bodies that are generated while they are sent.
 //!
-//! A piece is made when the socket has room for it, never before: a client that reads slowly holds its
-//! answer and one piece, and no place among the queries that work. All but the first are made on the
-//! threads for queries: thousands of points become text in each, and those who put points should not
-//! wait for that.
+//! A chunk is generated when the socket can accept it: a slow reader holds its result and one chunk
+//! in memory, but no slot of a running query. All chunks but the first are generated on the query
+//! threads, because formatting thousands of points must not delay writes.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -16,10 +15,10 @@ use tsd_engine::{QueryGuard, QueryThreads};
 
 use crate::http::response::{ContentType, HttpResponse, OnSent, ResponseAborted};
 
-/// Size of a piece of an answer. What is smaller is sent whole, with its length.
+/// Chunk size in bytes. A smaller response is sent whole, with `Content-Length`.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How long the writing of an answer took so far.
+/// Measures the time spent writing a response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SerializationTimer {
     times: Arc<Mutex<TimerState>>,
@@ -28,7 +27,7 @@ pub(super) struct SerializationTimer {
 #[derive(Debug, Default)]
 struct TimerState {
     done: Duration,
-    /// When the piece at hand was begun.
+    /// Start of the current chunk.
     began: Option<Instant>,
 }
 
@@ -38,7 +37,7 @@ impl SerializationTimer {
         times.done + times.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    /// Calls `work`, counting its time.
+    /// Calls `work` and adds its duration.
     fn count<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         self.times.lock().unwrap_or_else(PoisonError::into_inner).began = Some(began);
@@ -50,15 +49,16 @@ impl SerializationTimer {
     }
 }
 
-/// The reply whose body `write` makes: it appends to its buffer until that holds so many bytes, and
-/// says whether there is more. The guard is told when all was sent, and dropped where it was not.
+/// Builds a response whose body `write` generates: it appends to the buffer up to a number of bytes
+/// and returns true if there is more. The guard is notified when the body is sent, and dropped
+/// otherwise.
 pub(super) fn reply(
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
     writing: SerializationTimer,
     guard: QueryGuard,
 ) -> HttpResponse {
     let threads = guard.threads().clone();
-    // Both the pieces and the end of them have a use for it; it goes when both are gone.
+    // Shared by the chunk stream and the completion callback; dropped with the last of them.
     let guard = Arc::new(Mutex::new(Some(guard)));
     let held = Arc::clone(&guard);
     let times = writing.clone();
@@ -84,7 +84,7 @@ pub(super) fn reply(
     HttpResponse::pieces(ContentType::Json, Box::pin(pieces)).telling(on_sent)
 }
 
-/// The reply whose body is made at once.
+/// Builds a response with a complete body.
 pub(in crate::http::routes) fn whole(
     make: impl FnOnce() -> Vec<u8>,
     guard: QueryGuard,
@@ -94,10 +94,10 @@ pub(in crate::http::routes) fn whole(
     HttpResponse::json(body).telling(OnSent::new(move || guard.sent(200, writing.time())))
 }
 
-/// Appends to its buffer until that holds so many bytes; says whether there is more.
+/// Appends up to a number of bytes to the buffer; returns true if there is more.
 type Write = dyn FnMut(&mut Vec<u8>, usize) -> bool + Send;
 
-/// What makes pieces.
+/// Generates chunks.
 struct ChunkWriter {
     write: Box<Write>,
     writing: SerializationTimer,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::http::response::ResponseContent;
 
-    /// A reply of so many pieces, and how many were made.
+    /// A response of `chunks` chunks, and a counter of the generated ones.
     fn counted(pieces: usize) -> (HttpResponse, Arc<AtomicUsize>) {
         let made = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&made);

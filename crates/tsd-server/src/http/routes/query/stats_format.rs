@@ -8,7 +8,7 @@ use tsd_protocol::StatValue;
 /// NamedStats in the order in which they are shown.
 pub(in crate::http::routes) type NamedStats = Vec<(String, StatValue)>;
 
-/// What every series of a sub query shows; `writing` is how long the answer was written so far.
+/// Statistics of every series of a sub query; `serialization` is the time spent writing so far.
 pub(super) fn series_numbers(stages: &SubQueryStages, writing: Duration) -> NamedStats {
     let mut numbers = StatsBuilder::default();
     numbers
@@ -23,7 +23,7 @@ pub(super) fn series_numbers(stages: &SubQueryStages, writing: Duration) -> Name
     numbers.sorted()
 }
 
-/// What stands at the end of an answer: the whole query, its sub queries, their scans.
+/// Statistics at the end of a response: the query, its sub queries and their scans.
 pub(super) fn summary(stages: &QueryStages) -> NamedStats {
     let mut numbers = totals(stages);
     for sub in &stages.sub_queries {
@@ -32,7 +32,7 @@ pub(super) fn summary(stages: &QueryStages) -> NamedStats {
     numbers.sorted()
 }
 
-/// The whole query.
+/// Totals of a query.
 pub(in crate::http::routes) fn overall(stages: &QueryStages) -> NamedStats {
     totals(stages).sorted()
 }
@@ -53,7 +53,7 @@ fn totals(stages: &QueryStages) -> StatsBuilder {
         .spread("QueryScanTime", "", &times(subs, |sub| sub.query_scan))
         .spread("AggregationTime", "", &times(subs, |sub| sub.aggregation))
         .spread("UidToStringTime", "", &times(subs, |sub| sub.uid_to_string));
-    // Series of all sub queries are written one after the other.
+    // The series of all sub queries are written sequentially.
     numbers.spread("SerializationTime", "", &[stages.serialization]);
     if !stages.total.is_zero() {
         numbers.time("totalTime", stages.total);
@@ -87,7 +87,7 @@ fn sub_query(stages: &SubQueryStages) -> NamedStats {
     numbers.sorted()
 }
 
-/// Sums of what scans counted, and how their times spread.
+/// Adds the sums of scan counts, and averages and maxima of scan times.
 fn of_scanners(numbers: &mut StatsBuilder, scanners: &[&ScannerStages]) {
     let sum = |count: fn(&ScannerStages) -> u64| scanners.iter().map(|scan| count(scan)).sum();
     let times = |time: fn(&ScannerStages) -> Duration| -> Vec<Duration> {
@@ -149,7 +149,7 @@ impl StatsBuilder {
         self
     }
 
-    /// The average and the greatest of some times; nothing of none.
+    /// Adds average and maximum of the times; nothing if there are none.
     fn spread(&mut self, name: &str, before: &str, times: &[Duration]) -> &mut Self {
         if let Some(greatest) = times.iter().max() {
             let sum: Duration = times.iter().sum();
@@ -160,7 +160,7 @@ impl StatsBuilder {
         self
     }
 
-    /// By name, as all of them are shown.
+    /// Sorts by name, as OpenTSDB shows them.
     fn sorted(mut self) -> NamedStats {
         self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.0

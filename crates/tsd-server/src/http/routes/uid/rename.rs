@@ -1,4 +1,4 @@
-//! `/api/uid/rename`: another name for a UID.
+//! `/api/uid/rename`: changes the name of a UID.
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use crate::http::{
     service::HttpRequest,
 };
 
-/// What is to be renamed.
+/// Kind, old and new name.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RenameRequest {
     label: String,
@@ -49,7 +49,7 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
     })
 }
 
-/// Renames. The inner error belongs to the names, the outer one to the whole request.
+/// Renames a UID. The inner error concerns the names, the outer one the whole request.
 async fn rename_one(
     request: &HttpRequest<'_>,
     wanted: &RenameRequest,
@@ -108,7 +108,7 @@ fn read_body(body: &str) -> Result<Vec<(String, String)>, ApiError> {
         .collect()
 }
 
-/// The last kind that is named, as OpenTSDB takes it.
+/// Selects the last kind in the fields, as OpenTSDB does.
 fn wanted(fields: Vec<(String, String)>) -> Option<RenameRequest> {
     let (mut of, mut new) = (None, None);
     for (key, value) in fields {
