@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use hbase_rs::{
     Cell, Compressor, MetaRow, Region, Row, Scan, ServerName,
     protocol::{
-        Answer, CellBlock, Cells, FrameReader, Locate, Outcome, RegionCache, Response,
+        Answer, CellBlock, Cells, FrameReader, Outcome, RegionCache, RegionTarget, Response,
         RowAssembler, ScanAnswer, multi_outcomes, read_lookup,
     },
 };
@@ -80,7 +80,7 @@ fn scan(answer: &ScanAnswer) {
     let table = "t".parse().expect("a name");
     let rows: Vec<Row> = answer.results.iter().map(|(row, _)| row.clone()).collect();
     let _ = rows.iter().filter_map(MetaRow::decode).count();
-    let (_, others) = read_lookup(&table, &Locate::Holding(Bytes::from_static(b"m")), &rows);
+    let (_, others) = read_lookup(&table, &RegionTarget::Holding(Bytes::from_static(b"m")), &rows);
     let mut cache = RegionCache::new(8);
     for location in others {
         cache.insert(location);

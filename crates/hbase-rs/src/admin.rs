@@ -23,15 +23,14 @@ pub use self::{
 use crate::{
     attempts::Attempts,
     client::Client,
-    connection::{CallError, CallSpec},
+    connection::{CallClass, CallError, CallSpec},
     discovery::DiscoveryError,
     error::{Failure, OperationError},
     exception::Recovery,
     handshake::Service,
     multi::region_specifier,
-    pool::Lane,
     random::nonce,
-    region::{info::Region, meta::Locate},
+    region::{info::Region, meta::RegionTarget},
     server_name::ServerName,
     table_name::TableName,
 };
@@ -48,11 +47,15 @@ pub struct Admin {
     client: Client,
 }
 
-impl Admin {
-    pub(crate) const fn new(client: Client) -> Self {
-        Self { client }
+impl Client {
+    /// Returns a handle for calls to the active master.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        Admin { client: self.clone() }
     }
+}
 
+impl Admin {
     /// Makes a table whose regions begin at its start and at the splits, and waits until all serve.
     ///
     /// # Errors
@@ -345,7 +348,7 @@ impl Admin {
         request: &M,
         attempts: &mut Attempts,
     ) -> Result<R, OperationError> {
-        let locate = Locate::Holding(region.start_key().clone());
+        let locate = RegionTarget::Holding(region.start_key().clone());
         loop {
             let location = self.client.locator().locate(region.table(), &locate, attempts).await?;
             let deadline = attempts.call_deadline(self.client.config().admin_timeout);
@@ -366,7 +369,7 @@ impl Admin {
         deadline: Instant,
     ) -> Result<R, CallError> {
         let connection =
-            self.client.pool().connection(server, service, Lane::Data, deadline).await?;
+            self.client.pool().connection(server, service, CallClass::Data, deadline).await?;
         let spec = CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline };
         let answer = connection.call(&spec, request, Bytes::new()).await?;
         answer

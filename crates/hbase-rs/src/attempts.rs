@@ -131,7 +131,7 @@ impl Attempts {
             return Err(self.fail(cause, false));
         }
         tracing::debug!(operation = self.operation, attempt = self.done, ?pause, %cause, "another attempt");
-        self.metrics.retried(&cause);
+        self.metrics.retried(cause.retry_reason());
         sleep(pause).await;
         self.last = Some(cause);
         Ok(())
@@ -143,7 +143,7 @@ impl Attempts {
         if self.done >= self.max || Instant::now() >= self.deadline {
             return Err(self.fail(cause, false));
         }
-        self.metrics.retried(&cause);
+        self.metrics.retried(cause.retry_reason());
         Ok(())
     }
 

@@ -16,12 +16,12 @@
 //! are of one row: whoever needs one waits for the receipt.
 
 mod batch;
+mod buffer_pool;
 mod call;
 mod chunk;
 mod encode;
-mod parking;
 mod queues;
-mod spares;
+mod unavailable;
 mod writer;
 
 use std::{
@@ -38,9 +38,9 @@ use tokio::{
 
 pub use self::batch::MutationBatch;
 use self::{
+    buffer_pool::BufferPool,
     chunk::Chunk,
-    parking::Parking,
-    spares::Spares,
+    unavailable::UnavailableRegions,
     writer::{Order, Writer},
 };
 use crate::{
@@ -53,7 +53,7 @@ use crate::{
 /// What this is in errors.
 const OPERATION: &str = "buffered write";
 
-/// Batches on their way to the task that writes. Room bounds what is taken; this only spares wake-ups.
+/// Batches on their way to the task that writes. Room bounds what is taken; this only pool wake-ups.
 const ORDERS: usize = 256;
 
 /// How a writer gathers mutations.
@@ -106,22 +106,30 @@ struct Shared {
     max_bytes: u32,
     timeout: Duration,
     room: Arc<Semaphore>,
-    parking: Arc<Parking>,
-    spares: Arc<Spares>,
+    parking: Arc<UnavailableRegions>,
+    pool: Arc<BufferPool>,
     orders: mpsc::Sender<Order>,
 }
 
+impl Table {
+    /// Returns a buffer that combines the mutations of many callers into few calls.
+    #[must_use]
+    pub fn buffered(&self, config: BufferConfig) -> BufferedMutator {
+        BufferedMutator::new(self.clone(), config)
+    }
+}
+
 impl BufferedMutator {
-    pub(crate) fn new(table: Table, config: BufferConfig) -> Self {
+    fn new(table: Table, config: BufferConfig) -> Self {
         let max_bytes = u32::try_from(config.max_bytes.max(1)).unwrap_or(u32::MAX);
         let timeout = config.timeout.unwrap_or_else(|| table.timeout());
-        let parking = Arc::new(Parking::new(config.max_bytes / 2));
+        let parking = Arc::new(UnavailableRegions::new(config.max_bytes / 2));
         let client = table.client().clone();
         let (orders, taken) = mpsc::channel(ORDERS);
-        let spares = Arc::new(Spares::new(Arc::clone(client.metrics())));
-        tokio::spawn(Writer::run(table, config, Arc::clone(&parking), Arc::clone(&spares), taken));
+        let pool = Arc::new(BufferPool::new(Arc::clone(client.metrics())));
+        tokio::spawn(Writer::run(table, config, Arc::clone(&parking), Arc::clone(&pool), taken));
         let room = Arc::new(Semaphore::new(max_bytes as usize));
-        let shared = Shared { client, max_bytes, timeout, room, parking, spares, orders };
+        let shared = Shared { client, max_bytes, timeout, room, parking, pool, orders };
         Self { shared: Arc::new(shared) }
     }
 
@@ -135,7 +143,7 @@ impl BufferedMutator {
     /// where there is such.
     #[must_use]
     pub fn batch(&self, mutations: usize, bytes: usize) -> MutationBatch {
-        self.shared.spares.take(mutations, bytes)
+        self.shared.pool.take(mutations, bytes)
     }
 
     /// Hands mutations over as soon as there is room, and returns the future of their outcomes.
@@ -164,7 +172,7 @@ impl BufferedMutator {
             return Ok(Receipt(Outcome::Known(Some(Ok(())))));
         }
         let metrics = Arc::clone(shared.client.metrics());
-        let (chunk, outcome) = Chunk::new(batch, deadline, room, metrics, &shared.spares);
+        let (chunk, outcome) = Chunk::new(batch, deadline, room, metrics, &shared.pool);
         match timeout_at(deadline, shared.orders.send(Order::Write(Box::new(chunk)))).await {
             Ok(Ok(())) => Ok(Receipt(Outcome::Awaited(outcome))),
             Ok(Err(_)) => Err(refused(Failure::WriterGone)),

@@ -10,10 +10,9 @@ use prost::Message;
 use tokio::time::Instant;
 
 use crate::{
-    admin::Admin,
     attempts::Attempts,
     config::ClientConfig,
-    connection::{CallError, CallSpec},
+    connection::{CallClass, CallError, CallSpec},
     discovery::{Discovery, DiscoveryError},
     error::{Failure, OperationError},
     exception::{ExceptionClass, Recovery},
@@ -21,12 +20,11 @@ use crate::{
     handshake::Service,
     locator::{Locator, META_PRIORITY},
     metrics::Metrics,
-    pool::{Lane, Pool},
+    pool::ConnectionPool,
     random::random,
     region::info::RegionLocation,
     server_name::ServerName,
     stats::ClientStats,
-    table::Table,
     table_name::TableName,
 };
 
@@ -43,7 +41,7 @@ pub struct Client {
 struct Shared {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     locator: Locator,
     /// Tells our nonces from those of other clients.
     nonce_group: u64,
@@ -63,7 +61,7 @@ impl Client {
     pub fn with_discovery(config: ClientConfig, discovery: Arc<dyn Discovery>) -> Self {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::observed_by(config.latency_observer.clone()));
-        let pool = Arc::new(Pool::new(Arc::clone(&config), Arc::clone(&metrics)));
+        let pool = Arc::new(ConnectionPool::new(Arc::clone(&config), Arc::clone(&metrics)));
         let locator = Locator::new(
             Arc::clone(&config),
             Arc::clone(&discovery),
@@ -85,24 +83,12 @@ impl Client {
         }
     }
 
-    /// A table. Whether it exists shows when it is used.
-    #[must_use]
-    pub fn table(&self, name: TableName) -> Table {
-        Table::new(self.clone(), name)
-    }
-
-    /// Orders to the master.
-    #[must_use]
-    pub fn admin(&self) -> Admin {
-        Admin::new(self.clone())
-    }
-
     /// What it has counted so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         let mut stats = self.shared.metrics.snapshot();
         stats.servers = self.shared.pool.server_stats();
-        stats.regions_known = self.shared.locator.regions_known();
+        stats.cached_regions = self.shared.locator.cached_regions();
         stats
     }
 
@@ -124,7 +110,7 @@ impl Client {
         self.shared.nonce_group
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
+    pub(crate) fn pool(&self) -> &ConnectionPool {
         &self.shared.pool
     }
 
@@ -178,7 +164,7 @@ impl Client {
         let spec = CallSpec { method: call.method, priority, deadline };
         let pool = &self.shared.pool;
         let connection =
-            pool.connection(&location.server, Service::Client, call.lane, deadline).await?;
+            pool.connection(&location.server, Service::Client, call.class, deadline).await?;
         connection.call(&spec, message, self.compressed(location, block)?).await
     }
 
@@ -272,7 +258,7 @@ impl Client {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionCall {
     pub(crate) method: &'static str,
-    pub(crate) lane: Lane,
+    pub(crate) class: CallClass,
     pub(crate) priority: Option<u32>,
     pub(crate) timeout: Duration,
 }

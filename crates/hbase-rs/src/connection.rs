@@ -38,12 +38,11 @@ use crate::{
     frame::{Answer, CallMessage, Request},
     handshake::{Service, connection_header},
     metrics::{Method, PeerMetrics},
-    pool::Lane,
     server_name::ServerName,
     transport::{Channel, Destination, Established},
 };
 
-/// Room in the queue to the writer. Permits bound what is under way; this only spares wake-ups.
+/// Room in the queue to the writer. Permits bound what is under way; this only pool wake-ups.
 const QUEUE: usize = 256;
 
 /// What a call counts beside its bytes when the load of connections is compared.
@@ -62,8 +61,20 @@ pub(crate) struct Connection {
     byte_permits: Semaphore,
     max_calls: usize,
     max_call_bytes: u32,
-    lane: Lane,
+    class: CallClass,
     metrics: PeerMetrics,
+}
+
+/// Class of a call. Each class has connections of its own, so that a long response delays no
+/// short one behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CallClass {
+    /// Single calls and batches.
+    Data,
+    /// Scans.
+    Scans,
+    /// hbase:meta.
+    Meta,
 }
 
 /// What a call asks, apart from its message.
@@ -80,7 +91,7 @@ impl Connection {
         config: &ClientConfig,
         server: &ServerName,
         service: Service,
-        lane: Lane,
+        class: CallClass,
         first_words: Arc<FirstWords>,
         metrics: PeerMetrics,
         deadline: Instant,
@@ -133,7 +144,7 @@ impl Connection {
             byte_permits: Semaphore::new(max_call_bytes as usize),
             max_calls,
             max_call_bytes,
-            lane,
+            class,
             metrics,
         })
     }
@@ -166,7 +177,7 @@ impl Connection {
         let begun = Instant::now();
         let answer = self.make(spec, message, block).await;
         let method =
-            if self.lane == Lane::Meta { Method::Meta } else { Method::named(spec.method) };
+            if self.class == CallClass::Meta { Method::Meta } else { Method::named(spec.method) };
         self.metrics.client.called(method, begun.elapsed(), answer.is_ok());
         answer
     }

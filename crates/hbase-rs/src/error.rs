@@ -9,6 +9,7 @@ use crate::{
     exception::{ExceptionClass, RemoteException},
     request::RequestError,
     scan::rows::RowTooLong,
+    stats::RetryReason,
     table_name::TableName,
 };
 
@@ -99,6 +100,28 @@ impl Failure {
     /// Whether nothing went wrong but the clock.
     pub(crate) const fn is_lack_of_time(&self) -> bool {
         matches!(self, Self::Time | Self::Call(CallError::Timeout { sent: false, .. }))
+    }
+
+    /// Reason under which another attempt because of this failure is counted.
+    pub(crate) const fn retry_reason(&self) -> RetryReason {
+        match self {
+            Self::Call(error) => match error {
+                CallError::Connect { .. } => RetryReason::Connect,
+                CallError::Disconnected { .. } => RetryReason::Disconnected,
+                CallError::Timeout { .. } => RetryReason::Timeout,
+                CallError::Remote { exception, .. } => RetryReason::Exception(exception.class()),
+                CallError::Answer { .. } => RetryReason::Answer,
+            },
+            Self::Action(exception) | Self::Procedure(exception) => {
+                RetryReason::Exception(exception.class())
+            }
+            Self::Discovery(_) => RetryReason::Discovery,
+            Self::Time => RetryReason::Timeout,
+            Self::InTransition(_) | Self::NoTable(_) | Self::TableDisabled(_) => {
+                RetryReason::Unlocated
+            }
+            _ => RetryReason::Answer,
+        }
     }
 }
 

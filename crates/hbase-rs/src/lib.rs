@@ -24,7 +24,7 @@
 //! Table ──► Locator ──► RegionCache          Discovery (ZooKeeper, fixed)
 //!   │          └────────── hbase:meta ──────────────┘
 //!   ├─ get, mutate ─┐
-//!   ├─ batch ───────┼─► Pool ─► Connection: permits ─► writer ─► Transport ─► reader ─► call map
+//!   ├─ batch ───────┼─► ConnectionPool ─► Connection: permits ─► writer ─► Transport ─► reader ─► call map
 //!   ├─ scan ────────┤
 //!   └─ buffered ────┘
 //! ```

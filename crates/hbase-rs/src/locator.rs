@@ -5,8 +5,8 @@
 //! neighbours along. What hbase:meta cannot say now (a region opening, a split half done) is asked
 //! again after a pause, until the operation's time is up.
 
-mod flights;
 mod meta_table;
+mod single_flight;
 
 use std::{
     collections::HashMap,
@@ -20,8 +20,8 @@ use tokio::{
 };
 
 use self::{
-    flights::{Flights, Lead, Of, Outcome, Part, Watch},
     meta_table::MetaTable,
+    single_flight::{Flights, Lead, Of, Outcome, Part, Watch},
 };
 use crate::{
     attempts::Attempts,
@@ -31,11 +31,11 @@ use crate::{
     error::{Failure, OperationError},
     exception::MovedTo,
     metrics::Metrics,
-    pool::Pool,
+    pool::ConnectionPool,
     region::{
         cache::RegionCache,
         info::{Region, RegionLocation},
-        meta::{self, Locate, Lookup, MetaRow, read_lookup},
+        meta::{self, Lookup, MetaRow, RegionTarget, read_lookup},
         name::{end_meta_key, first_meta_key},
     },
     request::{
@@ -89,7 +89,7 @@ pub(crate) struct Locator {
 struct Known {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     cache: RwLock<RegionCache>,
     meta: MetaTable,
     /// Lookups of a table that may be under way.
@@ -100,7 +100,7 @@ impl Locator {
     pub(crate) fn new(
         config: Arc<ClientConfig>,
         discovery: Arc<dyn Discovery>,
-        pool: Arc<Pool>,
+        pool: Arc<ConnectionPool>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let known = Known {
@@ -118,7 +118,7 @@ impl Locator {
     pub(crate) async fn locate(
         &self,
         table: &TableName,
-        locate: &Locate,
+        locate: &RegionTarget,
         attempts: &mut Attempts,
     ) -> Result<RegionLocation, OperationError> {
         let mut unsettled = 0;
@@ -142,7 +142,7 @@ impl Locator {
     pub(crate) async fn locate_once(
         &self,
         table: &TableName,
-        locate: &Locate,
+        locate: &RegionTarget,
         attempts: &Attempts,
     ) -> Result<RegionLocation, Unlocated> {
         let known = &self.known;
@@ -185,7 +185,11 @@ impl Locator {
     }
 
     /// What is known, without a call.
-    pub(crate) fn cached(&self, table: &TableName, locate: &Locate) -> Option<RegionLocation> {
+    pub(crate) fn cached(
+        &self,
+        table: &TableName,
+        locate: &RegionTarget,
+    ) -> Option<RegionLocation> {
         let found = self.known.cached(table, locate);
         if found.is_some() {
             self.known.metrics.region_hits.one();
@@ -200,7 +204,7 @@ impl Locator {
     }
 
     /// Number of regions whose server is known.
-    pub(crate) fn regions_known(&self) -> u64 {
+    pub(crate) fn cached_regions(&self) -> u64 {
         self.known.cache.read().unwrap_or_else(PoisonError::into_inner).len() as u64
     }
 
@@ -294,18 +298,18 @@ impl Locator {
     async fn look_up(
         &self,
         table: &TableName,
-        locate: &Locate,
+        locate: &RegionTarget,
         deadline: Instant,
     ) -> Result<Lookup, Failure> {
         let known = &self.known;
         let patience = deadline.min(Instant::now() + SHARING);
         loop {
             let of = || match locate {
-                Locate::Holding(row) => {
+                RegionTarget::Holding(row) => {
                     let cache = known.cache.read().unwrap_or_else(PoisonError::into_inner);
                     Of::Rows(cache.span(table, row))
                 }
-                Locate::Before(_) => Of::Before(locate.clone()),
+                RegionTarget::Before(_) => Of::Before(locate.clone()),
             };
             let (mut outcome, own, exact) = match self.flights.join(table, locate, of) {
                 Part::Lead(lead) => {
@@ -351,7 +355,7 @@ async fn outcome_of(outcome: &mut Watch, end: Instant) -> Option<Outcome> {
 }
 
 /// Whether the outcome of another's lookup says something about this region.
-fn is_for(outcome: &Outcome, locate: &Locate) -> bool {
+fn is_for(outcome: &Outcome, locate: &RegionTarget) -> bool {
     match outcome {
         Ok(Lookup::Found(location)) => locate.is_met_by(&location.region),
         Ok(Lookup::InTransition(_, Some(region))) => locate.is_met_by(region),
@@ -360,11 +364,11 @@ fn is_for(outcome: &Outcome, locate: &Locate) -> bool {
 }
 
 impl Known {
-    fn cached(&self, table: &TableName, locate: &Locate) -> Option<RegionLocation> {
+    fn cached(&self, table: &TableName, locate: &RegionTarget) -> Option<RegionLocation> {
         let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
         match locate {
-            Locate::Holding(row) => cache.holding(table, row).cloned(),
-            Locate::Before(_) => cache.find(table, locate).cloned(),
+            RegionTarget::Holding(row) => cache.holding(table, row).cloned(),
+            RegionTarget::Before(_) => cache.find(table, locate).cloned(),
         }
     }
 
@@ -373,7 +377,7 @@ impl Known {
     }
 
     /// Makes a lookup for all who wait for it.
-    async fn fly(self: Arc<Self>, lead: Lead, table: TableName, locate: Locate) {
+    async fn fly(self: Arc<Self>, lead: Lead, table: TableName, locate: RegionTarget) {
         let deadline = Instant::now() + self.config.call_timeout;
         let outcome = self.ask(&table, &locate, deadline).await;
         lead.end(outcome);
@@ -383,7 +387,7 @@ impl Known {
     async fn ask(
         self: Arc<Self>,
         table: &TableName,
-        locate: &Locate,
+        locate: &RegionTarget,
         deadline: Instant,
     ) -> Result<Lookup, Failure> {
         let turns = {

@@ -13,11 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    connection::CallError,
-    error::Failure,
-    stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic},
-};
+use crate::stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic};
 
 /// A number that many count on.
 #[derive(Debug, Default)]
@@ -118,9 +114,9 @@ pub(crate) struct TrafficCounts {
 pub(crate) struct BufferCounts {
     pub(crate) bytes: Count,
     pub(crate) mutations: Count,
-    pub(crate) parked_bytes: Count,
-    pub(crate) parked_regions: Count,
-    pub(crate) spare_bytes: Count,
+    pub(crate) unavailable_bytes: Count,
+    pub(crate) unavailable_regions: Count,
+    pub(crate) pool_bytes: Count,
     pub(crate) waits: Count,
     pub(crate) written: Count,
     pub(crate) failed: Count,
@@ -159,8 +155,7 @@ impl Metrics {
     }
 
     /// Counts another attempt because of this.
-    pub(crate) fn retried(&self, cause: &Failure) {
-        let reason = reason(cause);
+    pub(crate) fn retried(&self, reason: RetryReason) {
         *self.retries.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() +=
             1;
     }
@@ -185,7 +180,7 @@ impl Metrics {
             retries,
             region_hits: self.region_hits.get(),
             region_misses: self.region_misses.get(),
-            regions_known: 0,
+            cached_regions: 0,
             lookups: self.lookups.get(),
             lookups_shared: self.lookups_shared.get(),
             lookups_failed: self.lookups_failed.get(),
@@ -197,10 +192,10 @@ impl Metrics {
             buffers: BufferStats {
                 bytes: self.buffers.bytes.get(),
                 mutations: self.buffers.mutations.get(),
-                parked_bytes: self.buffers.parked_bytes.get(),
-                parked_regions: self.buffers.parked_regions.get(),
-                spare_bytes: self.buffers.spare_bytes.get(),
-                waits_for_room: self.buffers.waits.get(),
+                unavailable_bytes: self.buffers.unavailable_bytes.get(),
+                unavailable_regions: self.buffers.unavailable_regions.get(),
+                pool_bytes: self.buffers.pool_bytes.get(),
+                admission_waits: self.buffers.waits.get(),
                 written: self.buffers.written.get(),
                 failed: self.buffers.failed.get(),
             },
@@ -221,7 +216,7 @@ impl TrafficCounts {
             calls: self.calls.get(),
             calls_in_flight: self.calls_in_flight.get(),
             bytes_in_flight: self.bytes_in_flight.get(),
-            waits_for_room: self.waits.get(),
+            admission_waits: self.waits.get(),
             bytes_sent: self.sent.get(),
             bytes_received: self.received.get(),
         }
@@ -235,27 +230,6 @@ impl MethodCounts {
             *number = count.get();
         }
         Latency { count: self.count.get(), sum: Duration::from_micros(self.micros.get()), buckets }
-    }
-}
-
-fn reason(cause: &Failure) -> RetryReason {
-    match cause {
-        Failure::Call(error) => match error {
-            CallError::Connect { .. } => RetryReason::Connect,
-            CallError::Disconnected { .. } => RetryReason::Disconnected,
-            CallError::Timeout { .. } => RetryReason::Timeout,
-            CallError::Remote { exception, .. } => RetryReason::Exception(exception.class()),
-            CallError::Answer { .. } => RetryReason::Answer,
-        },
-        Failure::Action(exception) | Failure::Procedure(exception) => {
-            RetryReason::Exception(exception.class())
-        }
-        Failure::Discovery(_) => RetryReason::Discovery,
-        Failure::Time => RetryReason::Timeout,
-        Failure::InTransition(_) | Failure::NoTable(_) | Failure::TableDisabled(_) => {
-            RetryReason::Unlocated
-        }
-        _ => RetryReason::Answer,
     }
 }
 

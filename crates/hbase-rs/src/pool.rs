@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
-    connection::{CallError, Connection, DisconnectReason, FirstWords},
+    connection::{CallClass, CallError, Connection, DisconnectReason, FirstWords},
     handshake::Service,
     metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
@@ -35,20 +35,9 @@ const MUCH: usize = 64 << 10;
 /// So long a server without connections is remembered.
 const MEMORY: Duration = Duration::from_mins(1);
 
-/// What a connection is for. Long answers would delay short ones behind them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Lane {
-    /// Single calls and batches.
-    Data,
-    /// Scans.
-    Scans,
-    /// hbase:meta.
-    Meta,
-}
-
 /// Connections that are open or coming up.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct ConnectionPool {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
     peers: Mutex<HashMap<ServerName, Peer>>,
@@ -60,13 +49,13 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Peer {
     metrics: PeerMetrics,
-    lines: HashMap<(Service, Lane), Arc<Line>>,
+    groups: HashMap<(Service, CallClass), Arc<ConnectionGroup>>,
     used: Instant,
 }
 
 /// Connections for one purpose.
 #[derive(Debug)]
-struct Line {
+struct ConnectionGroup {
     width: usize,
     open: Mutex<Vec<Arc<Connection>>>,
     /// Held by the one who connects.
@@ -79,7 +68,7 @@ struct Line {
     metrics: PeerMetrics,
 }
 
-impl Pool {
+impl ConnectionPool {
     pub(crate) fn new(config: Arc<ClientConfig>, metrics: Arc<Metrics>) -> Self {
         Self { config, metrics, peers: Mutex::default(), heard: Arc::default() }
     }
@@ -102,50 +91,60 @@ impl Pool {
         &self,
         server: &ServerName,
         service: Service,
-        lane: Lane,
+        class: CallClass,
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
-        let line = self.line(server, service, lane);
-        if let Some(connection) = self.choose(&line, server, service, lane) {
+        let group = self.group(server, service, class);
+        if let Some(connection) = self.choose(&group, server, service, class) {
             return Ok(connection);
         }
-        let Ok(_opening) = timeout_at(deadline, line.opening.lock()).await else {
+        let Ok(_opening) = timeout_at(deadline, group.opening.lock()).await else {
             return Err(CallError::Timeout {
                 server: server.clone(),
                 method: "connect",
                 sent: false,
             });
         };
-        if let Some(connection) = line.least_loaded() {
+        if let Some(connection) = group.least_loaded() {
             return Ok(connection);
         }
-        if let Some(error) = line.failed_lately(self.config.failed_server_pause) {
+        if let Some(error) = group.failed_lately(self.config.failed_server_pause) {
             return Err(error);
         }
-        line.connect(&self.config, server, service, lane, deadline).await
+        group.connect(&self.config, server, service, class, deadline).await
     }
 
-    fn line(&self, server: &ServerName, service: Service, lane: Lane) -> Arc<Line> {
+    fn group(
+        &self,
+        server: &ServerName,
+        service: Service,
+        class: CallClass,
+    ) -> Arc<ConnectionGroup> {
         let mut peers = self.peers();
         if !peers.contains_key(server) {
             peers.retain(|_, peer| peer.is_of_use());
         }
         let peer = peers.entry(server.clone()).or_insert_with(|| {
             let metrics = PeerMetrics::new(Arc::clone(&self.metrics));
-            Peer { metrics, lines: HashMap::new(), used: Instant::now() }
+            Peer { metrics, groups: HashMap::new(), used: Instant::now() }
         });
         peer.used = Instant::now();
         let metrics = &peer.metrics;
-        let line = peer
-            .lines
-            .entry((service, lane))
-            .or_insert_with(|| Arc::new(self.new_line(metrics.clone(), service, lane)));
-        Arc::clone(line)
+        let group = peer
+            .groups
+            .entry((service, class))
+            .or_insert_with(|| Arc::new(self.new_group(metrics.clone(), service, class)));
+        Arc::clone(group)
     }
 
-    fn new_line(&self, metrics: PeerMetrics, service: Service, lane: Lane) -> Line {
-        let several = service == Service::Client && lane != Lane::Meta;
-        Line {
+    fn new_group(
+        &self,
+        metrics: PeerMetrics,
+        service: Service,
+        class: CallClass,
+    ) -> ConnectionGroup {
+        let several = service == Service::Client && class != CallClass::Meta;
+        ConnectionGroup {
             width: if several { self.config.connections_per_server.max(1) } else { 1 },
             open: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
@@ -159,23 +158,23 @@ impl Pool {
     /// The open connection that carries least; another one is begun if that is much.
     fn choose(
         &self,
-        line: &Arc<Line>,
+        group: &Arc<ConnectionGroup>,
         server: &ServerName,
         service: Service,
-        lane: Lane,
+        class: CallClass,
     ) -> Option<Arc<Connection>> {
-        let connection = line.least_loaded()?;
-        if line.width > 1
+        let connection = group.least_loaded()?;
+        if group.width > 1
             && connection.load() >= MUCH
-            && line.may_grow(self.config.failed_server_pause)
+            && group.may_grow(self.config.failed_server_pause)
         {
-            let (config, line) = (Arc::clone(&self.config), Arc::clone(line));
+            let (config, group) = (Arc::clone(&self.config), Arc::clone(group));
             let server = server.clone();
             tokio::spawn(async move {
                 let deadline = Instant::now() + config.connect_timeout;
                 // Calls go on without it.
-                let _ = line.connect(&config, &server, service, lane, deadline).await;
-                line.growing.store(false, Ordering::Release);
+                let _ = group.connect(&config, &server, service, class, deadline).await;
+                group.growing.store(false, Ordering::Release);
             });
         }
         Some(connection)
@@ -185,8 +184,8 @@ impl Pool {
     pub(crate) fn server_gone(&self, server: &ServerName) {
         let peers = self.peers();
         let Some(peer) = peers.get(server) else { return };
-        for line in peer.lines.values() {
-            for connection in line.open().drain(..) {
+        for group in peer.groups.values() {
+            for connection in group.open().drain(..) {
                 connection.close(&DisconnectReason::Closed);
             }
         }
@@ -197,12 +196,12 @@ impl Peer {
     /// Whether it is connected to, or was a short while ago. Others are forgotten when a server
     /// comes that is new: the map does not grow with every restart.
     fn is_of_use(&self) -> bool {
-        let open = || self.lines.values().any(|line| line.least_loaded().is_some());
+        let open = || self.groups.values().any(|group| group.least_loaded().is_some());
         self.used.elapsed() < MEMORY || open()
     }
 }
 
-impl Line {
+impl ConnectionGroup {
     fn open(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,13 +238,13 @@ impl Line {
         config: &ClientConfig,
         server: &ServerName,
         service: Service,
-        lane: Lane,
+        class: CallClass,
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
         let first_words = Arc::clone(&self.first_words);
         let metrics = self.metrics.clone();
         let opened =
-            Connection::open(config, server, service, lane, first_words, metrics, deadline).await;
+            Connection::open(config, server, service, class, first_words, metrics, deadline).await;
         match opened {
             Ok(connection) => {
                 let connection = Arc::new(connection);

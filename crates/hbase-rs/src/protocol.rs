@@ -9,8 +9,8 @@ pub use crate::{
     handshake::{AuthMethod, CELL_CODEC, Service, connection_header},
     multi::{ActionOutcome, MultiError, RegionBatch, RegionOutcome, multi_outcomes, multi_request},
     region::{
-        cache::{RegionCache, Span},
-        meta::{Locate, Lookup, read_lookup},
+        cache::{RegionCache, RowRange},
+        meta::{Lookup, RegionTarget, read_lookup},
         name::{
             RegionNameParts, compare_meta_rows, encoded_name, end_meta_key, first_meta_key,
             region_name, search_key, search_key_before,

@@ -24,10 +24,9 @@ use tokio::{
 use crate::{
     attempts::Attempts,
     client::{Client, RegionCall},
-    connection::CallError,
+    connection::{CallClass, CallError},
     error::{Failure, OperationError},
     exception::ExceptionClass,
-    pool::Lane,
     region::info::RegionLocation,
     request::scan::Scan,
     scan::{
@@ -299,7 +298,7 @@ impl Remote {
         attempts: &Attempts,
     ) -> Result<ScanAnswer, Fault> {
         let timeout = self.client.config().scan_timeout;
-        let call = RegionCall { method: "Scan", lane: Lane::Scans, priority: None, timeout };
+        let call = RegionCall { method: "Scan", class: CallClass::Scans, priority: None, timeout };
         let answer =
             self.client.call_region(&self.location, call, request, Bytes::new(), attempts).await?;
         let (response, block) = self.client.read::<pb::ScanResponse>(&self.location, &answer)?;
@@ -358,7 +357,7 @@ impl Drop for Remote {
             let timeout = client.config().call_timeout;
             let call = RegionCall {
                 method: "Scan",
-                lane: Lane::Scans,
+                class: CallClass::Scans,
                 priority: Some(CLOSE_PRIORITY),
                 timeout,
             };

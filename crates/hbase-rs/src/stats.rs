@@ -25,7 +25,7 @@ pub struct ClientStats {
     /// Regions that had to be looked up.
     pub region_misses: u64,
     /// Gauge: regions whose server is known.
-    pub regions_known: u64,
+    pub cached_regions: u64,
     /// Lookups in hbase:meta.
     pub lookups: u64,
     /// Callers who waited for somebody else's lookup instead of making one.
@@ -65,7 +65,7 @@ pub struct Traffic {
     /// Gauge: bytes of their requests.
     pub bytes_in_flight: u64,
     /// Calls that waited for room on a connection.
-    pub waits_for_room: u64,
+    pub admission_waits: u64,
     /// Bytes written.
     pub bytes_sent: u64,
     /// Bytes read.
@@ -171,13 +171,13 @@ pub struct BufferStats {
     /// Gauge: mutations taken from callers and not settled.
     pub mutations: u64,
     /// Gauge: bytes of them that wait for a region that is not available.
-    pub parked_bytes: u64,
+    pub unavailable_bytes: u64,
     /// Gauge: regions that are not available.
-    pub parked_regions: u64,
+    pub unavailable_regions: u64,
     /// Gauge: bytes of memory kept for batches to come.
-    pub spare_bytes: u64,
+    pub pool_bytes: u64,
     /// Callers who waited for room.
-    pub waits_for_room: u64,
+    pub admission_waits: u64,
     /// Mutations that were settled well.
     pub written: u64,
     /// Mutations that failed for good.

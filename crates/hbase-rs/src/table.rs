@@ -14,13 +14,12 @@ use tokio::time::Instant;
 
 use crate::{
     attempts::Attempts,
-    buffer::{BufferConfig, BufferedMutator},
     client::Client,
     error::{Failure, OperationError},
     multi::Action,
     region::{
         info::RegionLocation,
-        meta::{Locate, MetaRow},
+        meta::{MetaRow, RegionTarget},
     },
     request::{condition::Condition, get::Get, mutation::Mutation, scan::Scan},
     row::{Row, RowResult},
@@ -36,11 +35,15 @@ pub struct Table {
     timeout: Option<Duration>,
 }
 
-impl Table {
-    pub(crate) const fn new(client: Client, name: TableName) -> Self {
-        Self { client, name, timeout: None }
+impl Client {
+    /// Returns a handle of a table. No call is made: a table that does not exist fails on first use.
+    #[must_use]
+    pub fn table(&self, name: TableName) -> Table {
+        Table { client: self.clone(), name, timeout: None }
     }
+}
 
+impl Table {
     pub(crate) const fn client(&self) -> &Client {
         &self.client
     }
@@ -125,12 +128,6 @@ impl Table {
         batch::run(self, actions).await
     }
 
-    /// A writer that gathers the mutations of many callers.
-    #[must_use]
-    pub fn buffered(&self, config: BufferConfig) -> BufferedMutator {
-        BufferedMutator::new(self.clone(), config)
-    }
-
     /// Reads many rows.
     ///
     /// # Errors
@@ -154,7 +151,7 @@ impl Table {
     /// When it cannot be found out in time.
     pub async fn locate(&self, row: Bytes) -> Result<RegionLocation, OperationError> {
         let mut attempts = self.attempts("locate").reading();
-        self.client.locator().locate(&self.name, &Locate::Holding(row), &mut attempts).await
+        self.client.locator().locate(&self.name, &RegionTarget::Holding(row), &mut attempts).await
     }
 
     /// Reads all regions of the table from hbase:meta and keeps where they are.

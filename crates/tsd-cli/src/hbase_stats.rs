@@ -54,7 +54,7 @@ fn lines(stats: &hbase_rs::ClientStats) -> Vec<Stat> {
     push("hbase.connections.created", stats.total.connections_opened, &[]);
     push("hbase.connections.idle_closed", stats.total.connections_closed, &[]);
     push("hbase.nsre", retries(stats, is_region_failure), &[]);
-    push("hbase.nsre.rpcs_delayed", stats.buffers.parked_bytes, &[]);
+    push("hbase.nsre.rpcs_delayed", stats.buffers.unavailable_bytes, &[]);
     push("hbase.region_clients.open", stats.servers.len() as u64, &[]);
     push("hbase.region_clients.idle_closed", stats.total.connections_closed, &[]);
     lines

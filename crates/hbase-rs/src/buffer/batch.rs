@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
 use pb::mutation_proto::MutationType;
 
-use super::spares::Spares;
+use super::buffer_pool::BufferPool;
 use crate::{
     cell::{Cell, CellKind, SERVER_TIME},
     random::nonce,
@@ -196,7 +196,7 @@ impl MutationBatch {
 
     /// The same mutations with rows that begin alike side by side, so that those of a region are, and
     /// the place that each had; without places where they lie well enough.
-    pub(super) fn grouped(mut self, spares: &Spares) -> (Self, Option<Vec<u32>>) {
+    pub(super) fn grouped(mut self, pool: &BufferPool) -> (Self, Option<Vec<u32>>) {
         let prefixes: Vec<_> =
             (0..self.len()).map(|at| u64::from_be_bytes(prefix(self.row(at)))).collect();
         let descents = prefixes.windows(2).filter(|pair| !pair.is_sorted()).count();
@@ -206,7 +206,7 @@ impl MutationBatch {
         let mut order: Vec<(u64, u32)> = prefixes.into_iter().zip(0..).collect();
         // Stable: rows that begin alike stay in their order.
         order.sort_by_key(|(prefix, _)| *prefix);
-        let Self { mut cells, mut entries, .. } = spares.take(self.len(), self.cells.len());
+        let Self { mut cells, mut entries, .. } = pool.take(self.len(), self.cells.len());
         for (_, at) in &order {
             let Some(entry) = self.entries.get(*at as usize) else { continue };
             let start = cells.len() as u32;
@@ -215,7 +215,7 @@ impl MutationBatch {
         }
         let places = order.into_iter().map(|(_, at)| at).collect();
         let (messages, longest_cell) = (std::mem::take(&mut self.messages), self.longest_cell);
-        spares.keep(self);
+        pool.keep(self);
         (Self { cells, entries, messages, open_row: None, longest_cell }, Some(places))
     }
 
@@ -378,8 +378,8 @@ mod tests {
         for at in 0..12_u8 {
             batch.put(&[at % 3, 9 - at % 2, at], b"f", b"q", 1, &[at]).unwrap();
         }
-        let spares = Spares::new(Arc::default());
-        let (batch, places) = batch.grouped(&spares);
+        let pool = BufferPool::new(Arc::default());
+        let (batch, places) = batch.grouped(&pool);
         let places = places.unwrap();
         let rows: Vec<_> = (0..12).map(|at| batch.row(at).to_vec()).collect();
         assert!(rows.is_sorted());
@@ -388,7 +388,7 @@ mod tests {
             assert_eq!(cell.value, [*place as u8]);
             assert_eq!(cell.row, batch.row(at));
         }
-        let (again, places) = batch.grouped(&spares);
+        let (again, places) = batch.grouped(&pool);
         assert_eq!((again.len(), places), (12, None));
     }
 

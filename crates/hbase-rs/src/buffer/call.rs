@@ -8,12 +8,11 @@ use hbase_rs_protobuf as pb;
 use prost::encoding::decode_varint;
 use tokio::time::Instant;
 
-use super::{chunk::Run, spares::Spares};
+use super::{buffer_pool::BufferPool, chunk::Run};
 use crate::{
     client::{Client, RegionCall},
-    connection::CallError,
+    connection::{CallClass, CallError},
     multi::{MultiError, RegionOutcome, multi_outcomes},
-    pool::Lane,
     region::info::RegionLocation,
 };
 
@@ -43,20 +42,20 @@ pub(super) async fn call(
     client: &Client,
     shares: &[Share],
     deadline: Instant,
-    spares: &Spares,
+    pool: &BufferPool,
 ) -> CallOutcome {
     let Some(first) = shares.first() else { return CallOutcome::Done };
-    let mut encoder = spares.encoder();
+    let mut encoder = pool.encoder();
     let (message, block) = encoder.encode(shares, client.nonce_group());
     let metrics = client.metrics();
     metrics.batches.one();
     metrics.batch_actions.add(shares.iter().map(|share| share.mutations as u64).sum());
     let timeout = deadline.saturating_duration_since(Instant::now());
-    let call = RegionCall { method: "Multi", lane: Lane::Data, priority: None, timeout };
+    let call = RegionCall { method: "Multi", class: CallClass::Data, priority: None, timeout };
     let location = &first.location;
     let answer = client.call_location(location, call, &message, block.clone(), deadline).await;
     encoder.take_back(message, block);
-    spares.keep_encoder(encoder);
+    pool.keep_encoder(encoder);
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return CallOutcome::Failed(error),
@@ -169,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        buffer::{batch::MutationBatch, chunk::Chunk, encode::Encoder, spares::Spares},
+        buffer::{batch::MutationBatch, buffer_pool::BufferPool, chunk::Chunk, encode::Encoder},
         cell::Cells,
         multi::{Action, RegionBatch, multi_request},
         region::info::Region,
@@ -185,8 +184,8 @@ mod tests {
     fn share(location: RegionLocation, batch: MutationBatch) -> Share {
         let room = Arc::new(Semaphore::new(1)).try_acquire_many_owned(1).unwrap();
         let (chunk, _) = {
-            let spares = Arc::new(Spares::new(Arc::default()));
-            Chunk::new(batch, Instant::now(), room, Arc::default(), &spares)
+            let pool = Arc::new(BufferPool::new(Arc::default()));
+            Chunk::new(batch, Instant::now(), room, Arc::default(), &pool)
         };
         let whole = Run::whole(Arc::new(chunk));
         let mutations = whole.len();

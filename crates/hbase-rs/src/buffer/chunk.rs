@@ -10,7 +10,7 @@ use tokio::{
 use super::{
     BatchError, OPERATION,
     batch::{Entry, MutationBatch},
-    spares::Spares,
+    buffer_pool::BufferPool,
 };
 use crate::{
     error::{Failure, OperationError},
@@ -29,7 +29,7 @@ pub(super) struct Chunk {
     pub(super) epoch: u64,
     state: Mutex<State>,
     metrics: Arc<Metrics>,
-    spares: Arc<Spares>,
+    pool: Arc<BufferPool>,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Chunk {
         deadline: Instant,
         room: OwnedSemaphorePermit,
         metrics: Arc<Metrics>,
-        spares: &Arc<Spares>,
+        pool: &Arc<BufferPool>,
     ) -> (Self, oneshot::Receiver<Result<(), BatchError>>) {
         let (sender, outcome) = oneshot::channel();
         metrics.buffers.bytes.add(batch.size() as u64);
@@ -55,8 +55,8 @@ impl Chunk {
         let open = batch.len();
         let state = State { open, failed: Vec::new(), outcome: Some(sender), room: Some(room) };
         let begun = Instant::now();
-        let (batch, places) = batch.grouped(spares);
-        let spares = Arc::clone(spares);
+        let (batch, places) = batch.grouped(pool);
+        let pool = Arc::clone(pool);
         (
             Self {
                 batch,
@@ -66,7 +66,7 @@ impl Chunk {
                 epoch: 0,
                 state: Mutex::new(state),
                 metrics,
-                spares,
+                pool,
             },
             outcome,
         )
@@ -148,7 +148,7 @@ impl Drop for Chunk {
         } else {
             drop(state);
         }
-        self.spares.keep(std::mem::take(&mut self.batch));
+        self.pool.keep(std::mem::take(&mut self.batch));
     }
 }
 

@@ -14,7 +14,7 @@ use super::{BufferConfig, batch::prefix, call::Share, chunk::Run};
 use crate::{
     error::Failure,
     region::{
-        cache::Span,
+        cache::RowRange,
         info::{Region, RegionLocation},
     },
     server_name::ServerName,
@@ -98,7 +98,7 @@ impl RegionQueue {
         u64::from_be_bytes(prefix(start)).saturating_add(1)..end
     }
 
-    /// As [`Self::contains`], with [`Self::prefixes`]: as a rule that spares two comparisons.
+    /// As [`Self::contains`], with [`Self::prefixes`]: as a rule that pool two comparisons.
     fn has(&self, row: &[u8], prefixes: &Range<u64>) -> bool {
         prefixes.contains(&u64::from_be_bytes(prefix(row))) || self.contains(row)
     }
@@ -251,13 +251,13 @@ impl Queues {
     }
 
     /// What is parked: bytes, and the regions.
-    pub(super) fn parking(&self) -> (usize, Vec<Span>) {
+    pub(super) fn parking(&self) -> (usize, Vec<RowRange>) {
         let parked = self.regions.values().filter(|queue| queue.location.is_none());
         let (mut bytes, mut spans) = (0, Vec::new());
         for queue in parked {
             bytes += queue.bytes;
             let (start, end) = (queue.region.start_key().clone(), queue.region.end_key().clone());
-            spans.push(Span { start, end, exact: true });
+            spans.push(RowRange { start, end, exact: true });
         }
         (bytes, spans)
     }

@@ -12,16 +12,16 @@ use tokio::{
 
 use super::{
     BufferConfig,
+    buffer_pool::BufferPool,
     call::{self, CallOutcome, Share},
     chunk::{Chunk, Run},
-    parking::Parking,
     queues::{Queues, take_overdue},
-    spares::Spares,
+    unavailable::UnavailableRegions,
 };
 use crate::{
     error::Failure,
     locator::Unlocated,
-    region::{info::RegionLocation, meta::Locate},
+    region::{info::RegionLocation, meta::RegionTarget},
     server_name::ServerName,
     table::Table,
 };
@@ -62,8 +62,8 @@ struct Epoch {
 pub(super) struct Writer {
     table: Table,
     config: BufferConfig,
-    parking: Arc<Parking>,
-    spares: Arc<Spares>,
+    parking: Arc<UnavailableRegions>,
+    pool: Arc<BufferPool>,
     queues: Queues,
     /// Mutations of regions that are not known.
     strays: VecDeque<Run>,
@@ -93,8 +93,8 @@ impl Writer {
     pub(super) async fn run(
         table: Table,
         config: BufferConfig,
-        parking: Arc<Parking>,
-        spares: Arc<Spares>,
+        parking: Arc<UnavailableRegions>,
+        pool: Arc<BufferPool>,
         mut orders: mpsc::Receiver<Order>,
     ) {
         // Bounded by the calls and lookups that may be under way.
@@ -104,7 +104,7 @@ impl Writer {
             table,
             config,
             parking,
-            spares,
+            pool,
             queues: Queues::default(),
             strays: VecDeque::new(),
             strays_due: None,
@@ -225,10 +225,10 @@ impl Writer {
     fn count_parked(&mut self, now: (u64, u64)) {
         let (bytes, regions) = std::mem::replace(&mut self.parked, now);
         let counts = &self.table.client().metrics().buffers;
-        counts.parked_bytes.add(now.0);
-        counts.parked_bytes.sub(bytes);
-        counts.parked_regions.add(now.1);
-        counts.parked_regions.sub(regions);
+        counts.unavailable_bytes.add(now.0);
+        counts.unavailable_bytes.sub(bytes);
+        counts.unavailable_regions.add(now.1);
+        counts.unavailable_regions.sub(regions);
     }
 
     fn send(&mut self, server: &ServerName, now: Instant) {
@@ -242,10 +242,9 @@ impl Writer {
         let client = self.table.client().clone();
         // Those with less time are late by a call at most; a call cut short would be of no use to all.
         let deadline = end.min(now + client.config().call_timeout);
-        let (server, events, spares) =
-            (server.clone(), self.events.clone(), Arc::clone(&self.spares));
+        let (server, events, pool) = (server.clone(), self.events.clone(), Arc::clone(&self.pool));
         tokio::spawn(async move {
-            let outcome = call::call(&client, &shares, deadline, &spares).await;
+            let outcome = call::call(&client, &shares, deadline, &pool).await;
             // A writer that is gone has lost its runtime.
             let _ = events.send(Event::Called { server, shares, outcome });
         });
@@ -290,7 +289,7 @@ impl Writer {
         tokio::spawn(async move {
             let attempts = table.attempts("locate").reading();
             let locator = table.client().locator();
-            let locate = Locate::Holding(row);
+            let locate = RegionTarget::Holding(row);
             let mut outcome = locator.locate_once(table.name(), &locate, &attempts).await;
             if attempt >= 2 && matches!(&outcome, Err(Unlocated::ForNow { .. })) {
                 outcome = locator.unless_disabled(table.name(), outcome, &attempts).await;
@@ -310,7 +309,7 @@ impl Writer {
                 Ok(location) => self.found(Some(&key), location, now),
                 Err(Unlocated::ForNow { cause, .. }) => {
                     let until = self.pause_of(&key, false, now);
-                    self.table.client().metrics().retried(&cause);
+                    self.table.client().metrics().retried(cause.retry_reason());
                     self.queues.park(&key, until, cause);
                 }
                 Err(Unlocated::ForGood(error)) => {
@@ -350,14 +349,14 @@ impl Writer {
             Err(Unlocated::ForNow { cause, region: Some(region) }) => {
                 self.strays_due = None;
                 let until = now + self.backoff(0, false);
-                self.table.client().metrics().retried(&cause);
+                self.table.client().metrics().retried(cause.retry_reason());
                 let region = Arc::new(region);
                 for run in self.queues.learn_unavailable(&region, until, cause) {
                     self.route(run, false, now);
                 }
             }
             Err(Unlocated::ForNow { cause, region: None }) => {
-                self.table.client().metrics().retried(&cause);
+                self.table.client().metrics().retried(cause.retry_reason());
                 self.strays_due = Some(now + self.backoff(self.strays_attempt, false));
                 self.strays_attempt += 1;
                 self.strays_cause = Some(cause);

@@ -10,12 +10,12 @@ use super::META_PRIORITY;
 use crate::{
     attempts::Attempts,
     config::ClientConfig,
-    connection::{CallError, CallSpec},
+    connection::{CallClass, CallError, CallSpec},
     discovery::{Discovery, DiscoveryError},
     error::{Failure, OperationError},
     exception::Recovery,
     handshake::Service,
-    pool::{Lane, Pool},
+    pool::ConnectionPool,
     region::info::{Region, RegionLocation},
     request::{scan::Scan, selection::Selection},
     row::Row,
@@ -32,7 +32,7 @@ use crate::{
 pub(super) struct MetaTable {
     config: Arc<ClientConfig>,
     discovery: Arc<dyn Discovery>,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     server: Mutex<Option<ServerName>>,
     /// One question to discovery at a time.
     asking: tokio::sync::Mutex<()>,
@@ -43,7 +43,7 @@ impl MetaTable {
     pub(super) fn new(
         config: Arc<ClientConfig>,
         discovery: Arc<dyn Discovery>,
-        pool: Arc<Pool>,
+        pool: Arc<ConnectionPool>,
     ) -> Self {
         Self {
             config,
@@ -186,7 +186,7 @@ impl MetaTable {
 
 /// One call of a scanner.
 async fn call(
-    pool: &Pool,
+    pool: &ConnectionPool,
     config: &ClientConfig,
     server: &ServerName,
     request: &pb::ScanRequest,
@@ -196,7 +196,7 @@ async fn call(
     let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
     let unreadable =
         |source| CallError::Answer { server: server.clone(), source: Arc::new(source) };
-    let connection = pool.connection(server, Service::Client, Lane::Meta, deadline).await?;
+    let connection = pool.connection(server, Service::Client, CallClass::Meta, deadline).await?;
     let answer = connection.call(&spec, request, Bytes::new()).await?;
     let response: pb::ScanResponse = answer.message().map_err(unreadable)?;
     let block = answer.block(config.compressor, config.max_frame).map_err(unreadable)?;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::{
     info::{Region, RegionLocation},
-    meta::Locate,
+    meta::RegionTarget,
 };
 use crate::{exception::MovedTo, server_name::ServerName, table_name::TableName};
 
@@ -31,7 +31,7 @@ pub struct RegionCache {
 
 /// Rows that will be found by one lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct RowRange {
     /// First row.
     pub start: Bytes,
     /// Row behind the last; empty: there is none behind.
@@ -40,7 +40,7 @@ pub struct Span {
     pub exact: bool,
 }
 
-impl Span {
+impl RowRange {
     /// Whether the row is one of them.
     #[must_use]
     pub fn contains(&self, row: &[u8]) -> bool {
@@ -83,10 +83,10 @@ impl RegionCache {
 
     /// The region that is looked for.
     #[must_use]
-    pub fn find(&self, table: &TableName, locate: &Locate) -> Option<&RegionLocation> {
+    pub fn find(&self, table: &TableName, locate: &RegionTarget) -> Option<&RegionLocation> {
         match locate {
-            Locate::Holding(row) => self.holding(table, row),
-            Locate::Before(row) => {
+            RegionTarget::Holding(row) => self.holding(table, row),
+            RegionTarget::Before(row) => {
                 let regions = self.tables.get(table)?;
                 let (_, location) = if row.is_empty() {
                     regions.last_key_value()?
@@ -103,7 +103,7 @@ impl RegionCache {
     /// Rows around one that is in no known region: those of the region it was in before, or all up to
     /// the next known ones.
     #[must_use]
-    pub fn span(&self, table: &TableName, row: &[u8]) -> Span {
+    pub fn span(&self, table: &TableName, row: &[u8]) -> RowRange {
         let up_to = (Bound::Unbounded, Bound::Included(row));
         let behind = (Bound::Excluded(row), Bound::Unbounded);
         let former = self
@@ -114,12 +114,12 @@ impl RegionCache {
             .filter(|region| region.ends_behind(row));
         if let Some(region) = former {
             let (start, end) = (region.start_key().clone(), region.end_key().clone());
-            return Span { start, end, exact: true };
+            return RowRange { start, end, exact: true };
         }
         let known = self.tables.get(table);
         let before = known.and_then(|regions| regions.range::<[u8], _>(up_to).next_back());
         let next = known.and_then(|regions| regions.range::<[u8], _>(behind).next());
-        Span {
+        RowRange {
             start: before.map(|(_, one)| one.region.end_key().clone()).unwrap_or_default(),
             end: next.map(|(start, _)| start.clone()).unwrap_or_default(),
             exact: false,
@@ -292,7 +292,7 @@ mod tests {
             .holding(&table(), row.as_bytes())
             .map(|location| location.region.start_key().clone());
         assert_eq!(found, start.map(|start| start.to_owned().into()), "{row}");
-        let locate = Locate::Holding(row.to_owned().into());
+        let locate = RegionTarget::Holding(row.to_owned().into());
         assert_eq!(cache.find(&table(), &locate), cache.holding(&table(), row.as_bytes()));
     }
 
@@ -318,7 +318,7 @@ mod tests {
     fn the_region_before_a_row_ends_where_the_row_begins() {
         let cache = cache(&[("", "b", 1), ("b", "d", 1), ("f", "", 1)]);
         let before = |row: &str| {
-            let locate = Locate::Before(row.to_owned().into());
+            let locate = RegionTarget::Before(row.to_owned().into());
             cache.find(&table(), &locate).map(|location| location.region.start_key().clone())
         };
         assert_eq!(before("b"), Some("".into()));
@@ -433,7 +433,8 @@ mod tests {
     #[track_caller]
     fn check_span(cache: &RegionCache, row: &str, start: &str, end: &str, exact: bool) {
         let span = cache.span(&table(), row.as_bytes());
-        let expected = Span { start: start.to_owned().into(), end: end.to_owned().into(), exact };
+        let expected =
+            RowRange { start: start.to_owned().into(), end: end.to_owned().into(), exact };
         assert_eq!(span, expected, "{row}");
         assert!(span.contains(row.as_bytes()));
     }

@@ -74,14 +74,14 @@ impl MetaRow {
 
 /// Which region is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Locate {
+pub enum RegionTarget {
     /// The one that holds the row.
     Holding(Bytes),
     /// The last one that starts before the row; empty: the table's last.
     Before(Bytes),
 }
 
-impl Locate {
+impl RegionTarget {
     /// Where a reversed scan of hbase:meta for it starts.
     #[must_use]
     pub fn search_key(&self, table: &TableName) -> Bytes {
@@ -121,7 +121,7 @@ pub enum Lookup {
 #[must_use]
 pub fn read_lookup(
     table: &TableName,
-    locate: &Locate,
+    locate: &RegionTarget,
     rows: &[Row],
 ) -> (Lookup, Vec<RegionLocation>) {
     let decoded: Vec<_> = rows.iter().map(|row| (row, MetaRow::decode(row))).collect();
@@ -132,7 +132,7 @@ pub fn read_lookup(
     (find(table, locate, &decoded), others)
 }
 
-fn find(table: &TableName, locate: &Locate, rows: &[(&Row, Option<MetaRow>)]) -> Lookup {
+fn find(table: &TableName, locate: &RegionTarget, rows: &[(&Row, Option<MetaRow>)]) -> Lookup {
     let mut parent = None;
     for (raw, row) in rows {
         let Some(row) = row else {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(locate: &Locate, rows: &[Row], expected: &str) {
+    fn check(locate: &RegionTarget, rows: &[Row], expected: &str) {
         let (lookup, _) = read_lookup(&table(), locate, rows);
         let seen = match lookup {
             Lookup::Found(location) => {
@@ -237,8 +237,8 @@ mod tests {
         assert!(seen.starts_with(expected), "{seen}");
     }
 
-    fn holding(row: &str) -> Locate {
-        Locate::Holding(row.to_owned().into())
+    fn holding(row: &str) -> RegionTarget {
+        RegionTarget::Holding(row.to_owned().into())
     }
 
     #[test]
@@ -264,8 +264,12 @@ mod tests {
         let (_, others) = read_lookup(&table(), &holding("c"), &rows);
         assert_eq!(others.len(), 2);
         assert_eq!(others[0].seq_num, 9);
-        check(&Locate::Before("d".into()), &rows, "b@s,1,7");
-        check(&Locate::Before(Bytes::new()), &[row(&info("b", ""), "s:1", "OPEN")], "b@s,1,7");
+        check(&RegionTarget::Before("d".into()), &rows, "b@s,1,7");
+        check(
+            &RegionTarget::Before(Bytes::new()),
+            &[row(&info("b", ""), "s:1", "OPEN")],
+            "b@s,1,7",
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{
-    region::{info::Region, meta::Locate},
+    region::{info::Region, meta::RegionTarget},
     request::scan::Scan,
 };
 
@@ -57,17 +57,17 @@ impl ScanPosition {
 
     /// Region to go on with.
     #[must_use]
-    pub fn locate(&self) -> Locate {
+    pub fn locate(&self) -> RegionTarget {
         match (self.reversed, self.include_start) {
-            (false, true) => Locate::Holding(self.start.clone()),
+            (false, true) => RegionTarget::Holding(self.start.clone()),
             (false, false) => {
                 let mut next = BytesMut::with_capacity(self.start.len() + 1);
                 next.put_slice(&self.start);
                 next.put_u8(0);
-                Locate::Holding(next.freeze())
+                RegionTarget::Holding(next.freeze())
             }
-            (true, true) if !self.start.is_empty() => Locate::Holding(self.start.clone()),
-            (true, _) => Locate::Before(self.start.clone()),
+            (true, true) if !self.start.is_empty() => RegionTarget::Holding(self.start.clone()),
+            (true, _) => RegionTarget::Before(self.start.clone()),
         }
     }
 
@@ -171,13 +171,13 @@ mod tests {
             position.locate()
         };
         let up = Scan::range("b", "");
-        assert_eq!(at(&up, &[]), Locate::Holding("b".into()));
-        assert_eq!(at(&up, &["c"]), Locate::Holding("c\0".into()));
+        assert_eq!(at(&up, &[]), RegionTarget::Holding("b".into()));
+        assert_eq!(at(&up, &["c"]), RegionTarget::Holding("c\0".into()));
         let down = Scan::range("b", "").reversed();
-        assert_eq!(at(&down, &[]), Locate::Holding("b".into()));
-        assert_eq!(at(&down, &["a"]), Locate::Before("a".into()));
-        assert_eq!(at(&down.inclusive(false, false), &[]), Locate::Before("b".into()));
-        assert_eq!(at(&Scan::all().reversed(), &[]), Locate::Before(Bytes::new()));
+        assert_eq!(at(&down, &[]), RegionTarget::Holding("b".into()));
+        assert_eq!(at(&down, &["a"]), RegionTarget::Before("a".into()));
+        assert_eq!(at(&down.inclusive(false, false), &[]), RegionTarget::Before("b".into()));
+        assert_eq!(at(&Scan::all().reversed(), &[]), RegionTarget::Before(Bytes::new()));
     }
 
     #[test]

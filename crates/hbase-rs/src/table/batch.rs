@@ -14,14 +14,13 @@ use super::Table;
 use crate::{
     attempts::Attempts,
     client::{Next, RegionCall},
-    connection::CallError,
+    connection::{CallClass, CallError},
     error::{Failure, OperationError},
     exception::RemoteException,
     locator::Unlocated,
     multi::{Action, ActionOutcome, RegionBatch, RegionOutcome, multi_outcomes, multi_request},
-    pool::Lane,
     random::nonce,
-    region::{info::RegionLocation, meta::Locate},
+    region::{info::RegionLocation, meta::RegionTarget},
     row::RowResult,
     server_name::ServerName,
 };
@@ -166,7 +165,7 @@ impl Batch<'_> {
         for at in 0..self.actions.len() {
             let open = self.outcomes.get(at).is_some_and(Option::is_none);
             let Some(action) = self.actions.get(at).filter(|_| open) else { continue };
-            let locate = Locate::Holding(action.row().clone());
+            let locate = RegionTarget::Holding(action.row().clone());
             let (locator, table) = (self.table.client.locator(), &self.table.name);
             let located = match (locator.cached(table, &locate), later.last()) {
                 (Some(known), _) => Ok(known),
@@ -249,7 +248,7 @@ impl Batch<'_> {
         let actions = shares.iter().map(|share| share.actions.len() as u64).sum();
         client.metrics().batch_actions.add(actions);
         let timeout = client.config().call_timeout;
-        let call = RegionCall { method: "Multi", lane: Lane::Data, priority: None, timeout };
+        let call = RegionCall { method: "Multi", class: CallClass::Data, priority: None, timeout };
         let answer =
             client.call_region(&location, call, &request, block.freeze(), &self.attempts).await;
         let read = answer.and_then(|answer| client.read::<pb::MultiResponse>(&location, &answer));

@@ -8,12 +8,11 @@ use super::Table;
 use crate::{
     attempts::Attempts,
     client::RegionCall,
-    connection::CallError,
+    connection::{CallClass, CallError},
     error::{Failure, OperationError},
     multi::{Action, RegionBatch, RegionOutcome, multi_outcomes, multi_request, region_specifier},
-    pool::Lane,
     random::nonce,
-    region::{info::RegionLocation, meta::Locate},
+    region::{info::RegionLocation, meta::RegionTarget},
     request::{
         condition::Condition,
         get::Get,
@@ -126,9 +125,10 @@ impl Table {
         block: &Bytes,
         attempts: &mut Attempts,
     ) -> Result<(RegionLocation, R, Bytes), OperationError> {
-        let locate = Locate::Holding(call.row.clone());
+        let locate = RegionTarget::Holding(call.row.clone());
         let timeout = self.client.config().call_timeout;
-        let spec = RegionCall { method: call.method, lane: Lane::Data, priority: None, timeout };
+        let spec =
+            RegionCall { method: call.method, class: CallClass::Data, priority: None, timeout };
         loop {
             let location = self.client.locator().locate(&self.name, &locate, attempts).await?;
             let message = request(location.region.name());

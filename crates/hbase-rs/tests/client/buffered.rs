@@ -144,10 +144,10 @@ async fn a_region_that_is_away_does_not_hold_up_the_others() {
     for at in 0..50 {
         writer.mutate(put(&format!("a{at}"), "v")).await.unwrap();
     }
-    while writer.client().stats().buffers.parked_bytes == 0 {
+    while writer.client().stats().buffers.unavailable_bytes == 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    assert_eq!(writer.client().stats().buffers.parked_regions, 1);
+    assert_eq!(writer.client().stats().buffers.unavailable_regions, 1);
     cluster.evacuate(1, 0);
     parked.await.unwrap();
     assert_eq!(read(&table, &["h".to_owned()]).await, ["h"]);
@@ -168,7 +168,7 @@ async fn parked_mutations_leave_half_of_the_room_to_others() {
             tokio::spawn(async move { writer.mutate(put(&format!("h{at}"), "v")).await })
         })
         .collect();
-    while writer.client().stats().buffers.parked_bytes < 10_000 {
+    while writer.client().stats().buffers.unavailable_bytes < 10_000 {
         // What was taken before it was known is over the half for a moment.
         if writer.client().stats().buffers.bytes >= 19_000 {
             break;
@@ -179,7 +179,7 @@ async fn parked_mutations_leave_half_of_the_room_to_others() {
     for one in crowd {
         one.await.unwrap().unwrap();
     }
-    assert!(writer.client().stats().buffers.waits_for_room > 0);
+    assert!(writer.client().stats().buffers.admission_waits > 0);
     assert_eq!(writer.client().stats().buffers.bytes, 0);
 }
 
@@ -201,7 +201,7 @@ async fn callers_wait_for_room() {
         task.await.unwrap().unwrap();
     }
     let buffers = writer.client().stats().buffers;
-    assert!(buffers.waits_for_room > 0);
+    assert!(buffers.admission_waits > 0);
     assert_eq!((buffers.bytes, buffers.mutations, buffers.failed), (0, 0, 0));
     assert_eq!(buffers.written, 204);
 }

@@ -165,7 +165,7 @@ async fn what_was_done_is_counted() {
     let busy = RetryReason::Exception(ExceptionClass::RegionTooBusy);
     assert_eq!(stats.retries, [(busy, 1)]);
     assert_eq!((stats.batches, stats.batch_actions), (2, 3));
-    assert_eq!((stats.regions_known, stats.scanners_opened, stats.scanners_reopened), (2, 2, 0));
+    assert_eq!((stats.cached_regions, stats.scanners_opened, stats.scanners_reopened), (2, 2, 0));
     assert!(stats.region_hits >= 5 && stats.region_misses >= 1 && stats.lookups >= 1);
     let total = stats.total;
     assert_eq!((total.calls_in_flight, total.bytes_in_flight), (0, 0));

@@ -196,7 +196,7 @@ impl Writer {
         if left.is_empty() {
             return;
         }
-        self.table.client().metrics().retried(cause);
+        self.table.client().metrics().retried(cause.retry_reason());
         let until = match next {
             Next::Pause { overloaded } => Some(now + self.backoff(attempt, overloaded)),
             Next::Wait(wait) => Some(now + wait),

@@ -19,7 +19,7 @@ const KEPT: usize = 16 << 20;
 
 /// Batches without mutations that have room for some.
 #[derive(Debug)]
-pub(super) struct Spares {
+pub(super) struct BufferPool {
     kept: Mutex<Kept>,
     metrics: Arc<Metrics>,
 }
@@ -31,7 +31,7 @@ struct Kept {
     bytes: usize,
 }
 
-impl Spares {
+impl BufferPool {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self { kept: Mutex::default(), metrics }
     }
@@ -79,7 +79,7 @@ impl Spares {
 
     fn taken(&self, kept: &mut Kept, bytes: usize) {
         kept.bytes -= bytes;
-        self.metrics.buffers.spare_bytes.sub(bytes as u64);
+        self.metrics.buffers.pool_bytes.sub(bytes as u64);
     }
 
     /// Whether so many bytes are to be kept; they are counted then.
@@ -87,16 +87,16 @@ impl Spares {
         let fits = (SMALLEST..=LARGEST).contains(&bytes) && kept.bytes + bytes <= KEPT;
         if fits {
             kept.bytes += bytes;
-            self.metrics.buffers.spare_bytes.add(bytes as u64);
+            self.metrics.buffers.pool_bytes.add(bytes as u64);
         }
         fits
     }
 }
 
-impl Drop for Spares {
+impl Drop for BufferPool {
     fn drop(&mut self) {
         let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.metrics.buffers.spare_bytes.sub(kept.bytes as u64);
+        self.metrics.buffers.pool_bytes.sub(kept.bytes as u64);
     }
 }
 
@@ -113,22 +113,22 @@ mod tests {
     #[test]
     fn what_is_kept_is_empty_bounded_and_counted() {
         let metrics = Arc::<Metrics>::default();
-        let spares = Spares::new(Arc::clone(&metrics));
-        let counted = || metrics.buffers.spare_bytes.get() as usize;
+        let pool = BufferPool::new(Arc::clone(&metrics));
+        let counted = || metrics.buffers.pool_bytes.get() as usize;
         for (bytes, kept) in [(SMALLEST / 2, false), (LARGEST * 2, false), (1 << 20, true)] {
             let before = counted();
-            spares.keep(full(bytes));
+            pool.keep(full(bytes));
             assert_eq!(counted() > before, kept, "{bytes}");
         }
-        assert_eq!(spares.take(0, 10).capacity(), 10, "small ones are not worth a large one");
-        let batch = spares.take(0, SMALLEST);
+        assert_eq!(pool.take(0, 10).capacity(), 10, "small ones are not worth a large one");
+        let batch = pool.take(0, SMALLEST);
         assert!(batch.is_empty() && batch.size() == 0 && batch.capacity() >= 1 << 20);
         assert_eq!(counted(), 0);
         for _ in 0..100 {
-            spares.keep(full(1 << 20));
+            pool.keep(full(1 << 20));
         }
         assert!((KEPT / 2..=KEPT).contains(&counted()));
-        drop(spares);
-        assert_eq!(metrics.buffers.spare_bytes.get(), 0);
+        drop(pool);
+        assert_eq!(metrics.buffers.pool_bytes.get(), 0);
     }
 }

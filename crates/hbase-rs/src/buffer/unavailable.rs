@@ -15,19 +15,19 @@ use tokio::{
 };
 
 use super::batch::MutationBatch;
-use crate::region::cache::Span;
+use crate::region::cache::RowRange;
 
 /// What callers know of parked regions.
 #[derive(Debug)]
-pub(super) struct Parking {
+pub(super) struct UnavailableRegions {
     /// Bytes that parked regions may take.
     max_bytes: usize,
     bytes: AtomicUsize,
-    regions: Mutex<Vec<Span>>,
+    regions: Mutex<Vec<RowRange>>,
     changed: watch::Sender<()>,
 }
 
-impl Parking {
+impl UnavailableRegions {
     pub(super) fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,
@@ -38,7 +38,7 @@ impl Parking {
     }
 
     /// Says which regions are parked now, and how much is for them.
-    pub(super) fn set(&self, bytes: usize, regions: Vec<Span>) {
+    pub(super) fn set(&self, bytes: usize, regions: Vec<RowRange>) {
         *self.regions.lock().unwrap_or_else(PoisonError::into_inner) = regions;
         self.bytes.store(bytes, Ordering::Release);
         self.changed.send_replace(());
@@ -91,13 +91,13 @@ mod tests {
         batch
     }
 
-    fn span() -> Span {
-        Span { start: "b".into(), end: "d".into(), exact: true }
+    fn span() -> RowRange {
+        RowRange { start: "b".into(), end: "d".into(), exact: true }
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_those_wait_who_write_to_a_parked_region_when_half_is_full() {
-        let parking = Parking::new(100);
+        let parking = UnavailableRegions::new(100);
         let soon = Instant::now() + Duration::from_secs(1);
         parking.set(99, vec![span()]);
         assert!(!parking.admit(&batch("c"), soon).await.unwrap());

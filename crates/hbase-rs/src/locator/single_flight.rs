@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use crate::{
     error::Failure,
     region::{
-        cache::Span,
-        meta::{Locate, Lookup},
+        cache::RowRange,
+        meta::{Lookup, RegionTarget},
     },
     table_name::TableName,
 };
@@ -46,9 +46,9 @@ struct Flight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     /// The region of any of these rows.
-    Rows(Span),
+    Rows(RowRange),
     /// The region in front of a row.
-    Before(Locate),
+    Before(RegionTarget),
 }
 
 impl Of {
@@ -60,10 +60,10 @@ impl Of {
         }
     }
 
-    fn covers(&self, locate: &Locate) -> bool {
+    fn covers(&self, locate: &RegionTarget) -> bool {
         match (self, locate) {
-            (Self::Rows(span), Locate::Holding(row)) => span.contains(row),
-            (Self::Before(of), Locate::Before(_)) => of == locate,
+            (Self::Rows(span), RegionTarget::Holding(row)) => span.contains(row),
+            (Self::Before(of), RegionTarget::Before(_)) => of == locate,
             _ => false,
         }
     }
@@ -102,7 +102,7 @@ impl Flights {
     pub(super) fn join(
         self: &Arc<Self>,
         table: &TableName,
-        locate: &Locate,
+        locate: &RegionTarget,
         of: impl FnOnce() -> Of,
     ) -> Part {
         let mut tables = self.tables();
@@ -150,11 +150,11 @@ mod tests {
 
     fn span(start: &str, end: &str, exact: bool) -> Of {
         let (start, end) = (start.to_owned().into(), end.to_owned().into());
-        Of::Rows(Span { start, end, exact })
+        Of::Rows(RowRange { start, end, exact })
     }
 
-    fn holding(row: &str) -> Locate {
-        Locate::Holding(row.to_owned().into())
+    fn holding(row: &str) -> RegionTarget {
+        RegionTarget::Holding(row.to_owned().into())
     }
 
     fn lead(flights: &Arc<Flights>, row: &str, of: Of) -> Lead {
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    fn follow(flights: &Arc<Flights>, locate: &Locate) -> Option<bool> {
+    fn follow(flights: &Arc<Flights>, locate: &RegionTarget) -> Option<bool> {
         let part = flights.join(&"t".parse().unwrap(), locate, || span("", "", false));
         match part {
             Part::Lead(_) => None,
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(follow(&flights, &holding("b")), Some(true));
         assert_eq!(follow(&flights, &holding("z")), Some(false));
         assert_eq!(follow(&flights, &holding("a")), None);
-        assert_eq!(follow(&flights, &Locate::Before("c".into())), None);
+        assert_eq!(follow(&flights, &RegionTarget::Before("c".into())), None);
         drop(one);
         assert_eq!(follow(&flights, &holding("b")), None);
         drop(other);
