@@ -1,12 +1,11 @@
-//! The one place that knows actix.
+//! Supervised actors; the only module that uses actix.
 //!
-//! A *doer* is plain state with a handler of orders. This module gives it a mailbox on one of the
-//! engine's threads, and keeps it alive: actix drops an actor for good when its handler panics, so
-//! every entry into a doer's code is guarded here, and after a panic the doer is made anew by its
-//! factory. The orders it held are dropped, which its askers see as [`AskError::Failed`].
+//! actix stops an actor whose handler panics. Here every call into an actor catches panics, and after
+//! one the actor is recreated by its factory: a new *incarnation*. Messages that the old incarnation
+//! held are dropped, which their senders see as [`AskError::Failed`].
 //!
-//! Mailboxes are bounded. Nothing here can bypass the bound: orders are sent by `try_send` alone,
-//! and a full mailbox is an answer ([`TellError::Full`]).
+//! Mailboxes are bounded: messages are sent by `try_send` alone, and a full mailbox is an error
+//! ([`SendError::Full`]).
 
 use std::{
     fmt,
@@ -20,268 +19,282 @@ use std::{
 };
 
 use actix::{
-    Actor, ActorFutureExt, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Handler, Message,
+    ActorFutureExt, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Handler,
     dev::channel::channel, fut::wrap_future,
 };
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
-/// State that handles orders, one at a time.
-pub(crate) trait Doer: Sized + Unpin + 'static {
-    /// What it can be told to do. Orders that want an answer carry a [`Reply`].
-    type Order: Send + 'static;
+/// State that handles messages, one at a time.
+pub(crate) trait Actor: Sized + Unpin + 'static {
+    /// What it handles. A message that needs a response carries a [`Reply`].
+    type Message: Send + 'static;
 
-    /// Called when the doer is made, at start and after a panic.
-    fn started(&mut self, _ctx: &mut Desk<'_, Self>) {}
+    /// Called once per incarnation, before its first message.
+    fn started(&mut self, _ctx: &mut ActorContext<'_, Self>) {}
 
-    /// Carries an order out, or starts work that does.
-    fn handle(&mut self, order: Self::Order, ctx: &mut Desk<'_, Self>);
+    /// Handles a message, or spawns the work that does.
+    fn handle(&mut self, message: Self::Message, ctx: &mut ActorContext<'_, Self>);
 }
 
-/// Where an order's answer goes. Dropping it tells the asker that the doer failed.
+/// Sends the response of a message. Dropping it fails the request with [`AskError::Failed`].
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
-/// What a doer may ask of its surroundings.
-pub(crate) struct Desk<'a, D: Doer> {
-    ctx: &'a mut Context<Host<D>>,
-    life: u64,
+/// Spawns work and timers for the actor whose handler runs.
+pub(crate) struct ActorContext<'a, A: Actor> {
+    ctx: &'a mut Context<Supervised<A>>,
+    incarnation: u64,
 }
 
-/// A doer's address. Cheap to clone; usable from any thread.
-pub(crate) struct DoerRef<D: Doer> {
-    addr: Addr<Host<D>>,
-    vitals: Arc<Vitals>,
+/// Address of an actor. Cheap to clone; usable from any thread.
+pub(crate) struct ActorRef<A: Actor> {
+    addr: Addr<Supervised<A>>,
+    stats: Arc<ActorStats>,
 }
 
-/// What is counted of a doer.
+/// Counters of an actor.
 #[derive(Debug)]
-pub(crate) struct Vitals {
+pub(crate) struct ActorStats {
     name: &'static str,
-    waiting: AtomicUsize,
+    mailbox_len: AtomicUsize,
     restarts: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
 }
 
-/// Why an order was not taken. It hands the order back where that is possible.
+/// Why a message was not sent.
 #[derive(Debug)]
-pub(crate) enum TellError<O> {
-    /// The mailbox is full.
-    Full(O),
-    /// The doer is gone for good: the engine is down.
+pub(crate) enum SendError<M> {
+    /// The mailbox is full; the message is returned.
+    Full(M),
+    /// The engine is shut down.
     Closed,
 }
 
-/// Why a question has no answer.
+/// Why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskError {
     /// The mailbox is full.
     Full,
-    /// The doer failed while it worked on the order.
+    /// The actor panicked before it responded.
     Failed,
-    /// The engine is down.
+    /// The engine is shut down.
     Closed,
 }
 
-/// The threads that doers live on.
-pub(crate) struct Threads {
+/// The threads that actors run on.
+pub(crate) struct ActorThreads {
     arbiters: Vec<Arbiter>,
 }
 
-impl Threads {
+impl ActorThreads {
     /// Starts `count` threads. Must be called inside an actix system.
     pub(crate) fn start(count: usize) -> Self {
         Self { arbiters: (0..count.max(1)).map(|_| Arbiter::new()).collect() }
     }
 
-    /// The thread of the `i`-th doer of a kind.
+    /// The thread of the `i`-th actor of a kind.
     pub(crate) fn get(&self, i: usize) -> ArbiterHandle {
         self.arbiters
             .get(i % self.arbiters.len().max(1))
             .map_or_else(Arbiter::current, Arbiter::handle)
     }
 
-    /// Stops the threads and waits for them.
+    /// Stops the threads and joins them.
     pub(crate) fn stop(self) {
         for arbiter in &self.arbiters {
             arbiter.stop();
         }
         for arbiter in self.arbiters {
             if arbiter.join().is_err() {
-                tracing::error!("an engine thread ended in a panic");
+                tracing::error!("an actor thread panicked");
             }
         }
     }
 }
 
-/// Starts a doer on a thread. `make` is called there, and again after a panic.
-pub(crate) fn spawn<D: Doer>(
+/// Starts an actor on a thread. `make` is called there, and again after each panic.
+pub(crate) fn spawn<A: Actor>(
     thread: &ArbiterHandle,
     name: &'static str,
     mailbox: usize,
-    make: impl Fn() -> D + Send + 'static,
-) -> DoerRef<D> {
-    let vitals = Arc::new(Vitals::new(name));
-    let held = Arc::clone(&vitals);
-    // Of its size from the first order on: one that grows when the thread comes to it has room for few
-    // until then.
-    let (sender, orders) = channel(mailbox.max(1));
+    make: impl Fn() -> A + Send + 'static,
+) -> ActorRef<A> {
+    let stats = Arc::new(ActorStats::new(name));
+    let host_stats = Arc::clone(&stats);
+    // Created with its final capacity: actix would otherwise grow it only when the thread runs, and
+    // reject messages until then.
+    let (sender, messages) = channel(mailbox.max(1));
     thread.spawn_fn(move || {
-        let host = Host { doer: make(), make: Box::new(make), life: 0, vitals: held };
-        actix::spawn(Context::with_receiver(orders).into_future(host));
+        let host =
+            Supervised { actor: make(), make: Box::new(make), incarnation: 0, stats: host_stats };
+        actix::spawn(Context::with_receiver(messages).into_future(host));
     });
-    DoerRef { addr: Addr::new(sender), vitals }
+    ActorRef { addr: Addr::new(sender), stats }
 }
 
-impl<D: Doer> DoerRef<D> {
-    /// Gives an order without waiting.
-    pub(crate) fn tell(&self, order: D::Order) -> Result<(), TellError<D::Order>> {
-        self.vitals.waiting.fetch_add(1, Ordering::Relaxed);
-        self.addr.try_send(Envelope(order)).map_err(|error| {
-            self.vitals.waiting.fetch_sub(1, Ordering::Relaxed);
+impl<A: Actor> ActorRef<A> {
+    /// Sends a message without waiting.
+    pub(crate) fn try_send(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
+        self.stats.mailbox_len.fetch_add(1, Ordering::Relaxed);
+        self.addr.try_send(Envelope(message)).map_err(|error| {
+            self.stats.mailbox_len.fetch_sub(1, Ordering::Relaxed);
             match error {
-                actix::prelude::SendError::Full(Envelope(order)) => {
-                    self.vitals.refused.fetch_add(1, Ordering::Relaxed);
-                    TellError::Full(order)
+                actix::prelude::SendError::Full(Envelope(message)) => {
+                    self.stats.rejected.fetch_add(1, Ordering::Relaxed);
+                    SendError::Full(message)
                 }
-                actix::prelude::SendError::Closed(_) => TellError::Closed,
+                actix::prelude::SendError::Closed(_) => SendError::Closed,
             }
         })
     }
 
-    /// Gives an order that carries a [`Reply`] and waits for the answer.
+    /// Sends a message that carries a [`Reply`] and waits for the response.
     pub(crate) async fn ask<T>(
         &self,
-        order: impl FnOnce(Reply<T>) -> D::Order,
+        message: impl FnOnce(Reply<T>) -> A::Message,
     ) -> Result<T, AskError> {
-        let (reply, answer) = oneshot::channel();
-        match self.tell(order(reply)) {
-            Ok(()) => answer.await.map_err(|_| AskError::Failed),
-            Err(TellError::Full(_)) => Err(AskError::Full),
-            Err(TellError::Closed) => Err(AskError::Closed),
+        let (reply, response) = oneshot::channel();
+        match self.try_send(message(reply)) {
+            Ok(()) => response.await.map_err(|_| AskError::Failed),
+            Err(SendError::Full(_)) => Err(AskError::Full),
+            Err(SendError::Closed) => Err(AskError::Closed),
         }
     }
 
-    /// Orders in the mailbox.
-    pub(crate) fn waiting(&self) -> usize {
-        self.vitals.waiting.load(Ordering::Relaxed)
+    /// Messages in the mailbox.
+    pub(crate) fn mailbox_len(&self) -> usize {
+        self.stats.mailbox_len.load(Ordering::Relaxed)
     }
 
-    /// Times the doer was made anew after a panic.
+    /// Times the actor was recreated after a panic.
     pub(crate) fn restarts(&self) -> u64 {
-        self.vitals.restarts.load(Ordering::Relaxed)
+        self.stats.restarts.load(Ordering::Relaxed)
     }
 
-    /// Orders a full mailbox refused.
-    pub(crate) fn refused(&self) -> u64 {
-        self.vitals.refused.load(Ordering::Relaxed)
+    /// Messages rejected by a full mailbox.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.stats.rejected.load(Ordering::Relaxed)
     }
 }
 
-impl<D: Doer> Clone for DoerRef<D> {
+impl<A: Actor> Clone for ActorRef<A> {
     fn clone(&self) -> Self {
-        Self { addr: self.addr.clone(), vitals: Arc::clone(&self.vitals) }
+        Self { addr: self.addr.clone(), stats: Arc::clone(&self.stats) }
     }
 }
 
-impl<D: Doer> fmt::Debug for DoerRef<D> {
+impl<A: Actor> fmt::Debug for ActorRef<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DoerRef").field("vitals", &self.vitals).finish_non_exhaustive()
+        f.debug_struct("ActorRef").field("stats", &self.stats).finish_non_exhaustive()
     }
 }
 
-impl Vitals {
+impl ActorStats {
     fn new(name: &'static str) -> Self {
         Self {
             name,
-            waiting: AtomicUsize::new(0),
+            mailbox_len: AtomicUsize::new(0),
             restarts: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
         }
     }
 }
 
-impl<D: Doer> Desk<'_, D> {
-    /// Runs `work` on the doer's thread, beside other orders, and then `done` with its result.
+impl<A: Actor> ActorContext<'_, A> {
+    /// Runs `work` on the actor's thread, concurrently with messages, then calls `done` with its
+    /// result.
     ///
-    /// If the doer was made anew in between, `done` is not called: the result belongs to a life
-    /// that is over. A panic in `work` counts as one of the doer.
+    /// If the actor was restarted meanwhile, `done` is not called. A panic in `work` restarts the
+    /// actor.
     pub(crate) fn spawn<T: 'static>(
         &mut self,
         work: impl Future<Output = T> + 'static,
-        done: impl FnOnce(&mut D, T, &mut Desk<'_, D>) + 'static,
+        done: impl FnOnce(&mut A, T, &mut ActorContext<'_, A>) + 'static,
     ) {
-        let life = self.life;
-        let work = wrap_future::<_, Host<D>>(AssertUnwindSafe(work).catch_unwind());
-        self.ctx.spawn(work.map(move |result, host: &mut Host<D>, ctx| {
-            if host.life != life {
+        let incarnation = self.incarnation;
+        let work = wrap_future::<_, Supervised<A>>(AssertUnwindSafe(work).catch_unwind());
+        self.ctx.spawn(work.map(move |result, host: &mut Supervised<A>, ctx| {
+            if host.incarnation != incarnation {
                 return;
             }
             match result {
-                Ok(value) => host.guard(ctx, |doer, desk| done(doer, value, desk)),
-                Err(_) => host.revive(ctx),
+                Ok(value) => host.call(ctx, |actor, ctx| done(actor, value, ctx)),
+                Err(_) => host.restart(ctx),
             }
         }));
     }
 
-    /// Calls `done` after `delay`, unless the doer was made anew.
+    /// Calls `done` after `delay`, unless the actor was restarted meanwhile.
     pub(crate) fn after(
         &mut self,
         delay: Duration,
-        done: impl FnOnce(&mut D, &mut Desk<'_, D>) + 'static,
+        done: impl FnOnce(&mut A, &mut ActorContext<'_, A>) + 'static,
     ) {
-        self.spawn(tokio::time::sleep(delay), move |doer, (), desk| done(doer, desk));
+        self.spawn(tokio::time::sleep(delay), move |actor, (), ctx| done(actor, ctx));
     }
 }
 
-struct Envelope<O>(O);
+struct Envelope<M>(M);
 
-impl<O: Send> Message for Envelope<O> {
+impl<M: Send> actix::Message for Envelope<M> {
     type Result = ();
 }
 
-struct Host<D: Doer> {
-    doer: D,
-    make: Box<dyn Fn() -> D + Send>,
-    life: u64,
-    vitals: Arc<Vitals>,
+/// The actix actor that runs one of ours and restarts it after a panic.
+struct Supervised<A: Actor> {
+    actor: A,
+    make: Box<dyn Fn() -> A + Send>,
+    incarnation: u64,
+    stats: Arc<ActorStats>,
 }
 
-impl<D: Doer> Host<D> {
-    fn guard(&mut self, ctx: &mut Context<Self>, call: impl FnOnce(&mut D, &mut Desk<'_, D>)) {
-        let mut desk = Desk { ctx, life: self.life };
-        let doer = &mut self.doer;
-        if std::panic::catch_unwind(AssertUnwindSafe(|| call(doer, &mut desk))).is_err() {
-            self.revive(ctx);
+impl<A: Actor> Supervised<A> {
+    /// Calls the actor and restarts it if the call panics.
+    fn call(
+        &mut self,
+        ctx: &mut Context<Self>,
+        call: impl FnOnce(&mut A, &mut ActorContext<'_, A>),
+    ) {
+        if self.catch_panic(ctx, call).is_err() {
+            self.restart(ctx);
         }
     }
 
-    fn revive(&mut self, ctx: &mut Context<Self>) {
-        self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(actor = self.vitals.name, "an actor failed and was made anew");
-        self.life += 1;
-        self.doer = (self.make)();
-        let mut desk = Desk { ctx, life: self.life };
-        let doer = &mut self.doer;
-        if std::panic::catch_unwind(AssertUnwindSafe(|| doer.started(&mut desk))).is_err() {
-            tracing::error!(actor = self.vitals.name, "an actor failed as it started");
+    fn catch_panic(
+        &mut self,
+        ctx: &mut Context<Self>,
+        call: impl FnOnce(&mut A, &mut ActorContext<'_, A>),
+    ) -> std::thread::Result<()> {
+        let mut ctx = ActorContext { ctx, incarnation: self.incarnation };
+        let actor = &mut self.actor;
+        std::panic::catch_unwind(AssertUnwindSafe(|| call(actor, &mut ctx)))
+    }
+
+    fn restart(&mut self, ctx: &mut Context<Self>) {
+        self.stats.restarts.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(actor = self.stats.name, "actor panicked and was restarted");
+        self.incarnation += 1;
+        self.actor = (self.make)();
+        if self.catch_panic(ctx, Actor::started).is_err() {
+            tracing::error!(actor = self.stats.name, "actor panicked while starting");
         }
     }
 }
 
-impl<D: Doer> Actor for Host<D> {
+impl<A: Actor> actix::Actor for Supervised<A> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.guard(ctx, Doer::started);
+        self.call(ctx, Actor::started);
     }
 }
 
-impl<D: Doer> Handler<Envelope<D::Order>> for Host<D> {
+impl<A: Actor> Handler<Envelope<A::Message>> for Supervised<A> {
     type Result = ();
 
-    fn handle(&mut self, msg: Envelope<D::Order>, ctx: &mut Self::Context) {
-        self.vitals.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.guard(ctx, |doer, desk| doer.handle(msg.0, desk));
+    fn handle(&mut self, message: Envelope<A::Message>, ctx: &mut Self::Context) {
+        self.stats.mailbox_len.fetch_sub(1, Ordering::Relaxed);
+        self.call(ctx, |actor, ctx| actor.handle(message.0, ctx));
     }
 }
 
@@ -293,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    enum Order {
+    enum AdderMessage {
         Add(u64, Reply<u64>),
         Panic(Reply<u64>),
         PanicLater(Reply<u64>),
@@ -305,46 +318,46 @@ mod tests {
         sum: u64,
     }
 
-    impl Doer for Adder {
-        type Order = Order;
+    impl Actor for Adder {
+        type Message = AdderMessage;
 
-        fn handle(&mut self, order: Order, desk: &mut Desk<'_, Self>) {
-            match order {
-                Order::Add(n, reply) => {
+        fn handle(&mut self, message: AdderMessage, ctx: &mut ActorContext<'_, Self>) {
+            match message {
+                AdderMessage::Add(n, reply) => {
                     self.sum += n;
                     let _ = reply.send(self.sum);
                 }
-                Order::Panic(_reply) => panic!("told to"),
-                Order::PanicLater(reply) => desk.spawn(
+                AdderMessage::Panic(_reply) => panic!("requested by the test"),
+                AdderMessage::PanicLater(reply) => ctx.spawn(
                     async move {
                         let _reply = reply;
                         tokio::task::yield_now().await;
-                        panic!("told to");
+                        panic!("requested by the test");
                     },
                     |_, (), _| {},
                 ),
-                Order::Sleep(pause, reply) => {
-                    desk.spawn(tokio::time::sleep(pause), |adder, (), _| {
+                AdderMessage::Sleep(pause, reply) => {
+                    ctx.spawn(tokio::time::sleep(pause), |adder, (), _| {
                         let _ = reply.send(adder.sum);
                     });
                 }
-                Order::Block(until) => {
+                AdderMessage::Block(until) => {
                     let _ = until.recv();
                 }
             }
         }
     }
 
-    /// An adder on a thread of its own, used from the test's runtime.
+    /// An adder on its own thread, used from the test's runtime.
     async fn with_adder<F: Future<Output = ()>>(
         mailbox: usize,
-        test: impl FnOnce(DoerRef<Adder>) -> F,
+        test: impl FnOnce(ActorRef<Adder>) -> F,
     ) {
         let (to_test, from_system) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             actix::System::new().block_on(async move {
-                let threads = Threads::start(1);
+                let threads = ActorThreads::start(1);
                 let adder = spawn(&threads.get(0), "adder", mailbox, || Adder { sum: 0 });
                 let _ = to_test.send(adder);
                 let _ = stopped.await;
@@ -357,14 +370,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_answers_the_asker_and_the_actor_is_back() {
+    async fn panic_fails_the_request_and_restarts_the_actor() {
         with_adder(16, async |adder| {
-            assert_eq!(adder.ask(|r| Order::Add(2, r)).await, Ok(2));
-            assert_eq!(adder.ask(Order::Panic).await, Err(AskError::Failed));
-            assert_eq!(adder.ask(|r| Order::Add(3, r)).await, Ok(3), "made anew");
-            assert_eq!(adder.ask(Order::PanicLater).await, Err(AskError::Failed));
-            assert_eq!(adder.ask(|r| Order::Add(4, r)).await.map(|n| n % 4), Ok(0));
-            // The failure of spawned work is noted when the actor polls it next.
+            assert_eq!(adder.ask(|r| AdderMessage::Add(2, r)).await, Ok(2));
+            assert_eq!(adder.ask(AdderMessage::Panic).await, Err(AskError::Failed));
+            assert_eq!(adder.ask(|r| AdderMessage::Add(3, r)).await, Ok(3), "state is new");
+            assert_eq!(adder.ask(AdderMessage::PanicLater).await, Err(AskError::Failed));
+            assert_eq!(adder.ask(|r| AdderMessage::Add(4, r)).await.map(|n| n % 4), Ok(0));
+            // A panic of spawned work is seen when the actor polls it next.
             while adder.restarts() < 2 {
                 tokio::task::yield_now().await;
             }
@@ -373,59 +386,59 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_of_a_past_life_is_dropped_with_its_asker() {
+    async fn work_of_an_earlier_incarnation_is_dropped_with_its_reply() {
         with_adder(16, async |adder| {
-            let slow = adder.ask(|r| Order::Sleep(Duration::from_millis(20), r));
-            let (slow, panic) = tokio::join!(slow, adder.ask(Order::Panic));
+            let slow = adder.ask(|r| AdderMessage::Sleep(Duration::from_millis(20), r));
+            let (slow, panic) = tokio::join!(slow, adder.ask(AdderMessage::Panic));
             assert_eq!((slow, panic), (Err(AskError::Failed), Err(AskError::Failed)));
         })
         .await;
     }
 
     #[tokio::test]
-    async fn a_full_mailbox_refuses_and_counts() {
+    async fn full_mailbox_rejects_and_counts() {
         with_adder(2, async |adder| {
             let (release, blocked) = std_mpsc::channel();
-            assert!(adder.tell(Order::Block(blocked)).is_ok());
-            while adder.waiting() > 0 {
+            assert!(adder.try_send(AdderMessage::Block(blocked)).is_ok());
+            while adder.mailbox_len() > 0 {
                 tokio::task::yield_now().await;
             }
-            let mut taken = Vec::new();
-            let refused = loop {
-                let (reply, answer) = oneshot::channel();
-                match adder.tell(Order::Add(1, reply)) {
-                    Ok(()) => taken.push(answer),
+            let mut accepted = Vec::new();
+            let rejected = loop {
+                let (reply, response) = oneshot::channel();
+                match adder.try_send(AdderMessage::Add(1, reply)) {
+                    Ok(()) => accepted.push(response),
                     Err(error) => break error,
                 }
-                assert!(taken.len() < 8, "the mailbox has a bound");
+                assert!(accepted.len() < 8, "the mailbox is bounded");
             };
-            assert!(matches!(refused, TellError::Full(Order::Add(1, _))));
-            assert_eq!((adder.refused(), adder.waiting()), (1, taken.len()));
+            assert!(matches!(rejected, SendError::Full(AdderMessage::Add(1, _))));
+            assert_eq!((adder.rejected(), adder.mailbox_len()), (1, accepted.len()));
             release.send(()).unwrap();
-            for (i, answer) in taken.into_iter().enumerate() {
-                assert_eq!(answer.await, Ok(i as u64 + 1));
+            for (i, response) in accepted.into_iter().enumerate() {
+                assert_eq!(response.await, Ok(i as u64 + 1));
             }
         })
         .await;
     }
 
     #[test]
-    fn a_mailbox_has_its_size_before_its_thread_comes_to_it() {
+    fn mailbox_has_its_capacity_before_its_thread_runs() {
         actix::System::new().block_on(async {
-            let threads = Threads::start(1);
+            let threads = ActorThreads::start(1);
             let new = |mailbox| spawn(&threads.get(0), "adder", mailbox, || Adder { sum: 0 });
             let (release, blocked) = std_mpsc::channel();
-            assert!(new(1).tell(Order::Block(blocked)).is_ok());
+            assert!(new(1).try_send(AdderMessage::Block(blocked)).is_ok());
             let late = new(100);
-            let mut answers = Vec::new();
+            let mut responses = Vec::new();
             for _ in 0..100 {
-                let (reply, answer) = oneshot::channel();
-                assert!(late.tell(Order::Add(1, reply)).is_ok());
-                answers.push(answer);
+                let (reply, response) = oneshot::channel();
+                assert!(late.try_send(AdderMessage::Add(1, reply)).is_ok());
+                responses.push(response);
             }
             release.send(()).unwrap();
-            for (i, answer) in (1..).zip(answers) {
-                assert_eq!(answer.await, Ok(i));
+            for (i, response) in (1..).zip(responses) {
+                assert_eq!(response.await, Ok(i));
             }
             threads.stop();
         });

@@ -1,13 +1,13 @@
 //! Row compaction: the points of an old row become one column.
 //!
 //! One actor per salt bucket. Rows that were written wait in its queue until their hour is over and
-//! leave on a slope (see [`Slope`]); rows that a query met in pieces are done at once, but never by
+//! leave on a slope (see [`CompactionPace`]); rows that a query met in pieces are done at once, but never by
 //! the query itself. What is written and deleted is a pure function of the row's cells
 //! ([`tsd_model::compaction`]).
 
+mod pace;
 mod queue;
 mod row;
-mod slope;
 
 use std::{
     collections::VecDeque,
@@ -23,13 +23,13 @@ use futures_util::StreamExt;
 use tsd_storage::{Storage, Table};
 
 pub(crate) use self::{
+    pace::CompactionPace,
     queue::QueueTotals,
     row::{RowRules, has_work, is_due, latest_base},
-    slope::Slope,
 };
-use self::{queue::RowQueue, row::Outcome, slope::Round};
+use self::{pace::CompactionRound, queue::RowQueue, row::CompactionOutcome};
 use crate::{
-    actor::{Desk, Doer, DoerRef, Reply, TellError},
+    actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     clock::Clock,
 };
 
@@ -37,14 +37,14 @@ use crate::{
 const ROWS_A_RUN: usize = 1_024;
 
 /// Rows met by queries that may wait; the next query meets the others again.
-const MAX_MET: usize = 262_144;
+const MAX_FRAGMENTED: usize = 262_144;
 
 /// Orders to a compaction actor.
-pub(crate) enum CompactionOrder {
+pub(crate) enum CompactionMessage {
     /// These rows were written.
-    Touched(Vec<Bytes>),
+    RowsWritten(Vec<Bytes>),
     /// A query met these rows in pieces.
-    Met(Vec<Bytes>),
+    FragmentedRows(Vec<Bytes>),
     /// Take every row that is old enough now, then answer when all taken rows are done.
     Flush(Reply<()>),
     /// Answer when no row that was taken is left undone.
@@ -65,13 +65,13 @@ pub(crate) struct CompactionStats {
     /// Rows whose rewrite failed.
     pub(crate) write_errors: AtomicU64,
     /// Rows whose cells contradict each other.
-    pub(crate) illegal: AtomicU64,
+    pub(crate) invalid: AtomicU64,
     /// Compacted columns put.
     pub(crate) writes: AtomicU64,
     /// Columns deleted.
     pub(crate) deletes: AtomicU64,
     /// Notices a full mailbox refused, in rows.
-    pub(crate) notices_lost: AtomicU64,
+    pub(crate) notifications_dropped: AtomicU64,
 }
 
 /// Settings of a compaction actor.
@@ -80,7 +80,7 @@ pub(crate) struct CompactorSettings {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) table: Table,
     pub(crate) rules: RowRules,
-    pub(crate) slope: Slope,
+    pub(crate) pace: CompactionPace,
     pub(crate) interval: Duration,
     pub(crate) max_in_flight: usize,
     pub(crate) max_queue_bytes: usize,
@@ -112,40 +112,45 @@ impl RowCompactor {
 
     /// Tells a compactor of rows that were written. If it cannot keep up they stay in pieces until
     /// a query meets them.
-    pub(crate) fn note_touched(
-        compactor: &DoerRef<Self>,
+    pub(crate) fn rows_written(
+        compactor: &ActorRef<Self>,
         stats: &CompactionStats,
         rows: Vec<Bytes>,
     ) {
-        Self::note(compactor, stats, CompactionOrder::Touched(rows));
+        Self::notify(compactor, stats, CompactionMessage::RowsWritten(rows));
     }
 
     /// Tells a compactor of rows that a query met in pieces.
-    pub(crate) fn note_met(compactor: &DoerRef<Self>, stats: &CompactionStats, rows: Vec<Bytes>) {
-        Self::note(compactor, stats, CompactionOrder::Met(rows));
+    pub(crate) fn fragmented_rows_read(
+        compactor: &ActorRef<Self>,
+        stats: &CompactionStats,
+        rows: Vec<Bytes>,
+    ) {
+        Self::notify(compactor, stats, CompactionMessage::FragmentedRows(rows));
     }
 
-    fn note(compactor: &DoerRef<Self>, stats: &CompactionStats, order: CompactionOrder) {
-        if let Err(TellError::Full(CompactionOrder::Touched(rows) | CompactionOrder::Met(rows))) =
-            compactor.tell(order)
+    fn notify(compactor: &ActorRef<Self>, stats: &CompactionStats, message: CompactionMessage) {
+        if let Err(SendError::Full(
+            CompactionMessage::RowsWritten(rows) | CompactionMessage::FragmentedRows(rows),
+        )) = compactor.try_send(message)
         {
-            stats.notices_lost.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            stats.notifications_dropped.fetch_add(rows.len() as u64, Ordering::Relaxed);
         }
     }
 
-    fn begin_round(&mut self, desk: &mut Desk<'_, Self>) {
+    fn begin_round(&mut self, ctx: &mut ActorContext<'_, Self>) {
         let latest = latest_base(self.settings.clock.now_secs());
-        let round = Round {
+        let round = CompactionRound {
             now_secs: self.settings.clock.now_secs(),
             queued_total: self.settings.totals.rows.load(Ordering::Relaxed).max(self.queue.len()),
             queued: self.queue.len(),
             due: self.queue.due(latest),
         };
         // Rows of the last round that are still to be done count: a slow store is not pushed.
-        let take = self.settings.slope.take(round).saturating_sub(self.taken.len());
+        let take = self.settings.pace.rows_to_take(round).saturating_sub(self.taken.len());
         self.take(take, latest);
-        self.run(desk);
-        desk.after(self.settings.interval, Self::begin_round);
+        self.run(ctx);
+        ctx.after(self.settings.interval, Self::begin_round);
     }
 
     fn take(&mut self, rows: usize, latest: i64) {
@@ -159,7 +164,7 @@ impl RowCompactor {
         }
     }
 
-    fn run(&mut self, desk: &mut Desk<'_, Self>) {
+    fn run(&mut self, ctx: &mut ActorContext<'_, Self>) {
         if self.running {
             return;
         }
@@ -173,12 +178,12 @@ impl RowCompactor {
         self.running = true;
         let rows: Vec<Bytes> = self.taken.drain(..self.taken.len().min(ROWS_A_RUN)).collect();
         let settings = self.settings.clone();
-        desk.spawn(compact_rows(settings, rows), |compactor, put_back, desk| {
+        ctx.spawn(compact_rows(settings, rows), |compactor, put_back, ctx| {
             compactor.running = false;
             for row in put_back {
                 compactor.queue.insert(row);
             }
-            compactor.run(desk);
+            compactor.run(ctx);
         });
     }
 }
@@ -191,8 +196,8 @@ async fn compact_rows(settings: CompactorSettings, rows: Vec<Bytes>) -> Vec<Byte
         .map(|key| async move {
             let outcome =
                 row::compact(&*settings.storage, &settings.table, &key, &settings.rules, now).await;
-            settings.stats.note(&outcome);
-            matches!(outcome, Outcome::Throttled).then_some(key)
+            settings.stats.record(&outcome);
+            matches!(outcome, CompactionOutcome::Throttled).then_some(key)
         })
         .buffer_unordered(settings.max_in_flight.max(1))
         .filter_map(std::future::ready)
@@ -201,31 +206,31 @@ async fn compact_rows(settings: CompactorSettings, rows: Vec<Bytes>) -> Vec<Byte
 }
 
 impl CompactionStats {
-    fn note(&self, outcome: &Outcome) {
+    fn record(&self, outcome: &CompactionOutcome) {
         let add = |counter: &AtomicU64, n: u64| {
             counter.fetch_add(n, Ordering::Relaxed);
         };
         match outcome {
-            Outcome::Done { put, deleted, identical, variant } => {
+            CompactionOutcome::Done { put, deleted, identical, variant } => {
                 add(&self.rows, 1);
                 add(&self.writes, u64::from(*put));
                 add(&self.deletes, *deleted as u64);
                 add(&self.identical, *identical);
                 add(&self.variant, *variant);
             }
-            Outcome::Throttled => {}
-            Outcome::ReadFailed(error) => {
+            CompactionOutcome::Throttled => {}
+            CompactionOutcome::ReadFailed(error) => {
                 if self.read_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
                     tracing::warn!(%error, "a row could not be read for compaction");
                 }
             }
-            Outcome::WriteFailed(error) => {
+            CompactionOutcome::WriteFailed(error) => {
                 if self.write_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
                     tracing::warn!(%error, "a row could not be rewritten");
                 }
             }
-            Outcome::Illegal(error) => {
-                if self.illegal.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
+            CompactionOutcome::Invalid(error) => {
+                if self.invalid.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
                     tracing::warn!(%error, "a row cannot be compacted");
                 }
             }
@@ -233,37 +238,37 @@ impl CompactionStats {
     }
 }
 
-impl Doer for RowCompactor {
-    type Order = CompactionOrder;
+impl Actor for RowCompactor {
+    type Message = CompactionMessage;
 
-    fn started(&mut self, desk: &mut Desk<'_, Self>) {
-        desk.after(self.settings.interval, Self::begin_round);
+    fn started(&mut self, ctx: &mut ActorContext<'_, Self>) {
+        ctx.after(self.settings.interval, Self::begin_round);
     }
 
-    fn handle(&mut self, order: CompactionOrder, desk: &mut Desk<'_, Self>) {
-        match order {
-            CompactionOrder::Touched(rows) => {
+    fn handle(&mut self, message: CompactionMessage, ctx: &mut ActorContext<'_, Self>) {
+        match message {
+            CompactionMessage::RowsWritten(rows) => {
                 for row in rows {
                     self.queue.insert(row);
                 }
             }
-            CompactionOrder::Met(mut rows) => {
-                let room = MAX_MET.saturating_sub(self.taken.len());
+            CompactionMessage::FragmentedRows(mut rows) => {
+                let room = MAX_FRAGMENTED.saturating_sub(self.taken.len());
                 let lost = rows.len().saturating_sub(room);
                 rows.truncate(room);
-                self.settings.stats.notices_lost.fetch_add(lost as u64, Ordering::Relaxed);
+                self.settings.stats.notifications_dropped.fetch_add(lost as u64, Ordering::Relaxed);
                 self.taken.extend(rows);
-                self.run(desk);
+                self.run(ctx);
             }
-            CompactionOrder::Flush(reply) => {
+            CompactionMessage::Flush(reply) => {
                 let latest = latest_base(self.settings.clock.now_secs());
                 self.take(usize::MAX, latest);
                 self.waiters.push(reply);
-                self.run(desk);
+                self.run(ctx);
             }
-            CompactionOrder::Idle(reply) => {
+            CompactionMessage::Idle(reply) => {
                 self.waiters.push(reply);
-                self.run(desk);
+                self.run(ctx);
             }
         }
     }

@@ -49,7 +49,7 @@ pub struct EngineConfig {
     pub flush_at_end: bool,
     /// What the store's client counts, for the `stats` command.
     pub client_stats: Option<ClientStats>,
-    /// Threads that actors are spread over; 0 takes the number of cores, at most 8.
+    /// ActorThreads that actors are spread over; 0 takes the number of cores, at most 8.
     pub arbiters: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
@@ -212,7 +212,7 @@ pub struct QueryConfig {
     pub max_running: usize,
     /// Queries that wait to run.
     pub max_waiting: usize,
-    /// Threads that decode and compute; 0 takes the number of cores.
+    /// ActorThreads that decode and compute; 0 takes the number of cores.
     pub threads: usize,
 }
 

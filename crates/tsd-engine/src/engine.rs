@@ -17,9 +17,12 @@ use tsd_model::{FlushPace, NameRule};
 use tsd_storage::{Storage, StorageError, Table};
 
 use crate::{
-    actor::{self, DoerRef, Threads},
+    actor::{self, ActorRef, ActorThreads},
     annotations::Annotations,
-    compaction::{CompactionStats, CompactorSettings, QueueTotals, RowCompactor, RowRules, Slope},
+    byte_budget::ByteBudget,
+    compaction::{
+        CompactionPace, CompactionStats, CompactorSettings, QueueTotals, RowCompactor, RowRules,
+    },
     config::{EngineConfig, Rollups},
     handle::{EngineHandle, Inner},
     ingest::{IngestShared, NameRules, WriteTargets},
@@ -31,12 +34,12 @@ use crate::{
         AssignerSettings, AssignerStats, FilterError, NameFilter, PerKind, Resolver, UidAdmin,
         UidAssigner, UidCaches, UidTable,
     },
-    writer::{Gate, Lane, Writer, WriterSettings},
+    writer::{WriteShard, Writer, WriterSettings},
 };
 
 /// Write actors where nothing else is configured; salt buckets beyond it share them.
 const MAX_WRITE_ACTORS: usize = 64;
-/// Threads of actors where nothing else is configured.
+/// ActorThreads of actors where nothing else is configured.
 const MAX_ARBITERS: usize = 8;
 /// Orders that wait for the UID actor: one a chunk and kind.
 const UID_MAILBOX: usize = 65_536;
@@ -133,7 +136,7 @@ fn run(
             return;
         }
         let arbiters = if config.arbiters == 0 { cores.min(MAX_ARBITERS) } else { config.arbiters };
-        let threads = Threads::start(arbiters);
+        let threads = ActorThreads::start(arbiters);
         let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
         let handle = build(config, storage, filter, &threads, &query_pool, StopSignal(stop));
         let _ = started.send(Ok(handle));
@@ -153,7 +156,7 @@ fn yield_to_writers(nice: i32) {
     }
 }
 
-/// Threads that queries run on.
+/// ActorThreads that queries run on.
 struct QueryPool {
     runtime: tokio::runtime::Handle,
     threads: usize,
@@ -175,28 +178,28 @@ async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<()
 struct Builder<'a> {
     config: &'a EngineConfig,
     storage: &'a Arc<dyn Storage>,
-    threads: &'a Threads,
+    threads: &'a ActorThreads,
 }
 
 fn build(
     config: EngineConfig,
     storage: Arc<dyn Storage>,
     filter: Arc<NameFilter>,
-    threads: &Threads,
+    threads: &ActorThreads,
     query_pool: &QueryPool,
     stop: StopSignal,
 ) -> EngineHandle {
     describe_metrics();
     let builder = Builder { config: &config, storage: &storage, threads };
-    let lanes = builder.lane_count();
+    let shards = builder.shard_count();
     let uid_stats = Arc::new(AssignerStats::default());
-    let uids = builder.uids(filter, &uid_stats, lanes);
+    let uids = builder.uids(filter, &uid_stats, shards);
     let compaction_stats = Arc::new(CompactionStats::default());
     let queue_totals = Arc::new(QueueTotals::default());
-    let rounds: Vec<Arc<AtomicU32>> = (0..lanes).map(|_| Arc::default()).collect();
+    let rounds: Vec<Arc<AtomicU32>> = (0..shards).map(|_| Arc::default()).collect();
     let compactors = builder.compactors(&rounds, &queue_totals, &compaction_stats);
     let targets = WriteTargets::new(&config);
-    let lanes = builder.lanes(lanes, &targets, &compactors, &compaction_stats);
+    let shards = builder.shards(shards, &targets, &compactors, &compaction_stats);
     let annotations = Annotations {
         storage: Arc::clone(&storage),
         table: config.tables.data.clone(),
@@ -218,10 +221,10 @@ fn build(
         series: SeriesCache::new(config.ingest.series_cache_entries),
         resolver: uids.resolver.clone(),
         targets,
-        lanes,
+        shards,
         rounds,
         tracker: builder.tracker(),
-        tracking_lost: metrics::counter!("tsd_meta_tracking_lost_total"),
+        tracking_lost: metrics::counter!("tsd_meta_tracking_dropped_total"),
         closed: AtomicBool::new(false),
         turn: AtomicUsize::new(0),
         received: AtomicU64::new(0),
@@ -245,14 +248,14 @@ fn build(
 
 impl Builder<'_> {
     /// Write actors, and compaction actors.
-    fn lane_count(&self) -> usize {
+    fn shard_count(&self) -> usize {
         match self.config.ingest.write_actors {
             0 => (self.config.schema.salt_buckets() as usize).min(MAX_WRITE_ACTORS),
             n => n,
         }
     }
 
-    fn uids(&self, filter: Arc<NameFilter>, stats: &Arc<AssignerStats>, lanes: usize) -> UidAdmin {
+    fn uids(&self, filter: Arc<NameFilter>, stats: &Arc<AssignerStats>, shards: usize) -> UidAdmin {
         let config = &self.config.uids;
         let table = UidTable {
             storage: Arc::clone(self.storage),
@@ -279,7 +282,7 @@ impl Builder<'_> {
         };
         let stats = Arc::clone(stats);
         let schema = self.config.schema;
-        let resolver = Resolver { schema, caches, assigner, filter, stats, auto_create, lanes };
+        let resolver = Resolver { schema, caches, assigner, filter, stats, auto_create, shards };
         let rules = NameRules {
             rule: NameRule::with_special_characters(&config.allow_specialchars),
             fold_unmappable_letters: config.fold_unmappable_letters,
@@ -288,13 +291,13 @@ impl Builder<'_> {
     }
 
     /// Tells the meta table of series, if it is to be told.
-    fn tracker(&self) -> Option<DoerRef<MetaTracker>> {
+    fn tracker(&self) -> Option<ActorRef<MetaTracker>> {
         let settings = TrackerSettings {
             storage: Arc::clone(self.storage),
             table: self.config.tables.meta.clone(),
             tracking: self.config.meta_tracking,
             clock: Arc::clone(&self.config.clock),
-            lost: metrics::counter!("tsd_meta_tracking_lost_total"),
+            lost: metrics::counter!("tsd_meta_tracking_dropped_total"),
         };
         (settings.tracking != MetaTracking::Off).then(|| {
             actor::spawn(&self.threads.get(1), "meta", META_MAILBOX, move || {
@@ -303,19 +306,19 @@ impl Builder<'_> {
         })
     }
 
-    /// One compaction actor a lane; none where compaction is off.
+    /// One compaction actor a shard; none where compaction is off.
     fn compactors(
         &self,
         rounds: &[Arc<AtomicU32>],
         totals: &Arc<QueueTotals>,
         stats: &Arc<CompactionStats>,
-    ) -> Vec<DoerRef<RowCompactor>> {
+    ) -> Vec<ActorRef<RowCompactor>> {
         let config = &self.config.compaction;
         if !config.enabled {
             return Vec::new();
         }
         let interval_secs = u32::try_from(config.flush_interval.as_secs()).unwrap_or(u32::MAX);
-        let pace = FlushPace {
+        let allowance = FlushPace {
             interval_secs: interval_secs.max(1),
             min_rows: config.min_flush_threshold as u64,
             speed: config.flush_speed,
@@ -330,7 +333,7 @@ impl Builder<'_> {
                     keep_cell_times: self.config.rows.use_otsdb_timestamp,
                     repair_appends: self.config.rows.repair_appends,
                 },
-                slope: Slope { pace },
+                pace: CompactionPace { allowance },
                 interval: config.flush_interval,
                 max_in_flight: config.max_concurrent_flushes.div_ceil(rounds.len().max(1)),
                 max_queue_bytes: config.max_queue_bytes,
@@ -347,18 +350,18 @@ impl Builder<'_> {
         rounds.iter().enumerate().map(start).collect()
     }
 
-    fn lanes(
+    fn shards(
         &self,
         count: usize,
         targets: &WriteTargets,
-        compactors: &[DoerRef<RowCompactor>],
+        compactors: &[ActorRef<RowCompactor>],
         compaction_stats: &Arc<CompactionStats>,
-    ) -> Vec<Lane> {
+    ) -> Vec<WriteShard> {
         let config = &self.config.ingest;
         let metrics = WriteMetrics::new();
         let compactors: Arc<[_]> = compactors.into();
         let start = |i| {
-            let gate = Gate::new(config.bucket_queue_bytes);
+            let budget = ByteBudget::new(config.bucket_queue_bytes);
             let settings = WriterSettings {
                 storage: Arc::clone(self.storage),
                 targets: Arc::clone(targets.list()),
@@ -368,12 +371,12 @@ impl Builder<'_> {
                 compaction_stats: Arc::clone(compaction_stats),
                 metrics: metrics.clone(),
             };
-            // Room for every sender the gate admits, and for drains.
-            let mailbox = gate.orders() + 64;
+            // Every request that the budget admits fits, and so do drains.
+            let mailbox = budget.max_requests() + 64;
             let writer = actor::spawn(&self.threads.get(i), "write", mailbox, move || {
                 Writer::new(settings.clone())
             });
-            Lane { writer, gate }
+            WriteShard { writer, budget }
         };
         (0..count).map(start).collect()
     }
@@ -382,7 +385,7 @@ impl Builder<'_> {
         &self,
         pool: &QueryPool,
         uids: &UidAdmin,
-        compactors: &[DoerRef<RowCompactor>],
+        compactors: &[ActorRef<RowCompactor>],
         compaction_stats: &Arc<CompactionStats>,
         annotations: &Annotations,
     ) -> QueryRunner {

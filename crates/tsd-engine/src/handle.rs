@@ -11,20 +11,20 @@ use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query};
 use tsd_storage::{Storage, StorageError};
 
 use crate::{
-    actor::DoerRef,
+    actor::ActorRef,
     annotations::{AnnotationEdit, AnnotationError, Annotations, EditOutcome},
-    compaction::{CompactionOrder, CompactionStats, QueueTotals, RowCompactor},
+    compaction::{CompactionMessage, CompactionStats, QueueTotals, RowCompactor},
     config::EngineConfig,
     engine::StopSignal,
     ingest::{IngestSession, IngestShared, NameText},
-    meta_tracking::TrackOrder,
+    meta_tracking::TrackerMessage,
     query::{
         ExplainedSubQuery, GexpAnswer, QueryAnswer, QueryContext, QueryControl, QueryFailure,
         QueryGuard, QueryId, QueryList, QueryRun, QueryRunner,
     },
     stats::{self, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
-    writer::WriteOrder,
+    writer::WriteMessage,
 };
 
 /// A running engine. Cheap to clone; its methods may be called from any thread and any runtime.
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) annotations: Annotations,
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: QueryRunner,
-    pub(crate) compactors: Vec<DoerRef<RowCompactor>>,
+    pub(crate) compactors: Vec<ActorRef<RowCompactor>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,
     pub(crate) stop: StopSignal,
@@ -273,31 +273,34 @@ impl EngineHandle {
     /// Waits until every row that a query found in pieces, or a round took, is compacted.
     pub async fn compactions_idle(&self) {
         // An actor that cannot answer has nothing under way.
-        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionOrder::Idle))).await;
+        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionMessage::Idle))).await;
     }
 
     /// Compacts every queued row that is old enough, and waits for it.
     pub async fn flush_compactions(&self) {
-        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionOrder::Flush))).await;
+        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionMessage::Flush))).await;
     }
 
     /// Waits until all points taken before are stored or have failed.
     pub async fn drain_writes(&self) {
-        join_all(self.inner.ingest.lanes.iter().map(|l| l.writer.ask(WriteOrder::Drain))).await;
+        join_all(
+            self.inner.ingest.shards.iter().map(|shard| shard.writer.ask(WriteMessage::Drain)),
+        )
+        .await;
     }
 
     /// Takes no further points, stores those it has, flushes the store and ends the actors. Says
     /// whether all of that was done within `limit`; the actors end in any case.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.inner.ingest.closed.store(true, Ordering::Release);
-        for lane in &self.inner.ingest.lanes {
-            lane.gate.close();
+        for shard in &self.inner.ingest.shards {
+            shard.budget.close();
         }
         let work = async {
             self.drain_writes().await;
             if let Some(tracker) = &self.inner.ingest.tracker {
                 // An actor that cannot answer has nothing that could be waited for.
-                let _ = tracker.ask(TrackOrder::Drain).await;
+                let _ = tracker.ask(TrackerMessage::Drain).await;
             }
             if self.inner.config.flush_at_end {
                 self.inner.storage.flush().await?;
@@ -331,12 +334,12 @@ impl EngineHandle {
     }
 
     #[cfg(test)]
-    pub(crate) fn tracker(&self) -> Option<&DoerRef<crate::meta_tracking::MetaTracker>> {
+    pub(crate) fn tracker(&self) -> Option<&ActorRef<crate::meta_tracking::MetaTracker>> {
         self.inner.ingest.tracker.as_ref()
     }
 
     #[cfg(test)]
-    pub(crate) fn lanes(&self) -> &[crate::writer::Lane] {
-        &self.inner.ingest.lanes
+    pub(crate) fn shards(&self) -> &[crate::writer::WriteShard] {
+        &self.inner.ingest.shards
     }
 }

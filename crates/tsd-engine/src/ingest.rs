@@ -1,22 +1,22 @@
 //! The way of a point in: sessions that turn points into cells, and the countdown of their chunks.
 
 mod chunk;
+mod commit_group;
 mod extra_cell;
-mod group;
 mod pending;
 mod session;
 mod validate;
 
-pub use self::{
-    extra_cell::{ExtraCell, RollupPlace},
-    session::{IngestSession, PointInput},
-};
 pub(crate) use self::{
+    commit_group::WriteCompletion,
     extra_cell::{WriteTarget, WriteTargets},
-    group::Ticket,
     pending::NameList,
     session::{IngestShared, ResolvedSeries},
     validate::NameRules,
+};
+pub use self::{
+    extra_cell::{ExtraCell, RollupPlace},
+    session::{IngestSession, PointInput},
 };
 
 /// How the bytes of names are to be read.

@@ -6,6 +6,7 @@
 
 mod actor;
 mod annotations;
+mod byte_budget;
 mod clock;
 mod compaction;
 mod config;
@@ -39,6 +40,7 @@ pub use ingest::{ExtraCell, IngestSession, NameText, PointInput, RollupPlace};
 pub use last::{LastPoint, LastQuery, LastSeries};
 pub use lookup::{Lookup, LookupAnswer, LookupSeries};
 pub use meta_tracking::MetaTracking;
+pub use metrics::describe_metrics;
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{
     AnswerSeries, CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpAnswer,

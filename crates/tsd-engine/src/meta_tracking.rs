@@ -17,7 +17,7 @@ use tsd_model::{
 use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table};
 
 use crate::{
-    actor::{Desk, Doer, DoerRef, Reply, TellError},
+    actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     clock::Clock,
 };
 
@@ -69,7 +69,7 @@ pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> SmallVec<[u8; 32]> {
 }
 
 /// Orders to the tracker.
-pub(crate) enum TrackOrder {
+pub(crate) enum TrackerMessage {
     /// These series got points.
     Seen(Tracked),
     /// Answer when all of before is written or has failed.
@@ -100,18 +100,20 @@ impl MetaTracker {
     }
 
     /// Tells the tracker of series. If it cannot keep up they are counted as lost.
-    pub(crate) fn tell(tracker: &DoerRef<Self>, lost: &metrics::Counter, seen: Tracked) {
-        if let Err(TellError::Full(TrackOrder::Seen(seen))) = tracker.tell(TrackOrder::Seen(seen)) {
+    pub(crate) fn series_seen(tracker: &ActorRef<Self>, lost: &metrics::Counter, seen: Tracked) {
+        if let Err(SendError::Full(TrackerMessage::Seen(seen))) =
+            tracker.try_send(TrackerMessage::Seen(seen))
+        {
             lost.increment(seen.len() as u64);
         }
     }
 
-    fn begin_pass(&mut self, desk: &mut Desk<'_, Self>) {
-        self.write(desk);
-        desk.after(PASS_INTERVAL, Self::begin_pass);
+    fn begin_pass(&mut self, ctx: &mut ActorContext<'_, Self>) {
+        self.write(ctx);
+        ctx.after(PASS_INTERVAL, Self::begin_pass);
     }
 
-    fn write(&mut self, desk: &mut Desk<'_, Self>) {
+    fn write(&mut self, ctx: &mut ActorContext<'_, Self>) {
         if self.writing {
             return;
         }
@@ -124,25 +126,25 @@ impl MetaTracker {
         }
         self.writing = true;
         let seen = std::mem::take(&mut self.seen);
-        desk.spawn(track(self.settings.clone(), seen), |tracker, (), desk| {
+        ctx.spawn(track(self.settings.clone(), seen), |tracker, (), ctx| {
             tracker.writing = false;
             if !tracker.drains.is_empty() {
-                tracker.write(desk);
+                tracker.write(ctx);
             }
         });
     }
 }
 
-impl Doer for MetaTracker {
-    type Order = TrackOrder;
+impl Actor for MetaTracker {
+    type Message = TrackerMessage;
 
-    fn started(&mut self, desk: &mut Desk<'_, Self>) {
-        desk.after(PASS_INTERVAL, Self::begin_pass);
+    fn started(&mut self, ctx: &mut ActorContext<'_, Self>) {
+        ctx.after(PASS_INTERVAL, Self::begin_pass);
     }
 
-    fn handle(&mut self, order: TrackOrder, desk: &mut Desk<'_, Self>) {
-        match order {
-            TrackOrder::Seen(seen) => {
+    fn handle(&mut self, message: TrackerMessage, ctx: &mut ActorContext<'_, Self>) {
+        match message {
+            TrackerMessage::Seen(seen) => {
                 for (tsuid, points) in seen {
                     let room = self.seen.len() < MAX_SERIES;
                     match self.seen.get_mut(&tsuid) {
@@ -154,9 +156,9 @@ impl Doer for MetaTracker {
                     }
                 }
             }
-            TrackOrder::Drain(reply) => {
+            TrackerMessage::Drain(reply) => {
                 self.drains.push(reply);
-                self.write(desk);
+                self.write(ctx);
             }
         }
     }
@@ -275,7 +277,7 @@ mod tests {
 
     async fn tracked(engine: &EngineHandle, store: &TestStore) -> Vec<String> {
         let tracker = engine.tracker().unwrap();
-        tracker.ask(TrackOrder::Drain).await.unwrap();
+        tracker.ask(TrackerMessage::Drain).await.unwrap();
         dump(store, &EngineConfig::default().tables.meta).await
     }
 

@@ -15,8 +15,8 @@
 //! what was resolved in an older one is not taken in.
 
 mod entry;
+mod last_notified_row;
 mod shard;
-mod touch;
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -29,7 +29,7 @@ use foldhash::fast::RandomState;
 use self::shard::{NO_ENTRY, Shard};
 pub(crate) use self::{
     entry::{CachedSeries, NewSeries},
-    touch::Touch,
+    last_notified_row::LastNotifiedRow,
 };
 use crate::ingest::NameText;
 

@@ -11,7 +11,7 @@ use std::{
 use tsd_model::{Uid, UidKind};
 
 use crate::{
-    actor::{Doer, DoerRef},
+    actor::{Actor, ActorRef},
     handle::Inner,
 };
 
@@ -72,7 +72,7 @@ pub(crate) async fn collect(inner: &Inner) -> Vec<Stat> {
         let random = inner.config.uids.random_metrics && kind == UidKind::Metric;
         let collisions = if random { load(&inner.uid_stats.random_collisions) } else { 0 };
         stats.push(stat("uid.random-collisions", collisions, tags));
-        let rejected = load(&inner.uid_stats.rejected[kind]);
+        let rejected = load(&inner.uid_stats.filtered[kind]);
         stats.push(stat("uid.rejected-assignments", rejected, tags));
         if random {
             stats.push(stat("uid.ids-used", 0, tags));
@@ -112,14 +112,14 @@ pub(crate) fn set_gauges(inner: &Inner) {
     let set = |name: &'static str, value: u64| metrics::gauge!(name).set(value as f64);
     let ingest = &inner.ingest;
     set("tsd_series_cache_entries", ingest.series.len() as u64);
-    let held: usize = ingest.lanes.iter().map(|lane| lane.gate.held_bytes()).sum();
+    let held: usize = ingest.shards.iter().map(|shard| shard.budget.acquired_bytes()).sum();
     set("tsd_write_queued_bytes", held as u64);
     let totals = &inner.queue_totals;
     set("tsd_compaction_queue_rows", load_size(&totals.rows));
     set("tsd_compaction_queue_bytes", load_size(&totals.bytes));
     let absolute = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
     absolute("tsd_series_cache_evictions_total", ingest.series.evicted());
-    absolute("tsd_compaction_queue_refused_rows_total", load_size(&totals.refused));
+    absolute("tsd_compaction_queue_rejected_rows_total", load_size(&totals.refused));
     let compaction = &inner.compaction_stats;
     for (name, counter) in [
         ("tsd_compaction_rows_total", &compaction.rows),
@@ -127,10 +127,10 @@ pub(crate) fn set_gauges(inner: &Inner) {
         ("tsd_compaction_deletes_total", &compaction.deletes),
         ("tsd_compaction_read_errors_total", &compaction.read_errors),
         ("tsd_compaction_write_errors_total", &compaction.write_errors),
-        ("tsd_compaction_illegal_rows_total", &compaction.illegal),
-        ("tsd_compaction_notices_lost_total", &compaction.notices_lost),
+        ("tsd_compaction_invalid_rows_total", &compaction.invalid),
+        ("tsd_compaction_notifications_dropped_total", &compaction.notifications_dropped),
         ("tsd_uid_random_collisions_total", &inner.uid_stats.random_collisions),
-        ("tsd_uid_throttled_total", &inner.uid_stats.throttled),
+        ("tsd_uid_rejected_total", &inner.uid_stats.rejected),
     ] {
         absolute(name, load(counter));
     }
@@ -147,14 +147,14 @@ pub(crate) fn set_gauges(inner: &Inner) {
             metrics::counter!(name, "kind" => kind).absolute(value);
         }
     }
-    set_actor_gauges("write", ingest.lanes.iter().map(|lane| &lane.writer));
+    set_actor_gauges("write", ingest.shards.iter().map(|shard| &shard.writer));
     set_actor_gauges("row_compaction", &inner.compactors);
     set_actor_gauges("uid", [&inner.uids.resolver.assigner]);
     let queries = &inner.queries;
     let (running, waiting) = queries.registry.count();
     set("tsd_query_running", running as u64);
-    set("tsd_query_waiting", waiting as u64);
-    set("tsd_query_waiting_for_turns", queries.scheduler.waiting() as u64);
+    set("tsd_query_queued", waiting as u64);
+    set("tsd_query_runnable", queries.scheduler.waiting() as u64);
     set("tsd_query_memory_bytes", queries.memory.held());
     set("tsd_query_memory_limit_bytes", queries.memory.limit());
     for (name, value) in inner.storage.gauges() {
@@ -166,17 +166,17 @@ pub(crate) fn set_gauges(inner: &Inner) {
     }
 }
 
-fn set_actor_gauges<'a, D: Doer>(
-    actor: &'static str,
-    doers: impl IntoIterator<Item = &'a DoerRef<D>>,
+fn set_actor_gauges<'a, A: Actor>(
+    name: &'static str,
+    actors: impl IntoIterator<Item = &'a ActorRef<A>>,
 ) {
-    let (mut waiting, mut restarts, mut refused) = (0, 0, 0);
-    for doer in doers {
-        waiting += doer.waiting();
-        restarts += doer.restarts();
-        refused += doer.refused();
+    let (mut queued, mut restarts, mut rejected) = (0, 0, 0);
+    for actor in actors {
+        queued += actor.mailbox_len();
+        restarts += actor.restarts();
+        rejected += actor.rejected();
     }
-    metrics::gauge!("tsd_actor_mailbox_orders", "actor" => actor).set(waiting as f64);
-    metrics::counter!("tsd_actor_restarts_total", "actor" => actor).absolute(restarts);
-    metrics::counter!("tsd_actor_mailbox_full_total", "actor" => actor).absolute(refused);
+    metrics::gauge!("tsd_actor_mailbox_messages", "actor" => name).set(queued as f64);
+    metrics::counter!("tsd_actor_restarts_total", "actor" => name).absolute(restarts);
+    metrics::counter!("tsd_actor_mailbox_rejected_total", "actor" => name).absolute(rejected);
 }

@@ -16,7 +16,7 @@ mod table;
 
 pub(crate) use self::{
     admin::UidAdmin,
-    assigner::{AssignerSettings, AssignerStats, UidAssigner, UidOrder},
+    assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},
     cache::UidCaches,
     filter::NameFilter,
     per_kind::PerKind,

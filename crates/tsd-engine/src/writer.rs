@@ -1,109 +1,69 @@
-//! Write actors: one per salt bucket, each with at most a few calls of the store in flight.
+//! Write actors: one per salt bucket, each with a bounded number of storage calls in flight.
 //!
-//! An idle actor writes what it gets at once. While as many calls are in flight as may be it collects, so
-//! batches grow with the load and nothing waits on a timer. Chunks of pipelined sessions are written one
-//! call after the other, so that points for one cell land in their order; whoever waits for an answer
-//! before sending more needs no such thing. Every contributor is answered when its points are
-//! durable. What an actor holds is bounded by its [`Gate`]: senders take room for their bytes
-//! before they send and give it back when they are answered, so a full actor stops its senders,
-//! and they their sockets.
+//! An idle actor writes a request at once. While the maximum of calls is in flight it queues requests
+//! and merges them into the next call, so batches grow with the load and no timer is needed. Chunks of
+//! a pipelined session are written one call after the other, so that points of one cell are stored in
+//! order; a client that waits for each response needs no order. A request is completed when its points
+//! are durable. The bytes an actor holds are bounded by a [`ByteBudget`]: senders acquire their bytes
+//! before they send and return them on completion, so a full actor blocks its senders, and these stop
+//! reading their sockets.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tsd_storage::{CellBatch, Storage, StorageError};
 
 use crate::{
-    actor::{Desk, Doer, DoerRef, Reply},
+    actor::{Actor, ActorContext, ActorRef, Reply},
+    byte_budget::ByteBudget,
     compaction::{CompactionStats, RowCompactor},
-    ingest::{Ticket, WriteTarget},
+    ingest::{WriteCompletion, WriteTarget},
     metrics::WriteMetrics,
     put_error::PutError,
 };
 
-/// Bytes of one permit of a gate.
-const ROOM_UNIT: usize = 64;
-
-/// What one sender gives to one write actor.
-pub(crate) struct Contribution {
-    /// How it is written.
+/// Cells of one sender for one write actor.
+pub(crate) struct WriteRequest {
+    /// Index of the [`WriteTarget`].
     pub(crate) target: usize,
     /// Cells, in order.
-    pub(crate) batch: CellBatch,
-    /// Who is answered.
-    pub(crate) ticket: Ticket,
-    /// Rows that row compaction should know of once they are stored.
+    pub(crate) cells: CellBatch,
+    /// Completed when the cells are durable or have failed.
+    pub(crate) completion: WriteCompletion,
+    /// Rows to report to row compaction once they are stored.
     pub(crate) touched: Vec<TouchedRow>,
-    /// Room taken in the actor's gate.
-    pub(crate) room: OwnedSemaphorePermit,
+    /// Bytes acquired from the shard's budget.
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
-/// A row that got its first point, or one after it was due.
+/// A row that got its first point, or a point after it became due for compaction.
 #[derive(Debug)]
 pub(crate) struct TouchedRow {
-    /// Whose row compactor is told.
-    pub(crate) lane: usize,
+    /// Write shard, whose row compactor is notified.
+    pub(crate) shard: usize,
     /// Row key.
     pub(crate) key: Bytes,
 }
 
-/// Orders to a write actor.
-pub(crate) enum WriteOrder {
-    /// Put these cells.
-    Write(Contribution),
-    /// Answer when everything taken before is stored or has failed.
+/// Messages to a write actor.
+pub(crate) enum WriteMessage {
+    /// Write these cells.
+    Write(WriteRequest),
+    /// Reply when every request before it is stored or has failed.
     Drain(Reply<()>),
-    /// Fail inside the handler.
+    /// Panic inside the handler.
     #[cfg(test)]
     Panic,
 }
 
-/// A write actor and the room it has.
+/// A write actor and its admission.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct WriteShard {
     /// The actor.
-    pub(crate) writer: DoerRef<Writer>,
-    /// Room for cells.
-    pub(crate) gate: Gate,
-}
-
-/// Bytes of cells that may be held at once.
-#[derive(Clone, Debug)]
-pub(crate) struct Gate {
-    room: Arc<Semaphore>,
-    units: u32,
-}
-
-impl Gate {
-    /// Room for `bytes`.
-    pub(crate) fn new(bytes: usize) -> Self {
-        let units = u32::try_from((bytes / ROOM_UNIT).max(1))
-            .unwrap_or(u32::MAX)
-            .min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        Self { room: Arc::new(Semaphore::new(units as usize)), units }
-    }
-
-    /// Orders that can hold room at once: a mailbox of this size never fills.
-    pub(crate) const fn orders(&self) -> usize {
-        self.units as usize
-    }
-
-    /// Waits for room. More than the whole is granted when everything is free. `None`: closed.
-    pub(crate) async fn enter(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes / ROOM_UNIT + 1).unwrap_or(u32::MAX).min(self.units);
-        Arc::clone(&self.room).acquire_many_owned(units).await.ok()
-    }
-
-    /// Bytes held now.
-    pub(crate) fn held_bytes(&self) -> usize {
-        (self.units as usize).saturating_sub(self.room.available_permits()) * ROOM_UNIT
-    }
-
-    /// Lets nobody in any more.
-    pub(crate) fn close(&self) {
-        self.room.close();
-    }
+    pub(crate) writer: ActorRef<Writer>,
+    /// Bytes of cells it may hold.
+    pub(crate) budget: ByteBudget,
 }
 
 /// Settings of a write actor.
@@ -113,7 +73,7 @@ pub(crate) struct WriterSettings {
     pub(crate) targets: Arc<[WriteTarget]>,
     pub(crate) max_write_bytes: usize,
     pub(crate) max_in_flight: usize,
-    pub(crate) compactors: Arc<[DoerRef<RowCompactor>]>,
+    pub(crate) compactors: Arc<[ActorRef<RowCompactor>]>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) metrics: WriteMetrics,
 }
@@ -121,163 +81,165 @@ pub(crate) struct WriterSettings {
 /// State of a write actor.
 pub(crate) struct Writer {
     settings: WriterSettings,
-    /// For each target two ways: of pipelined chunks, and of others.
-    ways: Vec<Way>,
-    /// Whose turn it is.
-    turn: usize,
+    /// Two per target: of unordered requests, then of pipelined ones.
+    queues: Vec<WriteQueue>,
+    /// Index of the queue to serve next, round robin.
+    next_queue: usize,
     in_flight: usize,
     drains: Vec<Reply<()>>,
 }
 
-/// What is written in the same manner.
+/// Requests of one target and ordering.
 #[derive(Default)]
-struct Way {
-    waiting: VecDeque<Contribution>,
+struct WriteQueue {
+    requests: VecDeque<WriteRequest>,
+    /// At most one call in flight.
     is_ordered: bool,
     in_flight: usize,
 }
 
 impl Writer {
     pub(crate) fn new(settings: WriterSettings) -> Self {
-        let way = |is_ordered| Way { is_ordered, ..Way::default() };
-        let ways = settings.targets.iter().flat_map(|_| [way(false), way(true)]).collect();
-        Self { settings, ways, turn: 0, in_flight: 0, drains: Vec::new() }
+        let queue = |is_ordered| WriteQueue { is_ordered, ..WriteQueue::default() };
+        let queues = settings.targets.iter().flat_map(|_| [queue(false), queue(true)]).collect();
+        Self { settings, queues, next_queue: 0, in_flight: 0, drains: Vec::new() }
     }
 
-    /// The next call and its way: each has its turn.
-    fn load(&mut self) -> Option<(usize, Flight)> {
-        for _ in 0..self.ways.len() {
-            let at = self.turn;
-            self.turn = (at + 1) % self.ways.len();
-            let way = self.ways.get_mut(at)?;
-            if let Some(flight) = way.load(self.settings.max_write_bytes) {
-                return Some((at, flight));
+    /// The next batch and the index of its queue, round robin over the queues.
+    fn next_batch(&mut self) -> Option<(usize, WriteBatch)> {
+        for _ in 0..self.queues.len() {
+            let at = self.next_queue;
+            self.next_queue = (at + 1) % self.queues.len();
+            let queue = self.queues.get_mut(at)?;
+            if let Some(batch) = queue.next_batch(self.settings.max_write_bytes) {
+                return Some((at, batch));
             }
         }
         None
     }
 
-    /// Starts calls of the store while there is something to write and a call is free.
-    fn pump(&mut self, desk: &mut Desk<'_, Self>) {
+    /// Starts storage calls up to the maximum in flight.
+    fn start_writes(&mut self, ctx: &mut ActorContext<'_, Self>) {
         while self.in_flight < self.settings.max_in_flight.max(1) {
-            let Some((at, flight)) = self.load() else { break };
+            let Some((at, batch)) = self.next_batch() else { break };
             self.in_flight += 1;
             let settings = self.settings.clone();
-            desk.spawn(flight.fly(settings), move |writer, (), desk| {
+            ctx.spawn(batch.execute(settings), move |writer, (), ctx| {
                 writer.in_flight -= 1;
-                if let Some(way) = writer.ways.get_mut(at) {
-                    way.in_flight -= 1;
+                if let Some(queue) = writer.queues.get_mut(at) {
+                    queue.in_flight -= 1;
                 }
-                writer.pump(desk);
+                writer.start_writes(ctx);
             });
         }
-        if self.in_flight == 0 && self.ways.iter().all(|way| way.waiting.is_empty()) {
+        if self.in_flight == 0 && self.queues.iter().all(|queue| queue.requests.is_empty()) {
             for drain in self.drains.drain(..) {
-                // An asker that went away needs no answer.
+                // A failed send means that the caller stopped waiting.
                 let _ = drain.send(());
             }
         }
     }
 }
 
-impl Way {
-    fn load(&mut self, max_bytes: usize) -> Option<Flight> {
+impl WriteQueue {
+    fn next_batch(&mut self, max_bytes: usize) -> Option<WriteBatch> {
         if self.is_ordered && self.in_flight > 0 {
             return None;
         }
-        let flight = Flight::load(&mut self.waiting, max_bytes)?;
+        let batch = WriteBatch::merge(&mut self.requests, max_bytes)?;
         self.in_flight += 1;
-        Some(flight)
+        Some(batch)
     }
 }
 
-impl Doer for Writer {
-    type Order = WriteOrder;
+impl Actor for Writer {
+    type Message = WriteMessage;
 
-    fn handle(&mut self, order: WriteOrder, desk: &mut Desk<'_, Self>) {
-        match order {
-            WriteOrder::Write(contribution) => {
-                let at = contribution.target * 2 + usize::from(contribution.ticket.is_pipelined());
-                // Dropped, it would answer for itself; every target there is has its ways.
-                if let Some(way) = self.ways.get_mut(at) {
-                    way.waiting.push_back(contribution);
+    fn handle(&mut self, message: WriteMessage, ctx: &mut ActorContext<'_, Self>) {
+        match message {
+            WriteMessage::Write(request) => {
+                let at = request.target * 2 + usize::from(request.completion.is_pipelined());
+                // Every target has its queues. A dropped request would complete as lost.
+                if let Some(queue) = self.queues.get_mut(at) {
+                    queue.requests.push_back(request);
                 }
             }
-            WriteOrder::Drain(reply) => self.drains.push(reply),
+            WriteMessage::Drain(reply) => self.drains.push(reply),
             #[cfg(test)]
-            WriteOrder::Panic => panic!("told to"),
+            WriteMessage::Panic => panic!("requested by the test"),
         }
-        self.pump(desk);
+        self.start_writes(ctx);
     }
 }
 
-/// One call of the store and who waits for it.
-struct Flight {
+/// Requests that are written by one storage call.
+struct WriteBatch {
     target: usize,
-    batch: CellBatch,
-    contributors: Vec<(Ticket, OwnedSemaphorePermit)>,
+    cells: CellBatch,
+    waiters: Vec<(WriteCompletion, OwnedSemaphorePermit)>,
     touched: Vec<TouchedRow>,
 }
 
-impl Flight {
-    fn load(waiting: &mut VecDeque<Contribution>, max_bytes: usize) -> Option<Self> {
-        let first = waiting.pop_front()?;
-        let mut flight = Self {
+impl WriteBatch {
+    /// Merges requests from the front of the queue, up to `max_bytes` but at least one.
+    fn merge(requests: &mut VecDeque<WriteRequest>, max_bytes: usize) -> Option<Self> {
+        let first = requests.pop_front()?;
+        let mut batch = Self {
             target: first.target,
-            batch: first.batch,
-            contributors: vec![(first.ticket, first.room)],
+            cells: first.cells,
+            waiters: vec![(first.completion, first.permit)],
             touched: first.touched,
         };
-        while let Some(next) = waiting.front()
-            && flight.batch.byte_len() + next.batch.byte_len() <= max_bytes
-            && let Some(next) = waiting.pop_front()
+        while let Some(next) = requests.front()
+            && batch.cells.byte_len() + next.cells.byte_len() <= max_bytes
+            && let Some(next) = requests.pop_front()
         {
-            flight.batch.extend(&next.batch);
-            flight.contributors.push((next.ticket, next.room));
-            flight.touched.extend(next.touched);
+            batch.cells.extend(&next.cells);
+            batch.waiters.push((next.completion, next.permit));
+            batch.touched.extend(next.touched);
         }
-        Some(flight)
+        Some(batch)
     }
 
-    async fn fly(self, settings: WriterSettings) {
+    async fn execute(self, settings: WriterSettings) {
         let started = Instant::now();
-        let points: usize = self.contributors.iter().map(|(ticket, _)| ticket.points()).sum();
-        settings.metrics.points_per_write.record(points as f64);
+        let points: usize = self.waiters.iter().map(|(completion, _)| completion.points()).sum();
+        settings.metrics.batch_points.record(points as f64);
         let result = match settings.targets.get(self.target) {
-            Some(to) if to.appends => settings.storage.append(&to.table, self.batch).await,
-            Some(to) => settings.storage.put(&to.table, self.batch).await,
-            // Not reached: what waits has a target.
-            None => Err(StorageError::Backend("no such way to write".into())),
+            Some(to) if to.appends => settings.storage.append(&to.table, self.cells).await,
+            Some(to) => settings.storage.put(&to.table, self.cells).await,
+            // Unreachable: a queued request has a target.
+            None => Err(StorageError::Backend("no such write target".into())),
         };
-        settings.metrics.write_seconds.record(started.elapsed());
+        settings.metrics.batch_seconds.record(started.elapsed());
         match &result {
             Ok(()) => settings.metrics.stored.increment(points as u64),
             Err(error) => {
                 settings.metrics.failed.increment(points as u64);
-                tracing::warn!(%error, points, "a write failed");
+                tracing::warn!(%error, points, "write failed");
             }
         }
-        // Before anyone is answered, so that a pass asked for after that finds the rows.
-        note_touched(&settings, self.touched);
+        // Before the completions, so that a flush requested after them includes these rows.
+        notify_compactors(&settings, self.touched);
         let result = result.map_err(PutError::from);
-        for (ticket, room) in self.contributors {
-            ticket.finish(result.clone());
-            drop(room);
+        for (completion, permit) in self.waiters {
+            completion.complete(result.clone());
+            drop(permit);
         }
     }
 }
 
-/// Tells each row compactor of its rows.
-fn note_touched(settings: &WriterSettings, mut touched: Vec<TouchedRow>) {
-    touched.sort_by_key(|row| row.lane);
+/// Reports written rows to the row compactors of their shards.
+fn notify_compactors(settings: &WriterSettings, mut touched: Vec<TouchedRow>) {
+    touched.sort_by_key(|row| row.shard);
     let mut rows = touched.into_iter().peekable();
-    while let Some(TouchedRow { lane, key }) = rows.next() {
+    while let Some(TouchedRow { shard, key }) = rows.next() {
         let mut keys = vec![key];
-        while let Some(row) = rows.next_if(|row| row.lane == lane) {
+        while let Some(row) = rows.next_if(|row| row.shard == shard) {
             keys.push(row.key);
         }
-        if let Some(compactor) = settings.compactors.get(lane) {
-            RowCompactor::note_touched(compactor, &settings.compaction_stats, keys);
+        if let Some(compactor) = settings.compactors.get(shard) {
+            RowCompactor::rows_written(compactor, &settings.compaction_stats, keys);
         }
     }
 }

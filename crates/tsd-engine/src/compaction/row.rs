@@ -20,7 +20,7 @@ pub(crate) struct RowRules {
 
 /// What became of a row.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CompactionOutcome {
     /// It is compacted, if it was not before.
     Done { put: bool, deleted: usize, identical: u64, variant: u64 },
     /// The store has no time for it now, or is away.
@@ -30,10 +30,11 @@ pub(crate) enum Outcome {
     /// It could not be rewritten.
     WriteFailed(StorageError),
     /// Its cells contradict each other.
-    Illegal(RowError),
+    Invalid(RowError),
 }
 
-const NOTHING: Outcome = Outcome::Done { put: false, deleted: 0, identical: 0, variant: 0 };
+const NOTHING: CompactionOutcome =
+    CompactionOutcome::Done { put: false, deleted: 0, identical: 0, variant: 0 };
 
 /// Compacts a row, if its hour is over at `now_secs`.
 pub(crate) async fn compact(
@@ -42,7 +43,7 @@ pub(crate) async fn compact(
     key: &Bytes,
     rules: &RowRules,
     now_secs: i64,
-) -> Outcome {
+) -> CompactionOutcome {
     if !is_due(rules.schema, key, now_secs) {
         return NOTHING;
     }
@@ -54,14 +55,14 @@ pub(crate) async fn compact(
             return repair_appends(storage, table, key, &row, rules).await;
         }
         Ok(_) => return NOTHING,
-        Err(error) if passes_later(&error) => return Outcome::Throttled,
-        Err(error) => return Outcome::ReadFailed(error),
+        Err(error) if passes_later(&error) => return CompactionOutcome::Throttled,
+        Err(error) => return CompactionOutcome::ReadFailed(error),
     };
     let plan = match plan(key, row, rules) {
         Ok(plan) => plan,
-        Err(error) => return Outcome::Illegal(error),
+        Err(error) => return CompactionOutcome::Invalid(error),
     };
-    let done = Outcome::Done {
+    let done = CompactionOutcome::Done {
         put: plan.put.is_some(),
         deleted: plan.delete.len(),
         identical: plan.dropped.identical,
@@ -73,8 +74,8 @@ pub(crate) async fn compact(
     let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete, read };
     match storage.rewrite_row(table, rewrite).await {
         Ok(()) => done,
-        Err(error) if passes_later(&error) => Outcome::Throttled,
-        Err(error) => Outcome::WriteFailed(error),
+        Err(error) if passes_later(&error) => CompactionOutcome::Throttled,
+        Err(error) => CompactionOutcome::WriteFailed(error),
     }
 }
 
@@ -91,7 +92,7 @@ async fn repair_appends(
     key: &Bytes,
     row: &Row,
     rules: &RowRules,
-) -> Outcome {
+) -> CompactionOutcome {
     let mut put = false;
     for cell in append_cells(row) {
         let Ok(points) = AppendedPoints::decode(&cell.value) else { continue };
@@ -108,11 +109,11 @@ async fn repair_appends(
         };
         match swapped {
             Ok(swapped) => put |= swapped,
-            Err(error) if passes_later(&error) => return Outcome::Throttled,
-            Err(error) => return Outcome::WriteFailed(error),
+            Err(error) if passes_later(&error) => return CompactionOutcome::Throttled,
+            Err(error) => return CompactionOutcome::WriteFailed(error),
         }
     }
-    Outcome::Done { put, deleted: 0, identical: 0, variant: 0 }
+    CompactionOutcome::Done { put, deleted: 0, identical: 0, variant: 0 }
 }
 
 fn append_cells(row: &Row) -> impl Iterator<Item = &Cell> {

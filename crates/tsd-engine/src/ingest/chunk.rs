@@ -12,7 +12,7 @@ use super::{
 use crate::{
     meta_tracking::{Tracked, tsuid_of},
     put_error::PutError,
-    series_cache::Touch,
+    series_cache::LastNotifiedRow,
     writer::TouchedRow,
 };
 
@@ -21,9 +21,9 @@ use crate::{
 pub(super) struct Chunk {
     // One a write actor, or a single one where the chunk is kept together. Made with the first
     // point: many connections never send one.
-    lanes: Vec<ChunkPart>,
+    shards: Vec<ShardBatch>,
     // What does not go the way of points.
-    others: Vec<OtherPart>,
+    others: Vec<ExtraShardBatch>,
     // The write actor of a chunk that is kept together.
     home: usize,
     key: Vec<u8>,
@@ -33,32 +33,32 @@ pub(super) struct Chunk {
 
 /// What one chunk has for one write actor.
 #[derive(Debug, Default)]
-pub(super) struct ChunkPart {
-    pub(super) batch: CellBatch,
+pub(super) struct ShardBatch {
+    pub(super) cells: CellBatch,
     /// What names the points in failures.
     pub(super) tags: Vec<u32>,
     pub(super) touched: Vec<TouchedRow>,
-    // Key of the row that is open in `batch`.
+    // Key of the row that is open in `cells`.
     row: Vec<u8>,
 }
 
 /// What one chunk has for one write actor that is written in another way than points.
 #[derive(Debug)]
-struct OtherPart {
+struct ExtraShardBatch {
     target: usize,
-    lane: usize,
-    part: ChunkPart,
+    shard: usize,
+    part: ShardBatch,
 }
 
 impl Chunk {
     /// Whether nothing was ever put into it.
     pub(super) const fn is_unused(&self) -> bool {
-        self.lanes.is_empty()
+        self.shards.is_empty()
     }
 
     /// Gives everything to one write actor from now on.
     pub(super) fn keep_together(&mut self, home: usize) {
-        self.lanes = vec![ChunkPart::default()];
+        self.shards = vec![ShardBatch::default()];
         self.home = home;
     }
 
@@ -68,20 +68,20 @@ impl Chunk {
         &mut self,
         shared: &IngestShared,
         template: &[u8],
-        lane: usize,
+        shard: usize,
         touched: bool,
         body: PointBody,
     ) -> Result<(), PutError> {
-        if self.lanes.is_empty() {
-            self.lanes.resize_with(shared.lanes.len(), ChunkPart::default);
+        if self.shards.is_empty() {
+            self.shards.resize_with(shared.shards.len(), ShardBatch::default);
         }
         if shared.tracker.is_some() {
             self.track(shared, template);
         }
-        let Self { lanes, key, .. } = self;
-        let part = match &mut lanes[..] {
+        let Self { shards, key, .. } = self;
+        let part = match &mut shards[..] {
             [together] => together,
-            lanes => lanes.get_mut(lane).ok_or(PutError::Lost)?,
+            shards => shards.get_mut(shard).ok_or(PutError::Lost)?,
         };
         row_key(shared, key, template, body.timestamp.base_time());
         part.open_row(key)?;
@@ -104,7 +104,7 @@ impl Chunk {
         }
         part.tags.push(body.tag);
         if touched {
-            part.touched.push(TouchedRow { lane, key: Bytes::copy_from_slice(key) });
+            part.touched.push(TouchedRow { shard, key: Bytes::copy_from_slice(key) });
         }
         Ok(())
     }
@@ -114,23 +114,23 @@ impl Chunk {
         &mut self,
         shared: &IngestShared,
         template: &[u8],
-        lane: usize,
+        shard: usize,
         cell: &ExtraCell,
         tag: u32,
     ) -> Result<(), PutError> {
-        if self.lanes.is_empty() {
-            self.lanes.resize_with(shared.lanes.len(), ChunkPart::default);
+        if self.shards.is_empty() {
+            self.shards.resize_with(shared.shards.len(), ShardBatch::default);
         }
         if shared.tracker.is_some() && cell.is_tracked {
             self.track(shared, template);
         }
-        let Self { lanes, others, home, key, .. } = self;
+        let Self { shards, others, home, key, .. } = self;
         row_key(shared, key, template, cell.base);
-        let together = lanes.len() == 1;
+        let together = shards.len() == 1;
         let part = if cell.target == WriteTargets::POINTS {
-            lanes.get_mut(if together { 0 } else { lane }).ok_or(PutError::Lost)?
+            shards.get_mut(if together { 0 } else { shard }).ok_or(PutError::Lost)?
         } else {
-            other_part(others, cell.target, if together { *home } else { lane })?
+            other_part(others, cell.target, if together { *home } else { shard })?
         };
         part.open_row(key)?;
         part.push(&cell.qualifier, &cell.value, None)?;
@@ -143,13 +143,13 @@ impl Chunk {
         &mut self,
         shared: &IngestShared,
         template: &[u8],
-        lane: usize,
+        shard: usize,
         touched: bool,
         body: &Body,
     ) -> Result<(), PutError> {
         match body {
-            Body::Point(body) => self.point(shared, template, lane, touched, *body),
-            Body::Cell(cell, tag) => self.cell(shared, template, lane, cell, *tag),
+            Body::Point(body) => self.point(shared, template, shard, touched, *body),
+            Body::Cell(cell, tag) => self.cell(shared, template, shard, cell, *tag),
         }
     }
 
@@ -160,16 +160,16 @@ impl Chunk {
         point: &NewPoint,
         series: &ResolvedSeries,
         due_before: u32,
-    ) -> Result<Touch, PutError> {
-        let touch = match &point.body {
+    ) -> Result<LastNotifiedRow, PutError> {
+        let last_notified = match &point.body {
             Body::Point(body) if shared.compaction => {
                 let base = body.timestamp.base_time().as_secs();
-                Touch::NONE.next(base, due_before, || shared.round(series.lane))
+                LastNotifiedRow::NONE.next(base, due_before, || shared.round(series.shard))
             }
             _ => None,
         };
-        self.body(shared, &series.template, series.lane, touch.is_some(), &point.body)?;
-        Ok(touch.unwrap_or(Touch::NONE))
+        self.body(shared, &series.template, series.shard, last_notified.is_some(), &point.body)?;
+        Ok(last_notified.unwrap_or(LastNotifiedRow::NONE))
     }
 
     /// Notes that a series gets something.
@@ -184,23 +184,23 @@ impl Chunk {
 
     /// Tags of all that is in it.
     pub(super) fn tags(&self) -> impl Iterator<Item = u32> {
-        let parts = self.lanes.iter().chain(self.others.iter().map(|other| &other.part));
+        let parts = self.shards.iter().chain(self.others.iter().map(|other| &other.part));
         parts.flat_map(|part| part.tags.iter().copied())
     }
 
     /// Takes out what there is for each write actor: way of writing, number of the actor, cells.
-    pub(super) fn take_parts(&mut self) -> impl Iterator<Item = (usize, usize, ChunkPart)> {
-        let Self { lanes, others, home, .. } = self;
-        let points = lanes.iter_mut().zip(*home..).filter(|(part, _)| !part.tags.is_empty());
+    pub(super) fn take_parts(&mut self) -> impl Iterator<Item = (usize, usize, ShardBatch)> {
+        let Self { shards, others, home, .. } = self;
+        let points = shards.iter_mut().zip(*home..).filter(|(part, _)| !part.tags.is_empty());
         points
-            .map(|(part, lane)| (WriteTargets::POINTS, lane, std::mem::take(part)))
-            .chain(others.drain(..).map(|other| (other.target, other.lane, other.part)))
+            .map(|(part, shard)| (WriteTargets::POINTS, shard, std::mem::take(part)))
+            .chain(others.drain(..).map(|other| (other.target, other.shard, other.part)))
     }
 
     /// Drops all that is in it.
     pub(super) fn clear(&mut self) {
-        for part in &mut self.lanes {
-            part.batch.clear();
+        for part in &mut self.shards {
+            part.cells.clear();
             part.tags.clear();
             part.row.clear();
             part.touched.clear();
@@ -212,13 +212,13 @@ impl Chunk {
 
 /// Cells for a write actor that are written in another way than points.
 fn other_part(
-    others: &mut Vec<OtherPart>,
+    others: &mut Vec<ExtraShardBatch>,
     target: usize,
-    lane: usize,
-) -> Result<&mut ChunkPart, PutError> {
-    let at = others.iter().position(|other| other.target == target && other.lane == lane);
+    shard: usize,
+) -> Result<&mut ShardBatch, PutError> {
+    let at = others.iter().position(|other| other.target == target && other.shard == shard);
     let at = at.unwrap_or_else(|| {
-        others.push(OtherPart { target, lane, part: ChunkPart::default() });
+        others.push(ExtraShardBatch { target, shard, part: ShardBatch::default() });
         others.len() - 1
     });
     others.get_mut(at).map(|other| &mut other.part).ok_or(PutError::Lost)
@@ -235,12 +235,12 @@ fn row_key(shared: &IngestShared, key: &mut Vec<u8>, template: &[u8], base: Base
     }
 }
 
-impl ChunkPart {
+impl ShardBatch {
     /// Goes on with the row of that key.
     #[inline]
     fn open_row(&mut self, key: &[u8]) -> Result<(), PutError> {
         if self.row != key {
-            self.batch.begin_row(key).map_err(|e| PutError::Storage(e.into()))?;
+            self.cells.begin_row(key).map_err(|e| PutError::Storage(e.into()))?;
             self.row.clear();
             self.row.extend_from_slice(key);
         }
@@ -254,7 +254,7 @@ impl ChunkPart {
         value: &[u8],
         timestamp_ms: Option<i64>,
     ) -> Result<(), PutError> {
-        self.batch
+        self.cells
             .push(CellRef { family: Family::T, qualifier, value, timestamp_ms })
             .map_err(|e| PutError::Storage(e.into()))
     }

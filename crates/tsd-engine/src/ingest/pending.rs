@@ -44,7 +44,7 @@ pub(crate) enum LogEntry {
         /// Row key without time.
         template: Box<[u8]>,
         /// Write actor.
-        lane: usize,
+        shard: usize,
         /// Whether row compaction is to be told of the row.
         touched: bool,
         /// What is stored.

@@ -14,21 +14,21 @@ use tsd_model::{PointValue, TableSchema, Timestamp};
 
 use super::{
     NameText,
-    chunk::{Chunk, ChunkPart},
+    chunk::{Chunk, ShardBatch},
+    commit_group::CommitGroup,
     extra_cell::{ExtraCell, RollupPlace, WriteTargets},
-    group::CommitGroup,
     pending::{Body, LogEntry, NewPoint, PointBody},
     validate::{NameRules, check_point},
 };
 use crate::{
-    actor::{DoerRef, TellError},
+    actor::{ActorRef, SendError},
     clock::Clock,
     compaction::latest_base,
     meta_tracking::MetaTracker,
     put_error::{CommitReport, PointFailure, PutError},
     series_cache::{CachedSeries, GROUP, NewSeries, SeriesCache},
     uid::Resolver,
-    writer::{Contribution, Lane, WriteOrder},
+    writer::{WriteMessage, WriteRequest, WriteShard},
 };
 
 /// Failures of a pipelined session that may wait to be read.
@@ -49,11 +49,11 @@ pub(crate) struct IngestShared {
     pub(crate) series: SeriesCache,
     pub(crate) resolver: Resolver,
     pub(crate) targets: WriteTargets,
-    pub(crate) lanes: Vec<Lane>,
-    /// Compaction rounds of each lane.
+    pub(crate) shards: Vec<WriteShard>,
+    /// Compaction rounds of each shard.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
     /// Who is told of series that get points, if anyone is.
-    pub(crate) tracker: Option<DoerRef<MetaTracker>>,
+    pub(crate) tracker: Option<ActorRef<MetaTracker>>,
     pub(crate) tracking_lost: metrics::Counter,
     pub(crate) closed: AtomicBool,
     /// Spreads chunks that are kept together over the write actors.
@@ -123,7 +123,7 @@ impl IngestSession {
     pub fn keep_together(&mut self) {
         if self.chunk.is_unused() {
             let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
-            self.chunk.keep_together(turn % self.shared.lanes.len().max(1));
+            self.chunk.keep_together(turn % self.shared.shards.len().max(1));
         }
     }
 
@@ -186,16 +186,16 @@ impl IngestSession {
         let shared = &**shared;
         let timestamp = check_numbers(point.timestamp, point.value)?;
         let base = timestamp.base_time().as_secs();
-        let lane = series.lane();
-        let round = || shared.round(lane);
-        let touched =
-            shared.compaction && series.touch().advance(|last| last.next(base, *due_before, round));
+        let shard = series.write_shard();
+        let round = || shared.round(shard);
+        let touched = shared.compaction
+            && series.last_notified().advance(|last| last.next(base, *due_before, round));
         let body = PointBody { timestamp, value: point.value, tag: point.tag };
         if log.is_empty() {
-            chunk.point(shared, series.template(), lane, touched, body)?;
+            chunk.point(shared, series.template(), shard, touched, body)?;
         } else {
             let template = series.template().into();
-            log.push(LogEntry::Known { template, lane, touched, body: Body::Point(body) });
+            log.push(LogEntry::Known { template, shard, touched, body: Body::Point(body) });
         }
         self.points += 1;
         Ok(())
@@ -256,12 +256,12 @@ impl IngestSession {
         let shared = &**shared;
         let cache = shared.series.read();
         let series = cache.find(self.text, metric, tags_raw)?;
-        let (template, lane) = (series.template(), series.lane());
+        let (template, shard) = (series.template(), series.write_shard());
         let put = if log.is_empty() {
-            chunk.cell(shared, template, lane, cell, tag)
+            chunk.cell(shared, template, shard, cell, tag)
         } else {
             let body = Body::Cell(Box::new(cell.clone()), tag);
-            log.push(LogEntry::Known { template: template.into(), lane, touched: false, body });
+            log.push(LogEntry::Known { template: template.into(), shard, touched: false, body });
             Ok(())
         };
         if put.is_ok() {
@@ -309,7 +309,7 @@ impl IngestSession {
             work.await;
             true
         };
-        let mut report = group.report();
+        let mut report = group.take_report();
         if !in_time {
             self.forget_chunk();
             report.timed_out =
@@ -374,16 +374,16 @@ impl IngestSession {
         }
         let deadline = Instant::now() + self.shared.queue_deadline;
         let shared = Arc::clone(&self.shared);
-        for (target, lane, part) in self.chunk.take_parts() {
-            if let Some(lane) = shared.lanes.get(lane) {
-                give(part, target, lane, group, deadline).await;
+        for (target, shard, part) in self.chunk.take_parts() {
+            if let Some(shard) = shared.shards.get(shard) {
+                send_part(part, target, shard, group, deadline).await;
             }
         }
-        group.handed_over();
+        group.all_submitted();
         if let Some(tracker) = &shared.tracker {
             let seen = self.chunk.take_tracked();
             if !seen.is_empty() {
-                MetaTracker::tell(tracker, &shared.tracking_lost, seen);
+                MetaTracker::series_seen(tracker, &shared.tracking_lost, seen);
             }
         }
         self.points = 0;
@@ -414,15 +414,15 @@ impl IngestSession {
         let (mut failures, mut learned) = (Vec::new(), Vec::new());
         for entry in log.drain(..) {
             let (tag, put) = match entry {
-                LogEntry::Known { template, lane, touched, body } => {
-                    (body.tag(), chunk.body(&shared, &template, lane, touched, &body))
+                LogEntry::Known { template, shard, touched, body } => {
+                    (body.tag(), chunk.body(&shared, &template, shard, touched, &body))
                 }
                 LogEntry::New(point) => {
                     let tag = point.body.tag();
                     let put = match series.next() {
                         Some(Ok(series)) => chunk
                             .first_of_series(&shared, &point, &series, *due_before)
-                            .map(|touch| learned.push((point, series, touch))),
+                            .map(|last_notified| learned.push((point, series, last_notified))),
                         Some(Err(error)) => Err(error.into()),
                         None => Err(PutError::Lost),
                     };
@@ -433,12 +433,12 @@ impl IngestSession {
                 failures.push(PointFailure { tag, error });
             }
         }
-        let learned = learned.iter().map(|(point, series, touch)| NewSeries {
+        let learned = learned.iter().map(|(point, series, last_notified)| NewSeries {
             metric: &point.metric,
             tags: &point.tags,
             template: &series.template,
-            lane: series.lane,
-            touch: *touch,
+            write_shard: series.shard,
+            last_notified: *last_notified,
         });
         shared.series.insert(generation, *text, learned);
         group.fail(failures);
@@ -451,39 +451,39 @@ pub(crate) struct ResolvedSeries {
     /// Row key with zeros for the base time.
     pub(crate) template: Vec<u8>,
     /// Write actor.
-    pub(crate) lane: usize,
+    pub(crate) shard: usize,
 }
 
 impl IngestShared {
-    /// The lane's compaction round.
-    pub(super) fn round(&self, lane: usize) -> u32 {
-        self.rounds.get(lane).map_or(0, |round| round.load(Ordering::Relaxed))
+    /// The shard's compaction round.
+    pub(super) fn round(&self, shard: usize) -> u32 {
+        self.rounds.get(shard).map_or(0, |round| round.load(Ordering::Relaxed))
     }
 }
 
-/// Gives a write actor its part of a chunk, when it has room.
-async fn give(
-    part: ChunkPart,
+/// Sends a write shard its part of a chunk once the shard's budget admits it.
+async fn send_part(
+    part: ShardBatch,
     target: usize,
-    lane: &Lane,
+    shard: &WriteShard,
     group: &Arc<CommitGroup>,
     deadline: Instant,
 ) {
-    let ticket = group.ticket(part.tags);
-    let room = match tokio::time::timeout_at(deadline, lane.gate.enter(part.batch.byte_len())).await
-    {
-        Ok(Some(room)) => room,
-        Ok(None) => return ticket.finish(Err(PutError::Closed)),
-        Err(_) => return ticket.finish(Err(PutError::Throttled)),
+    let completion = group.completion(part.tags);
+    let acquired = shard.budget.acquire(part.cells.byte_len());
+    let permit = match tokio::time::timeout_at(deadline, acquired).await {
+        Ok(Some(permit)) => permit,
+        Ok(None) => return completion.complete(Err(PutError::Closed)),
+        Err(_) => return completion.complete(Err(PutError::Throttled)),
     };
-    let ChunkPart { batch, touched, .. } = part;
-    let contribution = Contribution { target, batch, ticket, touched, room };
-    // The gate admits no more than the mailbox holds, so this is a safety net. Where the actor is gone,
-    // the dropped ticket answers.
-    if let Err(TellError::Full(WriteOrder::Write(refused))) =
-        lane.writer.tell(WriteOrder::Write(contribution))
+    let ShardBatch { cells, touched, .. } = part;
+    let request = WriteRequest { target, cells, completion, touched, permit };
+    // The budget admits no more requests than the mailbox holds, so a full mailbox is not expected.
+    // A closed one drops the request, which completes it as lost.
+    if let Err(SendError::Full(WriteMessage::Write(rejected))) =
+        shard.writer.try_send(WriteMessage::Write(request))
     {
-        refused.ticket.finish(Err(PutError::Throttled));
+        rejected.completion.complete(Err(PutError::Throttled));
     }
 }
 

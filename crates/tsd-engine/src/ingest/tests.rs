@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     EngineConfig, PointInput, PutError,
     testing::{config, dump, pairs, put, put_all, put_one, start, store},
-    writer::WriteOrder,
+    writer::WriteMessage,
 };
 
 async fn data(store: &crate::testing::TestStore) -> Vec<String> {
@@ -276,8 +276,8 @@ async fn a_failed_write_actor_loses_no_sender_and_is_back() {
     // Behind the write in flight, so that the actor holds it when it fails.
     let (report, ()) = tokio::join!(second.commit(), async {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        for lane in engine.lanes() {
-            lane.writer.tell(WriteOrder::Panic).ok().unwrap();
+        for shard in engine.shards() {
+            shard.writer.try_send(WriteMessage::Panic).ok().unwrap();
         }
     });
     assert!(matches!(report.failures[0].error, PutError::Lost));

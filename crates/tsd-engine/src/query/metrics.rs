@@ -45,7 +45,7 @@ impl Timer<'_> {
         let seconds = match result {
             Ok(()) => &self.metrics.answered,
             Err((_, Some(limit))) => {
-                metrics::counter!("tsd_query_refused_total", "limit" => limit).increment(1);
+                metrics::counter!("tsd_query_rejected_total", "limit" => limit).increment(1);
                 &self.metrics.refused
             }
             Err((QueryFailure::Cancelled, None)) => return,

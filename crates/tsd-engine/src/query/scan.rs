@@ -306,16 +306,17 @@ impl PartReader<'_> {
     /// Makes known which rows were met in pieces.
     fn notify(&mut self) {
         let context = &self.job.context;
-        let mut lanes: HashMap<usize, Vec<Bytes>, foldhash::fast::RandomState> = HashMap::default();
+        let mut by_shard: HashMap<usize, Vec<Bytes>, foldhash::fast::RandomState> =
+            HashMap::default();
         for key in self.met.drain(..) {
             if let Ok(series) = SeriesKey::from_row_key(&self.job.plan.schema, &key) {
-                let lane = series.bucket().index() as usize % context.compactors.len().max(1);
-                lanes.entry(lane).or_default().push(key);
+                let shard = series.bucket().index() as usize % context.compactors.len().max(1);
+                by_shard.entry(shard).or_default().push(key);
             }
         }
-        for (lane, rows) in lanes {
-            if let Some(compactor) = context.compactors.get(lane) {
-                RowCompactor::note_met(compactor, &context.compaction_stats, rows);
+        for (shard, rows) in by_shard {
+            if let Some(compactor) = context.compactors.get(shard) {
+                RowCompactor::fragmented_rows_read(compactor, &context.compaction_stats, rows);
             }
         }
     }

@@ -21,7 +21,7 @@ use super::{
     run::{QueryRun, Step},
 };
 use crate::{
-    actor::DoerRef,
+    actor::ActorRef,
     annotations::Annotations,
     clock::Clock,
     compaction::{CompactionStats, RowCompactor},
@@ -46,7 +46,7 @@ pub(crate) struct QueryContext {
     pub(crate) uids: UidAdmin,
     pub(crate) clock: Arc<dyn Clock>,
     /// Empty where queries leave rows as they are.
-    pub(crate) compactors: Vec<DoerRef<RowCompactor>>,
+    pub(crate) compactors: Vec<ActorRef<RowCompactor>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) runtime: runtime::Handle,
     pub(crate) threads: usize,

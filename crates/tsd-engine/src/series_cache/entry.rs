@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::touch::{Touch, TouchCell};
+use super::last_notified_row::{LastNotifiedCell, LastNotifiedRow};
 use crate::ingest::NameText;
 
 /// Bytes of an entry that need no memory of their own: enough for a metric, four tags and a row key.
@@ -15,8 +15,8 @@ const INLINE_BYTES: usize = 102;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
-    touch: TouchCell,
-    lane: u32,
+    last_notified: LastNotifiedCell,
+    write_shard: u32,
     metric_len: u32,
     sent_len: u32,
     text: NameText,
@@ -43,9 +43,9 @@ pub(crate) struct NewSeries<'a> {
     /// Row key with zeros for the base time.
     pub(crate) template: &'a [u8],
     /// Write actor of its salt bucket.
-    pub(crate) lane: usize,
+    pub(crate) write_shard: usize,
     /// The row that was made known to row compaction.
-    pub(crate) touch: Touch,
+    pub(crate) last_notified: LastNotifiedRow,
 }
 
 /// A series found in the cache.
@@ -54,10 +54,10 @@ pub(crate) struct CachedSeries<'a>(&'a Entry);
 
 impl Entry {
     pub(super) fn new(text: NameText, series: NewSeries<'_>) -> Self {
-        let NewSeries { metric, tags, template, lane, touch } = series;
+        let NewSeries { metric, tags, template, write_shard, last_notified } = series;
         Self {
-            touch: TouchCell::new(touch),
-            lane: lane as u32,
+            last_notified: LastNotifiedCell::new(last_notified),
+            write_shard: write_shard as u32,
             metric_len: metric.len() as u32,
             sent_len: (metric.len() + tags.len()) as u32,
             text,
@@ -96,8 +96,8 @@ impl Entry {
         sent.split_at_checked(self.metric_len as usize).unwrap_or_default()
     }
 
-    pub(super) fn set_touch(&mut self, touch: Touch) {
-        self.touch.set(touch);
+    pub(super) fn set_last_notified(&mut self, last_notified: LastNotifiedRow) {
+        self.last_notified.set(last_notified);
     }
 
     /// Notes a use, and gives out what is known.
@@ -125,14 +125,14 @@ impl<'a> CachedSeries<'a> {
 
     /// Write actor of its salt bucket.
     #[inline]
-    pub(crate) const fn lane(self) -> usize {
-        self.0.lane as usize
+    pub(crate) const fn write_shard(self) -> usize {
+        self.0.write_shard as usize
     }
 
     /// The row last made known to row compaction.
     #[inline]
-    pub(crate) const fn touch(self) -> &'a TouchCell {
-        &self.0.touch
+    pub(crate) const fn last_notified(self) -> &'a LastNotifiedCell {
+        &self.0.last_notified
     }
 }
 
@@ -173,15 +173,15 @@ mod tests {
                 metric: b"sys.cpu",
                 tags: &tags,
                 template: b"k",
-                lane: 3,
-                touch: Touch::NONE,
+                write_shard: 3,
+                last_notified: LastNotifiedRow::NONE,
             };
             let entry = Entry::new(NameText::Latin1, series);
             assert!(entry.is(NameText::Latin1, b"sys.cpu", &tags), "{len}");
             assert!(!entry.is(NameText::Utf8, b"sys.cpu", &tags));
             assert!(!entry.is(NameText::Latin1, b"sys.cp", &tags));
             assert_eq!(entry.names(), (&b"sys.cpu"[..], &tags[..]));
-            assert_eq!((entry.hit().template(), entry.hit().lane()), (&b"k"[..], 3));
+            assert_eq!((entry.hit().template(), entry.hit().write_shard()), (&b"k"[..], 3));
         }
     }
 }

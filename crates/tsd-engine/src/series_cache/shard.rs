@@ -53,7 +53,7 @@ impl Shard {
         self.index.find(spread(hash), same).map(|slot| slot.entry)
     }
 
-    /// Takes a series in, or its touch where it is there. With `limit` entries, one of them goes; then the
+    /// Takes a series in, or its last_notified where it is there. With `limit` entries, one of them goes; then the
     /// answer is true. `hash_of` gives the hash of an entry.
     pub(super) fn insert(
         &mut self,
@@ -65,7 +65,7 @@ impl Shard {
     ) -> bool {
         if let Some(at) = self.position(hash, |entry| entry.is(text, series.metric, series.tags)) {
             if let Some(entry) = self.entries.get_mut(at as usize) {
-                entry.set_touch(series.touch);
+                entry.set_last_notified(series.last_notified);
             }
             return false;
         }

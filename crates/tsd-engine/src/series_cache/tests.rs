@@ -7,7 +7,7 @@ fn template(cache: &SeriesCache, metric: &[u8], tags: &[u8]) -> Option<Vec<u8>> 
 }
 
 fn series<'a>(metric: &'a [u8], tags: &'a [u8], template: &'a [u8]) -> NewSeries<'a> {
-    NewSeries { metric, tags, template, lane: 3, touch: Touch::NONE }
+    NewSeries { metric, tags, template, write_shard: 3, last_notified: LastNotifiedRow::NONE }
 }
 
 fn insert(cache: &SeriesCache, metric: &[u8], tags: &[u8], template: &[u8]) {
@@ -26,7 +26,7 @@ fn the_bytes_as_sent_are_the_key() {
     }
     let reader = cache.read();
     assert!(reader.find(NameText::Utf8, b"m", b"a=1 b=2").is_none());
-    assert_eq!(reader.find(TEXT, b"m", b"a=1 b=2").map(CachedSeries::lane), Some(3));
+    assert_eq!(reader.find(TEXT, b"m", b"a=1 b=2").map(CachedSeries::write_shard), Some(3));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_touch_stays_with_its_series() {
     let touched = |base| {
         let reader = cache.read();
         let series = reader.find(TEXT, b"m", b"a=1");
-        series.map(|series| series.touch().advance(|last| last.next(base, 0, || 0)))
+        series.map(|series| series.last_notified().advance(|last| last.next(base, 0, || 0)))
     };
     assert_eq!([3_600, 3_600, 7_200].map(touched), [Some(true), Some(false), Some(true)]);
     insert(&cache, b"m", b"a=1", b"row");

@@ -22,9 +22,9 @@ const CONCURRENT_NAMES: usize = 256;
 
 /// How numbers are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numbers {
+pub(crate) enum UidAllocation {
     /// One after the other, by the counter.
-    Counted,
+    Counter,
     /// By a secure generator.
     Random,
 }
@@ -49,17 +49,17 @@ pub(crate) async fn assign(
     table: &UidTable,
     kind: UidKind,
     names: &[Bytes],
-    numbers: Numbers,
+    allocation: UidAllocation,
 ) -> Assigned {
     let mut results: Vec<Option<Result<Uid, UidError>>> = vec![None; names.len()];
     let mut open: Vec<usize> = (0..names.len()).collect();
     let mut collisions = 0;
-    let tries = if numbers == Numbers::Random { RANDOM_TRIES } else { TRIES };
+    let tries = if allocation == UidAllocation::Random { RANDOM_TRIES } else { TRIES };
     for left in (0..tries).rev() {
         if open.is_empty() {
             break;
         }
-        let attempts = attempt(table, kind, names, &open, numbers).await;
+        let attempts = attempt(table, kind, names, &open, allocation).await;
         open.clear();
         for (i, attempt) in attempts {
             let result = match attempt {
@@ -74,7 +74,7 @@ pub(crate) async fn assign(
                     open.push(i);
                     continue;
                 }
-                failed => Err(exhausted(kind, names.get(i), failed, numbers)),
+                failed => Err(exhausted(kind, names.get(i), failed, allocation)),
             };
             if let Some(slot) = results.get_mut(i) {
                 *slot = Some(result);
@@ -89,7 +89,12 @@ pub(crate) async fn assign(
 }
 
 /// Writes the meta objects of new names. What fails is logged: a name does not need one.
-pub(super) async fn describe(table: &UidTable, kind: UidKind, assigned: &Assigned, now_secs: i64) {
+pub(super) async fn create_meta_objects(
+    table: &UidTable,
+    kind: UidKind,
+    assigned: &Assigned,
+    now_secs: i64,
+) {
     let json = Bytes::from(UidMeta::new(kind, now_secs).to_json());
     futures_util::stream::iter(assigned.results.iter().flatten())
         .for_each_concurrent(CONCURRENT_NAMES, |uid| {
@@ -116,9 +121,9 @@ async fn attempt(
     kind: UidKind,
     names: &[Bytes],
     open: &[usize],
-    numbers: Numbers,
+    allocation: UidAllocation,
 ) -> Vec<(usize, Try)> {
-    let drawn = match draw(table, kind, open.len(), numbers).await {
+    let drawn = match draw(table, kind, open.len(), allocation).await {
         Ok(drawn) => drawn,
         Err(error) => return open.iter().map(|&i| (i, Try::Failed(error.clone()))).collect(),
     };
@@ -137,21 +142,21 @@ async fn attempt(
         .await
 }
 
-/// Numbers for `count` names, in order.
+/// UidAllocation for `count` names, in order.
 async fn draw(
     table: &UidTable,
     kind: UidKind,
     count: usize,
-    numbers: Numbers,
+    allocation: UidAllocation,
 ) -> Result<Vec<i64>, StorageError> {
-    match numbers {
-        Numbers::Counted => {
+    match allocation {
+        UidAllocation::Counter => {
             let amount = count as i64;
             let last =
                 table.storage.increment(&table.table, UidTable::counter(kind), amount).await?;
             Ok((1..=amount).map(|n| last.wrapping_sub(amount).wrapping_add(n)).collect())
         }
-        Numbers::Random => (0..count)
+        UidAllocation::Random => (0..count)
             .map(|_| {
                 random_number(kind.width(&table.schema)).map_err(|error| {
                     StorageError::Backend(format!("no random numbers: {error}").into())
@@ -194,13 +199,18 @@ async fn map_both_ways(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) -
 }
 
 /// The error of a name that used up its tries.
-fn exhausted(kind: UidKind, name: Option<&Bytes>, failed: Try, numbers: Numbers) -> UidError {
+fn exhausted(
+    kind: UidKind,
+    name: Option<&Bytes>,
+    failed: Try,
+    allocation: UidAllocation,
+) -> UidError {
     let name = decode_latin1(name.map_or(&[][..], |name| name));
-    match (failed, numbers) {
-        (_, Numbers::Random) => {
+    match (failed, allocation) {
+        (_, UidAllocation::Random) => {
             UidError::RandomExhausted { kind, name, attempts: RANDOM_TRIES + 1 }
         }
-        (Try::Failed(error), Numbers::Counted) => UidError::Storage(error),
+        (Try::Failed(error), UidAllocation::Counter) => UidError::Storage(error),
         _ => UidError::NumbersTaken { kind, name },
     }
 }

@@ -1,8 +1,8 @@
-//! The UID actor: one flight per name, and many names in one flight.
+//! The UID actor: look-ups and assignments of names, batched and single-flight.
 //!
-//! A name that is being looked up or assigned takes further askers on board. Names that come while a
-//! batch of their kind is under way wait for it to end and then go together: one read, or one
-//! increment, for all of them. A failure ends the flight and nothing remembers it.
+//! A name that is being looked up or assigned is requested once; further callers wait for the same
+//! result. Names that arrive while the batches of their kind are in flight are queued and become the
+//! next batch: one read, or one increment, for all of them. Errors are not cached.
 
 use std::{
     cell::RefCell,
@@ -20,45 +20,47 @@ use tsd_model::{Uid, UidKind};
 
 use super::{
     PerKind, UidCaches, UidError, UidTable,
-    assign::{Numbers, assign, describe},
+    assign::{UidAllocation, assign, create_meta_objects},
 };
 use crate::{
-    actor::{Desk, Doer, Reply},
+    actor::{Actor, ActorContext, Reply},
     clock::Clock,
 };
 
-/// Result of a look-up: no UID is no error.
-pub(crate) type Lookup = Result<Option<Uid>, UidError>;
+/// Result of a look-up; a name without a UID is no error.
+pub(crate) type UidLookup = Result<Option<Uid>, UidError>;
 /// Result of an assignment.
-pub(crate) type Assignment = Result<Uid, UidError>;
+pub(crate) type UidAssignment = Result<Uid, UidError>;
 
-/// Batches of look-ups of one kind under way at once.
-const LOOKUP_BATCHES: usize = 2;
+/// Most look-up batches of one kind in flight.
+const MAX_LOOKUP_BATCHES: usize = 2;
+/// Most assignment batches of one kind in flight.
+const MAX_ASSIGNMENT_BATCHES: usize = 1;
 
-/// Orders to the UID actor.
-pub(crate) enum UidOrder {
+/// Messages to the UID actor.
+pub(crate) enum UidMessage {
     /// Look names up.
-    Lookup { kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<Lookup>> },
-    /// Give names a UID that had none when they were looked up.
-    Assign { kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<Assignment>> },
-    /// Fail inside the handler.
+    Lookup { kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<UidLookup>> },
+    /// Assign UIDs to names that had none when they were looked up.
+    Assign { kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<UidAssignment>> },
+    /// Panic inside the handler.
     #[cfg(test)]
     Panic,
 }
 
-/// What is counted of assignments.
+/// Counters of UID assignment.
 #[derive(Debug, Default)]
 pub(crate) struct AssignerStats {
     /// UIDs assigned, by kind.
     pub(crate) assigned: PerKind<AtomicU64>,
-    /// Random numbers that were taken.
+    /// Random UIDs that were taken already.
     pub(crate) random_collisions: AtomicU64,
-    /// Names the filter refused, by kind.
-    pub(crate) rejected: PerKind<AtomicU64>,
-    /// Names waiting now.
+    /// Names rejected by the filter, by kind.
+    pub(crate) filtered: PerKind<AtomicU64>,
+    /// Names that wait for a UID now.
     pub(crate) pending: AtomicUsize,
-    /// Names refused because too many waited.
-    pub(crate) throttled: AtomicU64,
+    /// Names rejected because too many were pending.
+    pub(crate) rejected: AtomicU64,
 }
 
 /// Settings of the UID actor.
@@ -67,7 +69,7 @@ pub(crate) struct AssignerSettings {
     pub(crate) table: UidTable,
     pub(crate) caches: Arc<UidCaches>,
     pub(crate) random_metrics: bool,
-    /// Where the time of new meta objects comes from; `None` writes none.
+    /// Clock for the creation time of meta objects; `None` writes none.
     pub(crate) realtime_meta: Option<Arc<dyn Clock>>,
     pub(crate) max_pending: usize,
     pub(crate) max_batch: usize,
@@ -77,8 +79,8 @@ pub(crate) struct AssignerSettings {
 /// State of the UID actor.
 pub(crate) struct UidAssigner {
     settings: AssignerSettings,
-    lookups: PerKind<Flights<Lookup>>,
-    assignments: PerKind<Flights<Assignment>>,
+    lookups: PerKind<PendingNames<UidLookup>>,
+    assignments: PerKind<PendingNames<UidAssignment>>,
 }
 
 impl UidAssigner {
@@ -87,12 +89,13 @@ impl UidAssigner {
         Self { settings, lookups: PerKind::default(), assignments: PerKind::default() }
     }
 
-    fn has_room(&self) -> bool {
+    /// False, and counted, if the maximum of pending names is reached.
+    fn admits_name(&self) -> bool {
         let stats = &self.settings.stats;
         if stats.pending.load(Ordering::Relaxed) < self.settings.max_pending {
             return true;
         }
-        stats.throttled.fetch_add(1, Ordering::Relaxed);
+        stats.rejected.fetch_add(1, Ordering::Relaxed);
         false
     }
 
@@ -100,40 +103,36 @@ impl UidAssigner {
         &mut self,
         kind: UidKind,
         names: Vec<Bytes>,
-        reply: Reply<Vec<Lookup>>,
-        desk: &mut Desk<'_, Self>,
+        reply: Reply<Vec<UidLookup>>,
+        ctx: &mut ActorContext<'_, Self>,
     ) {
-        let answer = Answer::new(names.len(), reply);
+        let request = NamesRequest::new(names.len(), reply);
         for (i, name) in names.into_iter().enumerate() {
             if let Some(uid) = self.settings.caches.uid(kind, &name) {
-                answer.give(i, Ok(Some(uid)));
-            } else if self.lookups[kind].holds(&name) || self.has_room() {
-                self.board_lookup(kind, name, &answer, i);
+                request.set(i, Ok(Some(uid)));
+            } else if self.lookups[kind].contains(&name) || self.admits_name() {
+                let new = self.lookups[kind].wait(name, &request, i);
+                self.settings.stats.pending.fetch_add(usize::from(new), Ordering::Relaxed);
             } else {
-                answer.give(i, Err(UidError::Throttled));
+                request.set(i, Err(UidError::Throttled));
             }
         }
-        self.fly_lookups(kind, desk);
+        self.start_lookups(kind, ctx);
     }
 
-    fn board_lookup(&mut self, kind: UidKind, name: Bytes, answer: &Rc<Answer<Lookup>>, i: usize) {
-        let new = self.lookups[kind].board(name, answer, i);
-        self.settings.stats.pending.fetch_add(usize::from(new), Ordering::Relaxed);
-    }
-
-    fn fly_lookups(&mut self, kind: UidKind, desk: &mut Desk<'_, Self>) {
+    fn start_lookups(&mut self, kind: UidKind, ctx: &mut ActorContext<'_, Self>) {
         let max = self.settings.max_batch;
-        while let Some(names) = self.lookups[kind].take_off(LOOKUP_BATCHES, max) {
+        while let Some(names) = self.lookups[kind].next_batch(MAX_LOOKUP_BATCHES, max) {
             let table = self.settings.table.clone();
             let epoch = self.settings.caches.epoch();
             let work = async move {
                 let results = table.uids(kind, &names).await;
                 (names, results)
             };
-            desk.spawn(work, move |assigner, (names, results), desk| {
+            ctx.spawn(work, move |assigner, (names, results), ctx| {
                 let caches = Arc::clone(&assigner.settings.caches);
-                let flights = &mut assigner.lookups[kind];
-                flights.running -= 1;
+                let pending = &mut assigner.lookups[kind];
+                pending.in_flight -= 1;
                 if caches.epoch() == epoch {
                     let mut results = match results {
                         Ok(results) => results,
@@ -145,14 +144,14 @@ impl UidAssigner {
                         if let Ok(Some(uid)) = result {
                             caches.insert_at(epoch, kind, name, uid);
                         }
-                        flights.land(name, &result);
+                        pending.complete(name, &result);
                     }
                     assigner.settings.stats.pending.fetch_sub(names.len(), Ordering::Relaxed);
                 } else {
-                    // A name was renamed or deleted meanwhile: what was read may be of before.
-                    flights.queue.extend(names);
+                    // A name was renamed or deleted meanwhile, so the results may be stale: retry.
+                    pending.queue.extend(names);
                 }
-                assigner.fly_lookups(kind, desk);
+                assigner.start_lookups(kind, ctx);
             });
         }
     }
@@ -161,160 +160,164 @@ impl UidAssigner {
         &mut self,
         kind: UidKind,
         names: Vec<Bytes>,
-        reply: Reply<Vec<Assignment>>,
-        desk: &mut Desk<'_, Self>,
+        reply: Reply<Vec<UidAssignment>>,
+        ctx: &mut ActorContext<'_, Self>,
     ) {
-        let answer = Answer::new(names.len(), reply);
+        let request = NamesRequest::new(names.len(), reply);
         for (i, name) in names.into_iter().enumerate() {
-            // Another asker's assignment may have ended since this one looked.
+            // An assignment for another caller may have completed since this caller's look-up.
             if let Some(uid) = self.settings.caches.uid(kind, &name) {
-                answer.give(i, Ok(uid));
-            } else if self.assignments[kind].holds(&name) || self.has_room() {
-                let new = self.assignments[kind].board(name, &answer, i);
+                request.set(i, Ok(uid));
+            } else if self.assignments[kind].contains(&name) || self.admits_name() {
+                let new = self.assignments[kind].wait(name, &request, i);
                 self.settings.stats.pending.fetch_add(usize::from(new), Ordering::Relaxed);
             } else {
-                answer.give(i, Err(UidError::Throttled));
+                request.set(i, Err(UidError::Throttled));
             }
         }
-        self.fly_assignments(kind, desk);
+        self.start_assignments(kind, ctx);
     }
 
-    fn fly_assignments(&mut self, kind: UidKind, desk: &mut Desk<'_, Self>) {
+    fn start_assignments(&mut self, kind: UidKind, ctx: &mut ActorContext<'_, Self>) {
         let max = self.settings.max_batch;
-        while let Some(names) = self.assignments[kind].take_off(1, max) {
+        while let Some(names) = self.assignments[kind].next_batch(MAX_ASSIGNMENT_BATCHES, max) {
             let table = self.settings.table.clone();
             let epoch = self.settings.caches.epoch();
             let random = self.settings.random_metrics && kind == UidKind::Metric;
-            let numbers = if random { Numbers::Random } else { Numbers::Counted };
+            let allocation = if random { UidAllocation::Random } else { UidAllocation::Counter };
             let clock = self.settings.realtime_meta.clone();
             let work = async move {
-                let assigned = assign(&table, kind, &names, numbers).await;
+                let assigned = assign(&table, kind, &names, allocation).await;
                 if let Some(clock) = clock {
-                    describe(&table, kind, &assigned, clock.now_secs()).await;
+                    create_meta_objects(&table, kind, &assigned, clock.now_secs()).await;
                 }
                 (names, assigned)
             };
-            desk.spawn(work, move |assigner, (names, assigned), desk| {
+            ctx.spawn(work, move |assigner, (names, assigned), ctx| {
                 let AssignerSettings { caches, stats, .. } = &assigner.settings;
                 stats.random_collisions.fetch_add(assigned.collisions, Ordering::Relaxed);
-                let flights = &mut assigner.assignments[kind];
-                flights.running -= 1;
+                let pending = &mut assigner.assignments[kind];
+                pending.in_flight -= 1;
                 for (name, result) in names.iter().zip(&assigned.results) {
                     if let Ok(uid) = result {
                         caches.insert_at(epoch, kind, name, *uid);
                         stats.assigned[kind].fetch_add(1, Ordering::Relaxed);
                     }
-                    flights.land(name, result);
+                    pending.complete(name, result);
                 }
                 stats.pending.fetch_sub(names.len(), Ordering::Relaxed);
-                assigner.fly_assignments(kind, desk);
+                assigner.start_assignments(kind, ctx);
             });
         }
     }
 }
 
-impl Doer for UidAssigner {
-    type Order = UidOrder;
+impl Actor for UidAssigner {
+    type Message = UidMessage;
 
-    fn handle(&mut self, order: UidOrder, desk: &mut Desk<'_, Self>) {
-        match order {
-            UidOrder::Lookup { kind, names, reply } => self.look_up(kind, names, reply, desk),
-            UidOrder::Assign { kind, names, reply } => self.assign(kind, names, reply, desk),
+    fn handle(&mut self, message: UidMessage, ctx: &mut ActorContext<'_, Self>) {
+        match message {
+            UidMessage::Lookup { kind, names, reply } => self.look_up(kind, names, reply, ctx),
+            UidMessage::Assign { kind, names, reply } => self.assign(kind, names, reply, ctx),
             #[cfg(test)]
-            UidOrder::Panic => panic!("told to"),
+            UidMessage::Panic => panic!("requested by the test"),
         }
     }
 }
 
-/// An asker, and which of its names this is.
-type Waiter<R> = (Rc<Answer<R>>, usize);
+/// A request, and the index of the name in it.
+type NameWaiter<R> = (Rc<NamesRequest<R>>, usize);
 
-/// Names of one kind under way, and who waits for them.
-struct Flights<R> {
-    aboard: HashMap<Bytes, Vec<Waiter<R>>, foldhash::fast::RandomState>,
+/// Names of one kind that are queued or in flight, and the requests that wait for them.
+struct PendingNames<R> {
+    waiters: HashMap<Bytes, Vec<NameWaiter<R>>, foldhash::fast::RandomState>,
     queue: VecDeque<Bytes>,
-    running: usize,
+    /// Batches in flight.
+    in_flight: usize,
 }
 
-impl<R> Default for Flights<R> {
+impl<R> Default for PendingNames<R> {
     fn default() -> Self {
-        Self { aboard: HashMap::default(), queue: VecDeque::new(), running: 0 }
+        Self { waiters: HashMap::default(), queue: VecDeque::new(), in_flight: 0 }
     }
 }
 
-impl<R: Clone> Flights<R> {
-    fn holds(&self, name: &Bytes) -> bool {
-        self.aboard.contains_key(name)
+impl<R: Clone> PendingNames<R> {
+    fn contains(&self, name: &Bytes) -> bool {
+        self.waiters.contains_key(name)
     }
 
-    /// Takes an asker on board; says whether the name is new.
-    fn board(&mut self, name: Bytes, answer: &Rc<Answer<R>>, i: usize) -> bool {
-        let waiters = self.aboard.entry(name.clone()).or_default();
+    /// Adds a waiter for a name. True if the name is new, which queues it.
+    fn wait(&mut self, name: Bytes, request: &Rc<NamesRequest<R>>, i: usize) -> bool {
+        let waiters = self.waiters.entry(name.clone()).or_default();
         let new = waiters.is_empty();
-        waiters.push((Rc::clone(answer), i));
+        waiters.push((Rc::clone(request), i));
         if new {
             self.queue.push_back(name);
         }
         new
     }
 
-    fn take_off(&mut self, max_running: usize, max_batch: usize) -> Option<Vec<Bytes>> {
-        if self.running >= max_running || self.queue.is_empty() {
+    /// Takes the next batch from the queue, unless `max_in_flight` batches are in flight.
+    fn next_batch(&mut self, max_in_flight: usize, max_batch: usize) -> Option<Vec<Bytes>> {
+        if self.in_flight >= max_in_flight || self.queue.is_empty() {
             return None;
         }
-        self.running += 1;
+        self.in_flight += 1;
         let names = self.queue.len().min(max_batch.max(1));
         Some(self.queue.drain(..names).collect())
     }
 
-    fn land(&mut self, name: &Bytes, result: &R) {
-        for (answer, i) in self.aboard.remove(name).into_iter().flatten() {
-            answer.give(i, result.clone());
+    /// Sets the result of a name for all of its waiters.
+    fn complete(&mut self, name: &Bytes, result: &R) {
+        for (request, i) in self.waiters.remove(name).into_iter().flatten() {
+            request.set(i, result.clone());
         }
     }
 }
 
-/// One asker's results, gathered until the last is there.
-struct Answer<R>(RefCell<Gathered<R>>);
+/// A request for several names, which replies when every name has its result.
+struct NamesRequest<R>(RefCell<NameResults<R>>);
 
-struct Gathered<R> {
+struct NameResults<R> {
     results: Vec<Option<R>>,
-    left: usize,
+    missing: usize,
     reply: Option<Reply<Vec<R>>>,
 }
 
-impl<R> Answer<R> {
+impl<R> NamesRequest<R> {
     fn new(names: usize, reply: Reply<Vec<R>>) -> Rc<Self> {
         let mut results = Vec::new();
         results.resize_with(names, || None);
-        let answer = Self(RefCell::new(Gathered { results, left: names, reply: Some(reply) }));
+        let request =
+            Self(RefCell::new(NameResults { results, missing: names, reply: Some(reply) }));
         if names == 0 {
-            answer.send();
+            request.send_reply();
         }
-        Rc::new(answer)
+        Rc::new(request)
     }
 
-    fn give(&self, i: usize, result: R) {
-        let left = {
-            let mut gathered = self.0.borrow_mut();
-            if let Some(slot) = gathered.results.get_mut(i)
+    fn set(&self, i: usize, result: R) {
+        let missing = {
+            let mut state = self.0.borrow_mut();
+            if let Some(slot) = state.results.get_mut(i)
                 && slot.is_none()
             {
                 *slot = Some(result);
-                gathered.left -= 1;
+                state.missing -= 1;
             }
-            gathered.left
+            state.missing
         };
-        if left == 0 {
-            self.send();
+        if missing == 0 {
+            self.send_reply();
         }
     }
 
-    fn send(&self) {
-        let mut gathered = self.0.borrow_mut();
-        if let Some(reply) = gathered.reply.take() {
-            let results = std::mem::take(&mut gathered.results).into_iter().flatten().collect();
-            // An asker that went away needs no answer.
+    fn send_reply(&self) {
+        let mut state = self.0.borrow_mut();
+        if let Some(reply) = state.reply.take() {
+            let results = std::mem::take(&mut state.results).into_iter().flatten().collect();
+            // A failed send means that the caller stopped waiting.
             let _ = reply.send(results);
         }
     }

@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 use tsd_model::{BaseTime, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
 
 use super::{
-    NameFilter, PerKind, UidAssigner, UidCaches, UidError, UidOrder,
-    assigner::{AssignerStats, Assignment, Lookup},
+    NameFilter, PerKind, UidAssigner, UidCaches, UidError, UidMessage,
+    assigner::{AssignerStats, UidAssignment, UidLookup},
 };
 use crate::{
-    actor::{AskError, DoerRef},
+    actor::{ActorRef, AskError},
     ingest::{NameList, ResolvedSeries},
 };
 
@@ -26,12 +26,12 @@ use crate::{
 pub(crate) struct Resolver {
     pub(crate) schema: TableSchema,
     pub(crate) caches: Arc<UidCaches>,
-    pub(crate) assigner: DoerRef<UidAssigner>,
+    pub(crate) assigner: ActorRef<UidAssigner>,
     pub(crate) filter: Arc<NameFilter>,
     pub(crate) stats: Arc<AssignerStats>,
     /// Which kinds points may create.
     pub(crate) auto_create: PerKind<bool>,
-    pub(crate) lanes: usize,
+    pub(crate) shards: usize,
 }
 
 type Names = HashMap<(UidKind, Bytes), Known, foldhash::fast::RandomState>;
@@ -114,8 +114,8 @@ impl Resolver {
         let key = SeriesKey::try_new(&self.schema, metric, &tags).map_err(|_| UidError::Lost)?;
         let mut template = Vec::with_capacity(key.key_len());
         key.write_row_key(BaseTime::containing(0), &mut template);
-        let lane = key.bucket().index() as usize % self.lanes.max(1);
-        Ok(ResolvedSeries { template, lane })
+        let shard = key.bucket().index() as usize % self.shards.max(1);
+        Ok(ResolvedSeries { template, shard })
     }
 
     /// What the caches and the table say of every name.
@@ -161,7 +161,7 @@ impl Resolver {
         } else if self.filter.allows(kind, &text) {
             Known::Absent
         } else {
-            self.stats.rejected[kind].fetch_add(1, Ordering::Relaxed);
+            self.stats.filtered[kind].fetch_add(1, Ordering::Relaxed);
             Known::Error(UidError::BlockedByFilter { kind, name: text })
         }
     }
@@ -204,13 +204,17 @@ impl Resolver {
     }
 
     /// Asks the UID actor for the UIDs of names.
-    pub(crate) async fn look_up(&self, kind: UidKind, names: Vec<Bytes>) -> Vec<(Bytes, Lookup)> {
+    pub(crate) async fn look_up(
+        &self,
+        kind: UidKind,
+        names: Vec<Bytes>,
+    ) -> Vec<(Bytes, UidLookup)> {
         if names.is_empty() {
             return Vec::new();
         }
         let asked = names.clone();
         let answer =
-            self.assigner.ask(|reply| UidOrder::Lookup { kind, names: asked, reply }).await;
+            self.assigner.ask(|reply| UidMessage::Lookup { kind, names: asked, reply }).await;
         pair(names, answer)
     }
 
@@ -219,10 +223,10 @@ impl Resolver {
         &self,
         kind: UidKind,
         names: Vec<Bytes>,
-    ) -> Vec<(Bytes, Assignment)> {
+    ) -> Vec<(Bytes, UidAssignment)> {
         let asked = names.clone();
         let answer =
-            self.assigner.ask(|reply| UidOrder::Assign { kind, names: asked, reply }).await;
+            self.assigner.ask(|reply| UidMessage::Assign { kind, names: asked, reply }).await;
         pair(names, answer)
     }
 }

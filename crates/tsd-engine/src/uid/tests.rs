@@ -375,7 +375,7 @@ async fn a_failed_assigner_fails_its_points_and_is_back() {
         while !store.is_used_up(Operation::MultiGet) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assigner.tell(UidOrder::Panic).ok().unwrap();
+        assigner.try_send(UidMessage::Panic).ok().unwrap();
     });
     assert!(matches!(put, Err(PutError::Uid(UidError::Lost))));
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();

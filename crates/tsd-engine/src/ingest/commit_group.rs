@@ -1,0 +1,169 @@
+//! Completion of a chunk: counts its parts down until each is durable or has failed.
+//!
+//! A chunk is written by many write actors. One shared countdown costs one allocation per chunk; a
+//! channel per actor would cost one per salt bucket.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::sync::{Notify, mpsc};
+
+use crate::put_error::{CommitReport, PointFailure, PutError};
+
+/// Countdown of one chunk.
+#[derive(Debug)]
+pub(crate) struct CommitGroup {
+    // Parts without a result, plus one until all parts are submitted.
+    open: AtomicUsize,
+    report: Mutex<CommitReport>,
+    done: Notify,
+    failures: Option<mpsc::Sender<PointFailure>>,
+}
+
+/// Completion of one write actor's part of a chunk. Dropping it fails the part's points as lost.
+#[derive(Debug)]
+pub(crate) struct WriteCompletion {
+    group: Arc<CommitGroup>,
+    tags: Vec<u32>,
+}
+
+impl CommitGroup {
+    /// A countdown that stays open until [`Self::all_submitted`]. With a channel, failures are sent
+    /// there instead of being added to the report.
+    pub(crate) fn new(failures: Option<mpsc::Sender<PointFailure>>) -> Arc<Self> {
+        Arc::new(Self {
+            open: AtomicUsize::new(1),
+            report: Mutex::new(CommitReport::default()),
+            done: Notify::new(),
+            failures,
+        })
+    }
+
+    /// Opens a part of the chunk: the points with these tags.
+    pub(crate) fn completion(self: &Arc<Self>, tags: Vec<u32>) -> WriteCompletion {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        WriteCompletion { group: Arc::clone(self), tags }
+    }
+
+    /// Reports failures of points that are in no part.
+    pub(crate) fn fail(&self, failures: impl IntoIterator<Item = PointFailure>) {
+        if let Some(sender) = &self.failures {
+            for failure in failures {
+                // A full channel means that the client does not read its responses. Pipelined points
+                // have no acknowledgement.
+                if sender.try_send(failure).is_err() {
+                    metrics::counter!("tsd_ingest_unreported_failures_total").increment(1);
+                }
+            }
+        } else {
+            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.failures.extend(failures);
+        }
+    }
+
+    /// Ends the submission of parts: the chunk is done when every part is.
+    pub(crate) fn all_submitted(&self) {
+        self.close_one();
+    }
+
+    /// True if every part has a result.
+    pub(crate) fn is_done(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits until every part has a result. Supports one waiter at a time.
+    pub(crate) async fn wait(&self) {
+        while !self.is_done() {
+            self.done.notified().await;
+        }
+    }
+
+    /// Takes the results so far, failures in order of their tags.
+    pub(crate) fn take_report(&self) -> CommitReport {
+        let mut report =
+            std::mem::take(&mut *self.report.lock().unwrap_or_else(PoisonError::into_inner));
+        report.failures.sort_by_key(|f| f.tag);
+        report
+    }
+
+    fn close_one(&self) {
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.done.notify_one();
+        }
+    }
+
+    fn complete(&self, tags: &mut Vec<u32>, result: Result<(), PutError>) {
+        let tags = std::mem::take(tags);
+        match result {
+            Ok(()) => {
+                let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+                report.stored += tags.len();
+            }
+            Err(error) => {
+                self.fail(tags.iter().map(|&tag| PointFailure { tag, error: error.clone() }));
+            }
+        }
+    }
+}
+
+impl WriteCompletion {
+    /// Points of this part.
+    pub(crate) fn points(&self) -> usize {
+        self.tags.len()
+    }
+
+    /// True if the session may have several chunks in flight, whose writes must stay in order.
+    pub(crate) fn is_pipelined(&self) -> bool {
+        self.group.failures.is_some()
+    }
+
+    /// Sets the result of this part.
+    pub(crate) fn complete(mut self, result: Result<(), PutError>) {
+        self.group.complete(&mut self.tags, result);
+    }
+}
+
+impl Drop for WriteCompletion {
+    fn drop(&mut self) {
+        if !self.tags.is_empty() {
+            self.group.complete(&mut self.tags, Err(PutError::Lost));
+        }
+        self.group.close_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn dropped_completion_fails_its_points_and_ends_the_wait() {
+        let group = CommitGroup::new(None);
+        let (kept, lost) = (group.completion(vec![3, 1]), group.completion(vec![2]));
+        group.all_submitted();
+        assert!(!group.is_done());
+        drop(lost);
+        kept.complete(Ok(()));
+        group.wait().await;
+        let report = group.take_report();
+        assert_eq!(report.stored, 2);
+        assert_eq!(report.failures.iter().map(|f| f.tag).collect::<Vec<_>>(), [2]);
+        assert!(matches!(report.failures.first().map(|f| &f.error), Some(PutError::Lost)));
+    }
+
+    #[tokio::test]
+    async fn failures_are_sent_to_the_channel() {
+        let (sender, mut failures) = mpsc::channel(4);
+        let group = CommitGroup::new(Some(sender));
+        group.completion(vec![7]).complete(Err(PutError::Throttled));
+        group.all_submitted();
+        group.wait().await;
+        assert!(group.take_report().failures.is_empty());
+        assert!(matches!(
+            failures.recv().await,
+            Some(PointFailure { tag: 7, error: PutError::Throttled })
+        ));
+    }
+}
