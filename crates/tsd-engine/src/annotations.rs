@@ -335,7 +335,7 @@ fn exactly(schema: TableSchema, tags: &[u8]) -> RowFilter {
         tags_start: schema.tags_start(),
         tagk_width: schema.tagk_width(),
         tagv_width: schema.tagv_width(),
-        wanted: wanted.collect(),
+        conditions: wanted.collect(),
         explicit: true,
     }))
 }

@@ -34,7 +34,7 @@ pub(crate) fn tags_filter(
         tags_start,
         tagk_width: schema.tagk_width(),
         tagv_width: schema.tagv_width(),
-        wanted,
+        conditions: wanted,
         explicit: false,
     })))
 }

@@ -42,7 +42,7 @@ fn of_exception(exception: &RemoteException, error: &OperationError) -> StorageE
     match exception.class() {
         ExceptionClass::RegionTooBusy => StorageError::Throttled("a region of HBase is too busy"),
         ExceptionClass::TableNotEnabled => unavailable(error),
-        _ if is_too_large(exception) => StorageError::Refused(text(error).into()),
+        _ if is_too_large(exception) => StorageError::Rejected(text(error).into()),
         _ => match exception.recovery() {
             Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => backend(error),
             _ => unavailable(error),

@@ -95,24 +95,29 @@ fn all(parts: impl Iterator<Item = PushedDown>) -> PushedDown {
 
 fn of_tags(tags: &TagPattern, prefix: &[u8]) -> PushedDown {
     let pair = tags.tagk_width + tags.tagv_width;
-    if pair == 0 || tags.wanted.iter().any(|want| want.tagvs.as_ref().is_some_and(Vec::is_empty)) {
+    if pair == 0
+        || tags
+            .conditions
+            .iter()
+            .any(|condition| condition.tagvs.as_ref().is_some_and(Vec::is_empty))
+    {
         return PushedDown::NoRow;
     }
-    if tags.wanted.is_empty() && !tags.explicit {
+    if tags.conditions.is_empty() && !tags.explicit {
         return PushedDown::Nothing;
     }
     let others = if tags.explicit { String::new() } else { format!("(?:{})*", pattern::any(pair)) };
     let mut text = format!("^{}", pattern::any(tags.tags_start));
-    for want in &tags.wanted {
+    for condition in &tags.conditions {
         text.push_str(&others);
-        text.push_str(&pattern::literal(&want.tagk));
-        let values = want.tagvs.as_ref().and_then(|values| pattern::one_of(values));
+        text.push_str(&pattern::literal(&condition.tagk));
+        let values = condition.tagvs.as_ref().and_then(|values| pattern::one_of(values));
         text.push_str(&values.unwrap_or_else(|| pattern::any(tags.tagv_width)));
     }
     text.push_str(&others);
     text.push_str("\\z");
     let mut tests = vec![Test::Pattern(text)];
-    if tags.explicit && !tags.wanted.is_empty() {
+    if tags.explicit && !tags.conditions.is_empty() {
         tests.insert(0, Test::Fuzzy(fuzzy_keys(tags, prefix)));
     }
     PushedDown::Tests(tests)
@@ -122,15 +127,15 @@ fn of_tags(tags: &TagPattern, prefix: &[u8]) -> PushedDown {
 fn fuzzy_keys(tags: &TagPattern, prefix: &[u8]) -> Vec<Vec<Option<u8>>> {
     let head: Vec<Option<u8>> = (0..tags.tags_start).map(|at| prefix.get(at).copied()).collect();
     let mut keys = vec![head];
-    for want in &tags.wanted {
-        let values = want.tagvs.as_deref().unwrap_or_default();
+    for condition in &tags.conditions {
+        let values = condition.tagvs.as_deref().unwrap_or_default();
         let spelt = !values.is_empty() && keys.len() * values.len() <= MAX_FUZZY_KEYS;
         let tails: Vec<Vec<Option<u8>>> = if spelt {
             values.iter().map(|value| value.iter().copied().map(Some).collect()).collect()
         } else {
             vec![vec![None; tags.tagv_width]]
         };
-        let tagk: Vec<Option<u8>> = want.tagk.iter().copied().map(Some).collect();
+        let tagk: Vec<Option<u8>> = condition.tagk.iter().copied().map(Some).collect();
         keys = keys
             .iter()
             .flat_map(|key| tails.iter().map(|tail| [&key[..], &tagk, tail].concat()))

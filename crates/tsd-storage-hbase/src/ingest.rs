@@ -68,7 +68,7 @@ pub(crate) async fn ingest(
 /// A row of which no request can be made: that depends on its bytes alone.
 fn unfit(error: StorageError) -> StorageError {
     match error {
-        StorageError::Backend(why) => StorageError::Refused(why),
+        StorageError::Backend(why) => StorageError::Rejected(why),
         other => other,
     }
 }

@@ -92,7 +92,7 @@ impl MergedScanner {
                     match packed {
                         Ok(row) => Some(row),
                         Err(below) => {
-                            overlay(key, below, &logs, |f, q, ts| self.scan.wants(f, q, ts))?
+                            overlay(key, below, &logs, |f, q, ts| self.scan.selects(f, q, ts))?
                         }
                     }
                 }

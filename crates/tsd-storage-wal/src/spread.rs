@@ -227,8 +227,8 @@ impl<B: FlushTarget> SpreadFlusher<B> {
                             self.shared.metrics.flush_failures.increment(1);
                             if error.recovery() == Recovery::GiveUp {
                                 piece.strikes += 1;
-                                let is_final = error.is_final();
-                                if is_final || round.passed > 0 || piece.strikes >= STRIKES {
+                                let is_permanent = error.is_permanent();
+                                if is_permanent || round.passed > 0 || piece.strikes >= STRIKES {
                                     let halves = piece.halves(&generation);
                                     if let Some((first, second)) = halves {
                                         waiting.push_front(second);
@@ -236,7 +236,7 @@ impl<B: FlushTarget> SpreadFlusher<B> {
                                         round.failed = Some(error);
                                         continue;
                                     }
-                                    if is_final && self.put_aside(&generation, &piece, &error) {
+                                    if is_permanent && self.put_aside(&generation, &piece, &error) {
                                         round.passed += 1;
                                         failures = 0;
                                         continue;

@@ -1,10 +1,8 @@
-//! Cells on their way into a store, many in one buffer.
+//! A batch of cells to write, encoded in one buffer.
 //!
-//! A batch is laid out once, by whoever makes the cells, and travels as bytes from there to the
-//! log: no allocation a cell, and the write-ahead log writes the buffer as it stands.
-//!
-//! Most cells are points in rows of their own, and the log is as long as its batches: so a point
-//! costs its key, its qualifier, its value and two bytes.
+//! The producer of the cells encodes them once: no allocation per cell, and the write-ahead log
+//! writes the buffer unchanged. Most batches are rows of one point each, and the size of the log is
+//! the size of its batches, so a point costs its key, its qualifier, its value and two bytes.
 //!
 //! ```text
 //! batch  = row *
@@ -15,50 +13,51 @@
 //! time   = i64, only with t                                                     (big-endian)
 //! ```
 //!
-//! A row or a cell with `m` has another cell of the row behind it.
+//! `m` is set in the header of a row or cell that is followed by another cell of that row.
 
 use tsd_model::Family;
 
 /// Longest row key and longest qualifier, in bytes (HBase's limit for rows).
 pub const MAX_KEY_BYTES: usize = 32_767;
 
-/// In the head of a row or cell: a cell of the row follows.
+/// In the header of a row or cell: another cell of the row follows.
 const MORE: u8 = 0x40;
 const LONG_KEY: u8 = 0x80;
 const SHORT_KEY_BYTES: usize = 0x3f;
-const OTHER: u8 = 0x80;
+const GENERAL_CELL: u8 = 0x80;
 const LONG_QUALIFIER: u8 = 0x20;
-const TIMED: u8 = 0x02;
+const WITH_TIMESTAMP: u8 = 0x02;
 
-/// Puts (or appends) of cells into one table, in order.
+/// Cells to put into (or append to) one table, in order.
 #[derive(Clone, Debug, Default)]
 pub struct CellBatch {
     buf: Vec<u8>,
     cells: usize,
     rows: usize,
-    /// Head behind which the next cell goes: of the row begun last, or of its last cell.
-    open: Option<usize>,
+    /// Offset of the header that gets [`MORE`] with the next cell: the current row's, or its last
+    /// cell's.
+    last_header: Option<usize>,
 }
 
-/// A row key or qualifier that no store can hold.
+/// Cells that no store can hold, or bytes that are no batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// A row key that is empty or over [`MAX_KEY_BYTES`].
+    /// A row key that is empty or longer than [`MAX_KEY_BYTES`].
     #[error("row key of {0} bytes")]
     RowKey(usize),
-    /// A qualifier over [`MAX_KEY_BYTES`], or a value over 4 GiB.
+    /// A qualifier longer than [`MAX_KEY_BYTES`], or a value of 4 GiB or more.
     #[error("cell of {qualifier} + {value} bytes")]
     CellSize {
-        /// Bytes of the qualifier.
+        /// Length of the qualifier, in bytes.
         qualifier: usize,
-        /// Bytes of the value.
+        /// Length of the value, in bytes.
         value: usize,
     },
-    /// A cell before any row was begun.
+    /// A cell was pushed before [`CellBatch::begin_row`].
     #[error("a cell without a row")]
     NoRow,
-    /// Bytes that are no batch.
+    /// The bytes at this offset are not an encoded batch.
     #[error("damaged batch at byte {0}")]
     Damaged(usize),
 }
@@ -80,7 +79,7 @@ pub struct CellRef<'a> {
     pub qualifier: &'a [u8],
     /// Value.
     pub value: &'a [u8],
-    /// Cell timestamp in epoch milliseconds where the writer fixed one; else the store's clock.
+    /// Cell timestamp in epoch milliseconds; `None` takes the store's clock.
     pub timestamp_ms: Option<i64>,
 }
 
@@ -88,7 +87,7 @@ impl CellBatch {
     /// An empty batch.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buf: Vec::new(), cells: 0, rows: 0, open: None }
+        Self { buf: Vec::new(), cells: 0, rows: 0, last_header: None }
     }
 
     /// A batch of one cell.
@@ -99,12 +98,12 @@ impl CellBatch {
         Ok(batch)
     }
 
-    /// Starts a row; the cells that follow belong to it. The same row may be begun again later.
+    /// Starts a row; later cells belong to it. A row may be started again later in the batch.
     pub fn begin_row(&mut self, key: &[u8]) -> Result<(), BatchError> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(BatchError::RowKey(key.len()));
         }
-        self.open = Some(self.buf.len());
+        self.last_header = Some(self.buf.len());
         self.rows += 1;
         if key.len() > SHORT_KEY_BYTES {
             self.buf.push(LONG_KEY);
@@ -116,21 +115,21 @@ impl CellBatch {
         Ok(())
     }
 
-    /// Adds a cell to the row begun last.
+    /// Adds a cell to the row started last.
     #[inline]
     pub fn push(&mut self, cell: CellRef<'_>) -> Result<(), BatchError> {
-        let before = self.open.ok_or(BatchError::NoRow)?;
+        let previous = self.last_header.ok_or(BatchError::NoRow)?;
         let (qualifier, value) = (cell.qualifier.len(), cell.value.len());
         if qualifier > MAX_KEY_BYTES || u32::try_from(value).is_err() {
             return Err(BatchError::CellSize { qualifier, value });
         }
         let at = self.buf.len();
-        let timed = if cell.timestamp_ms.is_some() { TIMED } else { 0 };
+        let timestamp_flag = if cell.timestamp_ms.is_some() { WITH_TIMESTAMP } else { 0 };
         if cell.family == Family::T && matches!(qualifier, 2 | 4) && matches!(value, 1..=8) {
             let long = if qualifier == 4 { LONG_QUALIFIER } else { 0 };
-            self.buf.push(long | (value as u8 - 1) << 2 | timed);
+            self.buf.push(long | (value as u8 - 1) << 2 | timestamp_flag);
         } else {
-            self.buf.push(OTHER | (cell.family as u8) << 4 | timed);
+            self.buf.push(GENERAL_CELL | (cell.family as u8) << 4 | timestamp_flag);
             self.buf.extend_from_slice(&(qualifier as u16).to_be_bytes());
             self.buf.extend_from_slice(&(value as u32).to_be_bytes());
         }
@@ -139,10 +138,10 @@ impl CellBatch {
         }
         self.buf.extend_from_slice(cell.qualifier);
         self.buf.extend_from_slice(cell.value);
-        if let Some(head) = self.buf.get_mut(before) {
-            *head |= MORE;
+        if let Some(header) = self.buf.get_mut(previous) {
+            *header |= MORE;
         }
-        self.open = Some(at);
+        self.last_header = Some(at);
         self.cells += 1;
         Ok(())
     }
@@ -152,7 +151,7 @@ impl CellBatch {
         self.buf.extend_from_slice(&other.buf);
         self.cells += other.cells;
         self.rows += other.rows;
-        self.open = None;
+        self.last_header = None;
     }
 
     /// Number of cells.
@@ -161,68 +160,68 @@ impl CellBatch {
         self.cells
     }
 
-    /// Number of row groups; a row begun twice counts twice.
+    /// Number of rows; a row that was started twice counts twice.
     #[must_use]
     pub const fn row_count(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are no rows.
+    /// True if the batch has no rows.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Bytes of the buffer.
+    /// Length of the encoded batch, in bytes.
     #[must_use]
     pub const fn byte_len(&self) -> usize {
         self.buf.len()
     }
 
-    /// The buffer, laid out as the module says.
+    /// The encoded batch, in the format of the module documentation.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.buf
     }
 
-    /// Empties the batch and keeps its buffer.
+    /// Removes all rows and keeps the capacity of the buffer.
     pub fn clear(&mut self) {
         self.buf.clear();
         self.cells = 0;
         self.rows = 0;
-        self.open = None;
+        self.last_header = None;
     }
 
-    /// The rows, in the order they were begun.
+    /// The rows, in the order they were started.
     pub fn rows(&self) -> impl Iterator<Item = RowRef<'_>> {
-        // A batch is only made by the methods above, so its layout always holds.
-        Rows { rest: &self.buf, at: 0 }.map_while(Result::ok)
+        // Only the methods of this type encode a batch, so decoding cannot fail.
+        RowIter { rest: &self.buf, at: 0 }.map_while(Result::ok)
     }
 
-    /// Takes a buffer from elsewhere (a log) and checks all of it.
+    /// Decodes a buffer read from elsewhere (a log) and validates all of it.
     pub fn from_bytes(buf: Vec<u8>) -> Result<Self, BatchError> {
         let (mut cells, mut rows) = (0, 0);
-        for row in (Rows { rest: &buf, at: 0 }) {
+        for row in (RowIter { rest: &buf, at: 0 }) {
             rows += 1;
             cells += row?.cells().count();
         }
-        Ok(Self { buf, cells, rows, open: None })
+        Ok(Self { buf, cells, rows, last_header: None })
     }
 }
 
 impl<'a> RowRef<'a> {
     /// The cells, in the order they were pushed.
     pub fn cells(&self) -> impl Iterator<Item = CellRef<'a>> + use<'a> {
-        Cells { rest: self.cells }
+        CellIter { rest: self.cells }
     }
 }
 
-struct Rows<'a> {
+struct RowIter<'a> {
     rest: &'a [u8],
     at: usize,
 }
 
-impl<'a> Iterator for Rows<'a> {
+impl<'a> Iterator for RowIter<'a> {
     type Item = Result<RowRef<'a>, BatchError>;
 
     #[inline]
@@ -240,12 +239,12 @@ impl<'a> Iterator for Rows<'a> {
     }
 }
 
-/// The first row of `bytes`, all of its cells checked, and what is behind it.
+/// Decodes the first row of `bytes` and validates its cells; returns it with the remaining bytes.
 #[inline]
 fn decode_row(bytes: &[u8]) -> Option<(RowRef<'_>, &[u8])> {
-    let (head, mut rest) = bytes.split_first()?;
-    let short = usize::from(head & !(LONG_KEY | MORE));
-    let len = if head & LONG_KEY == 0 {
+    let (header, mut rest) = bytes.split_first()?;
+    let short = usize::from(header & !(LONG_KEY | MORE));
+    let len = if header & LONG_KEY == 0 {
         short
     } else {
         let (len, after) = rest.split_first_chunk::<2>().filter(|_| short == 0)?;
@@ -253,7 +252,7 @@ fn decode_row(bytes: &[u8]) -> Option<(RowRef<'_>, &[u8])> {
         usize::from(u16::from_be_bytes(*len))
     };
     let (key, cells) = rest.split_at_checked(len).filter(|_| len > 0)?;
-    let (mut rest, mut more) = (cells, head & MORE != 0);
+    let (mut rest, mut more) = (cells, header & MORE != 0);
     while more {
         (_, more, rest) = decode_cell(rest)?;
     }
@@ -261,17 +260,17 @@ fn decode_row(bytes: &[u8]) -> Option<(RowRef<'_>, &[u8])> {
     Some((RowRef { key, cells }, rest))
 }
 
-/// The first cell of `bytes`, whether another one of its row follows, and what is behind it.
+/// Decodes the first cell of `bytes`; returns it, whether its row has another cell, and the rest.
 #[inline]
 fn decode_cell(bytes: &[u8]) -> Option<(CellRef<'_>, bool, &[u8])> {
-    let (&head, mut rest) = bytes.split_first()?;
+    let (&header, mut rest) = bytes.split_first()?;
     let (family, qualifier, value);
-    if head & OTHER == 0 {
+    if header & GENERAL_CELL == 0 {
         family = Family::T;
-        qualifier = if head & LONG_QUALIFIER == 0 { 2 } else { 4 };
-        value = usize::from(head >> 2 & 7) + 1;
+        qualifier = if header & LONG_QUALIFIER == 0 { 2 } else { 4 };
+        value = usize::from(header >> 2 & 7) + 1;
     } else {
-        family = match head >> 4 & 3 {
+        family = match header >> 4 & 3 {
             0 => Family::Id,
             1 => Family::Name,
             2 => Family::T,
@@ -283,7 +282,7 @@ fn decode_cell(bytes: &[u8]) -> Option<(CellRef<'_>, bool, &[u8])> {
         value = u32::from_be_bytes([v0, v1, v2, v3]) as usize;
         rest = after;
     }
-    let timestamp_ms = if head & TIMED == 0 {
+    let timestamp_ms = if header & WITH_TIMESTAMP == 0 {
         None
     } else {
         let (ts, after) = rest.split_first_chunk::<8>()?;
@@ -292,14 +291,14 @@ fn decode_cell(bytes: &[u8]) -> Option<(CellRef<'_>, bool, &[u8])> {
     };
     let (qualifier, rest) = rest.split_at_checked(qualifier)?;
     let (value, rest) = rest.split_at_checked(value)?;
-    Some((CellRef { family, qualifier, value, timestamp_ms }, head & MORE != 0, rest))
+    Some((CellRef { family, qualifier, value, timestamp_ms }, header & MORE != 0, rest))
 }
 
-struct Cells<'a> {
+struct CellIter<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Iterator for Cells<'a> {
+impl<'a> Iterator for CellIter<'a> {
     type Item = CellRef<'a>;
 
     #[inline]
@@ -316,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    type Plain = (Vec<u8>, Vec<(u8, Vec<u8>, Vec<u8>, Option<i64>)>);
+    type DecodedRow = (Vec<u8>, Vec<(u8, Vec<u8>, Vec<u8>, Option<i64>)>);
 
     fn family(code: u8) -> Family {
         match code {
@@ -326,7 +325,7 @@ mod tests {
         }
     }
 
-    fn plain(batch: &CellBatch) -> Vec<Plain> {
+    fn decoded(batch: &CellBatch) -> Vec<DecodedRow> {
         let cells = |row: RowRef<'_>| {
             row.cells()
                 .map(|c| (c.family as u8, c.qualifier.to_vec(), c.value.to_vec(), c.timestamp_ms))
@@ -335,7 +334,7 @@ mod tests {
         batch.rows().map(|row| (row.key.to_vec(), cells(row))).collect()
     }
 
-    fn rows() -> impl Strategy<Value = Vec<Plain>> {
+    fn rows() -> impl Strategy<Value = Vec<DecodedRow>> {
         let bytes = |sizes| prop::collection::vec(any::<u8>(), sizes);
         let other = (0..3_u8, bytes(0..20), bytes(0..20), any::<Option<i64>>());
         let long = prop::sample::select(vec![2_usize, 4]);
@@ -348,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_batch_gives_back_what_was_pushed(rows in rows()) {
+        fn decoded_batch_has_the_cells_that_were_pushed(rows in rows()) {
             let mut batch = CellBatch::new();
             for (key, cells) in &rows {
                 prop_assert_eq!(batch.begin_row(key), Ok(()));
@@ -359,24 +358,24 @@ mod tests {
                     prop_assert_eq!(pushed, Ok(()));
                 }
             }
-            prop_assert_eq!(plain(&batch), rows.clone());
+            prop_assert_eq!(decoded(&batch), rows.clone());
             let copy = CellBatch::from_bytes(batch.as_bytes().to_vec());
             let copy = copy.map_err(|e| TestCaseError::fail(e.to_string()))?;
             prop_assert_eq!(copy.cell_count(), batch.cell_count());
             prop_assert_eq!(copy.row_count(), batch.row_count());
-            prop_assert_eq!(plain(&copy), rows);
+            prop_assert_eq!(decoded(&copy), rows);
         }
 
         #[test]
-        fn any_bytes_are_a_batch_or_an_error(bytes: Vec<u8>) {
+        fn arbitrary_bytes_decode_to_a_batch_or_an_error(bytes: Vec<u8>) {
             if let Ok(batch) = CellBatch::from_bytes(bytes) {
-                prop_assert_eq!(plain(&batch).len(), batch.row_count());
+                prop_assert_eq!(decoded(&batch).len(), batch.row_count());
             }
         }
     }
 
     #[test]
-    fn a_point_in_a_row_of_its_own_costs_two_bytes_more_than_it_holds() {
+    fn point_in_its_own_row_has_two_bytes_of_overhead() {
         let (qualifier, value) = (&[0, 7][..], &[1, 2, 3, 4][..]);
         let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
         let batch = CellBatch::single(&[9; 20], cell);
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_cut_short_in_a_row_is_none() {
+    fn batch_truncated_inside_a_row_is_an_error() {
         let cell =
             CellRef { family: Family::T, qualifier: b"odd", value: b"v", timestamp_ms: None };
         let mut batch = CellBatch::new();
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_qualifiers_have_a_limit() {
+    fn keys_and_qualifiers_are_limited_in_length() {
         let mut batch = CellBatch::new();
         let long = vec![0; MAX_KEY_BYTES + 1];
         let cell = CellRef { family: Family::T, qualifier: &long, value: b"", timestamp_ms: None };

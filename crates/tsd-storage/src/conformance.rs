@@ -1,17 +1,15 @@
-//! One suite that every store passes.
+//! The conformance suite that every store passes.
 //!
-//! Each case is a function of its own, so that a failure names what is broken; [`run_all`] runs
-//! them in turn, each on a fresh store. A case panics where the store is wrong.
-//!
-//! Stores are compared by their cells, with packed runs expanded: how a store packs is its own
-//! business.
+//! Each case is a function that panics on a violation; [`run_all`] runs them one after the other,
+//! each on an empty store. Stores are compared by their cells, with packed runs expanded: how a
+//! store packs points is not tested here.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
-    reason = "a test suite: it panics where a store is wrong"
+    reason = "a test suite: it panics on a violation"
 )]
 
 use std::{ops::AsyncFn, sync::Arc};
@@ -19,15 +17,15 @@ use std::{ops::AsyncFn, sync::Arc};
 use crate::{BoxFuture, Storage, Table};
 
 mod conditional;
-mod kit;
+mod fixture;
 mod reads;
 mod scans;
 mod writes;
 
-/// A case: its name, and what it does to a fresh store.
-pub type Case = (&'static str, fn(Arc<dyn Storage>) -> BoxFuture<'static, ()>);
+/// Name and function of a case; the function gets an empty store.
+pub type ConformanceCase = (&'static str, fn(Arc<dyn Storage>) -> BoxFuture<'static, ()>);
 
-/// Tables a store under test must have.
+/// Tables that a store under test must have.
 #[must_use]
 pub fn tables() -> [Table; 2] {
     [Table::new("tsdb"), Table::new("tsdb-uid")]
@@ -36,64 +34,64 @@ pub fn tables() -> [Table; 2] {
 macro_rules! cases {
     ($($module:ident :: $case:ident,)*) => {
         /// Every case.
-        pub const CASES: &[Case] = &[$((stringify!($case), |store| {
+        pub const CASES: &[ConformanceCase] = &[$((stringify!($case), |store| {
             Box::pin($module::$case(store))
         }),)*];
     };
 }
 
 cases! {
-    reads::a_row_that_was_never_put_is_absent,
-    reads::cells_of_a_row_come_sorted_by_family_then_qualifier,
-    reads::a_get_reads_only_the_family_and_qualifiers_it_names,
-    reads::a_multi_get_answers_in_the_order_asked,
-    reads::tables_keep_apart,
-    reads::cells_carry_the_stores_clock_unless_given_a_timestamp,
-    reads::a_table_that_does_not_exist_is_named,
-    reads::a_flush_changes_nothing_a_reader_sees,
-    reads::a_closed_store_says_so,
-    writes::the_last_put_to_a_column_wins,
-    writes::an_empty_batch_changes_nothing,
+    reads::row_that_was_never_put_is_absent,
+    reads::cells_of_a_row_are_sorted_by_family_then_qualifier,
+    reads::get_reads_only_the_selected_family_and_qualifiers,
+    reads::multi_get_returns_rows_in_request_order,
+    reads::tables_are_isolated,
+    reads::cells_without_a_timestamp_take_the_stores_clock,
+    reads::missing_table_is_named_in_the_error,
+    reads::flush_does_not_change_reads,
+    reads::closed_store_returns_closed,
+    writes::last_put_to_a_column_wins,
+    writes::empty_batch_changes_nothing,
     writes::row_keys_may_be_prefixes_of_each_other,
     writes::values_and_qualifiers_may_be_empty_or_any_bytes,
-    writes::deleting_columns_leaves_the_others,
-    writes::a_delete_reaches_one_family_only,
-    writes::what_is_put_after_a_delete_is_there,
-    writes::an_append_extends_the_value_or_starts_it,
-    writes::one_append_may_touch_a_column_twice_and_many_rows,
-    writes::appends_at_once_all_land,
-    writes::a_rewrite_puts_one_cell_for_many,
-    writes::a_rewrite_without_a_put_only_deletes,
-    writes::a_rewrite_leaves_what_was_written_after_the_row_was_read,
-    writes::points_of_an_hour_come_back_as_they_were_put,
-    writes::a_batch_of_many_rows_lands_whole,
-    writes::a_counter_column_is_a_column_like_any_other,
-    conditional::an_increment_starts_at_zero_and_adds_up,
-    conditional::an_increment_refuses_what_is_no_counter,
-    conditional::increments_at_once_all_count,
-    conditional::a_compare_and_set_needs_the_expected_value,
-    conditional::a_compare_and_set_may_fix_the_time_of_its_cell,
-    conditional::a_compare_and_delete_needs_the_expected_value,
-    conditional::one_of_many_compare_and_sets_wins,
-    scans::rows_come_in_key_order_whatever_the_order_of_puts,
-    scans::the_start_is_included_and_the_stop_is_not,
-    scans::a_limit_ends_the_scan,
-    scans::small_batches_lose_and_repeat_nothing,
-    scans::a_scan_goes_on_where_another_was_dropped,
-    scans::a_family_or_column_leaves_out_rows_without_it,
-    scans::row_filters_choose_by_key,
-    scans::a_time_range_chooses_cells_by_timestamp,
+    writes::column_delete_keeps_other_columns,
+    writes::column_delete_applies_to_one_family,
+    writes::put_after_a_delete_is_visible,
+    writes::append_extends_or_creates_the_value,
+    writes::one_append_may_contain_a_column_twice_and_many_rows,
+    writes::concurrent_appends_all_apply,
+    writes::rewrite_replaces_many_cells_by_one,
+    writes::rewrite_without_a_put_only_deletes,
+    writes::rewrite_keeps_cells_written_since_the_read,
+    writes::points_of_an_hour_read_back_unchanged,
+    writes::batch_of_many_rows_is_written_completely,
+    writes::counter_column_is_an_ordinary_column,
+    conditional::increments_start_at_zero_and_accumulate,
+    conditional::increment_of_a_non_counter_is_an_error,
+    conditional::concurrent_increments_all_apply,
+    conditional::compare_and_set_requires_the_expected_value,
+    conditional::compare_and_set_at_sets_the_timestamp,
+    conditional::compare_and_delete_requires_the_expected_value,
+    conditional::one_of_many_concurrent_compare_and_sets_wins,
+    scans::rows_are_scanned_in_key_order,
+    scans::start_is_inclusive_and_stop_is_exclusive,
+    scans::limit_ends_the_scan,
+    scans::small_batches_neither_lose_nor_repeat_rows,
+    scans::scan_resumes_after_the_last_row_of_a_dropped_one,
+    scans::rows_without_a_selected_cell_are_not_returned,
+    scans::row_filters_match_keys,
+    scans::time_range_selects_cells_by_timestamp,
     scans::deleted_rows_and_columns_are_not_scanned,
-    scans::writes_during_a_scan_disturb_no_other_row,
+    scans::writes_during_a_scan_do_not_affect_other_rows,
 }
 
-/// Runs every case on a store that `make` makes, empty and with [`tables`], and closes the store.
-/// Closing a store twice must be fine.
-pub async fn run_all<S: Storage>(make: impl AsyncFn() -> Arc<S>) {
+/// Runs every case on a store from `create`, which must be empty and have [`tables`], and closes
+/// the store. Closing twice must succeed.
+pub async fn run_all<S: Storage>(create: impl AsyncFn() -> Arc<S>) {
     for (name, case) in CASES {
-        // Shown by the test harness only where the case fails.
+        // The test harness shows it only if the case fails.
         println!("conformance: {name}");
-        let store: Arc<dyn Storage> = make().await;
+        let store: Arc<dyn Storage> = create().await;
         case(Arc::clone(&store)).await;
         store.close().await.expect("close");
     }

@@ -1,57 +1,57 @@
-//! Why a store did not do what it was asked, and what to do about it.
+//! Errors of a store and how a caller recovers from them.
 
 use std::{io, sync::Arc};
 
 use crate::{BatchError, Table};
 
-/// A call that a store did not complete. Cheap to clone: one failed group commit answers many.
+/// An error of a call of a store. Cheap to clone: one failed group commit fails many calls.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// No such table.
+    /// The table does not exist.
     #[error("table {0} does not exist")]
     NoSuchTable(Table),
-    /// The cells have a form that cannot be stored.
+    /// The cells cannot be encoded.
     #[error("invalid cells")]
     InvalidBatch(#[from] BatchError),
-    /// An increment met a value that is not 8 bytes.
+    /// The value to increment is not 8 bytes long.
     #[error("the column is not a counter: {length} bytes")]
     NotACounter {
-        /// Bytes found.
+        /// Length of the value, in bytes.
         length: usize,
     },
-    /// A queue or buffer is full; the same call may pass later.
+    /// A queue or buffer is full; a later retry may succeed.
     #[error("throttled: {0}")]
     Throttled(&'static str),
-    /// The store did not answer in time.
+    /// The store did not respond in time.
     #[error("timed out: {0}")]
     Timeout(&'static str),
-    /// The backend, or the part of it that holds the rows, could not be reached or was not ready; the
-    /// same call may pass later.
+    /// The backend, or the part of it that serves the rows, is unreachable or not ready; a later
+    /// retry may succeed.
     #[error("unavailable: {0}")]
     Unavailable(Arc<str>),
-    /// What the call builds on was changed since it was read; nothing was done. It may pass once it is
-    /// read again.
+    /// The row was changed since the call's read version; nothing was written. The call may succeed
+    /// after a new read.
     #[error("changed since it was read")]
     Changed,
-    /// The disk is full: nothing was written, reads go on, writes pass again when there is room.
+    /// The disk is full: nothing was written. Reads succeed; writes do again once space is freed.
     #[error("no space left on the data disk")]
     DiskFull,
-    /// Stored bytes are damaged.
+    /// Stored bytes are corrupt.
     #[error("damaged data: {0}")]
     Damaged(Arc<str>),
     /// The file system failed.
     #[error("{what}")]
     Io {
-        /// What was being done, with the path.
+        /// The operation, with the path.
         what: Arc<str>,
-        /// What the system reported.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The backend does not take these cells, however often they are put: one is too large, say.
+    /// The backend permanently rejects these cells; a cell over its size limit, for example.
     #[error("{0}")]
-    Refused(Arc<str>),
-    /// The backend failed.
+    Rejected(Arc<str>),
+    /// The backend failed in another way.
     #[error("{0}")]
     Backend(Arc<str>),
     /// The store was closed.
@@ -59,17 +59,17 @@ pub enum StorageError {
     Closed,
 }
 
-/// What to do after a failed call.
+/// How to continue after a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// The same call may pass after a pause.
+    /// The same call may succeed after a pause.
     RetryLater,
-    /// The same call fails again.
+    /// The same call will fail again.
     GiveUp,
 }
 
 impl StorageError {
-    /// An I/O failure, sorted: a full disk is told apart.
+    /// Classifies an I/O error: a full disk is [`Self::DiskFull`], any other one [`Self::Io`].
     #[must_use]
     pub fn io(what: impl Into<Arc<str>>, source: io::Error) -> Self {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
@@ -79,13 +79,13 @@ impl StorageError {
         }
     }
 
-    /// Whether what was put cannot be stored, by anything but a change of the store's own limits.
+    /// True if the same cells can never be stored while the limits of the store stay as they are.
     #[must_use]
-    pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::InvalidBatch(_))
+    pub const fn is_permanent(&self) -> bool {
+        matches!(self, Self::Rejected(_) | Self::InvalidBatch(_))
     }
 
-    /// Says what to do next. Retry loops ask here and nowhere else.
+    /// Classifies the error for retry loops.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         match self {

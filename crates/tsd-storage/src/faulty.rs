@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn passes_the_conformance_suite_without_faults() {
+    async fn store_without_faults_passes_the_conformance_suite() {
         conformance::run_all(async || {
             Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new(conformance::tables()))))
         })
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_has_no_effect_and_a_lost_acknowledgement_has() {
+    async fn error_has_no_effect_and_lost_acknowledgement_has() {
         let (store, table) = faulty();
         let row = || Get::row(Bytes::from_static(b"row"));
         let timeout = StorageError::Timeout("put");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_scan_stays_failed() {
+    async fn failed_scan_stays_failed() {
         let (store, table) = faulty();
         store.put(&table, one_cell()).await.unwrap();
         store.script(Operation::ScanBatch, [Fault::Error(StorageError::Timeout("scan"))]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn healing_forgets_the_script() {
+    async fn heal_clears_the_script() {
         let (store, table) = faulty();
         store.script(Operation::Put, vec![Fault::Error(StorageError::DiskFull); 3]);
         store.heal();

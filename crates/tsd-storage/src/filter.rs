@@ -1,25 +1,25 @@
 //! Row-key filters that a scan pushes down to the store.
 //!
-//! They are data, not closures, so that each backend can do what it does best: HBase turns them
-//! into its own filters, the others call [`RowFilter::matches`].
+//! They are data, not closures: the HBase backend translates them to filters of the region server,
+//! the other backends call [`RowFilter::matches`].
 
 use std::sync::Arc;
 
-/// Decides from the row key alone whether a scan returns a row.
+/// A condition on the row key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowFilter {
-    /// Tag pairs must satisfy a pattern.
+    /// The tag pairs must match a pattern.
     Tags(Arc<TagPattern>),
-    /// The row key must be one of these; sorted.
+    /// The row key must be one of these, which are sorted.
     Keys(Arc<Vec<bytes::Bytes>>),
-    /// The tag pairs must be those of one of these series.
+    /// The tag pairs must be those of one of the series.
     Series(Arc<SeriesSet>),
-    /// Every filter must hold.
+    /// All filters must match.
     All(Vec<RowFilter>),
 }
 
-/// What the tag pairs of a row key must satisfy. The pairs of a key are sorted by tagk UID.
+/// Conditions on the tag pairs of a row key. The pairs of a key are sorted by tagk UID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagPattern {
     /// Bytes before the first tag pair: salt, metric UID, base time.
@@ -28,32 +28,32 @@ pub struct TagPattern {
     pub tagk_width: usize,
     /// Bytes of a tagv UID.
     pub tagv_width: usize,
-    /// Tag keys that must be present, sorted by UID, each with the values that are wanted.
-    pub wanted: Vec<TagCondition>,
-    /// Whether keys that are not in `wanted` rule a row out (OpenTSDB's explicit tags).
+    /// Conditions on single tag keys, sorted by UID; every one of these keys must be present.
+    pub conditions: Vec<TagCondition>,
+    /// True if a row with any other tag key does not match (OpenTSDB's `explicitTags`).
     pub explicit: bool,
 }
 
-/// One tag key of a [`TagPattern`].
+/// Condition on one tag key of a [`TagPattern`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagCondition {
     /// UID of the tag key.
     pub tagk: bytes::Bytes,
-    /// UIDs of the values, sorted; `None` takes any value.
+    /// UIDs of the accepted values, sorted; `None` accepts any value.
     pub tagvs: Option<Vec<bytes::Bytes>>,
 }
 
-/// Some series of a metric.
+/// A set of series of one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesSet {
     /// Bytes before the first tag pair: salt, metric UID, base time.
     pub tags_start: usize,
-    /// All tag pairs of each series, sorted.
+    /// Concatenated tag pairs of each series, sorted.
     pub tags: Vec<bytes::Bytes>,
 }
 
 impl RowFilter {
-    /// Whether a scan returns the row of that key.
+    /// True if a scan returns the row with this key.
     #[must_use]
     pub fn matches(&self, key: &[u8]) -> bool {
         match self {
@@ -68,7 +68,7 @@ impl RowFilter {
 }
 
 impl TagPattern {
-    /// Whether the tag pairs of `key` satisfy the pattern. A malformed key never does.
+    /// True if the tag pairs of `key` match. A malformed key never does.
     #[must_use]
     pub fn matches(&self, key: &[u8]) -> bool {
         let pair = self.tagk_width + self.tagv_width;
@@ -76,22 +76,22 @@ impl TagPattern {
         if pair == 0 || tags.len() % pair != 0 {
             return false;
         }
-        let mut wanted = self.wanted.iter().peekable();
+        let mut conditions = self.conditions.iter().peekable();
         for tag in tags.chunks_exact(pair) {
             let (tagk, tagv) = tag.split_at(self.tagk_width);
-            match wanted.peek() {
-                Some(want) if want.tagk.as_ref() == tagk => {
-                    if let Some(tagvs) = &want.tagvs
+            match conditions.peek() {
+                Some(condition) if condition.tagk.as_ref() == tagk => {
+                    if let Some(tagvs) = &condition.tagvs
                         && tagvs.binary_search_by(|v| v.as_ref().cmp(tagv)).is_err()
                     {
                         return false;
                     }
-                    wanted.next();
+                    conditions.next();
                 }
                 _ if self.explicit => return false,
                 _ => {}
             }
         }
-        wanted.peek().is_none()
+        conditions.peek().is_none()
     }
 }

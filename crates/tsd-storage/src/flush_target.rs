@@ -1,17 +1,16 @@
-//! Rows on their way from the write-behind layer into a backend, a whole row at a time.
+//! The interface by which the write-ahead log flushes memtable rows to a backend.
 //!
-//! A backend that takes sorted rows (an LSM by ingestion, HBase by one compacted column a row) is
-//! several times cheaper to feed than one that is handed single cells. Backends without such a way
-//! use [`flush_by_put`].
+//! Whole sorted rows (ingestion into an LSM tree, one compacted column per row in HBase) cost a
+//! backend several times less than single cells. Backends without such a path use [`flush_by_put`].
 
 use tsd_model::Family;
 
 use crate::{BoxFuture, CellBatch, CellRef, Delete, Storage, StorageError, Table};
 
-/// Bytes of cells that [`flush_by_put`] sends in one put.
+/// Size in bytes from which [`flush_by_put`] sends its batch.
 const PUT_BYTES: usize = 256 * 1024;
-/// Rows with column deletes that wait for their puts at most.
-const WAITING_DELETES: usize = 1024;
+/// Limit on rows whose column deletes wait for the put of their batch.
+const MAX_PENDING_DELETES: usize = 1024;
 
 /// A cell of a [`FlushRow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,37 +25,37 @@ pub struct FlushCell<'a> {
     pub timestamp_ms: i64,
 }
 
-/// What was held of one row: the change that takes the backend's row to its present state.
+/// The changes of one row that are to be flushed.
 ///
-/// A column is in `deletes` or in `cells` or in neither, never in both, and once at most.
+/// A column appears at most once, in `deletes` or in `cells`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlushRow<'a> {
     /// Row key.
     pub key: &'a [u8],
-    /// When the row was deleted (epoch milliseconds of the commit): what the backend has of it up to
-    /// then goes first. `i64::MAX` takes everything.
+    /// Row tombstone (epoch milliseconds of the commit of the delete): cells of the backend up to
+    /// this time are deleted before `cells` are put. `i64::MAX` deletes all of them.
     pub delete_row: Option<i64>,
-    /// Columns to delete, sorted by family, then qualifier, each with the time of its deletion:
-    /// versions up to then go. `i64::MAX` takes all of them. Empty where `delete_row` is set.
+    /// Column tombstones, sorted by family, then qualifier: versions up to the time are deleted,
+    /// all of them with `i64::MAX`. Empty if `delete_row` is set.
     ///
-    /// A backend that only the write-behind layer writes holds nothing newer and need not look at the
+    /// A backend that only the write-ahead log writes to has no newer cells and may ignore the
     /// times.
     pub deletes: Vec<(Family, &'a [u8], i64)>,
-    /// Latest cell of each column that was put, sorted by family, then qualifier.
+    /// Newest cell of each column that was put, sorted by family, then qualifier.
     pub cells: Vec<FlushCell<'a>>,
 }
 
-/// Held rows in ascending key order, each key once.
+/// Rows to flush in ascending key order, each key once.
 pub trait FlushRows: Send {
-    /// The next row; `None` after the last.
+    /// Returns the next row; `None` after the last.
     fn next_row(&mut self) -> Option<FlushRow<'_>>;
 }
 
-/// A store that takes held rows.
+/// A store that memtable rows can be flushed to.
 pub trait FlushTarget: Storage {
-    /// Applies the rows and returns when all of them are durable. Doing it again, whole or in part,
-    /// changes nothing. A reader in the meantime may see some rows changed and others not yet, but
-    /// each row never without a column that is in it both before and after.
+    /// Applies the rows and returns when all of them are durable. Idempotent: repeating it, in
+    /// whole or in part, changes nothing. A concurrent reader may see some rows changed and others
+    /// not yet, but never a row without a column that it has both before and after the flush.
     fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
@@ -64,11 +63,11 @@ pub trait FlushTarget: Storage {
     ) -> BoxFuture<'a, Result<(), StorageError>>;
 }
 
-/// [`FlushTarget::flush_rows`] by puts and deletes, for backends that have nothing better.
+/// [`FlushTarget::flush_rows`] by puts and deletes, for backends without a faster path.
 ///
 /// Puts of many rows share a batch. Columns are deleted after the puts of their row, as in a row
-/// compaction, so that a crash or a reader between the two finds too much rather than too little.
-/// Deletes take all versions, so it is for backends that nobody else writes meanwhile.
+/// compaction, so that a crash or a read between the two sees surplus cells rather than missing
+/// ones. Deletes remove all versions: the backend must have no other writer.
 pub async fn flush_by_put<S: Storage + ?Sized>(
     store: &S,
     table: &Table,
@@ -101,10 +100,10 @@ pub async fn flush_by_put<S: Storage + ?Sized>(
             }
         };
         if let Some(delete) = row_delete {
-            // The row's own puts wait in `batch`; they are sent after this.
+            // The row's own puts are still in `batch`: they follow the delete.
             store.delete(table, delete).await?;
         }
-        let full = batch.byte_len() >= PUT_BYTES || deletes.len() >= WAITING_DELETES;
+        let full = batch.byte_len() >= PUT_BYTES || deletes.len() >= MAX_PENDING_DELETES;
         if (done || full) && !batch.is_empty() {
             store.put(table, std::mem::take(&mut batch)).await?;
         }
@@ -141,14 +140,14 @@ mod tests {
     use super::*;
     use crate::{Fault, FaultyStorage, Get, MemoryStorage, Operation, Scan};
 
-    /// One row a number: what happens to it, by its remainder.
+    /// Rows 0 to 2999; the remainder of division by three selects the change.
     #[derive(Default)]
-    struct Numbered {
+    struct NumberedRows {
         next: u32,
         key: [u8; 4],
     }
 
-    impl FlushRows for Numbered {
+    impl FlushRows for NumberedRows {
         fn next_row(&mut self) -> Option<FlushRow<'_>> {
             if self.next == 3000 {
                 return None;
@@ -197,11 +196,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ingestion_by_puts_equals_ingestion() {
+    async fn flush_by_put_equals_flush_rows() {
         let (by_put, table) = filled().await;
         let (direct, _) = filled().await;
-        flush_by_put(&by_put, &table, Box::new(Numbered::default())).await.unwrap();
-        direct.flush_rows(&table, Box::new(Numbered::default())).await.unwrap();
+        flush_by_put(&by_put, &table, Box::new(NumberedRows::default())).await.unwrap();
+        direct.flush_rows(&table, Box::new(NumberedRows::default())).await.unwrap();
         let rows = contents(&direct, &table).await;
         assert_eq!(contents(&by_put, &table).await, rows);
         let columns: Vec<_> = rows.iter().take(3).map(|(_, cells)| cells.len()).collect();
@@ -209,14 +208,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ingestion_by_puts_may_be_done_again_after_a_failure() {
+    async fn flush_by_put_can_be_repeated_after_a_failure() {
         let (inner, table) = filled().await;
         let store = FaultyStorage::new(Arc::new(inner));
         store.script(Operation::Put, [Fault::Pass, Fault::Error(StorageError::Timeout("put"))]);
-        assert!(flush_by_put(&store, &table, Box::new(Numbered::default())).await.is_err());
-        flush_by_put(&store, &table, Box::new(Numbered::default())).await.unwrap();
+        assert!(flush_by_put(&store, &table, Box::new(NumberedRows::default())).await.is_err());
+        flush_by_put(&store, &table, Box::new(NumberedRows::default())).await.unwrap();
         let (direct, _) = filled().await;
-        direct.flush_rows(&table, Box::new(Numbered::default())).await.unwrap();
+        direct.flush_rows(&table, Box::new(NumberedRows::default())).await.unwrap();
         assert_eq!(contents(&store, &table).await, contents(&direct, &table).await);
         let get = Get::row(Bytes::copy_from_slice(&2_u32.to_be_bytes()));
         assert_eq!(store.get(&table, get).await.unwrap().unwrap().cells.len(), 1);

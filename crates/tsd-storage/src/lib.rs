@@ -1,7 +1,7 @@
 //! The storage trait of cells, the memory store, and decorators of stores.
 //!
-//! HBase and the embedded store keep the same bytes behind [`Storage`] and pass the same conformance
-//! suite (feature `testing`). The crate knows no other backend than the memory store.
+//! HBase and the embedded store keep the same bytes behind [`Storage`] and pass the same
+//! conformance suite (feature `testing`). The crate knows no other backend than the memory store.
 
 mod batch;
 mod clock;

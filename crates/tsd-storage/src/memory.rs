@@ -1,4 +1,4 @@
-//! A store in memory: what every other store is compared with, and the daemon's store for trials.
+//! A store in memory: the reference of the conformance tests, and the daemon's store for trials.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use crate::{
     Scan, Storage, StorageError, Table, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
 };
 
-/// Rows a scan returns at once where it does not say.
-const SCAN_ROWS: usize = 256;
+/// Rows per batch of a scan without a preference.
+const DEFAULT_BATCH_ROWS: usize = 256;
 
-/// Cells in sorted maps. Tables are fixed when it is made; nothing survives the process.
+/// Cells in sorted maps. The set of tables is fixed; nothing is durable.
 #[derive(Debug)]
 pub struct MemoryStorage {
-    shared: Arc<Shared>,
+    tables: Arc<MemoryTables>,
     clock: ClockMs,
 }
 
@@ -32,8 +32,8 @@ type Columns = BTreeMap<ColumnKey, (Bytes, i64)>;
 type Rows = BTreeMap<Bytes, Columns>;
 
 #[derive(Debug)]
-struct Shared {
-    tables: BTreeMap<Table, RwLock<Rows>>,
+struct MemoryTables {
+    by_name: BTreeMap<Table, RwLock<Rows>>,
     closed: AtomicBool,
 }
 
@@ -42,23 +42,23 @@ impl MemoryStorage {
     #[must_use]
     pub fn new(tables: impl IntoIterator<Item = Table>) -> Self {
         describe_metrics();
-        let tables = tables.into_iter().map(|t| (t, RwLock::default())).collect();
+        let by_name = tables.into_iter().map(|t| (t, RwLock::default())).collect();
         Self {
-            shared: Arc::new(Shared { tables, closed: AtomicBool::new(false) }),
+            tables: Arc::new(MemoryTables { by_name, closed: AtomicBool::new(false) }),
             clock: system_clock_ms,
         }
     }
 
-    /// Takes cell timestamps from another clock.
+    /// Uses another clock for cell timestamps.
     #[must_use]
     pub const fn with_clock(mut self, clock: ClockMs) -> Self {
         self.clock = clock;
         self
     }
 
-    fn put_now(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
+    fn apply_put(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
         let now = (self.clock)();
-        let mut rows = self.shared.write(table)?;
+        let mut rows = self.tables.write(table)?;
         for row in batch.rows() {
             for cell in row.cells() {
                 let columns = row_of(&mut rows, row.key);
@@ -71,9 +71,9 @@ impl MemoryStorage {
         Ok(())
     }
 
-    fn append_now(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
+    fn apply_append(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
         let now = (self.clock)();
-        let mut rows = self.shared.write(table)?;
+        let mut rows = self.tables.write(table)?;
         for row in batch.rows() {
             for cell in row.cells() {
                 let (value, timestamp_ms) = row_of(&mut rows, row.key)
@@ -86,14 +86,14 @@ impl MemoryStorage {
         Ok(())
     }
 
-    fn increment_now(
+    fn apply_increment(
         &self,
         table: &Table,
         column: &Column,
         amount: i64,
     ) -> Result<i64, StorageError> {
         let now = (self.clock)();
-        let mut rows = self.shared.write(table)?;
+        let mut rows = self.tables.write(table)?;
         let key = (column.family, column.qualifier.clone());
         let before = match rows.get(&column.row).and_then(|columns| columns.get(&key)) {
             None => 0,
@@ -119,7 +119,7 @@ impl MemoryStorage {
         new: Option<(Bytes, Option<i64>)>,
     ) -> Result<bool, StorageError> {
         let now = (self.clock)();
-        let mut rows = self.shared.write(table)?;
+        let mut rows = self.tables.write(table)?;
         let key = (column.family, column.qualifier);
         let present = rows.get(&column.row).and_then(|columns| columns.get(&key)).map(|(v, _)| v);
         if present != expected {
@@ -135,8 +135,8 @@ impl MemoryStorage {
         Ok(true)
     }
 
-    fn delete_now(&self, table: &Table, delete: &Delete) -> Result<(), StorageError> {
-        let mut rows = self.shared.write(table)?;
+    fn apply_delete(&self, table: &Table, delete: &Delete) -> Result<(), StorageError> {
+        let mut rows = self.tables.write(table)?;
         match delete {
             Delete::Row(row) => {
                 rows.remove(row);
@@ -146,9 +146,9 @@ impl MemoryStorage {
         Ok(())
     }
 
-    fn rewrite_now(&self, table: &Table, rewrite: RowRewrite) -> Result<(), StorageError> {
+    fn apply_rewrite(&self, table: &Table, rewrite: RowRewrite) -> Result<(), StorageError> {
         let now = (self.clock)();
-        let mut rows = self.shared.write(table)?;
+        let mut rows = self.tables.write(table)?;
         let columns = rows.get(&rewrite.row);
         let is_as_read = |old: &ReplacedColumn| {
             let present = columns.and_then(|c| c.get(&(old.family, old.qualifier.clone())));
@@ -167,9 +167,9 @@ impl MemoryStorage {
         Ok(())
     }
 
-    fn ingest_now(&self, table: &Table, held: &mut dyn FlushRows) -> Result<(), StorageError> {
-        while let Some(row) = held.next_row() {
-            let mut rows = self.shared.write(table)?;
+    fn apply_flush(&self, table: &Table, flushed: &mut dyn FlushRows) -> Result<(), StorageError> {
+        while let Some(row) = flushed.next_row() {
+            let mut rows = self.tables.write(table)?;
             let columns = row_of(&mut rows, row.key);
             if let Some(until_ms) = row.delete_row {
                 columns.retain(|_, (_, written_ms)| *written_ms > until_ms);
@@ -194,15 +194,15 @@ impl MemoryStorage {
     }
 }
 
-impl Shared {
+impl MemoryTables {
     fn table(&self, table: &Table) -> Result<&RwLock<Rows>, StorageError> {
         if self.closed.load(Ordering::Acquire) {
             return Err(StorageError::Closed);
         }
-        self.tables.get(table).ok_or_else(|| StorageError::NoSuchTable(table.clone()))
+        self.by_name.get(table).ok_or_else(|| StorageError::NoSuchTable(table.clone()))
     }
 
-    // Nothing panics while it holds a lock, so a poisoned one still guards whole rows.
+    // No code panics while it owns a lock, so a poisoned lock still guards consistent rows.
     fn read(&self, table: &Table) -> Result<RwLockReadGuard<'_, Rows>, StorageError> {
         Ok(self.table(table)?.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
@@ -214,7 +214,7 @@ impl Shared {
     fn get(&self, table: &Table, get: &Get) -> Result<Option<Row>, StorageError> {
         let rows = self.read(table)?;
         Ok(rows.get(&get.row).and_then(|columns| {
-            row(&get.row, columns, |family, qualifier, _| get.wants(family, qualifier))
+            row(&get.row, columns, |family, qualifier, _| get.selects(family, qualifier))
         }))
     }
 }
@@ -242,10 +242,14 @@ fn remove_until(rows: &mut Rows, row: &Bytes, column: &ColumnKey, until_ms: i64)
     }
 }
 
-fn row(key: &Bytes, columns: &Columns, wants: impl Fn(Family, &[u8], i64) -> bool) -> Option<Row> {
+fn row(
+    key: &Bytes,
+    columns: &Columns,
+    selects: impl Fn(Family, &[u8], i64) -> bool,
+) -> Option<Row> {
     let cells: Vec<Cell> = columns
         .iter()
-        .filter(|((family, qualifier), (_, ts))| wants(*family, qualifier, *ts))
+        .filter(|((family, qualifier), (_, ts))| selects(*family, qualifier, *ts))
         .map(|((family, qualifier), (value, timestamp_ms))| Cell {
             family: *family,
             qualifier: qualifier.clone(),
@@ -257,32 +261,33 @@ fn row(key: &Bytes, columns: &Columns, wants: impl Fn(Family, &[u8], i64) -> boo
 }
 
 struct MemoryScanner {
-    shared: Arc<Shared>,
+    tables: Arc<MemoryTables>,
     table: Table,
     scan: Scan,
     after: Option<Bytes>,
-    left: usize,
+    remaining: usize,
 }
 
 impl MemoryScanner {
     fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
-        let rows = self.shared.read(&self.table)?;
+        let rows = self.tables.read(&self.table)?;
         let start = match &self.after {
             Some(key) => Bound::Excluded(key.clone()),
             None => Bound::Included(self.scan.start.clone()),
         };
-        let want = self.scan.batch_rows.unwrap_or(SCAN_ROWS).clamp(1, 4096).min(self.left);
+        let limit =
+            self.scan.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS).clamp(1, 4096).min(self.remaining);
         let scan = &self.scan;
         let found: Vec<Row> = rows
             .range((start, Bound::Unbounded))
             .take_while(|(key, _)| scan.stop.is_empty() || **key < scan.stop)
             .filter(|(key, _)| scan.filter.as_ref().is_none_or(|f| f.matches(key)))
             .filter_map(|(key, columns)| {
-                row(key, columns, |family, qualifier, ts| scan.wants(family, qualifier, ts))
+                row(key, columns, |family, qualifier, ts| scan.selects(family, qualifier, ts))
             })
-            .take(want)
+            .take(limit)
             .collect();
-        self.left -= found.len();
+        self.remaining -= found.len();
         self.after = found.last().map(|row| row.key.clone()).or(self.after.take());
         Ok((!found.is_empty()).then_some(found))
     }
@@ -300,7 +305,7 @@ impl Storage for MemoryStorage {
         table: &'a Table,
         get: Get,
     ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
-        Box::pin(async move { self.shared.get(table, &get) })
+        Box::pin(async move { self.tables.get(table, &get) })
     }
 
     fn multi_get<'a>(
@@ -309,15 +314,15 @@ impl Storage for MemoryStorage {
         gets: Vec<Get>,
     ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
         Box::pin(async move {
-            self.shared.table(table)?;
-            gets.iter().map(|get| self.shared.get(table, get)).collect()
+            self.tables.table(table)?;
+            gets.iter().map(|get| self.tables.get(table, get)).collect()
         })
     }
 
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
-        let left = scan.limit.unwrap_or(usize::MAX);
-        let (shared, table) = (Arc::clone(&self.shared), table.clone());
-        Box::new(MemoryScanner { shared, table, scan, after: None, left })
+        let remaining = scan.limit.unwrap_or(usize::MAX);
+        let (tables, table) = (Arc::clone(&self.tables), table.clone());
+        Box::new(MemoryScanner { tables, table, scan, after: None, remaining })
     }
 
     fn put<'a>(
@@ -325,7 +330,7 @@ impl Storage for MemoryStorage {
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move { self.put_now(table, &batch) })
+        Box::pin(async move { self.apply_put(table, &batch) })
     }
 
     fn append<'a>(
@@ -333,7 +338,7 @@ impl Storage for MemoryStorage {
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move { self.append_now(table, &batch) })
+        Box::pin(async move { self.apply_append(table, &batch) })
     }
 
     fn increment<'a>(
@@ -342,7 +347,7 @@ impl Storage for MemoryStorage {
         column: Column,
         amount: i64,
     ) -> BoxFuture<'a, Result<i64, StorageError>> {
-        Box::pin(async move { self.increment_now(table, &column, amount) })
+        Box::pin(async move { self.apply_increment(table, &column, amount) })
     }
 
     fn compare_and_set<'a>(
@@ -385,7 +390,7 @@ impl Storage for MemoryStorage {
         table: &'a Table,
         delete: Delete,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move { self.delete_now(table, &delete) })
+        Box::pin(async move { self.apply_delete(table, &delete) })
     }
 
     fn rewrite_row<'a>(
@@ -393,12 +398,12 @@ impl Storage for MemoryStorage {
         table: &'a Table,
         rewrite: RowRewrite,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move { self.rewrite_now(table, rewrite) })
+        Box::pin(async move { self.apply_rewrite(table, rewrite) })
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
         Box::pin(async move {
-            match self.shared.table(table) {
+            match self.tables.table(table) {
                 Ok(_) => Ok(true),
                 Err(StorageError::NoSuchTable(_)) => Ok(false),
                 Err(error) => Err(error),
@@ -407,21 +412,21 @@ impl Storage for MemoryStorage {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        let closed = self.shared.closed.load(Ordering::Acquire);
+        let closed = self.tables.closed.load(Ordering::Acquire);
         Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
         Box::pin(async move {
-            self.shared.closed.store(true, Ordering::Release);
+            self.tables.closed.store(true, Ordering::Release);
             Ok(())
         })
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let rows: usize = self
-            .shared
             .tables
+            .by_name
             .values()
             .map(|rows| rows.read().unwrap_or_else(std::sync::PoisonError::into_inner).len())
             .sum();
@@ -435,7 +440,7 @@ impl FlushTarget for MemoryStorage {
         table: &'a Table,
         mut rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move { self.ingest_now(table, &mut *rows) })
+        Box::pin(async move { self.apply_flush(table, &mut *rows) })
     }
 }
 
@@ -445,12 +450,12 @@ mod tests {
     use crate::{MeteredStorage, conformance};
 
     #[tokio::test]
-    async fn passes_the_conformance_suite() {
+    async fn memory_store_passes_the_conformance_suite() {
         conformance::run_all(async || Arc::new(MemoryStorage::new(conformance::tables()))).await;
     }
 
     #[tokio::test]
-    async fn passes_the_conformance_suite_behind_meters() {
+    async fn metered_store_passes_the_conformance_suite() {
         conformance::run_all(async || {
             let inner = Arc::new(MemoryStorage::new(conformance::tables()));
             Arc::new(MeteredStorage::new("memory", inner))

@@ -1,4 +1,4 @@
-//! Names of the calls of a store, for decorators.
+//! The calls of a store, as decorators name them.
 
 /// A call of [`Storage`](crate::Storage) or [`FlushTarget`](crate::FlushTarget).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, in the order of their declaration.
+    /// All operations, in the order of their declaration.
     pub const ALL: [Self; 13] = [
         Self::Get,
         Self::MultiGet,
@@ -50,7 +50,7 @@ impl Operation {
         Self::FlushRows,
     ];
 
-    /// The name metrics use.
+    /// Value of the label `operation` of the metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

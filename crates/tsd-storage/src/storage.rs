@@ -1,4 +1,4 @@
-//! The trait every backend implements: cells in tables, as HBase has them.
+//! The trait of every backend, and its requests: cells in tables, in the model of HBase.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -7,7 +7,7 @@ use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
 use crate::{CellBatch, RowFilter, StorageError};
 
-/// A boxed future, so that the trait can be used as `dyn Storage`.
+/// A boxed future; it makes the trait usable as `dyn Storage`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Name of a table. Cheap to clone.
@@ -15,7 +15,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct Table(Arc<str>);
 
 impl Table {
-    /// The table of that name.
+    /// A table with this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self(Arc::from(name))
@@ -34,14 +34,14 @@ impl fmt::Display for Table {
     }
 }
 
-/// Reads one row.
+/// Request for the cells of one row.
 #[derive(Clone, Debug)]
 pub struct Get {
     /// Row key.
     pub row: Bytes,
-    /// Only this family; `None` reads all.
+    /// Only this family; `None` selects all.
     pub family: Option<Family>,
-    /// Only these qualifiers of `family`; empty reads all. Ignored without a family.
+    /// Only these qualifiers of `family`; empty selects all. Ignored if `family` is `None`.
     pub qualifiers: Vec<Bytes>,
 }
 
@@ -58,9 +58,9 @@ impl Get {
         Self { row, family: Some(family), qualifiers: vec![qualifier] }
     }
 
-    /// Whether a column is asked for.
+    /// True if the column is selected.
     #[must_use]
-    pub fn wants(&self, family: Family, qualifier: &[u8]) -> bool {
+    pub fn selects(&self, family: Family, qualifier: &[u8]) -> bool {
         self.family.is_none_or(|f| {
             f == family
                 && (self.qualifiers.is_empty() || self.qualifiers.iter().any(|q| q == qualifier))
@@ -68,38 +68,38 @@ impl Get {
     }
 }
 
-/// Reads rows in key order.
+/// Request for rows in key order.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     /// First row key, inclusive; empty starts at the first row.
     pub start: Bytes,
-    /// Row key to stop before; empty reads to the end.
+    /// Row key to stop before, exclusive; empty reads to the end.
     pub stop: Bytes,
-    /// Only this family; `None` reads all. Rows without a cell of it are left out.
+    /// Only this family; `None` selects all. Rows without a selected cell are not returned.
     pub family: Option<Family>,
     /// Only this qualifier of `family`.
     pub qualifier: Option<Bytes>,
-    /// Which rows, by key.
+    /// Condition on the row keys.
     pub filter: Option<RowFilter>,
     /// Only cells with a timestamp in `[from, to)`, epoch milliseconds.
     pub time_range_ms: Option<(i64, i64)>,
-    /// Stops after that many rows.
+    /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// A hint: rows per batch.
+    /// Preferred number of rows per batch.
     pub batch_rows: Option<usize>,
 }
 
 impl Scan {
-    /// Whether a cell is asked for, by its column and its timestamp.
+    /// True if the cell is selected, by its column and its timestamp.
     #[must_use]
-    pub fn wants(&self, family: Family, qualifier: &[u8], timestamp_ms: i64) -> bool {
-        self.wants_column(family, qualifier)
+    pub fn selects(&self, family: Family, qualifier: &[u8], timestamp_ms: i64) -> bool {
+        self.selects_column(family, qualifier)
             && self.time_range_ms.is_none_or(|(from, to)| (from..to).contains(&timestamp_ms))
     }
 
-    /// Whether a column is asked for.
+    /// True if the column is selected.
     #[must_use]
-    pub fn wants_column(&self, family: Family, qualifier: &[u8]) -> bool {
+    pub fn selects_column(&self, family: Family, qualifier: &[u8]) -> bool {
         self.family.is_none_or(|f| {
             f == family && self.qualifier.as_ref().is_none_or(|q| q.as_ref() == qualifier)
         })
@@ -108,8 +108,8 @@ impl Scan {
 
 /// An open scan. Dropping it cancels the scan.
 pub trait RowScanner: Send {
-    /// The next rows, in key order, never empty; `None` after the last. A failed scan stays failed: it
-    /// never ends with `None` before it returned every row.
+    /// Returns the next rows in key order, never an empty batch; `None` after the last. A failed
+    /// scan stays failed: `None` means that every row was returned.
     fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>>;
 }
 
@@ -124,7 +124,7 @@ pub struct Column {
     pub qualifier: Bytes,
 }
 
-/// What to delete of one row.
+/// A row, or columns of a row, to delete.
 #[derive(Clone, Debug)]
 pub enum Delete {
     /// The whole row.
@@ -138,64 +138,69 @@ pub enum Delete {
     },
 }
 
-/// Outcome of a row compaction: what replaces what (spec: put first, then delete).
+/// The write of a row compaction: a compacted cell and the columns it replaces.
 #[derive(Clone, Debug)]
 pub struct RowRewrite {
     /// Row key.
     pub row: Bytes,
-    /// The compacted cell to put, with its timestamp where one must be kept; `None` where the row
-    /// already holds it.
+    /// The compacted cell to put, with its timestamp if one must be kept; `None` if the row already
+    /// has it.
     pub put: Option<(Cell, Option<i64>)>,
-    /// Columns it replaces, as they were read: somebody else may have written the row in the meantime.
+    /// Columns it replaces, with the timestamps that were read: the row may have other writers.
     pub delete: Vec<ReplacedColumn>,
-    /// Taken from [`Storage::read_version`] before the row was read.
+    /// [`Storage::read_version`] from before the row was read.
     pub read: ReadVersion,
 }
 
-/// A moment in the life of a store, told by itself. Handed back with what was read after it, it may spare
-/// the store to read the same again. The default says nothing.
+/// Opaque version of a store at the time of a read; a later write to a row that was read is newer.
+///
+/// A [`RowRewrite`] returns it, which lets the store detect conflicts without another read. The
+/// default carries no information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadVersion(pub Option<u64>);
 
 /// A store of cells.
 ///
-/// Every method returns only when its effect is durable (as durable as the store promises) and
-/// visible to every later read of this handle. Methods may run at once; each is atomic for one row.
+/// A method returns when its effect is durable (to the degree the store guarantees) and visible to
+/// every later read of this handle. Methods may run concurrently; each is atomic for one row.
 pub trait Storage: fmt::Debug + Send + Sync + 'static {
-    /// One row; `None` where no wanted cell exists.
+    /// Returns one row; `None` if it has no selected cell.
     fn get<'a>(
         &'a self,
         table: &'a Table,
         get: Get,
     ) -> BoxFuture<'a, Result<Option<Row>, StorageError>>;
 
-    /// Several rows, answers in the order asked.
+    /// Returns several rows, in the order of `gets`.
     fn multi_get<'a>(
         &'a self,
         table: &'a Table,
         gets: Vec<Get>,
     ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>>;
 
-    /// Starts a scan. A bad table shows at the first batch.
+    /// Opens a scan. An unknown table is an error of the first batch.
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner>;
 
-    /// Puts cells; a put to an existing column replaces it. All cells of the batch are durable when
-    /// it returns `Ok`; after an error any part of them may be.
+    /// Puts cells; a put to an existing column replaces its value. On `Ok` all cells of the batch
+    /// are durable; after an error any of them may be.
     fn put<'a>(
         &'a self,
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Appends each cell's value to the column's present value (absent: empty).
+    /// Appends each cell's value to the current value of its column (empty if absent).
     fn append<'a>(
         &'a self,
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Adds `amount` to a column that holds a big-endian `i64` (absent: 0) and returns the sum.
-    /// A value of another length is [`StorageError::NotACounter`].
+    /// Adds `amount` to a column with a big-endian `i64` value (0 if absent) and returns the sum.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NotACounter`] if the value is not 8 bytes long.
     fn increment<'a>(
         &'a self,
         table: &'a Table,
@@ -203,7 +208,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         amount: i64,
     ) -> BoxFuture<'a, Result<i64, StorageError>>;
 
-    /// Puts `value` if the column's value equals `expected` (`None`: is absent). Says whether it did.
+    /// Puts `value` if the column's value equals `expected` (`None`: the column is absent). Returns
+    /// true if it did.
     fn compare_and_set<'a>(
         &'a self,
         table: &'a Table,
@@ -212,9 +218,9 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         value: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>>;
 
-    /// As [`Self::compare_and_set`], and fixes the timestamp of the cell, as puts may.
+    /// As [`Self::compare_and_set`], with an explicit timestamp of the cell.
     ///
-    /// The default is for stores whose cells all carry the time of writing.
+    /// The default is for stores whose cells always have the time of their write.
     fn compare_and_set_at<'a>(
         &'a self,
         table: &'a Table,
@@ -241,37 +247,41 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         delete: Delete,
     ) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Carries out a row compaction. A crash in the middle leaves a row that reads the same.
+    /// Applies a row compaction. After a crash in the middle the row reads the same.
     ///
-    /// The put comes first and is durable before anything is deleted. A column that is both put and
-    /// replaced is gone afterwards, unless its new cell is newer than the one read.
+    /// The put is durable before anything is deleted. A column that is both put and replaced is
+    /// absent afterwards, unless its new cell is newer than the one that was read.
     ///
-    /// What was written to a replaced column since it was read is never deleted. A store that nobody
-    /// else writes does nothing at all then, nor where the column was deleted, and answers
-    /// [`StorageError::Changed`]: put now, what was read would be later than what was written since. A
-    /// store that others write too cannot tell in one step; it deletes the versions up to the one read.
+    /// Cells written to a replaced column since the read are never deleted. A store with an
+    /// exclusive backend rejects the whole rewrite if a replaced column was written or deleted
+    /// since: the compacted cell would be newer than that write. A multi-writer store cannot check
+    /// and write atomically; it deletes the versions up to the one that was read.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Changed`] if a replaced column was changed since the read.
     fn rewrite_row<'a>(
         &'a self,
         table: &'a Table,
         rewrite: RowRewrite,
     ) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// The moment, for a rewrite of what is read after it.
+    /// Returns the current version, for a rewrite of rows that are read after this call.
     fn read_version(&self) -> ReadVersion {
         ReadVersion::default()
     }
 
-    /// Whether a table exists.
+    /// True if the table exists.
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>>;
 
-    /// Pushes everything held in memory down to where it is kept for good.
+    /// Writes all memtable rows to the backend.
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>>;
 
     /// Flushes and stops background work; later calls fail with [`StorageError::Closed`].
     fn close(&self) -> BoxFuture<'_, Result<(), StorageError>>;
 
-    /// Sizes and counts an operator watches, as (name, value); names end in their unit, those of counts
-    /// that only grow in `_total`.
+    /// Metrics without labels, as (name, value). Names end in their unit, those of counters in
+    /// `_total`.
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }

@@ -21,7 +21,7 @@ pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
                 tags_start: plan.schema.tags_start(),
                 tagk_width: plan.schema.tagk_width(),
                 tagv_width: plan.schema.tagv_width(),
-                wanted,
+                conditions: wanted,
                 explicit: tags.explicit,
             })))
         }

@@ -61,11 +61,12 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 fn pattern() -> impl Strategy<Value = RowFilter> {
     let values = prop::option::of(prop::collection::vec(uid(), 0..4).prop_map(sorted));
     (prop::collection::btree_map(uid(), values, 0..4), any::<bool>()).prop_map(
-        |(wanted, explicit)| {
-            let wanted =
-                wanted.into_iter().map(|(tagk, tagvs)| TagCondition { tagk, tagvs }).collect();
+        |(conditions, explicit)| {
+            let conditions =
+                conditions.into_iter().map(|(tagk, tagvs)| TagCondition { tagk, tagvs }).collect();
             let (tagk_width, tagv_width) = (2, 2);
-            let tags = TagPattern { tags_start: HEAD, tagk_width, tagv_width, wanted, explicit };
+            let tags =
+                TagPattern { tags_start: HEAD, tagk_width, tagv_width, conditions, explicit };
             RowFilter::Tags(Arc::new(tags))
         },
     )
@@ -128,7 +129,10 @@ fn the_pattern_of_tags_is_anchored_and_in_order() {
         tags_start: 7,
         tagk_width: 3,
         tagv_width: 3,
-        wanted: vec![wanted(&[0, 0, 1], None), wanted(&[0, 0, 2], Some(&[&[0, 0, 9], &[0, 1, 9]]))],
+        conditions: vec![
+            wanted(&[0, 0, 1], None),
+            wanted(&[0, 0, 2], Some(&[&[0, 0, 9], &[0, 1, 9]])),
+        ],
         explicit: false,
     };
     let text = |tags: &TagPattern| match of_tags(tags, b"abc") {
@@ -154,7 +158,10 @@ fn what_no_row_can_match_asks_no_server() {
         tags_start: 7,
         tagk_width: 3,
         tagv_width: 3,
-        wanted: vec![TagCondition { tagk: Bytes::from_static(b"abc"), tagvs: Some(Vec::new()) }],
+        conditions: vec![TagCondition {
+            tagk: Bytes::from_static(b"abc"),
+            tagvs: Some(Vec::new()),
+        }],
         explicit: false,
     };
     assert_eq!(of_tags(&none, b""), PushedDown::NoRow);
@@ -172,7 +179,7 @@ fn values_too_many_for_a_pattern_are_any_value() {
         tags_start: 0,
         tagk_width: 1,
         tagv_width: 4,
-        wanted: vec![TagCondition {
+        conditions: vec![TagCondition {
             tagk: Bytes::from_static(b"k"),
             tagvs: Some(scattered(20_000)),
         }],

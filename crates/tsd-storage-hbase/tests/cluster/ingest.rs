@@ -47,7 +47,7 @@ async fn a_cell_that_is_too_large_is_refused_for_good_and_others_are_not() {
     let text =
         "Cell[row/t:q/1/Put/vlen=10485760] with size 10485800 exceeds limit of 10485760 bytes";
     let error = put(text).await;
-    assert!(matches!(error, StorageError::Refused(_)) && error.is_final(), "{error:?}");
+    assert!(matches!(error, StorageError::Rejected(_)) && error.is_permanent(), "{error:?}");
     let error = put("a coprocessor says no").await;
-    assert!(matches!(error, StorageError::Backend(_)) && !error.is_final(), "{error:?}");
+    assert!(matches!(error, StorageError::Backend(_)) && !error.is_permanent(), "{error:?}");
 }

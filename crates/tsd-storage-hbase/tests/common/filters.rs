@@ -41,12 +41,12 @@ fn filters() -> Vec<RowFilter> {
         tagvs: tagvs.map(|values| values.iter().map(|v| bytes([*v])).collect()),
     };
     let tags = |wanted: &[TagCondition], explicit| {
-        let wanted = wanted.to_vec();
+        let conditions = wanted.to_vec();
         RowFilter::Tags(Arc::new(TagPattern {
             tags_start: 3,
             tagk_width: 1,
             tagv_width: 1,
-            wanted,
+            conditions,
             explicit,
         }))
     };

@@ -58,7 +58,7 @@ impl<B: FlushTarget> WalStorage<B> {
                     if logs.is_empty() {
                         return Ok(below);
                     }
-                    overlay(get.row.clone(), below, logs, |f, q, _| get.wants(f, q))
+                    overlay(get.row.clone(), below, logs, |f, q, _| get.selects(f, q))
                 })
                 .collect();
         }

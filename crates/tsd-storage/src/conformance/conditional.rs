@@ -1,11 +1,11 @@
-//! Increments and compare-and-set: what UID assignment rests on.
+//! Increments and conditional writes, the basis of UID assignment.
 
 use std::sync::Arc;
 
-use super::kit::{bytes, column, data, put, value};
+use super::fixture::{bytes, column, data, put, value};
 use crate::{Get, Storage, StorageError};
 
-pub(super) async fn an_increment_starts_at_zero_and_adds_up(store: Arc<dyn Storage>) {
+pub(super) async fn increments_start_at_zero_and_accumulate(store: Arc<dyn Storage>) {
     let add =
         async |amount| store.increment(&data(), column(b"\0", b"metrics"), amount).await.unwrap();
     assert_eq!(add(1).await, 1);
@@ -17,21 +17,21 @@ pub(super) async fn an_increment_starts_at_zero_and_adds_up(store: Arc<dyn Stora
     assert_eq!(stored, (-1_i64).to_be_bytes());
 }
 
-pub(super) async fn an_increment_refuses_what_is_no_counter(store: Arc<dyn Storage>) {
+pub(super) async fn increment_of_a_non_counter_is_an_error(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"n", b"seven b")]).await;
-    let answer = store.increment(&data(), column(b"row", b"n"), 1).await;
-    assert!(matches!(answer, Err(StorageError::NotACounter { length: 7 })), "{answer:?}");
+    let result = store.increment(&data(), column(b"row", b"n"), 1).await;
+    assert!(matches!(result, Err(StorageError::NotACounter { length: 7 })), "{result:?}");
     assert_eq!(value(&*store, b"row", b"n").await.unwrap(), b"seven b");
 }
 
-pub(super) async fn increments_at_once_all_count(store: Arc<dyn Storage>) {
+pub(super) async fn concurrent_increments_all_apply(store: Arc<dyn Storage>) {
     let add = async |_| store.increment(&data(), column(b"\0", b"n"), 1).await.unwrap();
     let mut sums = futures_util::future::join_all((0..64).map(add)).await;
     sums.sort_unstable();
     assert_eq!(sums, (1..=64).collect::<Vec<i64>>());
 }
 
-pub(super) async fn a_compare_and_set_needs_the_expected_value(store: Arc<dyn Storage>) {
+pub(super) async fn compare_and_set_requires_the_expected_value(store: Arc<dyn Storage>) {
     let set = async |expected: Option<&[u8]>, new: &[u8]| {
         let column = column(b"row", b"q");
         store.compare_and_set(&data(), column, expected.map(bytes), bytes(new)).await.unwrap()
@@ -54,7 +54,7 @@ pub(super) async fn a_compare_and_set_needs_the_expected_value(store: Arc<dyn St
     assert_eq!(now().await.unwrap(), b"4");
 }
 
-pub(super) async fn a_compare_and_set_may_fix_the_time_of_its_cell(store: Arc<dyn Storage>) {
+pub(super) async fn compare_and_set_at_sets_the_timestamp(store: Arc<dyn Storage>) {
     let set = async |expected: Option<&[u8]>, new: &[u8], time| {
         let (column, expected) = (column(b"row", b"q"), expected.map(bytes));
         store.compare_and_set_at(&data(), column, expected, bytes(new), time).await.unwrap()
@@ -72,7 +72,7 @@ pub(super) async fn a_compare_and_set_may_fix_the_time_of_its_cell(store: Arc<dy
     assert_eq!(value(&*store, b"row", b"q").await.unwrap(), b"2");
 }
 
-pub(super) async fn a_compare_and_delete_needs_the_expected_value(store: Arc<dyn Storage>) {
+pub(super) async fn compare_and_delete_requires_the_expected_value(store: Arc<dyn Storage>) {
     let delete = async |expected: &[u8]| {
         let column = column(b"row", b"q");
         store.compare_and_delete(&data(), column, bytes(expected)).await.unwrap()
@@ -89,7 +89,7 @@ pub(super) async fn a_compare_and_delete_needs_the_expected_value(store: Arc<dyn
     assert!(again.unwrap(), "a deleted column is absent");
 }
 
-pub(super) async fn one_of_many_compare_and_sets_wins(store: Arc<dyn Storage>) {
+pub(super) async fn one_of_many_concurrent_compare_and_sets_wins(store: Arc<dyn Storage>) {
     for round in 0..8_u8 {
         let expected = round.checked_sub(1).map(|_| value(&*store, b"row", b"q"));
         let expected = match expected {

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use tsd_model::Family;
 
 use super::{
-    kit::{batch, bytes, data, full_cells, get, put, row_cells, t, value},
+    fixture::{batch, bytes, data, full_cells, get, put, row_cells, t, value},
     tables,
 };
 use crate::{CellBatch, CellRef, Column, Delete, Get, Scan, Storage, StorageError, Table};
 
-pub(super) async fn a_row_that_was_never_put_is_absent(store: Arc<dyn Storage>) {
+pub(super) async fn row_that_was_never_put_is_absent(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"q", b"v")]).await;
     for row in [&b"ro"[..], b"rox", b"row\0", b"rov"] {
         assert!(store.get(&data(), Get::row(bytes(row))).await.unwrap().is_none(), "{row:?}");
@@ -20,7 +20,7 @@ pub(super) async fn a_row_that_was_never_put_is_absent(store: Arc<dyn Storage>) 
     assert!(store.get(&data(), other).await.unwrap().is_none());
 }
 
-pub(super) async fn cells_of_a_row_come_sorted_by_family_then_qualifier(store: Arc<dyn Storage>) {
+pub(super) async fn cells_of_a_row_are_sorted_by_family_then_qualifier(store: Arc<dyn Storage>) {
     let cells = batch(&[
         (b"row", Family::T, b"b", b"4"),
         (b"row", Family::Name, b"z", b"2"),
@@ -39,7 +39,7 @@ pub(super) async fn cells_of_a_row_come_sorted_by_family_then_qualifier(store: A
     assert_eq!(get(&*store, b"row").await, expected);
 }
 
-pub(super) async fn a_get_reads_only_the_family_and_qualifiers_it_names(store: Arc<dyn Storage>) {
+pub(super) async fn get_reads_only_the_selected_family_and_qualifiers(store: Arc<dyn Storage>) {
     let cells = batch(&[
         (b"row", Family::Id, b"a", b"1"),
         (b"row", Family::T, b"a", b"2"),
@@ -62,7 +62,7 @@ pub(super) async fn a_get_reads_only_the_family_and_qualifiers_it_names(store: A
     assert!(read(Some(Family::Name), &[]).await.is_empty());
 }
 
-pub(super) async fn a_multi_get_answers_in_the_order_asked(store: Arc<dyn Storage>) {
+pub(super) async fn multi_get_returns_rows_in_request_order(store: Arc<dyn Storage>) {
     for row in [&b"a"[..], b"b", b"c"] {
         put(&*store, row, &[(b"q", row), (b"r", b"x")]).await;
     }
@@ -90,7 +90,7 @@ pub(super) async fn a_multi_get_answers_in_the_order_asked(store: Arc<dyn Storag
     assert!(store.multi_get(&data(), Vec::new()).await.unwrap().is_empty());
 }
 
-pub(super) async fn tables_keep_apart(store: Arc<dyn Storage>) {
+pub(super) async fn tables_are_isolated(store: Arc<dyn Storage>) {
     let [data, uid] = tables();
     store.put(&data, batch(&[(b"row", Family::T, b"q", b"data")])).await.unwrap();
     store.put(&uid, batch(&[(b"row", Family::T, b"q", b"uid")])).await.unwrap();
@@ -100,7 +100,7 @@ pub(super) async fn tables_keep_apart(store: Arc<dyn Storage>) {
     assert_eq!(kept, vec![t(b"q", b"uid")]);
 }
 
-pub(super) async fn cells_carry_the_stores_clock_unless_given_a_timestamp(store: Arc<dyn Storage>) {
+pub(super) async fn cells_without_a_timestamp_take_the_stores_clock(store: Arc<dyn Storage>) {
     const GIVEN: i64 = 1_356_998_400_123;
     let mut cells = CellBatch::new();
     cells.begin_row(b"row").unwrap();
@@ -114,19 +114,19 @@ pub(super) async fn cells_carry_the_stores_clock_unless_given_a_timestamp(store:
     let stamps: Vec<_> = full_cells(row).iter().map(|c| c.timestamp_ms).collect();
     let &[clock, given] = stamps.as_slice() else { panic!("two cells, not {stamps:?}") };
     assert_eq!(given, GIVEN);
-    // Clocks of servers may differ a little; a store that writes seconds or zero is far off.
+    // Tolerates clock skew; a store that writes seconds or zero is far off.
     assert!((clock - earliest).abs() < 3_600_000, "{clock} is near {earliest}");
 }
 
-pub(super) async fn a_table_that_does_not_exist_is_named(store: Arc<dyn Storage>) {
+pub(super) async fn missing_table_is_named_in_the_error(store: Arc<dyn Storage>) {
     #[track_caller]
-    fn check<T: std::fmt::Debug>(answer: &Result<T, StorageError>) {
-        match answer {
-            Err(StorageError::NoSuchTable(table)) => assert_eq!(table.as_str(), "nowhere"),
+    fn check<T: std::fmt::Debug>(result: &Result<T, StorageError>) {
+        match result {
+            Err(StorageError::NoSuchTable(table)) => assert_eq!(table.as_str(), "missing"),
             other => panic!("NoSuchTable, not {other:?}"),
         }
     }
-    let table = Table::new("nowhere");
+    let table = Table::new("missing");
     let row = Bytes::from_static(b"row");
     let cells = || batch(&[(b"row", Family::T, b"q", b"v")]);
     let column = || Column { row: row.clone(), family: Family::T, qualifier: bytes(b"q") };
@@ -145,7 +145,7 @@ pub(super) async fn a_table_that_does_not_exist_is_named(store: Arc<dyn Storage>
     }
 }
 
-pub(super) async fn a_flush_changes_nothing_a_reader_sees(store: Arc<dyn Storage>) {
+pub(super) async fn flush_does_not_change_reads(store: Arc<dyn Storage>) {
     put(&*store, b"a", &[(b"q", b"1"), (b"r", b"2")]).await;
     store.flush().await.unwrap();
     put(&*store, b"a", &[(b"q", b"3")]).await;
@@ -157,10 +157,10 @@ pub(super) async fn a_flush_changes_nothing_a_reader_sees(store: Arc<dyn Storage
     }
 }
 
-pub(super) async fn a_closed_store_says_so(store: Arc<dyn Storage>) {
+pub(super) async fn closed_store_returns_closed(store: Arc<dyn Storage>) {
     #[track_caller]
-    fn check<T: std::fmt::Debug>(answer: &Result<T, StorageError>) {
-        assert!(matches!(answer, Err(StorageError::Closed)), "Closed, not {answer:?}");
+    fn check<T: std::fmt::Debug>(result: &Result<T, StorageError>) {
+        assert!(matches!(result, Err(StorageError::Closed)), "Closed, not {result:?}");
     }
     put(&*store, b"row", &[(b"q", b"v")]).await;
     let mut scanner = store.scan(&data(), Scan::default());
@@ -169,7 +169,7 @@ pub(super) async fn a_closed_store_says_so(store: Arc<dyn Storage>) {
     check(&store.put(&data(), batch(&[(b"row", Family::T, b"q", b"v")])).await);
     check(&store.delete(&data(), Delete::Row(bytes(b"row"))).await);
     check(&store.flush().await);
-    // A scan that was open may still be served, but it must not hang or end early.
+    // An open scan may complete or fail, but it must neither hang nor end early.
     match scanner.next_rows().await {
         Ok(rows) => assert_eq!(rows.map(|rows| rows.len()), Some(1)),
         Err(error) => assert!(matches!(error, StorageError::Closed), "{error}"),

@@ -1,11 +1,11 @@
-//! Scans.
+//! Scans: order, ranges, limits, filters, and concurrent writes.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::Family;
 
-use super::kit::{batch, bytes, data, delete_columns, put, row_cells, scan, scan_keys, t};
+use super::fixture::{batch, bytes, data, delete_columns, put, row_cells, scan, scan_keys, t};
 use crate::{
     CellBatch, CellRef, Delete, RowFilter, Scan, SeriesSet, Storage, TagCondition, TagPattern,
 };
@@ -20,7 +20,7 @@ async fn fill(store: &dyn Storage, keys: impl IntoIterator<Item = Vec<u8>>) {
     store.put(&data(), cells).await.unwrap();
 }
 
-pub(super) async fn rows_come_in_key_order_whatever_the_order_of_puts(store: Arc<dyn Storage>) {
+pub(super) async fn rows_are_scanned_in_key_order(store: Arc<dyn Storage>) {
     let mut keys: Vec<Vec<u8>> = (0..500_u32)
         .map(|i| {
             let mixed = i.wrapping_mul(2_654_435_761);
@@ -38,7 +38,7 @@ pub(super) async fn rows_come_in_key_order_whatever_the_order_of_puts(store: Arc
     assert_eq!(scan_keys(&*store, Scan::default()).await, keys);
 }
 
-pub(super) async fn the_start_is_included_and_the_stop_is_not(store: Arc<dyn Storage>) {
+pub(super) async fn start_is_inclusive_and_stop_is_exclusive(store: Arc<dyn Storage>) {
     fill(&*store, [b"a".to_vec(), b"b".to_vec(), b"b\0".to_vec(), b"c".to_vec()]).await;
     let range = async |start: &[u8], stop: &[u8]| {
         let what = Scan { start: bytes(start), stop: bytes(stop), ..Scan::default() };
@@ -54,7 +54,7 @@ pub(super) async fn the_start_is_included_and_the_stop_is_not(store: Arc<dyn Sto
     assert!(range(b"c", b"a").await.is_empty());
 }
 
-pub(super) async fn a_limit_ends_the_scan(store: Arc<dyn Storage>) {
+pub(super) async fn limit_ends_the_scan(store: Arc<dyn Storage>) {
     fill(&*store, (0..40_u8).map(|i| vec![i])).await;
     store.flush().await.unwrap();
     fill(&*store, (40..80_u8).map(|i| vec![i])).await;
@@ -68,16 +68,16 @@ pub(super) async fn a_limit_ends_the_scan(store: Arc<dyn Storage>) {
     assert!(scan_keys(&*store, none).await.is_empty());
 }
 
-pub(super) async fn small_batches_lose_and_repeat_nothing(store: Arc<dyn Storage>) {
+pub(super) async fn small_batches_neither_lose_nor_repeat_rows(store: Arc<dyn Storage>) {
     fill(&*store, (0..=255_u8).map(|i| vec![i / 16, i % 16])).await;
     let expected: Vec<_> = (0..=255_u8).map(|i| vec![i / 16, i % 16]).collect();
     for batch_rows in [1, 2, 100, 255, 256, 257] {
         let what = Scan { batch_rows: Some(batch_rows), ..Scan::default() };
-        assert_eq!(scan_keys(&*store, what).await, expected, "{batch_rows} a batch");
+        assert_eq!(scan_keys(&*store, what).await, expected, "{batch_rows} per batch");
     }
 }
 
-pub(super) async fn a_scan_goes_on_where_another_was_dropped(store: Arc<dyn Storage>) {
+pub(super) async fn scan_resumes_after_the_last_row_of_a_dropped_one(store: Arc<dyn Storage>) {
     fill(&*store, (0..100_u8).map(|i| vec![i, i])).await;
     let mut scanner = store.scan(&data(), Scan { batch_rows: Some(9), ..Scan::default() });
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -92,7 +92,7 @@ pub(super) async fn a_scan_goes_on_where_another_was_dropped(store: Arc<dyn Stor
     assert_eq!(seen, (0..100_u8).map(|i| vec![i, i]).collect::<Vec<_>>());
 }
 
-pub(super) async fn a_family_or_column_leaves_out_rows_without_it(store: Arc<dyn Storage>) {
+pub(super) async fn rows_without_a_selected_cell_are_not_returned(store: Arc<dyn Storage>) {
     let cells = batch(&[
         (b"a", Family::Id, b"q", b"1"),
         (b"b", Family::T, b"q", b"2"),
@@ -117,7 +117,7 @@ pub(super) async fn a_family_or_column_leaves_out_rows_without_it(store: Arc<dyn
     assert_eq!(scan(&*store, first).await, expected);
 }
 
-pub(super) async fn row_filters_choose_by_key(store: Arc<dyn Storage>) {
+pub(super) async fn row_filters_match_keys(store: Arc<dyn Storage>) {
     // One byte before the tags; tag keys and values of one byte.
     let keys: [&[u8]; 6] = [b"mk1", b"mk1x2", b"mk2", b"mk2x2", b"mx2", b"m"];
     fill(&*store, keys.map(<[u8]>::to_vec)).await;
@@ -126,7 +126,7 @@ pub(super) async fn row_filters_choose_by_key(store: Arc<dyn Storage>) {
             tags_start: 1,
             tagk_width: 1,
             tagv_width: 1,
-            wanted: vec![TagCondition {
+            conditions: vec![TagCondition {
                 tagk: bytes(b"k"),
                 tagvs: tagvs.map(|values| values.iter().map(bytes).collect()),
             }],
@@ -149,7 +149,7 @@ pub(super) async fn row_filters_choose_by_key(store: Arc<dyn Storage>) {
     assert_eq!(filtered(both).await, [&b"mk1x2"[..]]);
 }
 
-pub(super) async fn a_time_range_chooses_cells_by_timestamp(store: Arc<dyn Storage>) {
+pub(super) async fn time_range_selects_cells_by_timestamp(store: Arc<dyn Storage>) {
     let mut cells = CellBatch::new();
     for (row, qualifier, at) in
         [(b"a", b"1", 1_000), (b"a", b"2", 2_000), (b"b", b"1", 2_999), (b"c", b"1", 3_000)]
@@ -183,7 +183,7 @@ pub(super) async fn deleted_rows_and_columns_are_not_scanned(store: Arc<dyn Stor
     assert_eq!(rows[1].1, vec![t(b"r", b"kept")]);
 }
 
-pub(super) async fn writes_during_a_scan_disturb_no_other_row(store: Arc<dyn Storage>) {
+pub(super) async fn writes_during_a_scan_do_not_affect_other_rows(store: Arc<dyn Storage>) {
     fill(&*store, (0..200_u8).filter(|i| i % 2 == 0).map(|i| vec![i])).await;
     let mut scanner = store.scan(&data(), Scan { batch_rows: Some(5), ..Scan::default() });
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -193,7 +193,7 @@ pub(super) async fn writes_during_a_scan_disturb_no_other_row(store: Arc<dyn Sto
             assert!(!row_cells(Some(row.clone())).is_empty());
             seen.push(row.key.to_vec());
         }
-        // New rows around the cursor, and new values in old rows; now and then pushed down.
+        // New rows around the cursor and new values in old rows, with a flush now and then.
         fill(&*store, [vec![step | 1], vec![199 - (step & 0xfe)], vec![step & 0xfe]]).await;
         if step.is_multiple_of(4) {
             store.flush().await.unwrap();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tsd_model::{Cell, Family};
 
-use super::kit::{batch, bytes, column, data, delete_columns, full_cells, get, put, t, value};
+use super::fixture::{batch, bytes, column, data, delete_columns, full_cells, get, put, t, value};
 use crate::{
     CellBatch, CellRef, Delete, Get, ReadVersion, ReplacedColumn, RowRewrite, Storage, StorageError,
 };
 
-pub(super) async fn the_last_put_to_a_column_wins(store: Arc<dyn Storage>) {
+pub(super) async fn last_put_to_a_column_wins(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"q", b"first"), (b"r", b"stays")]).await;
     put(&*store, b"row", &[(b"q", b"second")]).await;
     assert_eq!(get(&*store, b"row").await, vec![t(b"q", b"second"), t(b"r", b"stays")]);
@@ -24,7 +24,7 @@ pub(super) async fn the_last_put_to_a_column_wins(store: Arc<dyn Storage>) {
     assert_eq!(value(&*store, b"row", b"q").await.unwrap(), b"5");
 }
 
-pub(super) async fn an_empty_batch_changes_nothing(store: Arc<dyn Storage>) {
+pub(super) async fn empty_batch_changes_nothing(store: Arc<dyn Storage>) {
     store.put(&data(), CellBatch::new()).await.unwrap();
     store.append(&data(), CellBatch::new()).await.unwrap();
     let mut no_cells = CellBatch::new();
@@ -71,7 +71,7 @@ pub(super) async fn values_and_qualifiers_may_be_empty_or_any_bytes(store: Arc<d
     assert!(get(&*store, &every).await == expected);
 }
 
-pub(super) async fn deleting_columns_leaves_the_others(store: Arc<dyn Storage>) {
+pub(super) async fn column_delete_keeps_other_columns(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"a", b"1"), (b"b", b"2"), (b"bc", b"3")]).await;
     delete_columns(&*store, b"row", &[b"b", b"absent"]).await;
     assert_eq!(get(&*store, b"row").await, vec![t(b"a", b"1"), t(b"bc", b"3")]);
@@ -81,14 +81,14 @@ pub(super) async fn deleting_columns_leaves_the_others(store: Arc<dyn Storage>) 
     store.delete(&data(), Delete::Columns { row: bytes(b"x"), columns: vec![] }).await.unwrap();
 }
 
-pub(super) async fn a_delete_reaches_one_family_only(store: Arc<dyn Storage>) {
+pub(super) async fn column_delete_applies_to_one_family(store: Arc<dyn Storage>) {
     let cells = batch(&[(b"row", Family::Id, b"q", b"1"), (b"row", Family::T, b"q", b"2")]);
     store.put(&data(), cells).await.unwrap();
     delete_columns(&*store, b"row", &[b"q"]).await;
     assert_eq!(get(&*store, b"row").await, vec![(Family::Id, b"q".to_vec(), b"1".to_vec())]);
 }
 
-pub(super) async fn what_is_put_after_a_delete_is_there(store: Arc<dyn Storage>) {
+pub(super) async fn put_after_a_delete_is_visible(store: Arc<dyn Storage>) {
     for flush in [false, true] {
         put(&*store, b"row", &[(b"a", b"1"), (b"b", b"2")]).await;
         if flush {
@@ -108,7 +108,7 @@ pub(super) async fn what_is_put_after_a_delete_is_there(store: Arc<dyn Storage>)
     }
 }
 
-pub(super) async fn an_append_extends_the_value_or_starts_it(store: Arc<dyn Storage>) {
+pub(super) async fn append_extends_or_creates_the_value(store: Arc<dyn Storage>) {
     let append = async |value: &[u8]| {
         let cells = batch(&[(b"row", Family::T, b"\x05\0\0", value)]);
         store.append(&data(), cells).await.unwrap();
@@ -121,11 +121,11 @@ pub(super) async fn an_append_extends_the_value_or_starts_it(store: Arc<dyn Stor
     append(b"three").await;
     assert_eq!(value(&*store, b"row", b"\x05\0\0").await.unwrap(), b"onetwothree");
     store.delete(&data(), Delete::Row(bytes(b"row"))).await.unwrap();
-    append(b"anew").await;
-    assert_eq!(value(&*store, b"row", b"\x05\0\0").await.unwrap(), b"anew");
+    append(b"new").await;
+    assert_eq!(value(&*store, b"row", b"\x05\0\0").await.unwrap(), b"new");
 }
 
-pub(super) async fn one_append_may_touch_a_column_twice_and_many_rows(store: Arc<dyn Storage>) {
+pub(super) async fn one_append_may_contain_a_column_twice_and_many_rows(store: Arc<dyn Storage>) {
     put(&*store, b"b", &[(b"q", b"old")]).await;
     let cells = batch(&[
         (b"a", Family::T, b"q", b"1"),
@@ -138,7 +138,7 @@ pub(super) async fn one_append_may_touch_a_column_twice_and_many_rows(store: Arc
     assert_eq!(value(&*store, b"b", b"q").await.unwrap(), b"old3");
 }
 
-pub(super) async fn appends_at_once_all_land(store: Arc<dyn Storage>) {
+pub(super) async fn concurrent_appends_all_apply(store: Arc<dyn Storage>) {
     let append = async |i: u8| {
         let cells = batch(&[(b"row", Family::T, b"q", &[i])]);
         store.append(&data(), cells).await.unwrap();
@@ -149,7 +149,7 @@ pub(super) async fn appends_at_once_all_land(store: Arc<dyn Storage>) {
     assert_eq!(bytes, (0..50).collect::<Vec<u8>>());
 }
 
-/// The columns of a row, as whoever read it now would replace them.
+/// All current columns of a row, as a row compaction replaces them.
 async fn replaced(store: &dyn Storage, row: &[u8]) -> Vec<ReplacedColumn> {
     let row = store.get(&data(), Get::row(bytes(row))).await.unwrap().unwrap();
     full_cells(row)
@@ -162,9 +162,9 @@ async fn replaced(store: &dyn Storage, row: &[u8]) -> Vec<ReplacedColumn> {
         .collect()
 }
 
-pub(super) async fn a_rewrite_puts_one_cell_for_many(store: Arc<dyn Storage>) {
+pub(super) async fn rewrite_replaces_many_cells_by_one(store: Arc<dyn Storage>) {
     const WRITTEN: i64 = 1_356_998_400_000;
-    // Rows of their own: where deletes leave markers, the time that was fixed is before them.
+    // A row per case: a delete marker of the first would hide the explicit timestamp of the second.
     for (flush, row) in [(false, b"row"), (true, b"two")] {
         let singles: [(&[u8], &[u8]); 3] =
             [(b"\0\0", b"1"), (b"\x01\x40", b"2"), (b"\x02\x80", b"3")];
@@ -195,7 +195,7 @@ pub(super) async fn a_rewrite_puts_one_cell_for_many(store: Arc<dyn Storage>) {
     }
 }
 
-pub(super) async fn a_rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>) {
+pub(super) async fn rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"\0\0", b"1"), (b"\x01\x40", b"2")]).await;
     let read = store.read_version();
     let mut delete = replaced(&*store, b"row").await;
@@ -205,21 +205,19 @@ pub(super) async fn a_rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>
     assert_eq!(get(&*store, b"row").await, vec![t(b"\x01\x40", b"2")]);
 }
 
-pub(super) async fn a_rewrite_leaves_what_was_written_after_the_row_was_read(
-    store: Arc<dyn Storage>,
-) {
-    // What has left memory when the row is read, and when it is rewritten; whether the store is told when
-    // it was read.
+pub(super) async fn rewrite_keeps_cells_written_since_the_read(store: Arc<dyn Storage>) {
+    // Whether the row is flushed before the read and before the rewrite, and whether the rewrite
+    // has a read version.
     for case in 0..8 {
-        let [flushed_before, flushed_after, told] = [1, 2, 4].map(|bit| case & bit != 0);
+        let [flushed_before, flushed_after, versioned] = [1, 2, 4].map(|bit| case & bit != 0);
         let row = &[b'0' + case];
         put(&*store, row, &[(b"\0\0", b"1"), (b"\x01\x40", b"2"), (b"\x02\x80", b"3")]).await;
         if flushed_before {
             store.flush().await.unwrap();
         }
-        let read = if told { store.read_version() } else { ReadVersion::default() };
+        let read = if versioned { store.read_version() } else { ReadVersion::default() };
         let delete = replaced(&*store, row).await;
-        // Stores tell two writes apart by their times, so the second must not be of the same one.
+        // Stores distinguish two writes by their timestamps, so the second needs a later one.
         loop {
             put(&*store, row, &[(b"\x01\x40", b"4")]).await;
             let now = replaced(&*store, row).await;
@@ -250,7 +248,7 @@ pub(super) async fn a_rewrite_leaves_what_was_written_after_the_row_was_read(
     }
 }
 
-pub(super) async fn points_of_an_hour_come_back_as_they_were_put(store: Arc<dyn Storage>) {
+pub(super) async fn points_of_an_hour_read_back_unchanged(store: Arc<dyn Storage>) {
     // Seconds and milliseconds, integers of every width and both kinds of floats, out of order.
     let widths: [(u16, &[u8]); 6] = [
         (0x0, &[7]),
@@ -281,14 +279,14 @@ pub(super) async fn points_of_an_hour_come_back_as_they_were_put(store: Arc<dyn 
     assert_eq!(get(&*store, b"row").await, expected);
     let one = &expected[100];
     assert_eq!(value(&*store, b"row", &one.1).await.as_ref(), Some(&one.2));
-    // A new value for a point that is long flushed.
+    // A new value for a flushed point.
     put(&*store, b"row", &[(&one.1, &one.2)]).await;
     assert_eq!(get(&*store, b"row").await, expected);
     delete_columns(&*store, b"row", &[&one.1]).await;
     assert_eq!(get(&*store, b"row").await.len(), expected.len() - 1);
 }
 
-pub(super) async fn a_batch_of_many_rows_lands_whole(store: Arc<dyn Storage>) {
+pub(super) async fn batch_of_many_rows_is_written_completely(store: Arc<dyn Storage>) {
     let mut cells = CellBatch::new();
     for row in 0..2_000_u32 {
         cells.begin_row(&row.to_be_bytes()).unwrap();
@@ -306,7 +304,7 @@ pub(super) async fn a_batch_of_many_rows_lands_whole(store: Arc<dyn Storage>) {
     }
 }
 
-pub(super) async fn a_counter_column_is_a_column_like_any_other(store: Arc<dyn Storage>) {
+pub(super) async fn counter_column_is_an_ordinary_column(store: Arc<dyn Storage>) {
     assert_eq!(store.increment(&data(), column(b"row", b"n"), 5).await.unwrap(), 5);
     assert_eq!(get(&*store, b"row").await, vec![t(b"n", &5_i64.to_be_bytes())]);
     put(&*store, b"row", &[(b"n", &40_i64.to_be_bytes())]).await;

@@ -43,7 +43,7 @@ impl Picky {
             return Err(StorageError::Unavailable("region".into()));
         }
         if has(&self.too_large) {
-            return Err(StorageError::Refused("too large".into()));
+            return Err(StorageError::Rejected("too large".into()));
         }
         if has(&self.refused) {
             return Err(StorageError::Backend("refused".into()));

@@ -1,4 +1,4 @@
-//! Short words for the cases.
+//! Short forms of requests and cells for the cases.
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, Row};
@@ -7,7 +7,7 @@ use super::tables;
 use crate::{CellBatch, CellRef, Column, Delete, Get, Scan, Storage, Table};
 
 /// Family, qualifier and value of a cell.
-pub(super) type Plain = (Family, Vec<u8>, Vec<u8>);
+pub(super) type PlainCell = (Family, Vec<u8>, Vec<u8>);
 
 pub(super) fn data() -> Table {
     let [data, _] = tables();
@@ -18,10 +18,10 @@ pub(super) fn bytes(of: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(of.as_ref())
 }
 
-/// A row key and a cell of that row.
-pub(super) type Put<'a> = (&'a [u8], Family, &'a [u8], &'a [u8]);
+/// Row key, family, qualifier and value of a cell to put.
+pub(super) type PutCell<'a> = (&'a [u8], Family, &'a [u8], &'a [u8]);
 
-pub(super) fn batch(cells: &[Put<'_>]) -> CellBatch {
+pub(super) fn batch(cells: &[PutCell<'_>]) -> CellBatch {
     let mut batch = CellBatch::new();
     let mut open: Option<&[u8]> = None;
     for &(row, family, qualifier, value) in cells {
@@ -40,33 +40,33 @@ pub(super) async fn put(store: &dyn Storage, row: &[u8], cells: &[(&[u8], &[u8])
     store.put(&data(), batch(&cells)).await.unwrap();
 }
 
-pub(super) async fn get(store: &dyn Storage, row: &[u8]) -> Vec<Plain> {
+pub(super) async fn get(store: &dyn Storage, row: &[u8]) -> Vec<PlainCell> {
     row_cells(store.get(&data(), Get::row(bytes(row))).await.unwrap())
 }
 
 pub(super) async fn value(store: &dyn Storage, row: &[u8], qualifier: &[u8]) -> Option<Vec<u8>> {
     let get = Get::column(bytes(row), Family::T, bytes(qualifier));
     let mut cells = row_cells(store.get(&data(), get).await.unwrap());
-    assert!(cells.len() <= 1, "one column asked for, {cells:?} came");
+    assert!(cells.len() <= 1, "one column requested, {cells:?} returned");
     cells.pop().map(|(_, _, value)| value)
 }
 
-pub(super) fn row_cells(row: Option<Row>) -> Vec<Plain> {
+pub(super) fn row_cells(row: Option<Row>) -> Vec<PlainCell> {
     row.map_or_else(Vec::new, |row| full_cells(row).iter().map(plain).collect())
 }
 
 pub(super) fn full_cells(row: Row) -> Vec<Cell> {
-    let cells = row.into_cells().expect("a readable run");
+    let cells = row.into_cells().expect("a valid run");
     let columns: Vec<_> = cells.iter().map(|c| (c.family, c.qualifier.clone())).collect();
     assert!(columns.is_sorted_by(|a, b| a < b), "columns sorted, each once: {columns:?}");
     cells
 }
 
-fn plain(cell: &Cell) -> Plain {
+fn plain(cell: &Cell) -> PlainCell {
     (cell.family, cell.qualifier.to_vec(), cell.value.to_vec())
 }
 
-pub(super) fn t(qualifier: &[u8], value: &[u8]) -> Plain {
+pub(super) fn t(qualifier: &[u8], value: &[u8]) -> PlainCell {
     (Family::T, qualifier.to_vec(), value.to_vec())
 }
 
@@ -79,21 +79,21 @@ pub(super) async fn delete_columns(store: &dyn Storage, row: &[u8], qualifiers: 
     store.delete(&data(), Delete::Columns { row: bytes(row), columns }).await.unwrap();
 }
 
-/// All rows of a scan. Checks what every scan owes: rising keys, no empty batch, no empty row.
-pub(super) async fn scan(store: &dyn Storage, scan: Scan) -> Vec<(Vec<u8>, Vec<Plain>)> {
+/// All rows of a scan. Checks that keys ascend and that no batch and no row is empty.
+pub(super) async fn scan(store: &dyn Storage, scan: Scan) -> Vec<(Vec<u8>, Vec<PlainCell>)> {
     let mut scanner = store.scan(&data(), scan);
-    let mut rows: Vec<(Vec<u8>, Vec<Plain>)> = Vec::new();
+    let mut rows: Vec<(Vec<u8>, Vec<PlainCell>)> = Vec::new();
     while let Some(batch) = scanner.next_rows().await.unwrap() {
         assert!(!batch.is_empty(), "a batch is never empty");
         for row in batch {
             let key = row.key.to_vec();
-            assert!(rows.last().is_none_or(|(last, _)| *last < key), "keys rise at {key:?}");
+            assert!(rows.last().is_none_or(|(last, _)| *last < key), "keys ascend at {key:?}");
             let cells = row_cells(Some(row));
             assert!(!cells.is_empty(), "row {key:?} has a cell");
             rows.push((key, cells));
         }
     }
-    assert!(scanner.next_rows().await.unwrap().is_none(), "the end stays the end");
+    assert!(scanner.next_rows().await.unwrap().is_none(), "an ended scan stays ended");
     rows
 }
 
