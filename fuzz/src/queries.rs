@@ -6,7 +6,7 @@ use tsd_protocol::{parse_exp_body, render_exp_query};
 use tsd_query::{
     Clock, Duration, GexpQuery, GroupTags, NamedSeries, PlanSettings, Query, RawExpExpression,
     RawExpMetric, RawExpQuery, RawExpTime, RawQuery, SeriesPipeline, SubQuery, SubQueryPlan,
-    TagFilter, Unwatched, ValueFilter, Wildcard, evaluate, find_zone, parse_m_parameter,
+    TagFilter, Unlimited, ValueFilter, Wildcard, evaluate, find_zone, parse_m_parameter,
     parse_time,
 };
 
@@ -112,7 +112,7 @@ pub(crate) fn gexp(input: &[u8]) {
     };
     let Ok(gexp) = GexpQuery::new(raw, &[text(input)], &Clock::utc(NOW_MS)) else { return };
     let answers: Vec<_> = gexp.query.sub_queries.iter().map(|_| series()).collect();
-    let _ = gexp.evaluate(&answers, &mut Unwatched);
+    let _ = gexp.evaluate(&answers, &mut Unlimited);
 }
 
 /// A body of `/api/query/exp`.

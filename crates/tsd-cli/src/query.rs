@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tsd_engine::{AnswerSeries, EngineHandle, QueryControl};
+use tsd_engine::{EngineHandle, QueryControl, ResultSeries};
 use tsd_model::Value;
 use tsd_query::Clock;
 
@@ -25,12 +25,12 @@ pub(crate) async fn print(
     let query = asked.query.validate(clock)?;
     let answer = engine.query(query, QueryControl::default()).await?;
     if let Some(base) = graph {
-        let series: Vec<&AnswerSeries> =
-            answer.sub_answers.iter().flat_map(|sub| &sub.series).collect();
+        let series: Vec<&ResultSeries> =
+            answer.sub_results.iter().flat_map(|sub| &sub.series).collect();
         return graph::write_files(base, &series, &asked.options);
     }
     let mut out = BufWriter::new(io::stdout().lock());
-    for series in answer.sub_answers.iter().flat_map(|sub| &sub.series) {
+    for series in answer.sub_results.iter().flat_map(|sub| &sub.series) {
         match print_series(&mut out, series) {
             // Whoever reads has enough, as `head` does.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -51,7 +51,7 @@ pub(crate) fn clock(zone_name: &str) -> Clock {
 }
 
 /// `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`, a line a point; floating values with six decimals.
-fn print_series(out: &mut impl Write, series: &AnswerSeries) -> io::Result<()> {
+fn print_series(out: &mut impl Write, series: &ResultSeries) -> io::Result<()> {
     let tags: Vec<_> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let tags = tags.join(", ");
     let metric = &series.metric;

@@ -28,7 +28,7 @@ use crate::{
     ingest::{IngestShared, NameRules, WriteTargets},
     meta_tracking::{MetaTracker, MetaTracking, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
-    query::{QueryContext, QueryRunner, Scheduler},
+    query::{QueryEngine, QueryRunner, Scheduler},
     series_cache::SeriesCache,
     uid::{
         AssignerSettings, AssignerStats, FilterError, NameFilter, PerKind, Resolver, UidAdmin,
@@ -112,7 +112,7 @@ fn run(
     let nice = rustix::process::getpriority_process(None).unwrap_or(0) + QUERY_NICE;
     let query_runtime = tokio::runtime::Builder::new_multi_thread()
         // One for every slice that may run at once, and one that is always free for short steps.
-        .worker_threads(Scheduler::max_turns(query_threads) + 1)
+        .worker_threads(Scheduler::max_slices(query_threads) + 1)
         .thread_name("tsd-query")
         .on_thread_start(move || yield_to_writers(nice))
         .enable_time()
@@ -390,7 +390,7 @@ impl Builder<'_> {
         annotations: &Annotations,
     ) -> QueryRunner {
         let config = self.config;
-        let context = Arc::new(QueryContext {
+        let query_engine = Arc::new(QueryEngine {
             storage: Arc::clone(self.storage),
             data_table: config.tables.data.clone(),
             schema: config.schema,
@@ -407,6 +407,6 @@ impl Builder<'_> {
             runtime: pool.runtime.clone(),
             threads: pool.threads,
         });
-        QueryRunner::new(context)
+        QueryRunner::new(query_engine)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use tsd_model::{Annotation, Tsuid, TsuidError, Uid, UidKind};
-use tsd_query::{ExpAnswer, ExpQuery, GexpQuery, Query};
+use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
 use tsd_storage::{Storage, StorageError};
 
 use crate::{
@@ -19,8 +19,8 @@ use crate::{
     ingest::{IngestSession, IngestShared, NameText},
     meta_tracking::TrackerMessage,
     query::{
-        ExplainedSubQuery, GexpAnswer, QueryAnswer, QueryContext, QueryControl, QueryFailure,
-        QueryGuard, QueryId, QueryList, QueryRun, QueryRunner,
+        ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
+        QueryGuard, QueryId, QueryList, QueryResult, QueryRunner,
     },
     stats::{self, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
@@ -190,18 +190,18 @@ impl EngineHandle {
         &self,
         query: Query,
         control: QueryControl,
-    ) -> Result<QueryAnswer, QueryFailure> {
+    ) -> Result<QueryResult, QueryFailure> {
         let queries = &self.inner.queries;
         queries.check_size(&query)?;
-        let lifts = (query.override_byte_limit, query.override_data_point_limit);
-        let work = |context: Arc<QueryContext>, run: Arc<QueryRun>| async move {
-            context.answer(&query, &run).await
+        let ignore_limits = (query.override_byte_limit, query.override_data_point_limit);
+        let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
+            engine.execute(&query, &context).await
         };
-        let (mut answer, guard) = queries.run(control, lifts, work).await?;
-        answer.id = guard.id();
-        answer.stages = guard.stages();
-        answer.guard = guard;
-        Ok(answer)
+        let (mut result, guard) = queries.run(control, ignore_limits, work).await?;
+        result.id = guard.id();
+        result.stats = guard.stats();
+        result.guard = guard;
+        Ok(result)
     }
 
     /// Answers a request of expressions over metrics, as `/api/query/exp` has them.
@@ -211,11 +211,11 @@ impl EngineHandle {
         &self,
         query: ExpQuery,
         control: QueryControl,
-    ) -> Result<(ExpAnswer, QueryGuard), QueryFailure> {
+    ) -> Result<(ExpResult, QueryGuard), QueryFailure> {
         let queries = &self.inner.queries;
         queries.check_size(&query.query)?;
-        let work = |context: Arc<QueryContext>, run: Arc<QueryRun>| async move {
-            context.answer_exp(query, &run).await
+        let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
+            engine.execute_exp(query, &context).await
         };
         queries.run(control, (false, false), work).await
     }
@@ -225,21 +225,22 @@ impl EngineHandle {
         &self,
         query: GexpQuery,
         control: QueryControl,
-    ) -> Result<GexpAnswer, QueryFailure> {
+    ) -> Result<GexpResult, QueryFailure> {
         let queries = &self.inner.queries;
         queries.check_size(&query.query)?;
-        let lifts = (query.query.override_byte_limit, query.query.override_data_point_limit);
-        let work = |context: Arc<QueryContext>, run: Arc<QueryRun>| async move {
-            context.answer_gexp(query, &run).await
+        let ignore_limits =
+            (query.query.override_byte_limit, query.query.override_data_point_limit);
+        let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
+            engine.execute_gexp(query, &context).await
         };
-        let (series, guard) = queries.run(control, lifts, work).await?;
-        Ok(GexpAnswer { series, stages: guard.stages(), guard })
+        let (series, guard) = queries.run(control, ignore_limits, work).await?;
+        Ok(GexpResult { series, stats: guard.stats(), guard })
     }
 
     /// What a query would read. Looks its names up and reads nothing else.
     pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
         self.inner.queries.check_size(query)?;
-        self.inner.queries.context().explain(query).await
+        self.inner.queries.engine().explain(query).await
     }
 
     /// Queries that run, and the last ones that ended.
@@ -325,7 +326,7 @@ impl EngineHandle {
 
     #[cfg(test)]
     pub(crate) fn query_memory(&self) -> u64 {
-        self.inner.queries.memory.held()
+        self.inner.queries.memory.reserved()
     }
 
     #[cfg(test)]

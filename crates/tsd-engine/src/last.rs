@@ -19,7 +19,7 @@ use tsd_storage::{Get, Scan};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::{QueryControl, QueryFailure, QueryGuard, QueryRun, Step},
+    query::{QueryContext, QueryControl, QueryFailure, QueryGuard, QueryStage},
     series_names::series_names,
     series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
@@ -98,7 +98,7 @@ impl EngineHandle {
         control: QueryControl,
     ) -> Result<(Vec<LastPoint>, QueryGuard), QueryFailure> {
         let inner = Arc::clone(self.inner());
-        let work = |_, run: Arc<QueryRun>| async move {
+        let work = |_, run: Arc<QueryContext>| async move {
             Search { inner: &inner, run: &run }.points(query).await
         };
         self.inner().queries.run(control, (false, false), work).await
@@ -107,7 +107,7 @@ impl EngineHandle {
 
 struct Search<'a> {
     inner: &'a Inner,
-    run: &'a QueryRun,
+    run: &'a QueryContext,
 }
 
 impl Search<'_> {
@@ -117,17 +117,17 @@ impl Search<'_> {
         for series in query.series {
             self.candidates(series, query.back_scan_hours, &mut candidates).await?;
         }
-        run.expect_scans(candidates.len());
+        run.add_scans(candidates.len());
         let mut found = stream::iter(candidates)
             .map(|candidate| self.newest(candidate))
             .buffered(SERIES_AT_ONCE);
         let mut points = Vec::new();
         while let Some(point) = found.try_next().await? {
-            run.scan_done();
+            run.finish_scan();
             points.extend(point);
         }
         if query.resolve {
-            run.enter(Step::Naming);
+            run.set_stage(QueryStage::Naming);
             let tsuids: Vec<Bytes> = points.iter().map(|point| point.tsuid.clone()).collect();
             let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
             for (point, names) in points.iter_mut().zip(names.map_err(unresolved)?) {
@@ -179,7 +179,7 @@ impl Search<'_> {
         hours: Hours,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
-        self.run.hold(tsuid.as_bytes().len() + SERIES_BYTES)?;
+        self.run.reserve(tsuid.as_bytes().len() + SERIES_BYTES)?;
         candidates.push(Candidate { tsuid, hours });
         Ok(())
     }
@@ -227,9 +227,9 @@ impl Search<'_> {
             ..Scan::default()
         };
         let mut rows = self.inner.storage.scan(&self.inner.config.tables.meta, scan);
-        let _open = self.run.open_scan().await;
+        let _open = self.run.acquire_scan_permit().await;
         while let Some(batch) = rows.next_rows().await? {
-            let slice = self.run.slice().await?;
+            let slice = self.run.time_slice().await?;
             for row in batch {
                 // A key that names no series was not written by a daemon.
                 if let Ok(tsuid) = Tsuid::try_new(schema, &row.key)
@@ -238,7 +238,7 @@ impl Search<'_> {
                     self.add(tsuid, Hours::One(hour), candidates)?;
                 }
             }
-            slice.end();
+            slice.finish();
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Search<'_> {
                 })
                 .collect();
             let rows = self.inner.storage.multi_get(&self.inner.config.tables.data, gets).await?;
-            let slice = self.run.slice().await?;
+            let slice = self.run.time_slice().await?;
             for (base, row) in bases.into_iter().zip(rows) {
                 let Some(row) = row else { continue };
                 let mut points = PointColumns::default();
@@ -294,7 +294,7 @@ impl Search<'_> {
                     return Ok(Some(LastPoint { tsuid, timestamp_ms, value, names: None }));
                 }
             }
-            slice.end();
+            slice.finish();
             rows_a_read = (rows_a_read * 4).min(ROWS_A_READ);
         }
     }
@@ -380,7 +380,7 @@ mod tests {
     ) -> QueryError {
         let query = LastQuery { series: vec![series], back_scan_hours, resolve: true };
         match engine.last_points(query, QueryControl::default()).await {
-            Err(QueryFailure::Refused(error)) => error,
+            Err(QueryFailure::Rejected(error)) => error,
             other => panic!("{other:?}"),
         }
     }
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!(error.to_string(), "gone");
         store.script(Operation::MultiGet, [Fault::Delay(Duration::from_mins(1))]);
         match engine.last_points(query, QueryControl::default()).await {
-            Err(QueryFailure::Refused(error)) => {
+            Err(QueryFailure::Rejected(error)) => {
                 assert_eq!(error.class.status(), 413);
                 assert!(error.message.contains("Time limit: 20 ms"), "{}", error.message);
             }

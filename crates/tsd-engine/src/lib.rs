@@ -43,16 +43,16 @@ pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use query::{
-    AnswerSeries, CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpAnswer,
-    LimitOverride, LimitOverrideError, LimitOverrides, QueryAnswer, QueryClient, QueryControl,
-    QueryFailure, QueryGuard, QueryId, QueryList, QueryStages, QueryTaskLost, QueryThreads,
-    RunningQuery, RunningStage, ScannerStages, SubAnswer, SubQueryStages,
+    CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpResult, LimitOverride,
+    LimitOverrideError, LimitOverrides, QueryClient, QueryControl, QueryFailure, QueryGuard,
+    QueryId, QueryList, QueryResult, QueryStats, QueryTaskLost, QueryThreads, ResultSeries,
+    RunningQuery, RunningStage, ScannerStats, SubQueryResult, SubQueryStats,
 };
 pub use stats::{ClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 // Words of a query, for those who hold the handle and know no other crate below it.
 pub use tsd_query::{
-    Clock as QueryClock, ExpAnswer, ExpColumn, ExpOutput, ExpQuery, FillPolicy, GexpQuery,
+    Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
     GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SubQuery, find_zone,
 };
 pub use uid::{FilterError, UidError};

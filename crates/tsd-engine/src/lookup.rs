@@ -17,7 +17,7 @@ use tsd_storage::{Scan, Table};
 use crate::{
     EngineHandle,
     handle::Inner,
-    query::{QueryControl, QueryFailure, QueryGuard, QueryRun, Step},
+    query::{QueryContext, QueryControl, QueryFailure, QueryGuard, QueryStage},
     series_names::series_names,
     series_scan::{WantedTags, prefix_range, tags_filter},
     uid::UidError,
@@ -92,29 +92,33 @@ impl EngineHandle {
         control: QueryControl,
     ) -> Result<(LookupAnswer, QueryGuard), QueryFailure> {
         let inner = Arc::clone(self.inner());
-        let work = |_, run: Arc<QueryRun>| async move { find(&inner, &run, lookup).await };
+        let work = |_, run: Arc<QueryContext>| async move { find(&inner, &run, lookup).await };
         self.inner().queries.run(control, (false, false), work).await
     }
 }
 
 /// Finds series.
-async fn find(inner: &Inner, run: &QueryRun, lookup: Lookup) -> Result<LookupAnswer, QueryFailure> {
+async fn find(
+    inner: &Inner,
+    run: &QueryContext,
+    lookup: Lookup,
+) -> Result<LookupAnswer, QueryFailure> {
     let wanted = resolve(inner, &lookup).await?;
     let rows = if lookup.use_meta {
         vec![meta_rows(inner, &wanted, lookup.limit)]
     } else {
         data_rows(inner, &wanted, lookup.limit)
     };
-    run.expect_scans(rows.len());
+    run.add_scans(rows.len());
     let mut scans = stream::iter(rows)
         .map(|rows| read(inner, run, rows, lookup.use_meta, &wanted.tagvs))
         .buffered(inner.config.query.max_scans.max(1));
     let mut tsuids = Vec::new();
     while let Some(found) = scans.try_next().await? {
-        run.scan_done();
+        run.finish_scan();
         tsuids.extend(found);
     }
-    run.enter(Step::Naming);
+    run.set_stage(QueryStage::Naming);
     let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
     let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
     let series = tsuids
@@ -208,7 +212,7 @@ fn data_rows(inner: &Inner, wanted: &Wanted, limit: usize) -> Vec<Rows> {
 /// The TSUIDs of rows that have one of `tagvs`, under any key.
 async fn read(
     inner: &Inner,
-    run: &QueryRun,
+    run: &QueryContext,
     rows: Rows,
     meta: bool,
     tagvs: &BTreeSet<Uid>,
@@ -222,10 +226,10 @@ async fn read(
     let mut found = Vec::new();
     // Of one salt bucket, in which all rows of a series lie.
     let mut seen: HashSet<Bytes> = HashSet::new();
-    let _open = run.open_scan().await;
+    let _open = run.acquire_scan_permit().await;
     while let Some(batch) = scanner.next_rows().await? {
-        run.count(batch.len() as u64, 0, 0);
-        let slice = run.slice().await?;
+        run.record_rows(batch.len() as u64, 0, 0);
+        let slice = run.time_slice().await?;
         for row in batch {
             let tsuid = if meta {
                 Tsuid::try_new(schema, &row.key).ok()
@@ -247,7 +251,7 @@ async fn read(
             if seen.contains(bytes) {
                 continue;
             }
-            run.hold(bytes.len() + SERIES_BYTES)?;
+            run.reserve(bytes.len() + SERIES_BYTES)?;
             let tsuid = Bytes::copy_from_slice(bytes);
             if !meta {
                 seen.insert(tsuid.clone());
@@ -257,7 +261,7 @@ async fn read(
                 return Ok(found);
             }
         }
-        slice.end();
+        slice.finish();
     }
     Ok(found)
 }
@@ -413,7 +417,7 @@ mod tests {
         let (store, engine) = filled(0).await;
         track(&store).await;
         let refused = async |lookup| match engine.lookup(lookup, QueryControl::default()).await {
-            Err(QueryFailure::Refused(error)) => (error.class.status(), error.message),
+            Err(QueryFailure::Rejected(error)) => (error.class.status(), error.message),
             other => panic!("{other:?}"),
         };
         let unknown = (404, "Unable to resolve one or more UIDs".to_owned());
@@ -440,7 +444,7 @@ mod tests {
         }
         let all = Lookup { use_meta: false, limit: 0, ..asked("m", "") };
         match engine.lookup(all.clone(), QueryControl::default()).await {
-            Err(QueryFailure::Refused(error)) => assert_eq!(error.class.status(), 413),
+            Err(QueryFailure::Rejected(error)) => assert_eq!(error.class.status(), 413),
             other => panic!("{other:?}"),
         }
         assert_eq!(found(&engine, Lookup { limit: 2, ..all }).await.len(), 2);
@@ -462,7 +466,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
         assert!(engine.cancel_query(id));
-        assert!(matches!(asking.await.unwrap(), Err(QueryFailure::Stopped)));
+        assert!(matches!(asking.await.unwrap(), Err(QueryFailure::CancelledByOperator)));
         assert!(engine.queries().running.is_empty());
     }
 }

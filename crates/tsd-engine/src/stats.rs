@@ -154,8 +154,8 @@ pub(crate) fn set_gauges(inner: &Inner) {
     let (running, waiting) = queries.registry.count();
     set("tsd_query_running", running as u64);
     set("tsd_query_queued", waiting as u64);
-    set("tsd_query_runnable", queries.scheduler.waiting() as u64);
-    set("tsd_query_memory_bytes", queries.memory.held());
+    set("tsd_query_runnable", queries.scheduler.runnable() as u64);
+    set("tsd_query_memory_bytes", queries.memory.reserved());
     set("tsd_query_memory_limit_bytes", queries.memory.limit());
     for (name, value) in inner.storage.gauges() {
         if name.ends_with("_total") {

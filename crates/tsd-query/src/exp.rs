@@ -12,7 +12,7 @@ mod language;
 mod raw;
 mod validate;
 
-pub use evaluate::{ExpAnswer, ExpColumn, ExpOutput};
+pub use evaluate::{ExpColumn, ExpOutput, ExpResult};
 pub use raw::{
     RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,
     RawExpQuery, RawExpTime,

@@ -11,9 +11,9 @@ mod query;
 
 use crate::{
     error::QueryError,
+    limits::{ExecutionLimits, Unlimited},
     pipeline::NamedSeries,
     request::{RawSubQuery, parse_m_parameter},
-    watch::{Unwatched, Watch},
 };
 
 use functions::Function;
@@ -76,24 +76,24 @@ impl Gexp {
     }
 
     /// Applies the functions. `series_of` gives the series of a metric's text with all points that
-    /// were read ([`crate::OutputSeries::of`] over the range of the scan); the answer is cut to
+    /// were read ([`crate::OutputSeries::from_group`] over the range of the scan); the answer is cut to
     /// `range`, first and last millisecond.
     pub fn evaluate<'a>(
         &self,
         range: (i64, i64),
         series_of: &(dyn Fn(&str) -> &'a [NamedSeries] + 'a),
     ) -> Result<Vec<GexpSeries>, QueryError> {
-        self.evaluate_while(range, series_of, &mut Unwatched)
+        self.evaluate_with(range, series_of, &mut Unlimited)
     }
 
     /// [`Self::evaluate`], asking whether to go on.
-    pub fn evaluate_while<'a>(
+    pub fn evaluate_with<'a>(
         &self,
         range: (i64, i64),
         series_of: &(dyn Fn(&str) -> &'a [NamedSeries] + 'a),
-        watch: &mut dyn Watch,
+        limits: &mut dyn ExecutionLimits,
     ) -> Result<Vec<GexpSeries>, QueryError> {
-        let mut answer = functions::apply(&self.root, range, series_of, watch)?;
+        let mut answer = functions::apply(&self.root, range, series_of, limits)?;
         for shown in &mut answer {
             shown.series.cut(range.0, range.1);
         }

@@ -10,10 +10,10 @@ use tsd_model::{PointColumns, SimpleHistogram, Value};
 
 use crate::{
     error::QueryError,
+    limits::ExecutionLimits,
     pipeline::{BucketChain, GroupTags, OutputSeries, SeriesPipeline, Span, group_spans},
     plan::SubQueryPlan,
     request::SubQuery,
-    watch::Watch,
 };
 
 /// The histograms of one series, in time order.
@@ -50,13 +50,13 @@ pub fn evaluate_histograms(
     plan: &SubQueryPlan,
     pipeline: &SeriesPipeline,
     series: Vec<HistogramSeries>,
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<Vec<HistogramOutput>, QueryError> {
     // Groups are found as for numbers; the histograms wait here until then.
     let mut waiting: BTreeMap<Bytes, BTreeMap<i64, SimpleHistogram>> = BTreeMap::new();
     for HistogramSeries { tsuid, points } in series {
         if has_part(plan, &points) {
-            downsample(pipeline, points, waiting.entry(tsuid).or_default(), watch)?;
+            downsample(pipeline, points, waiting.entry(tsuid).or_default(), limits)?;
         }
     }
     let spans =
@@ -67,7 +67,7 @@ pub fn evaluate_histograms(
         let mut merged: BTreeMap<i64, SimpleHistogram> = BTreeMap::new();
         for tsuid in &tsuids {
             for (time, histogram) in waiting.remove(tsuid).unwrap_or_default() {
-                watch.go_on()?;
+                limits.check()?;
                 merged.entry(time).or_default().add(&histogram);
             }
         }
@@ -77,7 +77,7 @@ pub fn evaluate_histograms(
             tsuids,
             points: PointColumns::default(),
         };
-        read_off(sub, plan, &merged, &frame, &mut outputs, watch)?;
+        read_off(sub, plan, &merged, &frame, &mut outputs, limits)?;
     }
     Ok(outputs)
 }
@@ -100,11 +100,11 @@ fn downsample(
     pipeline: &SeriesPipeline,
     points: Vec<(i64, SimpleHistogram)>,
     buckets: &mut BTreeMap<i64, SimpleHistogram>,
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<(), QueryError> {
     let mut chain = BucketChain::default();
     for (time, histogram) in points {
-        watch.go_on()?;
+        limits.check()?;
         if let Some(start) = chain.bucket_start(pipeline, time) {
             buckets.entry(start).or_default().add(&histogram);
         }
@@ -119,16 +119,16 @@ fn read_off(
     merged: &BTreeMap<i64, SimpleHistogram>,
     frame: &OutputSeries,
     outputs: &mut Vec<HistogramOutput>,
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<(), QueryError> {
     let shown = || merged.range(plan.window.start_ms..=plan.window.end_ms);
     let frame_bytes = size_of::<OutputSeries>() + frame.tsuids.len() * size_of::<Bytes>();
     let bytes = frame_bytes.saturating_add(shown().count().saturating_mul(BYTES_A_POINT));
     let mut push = |suffix: String, value: &dyn Fn(&SimpleHistogram) -> Value| {
-        watch.hold(bytes)?;
+        limits.reserve(bytes)?;
         let mut series = frame.clone();
         for (time, histogram) in shown() {
-            watch.go_on()?;
+            limits.check()?;
             series.points.push(*time, value(histogram));
         }
         outputs.push(HistogramOutput { suffix, series });

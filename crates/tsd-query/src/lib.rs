@@ -10,12 +10,12 @@ mod exp;
 mod filter;
 mod gexp;
 mod histogram;
+mod limits;
 mod pipeline;
 mod plan;
 mod request;
 mod rollup;
 mod time;
-mod watch;
 
 pub use aggregator::{
     Aggregator, Estimation, Interpolation, Percentile, aggregate_floats, aggregate_integers,
@@ -23,7 +23,7 @@ pub use aggregator::{
 };
 pub use error::{ErrorDetails, QueryError, QueryErrorClass};
 pub use exp::{
-    ExpAnswer, ExpColumn, ExpExpression, ExpMetric, ExpOutput, ExpQuery, JoinOperator,
+    ExpColumn, ExpExpression, ExpMetric, ExpOutput, ExpQuery, ExpResult, JoinOperator,
     RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,
     RawExpQuery, RawExpTime,
 };
@@ -33,9 +33,10 @@ pub use filter::{
 };
 pub use gexp::{Gexp, GexpQuery, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
+pub use limits::{ExecutionLimits, Unlimited};
 pub use pipeline::{
     AggregateInput, GroupTags, NamedSeries, OutputSeries, SeriesBuilder, SeriesPipeline, Span,
-    SpanGroup, aggregate, aggregate_while, evaluate, group_spans, sort_spans,
+    SpanGroup, aggregate, aggregate_with, evaluate, group_spans, sort_spans,
 };
 pub use plan::{
     KeyRange, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,
@@ -51,4 +52,3 @@ pub use rollup::{
     choose_reads, join_split,
 };
 pub use time::{Clock, Duration, DurationError, TimeUnit, find_zone, parse_time};
-pub use watch::{Unwatched, Watch};

@@ -18,7 +18,7 @@ mod series;
 mod series_pipeline;
 mod time_union;
 
-pub use aggregate::{AggregateInput, aggregate, aggregate_while};
+pub use aggregate::{AggregateInput, aggregate, aggregate_with};
 pub use evaluate::{OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
 pub use named::NamedSeries;

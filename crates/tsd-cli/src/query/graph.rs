@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tsd_engine::AnswerSeries;
+use tsd_engine::ResultSeries;
 use tsd_model::{Value, java_double};
 
 /// Size of the picture where none is given.
@@ -19,7 +19,7 @@ const SIZE: &str = "1024,768";
 /// Writes the files. `options` are the words `+name=value` of the command line.
 pub(super) fn write_files(
     base: &Path,
-    series: &[&AnswerSeries],
+    series: &[&ResultSeries],
     options: &[(String, String)],
 ) -> anyhow::Result<()> {
     let mut plots = Vec::with_capacity(series.len());
@@ -41,7 +41,7 @@ fn beside(base: &Path, suffix: &str) -> PathBuf {
 }
 
 /// `SECONDS VALUE`, a line a point; what is not a number has no place in a graph.
-fn write_points(out: &mut impl Write, series: &AnswerSeries) -> anyhow::Result<()> {
+fn write_points(out: &mut impl Write, series: &ResultSeries) -> anyhow::Result<()> {
     for (at, time_ms) in series.points.times_ms.iter().enumerate() {
         let seconds = time_ms / 1_000;
         match series.points.value(at) {
@@ -59,7 +59,7 @@ fn write_points(out: &mut impl Write, series: &AnswerSeries) -> anyhow::Result<(
 }
 
 /// `metric{k=v, ...}`
-fn title(series: &AnswerSeries) -> String {
+fn title(series: &ResultSeries) -> String {
     let tags: Vec<String> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if tags.is_empty() {
         series.metric.clone()
@@ -150,12 +150,12 @@ mod tests {
 
     use super::*;
 
-    fn series(values: &[Value]) -> AnswerSeries {
+    fn series(values: &[Value]) -> ResultSeries {
         let mut points = PointColumns::default();
         for (at, value) in values.iter().enumerate() {
             points.push(1_356_998_400_000 + at as i64 * 1_000, *value);
         }
-        AnswerSeries {
+        ResultSeries {
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "it's".to_owned())],
             aggregate_tags: Vec::new(),

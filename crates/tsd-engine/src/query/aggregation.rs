@@ -1,65 +1,66 @@
-//! Groups of series into series of an answer, on all threads.
+//! Aggregates groups of series into result series, on all query threads.
 //!
-//! Groups are independent of each other, and so are stretches of time of one group; tasks share them
-//! out. Each group is let go as soon as its result is there, so that never all points and all results are
-//! held at once, and a series that is a result of its own is moved, not copied.
+//! Groups are independent of each other, and so are time chunks of one group; each task takes some of them.
+//! A group is dropped as soon as its result is complete, so that all points and all results are never in
+//! memory together. A series that is a result by itself is moved, not copied.
 
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tsd_model::PointColumns;
 use tsd_query::{
-    HistogramOutput, HistogramSeries, OutputSeries, SpanGroup, SubQuery, Watch, evaluate_histograms,
+    ExecutionLimits, HistogramOutput, HistogramSeries, OutputSeries, SpanGroup, SubQuery,
+    evaluate_histograms,
 };
 
-use super::{QueryFailure, halt::Watcher, run::Step, scan::ScanJob};
+use super::{QueryFailure, cancellation::TaskLimits, context::QueryStage, scan::ScanJob};
 
-/// Tasks for small groups, for each thread.
-const TASKS_A_THREAD: usize = 4;
+/// Tasks for small groups, per thread.
+const TASKS_PER_THREAD: usize = 4;
 
-/// Points of a group that are aggregated in one go; larger groups are cut up.
-const STRETCH_POINTS: usize = if cfg!(test) { 16 } else { 1 << 18 };
+/// Most points of a group in one time chunk; larger groups are split.
+const CHUNK_POINTS: usize = if cfg!(test) { 16 } else { 1 << 18 };
 
-/// Aggregates what one read found.
+/// Aggregation of the series of one read.
 #[derive(Clone)]
 pub(crate) struct Aggregation {
     pub(crate) job: Arc<ScanJob>,
     pub(crate) sub: Arc<SubQuery>,
     /// First and last millisecond of the results.
-    pub(crate) emitted: (i64, i64),
+    pub(crate) output_range: (i64, i64),
 }
 
-/// A result and the place of its group.
-type Placed = (usize, OutputSeries);
+/// A result and the index of its group.
+type IndexedOutput = (usize, OutputSeries);
 
 impl Aggregation {
-    /// Aggregates groups; results are in their order.
+    /// Aggregates groups; results are in the same order.
     pub(crate) async fn numbers(
         &self,
         groups: Vec<SpanGroup>,
     ) -> Result<Vec<OutputSeries>, QueryFailure> {
-        self.job.budget.run().enter(Step::Aggregating);
-        let tasks = (self.job.context.threads * TASKS_A_THREAD).max(1);
-        let share = groups.len().div_ceil(tasks).max(1);
+        self.job.budget.context().set_stage(QueryStage::Aggregating);
+        let tasks = (self.job.engine.threads * TASKS_PER_THREAD).max(1);
+        let batch_size = groups.len().div_ceil(tasks).max(1);
         let mut outputs = vec![OutputSeries::default(); groups.len()];
         let mut running = JoinSet::new();
         let mut small: Vec<(usize, SpanGroup)> = Vec::new();
-        for (place, group) in groups.into_iter().enumerate() {
-            let stretches = group.stretches(self.emitted, STRETCH_POINTS);
-            // One series takes no longer than a look at each of its points.
-            if stretches.len() > 1 && group.spans.len() > 1 {
-                running.spawn(self.clone().large(place, group, stretches));
+        for (index, group) in groups.into_iter().enumerate() {
+            let chunks = group.time_chunks(self.output_range, CHUNK_POINTS);
+            // A single series is not aggregated, only copied or moved.
+            if chunks.len() > 1 && group.spans.len() > 1 {
+                running.spawn(self.clone().aggregate_large(index, group, chunks));
                 continue;
             }
-            small.push((place, group));
-            if small.len() >= share {
-                running.spawn(self.clone().several(std::mem::take(&mut small)));
+            small.push((index, group));
+            if small.len() >= batch_size {
+                running.spawn(self.clone().aggregate_batch(std::mem::take(&mut small)));
             }
         }
-        running.spawn(self.clone().several(small));
+        running.spawn(self.clone().aggregate_batch(small));
         while let Some(ended) = running.join_next().await {
-            for (place, output) in ended.map_err(|_| QueryFailure::Lost)?? {
-                if let Some(slot) = outputs.get_mut(place) {
+            for (index, output) in ended.map_err(|_| QueryFailure::TaskLost)?? {
+                if let Some(slot) = outputs.get_mut(index) {
                     *slot = output;
                 }
             }
@@ -67,22 +68,27 @@ impl Aggregation {
         Ok(outputs)
     }
 
-    /// Some groups, one after the other.
-    async fn several(self, groups: Vec<(usize, SpanGroup)>) -> Result<Vec<Placed>, QueryFailure> {
-        let Self { job, sub, emitted } = &self;
-        let run = job.budget.run();
+    /// Aggregates several groups, one after the other.
+    async fn aggregate_batch(
+        self,
+        groups: Vec<(usize, SpanGroup)>,
+    ) -> Result<Vec<IndexedOutput>, QueryFailure> {
+        let Self { job, sub, output_range } = &self;
+        let context = job.budget.context();
         let mut outputs = Vec::with_capacity(groups.len());
         let mut groups = groups.into_iter();
         while groups.len() > 0 {
-            run.check_time()?;
-            let mut watch = Watcher::new(&job.halt, run, run.slice().await?);
-            for (place, group) in groups.by_ref() {
-                let before = bytes_of(&group);
-                let go_on = &mut || watch.go_on();
-                let output = OutputSeries::take_while(sub, &job.plan, group, *emitted, go_on)?;
-                self.enter(&output, before)?;
-                outputs.push((place, output));
-                if watch.is_over() {
+            context.check_time()?;
+            let mut limits =
+                TaskLimits::new(&job.cancellation, context, context.time_slice().await?);
+            for (index, group) in groups.by_ref() {
+                let before = point_bytes(&group);
+                let check = &mut || limits.check();
+                let output =
+                    OutputSeries::from_owned_group(sub, &job.plan, group, *output_range, check)?;
+                self.settle_memory(&output, before)?;
+                outputs.push((index, output));
+                if limits.is_expired() {
                     break;
                 }
             }
@@ -90,23 +96,23 @@ impl Aggregation {
         Ok(outputs)
     }
 
-    /// One group, each task a stretch of time.
-    async fn large(
+    /// Aggregates one group with a task for each time chunk.
+    async fn aggregate_large(
         self,
-        place: usize,
+        index: usize,
         group: SpanGroup,
-        stretches: Vec<(i64, i64)>,
-    ) -> Result<Vec<Placed>, QueryFailure> {
-        let before = bytes_of(&group);
+        chunks: Vec<(i64, i64)>,
+    ) -> Result<Vec<IndexedOutput>, QueryFailure> {
+        let before = point_bytes(&group);
         let group = Arc::new(group);
-        let mut parts = vec![PointColumns::default(); stretches.len()];
+        let mut parts = vec![PointColumns::default(); chunks.len()];
         let mut running = JoinSet::new();
-        for (part, stretch) in stretches.into_iter().enumerate() {
+        for (part, range) in chunks.into_iter().enumerate() {
             let (this, group) = (self.clone(), Arc::clone(&group));
-            running.spawn(async move { (part, this.stretch(&group, stretch).await) });
+            running.spawn(async move { (part, this.aggregate_chunk(&group, range).await) });
         }
         while let Some(ended) = running.join_next().await {
-            let (part, points) = ended.map_err(|_| QueryFailure::Lost)?;
+            let (part, points) = ended.map_err(|_| QueryFailure::TaskLost)?;
             if let Some(slot) = parts.get_mut(part) {
                 *slot = points?;
             }
@@ -116,47 +122,48 @@ impl Aggregation {
         for part in parts {
             output.append(&part);
         }
-        self.enter(&output, before)?;
-        Ok(vec![(place, output)])
+        self.settle_memory(&output, before)?;
+        Ok(vec![(index, output)])
     }
 
-    async fn stretch(
+    async fn aggregate_chunk(
         &self,
         group: &SpanGroup,
-        stretch: (i64, i64),
+        range: (i64, i64),
     ) -> Result<PointColumns, QueryFailure> {
         let Self { job, sub, .. } = self;
-        let run = job.budget.run();
-        run.check_time()?;
-        let mut watch = Watcher::new(&job.halt, run, run.slice().await?);
-        let go_on = &mut || watch.go_on();
-        Ok(OutputSeries::points_while(sub, &job.plan, group, stretch, go_on)?)
+        let context = job.budget.context();
+        context.check_time()?;
+        let mut limits = TaskLimits::new(&job.cancellation, context, context.time_slice().await?);
+        let check = &mut || limits.check();
+        Ok(OutputSeries::points_with(sub, &job.plan, group, range, check)?)
     }
 
-    /// Enters the memory of a result in place of that of its group.
-    fn enter(&self, output: &OutputSeries, before: usize) -> Result<(), QueryFailure> {
+    /// Replaces the memory reservation of a group by that of its result.
+    fn settle_memory(&self, output: &OutputSeries, before: usize) -> Result<(), QueryFailure> {
         let budget = &self.job.budget;
-        budget.hold_for_series(-(before as isize))?;
-        budget.run().hold(size_of::<OutputSeries>() + output.points.memory_bytes())
+        budget.adjust_series_memory(-(before as isize))?;
+        budget.context().reserve(size_of::<OutputSeries>() + output.points.memory_bytes())
     }
 
-    /// Groups histograms, adds them up and reads off what is asked for.
+    /// Groups histograms, merges them and computes the requested percentiles and buckets.
     pub(crate) async fn histograms(
         self,
         series: Vec<HistogramSeries>,
     ) -> Result<Vec<HistogramOutput>, QueryFailure> {
-        self.job.budget.run().enter(Step::Aggregating);
+        self.job.budget.context().set_stage(QueryStage::Aggregating);
         let mut task = JoinSet::new();
         task.spawn(async move {
             let Self { job, sub, .. } = &self;
-            let run = job.budget.run();
-            let mut watch = Watcher::new(&job.halt, run, run.slice().await?);
-            Ok(evaluate_histograms(sub, &job.plan, &job.pipeline, series, &mut watch)?)
+            let context = job.budget.context();
+            let mut limits =
+                TaskLimits::new(&job.cancellation, context, context.time_slice().await?);
+            Ok(evaluate_histograms(sub, &job.plan, &job.pipeline, series, &mut limits)?)
         });
-        task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::Lost)?
+        task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::TaskLost)?
     }
 }
 
-fn bytes_of(group: &SpanGroup) -> usize {
+fn point_bytes(group: &SpanGroup) -> usize {
     group.spans.iter().map(|span| span.points.memory_bytes()).sum()
 }

@@ -1,27 +1,28 @@
-//! What a query would read, told without reading it.
+//! Explains a query: what it would read, without reading it.
+//!
+//! The texts are part of the response to clients.
 
 use std::fmt::Write;
 
 use bytes::Bytes;
-use tsd_model::{UidKind, to_hex};
+use tsd_model::{BaseTime, UidKind, to_hex};
 use tsd_query::{
     Query, ReadAttempt, ResolvedSubQuery, RollupCells, SeriesSelection, SubQuery, SubQueryPlan,
     TagSelection,
 };
 
 use super::{
-    QueryContext, QueryFailure, content::Content, keys::row_keys, naming::NameMap, reads::choose,
+    QueryEngine, QueryFailure, naming::NameMap, reads::read_attempts, row_content::RowContent,
+    row_keys::row_keys,
 };
-
-const ROW_SECS: i64 = 3_600;
 
 /// What one sub query reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExplainedSubQuery {
-    /// Its place in the request.
+    /// Its index in the request.
     pub index: usize,
-    /// Whether the reads are parts of one answer (rollups, then raw data); else the first of them
-    /// that finds any series is the answer.
+    /// True if the reads are the parts of one result (rollups, then raw data); otherwise the first read that
+    /// finds any series is the result.
     pub split: bool,
     /// The reads, in the order in which they are tried.
     pub reads: Vec<ExplainedRead>,
@@ -32,38 +33,38 @@ pub struct ExplainedSubQuery {
 pub struct ExplainedRead {
     /// The table.
     pub table: String,
-    /// What is read of its rows: `points`, `histograms`, `sum of 10m`.
+    /// Cells read from its rows: `points`, `histograms`, `sum of 10m`.
     pub cells: String,
-    /// First and last millisecond of the answer.
+    /// First and last millisecond of the result.
     pub range_ms: (i64, i64),
-    /// Base times of the first row and of the row to stop before, epoch seconds.
+    /// Base time of the first row, inclusive, and of the last, exclusive, in epoch seconds.
     pub rows_secs: (i64, i64),
     /// Row keys, by salt bucket.
     pub ranges: Vec<ExplainedRange>,
-    /// What the store checks by row key.
+    /// Conditions that the store checks by row key.
     pub pushed_down: Vec<String>,
-    /// What is checked by name once rows are there.
+    /// Conditions that are checked by name after the scan.
     pub checked_afterwards: Vec<String>,
-    /// Tag keys that group.
+    /// Tag keys to group by.
     pub group_by: Vec<String>,
-    /// Whether rows are fetched by key instead of scanned.
+    /// True if rows are fetched by key instead of scanned.
     pub by_key: bool,
-    /// About how many rows that are.
+    /// Estimated number of rows.
     pub estimated_rows: u64,
-    /// What the estimate is made of.
+    /// Basis of the estimate.
     pub estimated_from: String,
     /// All of it as text.
     pub text: String,
 }
 
-/// Row keys from one up to another, in hex.
+/// A range of row keys, in hex.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExplainedRange {
-    /// The salt bucket; `None` where keys are not salted.
+    /// The salt bucket; `None` if keys are not salted.
     pub bucket: Option<u32>,
     /// First row key.
     pub start: String,
-    /// Row key to stop before.
+    /// End of the range, exclusive.
     pub stop: String,
 }
 
@@ -73,8 +74,8 @@ struct PlanNames {
     tagvs: NameMap,
 }
 
-impl QueryContext {
-    /// Says what a query would read.
+impl QueryEngine {
+    /// Explains a query.
     pub(crate) async fn explain(
         &self,
         query: &Query,
@@ -92,7 +93,7 @@ impl QueryContext {
         sub: &SubQuery,
     ) -> Result<ExplainedSubQuery, QueryFailure> {
         let resolved = self.resolve(sub, &self.plan_settings()).await?;
-        let (attempts, split) = choose(self, sub, (query.start_ms, query.end_ms))?;
+        let (attempts, split) = read_attempts(self, sub, (query.start_ms, query.end_ms))?;
         let mut reads = Vec::with_capacity(attempts.len());
         for attempt in &attempts {
             reads.push(self.explain_read(attempt, &resolved).await?);
@@ -140,16 +141,16 @@ impl QueryContext {
         Ok(read)
     }
 
-    /// What is read of each row.
-    fn cells(&self, content: &Content) -> String {
+    /// Names the cells that are read from each row.
+    fn cells(&self, content: &RowContent) -> String {
         let aggregator = |id: u8| {
             let config = self.rollups.as_ref().map(|rollups| &rollups.config);
             config.and_then(|config| config.aggregator_name(id)).unwrap_or("unknown").to_owned()
         };
         match content {
-            Content::Points => "points".to_owned(),
-            Content::Histograms => "histograms".to_owned(),
-            Content::Rollup { interval, cells } => {
+            RowContent::Points => "points".to_owned(),
+            RowContent::Histograms => "histograms".to_owned(),
+            RowContent::Rollup { interval, cells } => {
                 let which = match cells {
                     RollupCells::One(id) => aggregator(*id),
                     RollupCells::SumAndCount { sum, count } => {
@@ -176,23 +177,23 @@ impl QueryContext {
 
 impl PlanNames {
     fn tagk(&self, uid: &Bytes) -> String {
-        named(&self.tagks, uid)
+        name_and_uid(&self.tagks, uid)
     }
 
     fn tagv(&self, uid: &Bytes) -> String {
-        named(&self.tagvs, uid)
+        name_and_uid(&self.tagvs, uid)
     }
 }
 
-/// A name and its UID.
-fn named(names: &NameMap, uid: &Bytes) -> String {
+/// A name with its UID.
+fn name_and_uid(names: &NameMap, uid: &Bytes) -> String {
     match names.get(uid) {
         Some(name) => format!("{name} ({})", to_hex(uid)),
         None => to_hex(uid),
     }
 }
 
-/// What the store checks by itself.
+/// Conditions that the store checks.
 fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
     let TagSelection { wanted, explicit, one_deviation } = match &plan.selection {
         SeriesSelection::Tags(tags) => tags,
@@ -222,40 +223,40 @@ fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
     lines
 }
 
-/// About how many rows a scan returns. Nobody counts the series of a metric, so all that is known is how
-/// many a query names.
-fn estimate(plan: &SubQueryPlan, content: &Content) -> (u64, String) {
+/// Estimates the rows that a scan returns. The number of series of a metric is unknown, so the estimate uses
+/// those that the query names.
+fn estimate(plan: &SubQueryPlan, content: &RowContent) -> (u64, String) {
     let row_secs = match content {
-        Content::Rollup { interval, .. } => {
-            i64::try_from(interval.row_span.seconds()).unwrap_or(ROW_SECS)
+        RowContent::Rollup { interval, .. } => {
+            i64::try_from(interval.row_span.seconds()).unwrap_or(i64::from(BaseTime::SPAN_SECONDS))
         }
-        Content::Points | Content::Histograms => ROW_SECS,
+        RowContent::Points | RowContent::Histograms => i64::from(BaseTime::SPAN_SECONDS),
     };
     let secs = (plan.window.scan_end_secs - plan.window.scan_start_secs).max(0).unsigned_abs();
     let rows = secs.div_ceil(row_secs.max(1).unsigned_abs());
-    let (series, told) = match &plan.selection {
+    let (series, basis) = match &plan.selection {
         SeriesSelection::Tsuids(tags) => (tags.len() as u64, "the series that are named"),
         SeriesSelection::Tags(tags) => {
             let values = tags.wanted.iter().filter_map(|want| want.tagvs.as_ref());
             let named = values.fold(1_u64, |n, values| n.saturating_mul(values.len() as u64));
-            let told = if tags.wanted.iter().any(|want| want.tagvs.is_some()) {
+            let basis = if tags.wanted.iter().any(|want| want.tagvs.is_some()) {
                 "series, one for each combination of values that is named"
             } else {
                 "series; how many the metric has is not known"
             };
-            (named, told)
+            (named, basis)
         }
     };
     (
         rows.saturating_mul(series),
-        format!("{rows} rows of an unbroken series times {series} {told}"),
+        format!("{rows} rows of an unbroken series times {series} {basis}"),
     )
 }
 
 impl ExplainedRead {
     fn as_text(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut text);
         text
     }

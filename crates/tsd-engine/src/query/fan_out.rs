@@ -1,125 +1,127 @@
-//! The scans of a read: how many, how many at once, and their countdown.
+//! Splits a read into scans and runs them concurrently.
 
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
+use tsd_model::BaseTime;
 use tsd_query::{KeyRange, SubQueryPlan};
 
 use super::{
-    QueryFailure, SubQueryStages,
-    joining::{Found, finish, join},
-    keys::row_keys,
-    scan::{Part, PartFound, PartRows, ScanJob},
+    QueryFailure, SubQueryStats,
+    row_keys::row_keys,
+    scan::{PartRows, PartSeries, ScanJob, ScanPart},
+    series_merge::{MergedSeries, finish_series, merge_parts},
 };
 
-const ROW_SECS: i64 = 3_600;
+/// Parts that the single range of an unsalted table is split into, for each thread.
+const PARTS_PER_THREAD: usize = 2;
 
-/// Parts that the one range of an unsalted table is split into, for each thread.
-const PARTS_A_THREAD: usize = 2;
-
-/// The parts of a plan: its salt buckets, or, where there is one range, that range split by time so
-/// that every core has something to do.
-pub(crate) fn parts(plan: &SubQueryPlan, threads: usize) -> Vec<Part> {
-    let whole = |(place, range): (usize, &KeyRange)| Part {
+/// The scan parts of a plan: its salt buckets, or a single range split by time to use all threads.
+pub(crate) fn scan_parts(plan: &SubQueryPlan, threads: usize) -> Vec<ScanPart> {
+    let whole = |(index, range): (usize, &KeyRange)| ScanPart {
         rows: PartRows::Range(range.clone()),
-        later: false,
-        id: format!("range {place}"),
+        is_continuation: false,
+        id: format!("range {index}"),
     };
     let [range] = plan.ranges.as_slice() else {
         return plan.ranges.iter().enumerate().map(whole).collect();
     };
     let (from, to) = (plan.window.scan_start_secs, plan.window.scan_end_secs);
-    let hours = (to - from).max(0) / ROW_SECS;
-    let count = hours.min(i64::try_from(threads * PARTS_A_THREAD).unwrap_or(1));
+    let row_secs = i64::from(BaseTime::SPAN_SECONDS);
+    let hours = (to - from).max(0) / row_secs;
+    let count = hours.min(i64::try_from(threads * PARTS_PER_THREAD).unwrap_or(1));
     let prefix = range.start.get(..plan.schema.base_time_start());
     let Some(prefix) = prefix.filter(|_| count > 1 && threads > 1) else {
         return vec![whole((0, range))];
     };
     let bound = |i: i64| {
-        let secs = from + hours * i / count * ROW_SECS;
+        let secs = from + hours * i / count * row_secs;
         let base = u32::try_from(secs).unwrap_or(u32::MAX).to_be_bytes();
         Bytes::from([prefix, &base].concat())
     };
     (0..count)
-        .map(|i| Part {
+        .map(|i| ScanPart {
             rows: PartRows::Range(KeyRange {
                 bucket: range.bucket,
                 start: if i == 0 { range.start.clone() } else { bound(i) },
                 stop: if i + 1 == count { range.stop.clone() } else { bound(i + 1) },
             }),
-            later: i > 0,
+            is_continuation: i > 0,
             id: format!("range 0 part {i}"),
         })
         .collect()
 }
 
-/// Parts of rows to be fetched by key. Each is a stretch of the sorted keys, so that the rows of a
-/// series are in time order from part to part.
-fn parts_by_key(keys: &[Bytes], threads: usize) -> Vec<Part> {
+/// Scan parts of rows to be fetched by key. Each is a contiguous chunk of the sorted keys, so that the rows
+/// of a series are in time order across parts.
+fn parts_by_key(keys: &[Bytes], threads: usize) -> Vec<ScanPart> {
     let size = keys.len().div_ceil(threads.max(1)).max(1);
-    let part = |(place, keys): (usize, &[Bytes])| Part {
+    let part = |(index, keys): (usize, &[Bytes])| ScanPart {
         rows: PartRows::Keys(keys.to_vec()),
-        later: place > 0,
-        id: format!("keys {place}"),
+        is_continuation: index > 0,
+        id: format!("keys {index}"),
     };
     keys.chunks(size).enumerate().map(part).collect()
 }
 
-/// Reads all that a plan says and puts the series together. The first failure ends all scans.
+/// Reads all rows of a plan and merges their series. The first failure ends all scans.
 pub(crate) async fn read_all(
     job: &Arc<ScanJob>,
     by_key: bool,
-    stages: &mut SubQueryStages,
-) -> Result<Found, QueryFailure> {
+    stats: &mut SubQueryStats,
+) -> Result<MergedSeries, QueryFailure> {
     let began = Instant::now();
-    let threads = job.context.threads;
+    let threads = job.engine.threads;
     let keys = if by_key { row_keys(&job.plan) } else { None };
-    // Series lie in one bucket, and in a bucket they are cut up by time.
+    // Each series is in one salt bucket; parts of a single bucket are split by time.
     let in_time_order = keys.is_some() || job.plan.ranges.len() == 1;
     let parts = match keys {
         Some(keys) => parts_by_key(&keys, threads),
-        None => parts(&job.plan, threads),
+        None => scan_parts(&job.plan, threads),
     };
-    let mut found = read_parts(job, parts).await?;
-    stages.query_scan += began.elapsed();
+    let mut results = read_parts(job, parts).await?;
+    stats.query_scan += began.elapsed();
     let merging = Instant::now();
-    stages.scanners.extend(found.iter_mut().map(|part| std::mem::take(&mut part.stages)));
-    let (mut joined, torn) = join(job, found, in_time_order).await?;
-    if let Some(torn) = torn {
-        // The bucket count was changed after data was written. What such series have in several
-        // buckets must be told apart by time, which takes all of their buckets at once.
-        let rows = PartRows::Again(job.plan.ranges.clone(), torn);
-        let part = Part { rows, later: false, id: "all ranges once more".to_owned() };
+    stats.scanners.extend(results.iter_mut().map(|part| std::mem::take(&mut part.stats)));
+    let (mut merged, multi_bucket) = merge_parts(job, results, in_time_order).await?;
+    if let Some(filter) = multi_bucket {
+        // The number of salt buckets was changed after data was written. The rows of series in several
+        // buckets must be merged by time, which takes a scan over all buckets.
+        let rows = PartRows::Reread(job.plan.ranges.clone(), filter);
+        let part = ScanPart { rows, is_continuation: false, id: "all ranges once more".to_owned() };
         for part in read_parts(job, vec![part]).await? {
-            stages.scanners.push(part.stages);
-            joined.series.extend(part.series);
+            stats.scanners.push(part.stats);
+            merged.series.extend(part.series);
         }
     }
-    let found = finish(job, joined).await;
-    stages.scanner_merge += merging.elapsed();
-    found
+    let series = finish_series(job, merged).await;
+    stats.scanner_merge += merging.elapsed();
+    series
 }
 
-async fn read_parts(job: &Arc<ScanJob>, parts: Vec<Part>) -> Result<Vec<PartFound>, QueryFailure> {
-    let mut results: Vec<PartFound> = Vec::new();
-    results.resize_with(parts.len(), PartFound::default);
-    job.budget.run().expect_scans(parts.len());
-    // Dropping the set ends every scan that is still open.
+async fn read_parts(
+    job: &Arc<ScanJob>,
+    parts: Vec<ScanPart>,
+) -> Result<Vec<PartSeries>, QueryFailure> {
+    let mut results: Vec<PartSeries> = Vec::new();
+    results.resize_with(parts.len(), PartSeries::default);
+    job.budget.context().add_scans(parts.len());
+    // Dropping the set aborts all scans that are still open.
     let mut scans = JoinSet::new();
-    let mut waiting = parts.into_iter().enumerate();
+    let mut pending = parts.into_iter().enumerate();
     loop {
-        while scans.len() < job.context.config.max_scans.max(1)
-            && let Some((place, part)) = waiting.next()
+        while scans.len() < job.engine.config.max_scans.max(1)
+            && let Some((index, part)) = pending.next()
         {
             let job = Arc::clone(job);
-            scans.spawn(async move { (place, job.read(part).await) });
+            scans.spawn(async move { (index, job.read(part).await) });
         }
         let Some(ended) = scans.join_next().await else { break };
-        let (place, result) = ended.map_err(|_| QueryFailure::Lost)?;
-        let found = result?;
-        if let Some(slot) = results.get_mut(place) {
-            *slot = found;
+        let (index, result) = ended.map_err(|_| QueryFailure::TaskLost)?;
+        let series = result?;
+        if let Some(slot) = results.get_mut(index) {
+            *slot = series;
         }
     }
     Ok(results)

@@ -1,4 +1,4 @@
-//! What is counted of queries.
+//! Metrics of query outcomes.
 
 use std::time::Instant;
 
@@ -6,17 +6,17 @@ use metrics::Histogram;
 
 use super::QueryFailure;
 
-/// Metrics of queries.
+/// Histograms of query time, by outcome.
 #[derive(Clone)]
 pub(crate) struct QueryMetrics {
     answered: Histogram,
-    refused: Histogram,
+    rejected: Histogram,
     cancelled: Histogram,
     failed: Histogram,
 }
 
 /// Times one query.
-pub(crate) struct Timer<'a> {
+pub(crate) struct QueryTimer<'a> {
     metrics: &'a QueryMetrics,
     began: Option<Instant>,
 }
@@ -27,41 +27,41 @@ impl QueryMetrics {
             |outcome: &'static str| metrics::histogram!("tsd_query_seconds", "outcome" => outcome);
         Self {
             answered: seconds("answered"),
-            refused: seconds("refused"),
+            rejected: seconds("refused"),
             cancelled: seconds("cancelled"),
             failed: seconds("failed"),
         }
     }
 
-    /// A query begins.
-    pub(crate) fn begin(&self) -> Timer<'_> {
-        Timer { metrics: self, began: Some(Instant::now()) }
+    /// Starts the timer of a query.
+    pub(crate) fn begin(&self) -> QueryTimer<'_> {
+        QueryTimer { metrics: self, began: Some(Instant::now()) }
     }
 }
 
-impl Timer<'_> {
-    /// It has its answer, or a failure and perhaps a limit that was reached.
+impl QueryTimer<'_> {
+    /// Records success, or a failure and the limit that was reached, if any.
     pub(crate) fn end(mut self, result: Result<(), (&QueryFailure, Option<&'static str>)>) {
         let seconds = match result {
             Ok(()) => &self.metrics.answered,
             Err((_, Some(limit))) => {
                 metrics::counter!("tsd_query_rejected_total", "limit" => limit).increment(1);
-                &self.metrics.refused
+                &self.metrics.rejected
             }
             Err((QueryFailure::Cancelled, None)) => return,
-            Err((QueryFailure::Stopped, None)) => {
+            Err((QueryFailure::CancelledByOperator, None)) => {
                 cancelled("operator");
                 &self.metrics.cancelled
             }
-            Err((QueryFailure::Refused(_) | QueryFailure::Uid(_), None)) => &self.metrics.refused,
+            Err((QueryFailure::Rejected(_) | QueryFailure::Uid(_), None)) => &self.metrics.rejected,
             Err(_) => &self.metrics.failed,
         };
         seconds.record(self.began.take().map_or(0.0, |began| began.elapsed().as_secs_f64()));
     }
 }
 
-impl Drop for Timer<'_> {
-    /// Nobody waits for the answer any more.
+impl Drop for QueryTimer<'_> {
+    /// The query's future was dropped: the client cancelled it.
     fn drop(&mut self) {
         if let Some(began) = self.began.take() {
             cancelled("client");

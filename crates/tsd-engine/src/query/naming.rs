@@ -1,25 +1,25 @@
-//! Names in place of the UIDs of an answer.
+//! Resolves the UIDs in a result to names.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 use tsd_model::{Uid, UidKind};
 use tsd_query::{NamedSeries, ResolvedSubQuery};
 
-use super::{AnswerSeries, QueryContext, QueryFailure, notes::GroupOutput};
+use super::{QueryEngine, QueryFailure, ResultSeries, annotations::GroupOutput};
 use crate::uid::UidError;
 
 pub(crate) type NameMap = HashMap<Bytes, String, foldhash::fast::RandomState>;
 
-impl From<NamedSeries> for AnswerSeries {
+impl From<NamedSeries> for ResultSeries {
     fn from(named: NamedSeries) -> Self {
         let NamedSeries { metric, tags, aggregate_tags, tsuids, points, annotations, .. } = named;
         Self { metric, tags, aggregate_tags, tsuids, points, annotations }
     }
 }
 
-impl QueryContext {
-    /// Puts names in place of UIDs.
-    pub(crate) async fn name(
+impl QueryEngine {
+    /// Resolves the UIDs of groups to names.
+    pub(crate) async fn name_series(
         &self,
         resolved: &ResolvedSubQuery,
         groups: Vec<GroupOutput>,
@@ -36,15 +36,15 @@ impl QueryContext {
         let metric = self.metric_name(&metric).await?;
         let tagks = self.names(UidKind::Tagk, tagks).await?;
         let tagvs = self.names(UidKind::Tagv, tagvs).await?;
-        // Each of them was looked up, and a UID without name is an error.
+        // All of them were looked up, and a UID without a name is an error.
         let name = |names: &NameMap, uid: &[u8]| names.get(uid).cloned().unwrap_or_default();
         let name_of = |kind, uid: &[u8]| match kind {
             UidKind::Metric => metric.clone(),
             UidKind::Tagk => name(&tagks, uid),
             UidKind::Tagv => name(&tagvs, uid),
         };
-        let shown = groups.into_iter().map(|group| {
-            let metric = if group.is_noted_only {
+        let named = groups.into_iter().map(|group| {
+            let metric = if group.is_annotation_only {
                 String::new()
             } else {
                 format!("{metric}{}", group.metric_suffix)
@@ -52,7 +52,7 @@ impl QueryContext {
             let annotations = group.annotations;
             NamedSeries { annotations, ..NamedSeries::new(metric, group.series, name_of) }
         });
-        Ok(shown.collect())
+        Ok(named.collect())
     }
 
     /// UID of the metric that a sub query reads.
@@ -67,12 +67,13 @@ impl QueryContext {
         }
     }
 
-    /// Name of a metric.
+    /// Name of a metric; fails if it has none.
     pub(crate) async fn metric_name(&self, metric: &Bytes) -> Result<String, QueryFailure> {
         let names = self.names(UidKind::Metric, vec![metric]).await?;
         Ok(names.into_values().next().unwrap_or_default())
     }
 
+    /// Names of UIDs; fails if one of them has none.
     pub(crate) async fn names(
         &self,
         kind: UidKind,

@@ -1,4 +1,4 @@
-//! Which tables a sub query reads, and its groups from what they hold.
+//! Reads of one sub query: chooses the tables, scans them, and aggregates groups.
 
 use std::{sync::Arc, time::Instant};
 
@@ -10,49 +10,49 @@ use tsd_query::{
 use tsd_storage::Table;
 
 use super::{
-    QueryContext, QueryFailure, SubQueryStages,
+    QueryEngine, QueryFailure, SubQueryStats,
     aggregation::Aggregation,
-    budget::Budget,
-    content::Content,
+    annotations::{GroupAnnotations, GroupOutput},
+    cancellation::CancellationFlag,
+    engine::ReadOptions,
     fan_out::read_all,
-    filters::row_filter,
-    halt::Halt,
-    joining::Found,
-    keys::keep_buckets_of_series,
-    notes::{GroupNotes, GroupOutput},
+    read_budget::ReadBudget,
+    row_content::RowContent,
+    row_filter::row_filter,
+    row_keys::retain_series_buckets,
     scan::ScanJob,
-    sub_query::Wishes,
+    series_merge::MergedSeries,
 };
 
-/// What a value that a fill policy makes takes.
-const BYTES_A_POINT: u64 = 16;
+/// Bytes of one point that a fill policy adds.
+const BYTES_PER_POINT: u64 = 16;
 
-/// What all reads of one sub query share.
+/// Shared by all reads of one sub query.
 pub(crate) struct SubQueryRead<'q> {
-    pub(crate) context: &'q Arc<QueryContext>,
-    pub(crate) wishes: Wishes<'q>,
+    pub(crate) engine: &'q Arc<QueryEngine>,
+    pub(crate) options: ReadOptions<'q>,
     pub(crate) sub: &'q SubQuery,
     pub(crate) resolved: &'q ResolvedSubQuery,
-    pub(crate) budget: Arc<Budget>,
-    pub(crate) halt: Halt,
+    pub(crate) budget: Arc<ReadBudget>,
+    pub(crate) cancellation: CancellationFlag,
 }
 
-/// The groups of a sub query, aggregated; names still UIDs.
+/// The aggregated groups of a sub query, not yet named.
 #[derive(Default)]
 pub(crate) struct ReadGroups {
     pub(crate) outputs: Vec<GroupOutput>,
-    /// Keys of the rows read, where they are to be deleted.
+    /// Keys of the rows read, if they are to be deleted.
     pub(crate) keys: Vec<bytes::Bytes>,
 }
 
-/// The reads of a sub query, and whether they are the two parts of a split one.
-pub(crate) fn choose(
-    context: &QueryContext,
+/// The reads of a sub query, in the order to try, and whether it is split into exactly two of them.
+pub(crate) fn read_attempts(
+    engine: &QueryEngine,
     sub: &SubQuery,
     range: (i64, i64),
 ) -> Result<(Vec<ReadAttempt>, bool), QueryError> {
-    let mut settings = RollupSettings { now_ms: context.clock.now_ms(), ..Default::default() };
-    if let Some(rollups) = &context.rollups {
+    let mut settings = RollupSettings { now_ms: engine.clock.now_ms(), ..Default::default() };
+    if let Some(rollups) = &engine.rollups {
         settings.config = Some(&rollups.config);
         settings.aggregate_tag_key = &rollups.aggregate_tag_key;
         settings.raw_tag_value = &rollups.raw_tag_value;
@@ -64,23 +64,23 @@ pub(crate) fn choose(
     })
 }
 
-impl QueryContext {
-    /// The table and the content of a read.
-    pub(crate) fn source(&self, attempt: &ReadAttempt) -> (Table, Content) {
+impl QueryEngine {
+    /// Table and row content of a read.
+    pub(crate) fn source(&self, attempt: &ReadAttempt) -> (Table, RowContent) {
         match &attempt.source {
             ReadSource::Points { table } => {
                 let table = table.as_deref().map_or_else(|| self.data_table.clone(), Table::new);
                 let histograms = attempt.sub.is_histogram();
-                (table, if histograms { Content::Histograms } else { Content::Points })
+                (table, if histograms { RowContent::Histograms } else { RowContent::Points })
             }
             ReadSource::Rollup { table, interval, cells } => {
-                let content = Content::Rollup { interval: interval.clone(), cells: *cells };
+                let content = RowContent::Rollup { interval: interval.clone(), cells: *cells };
                 (Table::new(table), content)
             }
         }
     }
 
-    /// The plan of a read, its ranges narrowed to the buckets that can hold its series.
+    /// The plan of a read, restricted to the salt buckets that can contain its series.
     pub(crate) fn plan_of(
         &self,
         attempt: &ReadAttempt,
@@ -90,39 +90,40 @@ impl QueryContext {
         let settings = self.plan_settings();
         let mut plan = SubQueryPlan::with_window(sub, resolved, *window, &self.schema, &settings);
         if self.config.series_keep_bucket {
-            keep_buckets_of_series(&mut plan);
+            retain_series_buckets(&mut plan);
         }
         plan
     }
 
-    /// Whether the rows of a read may be fetched by key: its series lie in their own buckets, and
-    /// its rows begin with each hour.
-    pub(crate) fn reads_by_key(&self, content: &Content) -> bool {
+    /// True if the rows of a read may be fetched by key: every series is in its own salt bucket, and rows
+    /// start at each hour.
+    pub(crate) fn reads_by_key(&self, content: &RowContent) -> bool {
         (self.config.series_keep_bucket || self.schema.salt_width() == 0)
-            && !matches!(content, Content::Rollup { .. })
+            && !matches!(content, RowContent::Rollup { .. })
     }
 }
 
 impl SubQueryRead<'_> {
-    /// Reads what the sub query is to be answered from, and aggregates its groups.
+    /// Executes all reads of the sub query and aggregates its groups.
     pub(crate) async fn groups(
         &self,
-        stages: &mut SubQueryStages,
+        stats: &mut SubQueryStats,
     ) -> Result<ReadGroups, QueryFailure> {
-        let groups = self.all_attempts(stages).await;
-        self.budget.release_series();
+        let groups = self.all_attempts(stats).await;
+        self.budget.release_series_memory();
         groups
     }
 
-    async fn all_attempts(&self, stages: &mut SubQueryStages) -> Result<ReadGroups, QueryFailure> {
-        let query = self.wishes.query;
-        let (attempts, split) = choose(self.context, self.sub, (query.start_ms, query.end_ms))?;
+    async fn all_attempts(&self, stats: &mut SubQueryStats) -> Result<ReadGroups, QueryFailure> {
+        let query = self.options.query;
+        let (attempts, split) =
+            read_attempts(self.engine, self.sub, (query.start_ms, query.end_ms))?;
         if split && let [rollup, raw] = attempts.as_slice() {
-            return self.split(rollup, raw, stages).await;
+            return self.split(rollup, raw, stats).await;
         }
         let mut groups = ReadGroups::default();
         for attempt in &attempts {
-            let read = self.attempt(attempt, stages).await?;
+            let read = self.attempt(attempt, stats).await?;
             groups.outputs = read.outputs;
             groups.keys.extend(read.keys);
             if !groups.outputs.is_empty() {
@@ -132,116 +133,119 @@ impl SubQueryRead<'_> {
         Ok(groups)
     }
 
-    /// Rolled-up data up to a moment, and raw data from there on.
+    /// Reads rolled-up data up to the split time and raw data from there on.
     async fn split(
         &self,
         rollup: &ReadAttempt,
         raw: &ReadAttempt,
-        stages: &mut SubQueryStages,
+        stats: &mut SubQueryStats,
     ) -> Result<ReadGroups, QueryFailure> {
-        let mut of_raw = SubQueryStages::default();
-        let (older, younger) =
-            futures_util::try_join!(self.attempt(rollup, stages), self.attempt(raw, &mut of_raw))?;
-        stages.scanners.append(&mut of_raw.scanners);
-        stages.query_scan = stages.query_scan.max(of_raw.query_scan);
-        stages.scanner_merge += of_raw.scanner_merge;
-        stages.group_by += of_raw.group_by;
-        stages.aggregation += of_raw.aggregation;
-        let plan = self.context.plan_of(raw, self.resolved);
-        let join = |older, younger| join_split(self.sub, &plan, older, younger);
-        let outputs = GroupOutput::join(older.outputs, younger.outputs, self.sub, join);
-        Ok(ReadGroups { outputs, keys: [older.keys, younger.keys].concat() })
+        let mut raw_stats = SubQueryStats::default();
+        let (rollup_groups, raw_groups) = futures_util::try_join!(
+            self.attempt(rollup, stats),
+            self.attempt(raw, &mut raw_stats)
+        )?;
+        stats.scanners.append(&mut raw_stats.scanners);
+        stats.query_scan = stats.query_scan.max(raw_stats.query_scan);
+        stats.scanner_merge += raw_stats.scanner_merge;
+        stats.group_by += raw_stats.group_by;
+        stats.aggregation += raw_stats.aggregation;
+        let plan = self.engine.plan_of(raw, self.resolved);
+        let join = |rollup, raw| join_split(self.sub, &plan, rollup, raw);
+        let outputs = GroupOutput::join(rollup_groups.outputs, raw_groups.outputs, self.sub, join);
+        Ok(ReadGroups { outputs, keys: [rollup_groups.keys, raw_groups.keys].concat() })
     }
 
-    /// One read of a table.
+    /// Executes one read of a table.
     async fn attempt(
         &self,
         attempt: &ReadAttempt,
-        stages: &mut SubQueryStages,
+        stats: &mut SubQueryStats,
     ) -> Result<ReadGroups, QueryFailure> {
-        let context = self.context;
-        let plan = context.plan_of(attempt, self.resolved);
+        let engine = self.engine;
+        let plan = engine.plan_of(attempt, self.resolved);
         if plan.is_empty() {
             return Ok(ReadGroups::default());
         }
         tracing::debug!(%plan, "planned");
-        let (table, content) = context.source(attempt);
+        let (table, content) = engine.source(attempt);
         let sub = &attempt.sub;
-        let mut pipeline = SeriesPipeline::new(sub, &plan.window, &self.wishes.query.zone);
-        let limit = self.budget.run().memory_limit();
+        let mut pipeline = SeriesPipeline::new(sub, &plan.window, &self.options.query.zone);
+        let limit = self.budget.context().memory_limit();
         if limit > 0 {
-            let points = limit / BYTES_A_POINT;
+            let points = limit / BYTES_PER_POINT;
             pipeline = pipeline.with_max_fill_points(usize::try_from(points).unwrap_or(usize::MAX));
         }
-        let by_key = context.reads_by_key(&content);
-        let is_data = table == context.data_table && content == Content::Points;
+        let by_key = engine.reads_by_key(&content);
+        let is_data = table == engine.data_table && content == RowContent::Points;
         let job = Arc::new(ScanJob {
-            context: Arc::clone(context),
+            engine: Arc::clone(engine),
             filter: row_filter(&plan),
-            time_range_ms: if is_data { context.cell_time_range(&plan.window) } else { None },
-            wants_notes: self.wishes.notes,
-            wants_keys: self.wishes.query.delete,
+            time_range_ms: if is_data { engine.cell_time_range(&plan.window) } else { None },
+            with_annotations: self.options.annotations,
+            with_keys: self.options.query.delete,
             budget: Arc::clone(&self.budget),
-            halt: self.halt.clone(),
+            cancellation: self.cancellation.clone(),
             table,
             content,
             pipeline,
             plan,
         });
-        let mut found = read_all(&job, by_key, stages).await?;
-        let keys = std::mem::take(&mut found.keys);
-        let emitted = self.wishes.emitted(&job.plan.window);
-        let aggregation = Aggregation { job, sub: Arc::new(sub.clone()), emitted };
+        let mut merged = read_all(&job, by_key, stats).await?;
+        let keys = std::mem::take(&mut merged.keys);
+        let output_range = self.options.output_range(&job.plan.window);
+        let aggregation = Aggregation { job, sub: Arc::new(sub.clone()), output_range };
         let outputs = if sub.is_histogram() {
-            histograms(aggregation, found, stages).await?
+            histograms(aggregation, merged, stats).await?
         } else {
-            numbers(&aggregation, found, stages).await?
+            numbers(&aggregation, merged, stats).await?
         };
         Ok(ReadGroups { outputs, keys })
     }
 }
 
-/// Groups of numbers, with their notes.
+/// Aggregates groups of numbers and attaches their annotations.
 async fn numbers(
     aggregation: &Aggregation,
-    found: Found,
-    stages: &mut SubQueryStages,
+    merged: MergedSeries,
+    stats: &mut SubQueryStats,
 ) -> Result<Vec<GroupOutput>, QueryFailure> {
     let mut began = Instant::now();
     let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
-    let Found { spans, notes, noted_only, .. } = found;
+    let MergedSeries { spans, annotations, annotation_only, .. } = merged;
     let (job, aggregator) = (&aggregation.job, aggregation.sub.aggregator);
-    let slice = job.budget.run().slice().await?;
+    let slice = job.budget.context().time_slice().await?;
     let groups = group_spans(&job.plan, aggregator, spans);
-    let mut notes = GroupNotes::new(&job.plan, aggregator, notes, noted_only);
-    slice.end();
-    stages.group_by += lap();
+    let mut annotations =
+        GroupAnnotations::new(&job.plan, aggregator, annotations, annotation_only);
+    slice.finish();
+    stats.group_by += lap();
     let series = aggregation.numbers(groups).await?;
-    let mut outputs = series.into_iter().map(|series| notes.attach(series)).collect();
-    notes.finish(&mut outputs);
-    stages.aggregation += lap();
+    let mut outputs = series.into_iter().map(|series| annotations.attach(series)).collect();
+    annotations.finish(&mut outputs);
+    stats.aggregation += lap();
     Ok(outputs)
 }
 
-/// Groups of histograms.
+/// Aggregates groups of histograms.
 async fn histograms(
     aggregation: Aggregation,
-    found: Found,
-    stages: &mut SubQueryStages,
+    merged: MergedSeries,
+    stats: &mut SubQueryStats,
 ) -> Result<Vec<GroupOutput>, QueryFailure> {
     let began = Instant::now();
-    let outputs = aggregation.histograms(found.histograms).await?;
-    stages.aggregation += began.elapsed();
+    let outputs = aggregation.histograms(merged.histograms).await?;
+    stats.aggregation += began.elapsed();
     let group = |HistogramOutput { suffix, series }| GroupOutput {
         metric_suffix: suffix,
-        ..GroupOutput::of(series)
+        ..GroupOutput::without_annotations(series)
     };
     Ok(outputs.into_iter().map(group).collect())
 }
 
-impl Wishes<'_> {
-    /// First and last millisecond of the points that are wanted.
-    fn emitted(&self, window: &ScanWindow) -> (i64, i64) {
+impl ReadOptions<'_> {
+    /// First and last millisecond of the points to return.
+    fn output_range(&self, window: &ScanWindow) -> (i64, i64) {
         if self.all_points { (i64::MIN, i64::MAX) } else { (window.start_ms, window.end_ms) }
     }
 }

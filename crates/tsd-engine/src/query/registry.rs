@@ -1,7 +1,7 @@
-//! Which queries run and which ran: what an operator sees of them, and how one is cancelled.
+//! The list of running and recently completed queries, as operators see and cancel them.
 //!
-//! A query counts as running from the moment it is asked until its answer was written or dropped. The
-//! last ones are remembered, few of them and of bounded size.
+//! A query counts as running from its submission until its response was written or dropped. The number and
+//! the size of the completed queries kept is limited.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,69 +16,69 @@ use std::{
 use tsd_query::QueryError;
 
 use super::{
-    QueryFailure, QueryStages, ScannerStages, SubQueryStages,
-    run::{NewRun, QueryRun, Step},
+    QueryFailure, QueryStats, ScannerStats, SubQueryStats,
+    context::{NewQuery, QueryContext, QueryStage},
 };
 use crate::clock::Clock;
 
-/// Queries that ended and are remembered.
+/// Most completed queries kept.
 const MAX_COMPLETED: usize = 256;
-/// Memory that they may take.
+/// Most memory of the completed queries kept, in bytes.
 const MAX_COMPLETED_BYTES: usize = 16 << 20;
 
-/// Number of a query, counted from 1 since the engine started.
+/// Number of a query; they count up from 1 when the engine starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
-/// Who asked a query, and what was asked, as the front end knows it.
+/// The client of a query and the request, as the HTTP layer knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryClient {
     /// Address and port of the client.
     pub remote: String,
-    /// Who it says it is.
+    /// User name that the client claims.
     pub user: Option<String>,
-    /// Headers of the request, with what is secret masked.
+    /// Headers of the request, secrets masked.
     pub headers: Vec<(String, String)>,
     /// The query, as JSON.
     pub query: Arc<str>,
 }
 
-/// What a query is doing.
+/// What a query is doing now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunningStage {
-    /// It waits to be let in.
+    /// It waits to be admitted.
     #[default]
-    Waiting,
-    /// Names to UIDs.
+    Queued,
+    /// It resolves names to UIDs.
     Resolving,
-    /// It reads.
+    /// It scans.
     Scanning {
         /// Scans that are done.
         done: usize,
-        /// Scans known so far; each sub query adds its own when it begins to read.
+        /// Scans planned so far; each sub query adds its own when it starts to scan.
         total: usize,
     },
     /// It groups and aggregates series.
     Aggregating,
-    /// UIDs to names.
+    /// It resolves UIDs to names.
     Naming,
     /// It evaluates expressions.
     Evaluating,
-    /// Its answer is being written.
+    /// Its response is being written.
     Sending,
 }
 
-/// A query that has no answer yet, or whose answer is being written.
+/// A query without a result yet, or whose response is being written.
 #[derive(Clone, Debug)]
 pub struct RunningQuery {
     /// Its number.
     pub id: QueryId,
-    /// Who asked.
-    pub asker: Arc<QueryClient>,
-    /// When, in epoch milliseconds.
+    /// The client.
+    pub client: Arc<QueryClient>,
+    /// Start time in epoch milliseconds.
     pub started_ms: i64,
-    /// Time since.
+    /// Time since its start.
     pub elapsed: Duration,
     /// What it is doing.
     pub stage: RunningStage,
@@ -88,88 +88,88 @@ pub struct RunningQuery {
     pub cells: u64,
     /// Bytes read so far.
     pub bytes: u64,
-    /// Memory it holds.
+    /// Bytes of memory reserved.
     pub memory_bytes: u64,
-    /// Time of the processors so far.
+    /// CPU time so far.
     pub cpu: Duration,
 }
 
-/// A query that is over.
+/// A query that has ended.
 #[derive(Clone, Debug)]
 pub struct CompletedQuery {
     /// Its number.
     pub id: QueryId,
-    /// Who asked.
-    pub asker: Arc<QueryClient>,
-    /// When, in epoch milliseconds.
+    /// The client.
+    pub client: Arc<QueryClient>,
+    /// Start time in epoch milliseconds.
     pub started_ms: i64,
-    /// When its answer was written or dropped.
+    /// When its response was written or dropped, in epoch milliseconds.
     pub completed_ms: i64,
-    /// Why it has no answer; `None` if it had one.
+    /// Why it has no result; `None` if it had one.
     pub failure: Option<String>,
-    /// HTTP status of the answer, if the front end said.
+    /// HTTP status of the response, if the HTTP layer reported one.
     pub status: Option<u16>,
-    /// Whether the answer was written to its end.
+    /// True if the response was written completely.
     pub sent: bool,
-    /// Times the same client asked the same; older ones are not listed again.
+    /// Times the same client sent the same query; only the last one is listed.
     pub executed: u64,
-    /// Queries that ran when it was asked, itself among them.
+    /// Queries that ran when it was submitted, including itself.
     pub running: usize,
-    /// Where its time went.
-    pub stages: Arc<QueryStages>,
+    /// Its statistics.
+    pub stats: Arc<QueryStats>,
 }
 
 /// The queries of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct QueryList {
-    /// Those that run, oldest first.
+    /// Running queries, oldest first.
     pub running: Vec<RunningQuery>,
-    /// The last ones that ended, oldest first.
+    /// The last completed queries, oldest first.
     pub completed: Vec<CompletedQuery>,
 }
 
-/// Keeps the list.
-pub(crate) struct Registry {
+/// Keeps the lists of running and completed queries.
+pub(crate) struct QueryRegistry {
     clock: Arc<dyn Clock>,
     allow_duplicates: bool,
     last_id: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
 }
 
 #[derive(Default)]
-struct State {
-    running: BTreeMap<QueryId, Arc<QueryRun>>,
+struct RegistryState {
+    running: BTreeMap<QueryId, Arc<QueryContext>>,
     completed: VecDeque<CompletedQuery>,
     completed_bytes: usize,
 }
 
-/// A query in the list of those that run. Dropping it moves it to those that ended.
+/// An entry in the list of running queries. Dropping it moves the query to the completed ones.
 #[derive(Debug)]
-pub(crate) struct Registered {
-    registry: Arc<Registry>,
-    run: Arc<QueryRun>,
-    outcome: Outcome,
+pub(crate) struct RegisteredQuery {
+    registry: Arc<QueryRegistry>,
+    context: Arc<QueryContext>,
+    outcome: QueryOutcome,
 }
 
 /// How a query ended.
 #[derive(Debug, Default)]
-struct Outcome {
+struct QueryOutcome {
     failure: Option<String>,
     status: Option<u16>,
     sent: bool,
     processing: Duration,
     serialization: Duration,
-    /// Whether there was an answer at all.
-    answered: bool,
+    /// True if execution succeeded, so that there is a response.
+    executed: bool,
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for QueryRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").finish_non_exhaustive()
+        f.debug_struct("QueryRegistry").finish_non_exhaustive()
     }
 }
 
-impl Registry {
+impl QueryRegistry {
     pub(crate) fn new(clock: Arc<dyn Clock>, allow_duplicates: bool) -> Arc<Self> {
         Arc::new(Self {
             clock,
@@ -179,70 +179,78 @@ impl Registry {
         })
     }
 
-    /// Enters a query. Where that is not allowed, a client may not ask again what it is asking.
-    pub(crate) fn enter(self: &Arc<Self>, new: NewRun) -> Result<Registered, QueryFailure> {
+    /// Registers a query. Fails if the same client already runs the same query and duplicates are not
+    /// allowed.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        new: NewQuery,
+    ) -> Result<RegisteredQuery, QueryFailure> {
         let id = QueryId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
         let mut state = self.lock();
-        if !self.allow_duplicates && !new.asker.remote.is_empty() {
-            let same = |run: &Arc<QueryRun>| asks_the_same(&run.asker, &new.asker);
+        if !self.allow_duplicates && !new.client.remote.is_empty() {
+            let same = |context: &Arc<QueryContext>| is_same_request(&context.client, &new.client);
             if state.running.values().any(same) {
-                let endpoint = &new.asker.remote;
+                let endpoint = &new.client.remote;
                 let message = format!("Query is already executing for endpoint: {endpoint}");
                 return Err(QueryError::internal(message).into());
             }
         }
-        let run = Arc::new(QueryRun::new(id, state.running.len() + 1, new));
-        state.running.insert(id, Arc::clone(&run));
+        let context = Arc::new(QueryContext::new(id, state.running.len() + 1, new));
+        state.running.insert(id, Arc::clone(&context));
         drop(state);
-        Ok(Registered { registry: Arc::clone(self), run, outcome: Outcome::default() })
+        Ok(RegisteredQuery {
+            registry: Arc::clone(self),
+            context,
+            outcome: QueryOutcome::default(),
+        })
     }
 
-    /// Cancels a query. Says whether it was running.
+    /// Cancels a query. Returns whether it was running.
     pub(crate) fn cancel(&self, id: QueryId) -> bool {
-        let run = self.lock().running.get(&id).cloned();
-        run.inspect(|run| run.stop.cancel()).is_some()
+        let context = self.lock().running.get(&id).cloned();
+        context.inspect(|context| context.operator_cancel.cancel()).is_some()
     }
 
-    /// The list.
+    /// All running and the last completed queries.
     pub(crate) fn list(&self) -> QueryList {
         let (running, completed) = {
             let state = self.lock();
-            let running: Vec<Arc<QueryRun>> = state.running.values().cloned().collect();
+            let running: Vec<Arc<QueryContext>> = state.running.values().cloned().collect();
             (running, state.completed.iter().cloned().collect())
         };
-        QueryList { running: running.iter().map(|run| run.show()).collect(), completed }
+        QueryList { running: running.iter().map(|context| context.snapshot()).collect(), completed }
     }
 
-    /// Queries that run, and those of them that wait to be let in.
+    /// Number of running queries, and how many of them are queued.
     pub(crate) fn count(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.running.len(), state.running.values().filter(|run| run.is_waiting()).count())
+        (state.running.len(), state.running.values().filter(|context| context.is_queued()).count())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn complete(&self, run: &QueryRun, outcome: &mut Outcome) {
-        let mut stages = run.stages();
-        stages.processing_pre_write = outcome.processing;
-        stages.serialization = outcome.serialization;
-        let gone = || QueryFailure::Cancelled.to_string();
+    fn complete(&self, context: &QueryContext, outcome: &mut QueryOutcome) {
+        let mut stats = context.stats();
+        stats.processing_pre_write = outcome.processing;
+        stats.serialization = outcome.serialization;
+        let cancelled = || QueryFailure::Cancelled.to_string();
         let mut query = CompletedQuery {
-            id: run.id,
-            asker: Arc::clone(&run.asker),
-            started_ms: run.started_ms,
+            id: context.id,
+            client: Arc::clone(&context.client),
+            started_ms: context.started_ms,
             completed_ms: self.clock.now_ms(),
-            failure: outcome.failure.take().or_else(|| (!outcome.answered).then(gone)),
+            failure: outcome.failure.take().or_else(|| (!outcome.executed).then(cancelled)),
             status: outcome.status,
             sent: outcome.sent,
             executed: 1,
-            running: run.beside,
-            stages: Arc::new(stages),
+            running: context.running_at_start,
+            stats: Arc::new(stats),
         };
         let mut state = self.lock();
-        state.running.remove(&run.id);
-        let same = |old: &CompletedQuery| asks_the_same(&old.asker, &query.asker);
+        state.running.remove(&context.id);
+        let same = |old: &CompletedQuery| is_same_request(&old.client, &query.client);
         if let Some(at) = state.completed.iter().position(same)
             && let Some(old) = state.completed.remove(at)
         {
@@ -258,68 +266,68 @@ impl Registry {
     }
 }
 
-fn asks_the_same(a: &QueryClient, b: &QueryClient) -> bool {
+fn is_same_request(a: &QueryClient, b: &QueryClient) -> bool {
     a.remote == b.remote && a.query == b.query
 }
 
 impl CompletedQuery {
-    /// About how much memory it takes.
+    /// Approximate memory in bytes.
     fn size(&self) -> usize {
-        let asker = &self.asker;
+        let client = &self.client;
         let headers: usize =
-            asker.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let subs = &self.stages.sub_queries;
+            client.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let subs = &self.stats.sub_queries;
         let scans: usize = subs.iter().map(|sub| sub.scanners.len()).sum();
-        let text = asker.remote.len() + asker.query.len() + headers;
-        let user = asker.user.as_ref().map_or(0, String::len);
+        let text = client.remote.len() + client.query.len() + headers;
+        let user = client.user.as_ref().map_or(0, String::len);
         let failure = self.failure.as_ref().map_or(0, String::len);
         size_of::<Self>()
-            + size_of::<QueryStages>()
+            + size_of::<QueryStats>()
             + text
             + user
             + failure
-            + subs.len() * size_of::<SubQueryStages>()
-            // The name of a scan is short.
-            + scans * (size_of::<ScannerStages>() + 32)
+            + subs.len() * size_of::<SubQueryStats>()
+            // Scan names are short.
+            + scans * (size_of::<ScannerStats>() + 32)
     }
 }
 
-impl Registered {
-    pub(crate) const fn run(&self) -> &Arc<QueryRun> {
-        &self.run
+impl RegisteredQuery {
+    pub(crate) const fn context(&self) -> &Arc<QueryContext> {
+        &self.context
     }
 
-    /// Its numbers as they are now.
-    pub(crate) fn stages(&self) -> QueryStages {
-        let mut stages = self.run.stages();
-        stages.processing_pre_write = self.outcome.processing;
-        stages
+    /// Its current statistics.
+    pub(crate) fn stats(&self) -> QueryStats {
+        let mut stats = self.context.stats();
+        stats.processing_pre_write = self.outcome.processing;
+        stats
     }
 
-    /// It has an answer, which is to be sent.
-    pub(crate) fn answered(&mut self) {
-        self.run.enter(Step::Sending);
-        self.run.turns().answered();
-        self.outcome.answered = true;
-        self.outcome.processing = self.run.started.elapsed();
+    /// Records that execution succeeded; the response is written next.
+    pub(crate) fn begin_response(&mut self) {
+        self.context.set_stage(QueryStage::Sending);
+        self.context.scheduler().finish_execution();
+        self.outcome.executed = true;
+        self.outcome.processing = self.context.started.elapsed();
     }
 
-    /// It has none.
-    pub(crate) fn failed(mut self, failure: &QueryFailure) {
+    /// Records that execution failed.
+    pub(crate) fn fail(mut self, failure: &QueryFailure) {
         self.outcome.failure = Some(failure.to_string());
         self.outcome.status = Some(failure.status());
     }
 
-    /// The answer was written.
-    pub(crate) fn sent(mut self, status: u16, serialization: Duration) {
+    /// Records that the response was written.
+    pub(crate) fn mark_sent(mut self, status: u16, serialization: Duration) {
         self.outcome.status = Some(status);
         self.outcome.serialization = serialization;
         self.outcome.sent = true;
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredQuery {
     fn drop(&mut self) {
-        self.registry.complete(&self.run, &mut self.outcome);
+        self.registry.complete(&self.context, &mut self.outcome);
     }
 }

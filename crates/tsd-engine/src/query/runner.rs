@@ -1,7 +1,7 @@
-//! Lets queries in, runs each on the threads for queries, and ends those that must not go on.
+//! Admits queries, runs each on the query threads, and enforces cancellation and deadlines.
 //!
-//! Whoever asks waits here, on a thread of its own: a cancel or a deadline is answered at once however
-//! busy the threads for queries are, and the work that was begun is dropped at its next wait.
+//! The caller awaits the result outside of the query threads, so a cancellation or a deadline takes effect
+//! at once however busy they are. Work in progress is dropped at its next await point.
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
@@ -10,27 +10,27 @@ use tokio_util::task::AbortOnDropHandle;
 use tsd_query::{Query, QueryError};
 
 use super::{
-    QueryContext, QueryControl, QueryFailure, QueryGuard,
-    memory::{Memory, TotalMemory},
+    QueryControl, QueryEngine, QueryFailure, QueryGuard,
+    context::{NewQuery, QueryContext},
+    memory_budget::{MemoryBudget, TotalMemoryBudget},
     metrics::QueryMetrics,
-    registry::{Registered, Registry},
-    run::{NewRun, QueryRun},
+    registry::{QueryRegistry, RegisteredQuery},
     scheduler::Scheduler,
 };
 
-/// Queries that are let in, for each heavy one that gets turns: the rest are small or wait.
-const LET_IN_A_HEAVY: usize = 4;
+/// Admitted queries for each heavy query that may run; the others are light or paused.
+const ADMITTED_PER_HEAVY: usize = 4;
 
-/// Runs queries.
+/// Admits and runs queries.
 pub(crate) struct QueryRunner {
-    context: Arc<QueryContext>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) memory: Arc<TotalMemory>,
+    engine: Arc<QueryEngine>,
+    pub(crate) registry: Arc<QueryRegistry>,
+    pub(crate) memory: Arc<TotalMemoryBudget>,
     pub(crate) scheduler: Arc<Scheduler>,
-    /// Queries that may still be asked.
-    room: Semaphore,
-    /// Queries that may still be let in.
-    places: Semaphore,
+    /// Permits for queries that run or are queued.
+    submitted: Semaphore,
+    /// Permits for queries that run.
+    admitted: Semaphore,
     metrics: QueryMetrics,
 }
 
@@ -41,23 +41,23 @@ impl fmt::Debug for QueryRunner {
 }
 
 impl QueryRunner {
-    pub(crate) fn new(context: Arc<QueryContext>) -> Self {
-        let config = &context.config;
+    pub(crate) fn new(engine: Arc<QueryEngine>) -> Self {
+        let config = &engine.config;
         let heavy = config.max_running.max(1);
         Self {
-            registry: Registry::new(Arc::clone(&context.clock), config.allow_duplicates),
-            memory: TotalMemory::new(config.max_total_memory_bytes),
-            scheduler: Scheduler::new(context.threads, heavy),
-            room: Semaphore::new(heavy + config.max_waiting),
-            places: Semaphore::new(heavy * LET_IN_A_HEAVY),
+            registry: QueryRegistry::new(Arc::clone(&engine.clock), config.allow_duplicates),
+            memory: TotalMemoryBudget::new(config.max_total_memory_bytes),
+            scheduler: Scheduler::new(engine.threads, heavy),
+            submitted: Semaphore::new(heavy + config.max_waiting),
+            admitted: Semaphore::new(heavy * ADMITTED_PER_HEAVY),
             metrics: QueryMetrics::new(),
-            context,
+            engine,
         }
     }
 
-    /// Whether a query has no more sub queries than allowed.
+    /// Fails if a query has more sub queries than allowed.
     pub(crate) fn check_size(&self, query: &Query) -> Result<(), QueryFailure> {
-        let (count, limit) = (query.sub_queries.len(), self.context.config.max_sub_queries);
+        let (count, limit) = (query.sub_queries.len(), self.engine.config.max_sub_queries);
         if limit > 0 && count > limit {
             return Err(QueryError::too_large(format!(
                 "Sorry, your query has {count} sub queries and our limit is {limit}. Please split it \
@@ -68,102 +68,102 @@ impl QueryRunner {
         Ok(())
     }
 
-    /// What queries share.
-    pub(crate) const fn context(&self) -> &Arc<QueryContext> {
-        &self.context
+    /// The engine shared by all queries.
+    pub(crate) const fn engine(&self) -> &Arc<QueryEngine> {
+        &self.engine
     }
 
-    /// Does the work of a query. `lifts` are its wishes to be free of the limit on bytes, and on data
-    /// points. Dropping the future ends the work.
+    /// Runs a query. `ignore_limits` says whether it asks to ignore the limit on bytes, and that on data
+    /// points. Dropping the future cancels the query.
     pub(crate) async fn run<T, W>(
         &self,
         control: QueryControl,
-        lifts: (bool, bool),
-        work: impl FnOnce(Arc<QueryContext>, Arc<QueryRun>) -> W,
+        ignore_limits: (bool, bool),
+        work: impl FnOnce(Arc<QueryEngine>, Arc<QueryContext>) -> W,
     ) -> Result<(T, QueryGuard), QueryFailure>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
     {
         let timer = self.metrics.begin();
-        let Ok(_room) = self.room.try_acquire() else {
+        let Ok(_submitted) = self.submitted.try_acquire() else {
             timer.end(Err((&QueryFailure::Busy, Some("busy"))));
             return Err(QueryFailure::Busy);
         };
-        let mut registered = match self.enter(&control, lifts) {
+        let mut registered = match self.register(&control, ignore_limits) {
             Ok(registered) => registered,
             Err(failure) => {
                 timer.end(Err((&failure, Some("duplicate"))));
                 return Err(failure);
             }
         };
-        let run = Arc::clone(registered.run());
+        let context = Arc::clone(registered.context());
         let result = tokio::select! {
             biased;
             () = control.cancel.cancelled() => Err(QueryFailure::Cancelled),
-            () = run.stop.cancelled() => Err(QueryFailure::Stopped),
-            () = sleep(run.time_left()) => Err(run.timed_out().into()),
-            result = self.work(&run, work) => result,
+            () = context.operator_cancel.cancelled() => Err(QueryFailure::CancelledByOperator),
+            () = sleep(context.time_left()) => Err(context.timeout_error().into()),
+            result = self.execute(&context, work) => result,
         };
         match result {
-            Ok(answer) => {
+            Ok(output) => {
                 timer.end(Ok(()));
-                registered.answered();
-                Ok((answer, QueryGuard::new(registered, self.context.runtime.clone())))
+                registered.begin_response();
+                Ok((output, QueryGuard::new(registered, self.engine.runtime.clone())))
             }
             Err(failure) => {
-                timer.end(Err((&failure, run.refused_for())));
-                registered.failed(&failure);
+                timer.end(Err((&failure, context.limit_reached())));
+                registered.fail(&failure);
                 Err(failure)
             }
         }
     }
 
-    fn enter(
+    fn register(
         &self,
         control: &QueryControl,
-        lifts: (bool, bool),
-    ) -> Result<Registered, QueryFailure> {
-        let config = &self.context.config;
+        ignore_limits: (bool, bool),
+    ) -> Result<RegisteredQuery, QueryFailure> {
+        let config = &self.engine.config;
         let own =
             control.deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
-        self.registry.enter(NewRun {
-            asker: Arc::clone(&control.asker),
-            started_ms: self.context.clock.now_ms(),
-            lifts,
-            memory: Memory::new(Arc::clone(&self.memory), self.most_memory()),
-            turns: self.scheduler.admit(),
+        self.registry.register(NewQuery {
+            client: Arc::clone(&control.client),
+            started_ms: self.engine.clock.now_ms(),
+            ignore_limits,
+            memory: MemoryBudget::new(Arc::clone(&self.memory), self.max_query_memory()),
+            scheduler: self.scheduler.register(),
             max_scans: config.max_scans,
-            time: [own, config.timeout].into_iter().flatten().min(),
+            time_limit: [own, config.timeout].into_iter().flatten().min(),
         })
     }
 
-    /// Memory one query may take. One that is alone must be told to ask for less, not to come back
-    /// later, so it gets less than there is for all.
-    fn most_memory(&self) -> u64 {
-        let own = self.context.config.max_memory_bytes;
+    /// Memory limit of one query in bytes. It is below the total, so that a query running alone fails as
+    /// too large (413), not as retryable (503).
+    fn max_query_memory(&self) -> u64 {
+        let own = self.engine.config.max_memory_bytes;
         let most = self.memory.limit() / 4 * 3;
         if own == 0 || most == 0 { own.max(most) } else { own.min(most) }
     }
 
-    /// Waits for a place, then works on the threads for queries.
-    async fn work<T, W>(
+    /// Waits for admission, then runs `work` on the query threads.
+    async fn execute<T, W>(
         &self,
-        run: &Arc<QueryRun>,
-        work: impl FnOnce(Arc<QueryContext>, Arc<QueryRun>) -> W,
+        context: &Arc<QueryContext>,
+        work: impl FnOnce(Arc<QueryEngine>, Arc<QueryContext>) -> W,
     ) -> Result<T, QueryFailure>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
     {
-        let _place = self.places.acquire().await.map_err(|_| QueryFailure::Closed)?;
-        run.let_in();
-        let work = work(Arc::clone(&self.context), Arc::clone(run));
-        let task = AbortOnDropHandle::new(self.context.runtime.spawn(work));
+        let _admitted = self.admitted.acquire().await.map_err(|_| QueryFailure::Closed)?;
+        context.mark_admitted();
+        let work = work(Arc::clone(&self.engine), Arc::clone(context));
+        let task = AbortOnDropHandle::new(self.engine.runtime.spawn(work));
         task.await.unwrap_or_else(|error| {
             if error.is_panic() {
-                tracing::error!(id = run.id.0, "a query ended in a panic");
-                Err(QueryFailure::Lost)
+                tracing::error!(id = context.id.0, "query task panicked");
+                Err(QueryFailure::TaskLost)
             } else {
                 Err(QueryFailure::Closed)
             }

@@ -1,4 +1,4 @@
-//! One scan: from the rows of a key range to the series in it.
+//! One scan: reads the rows of a key range and builds the series in it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -9,147 +9,151 @@ use tsd_query::{KeyRange, SeriesPipeline, SubQueryPlan};
 use tsd_storage::{RowFilter, RowScanner, Scan, Table};
 
 use super::{
-    QueryContext, QueryFailure, ScannerStages,
-    budget::Budget,
-    content::{Content, RowTaker, SeriesState},
-    halt::Halt,
-    source::{MergedBuckets, RowSource, RowsByKey},
+    QueryEngine, QueryFailure, ScannerStats,
+    cancellation::CancellationFlag,
+    read_budget::ReadBudget,
+    row_content::{RowContent, RowDecoder, SeriesState},
+    row_source::{MergedBuckets, RowSource, RowsByKey},
 };
 use crate::compaction::{RowCompactor, has_work, is_due};
 
-/// Rows met in pieces that are made known at once.
-const NOTICE_ROWS: usize = 256;
+/// Fragmented rows reported in one message.
+const REPORT_BATCH_ROWS: usize = 256;
 
-/// Beside its bytes, what a row key takes that is kept.
-const KEY_BYTES: usize = size_of::<Bytes>() + 16;
+/// Memory overhead of a retained row key beyond its bytes.
+const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
 
-/// Beside its tags and its series, what an entry of the map of series takes.
-const ENTRY: usize = 48;
+/// Memory overhead of an entry in the series map beyond its tags and its series.
+const ENTRY_OVERHEAD_BYTES: usize = 48;
 
-/// What the scans of one read share.
+/// Shared by the scans of one read.
 pub(crate) struct ScanJob {
-    pub(crate) context: Arc<QueryContext>,
+    pub(crate) engine: Arc<QueryEngine>,
     pub(crate) table: Table,
-    pub(crate) content: Content,
+    pub(crate) content: RowContent,
     pub(crate) plan: SubQueryPlan,
     pub(crate) pipeline: SeriesPipeline,
     pub(crate) filter: Option<RowFilter>,
     pub(crate) time_range_ms: Option<(i64, i64)>,
-    /// Whether notes on the series are wanted.
-    pub(crate) wants_notes: bool,
-    /// Whether the keys of the rows are wanted, to delete them.
-    pub(crate) wants_keys: bool,
-    pub(crate) budget: Arc<Budget>,
-    pub(crate) halt: Halt,
+    /// Return the annotations of the series.
+    pub(crate) with_annotations: bool,
+    /// Return the keys of the rows, to delete them.
+    pub(crate) with_keys: bool,
+    pub(crate) budget: Arc<ReadBudget>,
+    pub(crate) cancellation: CancellationFlag,
 }
 
-/// Some of the rows of a read.
+/// One scan of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ScanPart {
     pub(crate) rows: PartRows,
-    /// Whether an earlier part of the same series may precede it.
-    pub(crate) later: bool,
-    /// What it is called in statistics.
+    /// True if an earlier part may have rows of the same series.
+    pub(crate) is_continuation: bool,
+    /// Its name in statistics.
     pub(crate) id: String,
 }
 
-/// Which rows.
+/// Rows of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PartRows {
-    /// Those of a key range.
+    /// The rows of a key range.
     Range(KeyRange),
-    /// Those with these keys, those of a series in time order.
+    /// The rows with these keys; rows of a series are in time order.
     Keys(Vec<Bytes>),
-    /// Those of some series in several buckets, once more: they were counted before.
-    Again(Vec<KeyRange>, RowFilter),
+    /// A second read of series found in several buckets; their rows were counted by the first one.
+    Reread(Vec<KeyRange>, RowFilter),
 }
 
 type TagMap<V> = HashMap<Box<[u8]>, V, foldhash::fast::RandomState>;
 
-/// What was found in a part.
+/// The series of a part.
 #[derive(Default)]
-pub(crate) struct PartFound {
+pub(crate) struct PartSeries {
     /// Series by their tag bytes.
     pub(crate) series: TagMap<SeriesState>,
-    /// Keys of the rows, where they are wanted.
+    /// Keys of the rows, if requested.
     pub(crate) keys: Vec<Bytes>,
-    pub(crate) stages: ScannerStages,
+    pub(crate) stats: ScannerStats,
 }
 
 impl ScanJob {
-    /// Whether rows met in pieces are handed to row compaction: those of the data table.
-    fn compacts_what_it_meets(&self) -> bool {
-        self.context.compacts_what_it_meets() && self.table == self.context.data_table
+    /// True if fragmented rows are reported to row compaction; only rows of the data table are.
+    fn compacts_on_read(&self) -> bool {
+        self.engine.compacts_on_read() && self.table == self.engine.data_table
     }
 
-    /// Reads a part to its end.
-    pub(crate) async fn read(self: Arc<Self>, part: Part) -> Result<PartFound, QueryFailure> {
-        let run = self.budget.run();
-        let _open = run.open_scan().await;
+    /// Reads all rows of a part.
+    pub(crate) async fn read(self: Arc<Self>, part: ScanPart) -> Result<PartSeries, QueryFailure> {
+        let context = self.budget.context();
+        let _open = context.acquire_scan_permit().await;
         let opened = Instant::now();
-        let again = matches!(part.rows, PartRows::Again(..));
+        let is_reread = matches!(part.rows, PartRows::Reread(..));
         let mut rows = self.open(part.rows);
         let mut reader = PartReader {
             job: &self,
-            now_secs: self.context.clock.now_secs(),
-            later: part.later,
-            again,
+            now_secs: self.engine.clock.now_secs(),
+            is_continuation: part.is_continuation,
+            is_reread,
             series: TagMap::default(),
-            taker: RowTaker::default(),
-            met: Vec::new(),
+            decoder: RowDecoder::default(),
+            fragmented: Vec::new(),
             keys: Vec::new(),
-            stages: ScannerStages { id: part.id, ..ScannerStages::default() },
-            held_batch: 0,
-            held: 0,
+            stats: ScannerStats { id: part.id, ..ScannerStats::default() },
+            batch_bytes: 0,
+            series_change: 0,
         };
         loop {
-            let asked = Instant::now();
+            let requested = Instant::now();
             let batch = rows.next_rows().await?;
-            reader.stages.store += asked.elapsed();
+            reader.stats.store += requested.elapsed();
             let Some(batch) = batch else { break };
-            if again {
-                run.check_time()?;
+            if is_reread {
+                context.check_time()?;
             } else {
                 self.budget.check()?;
-                reader.spend(&batch)?;
+                reader.record_batch(&batch)?;
             }
-            reader.meet_series(&batch).await?;
+            reader.admit_series(&batch).await?;
             let mut rows_left = batch.iter();
             while rows_left.len() > 0 {
-                let slice = run.slice().await?;
+                let slice = context.time_slice().await?;
                 for row in rows_left.by_ref() {
-                    reader.take(row)?;
-                    if slice.is_over() {
+                    reader.add_row(row)?;
+                    if slice.is_expired() {
                         break;
                     }
                 }
-                reader.stages.compaction += slice.end();
+                reader.stats.compaction += slice.finish();
             }
-            reader.settle()?;
-            // A store that never waits would keep this thread from anything else.
+            reader.settle_memory()?;
+            // A store whose futures are always ready would otherwise monopolize this thread.
             tokio::task::yield_now().await;
         }
-        reader.notify();
-        run.release(reader.held_batch);
-        run.scan_done();
-        reader.stages.total = opened.elapsed();
-        reader.stages.successful = true;
-        let PartReader { series, keys, stages, .. } = reader;
+        reader.report_fragmented();
+        context.release(reader.batch_bytes);
+        context.finish_scan();
+        reader.stats.total = opened.elapsed();
+        reader.stats.successful = true;
+        let PartReader { series, keys, stats, .. } = reader;
         let series = series.into_iter().filter_map(|(tags, series)| Some((tags, series?)));
-        Ok(PartFound { series: series.collect(), keys, stages })
+        Ok(PartSeries { series: series.collect(), keys, stats })
     }
 
     fn open(&self, rows: PartRows) -> RowSource {
-        let at_once = self.context.config.scan_batch_rows;
+        let batch_rows = self.engine.config.scan_batch_rows;
         match rows {
             PartRows::Range(range) => RowSource::Scan(self.scan(range, self.filter.clone())),
             PartRows::Keys(keys) => {
-                let storage = Arc::clone(&self.context.storage);
-                RowSource::Keys(RowsByKey::new(storage, self.table.clone(), keys, at_once))
+                let storage = Arc::clone(&self.engine.storage);
+                RowSource::Keys(RowsByKey::new(storage, self.table.clone(), keys, batch_rows))
             }
-            PartRows::Again(ranges, filter) => {
+            PartRows::Reread(ranges, filter) => {
                 let scans = ranges.into_iter().map(|range| self.scan(range, Some(filter.clone())));
-                RowSource::Merged(MergedBuckets::new(scans, self.plan.schema.salt_width(), at_once))
+                RowSource::Merged(MergedBuckets::new(
+                    scans,
+                    self.plan.schema.salt_width(),
+                    batch_rows,
+                ))
             }
         }
     }
@@ -161,38 +165,40 @@ impl ScanJob {
             family: Some(Family::T),
             filter,
             time_range_ms: self.time_range_ms,
-            batch_rows: Some(self.context.config.scan_batch_rows),
+            batch_rows: Some(self.engine.config.scan_batch_rows),
             ..Scan::default()
         };
-        self.context.storage.scan(&self.table, scan)
+        self.engine.storage.scan(&self.table, scan)
     }
 }
 
-/// Cells of a row; a packed run counts its points.
-fn cells_of(row: &Row) -> u64 {
+/// Number of cells of a row; a packed run counts its points.
+fn cell_count(row: &Row) -> u64 {
     (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
 }
 
 struct PartReader<'a> {
     job: &'a ScanJob,
     now_secs: i64,
-    later: bool,
-    /// Whether the rows were read and counted before.
-    again: bool,
-    /// `None` where a filter keeps the series out.
+    is_continuation: bool,
+    /// True if the rows were read and counted before.
+    is_reread: bool,
+    /// `None` if a filter rejects the series.
     series: TagMap<Option<SeriesState>>,
-    taker: RowTaker,
-    met: Vec<Bytes>,
+    decoder: RowDecoder,
+    /// Keys of fragmented rows that are not reported yet.
+    fragmented: Vec<Bytes>,
     keys: Vec<Bytes>,
-    stages: ScannerStages,
-    /// Memory entered for batches: the one that is worked on, and the one the store reads ahead.
-    held_batch: usize,
-    /// Change of the memory of series that is not entered yet.
-    held: isize,
+    stats: ScannerStats,
+    /// Bytes reserved for batches: the current one, and the one that the store prefetches.
+    batch_bytes: usize,
+    /// Change of series memory that is not reserved yet, in bytes.
+    series_change: isize,
 }
 
 impl PartReader<'_> {
-    fn spend(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
+    /// Counts a batch and reserves memory for it.
+    fn record_batch(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
         let (rows, mut bytes) = (batch.len() as u64, 0);
         for row in batch {
             for cell in &row.cells {
@@ -202,28 +208,28 @@ impl PartReader<'_> {
                 bytes += row.key.len() + run.as_bytes().len();
             }
         }
-        let held = std::mem::replace(&mut self.held_batch, 2 * bytes);
-        self.job.budget.run().hold_change(held, self.held_batch)?;
-        let (cells, bytes) = (batch.iter().map(cells_of).sum(), bytes as u64);
-        self.job.budget.spend(rows, cells, bytes);
-        let stages = &mut self.stages;
-        stages.rows += rows;
-        stages.cells += cells;
-        stages.bytes += bytes;
-        stages.rows_pre_filter += rows;
-        stages.cells_pre_filter += cells;
+        let before = std::mem::replace(&mut self.batch_bytes, 2 * bytes);
+        self.job.budget.context().adjust_reservation(before, self.batch_bytes)?;
+        let (cells, bytes) = (batch.iter().map(cell_count).sum(), bytes as u64);
+        self.job.budget.record_read(rows, cells, bytes);
+        let stats = &mut self.stats;
+        stats.rows += rows;
+        stats.cells += cells;
+        stats.bytes += bytes;
+        stats.rows_pre_filter += rows;
+        stats.cells_pre_filter += cells;
         Ok(())
     }
 
-    /// Enters what the series of this scan came to take.
-    fn settle(&mut self) -> Result<(), QueryFailure> {
-        self.job.budget.hold_for_series(std::mem::take(&mut self.held))
+    /// Reserves the memory that the series of this scan have grown by.
+    fn settle_memory(&mut self) -> Result<(), QueryFailure> {
+        self.job.budget.adjust_series_memory(std::mem::take(&mut self.series_change))
     }
 
-    /// Decides on the series of a batch that were not seen before.
-    async fn meet_series(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
+    /// Applies the filters to the series of a batch that are new to this scan.
+    async fn admit_series(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
         let plan = &self.job.plan;
-        let mut unsettled: Vec<Box<[u8]>> = Vec::new();
+        let mut unresolved: Vec<Box<[u8]>> = Vec::new();
         for row in batch {
             let Ok(key) = RowKey::decode(&plan.schema, &row.key) else { continue };
             let tags = key.tag_bytes();
@@ -232,34 +238,34 @@ impl PartReader<'_> {
             }
             let admitted = !key.is_global() && plan.admits(tags);
             if admitted && !plan.post_filters.is_empty() {
-                unsettled.push(tags.into());
+                unresolved.push(tags.into());
             }
             let job = self.job;
-            let new = || SeriesState::new(&job.content, &job.pipeline, self.later);
+            let new = || SeriesState::new(&job.content, &job.pipeline, self.is_continuation);
             let series = admitted.then(new);
             let size = series.as_ref().map_or(0, SeriesState::memory_bytes);
-            self.held += (size + tags.len() + ENTRY) as isize;
+            self.series_change += (size + tags.len() + ENTRY_OVERHEAD_BYTES) as isize;
             self.series.insert(tags.into(), series);
         }
-        if unsettled.is_empty() {
+        if unresolved.is_empty() {
             return Ok(());
         }
-        let mut uids: Vec<Uid> = unsettled
+        let mut uids: Vec<Uid> = unresolved
             .iter()
             .flat_map(|tags| plan.values_to_name(tags))
             .filter_map(|uid| Uid::try_new(uid).ok())
             .collect();
         uids.sort_unstable();
         uids.dedup();
-        let asked = Instant::now();
-        let names = self.job.context.uids.names_of(UidKind::Tagv, &uids).await?;
-        self.stages.uid_to_string += asked.elapsed();
-        self.stages.uid_pairs_resolved += uids.len() as u64;
+        let requested = Instant::now();
+        let names = self.job.engine.uids.names_of(UidKind::Tagv, &uids).await?;
+        self.stats.uid_to_string += requested.elapsed();
+        self.stats.uid_pairs_resolved += uids.len() as u64;
         let name_of = |uid: &[u8]| {
-            let at = uids.binary_search_by(|known| known.as_bytes().cmp(uid)).ok()?;
+            let at = uids.binary_search_by(|other| other.as_bytes().cmp(uid)).ok()?;
             names.get(at)?.as_deref()
         };
-        for tags in unsettled {
+        for tags in unresolved {
             if !plan.accepts(&tags, name_of) {
                 self.series.insert(tags, None);
             }
@@ -267,56 +273,56 @@ impl PartReader<'_> {
         Ok(())
     }
 
-    /// Takes what a row holds.
-    fn take(&mut self, row: &Row) -> Result<(), QueryFailure> {
+    /// Adds the content of a row to its series.
+    fn add_row(&mut self, row: &Row) -> Result<(), QueryFailure> {
         let job = self.job;
-        job.halt.check()?;
+        job.cancellation.check()?;
         let Ok(key) = RowKey::decode(&job.plan.schema, &row.key) else { return Ok(()) };
         let Some(Some(series)) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
-        self.stages.rows_post_filter += 1;
-        self.stages.cells_post_filter += cells_of(row);
+        self.stats.rows_post_filter += 1;
+        self.stats.cells_post_filter += cell_count(row);
         let before = series.memory_bytes();
-        self.taker.take(
-            &job.context,
-            (&job.content, job.wants_notes),
+        self.decoder.add_row(
+            &job.engine,
+            (&job.content, job.with_annotations),
             &job.pipeline,
             (row, key.base_time()),
             series,
         )?;
-        self.held += series.memory_bytes() as isize - before as isize;
-        if self.again {
+        self.series_change += series.memory_bytes() as isize - before as isize;
+        if self.is_reread {
             return Ok(());
         }
-        if job.wants_keys {
-            self.held += (row.key.len() + KEY_BYTES) as isize;
+        if job.with_keys {
+            self.series_change += (row.key.len() + KEY_OVERHEAD_BYTES) as isize;
             self.keys.push(Bytes::copy_from_slice(&row.key));
-        } else if job.compacts_what_it_meets()
+        } else if job.compacts_on_read()
             && is_due(job.plan.schema, &row.key, self.now_secs)
-            && has_work(row, job.context.rows.repair_appends)
+            && has_work(row, job.engine.rows.repair_appends)
         {
-            // A slice would keep its whole batch alive while it waits.
-            self.met.push(Bytes::copy_from_slice(&row.key));
-            if self.met.len() >= NOTICE_ROWS {
-                self.notify();
+            // A copy: a slice of the key would keep the memory of its whole batch alive.
+            self.fragmented.push(Bytes::copy_from_slice(&row.key));
+            if self.fragmented.len() >= REPORT_BATCH_ROWS {
+                self.report_fragmented();
             }
         }
         Ok(())
     }
 
-    /// Makes known which rows were met in pieces.
-    fn notify(&mut self) {
-        let context = &self.job.context;
-        let mut by_shard: HashMap<usize, Vec<Bytes>, foldhash::fast::RandomState> =
+    /// Reports fragmented rows to the compactors of their buckets.
+    fn report_fragmented(&mut self) {
+        let engine = &self.job.engine;
+        let mut by_compactor: HashMap<usize, Vec<Bytes>, foldhash::fast::RandomState> =
             HashMap::default();
-        for key in self.met.drain(..) {
+        for key in self.fragmented.drain(..) {
             if let Ok(series) = SeriesKey::from_row_key(&self.job.plan.schema, &key) {
-                let shard = series.bucket().index() as usize % context.compactors.len().max(1);
-                by_shard.entry(shard).or_default().push(key);
+                let index = series.bucket().index() as usize % engine.compactors.len().max(1);
+                by_compactor.entry(index).or_default().push(key);
             }
         }
-        for (shard, rows) in by_shard {
-            if let Some(compactor) = context.compactors.get(shard) {
-                RowCompactor::fragmented_rows_read(compactor, &context.compaction_stats, rows);
+        for (index, rows) in by_compactor {
+            if let Some(compactor) = engine.compactors.get(index) {
+                RowCompactor::fragmented_rows_read(compactor, &engine.compaction_stats, rows);
             }
         }
     }

@@ -11,7 +11,7 @@ use tsd_query::{Clock as QueryClock, Query, RawQuery, parse_m_parameter};
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::{
-    scan::{Part, PartRows},
+    scan::{PartRows, ScanPart},
     *,
 };
 use crate::{
@@ -31,11 +31,11 @@ fn query(start: i64, end: i64, m: &[&str]) -> Query {
     raw.validate(&QueryClock::utc(end * 1_000)).unwrap()
 }
 
-async fn ask(engine: &EngineHandle, query: Query) -> Result<QueryAnswer, QueryFailure> {
+async fn ask(engine: &EngineHandle, query: Query) -> Result<QueryResult, QueryFailure> {
     engine.query(query, QueryControl::default()).await
 }
 
-fn values(series: &AnswerSeries) -> Vec<(i64, f64)> {
+fn values(series: &ResultSeries) -> Vec<(i64, f64)> {
     let points = &series.points;
     (0..points.len())
         .map(|i| {
@@ -83,7 +83,7 @@ async fn answers_are_the_same_however_the_table_is_cut_up() {
             &["sum:1h-avg:sys.cpu{dc=*}", "max:sys.cpu{host=web1|web4}", "none:1h-max:sys.cpu"],
         );
         let answer = ask(&engine, asked).await.unwrap();
-        let [by_dc, max, none] = answer.sub_answers.as_slice() else { panic!("three answers") };
+        let [by_dc, max, none] = answer.sub_results.as_slice() else { panic!("three answers") };
         assert_eq!(
             by_dc.series.iter().map(|s| (s.tags.clone(), values(s))).collect::<Vec<_>>(),
             [("east", 3.0), ("west", 7.0)].map(|(dc, hosts)| {
@@ -106,7 +106,7 @@ async fn answers_are_the_same_however_the_table_is_cut_up() {
             (1_065, (60, 24.0), (10_700, 4_280.0))
         );
         assert_eq!(none.series.len(), 4);
-        assert_eq!((by_dc.stages.cells(), by_dc.stages.rows()), (4_320, 12));
+        assert_eq!((by_dc.stats.cells(), by_dc.stats.rows()), (4_320, 12));
     }
 }
 
@@ -117,7 +117,7 @@ async fn filters_by_name_and_by_tsuid_choose_series() {
     filled(&engine).await;
     let count = async |m: &str| {
         let answer = ask(&engine, query(HOUR, HOUR + 100, &[m])).await.unwrap();
-        answer.sub_answers[0].series.iter().flat_map(|s| s.tsuids.clone()).count()
+        answer.sub_results[0].series.iter().flat_map(|s| s.tsuids.clone()).count()
     };
     assert_eq!(count("sum:sys.cpu").await, 4);
     assert_eq!(count("sum:sys.cpu{}{host=wildcard(web*)}").await, 4);
@@ -126,12 +126,12 @@ async fn filters_by_name_and_by_tsuid_choose_series() {
     assert_eq!(count("sum:sys.cpu{dc=west}{host=iliteral_or(WEB3|WEB1)}").await, 1);
     let mut by_tsuid = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
     let answer = ask(&engine, query(HOUR, HOUR + 100, &["sum:sys.cpu{host=web2}"])).await.unwrap();
-    let tsuid = tsd_model::to_hex(&answer.sub_answers[0].series[0].tsuids[0]);
+    let tsuid = tsd_model::to_hex(&answer.sub_results[0].series[0].tsuids[0]);
     by_tsuid.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![tsuid]);
-    let found = ask(&engine, by_tsuid).await.unwrap().sub_answers.remove(0);
+    let found = ask(&engine, by_tsuid).await.unwrap().sub_results.remove(0);
     assert_eq!(found.series.len(), 1);
     assert_eq!(values(&found.series[0])[1], (10, 2.0));
-    assert_eq!(found.stages.rows(), 1, "the store left out the rows of other series");
+    assert_eq!(found.stats.rows(), 1, "the store left out the rows of other series");
 }
 
 #[tokio::test]
@@ -145,12 +145,12 @@ async fn unknown_names_are_refused_and_an_empty_range_is_an_empty_answer() {
         ("sum:sys.cpu{host=nope}", "No such name for 'tagv': 'nope'"),
     ] {
         match ask(&engine, query(HOUR, HOUR + 1, &[m])).await {
-            Err(QueryFailure::Refused(error)) => assert_eq!(error.message, message),
+            Err(QueryFailure::Rejected(error)) => assert_eq!(error.message, message),
             other => panic!("{other:?}"),
         }
     }
     let answer = ask(&engine, query(HOUR - 90_000, HOUR - 80_000, &["sum:sys.cpu"])).await.unwrap();
-    assert!(answer.sub_answers[0].series.is_empty());
+    assert!(answer.sub_results[0].series.is_empty());
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_failed_scan_fails_the_query() {
         let asked = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
         let error = ask(&engine, asked.clone()).await.unwrap_err();
         assert_eq!(error.to_string(), "region gone");
-        assert_eq!(ask(&engine, asked).await.unwrap().sub_answers[0].series.len(), 1);
+        assert_eq!(ask(&engine, asked).await.unwrap().sub_results[0].series.len(), 1);
     }
 }
 
@@ -179,7 +179,7 @@ async fn limits_end_a_query_with_opentsdbs_words() {
     let engine = start(settings, &store);
     filled(&engine).await;
     match ask(&engine, query(HOUR, HOUR + 10_000, &["sum:sys.cpu"])).await {
-        Err(QueryFailure::Refused(error)) => {
+        Err(QueryFailure::Rejected(error)) => {
             assert_eq!(error.class.status(), 413);
             assert!(error.message.contains("more than our limit of 100 data points"));
         }
@@ -203,7 +203,7 @@ async fn a_deadline_or_a_cancel_ends_a_query_that_hangs() {
         ..QueryControl::default()
     };
     match engine.query(asked.clone(), control).await {
-        Err(QueryFailure::Refused(error)) => {
+        Err(QueryFailure::Rejected(error)) => {
             assert_eq!(error.class.status(), 413);
             assert!(error.message.starts_with("Sorry, your query timed out."));
         }
@@ -261,8 +261,8 @@ async fn old_rows_met_in_pieces_are_compacted_and_young_ones_are_not() {
         assert_eq!(cells, if on_read { 3 } else { 4 });
         let after = ask(&engine, asked).await.unwrap();
         assert_eq!(
-            values(&before.sub_answers[0].series[0]),
-            values(&after.sub_answers[0].series[0])
+            values(&before.sub_results[0].series[0]),
+            values(&after.sub_results[0].series[0])
         );
     }
 }
@@ -280,9 +280,9 @@ async fn contradicting_points_fail_the_query_unless_the_newest_wins() {
         match ask(&engine, query(HOUR, HOUR + 1, &["sum:m"])).await {
             Ok(answer) => {
                 assert!(fix_duplicates);
-                assert_eq!(values(&answer.sub_answers[0].series[0]), [(0, 300.0)]);
+                assert_eq!(values(&answer.sub_results[0].series[0]), [(0, 300.0)]);
             }
-            Err(QueryFailure::Refused(error)) => {
+            Err(QueryFailure::Rejected(error)) => {
                 assert!(!fix_duplicates);
                 assert!(error.message.starts_with("Duplicate timestamp for key="));
             }
@@ -304,9 +304,9 @@ fn the_range_of_an_unsalted_table_is_split_without_gaps() {
     let range = (asked.start_ms, asked.end_ms);
     let plan = tsd_query::SubQueryPlan::new(sub, &resolved, range, &schema, &settings);
     for threads in [1, 2, 3, 8, 64] {
-        let parts = fan_out::parts(&plan, threads);
+        let parts = fan_out::scan_parts(&plan, threads);
         assert_eq!(parts.len(), if threads == 1 { 1 } else { (2 * threads).min(24) });
-        let range = |part: &Part| match &part.rows {
+        let range = |part: &ScanPart| match &part.rows {
             PartRows::Range(range) => range.clone(),
             other => panic!("{other:?}"),
         };
@@ -315,7 +315,7 @@ fn the_range_of_an_unsalted_table_is_split_without_gaps() {
         for pair in parts.windows(2) {
             let (earlier, later) = (range(&pair[0]), range(&pair[1]));
             assert_eq!(earlier.stop, later.start);
-            assert!(later.start < later.stop && pair[1].later);
+            assert!(later.start < later.stop && pair[1].is_continuation);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tsd_model::sort_as_grown_hash_map;
-use tsd_query::{ExpAnswer, ExpOutput};
+use tsd_query::{ExpOutput, ExpResult};
 
 use super::query_response::{write_double, write_texts};
 use crate::json::{JsonList, JsonObject};
@@ -30,7 +30,7 @@ enum ExpWriterState {
 impl ExpResponseWriter {
     /// Starts an answer; `query` is its request.
     #[must_use]
-    pub fn new(answer: ExpAnswer, query: Arc<str>) -> Self {
+    pub fn new(answer: ExpResult, query: Arc<str>) -> Self {
         Self {
             outputs: answer.outputs.into_iter(),
             query,
@@ -145,13 +145,13 @@ mod tests {
 
     use super::*;
 
-    fn answer() -> ExpAnswer {
+    fn answer() -> ExpResult {
         let column = |host: &str| ExpColumn {
             metrics: vec!["a".into(), "b".into()],
             common_tags: vec![("host".into(), host.into())],
             aggregated_tags: vec!["cpu".into()],
         };
-        ExpAnswer {
+        ExpResult {
             outputs: vec![
                 ExpOutput {
                     id: "e".into(),

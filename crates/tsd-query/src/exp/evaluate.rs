@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     error::QueryError,
+    limits::{ExecutionLimits, Unlimited},
     pipeline::NamedSeries,
-    watch::{Unwatched, Watch},
 };
 
 /// Values of one column worked out before asking again whether to go on.
@@ -29,7 +29,7 @@ const BYTES_A_ROW: usize = 48;
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ExpAnswer {
+pub struct ExpResult {
     /// In the order asked for.
     pub outputs: Vec<ExpOutput>,
 }
@@ -64,17 +64,17 @@ pub struct ExpColumn {
 
 impl ExpQuery {
     /// Works out what the request asks for. `series_of` has for each sub query its series with all
-    /// points that were read ([`crate::OutputSeries::of`] over the range of the scan).
-    pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpAnswer, QueryError> {
-        self.evaluate_while(series_of, &mut Unwatched)
+    /// points that were read ([`crate::OutputSeries::from_group`] over the range of the scan).
+    pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpResult, QueryError> {
+        self.evaluate_with(series_of, &mut Unlimited)
     }
 
     /// [`Self::evaluate`], asking whether to go on.
-    pub fn evaluate_while(
+    pub fn evaluate_with(
         &self,
         series_of: &[Vec<NamedSeries>],
-        watch: &mut dyn Watch,
-    ) -> Result<ExpAnswer, QueryError> {
+        limits: &mut dyn ExecutionLimits,
+    ) -> Result<ExpResult, QueryError> {
         let mut variables: HashMap<&str, Variable<'_>> = HashMap::new();
         for metric in &self.metrics {
             let variable = Variable {
@@ -86,7 +86,7 @@ impl ExpQuery {
             variables.insert(&metric.id, variable);
         }
         for expression in &self.expressions {
-            let variable = work_out(expression, &variables, watch)?;
+            let variable = work_out(expression, &variables, limits)?;
             variables.insert(&expression.id, variable);
         }
         let is_expression = |id: &str| self.expressions.iter().any(|e| e.id == id);
@@ -95,9 +95,9 @@ impl ExpQuery {
             let Some(variable) = variables.get(id.as_str()) else { continue };
             let range = (self.query.start_ms, self.query.end_ms);
             let range = is_expression(&id).then_some(range);
-            outputs.push(lay_out(id, alias, variable, range, watch)?);
+            outputs.push(lay_out(id, alias, variable, range, limits)?);
         }
-        Ok(ExpAnswer { outputs })
+        Ok(ExpResult { outputs })
     }
 
     /// What is shown: what was asked for, else all expressions, else all metrics.
@@ -117,7 +117,7 @@ impl ExpQuery {
 fn work_out<'v>(
     expression: &ExpExpression,
     known: &'v HashMap<&str, Variable<'_>>,
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<Variable<'static>, QueryError> {
     let mut variables: Vec<&'v Variable<'_>> = Vec::new();
     for name in &expression.program.variables {
@@ -153,7 +153,7 @@ fn work_out<'v>(
         if let Some(present) = variables.iter().zip(column).find_map(series_at) {
             named.group_tags.clone_from(&present.group_tags);
         }
-        named.points = column_points(expression, &variables, column, &times, watch)?;
+        named.points = column_points(expression, &variables, column, &times, limits)?;
         series.push(named);
     }
     Ok(Variable { metrics, fill: f64::NAN, tag_keys: None, series: series.into() })
@@ -165,7 +165,7 @@ fn column_points(
     variables: &[&Variable<'_>],
     column: &Column,
     times: &[i64],
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<PointColumns, QueryError> {
     let mut readers: Vec<Reader<'_>> = variables
         .iter()
@@ -175,12 +175,12 @@ fn column_points(
             Reader { points: series.map(|series| &series.points), fill: variable.fill, next: 0 }
         })
         .collect();
-    watch.hold(times.len().saturating_mul(BYTES_A_POINT))?;
+    limits.reserve(times.len().saturating_mul(BYTES_A_POINT))?;
     let mut points = PointColumns::default();
     let mut scope = vec![0.0; readers.len()];
     for (row, time) in times.iter().enumerate() {
         if row % ROWS_AT_ONCE == 0 {
-            watch.go_on()?;
+            limits.check()?;
         }
         for (value, reader) in scope.iter_mut().zip(&mut readers) {
             *value = reader.at(*time);
@@ -226,7 +226,7 @@ fn lay_out(
     alias: Option<String>,
     variable: &Variable<'_>,
     range: Option<(i64, i64)>,
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<ExpOutput, QueryError> {
     let mut times = union_of_times(variable.series.iter().map(|series| &series.points));
     if let Some((from, to)) = range {
@@ -238,12 +238,12 @@ fn lay_out(
         .map(|series| Reader { points: Some(&series.points), fill: variable.fill, next: 0 })
         .collect();
     let row_bytes = readers.len().saturating_mul(size_of::<f64>()) + BYTES_A_ROW;
-    watch.hold(times.len().saturating_mul(row_bytes))?;
+    limits.reserve(times.len().saturating_mul(row_bytes))?;
     let mut rows: Vec<(i64, Vec<f64>)> = Vec::with_capacity(times.len());
     let at_once = (VALUES_AT_ONCE / readers.len().max(1)).max(1);
     for (row, time) in times.iter().enumerate() {
         if row % at_once == 0 {
-            watch.go_on()?;
+            limits.check()?;
         }
         rows.push((*time, readers.iter_mut().map(|reader| reader.at(*time)).collect()));
     }

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     error::QueryError,
+    limits::ExecutionLimits,
     pipeline::{GroupTags, NamedSeries},
-    watch::Watch,
 };
 
 const MIN_SETS: usize = 2;
@@ -25,7 +25,7 @@ const MAX_SETS: usize = 26;
 pub(super) fn combine(
     function: Function,
     sets: &[Vec<GexpSeries>],
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<Vec<GexpSeries>, QueryError> {
     if !(MIN_SETS..=MAX_SETS).contains(&sets.len()) {
         return Err(QueryError::failed(format!(
@@ -46,9 +46,9 @@ pub(super) fn combine(
     }
     let mut combined = Vec::with_capacity(joined.len());
     for row in joined.into_values() {
-        watch.go_on()?;
+        limits.check()?;
         let longest = row.iter().flatten().map(|series| series.memory_bytes()).max();
-        watch.hold(longest.unwrap_or(0))?;
+        limits.reserve(longest.unwrap_or(0))?;
         combined.push(combine_row(function, &row)?);
     }
     Ok(combined)

@@ -3,7 +3,7 @@
 use tsd_model::{PointColumns, Value};
 
 use super::{Call, GexpSeries, Input, SeriesOf, arithmetic, moving_average::moving_average};
-use crate::{error::QueryError, pipeline::NamedSeries, time::Duration, watch::Watch};
+use crate::{error::QueryError, limits::ExecutionLimits, pipeline::NamedSeries, time::Duration};
 
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,20 +47,20 @@ pub(super) fn apply(
     call: &Call,
     range: (i64, i64),
     series_of: &SeriesOf<'_>,
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<Vec<GexpSeries>, QueryError> {
     let mut sets = Vec::with_capacity(call.inputs.len());
     for input in &call.inputs {
         sets.push(match input {
-            Input::Metric(text) => copies(series_of(text), watch)?,
-            Input::Call(call) => apply(call, range, series_of, watch)?,
+            Input::Metric(text) => copies(series_of(text), limits)?,
+            Input::Call(call) => apply(call, range, series_of, limits)?,
         });
     }
-    watch.go_on()?;
+    limits.check()?;
     if let Function::Sum | Function::Difference | Function::Multiply | Function::Divide =
         call.function
     {
-        return arithmetic::combine(call.function, &sets, watch);
+        return arithmetic::combine(call.function, &sets, limits);
     }
     let mut series: Vec<GexpSeries> = sets.into_iter().flatten().collect();
     let parameter = call.words.first().map(String::as_str);
@@ -68,9 +68,9 @@ pub(super) fn apply(
         Function::Scale => {
             let text = parameter.ok_or_else(|| refused("Missing the factor"))?;
             let factor = scale_factor(text)?;
-            each_value(&mut series, watch, |value| scaled(value, factor))?;
+            each_value(&mut series, limits, |value| scaled(value, factor))?;
         }
-        Function::Absolute => each_value(&mut series, watch, |value| match value {
+        Function::Absolute => each_value(&mut series, limits, |value| match value {
             Value::Integer(v) => Value::Integer(v.wrapping_abs()),
             Value::Float(v) => Value::Float(v.abs()),
         })?,
@@ -83,12 +83,12 @@ pub(super) fn apply(
                 rename(&mut shown.series, &template);
             }
         }
-        Function::FirstDiff => each_column(&mut series, watch, first_difference)?,
+        Function::FirstDiff => each_column(&mut series, limits, first_difference)?,
         Function::MovingAverage => {
             let window = parameter.ok_or_else(|| refused("Missing moving average window size"))?;
             for shown in &mut series {
                 shown.series.cut(range.0, range.1);
-                shown.series.points = moving_average(&shown.series.points, window, watch)?;
+                shown.series.points = moving_average(&shown.series.points, window, limits)?;
             }
         }
         Function::HighestMax => {
@@ -102,7 +102,7 @@ pub(super) fn apply(
             let text = parameter.ok_or_else(|| refused("Need amount of timeshift"))?;
             let offset =
                 Duration::parse(text.trim_matches('\'')).map_err(|e| refused(&e.to_string()))?;
-            each_column(&mut series, watch, |points| {
+            each_column(&mut series, limits, |points| {
                 let mut moved = points.clone();
                 for time in &mut moved.times_ms {
                     *time = time.saturating_add(offset.millis);
@@ -116,11 +116,14 @@ pub(super) fn apply(
 }
 
 /// Series of a metric for one mention of it; several may change them in different ways.
-fn copies(series: &[NamedSeries], watch: &mut dyn Watch) -> Result<Vec<GexpSeries>, QueryError> {
+fn copies(
+    series: &[NamedSeries],
+    limits: &mut dyn ExecutionLimits,
+) -> Result<Vec<GexpSeries>, QueryError> {
     let mut copies = Vec::with_capacity(series.len());
     for series in series {
-        watch.go_on()?;
-        watch.hold(series.memory_bytes())?;
+        limits.check()?;
+        limits.reserve(series.memory_bytes())?;
         copies.push(GexpSeries { series: series.clone(), lists_annotations: false });
     }
     Ok(copies)
@@ -132,11 +135,11 @@ fn refused(message: &str) -> QueryError {
 
 fn each_column(
     series: &mut [GexpSeries],
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
     f: impl Fn(&PointColumns) -> PointColumns,
 ) -> Result<(), QueryError> {
     for shown in series {
-        watch.go_on()?;
+        limits.check()?;
         shown.series.points = f(&shown.series.points);
     }
     Ok(())
@@ -144,10 +147,10 @@ fn each_column(
 
 fn each_value(
     series: &mut [GexpSeries],
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
     f: impl Fn(Value) -> Value,
 ) -> Result<(), QueryError> {
-    each_column(series, watch, |points| {
+    each_column(series, limits, |points| {
         let mut mapped = PointColumns::default();
         for (i, time) in points.times_ms.iter().enumerate() {
             if let Some(value) = points.value(i) {

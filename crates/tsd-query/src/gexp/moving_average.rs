@@ -3,7 +3,7 @@
 use tsd_model::{PointColumns, Value};
 
 use super::functions::as_double;
-use crate::{error::QueryError, watch::Watch};
+use crate::{error::QueryError, limits::ExecutionLimits};
 
 /// Most values added up for one series.
 const MAX_WORK: usize = 1_000_000_000;
@@ -20,7 +20,7 @@ enum Window {
 pub(super) fn moving_average(
     points: &PointColumns,
     window: &str,
-    watch: &mut dyn Watch,
+    limits: &mut dyn ExecutionLimits,
 ) -> Result<PointColumns, QueryError> {
     let window = parse_window(window)?;
     let values: Vec<f64> =
@@ -43,7 +43,7 @@ pub(super) fn moving_average(
     let at_once = (VALUES_AT_ONCE / each).max(1);
     for (i, time) in points.times_ms.iter().enumerate() {
         if i % at_once == 0 {
-            watch.go_on()?;
+            limits.check()?;
         }
         let seen = values.get(..=i).unwrap_or_default();
         let average = match window {

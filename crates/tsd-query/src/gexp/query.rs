@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::{Gexp, GexpSeries};
 use crate::{
     error::QueryError,
+    limits::ExecutionLimits,
     pipeline::NamedSeries,
     request::{Query, RawQuery},
     time::Clock,
-    watch::Watch,
 };
 
 /// Expressions of one request and the query that reads what they need.
@@ -47,7 +47,7 @@ impl GexpQuery {
     pub fn evaluate(
         &self,
         answers: &[Vec<NamedSeries>],
-        watch: &mut dyn Watch,
+        limits: &mut dyn ExecutionLimits,
     ) -> Result<Vec<GexpSeries>, QueryError> {
         let range = (self.query.start_ms, self.query.end_ms);
         let series_of = |text: &str| {
@@ -56,7 +56,7 @@ impl GexpQuery {
         };
         let mut shown = Vec::new();
         for gexp in &self.gexps {
-            shown.extend(gexp.evaluate_while(range, &series_of, watch)?);
+            shown.extend(gexp.evaluate_with(range, &series_of, limits)?);
         }
         Ok(shown)
     }

@@ -43,21 +43,21 @@ pub struct AggregateInput<'a> {
 
 /// Aggregates series over the union of their times between `from_ms` and `to_ms`.
 pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError> {
-    aggregate_while(input, &mut || Ok(()))
+    aggregate_with(input, &mut || Ok(()))
 }
 
 /// [`aggregate`], asking every now and then whether to go on: many series with times of their own
-/// take long. `go_on` is called for every thousand or so values.
-pub fn aggregate_while(
+/// take long. `check` is called for every thousand or so values.
+pub fn aggregate_with(
     input: &AggregateInput<'_>,
-    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+    check: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<PointColumns, QueryError> {
     if let [points] = input.series
         && let Some(result) = alone(points, input)
     {
         return result;
     }
-    let timeline = timeline(input, go_on)?;
+    let timeline = timeline(input, check)?;
     let all_integers =
         !input.is_rate && input.series.iter().all(|points| points.kinds == ValueKinds::AllIntegers);
     let all_floats = input.is_rate
@@ -77,7 +77,7 @@ pub fn aggregate_while(
         let mut floating = vec![all_floats; block.len()];
         if !all_floats && !all_integers {
             for points in input.series {
-                go_on()?;
+                check()?;
                 mark_floating(points, block, &mut floating);
             }
         }
@@ -86,7 +86,7 @@ pub fn aggregate_while(
         if some_floating {
             floats.reset(block.len());
             for points in input.series {
-                go_on()?;
+                check()?;
                 let range =
                     resample_floats(points, block, input.is_rate, interpolation, &mut float_values);
                 floats.fold(range.start, &float_values);
@@ -95,7 +95,7 @@ pub fn aggregate_while(
         if some_integer {
             integers.reset(block.len());
             for points in input.series {
-                go_on()?;
+                check()?;
                 let range = resample_integers(points, block, interpolation, &mut integer_values);
                 integers.fold(range.start, &integer_values);
             }
@@ -163,11 +163,11 @@ fn alone(
 /// Union of the series' times inside the range.
 fn timeline(
     input: &AggregateInput<'_>,
-    go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+    check: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<Vec<i64>, QueryError> {
     let mut union = TimeUnion::default();
     for points in input.series {
-        go_on()?;
+        check()?;
         // The imaginary first rate is no time of the result.
         let times = points.times_ms.get(usize::from(input.is_rate)..).unwrap_or_default();
         let from = times.partition_point(|time| *time < input.from_ms);

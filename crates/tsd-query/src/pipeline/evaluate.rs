@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tsd_model::{PointColumns, ValueKinds};
 
 use super::{
-    aggregate::{AggregateInput, aggregate_while, infinite},
+    aggregate::{AggregateInput, aggregate_with, infinite},
     group::{GroupTags, SpanGroup, group_spans},
     series::{Span, append},
 };
@@ -32,20 +32,20 @@ pub fn evaluate(
     let emitted = (plan.window.start_ms, plan.window.end_ms);
     group_spans(plan, sub.aggregator, spans)
         .iter()
-        .map(|group| OutputSeries::of(sub, plan, group, emitted))
+        .map(|group| OutputSeries::from_group(sub, plan, group, emitted))
         .collect()
 }
 
 impl OutputSeries {
     /// Aggregates one group over `emitted`, first and last millisecond. Groups are independent of
     /// each other, so tasks may share them out.
-    pub fn of(
+    pub fn from_group(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         group: &SpanGroup,
         emitted: (i64, i64),
     ) -> Result<Self, QueryError> {
-        Self::of_while(sub, plan, group, emitted, &mut || Ok(()))
+        Self::from_group_with(sub, plan, group, emitted, &mut || Ok(()))
     }
 
     /// Adds the points of a later stretch of the same group; see [`SpanGroup::stretches`].
@@ -53,15 +53,15 @@ impl OutputSeries {
         append(&mut self.points, later, 0, later.len());
     }
 
-    /// [`Self::of`], asking `go_on` every thousand or so values whether to go on.
-    pub fn of_while(
+    /// [`Self::from_group`], asking `check` every thousand or so values whether to go on.
+    pub fn from_group_with(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         group: &SpanGroup,
         emitted: (i64, i64),
-        go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+        check: &mut dyn FnMut() -> Result<(), QueryError>,
     ) -> Result<Self, QueryError> {
-        let points = Self::points_while(sub, plan, group, emitted, go_on)?;
+        let points = Self::points_with(sub, plan, group, emitted, check)?;
         Ok(Self { points, ..Self::without_points(plan, group) })
     }
 
@@ -76,13 +76,13 @@ impl OutputSeries {
         }
     }
 
-    /// The points of [`Self::of_while`] alone.
-    pub fn points_while(
+    /// The points of [`Self::from_group_with`] alone.
+    pub fn points_with(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         group: &SpanGroup,
         emitted: (i64, i64),
-        go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+        check: &mut dyn FnMut() -> Result<(), QueryError>,
     ) -> Result<PointColumns, QueryError> {
         let series: Vec<&PointColumns> = group.spans.iter().map(|span| &span.points).collect();
         let input = AggregateInput {
@@ -92,24 +92,24 @@ impl OutputSeries {
             from_ms: emitted.0,
             to_ms: emitted.1.min(plan.window.scan_end_ms()),
         };
-        aggregate_while(&input, go_on)
+        aggregate_with(&input, check)
     }
 
-    /// [`Self::of_while`], ending the group: where its points are the answer's they are moved.
-    pub fn take_while(
+    /// [`Self::from_group_with`], ending the group: where its points are the answer's they are moved.
+    pub fn from_owned_group(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         mut group: SpanGroup,
         emitted: (i64, i64),
-        go_on: &mut dyn FnMut() -> Result<(), QueryError>,
+        check: &mut dyn FnMut() -> Result<(), QueryError>,
     ) -> Result<Self, QueryError> {
         let to_ms = emitted.1.min(plan.window.scan_end_ms());
         let range = (emitted.0, to_ms, sub.rate.is_some());
         let [span] = group.spans.as_mut_slice() else {
-            return Self::of_while(sub, plan, &group, emitted, go_on);
+            return Self::from_group_with(sub, plan, &group, emitted, check);
         };
         if sub.aggregator != Aggregator::None || !cut_alone(&mut span.points, range)? {
-            return Self::of_while(sub, plan, &group, emitted, go_on);
+            return Self::from_group_with(sub, plan, &group, emitted, check);
         }
         let points = std::mem::take(&mut span.points);
         let tsuids = vec![span.tsuid.clone()];
@@ -211,8 +211,8 @@ mod tests {
             let plan = plan(&sub);
             let span = Span { tsuid: Bytes::from_static(&[0, 0, 1, 0, 0, 1, 0, 0, 1]), points };
             let group = SpanGroup { key: vec![7], spans: vec![span] };
-            let copied = OutputSeries::of(&sub, &plan, &group, RANGE);
-            let moved = OutputSeries::take_while(&sub, &plan, group, RANGE, &mut || Ok(()));
+            let copied = OutputSeries::from_group(&sub, &plan, &group, RANGE);
+            let moved = OutputSeries::from_owned_group(&sub, &plan, group, RANGE, &mut || Ok(()));
             if let (Ok(copied), Ok(moved)) = (&copied, &moved) {
                 prop_assert_eq!(&copied.tsuids, &moved.tsuids);
                 prop_assert_eq!(&copied.group_tags, &moved.group_tags);

@@ -74,23 +74,23 @@ impl SpanGroup {
     /// one core nor keeps others from theirs. The points of all parts, one after the other, are
     /// those of the whole range.
     #[must_use]
-    pub fn stretches(&self, (from_ms, to_ms): (i64, i64), most: usize) -> Vec<(i64, i64)> {
+    pub fn time_chunks(&self, (from_ms, to_ms): (i64, i64), most: usize) -> Vec<(i64, i64)> {
         let total: usize = self.spans.iter().map(|span| span.points.len()).sum();
         let longest = self.spans.iter().map(|span| &span.points.times_ms).max_by_key(|t| t.len());
         let parts = total.div_ceil(most.max(1));
         let times = longest.map(Vec::as_slice).unwrap_or_default();
-        let mut stretches = Vec::with_capacity(parts.max(1));
+        let mut time_chunks = Vec::with_capacity(parts.max(1));
         let mut from = from_ms;
         for part in 1..parts {
             // The longest series tells how points lie in time.
             let Some(cut) = times.get(times.len() * part / parts) else { break };
             if *cut > from && *cut <= to_ms {
-                stretches.push((from, cut - 1));
+                time_chunks.push((from, cut - 1));
                 from = *cut;
             }
         }
-        stretches.push((from, to_ms));
-        stretches
+        time_chunks.push((from, to_ms));
+        time_chunks
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
             Span { tsuid: Bytes::new(), points }
         });
         let group = SpanGroup { key: Vec::new(), spans: spans.collect() };
-        assert_eq!(group.stretches((5, 95), most), expected);
+        assert_eq!(group.time_chunks((5, 95), most), expected);
     }
 
     #[test]

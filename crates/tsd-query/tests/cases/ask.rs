@@ -6,7 +6,7 @@ use tsd_model::{UidKind, Value};
 use tsd_query::{
     Clock, ExpOutput, FillPolicy, GexpQuery, NamedSeries, OutputSeries, PlanSettings, Query,
     QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource,
-    SubQuery, SubQueryPlan, Unwatched, choose_reads, evaluate_histograms, group_spans,
+    SubQuery, SubQueryPlan, Unlimited, choose_reads, evaluate_histograms, group_spans,
 };
 
 use crate::{request, table::Tables};
@@ -69,7 +69,7 @@ impl Asker<'_> {
             answers.push(self.series(query, sub, EVERYTHING)?);
         }
         let mut shown = Vec::new();
-        for answer in gexps.evaluate(&answers, &mut Unwatched)? {
+        for answer in gexps.evaluate(&answers, &mut Unlimited)? {
             let mut json = show(query, &query.sub_queries[0], &answer.series, false);
             if answer.lists_annotations {
                 json["annotations"] = json!([]);
@@ -112,7 +112,7 @@ impl Asker<'_> {
                 panic!("histograms of a metric")
             };
             let series = tables.histograms(&plan);
-            let outputs = evaluate_histograms(sub, &plan, &pipeline, series, &mut Unwatched)?;
+            let outputs = evaluate_histograms(sub, &plan, &pipeline, series, &mut Unlimited)?;
             return Ok(outputs
                 .into_iter()
                 .map(|output| named(format!("{metric}{}", output.suffix), output.series))
@@ -131,7 +131,7 @@ impl Asker<'_> {
             let spans = tables.read(source, &plan, &pipeline)?;
             metric_uid.clone_from(&plan.metric);
             for group in group_spans(&plan, sub.aggregator, spans) {
-                outputs.push(OutputSeries::of(sub, &plan, &group, emitted)?);
+                outputs.push(OutputSeries::from_group(sub, &plan, &group, emitted)?);
             }
             if !outputs.is_empty() {
                 break;

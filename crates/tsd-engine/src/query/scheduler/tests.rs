@@ -9,145 +9,146 @@ use tokio::{
 
 use super::*;
 
-/// Who had a turn, in order.
-type Log = Arc<Mutex<String>>;
+/// Names of the queries whose slices ran, in order.
+type RunLog = Arc<Mutex<String>>;
 
-fn spent(scheduler: &Arc<Scheduler>, millis: u64) -> Arc<Turns> {
-    let turns = scheduler.admit();
-    turns.charge(Duration::from_millis(millis));
-    Arc::new(turns)
+fn query_with_cpu(scheduler: &Arc<Scheduler>, millis: u64) -> Arc<SchedulerHandle> {
+    let query = scheduler.register();
+    query.charge_cpu(Duration::from_millis(millis));
+    Arc::new(query)
 }
 
-/// Asks for one turn, and notes when it comes.
-fn ask(turns: &Arc<Turns>, log: &Log, name: char) -> JoinHandle<()> {
-    let (turns, log) = (Arc::clone(turns), Arc::clone(log));
+/// Requests one slice, and logs `name` when it runs.
+fn spawn_slice(query: &Arc<SchedulerHandle>, log: &RunLog, name: char) -> JoinHandle<()> {
+    let (query, log) = (Arc::clone(query), Arc::clone(log));
     tokio::spawn(async move {
-        let slice = turns.next().await;
+        let slice = query.acquire_slice().await;
         log.lock().unwrap().push(name);
         drop(slice);
     })
 }
 
-async fn settle() {
+async fn run_pending_tasks() {
     for _ in 0..100 {
         yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn who_spent_least_goes_first_and_one_in_eight_waited_longest() {
+async fn least_cpu_time_runs_first_and_one_in_eight_is_the_longest_waiting() {
     let scheduler = Scheduler::new(1, 10);
-    let busy = [scheduler.admit(), scheduler.admit()];
-    let first = busy[0].next().await.unwrap();
-    let second = busy[1].next().await.unwrap();
-    let log = Log::default();
+    let busy = [scheduler.register(), scheduler.register()];
+    let first = busy[0].acquire_slice().await.unwrap();
+    let second = busy[1].acquire_slice().await.unwrap();
+    let log = RunLog::default();
     for (millis, name) in [(1_000, 'h'), (50, 'c'), (0, 'd')] {
-        let turns = spent(&scheduler, millis);
+        let query = query_with_cpu(&scheduler, millis);
         for _ in 0..3 {
-            ask(&turns, &log, name);
+            spawn_slice(&query, &log, name);
         }
-        settle().await;
+        run_pending_tasks().await;
     }
     assert_eq!(log.lock().unwrap().as_str(), "");
-    assert_eq!(scheduler.waiting(), 3);
+    assert_eq!(scheduler.runnable(), 3);
     drop(second);
-    settle().await;
-    // Two turns went to those that were busy.
+    run_pending_tasks().await;
+    // The first two grants were those of the busy queries.
     assert_eq!(log.lock().unwrap().as_str(), "dddcchchh");
     drop(first);
-    assert_eq!(scheduler.lock().taken, 0);
+    assert_eq!(scheduler.lock().running, 0);
 }
 
 #[tokio::test]
-async fn heavy_queries_never_take_all_turns() {
+async fn heavy_queries_never_use_all_permits() {
     let scheduler = Scheduler::new(2, 10);
-    let log = Log::default();
-    let heavy: Vec<_> = (0..8).map(|_| spent(&scheduler, 1_000)).collect();
-    let first = heavy[0].next().await.unwrap();
-    let second = heavy[1].next().await.unwrap();
-    for turns in &heavy {
-        ask(turns, &log, 'h');
+    let log = RunLog::default();
+    let heavy: Vec<_> = (0..8).map(|_| query_with_cpu(&scheduler, 1_000)).collect();
+    let first = heavy[0].acquire_slice().await.unwrap();
+    let second = heavy[1].acquire_slice().await.unwrap();
+    for query in &heavy {
+        spawn_slice(query, &log, 'h');
     }
-    ask(&spent(&scheduler, 0), &log, 'l');
-    settle().await;
+    spawn_slice(&query_with_cpu(&scheduler, 0), &log, 'l');
+    run_pending_tasks().await;
     assert_eq!(log.lock().unwrap().as_str(), "l");
     drop((first, second));
-    settle().await;
+    run_pending_tasks().await;
     assert_eq!(log.lock().unwrap().as_str(), "lhhhhhhhh");
 }
 
 #[tokio::test]
-async fn a_heavy_query_too_many_pauses_and_the_next_is_turned_away() {
+async fn excess_heavy_query_pauses_and_the_next_is_rejected() {
     let scheduler = Scheduler::new(1, 1);
-    let log = Log::default();
-    let first = spent(&scheduler, 1_000);
-    drop(first.next().await.unwrap());
-    let second = spent(&scheduler, 1_000);
-    let paused = ask(&second, &log, '2');
-    settle().await;
+    let log = RunLog::default();
+    let first = query_with_cpu(&scheduler, 1_000);
+    drop(first.acquire_slice().await.unwrap());
+    let second = query_with_cpu(&scheduler, 1_000);
+    let paused = spawn_slice(&second, &log, '2');
+    run_pending_tasks().await;
     assert_eq!(log.lock().unwrap().as_str(), "");
-    assert_eq!(spent(&scheduler, 1_000).next().await.unwrap_err(), TooManyHeavy);
-    assert!(spent(&scheduler, 1).next().await.is_ok());
+    let third = query_with_cpu(&scheduler, 1_000);
+    assert_eq!(third.acquire_slice().await.unwrap_err(), TooManyHeavyQueries);
+    assert!(query_with_cpu(&scheduler, 1).acquire_slice().await.is_ok());
     drop(first);
     paused.await.unwrap();
     drop(second);
-    assert!(spent(&scheduler, 1_000).next().await.is_ok());
-    assert_eq!(scheduler.lock().heavy, 0);
+    assert!(query_with_cpu(&scheduler, 1_000).acquire_slice().await.is_ok());
+    assert_eq!(scheduler.lock().heavy_queries, 0);
 }
 
 #[tokio::test]
-async fn a_heavy_query_needs_no_place_to_write_its_answer() {
+async fn writing_a_response_needs_no_heavy_slot() {
     let scheduler = Scheduler::new(1, 1);
-    let [first, second, third] = [1_000; 3].map(|millis| spent(&scheduler, millis));
-    for turns in [&first, &second, &third] {
-        drop(turns.next().await.unwrap());
-        turns.answered();
+    let [first, second, third] = [1_000; 3].map(|millis| query_with_cpu(&scheduler, millis));
+    for query in [&first, &second, &third] {
+        drop(query.acquire_slice().await.unwrap());
+        query.finish_execution();
     }
-    let working = spent(&scheduler, 1_000);
-    drop(working.next().await.unwrap());
-    assert_eq!(scheduler.lock().heavy, 1);
-    drop(first.next().await.unwrap());
-    let slice = second.next().await.unwrap();
-    let log = Log::default();
-    // Heavy work all the same: one turn a processor.
-    ask(&third, &log, '3');
-    settle().await;
+    let executing = query_with_cpu(&scheduler, 1_000);
+    drop(executing.acquire_slice().await.unwrap());
+    assert_eq!(scheduler.lock().heavy_queries, 1);
+    drop(first.acquire_slice().await.unwrap());
+    let slice = second.acquire_slice().await.unwrap();
+    let log = RunLog::default();
+    // It is still heavy work: one permit for each processor.
+    spawn_slice(&third, &log, '3');
+    run_pending_tasks().await;
     assert_eq!(log.lock().unwrap().as_str(), "");
     drop(slice);
-    settle().await;
+    run_pending_tasks().await;
     assert_eq!(log.lock().unwrap().as_str(), "3");
-    assert_eq!(scheduler.lock().heavy, 1);
+    assert_eq!(scheduler.lock().heavy_queries, 1);
 }
 
 #[tokio::test]
-async fn turns_of_those_that_left_go_to_others() {
+async fn permits_of_dropped_waiters_are_granted_to_others() {
     let scheduler = Scheduler::new(1, 1);
-    let log = Log::default();
-    let busy = spent(&scheduler, 0);
-    let held = [busy.next().await.unwrap(), busy.next().await.unwrap()];
-    let gone = ask(&spent(&scheduler, 0), &log, 'g');
-    ask(&spent(&scheduler, 1), &log, 's');
-    settle().await;
-    gone.abort();
-    drop(held);
-    settle().await;
-    assert_eq!(log.lock().unwrap().as_str(), "s");
-    assert_eq!(scheduler.lock().taken, 0);
-    assert!(scheduler.lock().lines.is_empty());
+    let log = RunLog::default();
+    let busy = query_with_cpu(&scheduler, 0);
+    let slices = [busy.acquire_slice().await.unwrap(), busy.acquire_slice().await.unwrap()];
+    let dropped = spawn_slice(&query_with_cpu(&scheduler, 0), &log, 'd');
+    spawn_slice(&query_with_cpu(&scheduler, 1), &log, 'w');
+    run_pending_tasks().await;
+    dropped.abort();
+    drop(slices);
+    run_pending_tasks().await;
+    assert_eq!(log.lock().unwrap().as_str(), "w");
+    assert_eq!(scheduler.lock().running, 0);
+    assert!(scheduler.lock().run_queues.is_empty());
 }
 
 #[tokio::test]
-async fn a_small_query_among_four_heavy_ones_needs_few_slices_of_them() {
+async fn small_query_among_four_heavy_ones_waits_for_few_slices() {
     let scheduler = Scheduler::new(1, 16);
     let slices = Arc::new(AtomicUsize::new(0));
     let mut heavy = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let turns = spent(&scheduler, 1_000);
+        let query = query_with_cpu(&scheduler, 1_000);
         for _ in 0..20 {
-            let (turns, slices) = (Arc::clone(&turns), Arc::clone(&slices));
+            let (query, slices) = (Arc::clone(&query), Arc::clone(&slices));
             heavy.spawn(async move {
                 loop {
-                    let slice = turns.next().await.unwrap();
+                    let slice = query.acquire_slice().await.unwrap();
                     slices.fetch_add(1, Ordering::Relaxed);
                     drop(slice);
                     yield_now().await;
@@ -155,68 +156,68 @@ async fn a_small_query_among_four_heavy_ones_needs_few_slices_of_them() {
             });
         }
     }
-    settle().await;
-    let small = spent(&scheduler, 0);
-    let before_it = Arc::new(AtomicUsize::new(0));
+    run_pending_tasks().await;
+    let small = query_with_cpu(&scheduler, 0);
+    let slices_before = Arc::new(AtomicUsize::new(0));
     let mut scans = tokio::task::JoinSet::new();
     for _ in 0..5 {
-        let (small, slices, before_it) =
-            (Arc::clone(&small), Arc::clone(&slices), Arc::clone(&before_it));
+        let (small, slices, slices_before) =
+            (Arc::clone(&small), Arc::clone(&slices), Arc::clone(&slices_before));
         scans.spawn(async move {
             for _ in 0..4 {
-                let asked = slices.load(Ordering::Relaxed);
-                drop(small.next().await.unwrap());
-                let waited = slices.load(Ordering::Relaxed) - asked;
-                before_it.fetch_add(waited, Ordering::Relaxed);
+                let at_request = slices.load(Ordering::Relaxed);
+                drop(small.acquire_slice().await.unwrap());
+                let waited = slices.load(Ordering::Relaxed) - at_request;
+                slices_before.fetch_add(waited, Ordering::Relaxed);
                 yield_now().await;
             }
         });
     }
     scans.join_all().await;
-    let before_it = before_it.load(Ordering::Relaxed);
+    let slices_before = slices_before.load(Ordering::Relaxed);
     // In order of arrival, each of the twenty steps would wait for eighty slices.
-    assert!(before_it <= 20, "{before_it} slices of heavy queries went before");
+    assert!(slices_before <= 20, "{slices_before} slices of heavy queries ran first");
 }
 
-/// Waits on this thread until something holds; gives up in the end.
-fn wait_until(holds: impl Fn() -> bool) -> bool {
+/// Blocks this thread until `condition` is true or ten seconds have passed.
+fn wait_until(condition: impl Fn() -> bool) -> bool {
     (0..10_000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        holds()
+        condition()
     })
 }
 
-/// A heavy query in the middle of something, once another waits for its turn: what `renew` came to.
-async fn renewed(has_ended: bool, other_keeps_its_turn: bool) -> bool {
+/// Renews an expired slice of a heavy query while another one is queued. Returns whether it was renewed.
+async fn is_renewed(is_cancelled: bool, other_keeps_its_permit: bool) -> bool {
     let scheduler = Scheduler::new(1, 2);
-    let (long, other) = (spent(&scheduler, 2_000), spent(&scheduler, 1_000));
-    let (began, wait_for_it) = oneshot::channel();
+    let (long, other) = (query_with_cpu(&scheduler, 2_000), query_with_cpu(&scheduler, 1_000));
+    let (started, wait_for_start) = oneshot::channel();
     let working = tokio::spawn(async move {
-        let slice = long.next().await.unwrap();
-        began.send(()).unwrap();
-        assert!(wait_until(|| slice.is_over() && long.scheduler.waiting() > 0));
-        long.renew(slice, || has_ended).is_some()
+        let slice = long.acquire_slice().await.unwrap();
+        started.send(()).unwrap();
+        assert!(wait_until(|| slice.is_expired() && long.scheduler.runnable() > 0));
+        long.renew(slice, || is_cancelled).is_some()
     });
-    wait_for_it.await.unwrap();
-    let turn = tokio::spawn(async move {
-        let slice = other.next().await.unwrap();
-        if other_keeps_its_turn {
+    wait_for_start.await.unwrap();
+    let other = tokio::spawn(async move {
+        let slice = other.acquire_slice().await.unwrap();
+        if other_keeps_its_permit {
             std::mem::forget(slice);
         }
     });
     let renewed = working.await.unwrap();
-    turn.await.unwrap();
-    assert_eq!(scheduler.held_threads.load(Ordering::Relaxed), 0);
-    assert_eq!(scheduler.lock().taken, usize::from(other_keeps_its_turn));
+    other.await.unwrap();
+    assert_eq!(scheduler.blocked_threads.load(Ordering::Relaxed), 0);
+    assert_eq!(scheduler.lock().running, usize::from(other_keeps_its_permit));
     renewed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_cannot_stop_lets_others_go_and_comes_back() {
-    assert!(renewed(false, false).await);
+async fn blocking_work_yields_to_others_and_resumes() {
+    assert!(is_renewed(false, false).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_whose_query_ended_waits_for_no_turn() {
-    assert!(!renewed(true, true).await);
+async fn work_of_a_cancelled_query_waits_for_no_permit() {
+    assert!(!is_renewed(true, true).await);
 }

@@ -58,7 +58,7 @@ async fn roll_up(engine: &EngineHandle, values: &[(usize, u8, &str, i64, i64)]) 
 /// Tags as text, and points, of every series of the answers.
 async fn shown(engine: &EngineHandle, query: Query) -> Vec<(String, Vec<(i64, f64)>)> {
     let answer = ask(engine, query).await.unwrap();
-    let series = answer.sub_answers.iter().flat_map(|sub| &sub.series);
+    let series = answer.sub_results.iter().flat_map(|sub| &sub.series);
     series
         .map(|series| {
             let tags: Vec<_> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -163,7 +163,7 @@ async fn recent_data_comes_from_the_data_table_where_queries_are_split() {
     engine.edit_annotation(edit, false).await.unwrap();
     let asked = query(HOUR, HOUR + 10_000, &["sum:1h-sum:m{host=*}"]);
     let answer = ask(&engine, asked).await.unwrap();
-    let series = &answer.sub_answers[0].series;
+    let series = &answer.sub_results[0].series;
     assert_eq!(
         series.iter().map(|s| (s.tags[0].1.as_str(), values(s))).collect::<Vec<_>>(),
         [("a", vec![(0, 10.0), (7_200, 6.0)]), ("b", vec![(0, 1.0)]), ("c", vec![(7_200, 7.0)])]
@@ -252,7 +252,7 @@ async fn note(engine: &EngineHandle, tsuid: &str, start_time: i64, description: 
     engine.edit_annotation(edit, false).await.unwrap();
 }
 
-fn descriptions(series: &AnswerSeries) -> Option<Vec<&str>> {
+fn descriptions(series: &ResultSeries) -> Option<Vec<&str>> {
     let notes = series.annotations.as_ref()?;
     Some(notes.iter().map(|note| note.description.as_str()).collect())
 }
@@ -277,7 +277,7 @@ async fn notes_are_told_with_the_series_they_are_on() {
         let mut with_globals = asked.clone();
         with_globals.global_annotations = true;
         let answer = ask(&engine, with_globals.clone()).await.unwrap();
-        let series = &answer.sub_answers[0].series;
+        let series = &answer.sub_results[0].series;
         assert_eq!(
             series.iter().map(descriptions).collect::<Vec<_>>(),
             [Some(vec!["a late"]), Some(vec!["b early"]), Some(vec![]), None],
@@ -286,12 +286,12 @@ async fn notes_are_told_with_the_series_they_are_on() {
         assert_eq!(answer.global_annotations[0].description, "global");
         // One group has the notes of all, by start.
         let answer = ask(&engine, query(HOUR, HOUR + 100, &["sum:m"])).await.unwrap();
-        assert_eq!(descriptions(&answer.sub_answers[0].series[0]), Some(vec!["b early", "a late"]));
+        assert_eq!(descriptions(&answer.sub_results[0].series[0]), Some(vec!["b early", "a late"]));
         assert!(answer.global_annotations.is_empty());
         with_globals.no_annotations = true;
         let answer = ask(&engine, with_globals).await.unwrap();
         assert!(answer.global_annotations.is_empty());
-        assert_eq!(descriptions(&answer.sub_answers[0].series[0]), None);
+        assert_eq!(descriptions(&answer.sub_results[0].series[0]), None);
         // Functions over one series keep its notes, those over several do not.
         let (start, end) = (HOUR.to_string(), (HOUR + 100).to_string());
         let raw = RawQuery { start: Some(start), end: Some(end), ..RawQuery::default() };
@@ -304,7 +304,7 @@ async fn notes_are_told_with_the_series_they_are_on() {
         // A group that holds nothing but notes has no name.
         for m in ["sum:m{host=d}", "none:m"] {
             let answer = ask(&engine, query(HOUR + 7_200, HOUR + 7_300, &[m])).await.unwrap();
-            let [series] = answer.sub_answers[0].series.as_slice() else { panic!("{m}") };
+            let [series] = answer.sub_results[0].series.as_slice() else { panic!("{m}") };
             assert_eq!((series.metric.as_str(), series.tags.len()), ("", 0), "{m}");
             assert_eq!((series.tsuids.len(), series.points.len()), (0, 0));
             assert_eq!(descriptions(series), Some(vec!["d alone"]));
@@ -353,7 +353,7 @@ async fn series_that_are_named_are_fetched_by_key() {
         let engine = start(settings(salt_width, 4), &store);
         filled(&engine).await;
         let answer = ask(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
-        let all = &answer.sub_answers[0].series;
+        let all = &answer.sub_results[0].series;
         let tsuids: Vec<String> = all.iter().map(|s| to_hex(&s.tsuids[0])).collect();
         // No scan answers any more.
         store.script(
@@ -364,7 +364,7 @@ async fn series_that_are_named_are_fetched_by_key() {
         by_tsuid.sub_queries[0].source =
             tsd_query::SeriesSource::Tsuids(tsuids.iter().skip(1).cloned().collect());
         let answer = ask(&engine, by_tsuid).await.unwrap();
-        let got = &answer.sub_answers[0].series;
+        let got = &answer.sub_results[0].series;
         assert_eq!(
             got.iter().map(values).collect::<Vec<_>>(),
             all[1..].iter().map(values).collect::<Vec<_>>()
@@ -375,7 +375,7 @@ async fn series_that_are_named_are_fetched_by_key() {
         explicit.sub_queries[0].explicit_tags = true;
         let answer = ask(&engine, explicit.clone()).await.unwrap();
         // web3 is in the west: two deviations from the first values, which the fuzzy filter leaves out.
-        assert_eq!(answer.sub_answers[0].series.len(), 1, "salt {salt_width}");
+        assert_eq!(answer.sub_results[0].series.len(), 1, "salt {salt_width}");
         let plan = engine.explain(&explicit).await.unwrap();
         assert!(plan[0].reads[0].by_key);
         let implicit = query(HOUR, HOUR + 9_000, &["none:sys.cpu{host=web1}"]);
@@ -390,7 +390,7 @@ async fn tsuids_are_looked_for_in_their_buckets_alone() {
     filled(&engine).await;
     let mut asked = query(HOUR, HOUR + 40_000_000, &["none:sys.cpu"]);
     let answer = ask(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
-    let tsuid = answer.sub_answers[0].series[2].tsuids[0].clone();
+    let tsuid = answer.sub_results[0].series[2].tsuids[0].clone();
     asked.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![to_hex(&tsuid)]);
     let plan = engine.explain(&asked).await.unwrap();
     let read = &plan[0].reads[0];
@@ -399,7 +399,7 @@ async fn tsuids_are_looked_for_in_their_buckets_alone() {
     let bucket =
         SeriesKey::from_tsuid(schema, &Tsuid::try_new(schema, &tsuid).unwrap()).bucket().index();
     assert_eq!(read.ranges.iter().map(|range| range.bucket).collect::<Vec<_>>(), [Some(bucket)]);
-    assert_eq!(ask(&engine, asked).await.unwrap().sub_answers[0].series[0].points.len(), 1_080);
+    assert_eq!(ask(&engine, asked).await.unwrap().sub_results[0].series[0].points.len(), 1_080);
 }
 
 #[tokio::test]
@@ -454,7 +454,7 @@ async fn points_of_a_fill_policy_that_no_memory_holds_are_refused_before_they_ar
     let day = 86_400;
     for m in ["sum:1ms-avg-nan:m", "sum:1ms-avg-zero:m{host=*}"] {
         let error = ask(&engine, query(HOUR, HOUR + 365 * day, &[m])).await.unwrap_err();
-        let QueryFailure::Refused(error) = error else { panic!("{error:?}") };
+        let QueryFailure::Rejected(error) = error else { panic!("{error:?}") };
         assert_eq!(error.class.status(), 413);
         assert!(error.message.contains("of memory"), "{}", error.message);
     }

@@ -122,7 +122,7 @@ type Told = Vec<(Vec<(String, String)>, Vec<String>, Vec<(i64, String)>)>;
 
 async fn told(engine: &EngineHandle, query: &Query) -> Told {
     let answer = ask(engine, query.clone()).await.unwrap();
-    let series = answer.sub_answers.iter().flat_map(|sub| &sub.series);
+    let series = answer.sub_results.iter().flat_map(|sub| &sub.series);
     series
         .map(|series| {
             let points = (0..series.points.len()).map(|i| {
@@ -190,7 +190,7 @@ proptest! {
                 let whole = ask(&engine, asked(m)).await.unwrap();
                 let parts = ask(&engine, asked(&format!("{m}{{dc=*}}"))).await.unwrap();
                 let mut sums: BTreeMap<i64, f64> = BTreeMap::new();
-                for (time, value) in parts.sub_answers[0].series.iter().flat_map(values) {
+                for (time, value) in parts.sub_results[0].series.iter().flat_map(values) {
                     let sum = sums.entry(time).or_insert(if m.starts_with("mimmax") {
                         f64::MIN
                     } else {
@@ -198,7 +198,7 @@ proptest! {
                     });
                     *sum = if m.starts_with("mimmax") { sum.max(value) } else { *sum + value };
                 }
-                let whole = values(&whole.sub_answers[0].series[0]);
+                let whole = values(&whole.sub_results[0].series[0]);
                 assert_eq!(whole, sums.into_iter().collect::<Vec<_>>(), "{m}");
             }
         });

@@ -11,9 +11,9 @@ use crate::{
 };
 
 fn asked_by(remote: &str, text: &str) -> QueryControl {
-    let asker =
+    let client =
         QueryClient { remote: remote.to_owned(), query: text.into(), ..QueryClient::default() };
-    QueryControl { asker: Arc::new(asker), ..QueryControl::default() }
+    QueryControl { client: Arc::new(client), ..QueryControl::default() }
 }
 
 /// All scans of a query take an hour from here on.
@@ -26,11 +26,11 @@ fn hang(store: &TestStore) {
 async fn hanging(
     engine: &EngineHandle,
     control: QueryControl,
-) -> tokio::task::JoinHandle<Result<QueryAnswer, QueryFailure>> {
+) -> tokio::task::JoinHandle<Result<QueryResult, QueryFailure>> {
     let before = engine.queries().running.len();
-    let asker = engine.clone();
+    let client = engine.clone();
     let query = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
-    let task = tokio::spawn(async move { asker.query(query, control).await });
+    let task = tokio::spawn(async move { client.query(query, control).await });
     loop {
         let running = engine.queries().running;
         if let Some(last) = running.get(before)
@@ -77,9 +77,9 @@ async fn a_query_is_listed_until_its_answer_was_written() {
     assert!(list.completed.is_empty());
     let [running] = list.running.as_slice() else { panic!("{list:?}") };
     assert_eq!((running.id, running.stage), (answer.id, RunningStage::Sending));
-    assert_eq!((running.cells, running.asker.remote.as_str()), (8_640, "10.0.0.1:5"));
+    assert_eq!((running.cells, running.client.remote.as_str()), (8_640, "10.0.0.1:5"));
     assert!(running.memory_bytes > 0 && !running.cpu.is_zero());
-    answer.guard.sent(200, Duration::from_millis(3));
+    answer.guard.mark_sent(200, Duration::from_millis(3));
     let list = engine.queries();
     assert!(list.running.is_empty());
     let [done] = list.completed.as_slice() else { panic!("{list:?}") };
@@ -88,10 +88,10 @@ async fn a_query_is_listed_until_its_answer_was_written() {
         (answer.id, Some(200), true, &None)
     );
     assert_eq!((done.executed, done.running), (1, 1));
-    let stages = &done.stages;
-    assert_eq!(stages.serialization, Duration::from_millis(3));
-    assert!(stages.peak_memory_bytes > 0 && stages.processing_pre_write <= stages.total);
-    let [sum, max] = stages.sub_queries.as_slice() else { panic!("{stages:?}") };
+    let stats = &done.stats;
+    assert_eq!(stats.serialization, Duration::from_millis(3));
+    assert!(stats.peak_memory_bytes > 0 && stats.processing_pre_write <= stats.total);
+    let [sum, max] = stats.sub_queries.as_slice() else { panic!("{stats:?}") };
     assert_eq!((sum.index, max.index), (0, 1));
     assert_eq!(max.scanners.len(), 20);
     assert!(max.scanners.iter().all(|scan| scan.successful));
@@ -259,7 +259,7 @@ async fn limits_of_a_metric_take_the_place_of_the_usual_ones() {
     assert!(limit(&asked).await.unwrap().contains("our limit of 7 data points"));
     overrides.replace(Vec::new());
     let answer = ask(&engine, query(HOUR, HOUR + 1, &["sum:sys.cpu{host=web1}"])).await.unwrap();
-    let tsuid = tsd_model::to_hex(&answer.sub_answers[0].series[0].tsuids[0]);
+    let tsuid = tsd_model::to_hex(&answer.sub_results[0].series[0].tsuids[0]);
     overrides.replace(vec![LimitOverride::try_new("cpu", 0, 5).unwrap()]);
     let mut by_tsuid = asked;
     by_tsuid.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![tsuid]);
@@ -287,11 +287,11 @@ async fn only_the_last_queries_are_remembered() {
     let asked = query(HOUR, HOUR + 1, &["sum:sys.cpu"]);
     for n in 0..300 {
         let answer = engine.query(asked.clone(), asked_by(&format!("a:{n}"), "{}")).await.unwrap();
-        answer.guard.sent(200, Duration::ZERO);
+        answer.guard.mark_sent(200, Duration::ZERO);
     }
     let completed = engine.queries().completed;
     assert_eq!(completed.len(), 256);
-    assert_eq!(completed[0].asker.remote, "a:44");
+    assert_eq!(completed[0].client.remote, "a:44");
     // Large ones push more out.
     let large = "q".repeat(6 << 20);
     for n in 0..5 {
@@ -299,6 +299,6 @@ async fn only_the_last_queries_are_remembered() {
         drop(engine.query(asked.clone(), control).await.unwrap());
     }
     let completed = engine.queries().completed;
-    let remotes: Vec<_> = completed.iter().map(|q| q.asker.remote.as_str()).collect();
+    let remotes: Vec<_> = completed.iter().map(|q| q.client.remote.as_str()).collect();
     assert_eq!(remotes, ["b:3", "b:4"]);
 }

@@ -265,7 +265,7 @@ fn aggregation_stops_when_told_to() {
         to_ms: 10,
     };
     let mut left = 4;
-    let stopped = aggregate_while(&input, &mut || {
+    let stopped = aggregate_with(&input, &mut || {
         left -= 1;
         if left > 0 { Ok(()) } else { Err(QueryError::too_large("enough")) }
     });

@@ -139,7 +139,7 @@ fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryControl {
         headers: headers.collect(),
         query,
     };
-    QueryControl { asker: Arc::new(asker), ..QueryControl::default() }
+    QueryControl { client: Arc::new(asker), ..QueryControl::default() }
 }
 
 /// Capitalises a header name as clients usually write it.
@@ -157,14 +157,14 @@ fn title_case(name: &str) -> String {
 fn to_api_error(failure: QueryFailure, raw: Option<&RawQuery>) -> ApiError {
     let status = failure.status();
     match failure {
-        QueryFailure::Refused(error) => query_error(&error, raw),
+        QueryFailure::Rejected(error) => query_error(&error, raw),
         QueryFailure::Uid(UidError::NoSuchName { kind, name }) => {
             ApiError::wrapped(400, format!("No such name for '{kind}': '{name}'"))
         }
         QueryFailure::Busy | QueryFailure::Closed | QueryFailure::Cancelled => {
             ApiError::overloaded(&failure.to_string())
         }
-        QueryFailure::Lost => ApiError::internal(failure.to_string()),
+        QueryFailure::TaskLost => ApiError::internal(failure.to_string()),
         _ => ApiError::wrapped(status, failure.to_string()),
     }
 }

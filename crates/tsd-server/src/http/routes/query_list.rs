@@ -56,7 +56,7 @@ fn asker(asker: &QueryClient) -> ListedClient<'_> {
 fn running(query: &RunningQuery) -> ListedRunning<'_> {
     ListedRunning {
         id: query.id.0,
-        asker: asker(&query.asker),
+        asker: asker(&query.client),
         started_ms: query.started_ms,
         elapsed_ms: query.elapsed.as_secs_f64() * 1_000.0,
         stage: stage(query.stage),
@@ -84,7 +84,7 @@ fn completed(query: &CompletedQuery) -> ListedCompleted<'_> {
     });
     ListedCompleted {
         id: query.id.0,
-        asker: asker(&query.asker),
+        asker: asker(&query.client),
         failure: query.failure.as_deref(),
         executed: query.executed,
         running: query.running,
@@ -92,13 +92,13 @@ fn completed(query: &CompletedQuery) -> ListedCompleted<'_> {
         started_ms: query.started_ms,
         completed_ms: query.completed_ms,
         sent: query.sent,
-        stats: overall(&query.stages),
+        stats: overall(&query.stats),
     }
 }
 
 fn stage(stage: RunningStage) -> String {
     match stage {
-        RunningStage::Waiting => "waiting to be let in".to_owned(),
+        RunningStage::Queued => "waiting to be let in".to_owned(),
         RunningStage::Resolving => "looking names up".to_owned(),
         RunningStage::Scanning { done, total } => {
             format!("scanning ({done} of {total} scans done)")
@@ -131,8 +131,8 @@ fn table(list: &QueryList) -> String {
             query.cells,
             query.memory_bytes,
             stage(query.stage),
-            query.asker.remote,
-            head(&query.asker.query),
+            query.client.remote,
+            head(&query.client.query),
         );
     }
     for query in list.completed.iter().rev() {
@@ -141,18 +141,18 @@ fn table(list: &QueryList) -> String {
             (None, true) => "sent".to_owned(),
             (None, false) => "not sent to its end".to_owned(),
         };
-        let subs = &query.stages.sub_queries;
+        let subs = &query.stats.sub_queries;
         let _ = writeln!(
             out,
             "{:>8} {:>10.3} {:>12} {:>14} {:>12}  {:<34} {:<22} {}",
             query.id.0,
             (query.completed_ms - query.started_ms).max(0) as f64 / 1_000.0,
-            subs.iter().map(tsd_engine::SubQueryStages::rows).sum::<u64>(),
-            subs.iter().map(tsd_engine::SubQueryStages::cells).sum::<u64>(),
-            query.stages.peak_memory_bytes,
+            subs.iter().map(tsd_engine::SubQueryStats::rows).sum::<u64>(),
+            subs.iter().map(tsd_engine::SubQueryStats::cells).sum::<u64>(),
+            query.stats.peak_memory_bytes,
             head(&end),
-            query.asker.remote,
-            head(&query.asker.query),
+            query.client.remote,
+            head(&query.client.query),
         );
     }
     out

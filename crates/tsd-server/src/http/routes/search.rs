@@ -55,7 +55,7 @@ fn shown(series: LookupSeries) -> LookupResult {
 
 fn to_api_error(failure: QueryFailure) -> ApiError {
     match failure {
-        QueryFailure::Refused(error) => query_error(&error, None),
+        QueryFailure::Rejected(error) => query_error(&error, None),
         QueryFailure::Uid(_) => ApiError::new(404, "Unable to resolve one or more UIDs"),
         failure if failure.status() == 503 => ApiError::overloaded(&failure.to_string()),
         // OpenTSDB reports all lookup failures alike.

@@ -1,7 +1,7 @@
 //! `/api/query/gexp`: functions over series.
 
 use hyper::Method;
-use tsd_engine::{GexpAnswer, GexpQuery, GexpSeries};
+use tsd_engine::{GexpQuery, GexpResult, GexpSeries};
 use tsd_model::to_hex;
 use tsd_protocol::{
     ApiError, QueryResponseWriter, SeriesResult, Summary, parse_gexp_body, parse_gexp_uri,
@@ -40,7 +40,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let globals = (!globals.is_empty()).then_some(globals);
     let control = control(request, render_query(&raw, &query, &texts).into());
     let answer = engine.query_gexp(gexp_query, control).await;
-    let GexpAnswer { series, mut stages, guard } =
+    let GexpResult { series, mut stats, guard } =
         answer.map_err(|failure| to_api_error(failure, Some(&raw)))?;
     let writing = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;
@@ -60,8 +60,8 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let summary: Option<Summary> = query.show_summary.then(|| {
         let writing = writing.clone();
         let summary: Summary = Box::new(move || {
-            stages.serialization = writing.time();
-            summary(&stages)
+            stats.serialization = writing.time();
+            summary(&stats)
         });
         summary
     });

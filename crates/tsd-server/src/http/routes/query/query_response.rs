@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use tsd_engine::{
-    Annotation, AnswerSeries, FillPolicy, Query, QueryAnswer, SubAnswer, SubQuery, SubQueryStages,
+    Annotation, FillPolicy, Query, QueryResult, ResultSeries, SubQuery, SubQueryResult,
+    SubQueryStats,
 };
 use tsd_model::to_hex;
 use tsd_protocol::{QueryResponseWriter, ResponseLayout, SeriesResult, Summary};
@@ -17,17 +18,17 @@ use crate::http::response::HttpResponse;
 /// Builds the response of a query. `echoes` has the rendered sub queries, if they are shown.
 pub(super) fn reply(
     query: &Query,
-    answer: QueryAnswer,
+    answer: QueryResult,
     layout: ResponseLayout,
     echoes: Vec<Arc<str>>,
 ) -> HttpResponse {
-    let QueryAnswer { sub_answers, global_annotations, mut stages, guard, .. } = answer;
+    let QueryResult { sub_results, global_annotations, mut stats, guard, .. } = answer;
     let writing = SerializationTimer::default();
     let globals = (!global_annotations.is_empty()).then_some(global_annotations);
     let mut echoes = echoes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-    let mut parts = Vec::with_capacity(sub_answers.len());
-    let mut of_parts = Vec::with_capacity(sub_answers.len());
-    for part in sub_answers {
+    let mut parts = Vec::with_capacity(sub_results.len());
+    let mut of_parts = Vec::with_capacity(sub_results.len());
+    for part in sub_results {
         of_parts.push(counted(&part));
         let shown = SeriesOptions::new(query, &part, echoes.next().flatten(), globals.clone());
         parts.push((shown, part.series));
@@ -40,9 +41,9 @@ pub(super) fn reply(
     let summary: Option<Summary> = query.show_summary.then(|| {
         let writing = writing.clone();
         let summary: Summary = Box::new(move || {
-            stages.sub_queries = of_parts;
-            stages.serialization = writing.time();
-            summary(&stages)
+            stats.sub_queries = of_parts;
+            stats.serialization = writing.time();
+            summary(&stats)
         });
         summary
     });
@@ -51,9 +52,9 @@ pub(super) fn reply(
 }
 
 /// Returns the statistics of a sub query, including the emitted points.
-fn counted(part: &SubAnswer) -> SubQueryStages {
+fn counted(part: &SubQueryResult) -> SubQueryStats {
     let emitted: usize = part.series.iter().map(|series| series.points.len()).sum();
-    SubQueryStages { emitted_points: emitted as u64, ..part.stages.clone() }
+    SubQueryStats { emitted_points: emitted as u64, ..part.stats.clone() }
 }
 
 /// Options for the series of one sub query.
@@ -64,13 +65,13 @@ struct SeriesOptions {
     nan_as_null: bool,
     annotations: bool,
     globals: Option<Vec<Annotation>>,
-    stats: Option<SubQueryStages>,
+    stats: Option<SubQueryStats>,
 }
 
 impl SeriesOptions {
     fn new(
         query: &Query,
-        part: &SubAnswer,
+        part: &SubQueryResult,
         echo: Option<Arc<str>>,
         globals: Option<Vec<Annotation>>,
     ) -> Self {
@@ -85,9 +86,9 @@ impl SeriesOptions {
         }
     }
 
-    fn series(&self, series: AnswerSeries, writing: Duration) -> SeriesResult {
+    fn series(&self, series: ResultSeries, writing: Duration) -> SeriesResult {
         let stats: Option<NamedStats> =
-            self.stats.as_ref().map(|stages| series_numbers(stages, writing));
+            self.stats.as_ref().map(|stats| series_numbers(stats, writing));
         SeriesResult {
             metric: series.metric,
             tags: series.tags,

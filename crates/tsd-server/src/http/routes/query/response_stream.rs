@@ -64,7 +64,7 @@ pub(super) fn reply(
     let times = writing.clone();
     let on_sent = OnSent::new(move || {
         if let Some(guard) = held.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            guard.sent(200, times.time());
+            guard.mark_sent(200, times.time());
         }
     });
     let mut maker = ChunkWriter { write: Box::new(write), writing, more: true };
@@ -91,7 +91,7 @@ pub(in crate::http::routes) fn whole(
 ) -> HttpResponse {
     let writing = SerializationTimer::default();
     let body = writing.count(make);
-    HttpResponse::json(body).telling(OnSent::new(move || guard.sent(200, writing.time())))
+    HttpResponse::json(body).telling(OnSent::new(move || guard.mark_sent(200, writing.time())))
 }
 
 /// Appends up to a number of bytes to the buffer; returns true if there is more.

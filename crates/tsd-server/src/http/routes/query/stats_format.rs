@@ -2,83 +2,83 @@
 
 use std::time::Duration;
 
-use tsd_engine::{QueryStages, ScannerStages, SubQueryStages};
+use tsd_engine::{QueryStats, ScannerStats, SubQueryStats};
 use tsd_protocol::StatValue;
 
 /// NamedStats in the order in which they are shown.
 pub(in crate::http::routes) type NamedStats = Vec<(String, StatValue)>;
 
 /// Statistics of every series of a sub query; `serialization` is the time spent writing so far.
-pub(super) fn series_numbers(stages: &SubQueryStages, writing: Duration) -> NamedStats {
+pub(super) fn series_numbers(stats: &SubQueryStats, writing: Duration) -> NamedStats {
     let mut numbers = StatsBuilder::default();
     numbers
-        .time("aggregationTime", stages.aggregation)
-        .count("emittedDPs", stages.emitted_points)
-        .time("groupByTime", stages.group_by)
-        .count("queryIndex", stages.index as u64)
-        .time("queryScanTime", stages.query_scan)
-        .time("saltScannerMergeTime", stages.scanner_merge)
+        .time("aggregationTime", stats.aggregation)
+        .count("emittedDPs", stats.emitted_points)
+        .time("groupByTime", stats.group_by)
+        .count("queryIndex", stats.index as u64)
+        .time("queryScanTime", stats.query_scan)
+        .time("saltScannerMergeTime", stats.scanner_merge)
         .time("serializationTime", writing)
-        .time("uidToStringTime", stages.uid_to_string);
+        .time("uidToStringTime", stats.uid_to_string);
     numbers.sorted()
 }
 
 /// Statistics at the end of a response: the query, its sub queries and their scans.
-pub(super) fn summary(stages: &QueryStages) -> NamedStats {
-    let mut numbers = totals(stages);
-    for sub in &stages.sub_queries {
+pub(super) fn summary(stats: &QueryStats) -> NamedStats {
+    let mut numbers = totals(stats);
+    for sub in &stats.sub_queries {
         numbers.0.push((format!("queryIdx_{:02}", sub.index), StatValue::Part(sub_query(sub))));
     }
     numbers.sorted()
 }
 
 /// Totals of a query.
-pub(in crate::http::routes) fn overall(stages: &QueryStages) -> NamedStats {
-    totals(stages).sorted()
+pub(in crate::http::routes) fn overall(stats: &QueryStats) -> NamedStats {
+    totals(stats).sorted()
 }
 
-fn totals(stages: &QueryStages) -> StatsBuilder {
-    let subs = &stages.sub_queries;
-    let scanners: Vec<&ScannerStages> = subs.iter().flat_map(|sub| &sub.scanners).collect();
+fn totals(stats: &QueryStats) -> StatsBuilder {
+    let subs = &stats.sub_queries;
+    let scanners: Vec<&ScannerStats> = subs.iter().flat_map(|sub| &sub.scanners).collect();
     let mut numbers = StatsBuilder::default();
     numbers
-        .time("stringToUidTime", stages.string_to_uid)
-        .time("processingPreWriteTime", stages.processing_pre_write)
+        .time("stringToUidTime", stats.string_to_uid)
+        .time("processingPreWriteTime", stats.processing_pre_write)
         .count("emittedDPs", subs.iter().map(|sub| sub.emitted_points).sum())
         .count("nanDPs", subs.iter().map(|sub| sub.nan_points).sum())
-        .time("cpuTime", stages.cpu)
-        .time("waitTime", stages.waited)
-        .count("peakMemoryBytes", stages.peak_memory_bytes)
+        .time("cpuTime", stats.cpu)
+        .time("waitTime", stats.waited)
+        .count("peakMemoryBytes", stats.peak_memory_bytes)
         .spread("ScannerMergeTime", "Salt", &times(subs, |sub| sub.scanner_merge))
         .spread("QueryScanTime", "", &times(subs, |sub| sub.query_scan))
         .spread("AggregationTime", "", &times(subs, |sub| sub.aggregation))
         .spread("UidToStringTime", "", &times(subs, |sub| sub.uid_to_string));
     // The series of all sub queries are written sequentially.
-    numbers.spread("SerializationTime", "", &[stages.serialization]);
-    if !stages.total.is_zero() {
-        numbers.time("totalTime", stages.total);
+    numbers.spread("SerializationTime", "", &[stats.serialization]);
+    if !stats.total.is_zero() {
+        numbers.time("totalTime", stats.total);
     }
     of_scanners(&mut numbers, &scanners);
     numbers
 }
 
-fn sub_query(stages: &SubQueryStages) -> NamedStats {
-    let scanners: Vec<&ScannerStages> = stages.scanners.iter().collect();
+fn sub_query(stats: &SubQueryStats) -> NamedStats {
+    let scanners: Vec<&ScannerStats> = stats.scanners.iter().collect();
     let mut numbers = StatsBuilder::default();
     numbers
-        .count("queryIndex", stages.index as u64)
-        .time("stringToUidTime", stages.string_to_uid)
-        .time("saltScannerMergeTime", stages.scanner_merge)
-        .time("queryScanTime", stages.query_scan)
-        .time("groupByTime", stages.group_by)
-        .time("aggregationTime", stages.aggregation)
-        .time("uidToStringTime", stages.uid_to_string)
-        .time("serializationTime", stages.serialization)
-        .time("totalTime", stages.total)
-        .count("emittedDPs", stages.emitted_points)
-        .count("nanDPs", stages.nan_points);
+        .count("queryIndex", stats.index as u64)
+        .time("stringToUidTime", stats.string_to_uid)
+        .time("saltScannerMergeTime", stats.scanner_merge)
+        .time("queryScanTime", stats.query_scan)
+        .time("groupByTime", stats.group_by)
+        .time("aggregationTime", stats.aggregation)
+        .time("uidToStringTime", stats.uid_to_string)
+        .time("serializationTime", stats.serialization)
+        .time("totalTime", stats.total)
+        .count("emittedDPs", stats.emitted_points)
+        .count("nanDPs", stats.nan_points);
     of_scanners(&mut numbers, &scanners);
-    let each = stages
+    let each = stats
         .scanners
         .iter()
         .enumerate()
@@ -88,9 +88,9 @@ fn sub_query(stages: &SubQueryStages) -> NamedStats {
 }
 
 /// Adds the sums of scan counts, and averages and maxima of scan times.
-fn of_scanners(numbers: &mut StatsBuilder, scanners: &[&ScannerStages]) {
-    let sum = |count: fn(&ScannerStages) -> u64| scanners.iter().map(|scan| count(scan)).sum();
-    let times = |time: fn(&ScannerStages) -> Duration| -> Vec<Duration> {
+fn of_scanners(numbers: &mut StatsBuilder, scanners: &[&ScannerStats]) {
+    let sum = |count: fn(&ScannerStats) -> u64| scanners.iter().map(|scan| count(scan)).sum();
+    let times = |time: fn(&ScannerStats) -> Duration| -> Vec<Duration> {
         scanners.iter().map(|scan| time(scan)).collect()
     };
     numbers
@@ -109,27 +109,27 @@ fn of_scanners(numbers: &mut StatsBuilder, scanners: &[&ScannerStages]) {
         .spread("ScannerUidToStringTime", "", &times(|scan| scan.uid_to_string));
 }
 
-fn scanner(stages: &ScannerStages) -> NamedStats {
+fn scanner(stats: &ScannerStats) -> NamedStats {
     let mut numbers = StatsBuilder::default();
     numbers
-        .time("compactionTime", stages.compaction)
-        .count("dpsPostFilter", stages.cells_post_filter)
-        .count("dpsPreFilter", stages.cells_pre_filter)
-        .time("hbaseTime", stages.store)
-        .count("rowsPostFilter", stages.rows_post_filter)
-        .count("rowsPreFilter", stages.rows_pre_filter)
-        .count("rowsFromStorage", stages.rows)
-        .count("columnsFromStorage", stages.cells)
-        .count("bytesFromStorage", stages.bytes)
-        .time("scannerTime", stages.total)
-        .time("scannerUidToStringTime", stages.uid_to_string)
-        .count("successfulScan", u64::from(stages.successful))
-        .count("uidPairsResolved", stages.uid_pairs_resolved);
-    numbers.0.push(("scannerId".to_owned(), StatValue::Text(stages.id.clone())));
+        .time("compactionTime", stats.compaction)
+        .count("dpsPostFilter", stats.cells_post_filter)
+        .count("dpsPreFilter", stats.cells_pre_filter)
+        .time("hbaseTime", stats.store)
+        .count("rowsPostFilter", stats.rows_post_filter)
+        .count("rowsPreFilter", stats.rows_pre_filter)
+        .count("rowsFromStorage", stats.rows)
+        .count("columnsFromStorage", stats.cells)
+        .count("bytesFromStorage", stats.bytes)
+        .time("scannerTime", stats.total)
+        .time("scannerUidToStringTime", stats.uid_to_string)
+        .count("successfulScan", u64::from(stats.successful))
+        .count("uidPairsResolved", stats.uid_pairs_resolved);
+    numbers.0.push(("scannerId".to_owned(), StatValue::Text(stats.id.clone())));
     numbers.sorted()
 }
 
-fn times(subs: &[SubQueryStages], time: fn(&SubQueryStages) -> Duration) -> Vec<Duration> {
+fn times(subs: &[SubQueryStats], time: fn(&SubQueryStats) -> Duration) -> Vec<Duration> {
     subs.iter().map(time).collect()
 }
 
@@ -175,24 +175,24 @@ mod tests {
         numbers.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    fn stages() -> QueryStages {
-        let scanner = |millis| ScannerStages {
+    fn stats() -> QueryStats {
+        let scanner = |millis| ScannerStats {
             rows: 2,
             successful: true,
             store: Duration::from_millis(millis),
-            ..ScannerStages::default()
+            ..ScannerStats::default()
         };
-        let sub = SubQueryStages {
+        let sub = SubQueryStats {
             emitted_points: 5,
             scanners: vec![scanner(1), scanner(3)],
-            ..SubQueryStages::default()
+            ..SubQueryStats::default()
         };
-        QueryStages { sub_queries: vec![sub], ..QueryStages::default() }
+        QueryStats { sub_queries: vec![sub], ..QueryStats::default() }
     }
 
     #[test]
     fn series_show_opentsdbs_eight_numbers() {
-        let numbers = series_numbers(&SubQueryStages::default(), Duration::ZERO);
+        let numbers = series_numbers(&SubQueryStats::default(), Duration::ZERO);
         assert_eq!(
             names(&numbers),
             [
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn scans_are_added_up_and_their_times_spread() {
-        let summary = summary(&stages());
+        let summary = summary(&stats());
         let value = |name: &str| {
             summary.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         };

@@ -1,4 +1,4 @@
-//! Where rows come from: a scan, row keys, or the same ranges of several salt buckets at once.
+//! Sources of rows: a scan, gets by key, or a merge of scans over several salt buckets.
 
 use std::{collections::VecDeque, sync::Arc, vec};
 
@@ -7,13 +7,13 @@ use futures_util::future::try_join_all;
 use tsd_model::{Family, Row};
 use tsd_storage::{Get, RowScanner, Storage, StorageError, Table};
 
-/// Rows, batch by batch, those of a series in time order.
+/// Batches of rows; the rows of a series are in time order.
 pub(crate) enum RowSource {
     /// A scan.
     Scan(Box<dyn RowScanner>),
-    /// Rows by key.
+    /// Gets of rows by key.
     Keys(RowsByKey),
-    /// Several buckets, as if there were one.
+    /// Several buckets, merged as if there were one.
     Merged(MergedBuckets),
 }
 
@@ -28,12 +28,12 @@ impl RowSource {
     }
 }
 
-/// Rows whose keys are known, fetched some at a time.
+/// Rows fetched by key, a batch at a time.
 pub(crate) struct RowsByKey {
     storage: Arc<dyn Storage>,
     table: Table,
     keys: vec::IntoIter<Bytes>,
-    at_once: usize,
+    batch_rows: usize,
 }
 
 impl RowsByKey {
@@ -41,15 +41,15 @@ impl RowsByKey {
         storage: Arc<dyn Storage>,
         table: Table,
         keys: Vec<Bytes>,
-        at_once: usize,
+        batch_rows: usize,
     ) -> Self {
-        Self { storage, table, keys: keys.into_iter(), at_once: at_once.max(1) }
+        Self { storage, table, keys: keys.into_iter(), batch_rows: batch_rows.max(1) }
     }
 
     async fn next_rows(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
         let get = |row| Get { row, family: Some(Family::T), qualifiers: Vec::new() };
         loop {
-            let gets: Vec<Get> = self.keys.by_ref().take(self.at_once).map(get).collect();
+            let gets: Vec<Get> = self.keys.by_ref().take(self.batch_rows).map(get).collect();
             if gets.is_empty() {
                 return Ok(None);
             }
@@ -62,15 +62,15 @@ impl RowsByKey {
     }
 }
 
-/// Scans of several salt buckets merged by what follows the salt, rows of the same series and time
-/// made one.
+/// Merges scans of several salt buckets, ordered by the key without its salt. Rows of the same series and
+/// hour become one row.
 pub(crate) struct MergedBuckets {
-    buckets: Vec<Bucket>,
+    buckets: Vec<BucketScan>,
     salt_width: usize,
-    at_once: usize,
+    batch_rows: usize,
 }
 
-struct Bucket {
+struct BucketScan {
     rows: Box<dyn RowScanner>,
     batch: VecDeque<Row>,
     ended: bool,
@@ -80,27 +80,27 @@ impl MergedBuckets {
     pub(crate) fn new(
         scans: impl IntoIterator<Item = Box<dyn RowScanner>>,
         salt_width: usize,
-        at_once: usize,
+        batch_rows: usize,
     ) -> Self {
-        let bucket = |rows| Bucket { rows, batch: VecDeque::new(), ended: false };
+        let bucket = |rows| BucketScan { rows, batch: VecDeque::new(), ended: false };
         let buckets = scans.into_iter().map(bucket).collect();
-        Self { buckets, salt_width, at_once: at_once.max(1) }
+        Self { buckets, salt_width, batch_rows: batch_rows.max(1) }
     }
 
     async fn next_rows(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
         let mut merged: Vec<Row> = Vec::new();
         loop {
-            try_join_all(self.buckets.iter_mut().map(Bucket::fill)).await?;
+            try_join_all(self.buckets.iter_mut().map(BucketScan::fill)).await?;
             let Some(row) = self.pop_least() else { break };
             let width = self.salt_width;
             let same = |last: &&mut Row| last.key.get(width..) == row.key.get(width..);
             if let Some(last) = merged.last_mut().filter(same) {
                 last.cells.extend(row.cells);
                 last.runs.extend(row.runs);
-            } else if merged.len() < self.at_once {
+            } else if merged.len() < self.batch_rows {
                 merged.push(row);
             } else {
-                // A row is complete once another follows it.
+                // The last row is complete only once a different key follows.
                 self.put_back(row);
                 break;
             }
@@ -110,22 +110,22 @@ impl MergedBuckets {
 
     fn pop_least(&mut self) -> Option<Row> {
         let width = self.salt_width;
-        let heads = self.buckets.iter().enumerate().filter_map(|(place, bucket)| {
-            Some((bucket.batch.front()?.key.get(width..).unwrap_or_default(), place))
+        let first_rows = self.buckets.iter().enumerate().filter_map(|(index, bucket)| {
+            Some((bucket.batch.front()?.key.get(width..).unwrap_or_default(), index))
         });
-        let (_, place) = heads.min()?;
-        self.buckets.get_mut(place)?.batch.pop_front()
+        let (_, index) = first_rows.min()?;
+        self.buckets.get_mut(index)?.batch.pop_front()
     }
 
     fn put_back(&mut self, row: Row) {
-        // Any bucket will do: the least of all heads is looked for.
+        // Any bucket works: the row's key is the least of all.
         if let Some(bucket) = self.buckets.first_mut() {
             bucket.batch.push_front(row);
         }
     }
 }
 
-impl Bucket {
+impl BucketScan {
     async fn fill(&mut self) -> Result<(), StorageError> {
         if self.batch.is_empty() && !self.ended {
             match self.rows.next_rows().await? {

@@ -1,4 +1,4 @@
-//! What a query is asked with and what comes out of it.
+//! Results and failures of queries, and how a query is controlled.
 
 use std::{sync::Arc, time::Instant};
 
@@ -8,127 +8,127 @@ use tsd_model::{Annotation, PointColumns};
 use tsd_query::{GexpSeries, QueryError};
 use tsd_storage::StorageError;
 
-use super::{QueryClient, QueryId, QueryStages, SubQueryStages, guard::QueryGuard};
+use super::{QueryClient, QueryId, QueryStats, SubQueryStats, query_guard::QueryGuard};
 use crate::uid::UidError;
 
-/// How a query may be ended early. Dropping the query's future ends it too.
+/// Deadline, cancellation and client of a query. Dropping the query's future cancels it too.
 #[derive(Clone, Debug, Default)]
 pub struct QueryControl {
-    /// When it must be answered; the configured time limit applies as well.
+    /// When it times out; the configured time limit applies as well.
     pub deadline: Option<Instant>,
-    /// Ends it when cancelled.
+    /// Cancels the query.
     pub cancel: CancellationToken,
-    /// Who asks.
-    pub asker: Arc<QueryClient>,
+    /// The client.
+    pub client: Arc<QueryClient>,
 }
 
-/// All that a query asked for.
+/// Result of a query.
 #[derive(Debug, Default)]
-pub struct QueryAnswer {
+pub struct QueryResult {
     /// Number of the query.
     pub id: QueryId,
-    /// One a sub query, in request order.
-    pub sub_answers: Vec<SubAnswer>,
-    /// Global notes that begin inside the query range, by start; empty unless asked for.
+    /// One for each sub query, in request order.
+    pub sub_results: Vec<SubQueryResult>,
+    /// Global annotations that start inside the query range, by start; empty unless requested.
     pub global_annotations: Vec<Annotation>,
-    /// Where its time went.
-    pub stages: QueryStages,
-    /// To be kept until the answer was written: till then the query counts as running and its memory
-    /// as taken.
+    /// Statistics of the query.
+    pub stats: QueryStats,
+    /// Keep until the response was written: until then the query counts as running and its memory as
+    /// reserved.
     pub guard: QueryGuard,
 }
 
-/// All that a request of expressions over series asked for.
+/// Result of a request of expressions over series.
 #[derive(Debug, Default)]
-pub struct GexpAnswer {
+pub struct GexpResult {
     /// Series of all expressions, in request order.
     pub series: Vec<GexpSeries>,
-    /// Where its time went.
-    pub stages: QueryStages,
-    /// To be kept until the answer was written.
+    /// Statistics of the query.
+    pub stats: QueryStats,
+    /// Keep until the response was written.
     pub guard: QueryGuard,
 }
 
-/// The answer to one sub query.
+/// Result of one sub query.
 #[derive(Clone, Debug, Default)]
-pub struct SubAnswer {
-    /// Its place in the request.
+pub struct SubQueryResult {
+    /// Its index in the request.
     pub index: usize,
-    /// Its series, in the order in which they are to be shown.
-    pub series: Vec<AnswerSeries>,
-    /// Where its time went, and what it read.
-    pub stages: SubQueryStages,
+    /// Its series, in the order of the response.
+    pub series: Vec<ResultSeries>,
+    /// Statistics of the sub query.
+    pub stats: SubQueryStats,
 }
 
-/// One series of an answer.
+/// One series of a result.
 #[derive(Clone, Debug)]
-pub struct AnswerSeries {
+pub struct ResultSeries {
     /// Name of the metric.
     pub metric: String,
-    /// Tags on which the series of the group agree, by the UID of the key.
+    /// Tags that all series of the group have in common, ordered by the UID of the key.
     pub tags: Vec<(String, String)>,
-    /// Tag keys on which they do not, by UID.
+    /// Tag keys whose values differ, ordered by UID.
     pub aggregate_tags: Vec<String>,
     /// TSUIDs of the series in the group, ascending.
     pub tsuids: Vec<Bytes>,
     /// Points inside the query range, in time order.
     pub points: PointColumns,
-    /// Notes on the series that begin inside the query range, by start; `None` where the rows read
-    /// held no note at all, or none were wanted.
+    /// Annotations of the series that start inside the query range, by start; `None` if the rows read
+    /// had no annotation at all, or none were requested.
     pub annotations: Option<Vec<Annotation>>,
 }
 
-/// Why a query has no answer.
+/// Why a query has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryFailure {
-    /// The query is wrong, or its answer would be larger than a limit allows.
+    /// The query is invalid, or reached a limit.
     #[error(transparent)]
-    Refused(#[from] QueryError),
+    Rejected(#[from] QueryError),
     /// A name or UID could not be resolved.
     #[error(transparent)]
     Uid(UidError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Too many queries run and wait already.
+    /// Too many queries are running or queued.
     #[error("too many queries are waiting")]
     Busy,
-    /// Whoever asked went away, or cancelled it.
+    /// The client disconnected, or cancelled it.
     #[error("the query was cancelled")]
     Cancelled,
-    /// An operator cancelled it by its number.
+    /// An operator cancelled it.
     #[error("The query was cancelled by an operator")]
-    Stopped,
-    /// The memory for all queries together is used up.
+    CancelledByOperator,
+    /// The memory budget of all queries is exhausted.
     #[error(
         "Sorry, the queries that run now use all of the {limit_mb}MB of memory for queries. Please \
          try again later, or filter using more tags or decrease your time range."
     )]
     NoMemory {
-        /// Memory for all queries, in MiB.
+        /// Total memory budget of queries, in MiB.
         limit_mb: u64,
     },
-    /// A part of the engine failed while it worked on the query.
+    /// A task of the query panicked.
     #[error("the engine failed while it worked on the query")]
-    Lost,
+    TaskLost,
     /// The engine was shut down.
     #[error("the engine is shut down")]
     Closed,
 }
 
 impl QueryFailure {
-    /// The HTTP status that says so.
+    /// The HTTP status of the response.
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {
-            Self::Refused(error) => error.class.status(),
-            // Asking again would only start again what somebody wanted to end.
-            Self::Uid(_) | Self::Stopped => 400,
+            Self::Rejected(error) => error.class.status(),
+            // Not a 5xx: a retry would restart what the operator ended.
+            Self::Uid(_) | Self::CancelledByOperator => 400,
             Self::Storage(StorageError::Timeout(_)) => 408,
             Self::Storage(_) => 424,
             Self::Busy | Self::NoMemory { .. } | Self::Cancelled | Self::Closed => 503,
-            Self::Lost => 500,
+            Self::TaskLost => 500,
         }
     }
 }
@@ -138,7 +138,7 @@ impl From<UidError> for QueryFailure {
         match error {
             UidError::Storage(error) => Self::Storage(error),
             UidError::Throttled => Self::Busy,
-            UidError::Lost => Self::Lost,
+            UidError::Lost => Self::TaskLost,
             UidError::Closed => Self::Closed,
             other => Self::Uid(other),
         }

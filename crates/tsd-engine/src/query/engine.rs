@@ -1,4 +1,6 @@
-//! One query, from names to an answer.
+//! Execution of one query: names to UIDs, reads, UIDs to names.
+//!
+//! Admission, scheduling and cancellation are the runner's.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -13,12 +15,12 @@ use tsd_query::{
 use tsd_storage::{Storage, Table};
 
 use super::{
-    QueryAnswer, QueryFailure, SubAnswer, SubQueryStages,
-    budget::Budget,
-    halt::Halt,
-    notes::sort,
+    QueryFailure, QueryResult, SubQueryResult, SubQueryStats,
+    annotations::sort_by_start,
+    cancellation::CancellationFlag,
+    context::{QueryContext, QueryStage},
+    read_budget::ReadBudget,
     reads::SubQueryRead,
-    run::{QueryRun, Step},
 };
 use crate::{
     actor::ActorRef,
@@ -29,11 +31,11 @@ use crate::{
     uid::UidAdmin,
 };
 
-/// Sub queries of one query that are read at once.
-const SUB_QUERIES_AT_ONCE: usize = 4;
+/// Most sub queries of one query that are executed concurrently.
+const MAX_CONCURRENT_SUB_QUERIES: usize = 4;
 
-/// What all queries share.
-pub(crate) struct QueryContext {
+/// Storage, schema, UIDs and settings shared by all queries.
+pub(crate) struct QueryEngine {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) data_table: Table,
     pub(crate) schema: TableSchema,
@@ -45,135 +47,135 @@ pub(crate) struct QueryContext {
     pub(crate) annotations: Annotations,
     pub(crate) uids: UidAdmin,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Empty where queries leave rows as they are.
+    /// Empty if queries do not trigger row compaction.
     pub(crate) compactors: Vec<ActorRef<RowCompactor>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) runtime: runtime::Handle,
     pub(crate) threads: usize,
 }
 
-impl fmt::Debug for QueryContext {
+impl fmt::Debug for QueryEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueryContext").field("threads", &self.threads).finish_non_exhaustive()
+        f.debug_struct("QueryEngine").field("threads", &self.threads).finish_non_exhaustive()
     }
 }
 
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+type UidMap = HashMap<(UidKind, String), Uid, foldhash::fast::RandomState>;
 
-/// What is wanted of a query.
+/// What the sub queries of a query read.
 #[derive(Clone, Copy)]
-pub(crate) struct Wishes<'q> {
+pub(crate) struct ReadOptions<'q> {
     pub(crate) query: &'q Query,
-    /// All points that are read, not only those of the query range; what expressions work on.
+    /// Return all points that were read, not only those in the query range; expressions need them.
     pub(crate) all_points: bool,
-    /// Notes on the series.
-    pub(crate) notes: bool,
+    /// Return the annotations of the series.
+    pub(crate) annotations: bool,
 }
 
-/// What one sub query came to.
-pub(crate) struct SubQueryResult {
+/// Result of one sub query, before its series become those of a response.
+pub(crate) struct SubQueryOutput {
     pub(crate) series: Vec<NamedSeries>,
-    pub(crate) stages: SubQueryStages,
-    /// Keys of the rows read, where they are to be deleted.
+    pub(crate) stats: SubQueryStats,
+    /// Keys of the rows read, if they are to be deleted.
     keys: Vec<Bytes>,
 }
 
-impl QueryContext {
-    /// Whether rows met in pieces are handed to row compaction.
-    pub(crate) const fn compacts_what_it_meets(&self) -> bool {
+impl QueryEngine {
+    /// True if fragmented rows found by queries are reported to row compaction.
+    pub(crate) const fn compacts_on_read(&self) -> bool {
         !self.compactors.is_empty()
     }
 
-    /// Answers a query.
-    pub(crate) async fn answer(
+    /// Executes a query.
+    pub(crate) async fn execute(
         self: &Arc<Self>,
         query: &Query,
-        run: &Arc<QueryRun>,
-    ) -> Result<QueryAnswer, QueryFailure> {
-        // Ends what computes without waiting, once this future is dropped.
-        let halt = Halt::default();
-        let _guard = halt.when_dropped();
-        let wishes = Wishes { query, all_points: false, notes: !query.no_annotations };
-        let results = self.sub_queries(wishes, run, &halt).await?;
+        context: &Arc<QueryContext>,
+    ) -> Result<QueryResult, QueryFailure> {
+        // Cancels CPU-bound tasks once this future is dropped.
+        let cancellation = CancellationFlag::default();
+        let _guard = cancellation.cancel_on_drop();
+        let options = ReadOptions { query, all_points: false, annotations: !query.no_annotations };
+        let results = self.sub_queries(options, context, &cancellation).await?;
         let mut global_annotations = Vec::new();
         if query.global_annotations && !query.no_annotations {
             let range = (query.start_ms, query.end_ms);
             global_annotations = self.annotations.global(range).await?;
-            sort(&mut global_annotations);
+            sort_by_start(&mut global_annotations);
         }
         let mut keys = Vec::new();
-        let mut sub_answers = Vec::with_capacity(results.len());
+        let mut sub_results = Vec::with_capacity(results.len());
         for (sub, result) in query.sub_queries.iter().zip(results) {
             keys.extend(result.keys);
-            sub_answers.push(SubAnswer {
+            sub_results.push(SubQueryResult {
                 index: sub.index,
                 series: result.series.into_iter().map(Into::into).collect(),
-                stages: result.stages,
+                stats: result.stats,
             });
         }
         self.delete_rows(keys).await?;
-        Ok(QueryAnswer { sub_answers, global_annotations, ..QueryAnswer::default() })
+        Ok(QueryResult { sub_results, global_annotations, ..QueryResult::default() })
     }
 
-    /// Answers all sub queries, in request order.
+    /// Executes all sub queries; results are in request order.
     pub(crate) async fn sub_queries(
         self: &Arc<Self>,
-        wishes: Wishes<'_>,
-        run: &Arc<QueryRun>,
-        halt: &Halt,
-    ) -> Result<Vec<SubQueryResult>, QueryFailure> {
-        let answers: Vec<_> = wishes
+        options: ReadOptions<'_>,
+        context: &Arc<QueryContext>,
+        cancellation: &CancellationFlag,
+    ) -> Result<Vec<SubQueryOutput>, QueryFailure> {
+        let futures: Vec<_> = options
             .query
             .sub_queries
             .iter()
-            .map(|sub| self.answer_sub_query(wishes, sub, run, halt))
+            .map(|sub| self.execute_sub_query(options, sub, context, cancellation))
             .collect();
-        futures_util::stream::iter(answers).buffered(SUB_QUERIES_AT_ONCE).try_collect().await
+        futures_util::stream::iter(futures).buffered(MAX_CONCURRENT_SUB_QUERIES).try_collect().await
     }
 
-    async fn answer_sub_query(
+    async fn execute_sub_query(
         self: &Arc<Self>,
-        wishes: Wishes<'_>,
+        options: ReadOptions<'_>,
         sub: &SubQuery,
-        run: &Arc<QueryRun>,
-        halt: &Halt,
-    ) -> Result<SubQueryResult, QueryFailure> {
+        context: &Arc<QueryContext>,
+        cancellation: &CancellationFlag,
+    ) -> Result<SubQueryOutput, QueryFailure> {
         let started = Instant::now();
-        let mut stages = SubQueryStages { index: sub.index, ..SubQueryStages::default() };
+        let mut stats = SubQueryStats { index: sub.index, ..SubQueryStats::default() };
         let resolved = self.resolve(sub, &self.plan_settings()).await?;
-        stages.string_to_uid = started.elapsed();
-        let metric = self.metric_of(sub, &resolved).await?;
-        let budget = Arc::new(Budget::new(Arc::clone(run), &self.config, &metric));
+        stats.string_to_uid = started.elapsed();
+        let metric = self.limited_metric(sub, &resolved).await?;
+        let budget = Arc::new(ReadBudget::new(Arc::clone(context), &self.config, &metric));
         let read = SubQueryRead {
-            context: self,
-            wishes,
+            engine: self,
+            options,
             sub,
             resolved: &resolved,
             budget,
-            halt: halt.clone(),
+            cancellation: cancellation.clone(),
         };
-        let groups = read.groups(&mut stages).await?;
-        run.enter(Step::Naming);
+        let groups = read.groups(&mut stats).await?;
+        context.set_stage(QueryStage::Naming);
         let naming = Instant::now();
-        let mut series = self.name(&resolved, groups.outputs).await?;
-        if !wishes.notes {
+        let mut series = self.name_series(&resolved, groups.outputs).await?;
+        if !options.annotations {
             for series in &mut series {
                 series.annotations = None;
             }
         }
-        stages.uid_to_string = naming.elapsed();
+        stats.uid_to_string = naming.elapsed();
         let names = |series: &NamedSeries| {
             series.memory_bytes().saturating_sub(series.points.memory_bytes())
         };
-        run.hold(series.iter().map(names).sum())?;
-        stages.emitted_points = series.iter().map(|s| s.points.len() as u64).sum();
-        stages.nan_points = series.iter().map(|s| s.points.nan_count() as u64).sum();
-        stages.total = started.elapsed();
-        run.tell(&stages);
-        Ok(SubQueryResult { series, stages, keys: groups.keys })
+        context.reserve(series.iter().map(names).sum())?;
+        stats.emitted_points = series.iter().map(|s| s.points.len() as u64).sum();
+        stats.nan_points = series.iter().map(|s| s.points.nan_count() as u64).sum();
+        stats.total = started.elapsed();
+        context.add_sub_query_stats(&stats);
+        Ok(SubQueryOutput { series, stats, keys: groups.keys })
     }
 
-    /// Settings of plans.
+    /// Settings that plans depend on.
     pub(crate) const fn plan_settings(&self) -> PlanSettings {
         PlanSettings {
             expansion_limit: self.config.filter_expansion_limit,
@@ -182,23 +184,23 @@ impl QueryContext {
         }
     }
 
-    /// Puts UIDs in place of the names in a sub query.
+    /// Resolves the names of a sub query to UIDs.
     pub(crate) async fn resolve(
         &self,
         sub: &SubQuery,
         settings: &PlanSettings,
     ) -> Result<ResolvedSubQuery, QueryFailure> {
-        let wanted = sub.names(settings);
-        let mut uids: Map<(UidKind, String), Uid> = Map::default();
+        let requested = sub.names(settings);
+        let mut uids = UidMap::default();
         for kind in UidKind::ALL {
-            // An empty name is none; what it means is the query's to say.
-            let names: Vec<String> = wanted
+            // An empty name has no UID; `SubQuery::resolve` reports it.
+            let names: Vec<String> = requested
                 .iter()
                 .filter(|(of, name)| *of == kind && !name.is_empty())
                 .map(|(_, name)| (*name).to_owned())
                 .collect();
-            let found = self.uids.uids_of(kind, &names).await;
-            for (name, uid) in names.into_iter().zip(found) {
+            let results = self.uids.uids_of(kind, &names).await;
+            for (name, uid) in names.into_iter().zip(results) {
                 if let Some(uid) = uid? {
                     uids.insert((kind, name), uid);
                 }
@@ -211,8 +213,8 @@ impl QueryContext {
         Ok(resolved)
     }
 
-    /// Name of the metric a sub query reads, where there are rules that ask for it.
-    async fn metric_of(
+    /// Name of the metric that a sub query reads; empty if no limit override needs it.
+    async fn limited_metric(
         &self,
         sub: &SubQuery,
         resolved: &ResolvedSubQuery,
@@ -224,7 +226,7 @@ impl QueryContext {
         }
     }
 
-    /// Where cells carry the time of their points, cells of other times need not be read.
+    /// Range of cell timestamps to read, where cell timestamps are those of the points.
     pub(crate) fn cell_time_range(&self, window: &ScanWindow) -> Option<(i64, i64)> {
         let range = (window.scan_start_ms(), window.scan_end_ms());
         (self.rows.use_otsdb_timestamp && range.0 >= self.rows.date_tiered_compaction_start_ms)

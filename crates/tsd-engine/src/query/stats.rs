@@ -1,67 +1,67 @@
-//! Where the time of a query went, and what it read: plain numbers.
+//! Statistics of queries: where the time was spent, and what was read.
 //!
-//! They follow OpenTSDB's list of query statistics, under names of their own; the edge gives them
-//! OpenTSDB's. Times of things that run side by side are wall time of each, so they may add up to
-//! more than the whole; [`QueryStages::cpu`] is what the processors spent.
+//! They follow OpenTSDB's list of query statistics, under names of their own; the HTTP layer maps them to
+//! OpenTSDB's. Times of concurrent work are the wall time of each part, so they may add up to more than
+//! the total; [`QueryStats::cpu`] is CPU time.
 
 use std::time::Duration;
 
-/// Numbers of a whole query.
+/// Statistics of a whole query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueryStages {
+pub struct QueryStats {
     /// Names to UIDs, over all sub queries (`stringToUidTime`).
     pub string_to_uid: Duration,
-    /// From the request to the first byte of the answer (`processingPreWriteTime`).
+    /// From the request to the first byte of the response (`processingPreWriteTime`).
     pub processing_pre_write: Duration,
-    /// Writing the answer (`serializationTime`); the front end knows.
+    /// Writing the response (`serializationTime`); set by the HTTP layer.
     pub serialization: Duration,
-    /// From the request until the answer was written (`totalTime`).
+    /// From the request until the response was written (`totalTime`).
     pub total: Duration,
-    /// Time of the processors, on threads of queries.
+    /// CPU time on query threads.
     pub cpu: Duration,
-    /// How long it waited before it was let in, and for its turns on the processors.
+    /// Time spent queued for admission, and runnable without a run permit.
     pub waited: Duration,
-    /// Most memory it held at once, in bytes.
+    /// Most memory reserved at once, in bytes.
     pub peak_memory_bytes: u64,
-    /// One a sub query, in request order.
-    pub sub_queries: Vec<SubQueryStages>,
+    /// One for each sub query, in request order.
+    pub sub_queries: Vec<SubQueryStats>,
 }
 
-/// Numbers of one sub query.
+/// Statistics of one sub query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SubQueryStages {
-    /// Its place in the request (`queryIndex`).
+pub struct SubQueryStats {
+    /// Its index in the request (`queryIndex`).
     pub index: usize,
     /// Names to UIDs (`stringToUidTime`).
     pub string_to_uid: Duration,
-    /// Joining what the scans of the salt buckets found (`saltScannerMergeTime`).
+    /// Merging the series of all scans (`saltScannerMergeTime`).
     pub scanner_merge: Duration,
-    /// From the first scan opened to the last one ended (`queryScanTime`).
+    /// From the start of the first scan to the end of the last (`queryScanTime`).
     pub query_scan: Duration,
     /// Sorting series into groups (`groupByTime`).
     pub group_by: Duration,
     /// Aggregating the groups (`aggregationTime`).
     pub aggregation: Duration,
-    /// UIDs of the answer to names (`uidToStringTime`).
+    /// UIDs of the result to names (`uidToStringTime`).
     pub uid_to_string: Duration,
-    /// Writing its series (`serializationTime`); the front end knows.
+    /// Writing its series (`serializationTime`); set by the HTTP layer.
     pub serialization: Duration,
-    /// From its first step to its last (`totalTime`).
+    /// From its start to its end (`totalTime`).
     pub total: Duration,
-    /// Points of its answer (`emittedDPs`).
+    /// Points of its result (`emittedDPs`).
     pub emitted_points: u64,
-    /// Those of them that are not a number (`nanDPs`).
+    /// Those of them that are NaN (`nanDPs`).
     pub nan_points: u64,
-    /// One a scan, in the order of their key ranges (`scannerStats`).
-    pub scanners: Vec<ScannerStages>,
+    /// One for each scan, in the order of their key ranges (`scannerStats`).
+    pub scanners: Vec<ScannerStats>,
 }
 
-/// Numbers of one scan.
+/// Statistics of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScannerStages {
-    /// What it scanned (`scannerId`).
+pub struct ScannerStats {
+    /// Name of what it scanned (`scannerId`).
     pub id: String,
-    /// Whether it came to its end (`successfulScan`).
+    /// True if it completed (`successfulScan`).
     pub successful: bool,
     /// Rows read (`rowsFromStorage`).
     pub rows: u64,
@@ -69,7 +69,7 @@ pub struct ScannerStages {
     pub cells: u64,
     /// Bytes of these cells (`bytesFromStorage`).
     pub bytes: u64,
-    /// Rows before the filters that are not the store's (`rowsPreFilter`).
+    /// Rows before the filters that were not pushed down (`rowsPreFilter`).
     pub rows_pre_filter: u64,
     /// Cells of them (`dpsPreFilter`).
     pub cells_pre_filter: u64,
@@ -79,17 +79,17 @@ pub struct ScannerStages {
     pub cells_post_filter: u64,
     /// Waiting for the store (`hbaseTime`).
     pub store: Duration,
-    /// Rows to points (`compactionTime`).
+    /// Decoding rows (`compactionTime`).
     pub compaction: Duration,
-    /// UIDs to names, for filters (`scannerUidToStringTime`).
+    /// UIDs to names, for post-scan filters (`scannerUidToStringTime`).
     pub uid_to_string: Duration,
-    /// Pairs of tags whose names were looked up (`uidPairsResolved`).
+    /// Tag value UIDs whose names were looked up (`uidPairsResolved`).
     pub uid_pairs_resolved: u64,
     /// From open to end (`scannerTime`).
     pub total: Duration,
 }
 
-impl SubQueryStages {
+impl SubQueryStats {
     /// Rows read by all scans.
     #[must_use]
     pub fn rows(&self) -> u64 {

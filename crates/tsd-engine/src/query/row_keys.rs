@@ -1,12 +1,10 @@
-//! Which rows are fetched by key instead of being scanned.
+//! Decides which rows are fetched by key instead of being scanned.
 //!
-//! The rows of a metric and hour lie side by side, whatever their series, so a scan for one series
-//! walks over the keys of all others, however many that are. So where a query names few series (by
-//! TSUID, or by explicit tags whose values are all literals), their rows are fetched by key, in
-//! batches like those of scans. Of 1000 series over a day in the embedded store, one takes 0.7 ms
-//! by key and 14 ms by scan, 32 take 6 and 17 ms, and 100 take as long either way. Where a query names
-//! more, they are likely to be a good part of the metric, and the scan is kept with a filter of the
-//! series.
+//! All series of a metric and hour are adjacent in the key space, so a scan for one series passes the keys
+//! of all others. If a query names few series (by TSUID, or by explicit tags whose values are all
+//! literals), their rows are fetched by key, in batches like those of scans. Of 1000 series over a day in
+//! the embedded store, one takes 0.7 ms by key and 14 ms by scan, 32 take 6 and 17 ms, and 100 take equally
+//! long. A query that names more series likely reads a large part of the metric, and scans with a filter.
 
 use std::collections::HashSet;
 
@@ -20,7 +18,7 @@ const MAX_SERIES: u64 = 32;
 /// Most rows that are fetched by key: a year of one series.
 const MAX_KEYS: u64 = 10_000;
 
-/// Keys of all rows of a plan, sorted; `None` where they are not known or too many.
+/// Keys of all rows of a plan, sorted; `None` if they are unknown or too many.
 pub(crate) fn row_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
     let (from, to) = (plan.window.scan_start_secs, plan.window.scan_end_secs);
     let hours = (to - from).max(0).unsigned_abs() / u64::from(BaseTime::SPAN_SECONDS) + 1;
@@ -32,7 +30,7 @@ pub(crate) fn row_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
             .ranges
             .iter()
             .find(|range| range.bucket.is_none_or(|bucket| bucket == key.bucket().index()))?;
-        // The row at the end itself is read where the stop key reaches into it.
+        // The row at the end is included if the stop key reaches into it.
         let bases = std::iter::successors(Some(first), |base| base.next())
             .take_while(|base| i64::from(base.as_secs()) <= to);
         let rows = bases.map(|base| key.row_key(base));
@@ -42,8 +40,8 @@ pub(crate) fn row_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
     Some(keys)
 }
 
-/// Leaves out the buckets in which none of the series lies that a plan names one by one.
-pub(crate) fn keep_buckets_of_series(plan: &mut SubQueryPlan) {
+/// Drops the ranges of salt buckets that have none of the series that a plan lists.
+pub(crate) fn retain_series_buckets(plan: &mut SubQueryPlan) {
     let SeriesSelection::Tsuids(tags) = &plan.selection else { return };
     let bucket = |tags: &Bytes| SaltBucket::of_series(&plan.schema, &plan.metric, tags).index();
     let buckets: HashSet<u32> = tags.iter().map(bucket).collect();
@@ -67,18 +65,18 @@ fn series_of(plan: &SubQueryPlan, max: u64) -> Option<Vec<SeriesKey>> {
         .collect()
 }
 
-/// Every combination of values, one for each key, where all are known.
+/// All combinations of tag values; `None` if a tag accepts any value, or above `max`.
 fn combinations(tags: &TagSelection, max: u64) -> Option<Vec<Bytes>> {
-    let mut found: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut combinations: Vec<Vec<u8>> = vec![Vec::new()];
     for want in &tags.wanted {
         let values = want.tagvs.as_ref()?;
-        if (found.len() as u64).saturating_mul(values.len() as u64) > max {
+        if (combinations.len() as u64).saturating_mul(values.len() as u64) > max {
             return None;
         }
-        found = found
+        combinations = combinations
             .iter()
-            .flat_map(|front| values.iter().map(|v| [front, &*want.tagk, v].concat()))
+            .flat_map(|prefix| values.iter().map(|v| [prefix, &*want.tagk, v].concat()))
             .collect();
     }
-    Some(found.into_iter().map(Bytes::from).collect())
+    Some(combinations.into_iter().map(Bytes::from).collect())
 }

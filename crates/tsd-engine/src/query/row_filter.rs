@@ -1,11 +1,11 @@
-//! What of a plan's selection the store can check by itself.
+//! Filter push-down: the part of a plan's selection that the store can check.
 
 use std::sync::Arc;
 
 use tsd_query::{SeriesSelection, SubQueryPlan};
 use tsd_storage::{RowFilter, SeriesSet, TagCondition, TagPattern};
 
-/// The filter of a plan's scans; `None` where every row of its ranges is wanted.
+/// The filter of a plan's scans; `None` if every row of its ranges matches.
 pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
     match &plan.selection {
         SeriesSelection::Tags(tags) => {

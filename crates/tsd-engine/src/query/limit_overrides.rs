@@ -1,14 +1,14 @@
-//! Limits of single metrics, which replace the usual ones.
+//! Limits for single metrics, which replace the configured ones.
 //!
-//! The list is an operator's file; whoever reads that file again hands the new rules in while queries
-//! run. A query takes the rules there are when it begins.
+//! The rules come from an operator's file, which is re-read while queries run; this module does not read
+//! it. A sub query uses the rules in effect when it starts.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use regex::Regex;
 use tsd_query::{FilterError, compile_pattern};
 
-/// Limits for the metrics whose name a pattern is found in.
+/// Limits for the metrics whose name contains a match of a pattern.
 #[derive(Clone, Debug)]
 pub struct LimitOverride {
     pattern: Regex,
@@ -16,7 +16,7 @@ pub struct LimitOverride {
     max_data_points: u64,
 }
 
-/// A rule that cannot be used.
+/// An invalid rule.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{pattern:?} is no pattern, or one that is too large")]
 pub struct LimitOverrideError {
@@ -25,12 +25,14 @@ pub struct LimitOverrideError {
     source: FilterError,
 }
 
-/// The rules, in their order. Clones share them.
+/// The rules, in order. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct LimitOverrides(Arc<RwLock<Arc<[LimitOverride]>>>);
 
 impl LimitOverride {
-    /// A rule, its pattern as Java understands it; 0 sets no limit.
+    /// A rule with a pattern in Java's syntax; a limit of 0 means unlimited.
+    ///
+    /// Fails if the pattern is invalid or too large when compiled.
     pub fn try_new(
         pattern: &str,
         max_bytes: u64,
@@ -43,18 +45,18 @@ impl LimitOverride {
 }
 
 impl LimitOverrides {
-    /// Puts new rules in place of the old ones, for queries that begin from now on.
+    /// Replaces the rules, for sub queries that start from now on.
     pub fn replace(&self, rules: Vec<LimitOverride>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules.into();
     }
 
-    /// Whether there are none.
+    /// True if there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules().is_empty()
     }
 
-    /// Most bytes and data points for a metric, by the first rule whose pattern is found in its name.
+    /// Most bytes and data points for a metric, by the first rule whose pattern matches in its name.
     #[must_use]
     pub fn find(&self, metric: &str) -> Option<(u64, u64)> {
         let rules = self.rules();
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_found_in_the_name_counts() {
+    fn first_matching_rule_applies() {
         let rules = LimitOverrides::default();
         assert!(rules.is_empty());
         assert_eq!(rules.find("sys.cpu.user"), None);
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_blow_up_are_refused() {
+    fn invalid_and_oversized_patterns_are_rejected() {
         assert!(LimitOverride::try_new("((", 0, 0).is_err());
         assert!(LimitOverride::try_new("(a{1000}){1000}", 0, 0).is_err());
         assert!(LimitOverride::try_new("a*+", 0, 0).is_err());

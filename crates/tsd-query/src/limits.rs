@@ -3,24 +3,24 @@
 use crate::error::QueryError;
 
 /// Lets long work be ended early: by a deadline, a cancel, or a memory limit.
-pub trait Watch {
+pub trait ExecutionLimits {
     /// Called for every thousand or so values; an error ends the work.
-    fn go_on(&mut self) -> Result<(), QueryError>;
+    fn check(&mut self) -> Result<(), QueryError>;
 
     /// Called before about that many bytes are taken, which live until the work is done.
-    fn hold(&mut self, bytes: usize) -> Result<(), QueryError>;
+    fn reserve(&mut self, bytes: usize) -> Result<(), QueryError>;
 }
 
 /// Lets everything pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
+pub struct Unlimited;
 
-impl Watch for Unwatched {
-    fn go_on(&mut self) -> Result<(), QueryError> {
+impl ExecutionLimits for Unlimited {
+    fn check(&mut self) -> Result<(), QueryError> {
         Ok(())
     }
 
-    fn hold(&mut self, _bytes: usize) -> Result<(), QueryError> {
+    fn reserve(&mut self, _bytes: usize) -> Result<(), QueryError> {
         Ok(())
     }
 }

@@ -1,0 +1,333 @@
+//! The context of one running query: its limits, its progress and its statistics.
+//!
+//! All tasks of a query share one. It does not know the store.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+use tsd_query::{ExecutionLimits, QueryError};
+
+use super::{
+    QueryClient, QueryFailure, QueryId, QueryStats, RunningQuery, RunningStage, SubQueryStats,
+    memory_budget::MemoryBudget,
+    read_budget::ADVICE,
+    scheduler::{SchedulerHandle, TimeSlice},
+};
+
+/// Limits, progress and statistics of a running query.
+#[derive(Debug)]
+pub(crate) struct QueryContext {
+    pub(crate) id: QueryId,
+    pub(crate) client: Arc<QueryClient>,
+    pub(crate) started_ms: i64,
+    pub(crate) started: Instant,
+    /// Queries that ran when it was submitted, including itself.
+    pub(crate) running_at_start: usize,
+    /// Whether it asks to ignore the limit on bytes, and that on data points.
+    pub(crate) ignore_limits: (bool, bool),
+    /// Cancelled by an operator.
+    pub(crate) operator_cancel: CancellationToken,
+    memory: MemoryBudget,
+    scheduler: Arc<SchedulerHandle>,
+    /// Permits for open scans.
+    scans: Semaphore,
+    time_limit: Option<Duration>,
+    limit_reached: OnceLock<&'static str>,
+    progress: QueryProgress,
+    sub_queries: Mutex<Vec<SubQueryStats>>,
+}
+
+/// Parameters of a new [`QueryContext`].
+pub(crate) struct NewQuery {
+    pub(crate) client: Arc<QueryClient>,
+    pub(crate) started_ms: i64,
+    pub(crate) ignore_limits: (bool, bool),
+    pub(crate) memory: MemoryBudget,
+    pub(crate) scheduler: SchedulerHandle,
+    pub(crate) max_scans: usize,
+    pub(crate) time_limit: Option<Duration>,
+}
+
+/// Progress counters, for the list of running queries.
+#[derive(Debug, Default)]
+struct QueryProgress {
+    stage: AtomicU8,
+    rows: AtomicU64,
+    cells: AtomicU64,
+    bytes: AtomicU64,
+    scans_done: AtomicUsize,
+    scans_total: AtomicUsize,
+    queued_nanos: AtomicU64,
+}
+
+/// Stage of a running query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum QueryStage {
+    Queued,
+    Resolving,
+    Scanning,
+    Aggregating,
+    Naming,
+    Evaluating,
+    Sending,
+}
+
+impl QueryStage {
+    const ALL: [Self; 7] = [
+        Self::Queued,
+        Self::Resolving,
+        Self::Scanning,
+        Self::Aggregating,
+        Self::Naming,
+        Self::Evaluating,
+        Self::Sending,
+    ];
+}
+
+impl QueryContext {
+    pub(crate) fn new(id: QueryId, running_at_start: usize, new: NewQuery) -> Self {
+        let NewQuery {
+            client,
+            started_ms,
+            ignore_limits,
+            memory,
+            scheduler,
+            max_scans,
+            time_limit,
+        } = new;
+        Self {
+            id,
+            client,
+            started_ms,
+            started: Instant::now(),
+            running_at_start,
+            ignore_limits,
+            operator_cancel: CancellationToken::new(),
+            memory,
+            scheduler: Arc::new(scheduler),
+            scans: Semaphore::new(max_scans.max(1)),
+            time_limit,
+            limit_reached: OnceLock::new(),
+            progress: QueryProgress::default(),
+            sub_queries: Mutex::default(),
+        }
+    }
+
+    /// Its handle to the scheduler.
+    pub(crate) const fn scheduler(&self) -> &Arc<SchedulerHandle> {
+        &self.scheduler
+    }
+
+    /// Sets the stage. Sub queries run concurrently; the last writer wins.
+    pub(crate) fn set_stage(&self, stage: QueryStage) {
+        self.progress.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// Records that the query was admitted and is no longer queued.
+    pub(crate) fn mark_admitted(&self) {
+        let queued = self.started.elapsed().as_nanos() as u64;
+        self.progress.queued_nanos.store(queued, Ordering::Relaxed);
+        self.set_stage(QueryStage::Resolving);
+    }
+
+    /// Waits for a time slice. CPU-bound work runs in slices and must not await in one.
+    pub(crate) async fn time_slice(&self) -> Result<TimeSlice, QueryFailure> {
+        self.scheduler.acquire_slice().await.map_err(|_| {
+            self.record_limit("heavy");
+            QueryFailure::Busy
+        })
+    }
+
+    /// Renews an expired slice inside a call that cannot await; see [`SchedulerHandle::renew`].
+    pub(crate) fn renew_slice(
+        &self,
+        slice: TimeSlice,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Option<TimeSlice> {
+        self.scheduler.renew(slice, is_cancelled)
+    }
+
+    /// Waits until the query may open one more scan.
+    pub(crate) async fn acquire_scan_permit(&self) -> SemaphorePermit<'_> {
+        loop {
+            // The semaphore is never closed.
+            if let Ok(permit) = self.scans.acquire().await {
+                return permit;
+            }
+        }
+    }
+
+    /// Counts scans that are about to begin.
+    pub(crate) fn add_scans(&self, count: usize) {
+        self.progress.scans_total.fetch_add(count, Ordering::Relaxed);
+        self.set_stage(QueryStage::Scanning);
+    }
+
+    /// Counts a scan that ended.
+    pub(crate) fn finish_scan(&self) {
+        self.progress.scans_done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts rows that were read.
+    pub(crate) fn record_rows(&self, rows: u64, cells: u64, bytes: u64) {
+        self.progress.rows.fetch_add(rows, Ordering::Relaxed);
+        self.progress.cells.fetch_add(cells, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reserves memory until [`Self::release`] or the end of the query.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<(), QueryFailure> {
+        self.memory.reserve(bytes).inspect_err(|failure| {
+            let total = matches!(failure, QueryFailure::NoMemory { .. });
+            self.record_limit(if total { "total_memory" } else { "memory" });
+        })
+    }
+
+    /// Changes a reservation of `before` bytes to `after` bytes.
+    pub(crate) fn adjust_reservation(
+        &self,
+        before: usize,
+        after: usize,
+    ) -> Result<(), QueryFailure> {
+        if after >= before {
+            return self.reserve(after - before);
+        }
+        self.release(before - after);
+        Ok(())
+    }
+
+    /// Its memory limit in bytes; 0 means unlimited.
+    pub(crate) const fn memory_limit(&self) -> u64 {
+        self.memory.limit()
+    }
+
+    /// Fails if so many more bytes could not be reserved now.
+    pub(crate) fn check_available(&self, bytes: usize) -> Result<(), QueryFailure> {
+        self.reserve(bytes)?;
+        self.release(bytes);
+        Ok(())
+    }
+
+    /// Releases memory before the end of the query.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.memory.release(bytes);
+    }
+
+    /// Fails once the time limit is reached.
+    pub(crate) fn check_time(&self) -> Result<(), QueryError> {
+        match self.time_left() {
+            Some(Duration::ZERO) => Err(self.timeout_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Time left; `None` without a limit.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.time_limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
+    }
+
+    /// The error of a query that reached its time limit.
+    pub(crate) fn timeout_error(&self) -> QueryError {
+        self.record_limit("timeout");
+        QueryError::too_large(format!(
+            "Sorry, your query timed out. Time limit: {} ms, fetch time: {} ms. {ADVICE}",
+            self.time_limit.unwrap_or_default().as_millis(),
+            self.started.elapsed().as_millis()
+        ))
+    }
+
+    /// Records which limit ended the query, for metrics.
+    pub(crate) fn record_limit(&self, limit: &'static str) {
+        // Only the first limit reached counts.
+        let _ = self.limit_reached.set(limit);
+    }
+
+    /// The limit that ended it.
+    pub(crate) fn limit_reached(&self) -> Option<&'static str> {
+        self.limit_reached.get().copied()
+    }
+
+    /// Adds the statistics of a completed sub query.
+    pub(crate) fn add_sub_query_stats(&self, stats: &SubQueryStats) {
+        let mut all = self.sub_queries.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(stats.clone());
+    }
+
+    /// Current statistics.
+    pub(crate) fn stats(&self) -> QueryStats {
+        let mut sub_queries =
+            self.sub_queries.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        sub_queries.sort_by_key(|sub| sub.index);
+        let queued = Duration::from_nanos(self.progress.queued_nanos.load(Ordering::Relaxed));
+        QueryStats {
+            string_to_uid: sub_queries.iter().map(|sub| sub.string_to_uid).sum(),
+            total: self.started.elapsed(),
+            cpu: self.scheduler.cpu_time(),
+            waited: queued + self.scheduler.wait_time(),
+            peak_memory_bytes: self.memory.peak(),
+            sub_queries,
+            ..QueryStats::default()
+        }
+    }
+
+    /// True if the query waits to be admitted.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.progress.stage.load(Ordering::Relaxed) == QueryStage::Queued as u8
+    }
+
+    /// Its entry in the list of running queries.
+    pub(crate) fn snapshot(&self) -> RunningQuery {
+        let progress = &self.progress;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let stage = usize::from(progress.stage.load(Ordering::Relaxed));
+        let stage = match QueryStage::ALL.get(stage).copied().unwrap_or(QueryStage::Queued) {
+            QueryStage::Queued => RunningStage::Queued,
+            QueryStage::Resolving => RunningStage::Resolving,
+            QueryStage::Scanning => RunningStage::Scanning {
+                done: progress.scans_done.load(Ordering::Relaxed),
+                total: progress.scans_total.load(Ordering::Relaxed),
+            },
+            QueryStage::Aggregating => RunningStage::Aggregating,
+            QueryStage::Naming => RunningStage::Naming,
+            QueryStage::Evaluating => RunningStage::Evaluating,
+            QueryStage::Sending => RunningStage::Sending,
+        };
+        RunningQuery {
+            id: self.id,
+            client: Arc::clone(&self.client),
+            started_ms: self.started_ms,
+            elapsed: self.started.elapsed(),
+            stage,
+            rows: load(&progress.rows),
+            cells: load(&progress.cells),
+            bytes: load(&progress.bytes),
+            memory_bytes: self.memory.reserved(),
+            cpu: self.scheduler.cpu_time(),
+        }
+    }
+}
+
+/// The operator's cancellation, the deadline and the memory budget; no time slice.
+impl ExecutionLimits for &QueryContext {
+    fn check(&mut self) -> Result<(), QueryError> {
+        if self.operator_cancel.is_cancelled() {
+            return Err(QueryError::bad_request(QueryFailure::CancelledByOperator.to_string()));
+        }
+        self.check_time()
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Result<(), QueryError> {
+        QueryContext::reserve(self, bytes).map_err(|failure| match failure {
+            QueryFailure::Rejected(error) => error,
+            other => QueryError::too_large(other.to_string()),
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! A query's handle to the scheduler: it acquires and renews time slices.
+//!
+//! Work that cannot yield inside a call (the points of one group, an expression) renews its slice from
+//! within: [`SchedulerHandle::renew`] blocks its thread until the next permit, and the runtime starts a
+//! replacement. The number of threads blocked this way is limited; beyond it, work keeps its permit.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime::Handle, sync::oneshot, task::block_in_place};
+
+use super::{CpuAccount, PermitRequest, RunPermit, Scheduler, TimeSlice, TooManyHeavyQueries};
+
+/// Most threads that may block on a permit.
+const MAX_BLOCKED_THREADS: usize = 64;
+/// How often a blocked thread polls for cancellation.
+const CANCELLATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Handle of one query to the scheduler. Dropping it releases its heavy slot.
+#[derive(Debug)]
+pub(crate) struct SchedulerHandle {
+    pub(super) scheduler: Arc<Scheduler>,
+    account: Arc<CpuAccount>,
+}
+
+impl SchedulerHandle {
+    pub(super) fn new(scheduler: Arc<Scheduler>) -> Self {
+        Self { scheduler, account: Arc::default() }
+    }
+
+    /// Waits for a time slice.
+    pub(crate) async fn acquire_slice(&self) -> Result<TimeSlice, TooManyHeavyQueries> {
+        let may_reject = !self.account.is_executed.load(Ordering::Relaxed);
+        let permit = match self.scheduler.request(&self.account, may_reject)? {
+            PermitRequest::Granted(permit) => permit,
+            PermitRequest::Queued(permit) => {
+                let requested = Instant::now();
+                // The scheduler outlives its waiters and drops only those that are closed.
+                let permit = permit.await.map_err(|_| TooManyHeavyQueries)?;
+                self.account.add_wait(requested.elapsed());
+                permit
+            }
+        };
+        Ok(TimeSlice::begin(&self.account, permit))
+    }
+
+    /// If the slice has expired and other queries are runnable, ends it and blocks this thread until the
+    /// next permit. Returns `None` if `is_cancelled` returned true meanwhile. Requires a multi-threaded
+    /// runtime.
+    pub(crate) fn renew(
+        &self,
+        mut slice: TimeSlice,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Option<TimeSlice> {
+        if !slice.is_expired() {
+            return Some(slice);
+        }
+        let blocked = &self.scheduler.blocked_threads;
+        let may_block = self.scheduler.runnable() > 0
+            && blocked
+                .try_update(Ordering::Relaxed, Ordering::Relaxed, |threads| {
+                    (threads < MAX_BLOCKED_THREADS).then_some(threads + 1)
+                })
+                .is_ok();
+        if !may_block {
+            slice.extend();
+            return Some(slice);
+        }
+        let requested = Instant::now();
+        // The permit is returned inside `block_in_place`: the task it is granted to may be queued on this
+        // thread and must be able to run elsewhere.
+        let permit = block_in_place(|| {
+            slice.finish();
+            match self.scheduler.request(&self.account, false).ok()? {
+                PermitRequest::Granted(permit) => Some(permit),
+                PermitRequest::Queued(permit) => {
+                    Handle::current().block_on(wait_for_permit(permit, is_cancelled))
+                }
+            }
+        });
+        self.account.add_wait(requested.elapsed());
+        blocked.fetch_sub(1, Ordering::Relaxed);
+        permit.map(|permit| TimeSlice::begin(&self.account, permit))
+    }
+
+    /// Marks the result as complete and releases the heavy slot.
+    pub(crate) fn finish_execution(&self) {
+        self.account.is_executed.store(true, Ordering::Relaxed);
+        self.release_heavy_slot();
+    }
+
+    fn release_heavy_slot(&self) {
+        if self.account.has_heavy_slot.swap(false, Ordering::Relaxed) {
+            let mut state = self.scheduler.lock();
+            state.heavy_queries -= 1;
+            self.scheduler.dispatch(state);
+        }
+    }
+
+    /// CPU time used by all slices.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        Duration::from_nanos(self.account.cpu_nanos())
+    }
+
+    /// Time spent waiting for permits, summed over all slices.
+    pub(crate) fn wait_time(&self) -> Duration {
+        Duration::from_nanos(self.account.wait_nanos.load(Ordering::Relaxed))
+    }
+
+    /// Charges CPU time used outside of any slice.
+    #[cfg(test)]
+    pub(crate) fn charge_cpu(&self, time: Duration) {
+        self.account.add_cpu(time);
+    }
+}
+
+impl Drop for SchedulerHandle {
+    fn drop(&mut self) {
+        self.release_heavy_slot();
+    }
+}
+
+/// Waits for a permit; returns `None` once the query is cancelled.
+async fn wait_for_permit(
+    mut permit: oneshot::Receiver<RunPermit>,
+    is_cancelled: impl Fn() -> bool,
+) -> Option<RunPermit> {
+    while !is_cancelled() {
+        let result = tokio::time::timeout(CANCELLATION_POLL_INTERVAL, &mut permit).await;
+        if let Ok(permit) = result {
+            return permit.ok();
+        }
+    }
+    None
+}
