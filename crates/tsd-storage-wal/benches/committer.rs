@@ -1,6 +1,10 @@
-//! What a point costs the threads of the layer, over a backend that takes rows and forgets them.
+//! CPU time per point of the committer and flusher threads, over a backend that discards its rows.
 //!
-//! `cargo run --release -p tsd-storage-wal --example committer -- [series] [points]`
+//! ```text
+//! cargo bench -p tsd-storage-wal --bench committer -- [series] [points]
+//! ```
+//!
+//! Without `--bench`, as in `cargo test --benches`, it writes few points to check that it runs.
 
 use std::{
     error::Error,
@@ -21,17 +25,21 @@ use tsd_storage::{
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
-/// Rows of a call, and calls under way.
+/// Rows per batch.
 const BATCH_ROWS: usize = 1_000;
-const AT_ONCE: usize = 20;
+/// Concurrent batches.
+const CONCURRENCY: usize = 20;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
-    let series = arguments.next().transpose()?.unwrap_or(100_000);
-    let points = arguments.next().transpose()?.unwrap_or(10_000_000);
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
+    let mut numbers = arguments.map(|argument| argument.parse::<usize>());
+    let series = numbers.next().transpose()?.unwrap_or(100_000);
+    let default_points = if is_bench { 10_000_000 } else { 20_000 };
+    let points = numbers.next().transpose()?.unwrap_or(default_points);
     let directory = std::env::temp_dir().join(format!("committer-{}", std::process::id()));
-    let backend = Arc::new(Nowhere::default());
+    let backend = Arc::new(DiscardingBackend::default());
     let (store, _) = WalStorage::open(WalConfig::new(&directory), Arc::clone(&backend)).await?;
     let table = Table::new("tsdb");
     let (store, table) = (&store, &table);
@@ -39,25 +47,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let batches = (0..points / BATCH_ROWS).map(|number| batch(&keys, number * BATCH_ROWS));
     let (faults, started) = (page_faults()?, Instant::now());
     let put = |batch: Result<CellBatch, StorageError>| async { store.put(table, batch?).await };
-    let mut puts = stream::iter(batches).map(put).buffer_unordered(AT_ONCE);
+    let mut puts = stream::iter(batches).map(put).buffer_unordered(CONCURRENCY);
     while let Some(done) = puts.next().await {
         done?;
     }
     let (faults, seconds) = (page_faults()? - faults, started.elapsed().as_secs_f64());
     let millions = points as f64 / 1e6;
-    print!("{series} series, {:.2} M points/s; ns a point:", millions / seconds);
+    print!("{series} series, {:.2} M points/s; ns per point:", millions / seconds);
     for name in ["wal-committer", "wal-flusher"] {
         print!(" {name} {:.0}", thread_seconds(name)? * 1_000.0 / millions);
     }
     let log: f64 = log_bytes(&directory)?;
     println!(
-        "; {:.0} page faults a M points; peak {} MiB; {} rows left; {log:.0} bytes of log",
+        "; {:.0} page faults per M points; peak {} MiB; {} cells flushed; {log:.0} bytes of log",
         faults / millions,
         peak_bytes()? >> 20,
         backend.cells.load(Ordering::Relaxed),
     );
     for (name, value) in store.gauges() {
-        if name.contains("memtable") || name.contains("spare") {
+        if name.contains("memtable") {
             println!("{name} {value}");
         }
     }
@@ -66,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Salt, metric, hour, two tags: as a row key of points is.
+/// A row key of points: salt, metric, base time, two tags.
 fn key(series: usize) -> [u8; 20] {
     let mut key = [0; 20];
     let tag = (series as u32).to_be_bytes();
@@ -93,7 +101,7 @@ fn batch(keys: &[[u8; 20]], first: usize) -> Result<CellBatch, StorageError> {
     Ok(batch)
 }
 
-/// Processor time of the threads of a name, in seconds.
+/// CPU time of the threads with a name, in seconds.
 fn thread_seconds(name: &str) -> Result<f64, Box<dyn Error>> {
     let mut nanos = 0;
     for task in fs::read_dir("/proc/self/task")? {
@@ -126,58 +134,66 @@ fn log_bytes(directory: &std::path::Path) -> Result<f64, Box<dyn Error>> {
     Ok(bytes as f64)
 }
 
-/// A backend that takes all rows and has none.
+/// A backend that discards its rows and counts their cells.
 #[derive(Debug, Default)]
-struct Nowhere {
+struct DiscardingBackend {
     cells: AtomicU64,
 }
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
+type StorageFuture<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
 
-fn answer<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
-    Box::pin(async move { Ok(answer) })
+fn ready<'a, T: Send + 'a>(value: T) -> StorageFuture<'a, T> {
+    Box::pin(async move { Ok(value) })
 }
 
-impl FlushTarget for Nowhere {
-    fn flush_rows<'a>(&'a self, _: &'a Table, mut rows: Box<dyn FlushRows>) -> Answer<'a, ()> {
+impl FlushTarget for DiscardingBackend {
+    fn flush_rows<'a>(
+        &'a self,
+        _: &'a Table,
+        mut rows: Box<dyn FlushRows>,
+    ) -> StorageFuture<'a, ()> {
         while let Some(row) = rows.next_row() {
             self.cells.fetch_add(row.cells.len() as u64, Ordering::Relaxed);
         }
-        answer(())
+        ready(())
     }
 }
 
 struct NoRows;
 
 impl RowScanner for NoRows {
-    fn next_rows(&mut self) -> Answer<'_, Option<Vec<Row>>> {
-        answer(None)
+    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>> {
+        ready(None)
     }
 }
 
-impl Storage for Nowhere {
-    fn get<'a>(&'a self, _: &'a Table, _: Get) -> Answer<'a, Option<Row>> {
-        answer(None)
+impl Storage for DiscardingBackend {
+    fn get<'a>(&'a self, _: &'a Table, _: Get) -> StorageFuture<'a, Option<Row>> {
+        ready(None)
     }
 
-    fn multi_get<'a>(&'a self, _: &'a Table, gets: Vec<Get>) -> Answer<'a, Vec<Option<Row>>> {
-        answer(gets.iter().map(|_| None).collect())
+    fn multi_get<'a>(
+        &'a self,
+        _: &'a Table,
+        gets: Vec<Get>,
+    ) -> StorageFuture<'a, Vec<Option<Row>>> {
+        ready(gets.iter().map(|_| None).collect())
     }
 
     fn scan(&self, _: &Table, _: Scan) -> Box<dyn RowScanner> {
         Box::new(NoRows)
     }
 
-    fn put<'a>(&'a self, _: &'a Table, _: CellBatch) -> Answer<'a, ()> {
-        answer(())
+    fn put<'a>(&'a self, _: &'a Table, _: CellBatch) -> StorageFuture<'a, ()> {
+        ready(())
     }
 
-    fn append<'a>(&'a self, _: &'a Table, _: CellBatch) -> Answer<'a, ()> {
-        answer(())
+    fn append<'a>(&'a self, _: &'a Table, _: CellBatch) -> StorageFuture<'a, ()> {
+        ready(())
     }
 
-    fn increment<'a>(&'a self, _: &'a Table, _: Column, amount: i64) -> Answer<'a, i64> {
-        answer(amount)
+    fn increment<'a>(&'a self, _: &'a Table, _: Column, amount: i64) -> StorageFuture<'a, i64> {
+        ready(amount)
     }
 
     fn compare_and_set<'a>(
@@ -186,31 +202,36 @@ impl Storage for Nowhere {
         _: Column,
         expected: Option<Bytes>,
         _: Bytes,
-    ) -> Answer<'a, bool> {
-        answer(expected.is_none())
+    ) -> StorageFuture<'a, bool> {
+        ready(expected.is_none())
     }
 
-    fn compare_and_delete<'a>(&'a self, _: &'a Table, _: Column, _: Bytes) -> Answer<'a, bool> {
-        answer(false)
+    fn compare_and_delete<'a>(
+        &'a self,
+        _: &'a Table,
+        _: Column,
+        _: Bytes,
+    ) -> StorageFuture<'a, bool> {
+        ready(false)
     }
 
-    fn delete<'a>(&'a self, _: &'a Table, _: Delete) -> Answer<'a, ()> {
-        answer(())
+    fn delete<'a>(&'a self, _: &'a Table, _: Delete) -> StorageFuture<'a, ()> {
+        ready(())
     }
 
-    fn rewrite_row<'a>(&'a self, _: &'a Table, _: RowRewrite) -> Answer<'a, ()> {
-        answer(())
+    fn rewrite_row<'a>(&'a self, _: &'a Table, _: RowRewrite) -> StorageFuture<'a, ()> {
+        ready(())
     }
 
-    fn table_exists<'a>(&'a self, _: &'a Table) -> Answer<'a, bool> {
-        answer(true)
+    fn table_exists<'a>(&'a self, _: &'a Table) -> StorageFuture<'a, bool> {
+        ready(true)
     }
 
-    fn flush(&self) -> Answer<'_, ()> {
-        answer(())
+    fn flush(&self) -> StorageFuture<'_, ()> {
+        ready(())
     }
 
-    fn close(&self) -> Answer<'_, ()> {
-        answer(())
+    fn close(&self) -> StorageFuture<'_, ()> {
+        ready(())
     }
 }

@@ -1,13 +1,17 @@
-//! How many durable cells a second the layer takes, and what they cost.
+//! Durable cells per second, and their CPU time.
 //!
 //! ```text
-//! cargo run --release -p tsd-storage-wal --example throughput [directory]
+//! cargo bench -p tsd-storage-wal --bench throughput -- [directory]
 //! ```
 //!
-//! The backend only counts what it is handed, so the figures are those of the log, the memtable and
-//! the flush up to the backend's door.
+//! The backend only counts cells, so the results are those of log, memtable and flush. Without
+//! `--bench`, as in `cargo test --benches`, it writes few cells to check that it runs.
 
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "a program to run by hand")]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a bench may stop, and prints its result"
+)]
 
 use std::{
     path::PathBuf,
@@ -26,16 +30,18 @@ use tsd_storage::{
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
+/// Cells of a run, and of one without `--bench`.
 const CELLS: u32 = 3_000_000;
+const TEST_CELLS: u32 = 10_000;
 
-/// An empty store that counts the cells it is handed.
+/// An empty store that counts the cells flushed to it.
 #[derive(Debug)]
-struct Counting {
+struct CountingBackend {
     empty: MemoryStorage,
     cells: AtomicU64,
 }
 
-impl FlushTarget for Counting {
+impl FlushTarget for CountingBackend {
     fn flush_rows<'a>(
         &'a self,
         _table: &'a Table,
@@ -50,7 +56,7 @@ impl FlushTarget for Counting {
     }
 }
 
-impl Storage for Counting {
+impl Storage for CountingBackend {
     fn get<'a>(
         &'a self,
         table: &'a Table,
@@ -144,23 +150,26 @@ impl Storage for Counting {
     }
 }
 
-/// How points come.
-struct Shape {
+/// Write pattern of a run.
+struct Workload {
     name: &'static str,
     series: u32,
+    /// Cells in all.
+    cells: u32,
+    /// Cells per batch.
     batch: u32,
-    /// Batches under way at once.
+    /// Concurrent batches.
     in_flight: usize,
 }
 
-/// One point of every series in turn, 10 s apart, `batch` of them in a batch.
-fn batches(shape: &Shape) -> Vec<CellBatch> {
+/// One point of each series in turn, 10 s apart.
+fn batches(workload: &Workload) -> Vec<CellBatch> {
     let mut point = 0;
     let mut all = Vec::new();
-    while point < CELLS {
+    while point < workload.cells {
         let mut cells = CellBatch::new();
-        for _ in 0..shape.batch.min(CELLS - point) {
-            let (series, step) = (point % shape.series, point / shape.series);
+        for _ in 0..workload.batch.min(workload.cells - point) {
+            let (series, step) = (point % workload.series, point / workload.series);
             let spread = series.wrapping_mul(2_654_435_761);
             let mut key = vec![(spread % 20) as u8, 0, 0, 1];
             key.extend_from_slice(&(step / 360 * 3600).to_be_bytes());
@@ -182,41 +191,47 @@ fn batches(shape: &Shape) -> Vec<CellBatch> {
     all
 }
 
-/// Processor seconds of this process so far.
+/// CPU time of this process so far, in seconds.
 fn cpu_seconds() -> f64 {
-    const TICKS_A_SECOND: f64 = 100.0;
+    const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, after)| after).split_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
-        / TICKS_A_SECOND
+        / TICKS_PER_SECOND
 }
 
-async fn run(shape: Shape, directory: PathBuf) {
+async fn run(workload: Workload, directory: PathBuf) {
     let table = Table::new("tsdb");
-    let backend =
-        Arc::new(Counting { empty: MemoryStorage::new([table.clone()]), cells: AtomicU64::new(0) });
+    let backend = Arc::new(CountingBackend {
+        empty: MemoryStorage::new([table.clone()]),
+        cells: AtomicU64::new(0),
+    });
     let config = WalConfig::new(directory);
     let opened = WalStorage::open(config, Arc::clone(&backend)).await;
     let (store, _) = opened.expect("an openable log");
-    let batches = batches(&shape);
+    let batches = batches(&workload);
     let (cpu, started) = (cpu_seconds(), Instant::now());
-    let waiting = std::sync::Mutex::new(batches.into_iter());
-    let next = || waiting.lock().expect("no panic").next();
+    let pending = std::sync::Mutex::new(batches.into_iter());
+    let next = || pending.lock().expect("no panic").next();
     let writer = async |_| {
         while let Some(batch) = next() {
             store.put(&table, batch).await.expect("a durable batch");
         }
     };
-    futures_util::future::join_all((0..shape.in_flight).map(writer)).await;
+    futures_util::future::join_all((0..workload.in_flight).map(writer)).await;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     store.close().await.expect("a clean close");
-    assert_eq!(backend.cells.load(Ordering::Relaxed), u64::from(CELLS), "every cell arrives");
-    let millions = f64::from(CELLS) / 1e6;
+    assert_eq!(
+        backend.cells.load(Ordering::Relaxed),
+        u64::from(workload.cells),
+        "every cell is flushed"
+    );
+    let millions = f64::from(workload.cells) / 1e6;
     println!(
         "{:<34} batch {:>5}, {:>2} in flight: {:5.2} M cells/s, {:.2} cpu-s per M cells",
-        shape.name,
-        shape.batch,
-        shape.in_flight,
+        workload.name,
+        workload.batch,
+        workload.in_flight,
         millions / seconds,
         cpu / millions
     );
@@ -224,15 +239,18 @@ async fn run(shape: Shape, directory: PathBuf) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let given = std::env::args().nth(1).map(PathBuf::from);
-    let root = given.unwrap_or_else(|| std::env::temp_dir().join("saltern-throughput"));
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let cells = if is_bench { CELLS } else { TEST_CELLS };
+    let directory = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let root = directory.map(PathBuf::from);
+    let root = root.unwrap_or_else(|| std::env::temp_dir().join("saltern-throughput"));
     let in_order = "1 000 series in time order";
-    let one_each = "100 000 series, one point a step";
+    let one_each = "100 000 series, one point per step";
     for (name, series) in [(in_order, 1_000), (one_each, 100_000)] {
         for (batch, in_flight) in [(1_000, 1), (1_000, 4), (1_000, 16), (5_000, 4), (100, 16)] {
-            let shape = Shape { name, series, batch, in_flight };
-            run(shape, root.join(format!("{series}-{batch}-{in_flight}"))).await;
+            let workload = Workload { name, series, cells, batch, in_flight };
+            run(workload, root.join(format!("{series}-{batch}-{in_flight}"))).await;
         }
     }
-    std::fs::remove_dir_all(&root).expect("the directory is ours");
+    std::fs::remove_dir_all(&root).expect("the directory of this bench");
 }
