@@ -314,7 +314,7 @@ fn a_full_log_refuses_points_and_loses_none() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(telnet), &mut line).expect("a line");
     assert!(line.starts_with("put: Please throttle writes"), "{line}");
-    assert!(metric(&daemon, "tsd_wal_throttled_total") > 0.0);
+    assert!(metric(&daemon, "tsd_wal_rejected_writes_total") > 0.0);
     assert!(metric(&daemon, "tsd_wal_log_bytes") > 0.0);
     hbase.come_back();
     let taken_again = || {

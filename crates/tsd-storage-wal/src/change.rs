@@ -1,13 +1,13 @@
-//! What one record of the log does to one table.
+//! Changes of a table, and their encoding as record bodies.
 //!
-//! Only results are logged, never conditions: an append, an increment or a compare-and-set is in the
-//! log as the put it came to, so that replaying a record twice does no harm.
+//! The log contains results, not conditions: an append, an increment or a compare-and-swap is logged
+//! as the resulting put. So a replay is idempotent.
 
 use bytes::Bytes;
 use tsd_model::Family;
 use tsd_storage::CellBatch;
 
-/// A change of rows, applied whole.
+/// A change of rows, applied atomically.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// Puts cells.
@@ -16,7 +16,7 @@ pub(crate) enum Change {
     DeleteRow(Bytes),
     /// Deletes columns of a row.
     DeleteColumns { row: Bytes, columns: Vec<(Family, Bytes)> },
-    /// A row compaction: puts, then deletes.
+    /// A row compaction. The put is applied before the deletes.
     Rewrite { row: Bytes, put: CellBatch, delete: Vec<(Family, Bytes)> },
 }
 
@@ -62,7 +62,7 @@ impl Change {
         }
     }
 
-    /// Whether it changes anything of a row.
+    /// True if the row is changed.
     pub(crate) fn touches(&self, key: &[u8]) -> bool {
         match self {
             Self::Put(batch) => batch.rows().any(|row| row.key == key),
@@ -72,7 +72,7 @@ impl Change {
         }
     }
 
-    /// About how many bytes it takes in memory and in the log.
+    /// Approximate size in bytes, in memory and in the log.
     pub(crate) fn byte_len(&self) -> usize {
         match self {
             Self::Put(batch) => batch.byte_len(),
@@ -82,7 +82,7 @@ impl Change {
         }
     }
 
-    /// Appends the body of the record.
+    /// Appends the record body.
     ///
     /// ```text
     /// put             batch
@@ -103,7 +103,7 @@ impl Change {
         }
     }
 
-    /// Reads the body of a record. The bytes come from outside the process, so all is checked.
+    /// Decodes a record body; `None` if it is invalid.
     pub(crate) fn decode(kind: ChangeKind, body: &[u8]) -> Option<Self> {
         match kind {
             ChangeKind::Put => Some(Self::Put(CellBatch::from_bytes(body.to_vec()).ok()?)),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_gives_back_its_change() {
+    fn decoding_undoes_encoding() {
         for change in changes() {
             let mut body = Vec::new();
             change.encode(&mut body);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_cut_short_is_no_body() {
+    fn truncated_body_is_invalid() {
         for change in changes() {
             let mut body = Vec::new();
             change.encode(&mut body);
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_body_or_nothing(kind in 1..5_u8, body: Vec<u8>) {
+        fn decoding_any_bytes_does_not_panic(kind in 1..5_u8, body: Vec<u8>) {
             if let Some(kind) = ChangeKind::from_byte(kind)
                 && let Some(change) = Change::decode(kind, &body)
             {

@@ -1,100 +1,207 @@
-//! Row compaction in a backend that nobody else writes: what of it still holds when it is committed.
+//! Turns conditional commands into the changes that are logged.
 //!
-//! A plan was made of a row as it was read. Points of the row may have been put again since, and
-//! were acknowledged, or deleted: then the plan is void, and whoever made it has to read again. Only
-//! the committer knows the order of all changes, so it decides; what is in the log was decided.
+//! The committer decides each command against the memtables, the earlier commands of the same
+//! group, and what the caller has read from the backend. The log contains only the result.
 
 use bytes::Bytes;
-use tsd_storage::{CellBatch, ReplacedColumn, StorageError};
+use hashbrown::HashMap;
+use tsd_storage::{CellBatch, CellRef, Column, ReplacedColumn, StorageError};
 
 use crate::{
     change::Change,
-    memtable::{ColumnState, TableId, View},
-    overlay::RowLogs,
-    request::{Decision, Outcome},
+    memtable::{ColumnLookup, ColumnState, TableId},
+    memtable_list::MemtableView,
+    overlay::RowOps,
+    request::{
+        BackendCell, BackendRead, NewValue, ReplacedCell, RewriteCommand, WriteCommand,
+        WriteOutcome,
+    },
 };
 
-/// A row compaction that waits for its decision.
+/// Decision on a command.
 #[derive(Debug)]
-pub(crate) struct Rewrite {
-    pub(crate) row: Bytes,
-    /// The compacted cell, or nothing.
-    pub(crate) put: CellBatch,
-    pub(crate) replaced: Vec<Replaced>,
-    /// Generations that had left when the backend was asked. What it said holds until the next one
-    /// leaves.
-    pub(crate) retired: u64,
+pub(crate) enum Decision {
+    Commit(Change, WriteOutcome),
+    NoChange(WriteOutcome),
+    Fail(StorageError),
 }
 
-/// A column that is to go, if it is as it was read.
-#[derive(Debug)]
-pub(crate) struct Replaced {
-    pub(crate) column: ReplacedColumn,
-    /// Time of the backend's cell; `None` where it has none, or was not asked.
-    pub(crate) below: Option<Below>,
+/// Columns set by earlier commands of the group, which are not in the memtable yet.
+pub(crate) type GroupValues =
+    HashMap<(TableId, Column), Option<Bytes>, foldhash::fast::RandomState>;
+
+/// Present values of a table's columns, including those of the group being built.
+pub(crate) struct PresentValues<'a> {
+    pub(crate) view: &'a MemtableView,
+    pub(crate) group: &'a mut GroupValues,
+    pub(crate) id: TableId,
+    /// Commit time of the group.
+    pub(crate) now_ms: i64,
 }
 
-/// What the backend has of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Below {
-    Absent,
-    WrittenAt(i64),
-}
+/// The caller has to read the backend again.
+struct StaleRead;
 
-impl Rewrite {
-    pub(crate) fn byte_len(&self) -> usize {
-        let columns = self.replaced.iter().map(|old| old.column.qualifier.len() + 16);
-        self.row.len() + self.put.byte_len() + columns.sum::<usize>()
+impl PresentValues<'_> {
+    pub(crate) fn decide(&mut self, command: WriteCommand) -> Decision {
+        match command {
+            WriteCommand::Change(change) => Decision::Commit(change, WriteOutcome::Done),
+            WriteCommand::Append { batch, read } => self.append(&batch, &read),
+            WriteCommand::Increment { column, amount, read } => {
+                self.increment(column, amount, &read)
+            }
+            WriteCommand::CompareAndSwap { column, expected, new, read } => {
+                self.compare_and_swap(column, expected.as_ref(), new, &read)
+            }
+            WriteCommand::Rewrite(rewrite) => self.rewrite(rewrite),
+        }
     }
 
-    /// Whether the memtable knows all columns that are to go, so that the backend need not be asked.
-    pub(crate) fn is_known(&self, view: &View, id: TableId) -> bool {
-        let logs = RowLogs::new(view.logs(id, &self.row));
-        let state = logs.state();
-        state.delete_row.is_some()
-            || self
-                .replaced
-                .iter()
-                .all(|old| state.column(old.column.family, &old.column.qualifier).is_some())
+    fn value(&self, read: &BackendRead, column: &Column) -> Result<Option<Bytes>, StaleRead> {
+        if let Some(value) = self.group.get(&(self.id, column.clone())) {
+            return Ok(value.clone());
+        }
+        match self.view.column(self.id, &column.row, column.family, &column.qualifier) {
+            ColumnLookup::Value(value) => Ok(Some(value)),
+            ColumnLookup::Deleted => Ok(None),
+            ColumnLookup::Unknown if read.read_version == self.view.read_version => {
+                read.values.get(column).cloned().ok_or(StaleRead)
+            }
+            ColumnLookup::Unknown => Err(StaleRead),
+        }
     }
 
-    /// Decides whether the plan holds. Nothing of the group that is being made touches the row.
-    pub(crate) fn decide(self, view: &View, id: TableId, now_ms: i64) -> Decision {
-        let Self { row, put, replaced, retired } = self;
-        let logs = RowLogs::new(view.logs(id, &row));
-        let state = logs.state();
-        let is_current = retired == view.retired;
+    fn set(&mut self, column: Column, value: Option<Bytes>) {
+        self.group.insert((self.id, column), value);
+    }
+
+    fn append(&mut self, batch: &CellBatch, read: &BackendRead) -> Decision {
+        let mut put = CellBatch::new();
+        // Values set by this command; discarded unless all of it can be decided.
+        let mut set: HashMap<Column, Bytes, foldhash::fast::RandomState> = HashMap::default();
+        for row in batch.rows() {
+            if let Err(error) = put.begin_row(row.key) {
+                return Decision::Fail(error.into());
+            }
+            for cell in row.cells() {
+                let column = Column {
+                    row: Bytes::copy_from_slice(row.key),
+                    family: cell.family,
+                    qualifier: Bytes::copy_from_slice(cell.qualifier),
+                };
+                let before = match set.get(&column) {
+                    Some(earlier) => earlier.clone(),
+                    None => match self.value(read, &column) {
+                        Ok(before) => before.unwrap_or_default(),
+                        Err(StaleRead) => return Decision::NoChange(WriteOutcome::ReadAgain),
+                    },
+                };
+                let value = Bytes::from([before.as_ref(), cell.value].concat());
+                if let Err(error) = put.push(CellRef { value: &value, ..cell }) {
+                    return Decision::Fail(error.into());
+                }
+                set.insert(column, value);
+            }
+        }
+        for (column, value) in set {
+            self.set(column, Some(value));
+        }
+        Decision::Commit(Change::Put(put), WriteOutcome::Done)
+    }
+
+    fn increment(&mut self, column: Column, amount: i64, read: &BackendRead) -> Decision {
+        let before = match self.value(read, &column) {
+            Err(StaleRead) => return Decision::NoChange(WriteOutcome::ReadAgain),
+            Ok(None) => 0,
+            Ok(Some(value)) => match value.as_ref().try_into() {
+                Ok(counter) => i64::from_be_bytes(counter),
+                Err(_) => return Decision::Fail(StorageError::NotACounter { length: value.len() }),
+            },
+        };
+        let sum = before.wrapping_add(amount);
+        let value = Bytes::copy_from_slice(&sum.to_be_bytes());
+        self.put(column, NewValue { value, timestamp_ms: None }, WriteOutcome::Sum(sum))
+    }
+
+    fn compare_and_swap(
+        &mut self,
+        column: Column,
+        expected: Option<&Bytes>,
+        new: Option<NewValue>,
+        read: &BackendRead,
+    ) -> Decision {
+        match self.value(read, &column) {
+            Err(StaleRead) => Decision::NoChange(WriteOutcome::ReadAgain),
+            Ok(present) if present.as_ref() != expected => {
+                Decision::NoChange(WriteOutcome::Swapped(false))
+            }
+            Ok(_) => {
+                if let Some(new) = new {
+                    return self.put(column, new, WriteOutcome::Swapped(true));
+                }
+                let columns = vec![(column.family, column.qualifier.clone())];
+                let change = Change::DeleteColumns { row: column.row.clone(), columns };
+                self.set(column, None);
+                Decision::Commit(change, WriteOutcome::Swapped(true))
+            }
+        }
+    }
+
+    fn put(&mut self, column: Column, new: NewValue, outcome: WriteOutcome) -> Decision {
+        let NewValue { value, timestamp_ms } = new;
+        let cell = CellRef {
+            family: column.family,
+            qualifier: &column.qualifier,
+            value: &value,
+            timestamp_ms,
+        };
+        match CellBatch::single(&column.row, cell) {
+            Ok(batch) => {
+                self.set(column, Some(value));
+                Decision::Commit(Change::Put(batch), outcome)
+            }
+            Err(error) => Decision::Fail(error.into()),
+        }
+    }
+
+    /// Commits a row compaction if every replaced cell is still the one that was read. No earlier
+    /// command of the group touches the row.
+    fn rewrite(&self, rewrite: RewriteCommand) -> Decision {
+        let RewriteCommand { row, put, replaced, read_version } = rewrite;
+        let ops = RowOps::new(self.view.row_ops(self.id, &row));
+        let state = ops.state();
+        let is_current = read_version == self.view.read_version;
         let mut delete = Vec::new();
-        for Replaced { column, below } in replaced {
-            let held = state.column(column.family, &column.qualifier);
-            let present = match held.map(ColumnState::cell) {
+        for ReplacedCell { column, backend } in replaced {
+            let logged = state.column(column.family, &column.qualifier);
+            let present = match logged.map(ColumnState::cell) {
                 Some(cell) => cell.map(|(_, at)| at),
                 None if state.delete_row.is_some() => None,
-                None => match below.filter(|_| is_current) {
-                    Some(Below::WrittenAt(at)) => Some(at),
-                    Some(Below::Absent) => None,
-                    None => return Decision::Nothing(Outcome::ReadAgain),
+                None => match backend.filter(|_| is_current) {
+                    Some(BackendCell::WrittenAt(at)) => Some(at),
+                    Some(BackendCell::Absent) => None,
+                    None => return Decision::NoChange(WriteOutcome::ReadAgain),
                 },
             };
             if present != Some(column.timestamp_ms) {
-                return Decision::Refused(StorageError::Changed);
+                return Decision::Fail(StorageError::Changed);
             }
-            // Put first, then delete: a column that is put is as new as that.
-            let put_ms = put_time(&put, &column, now_ms);
+            // The put comes before the deletes, so a column that is put must not be deleted.
+            let put_ms = put_time(&put, &column, self.now_ms);
             if put_ms.is_none_or(|put_ms| put_ms <= column.timestamp_ms) {
                 delete.push((column.family, column.qualifier));
             }
         }
         if put.is_empty() && delete.is_empty() {
-            return Decision::Nothing(Outcome::Done);
+            return Decision::NoChange(WriteOutcome::Done);
         }
-        Decision::Change(Change::Rewrite { row, put, delete }, Outcome::Done)
+        Decision::Commit(Change::Rewrite { row, put, delete }, WriteOutcome::Done)
     }
 }
 
-/// Time of the cell that is put to that column, if it is.
+/// Time of the cell that is put to the column, if there is one.
 fn put_time(put: &CellBatch, column: &ReplacedColumn, now_ms: i64) -> Option<i64> {
     let cell = put.rows().flat_map(|row| row.cells()).next()?;
-    let is_it = cell.family == column.family && cell.qualifier == column.qualifier;
-    is_it.then(|| cell.timestamp_ms.unwrap_or(now_ms))
+    let is_same = cell.family == column.family && cell.qualifier == column.qualifier;
+    is_same.then(|| cell.timestamp_ms.unwrap_or(now_ms))
 }

@@ -1,4 +1,4 @@
-//! Why a store could not be opened.
+//! Errors of opening a store.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -6,49 +6,50 @@ use tsd_storage::{StorageError, Table};
 
 use crate::LostRange;
 
-/// A store that was not opened. Nothing on disk was changed.
+/// The store was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has the directory.
-    #[error("{} is in use by {}", directory.display(), Owner(*pid))]
+    /// Another process uses the directory.
+    #[error("{} is in use by {}", directory.display(), ProcessName(*pid))]
     InUse {
         /// The directory.
         directory: PathBuf,
-        /// The process, where it left its number.
+        /// Its process id, if known.
         pid: Option<u32>,
     },
-    /// The log is damaged, and damage was not accepted.
+    /// The log is damaged, and [`WalConfig::accept_damage`](crate::WalConfig::accept_damage) is not
+    /// set. Nothing on disk was changed.
     #[error(
-        "the log is damaged: {}; what cannot be read is lost if it is opened accepting damage",
-        Places(lost)
+        "the log is damaged: {}; unreadable records are lost if it is opened with damage accepted",
+        RangeList(lost)
     )]
     Damaged {
-        /// Every place.
+        /// All damaged ranges.
         lost: Vec<LostRange>,
     },
-    /// The log holds rows of a table that the backend does not have.
-    #[error("the log holds rows of table {0}, which does not exist")]
+    /// The log contains rows of a table that the backend does not have.
+    #[error("the log contains rows of table {0}, which does not exist")]
     NoSuchTable(Table),
     /// The file system failed.
     #[error("cannot read the log in {}", directory.display())]
     Io {
         /// The directory.
         directory: PathBuf,
-        /// What the system reported.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The backend failed.
+    /// The backend failed during replay.
     #[error("the backend failed during the replay of the log")]
     Backend(#[source] StorageError),
-    /// A thread could not be started, or ended early.
+    /// A thread could not be started, or panicked.
     #[error("cannot run the {0} thread")]
     Thread(&'static str),
 }
 
-struct Owner(Option<u32>);
+struct ProcessName(Option<u32>);
 
-impl fmt::Display for Owner {
+impl fmt::Display for ProcessName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(pid) => write!(f, "process {pid}"),
@@ -57,17 +58,17 @@ impl fmt::Display for Owner {
     }
 }
 
-struct Places<'a>(&'a [LostRange]);
+struct RangeList<'a>(&'a [LostRange]);
 
-impl fmt::Display for Places<'_> {
+impl fmt::Display for RangeList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 5;
-        for (i, lost) in self.0.iter().take(SHOWN).enumerate() {
+        const MAX_LISTED: usize = 5;
+        for (i, lost) in self.0.iter().take(MAX_LISTED).enumerate() {
             write!(f, "{}{lost}", if i == 0 { "" } else { ", " })?;
         }
-        match self.0.len().saturating_sub(SHOWN) {
+        match self.0.len().saturating_sub(MAX_LISTED) {
             0 => Ok(()),
-            more => write!(f, ", and {more} more places"),
+            more => write!(f, ", and {more} more"),
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Runs a backend's futures on our own threads.
+//! Runs futures of the backend from the layer's own threads.
 
 use std::{future::Future, io};
 
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tsd_storage::StorageError;
 
-/// Where futures run that a thread of ours waits for.
+/// The runtime for futures that a blocking thread waits for.
 #[derive(Clone, Debug)]
 pub(crate) enum Executor {
-    /// The runtime the store was opened in: what a backend spawns lives on there.
+    /// The runtime in which the store was opened. Tasks spawned by the backend continue there.
     Caller(Handle),
-    /// A runtime for each call, where the caller has none that runs by itself. Calls are few: one
-    /// a table and flush.
+    /// A runtime per call, if the caller has no multi-threaded one. There is one call per table and
+    /// flush.
     OneCall,
 }
 
 impl Executor {
-    /// The executor for a store that is opened here.
-    pub(crate) fn here() -> Self {
+    /// The executor for a store that is opened in the current runtime.
+    pub(crate) fn current() -> Self {
         match Handle::try_current() {
             Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
                 Self::Caller(handle)
@@ -26,7 +26,7 @@ impl Executor {
         }
     }
 
-    /// Waits for a call of the backend.
+    /// Runs a call of the backend and blocks until it completes.
     pub(crate) fn wait<T>(
         &self,
         call: impl Future<Output = Result<T, StorageError>>,

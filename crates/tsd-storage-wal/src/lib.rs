@@ -1,49 +1,54 @@
-//! Write-ahead log and memtable of rows in front of any backend.
+//! Write-ahead log and memtables of rows in front of any backend.
 //!
-//! A backend is fed best by whole rows and costs most by single cells, and points come as single
-//! cells. So points go to a log, which makes them durable in groups, and gather in memory by row;
-//! a row goes to the backend when it is old, or memory is short, as one sorted piece. The layer
-//! knows nothing of the backend but [`FlushTarget`](tsd_storage::FlushTarget).
+//! A backend is efficient for whole rows, but points arrive as single cells. This layer makes them
+//! durable in a log with group commit, collects them by row in memtables, and flushes each row once,
+//! sorted. It uses the backend as a [`FlushTarget`](tsd_storage::FlushTarget) and does not know
+//! which one it is.
 //!
 //! ```text
-//! callers ──► bounded queue ──► committer: one write, one sync, memtable, answers
-//!                                   │ freeze: full, or old
+//! callers ──► bounded queue ──► committer: one write, one sync, memtable, responses
+//!                                   │ rotation: memtable full or aged
 //!                                   ▼
-//!                               flusher: sorted rows ──► backend, then the segments go
-//! reads = generations of the memtable over the backend, the youngest wins
+//!                               flusher: sorted rows ──► backend; then the segments are removed
+//! reads = memtables over the backend, the newest cell wins
 //! ```
 //!
-//! A backend may belong to this layer alone, or be shared with other writers, as HBase is
-//! ([`WalConfig::shared_backend`]). Then time decides instead of order: every change carries the time
-//! of its commit, commit times never fall, and deletes reach no further than their own. What depends
-//! on present values is decided by the backend; rows leave in pieces, evenly, and around regions that
-//! cannot be reached; and while the backend is away, log and memory fill up to their bounds, beyond
-//! which writes are refused at once.
+//! A backend may belong to this process alone, or have other writers, as HBase has. The `exclusive`
+//! and `multi_writer` modules describe the two policies ([`BackendSharing`]).
 
+mod active_memtable;
+mod backend_policy;
+mod backoff;
 mod change;
-mod commit_time;
+mod commit_queue;
 mod committer;
 mod config;
+mod decide;
 mod error;
+mod exclusive;
 mod executor;
 mod files;
-mod flusher;
+mod flush_queue;
 mod log;
 mod memtable;
+mod memtable_list;
 mod metrics;
+mod multi_writer;
 mod overlay;
+mod read;
 mod replay;
+mod replay_target;
 mod report;
 mod request;
-mod rewrite;
 mod scanner;
-mod set_aside;
-mod shared;
-mod spread;
+mod state;
 mod storage;
+mod table_writer;
+mod validate;
 
-pub use config::{LoggedTables, WalConfig};
+pub use config::{BackendSharing, LoggedTables, WalConfig};
 pub use error::OpenError;
+pub use metrics::describe_metrics;
 pub use report::{Damage, LostRange, ReplayReport, TornTail};
 pub use storage::{WalStorage, holds_log};
 

@@ -2,14 +2,14 @@
 
 mod record;
 mod segment;
+mod segment_reader;
 mod verify;
-mod walk;
 mod writer;
 
 pub(crate) use self::{
-    record::Group,
+    record::RecordGroup,
     segment::{segment_name, segment_of_name},
-    verify::{Verified, verify},
-    walk::{Found, Walk},
+    segment_reader::{SegmentItem, SegmentReader},
+    verify::{VerifiedLog, verify},
     writer::{LogError, LogPosition, LogWriter},
 };

@@ -1,4 +1,4 @@
-//! A row as it is: what the backend has of it, and over that what is held.
+//! Merges a row of the backend with the operations in the memtables.
 
 use std::cmp::Ordering;
 
@@ -6,58 +6,57 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, PackablePoint, PackedRun, Row, RunEncoder};
 use tsd_storage::StorageError;
 
-use crate::memtable::{ColumnState, Op, Ops, RowState};
+use crate::memtable::{CellPrecedence, ColumnState, RowOp, RowOpIter, RowState};
 
-/// Logs of a row in one buffer, oldest first.
+/// Operations on a row, from all memtables, in one buffer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RowLogs {
+pub(crate) struct RowOps {
     data: Bytes,
-    /// End of each log, and the base of its timestamps.
+    /// Per memtable, oldest first: the end of its operations and their timestamp base.
     parts: Vec<(usize, i64)>,
-    /// Whether the backend may have later cells than these, which others wrote.
-    by_time: bool,
+    precedence: CellPrecedence,
 }
 
-impl RowLogs {
-    /// Takes logs, oldest first.
-    pub(crate) fn new(mut logs: Vec<(Bytes, i64)>) -> Self {
-        if logs.len() == 1
-            && let Some((data, base_ms)) = logs.pop()
+impl RowOps {
+    /// Takes the operations of each memtable with their timestamp base, oldest first.
+    pub(crate) fn new(mut memtables: Vec<(Bytes, i64)>) -> Self {
+        let precedence = CellPrecedence::default();
+        if memtables.len() == 1
+            && let Some((data, base_ms)) = memtables.pop()
         {
-            return Self { parts: vec![(data.len(), base_ms)], data, by_time: false };
+            return Self { parts: vec![(data.len(), base_ms)], data, precedence };
         }
-        let mut data = Vec::with_capacity(logs.iter().map(|(log, _)| log.len()).sum());
-        let mut parts = Vec::with_capacity(logs.len());
-        for (log, base_ms) in &logs {
-            data.extend_from_slice(log);
+        let mut data = Vec::with_capacity(memtables.iter().map(|(ops, _)| ops.len()).sum());
+        let mut parts = Vec::with_capacity(memtables.len());
+        for (ops, base_ms) in &memtables {
+            data.extend_from_slice(ops);
             parts.push((data.len(), *base_ms));
         }
-        Self { data: data.into(), parts, by_time: false }
+        Self { data: data.into(), parts, precedence }
     }
 
-    /// Lets the later of two cells of a column win, instead of the held one, as HBase will once the
-    /// held one is there.
-    pub(crate) const fn by_time(mut self, by_time: bool) -> Self {
-        self.by_time = by_time;
+    /// Sets which cell of a column is visible; [`CellPrecedence::LogOrder`] if not called.
+    pub(crate) const fn precedence(mut self, precedence: CellPrecedence) -> Self {
+        self.precedence = precedence;
         self
     }
 
-    /// Whether nothing is held of the row.
+    /// True if no memtable has the row.
     pub(crate) const fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     pub(crate) fn state(&self) -> RowState<'_> {
-        RowState::follow(self.logs())
+        RowState::from_ops(self.parts())
     }
 
-    /// Each log and the base of its timestamps, oldest first.
-    fn logs(&self) -> impl Iterator<Item = (&[u8], i64)> {
+    /// Operations of each memtable and their timestamp base, oldest first.
+    fn parts(&self) -> impl Iterator<Item = (&[u8], i64)> {
         let mut start = 0;
         self.parts.iter().filter_map(move |(end, base_ms)| {
-            let log = self.data.get(start..*end)?;
+            let ops = self.data.get(start..*end)?;
             start = *end;
-            Some((log, *base_ms))
+            Some((ops, *base_ms))
         })
     }
 
@@ -72,63 +71,63 @@ impl RowLogs {
     }
 }
 
-/// Lays what is held over the backend's row. `wants` says which columns, and which cells, the reader
-/// asked for; a held column hides the backend's even where its cell is not asked for.
+/// Merges the backend's row with the memtables'. `is_requested` selects columns and cells: a
+/// memtable's column hides the backend's even if its cell is not requested.
 ///
-/// Packed runs that no held column can be in stay packed.
+/// Packed runs that cannot contain a column of the memtables stay packed.
 pub(crate) fn overlay(
     key: Bytes,
-    below: Option<Row>,
-    logs: &RowLogs,
-    wants: impl Fn(Family, &[u8], i64) -> bool,
+    stored: Option<Row>,
+    ops: &RowOps,
+    is_requested: impl Fn(Family, &[u8], i64) -> bool,
 ) -> Result<Option<Row>, StorageError> {
-    let state = logs.state();
-    let (mut cells, runs) = match (below, state.delete_row) {
+    let state = ops.state();
+    let (mut cells, runs) = match (stored, state.delete_row) {
         (Some(row), None) => unpack_touched(row, &state)?,
-        (Some(row), Some(deleted_ms)) if logs.by_time => {
+        (Some(row), Some(deleted_ms)) if ops.precedence == CellPrecedence::CommitTime => {
             (later_cells(row, deleted_ms)?, Vec::new())
         }
         _ => (Vec::new(), Vec::new()),
     };
     if !state.columns.is_empty() {
-        cells = merge(cells, &state, logs, wants);
+        cells = merge(cells, &state, ops, is_requested);
     }
     Ok((!cells.is_empty() || !runs.is_empty()).then_some(Row { key, cells, runs }))
 }
 
-/// Makes one run of the points held of a row, for readers that want all of a row: a cell for each
-/// would cost them more than everything else they do.
+/// Packs the points of a row in the memtables into one run, for readers of whole rows: a cell per
+/// point would dominate the cost of their scan.
 #[derive(Debug, Default)]
-pub(crate) struct HeldPacker {
+pub(crate) struct RunPacker {
     encoder: RunEncoder,
 }
 
-/// Points from which on a run is less work than cells.
-const WORTH_PACKING: usize = 4;
+/// Minimum points of a run; fewer are cheaper as cells.
+const MIN_PACKED_POINTS: usize = 4;
 
-impl HeldPacker {
-    /// Lays what is held beside the backend's row, if it is points in time order and later or earlier
-    /// than each run there; gives the backend's row back otherwise.
+impl RunPacker {
+    /// Adds the memtables' points to the backend's row as a run, if they are in time order and do not
+    /// overlap any run there. Returns the backend's row as an error otherwise.
     pub(crate) fn pack(
         &mut self,
         key: &Bytes,
-        below: Option<Row>,
-        logs: &RowLogs,
+        stored: Option<Row>,
+        ops: &RowOps,
     ) -> Result<Row, Option<Row>> {
         self.encoder.clear();
-        if below.as_ref().is_some_and(|row| !row.cells.is_empty()) {
-            return Err(below);
+        if stored.as_ref().is_some_and(|row| !row.cells.is_empty()) {
+            return Err(stored);
         }
-        let Some(run) = self.run(logs) else { return Err(below) };
-        let Some(mut row) = below else {
+        let Some(run) = self.run(ops) else { return Err(stored) };
+        let Some(mut row) = stored else {
             return Ok(Row { key: key.clone(), cells: Vec::new(), runs: vec![run] });
         };
         let (first, last) = run.offset_range_ms();
-        let apart = |other: &PackedRun| {
+        let is_disjoint = |other: &PackedRun| {
             let (other_first, other_last) = other.offset_range_ms();
             last < other_first || other_last < first
         };
-        if !row.runs.iter().all(apart) {
+        if !row.runs.iter().all(is_disjoint) {
             return Err(Some(row));
         }
         row.runs.push(run);
@@ -136,17 +135,17 @@ impl HeldPacker {
         Ok(row)
     }
 
-    fn run(&mut self, logs: &RowLogs) -> Option<PackedRun> {
-        for (log, base_ms) in logs.logs() {
-            for op in Ops::new(log, base_ms) {
-                let Op::Put { family: Family::T, qualifier, value, timestamp_ms } = op else {
+    fn run(&mut self, ops: &RowOps) -> Option<PackedRun> {
+        for (part, base_ms) in ops.parts() {
+            for op in RowOpIter::new(part, base_ms) {
+                let RowOp::Put { family: Family::T, qualifier, value, timestamp_ms } = op else {
                     return None;
                 };
                 let point = PackablePoint::try_from_cell(qualifier, value)?;
                 self.encoder.push(point, timestamp_ms).ok()?;
             }
         }
-        if self.encoder.point_count() < WORTH_PACKING {
+        if self.encoder.point_count() < MIN_PACKED_POINTS {
             return None;
         }
         let mut bytes = Vec::with_capacity(self.encoder.point_count() * 12 + 32);
@@ -180,37 +179,38 @@ fn unpack_touched(row: Row, state: &RowState<'_>) -> Result<CellsAndRuns, Storag
     Ok((cells, kept))
 }
 
-/// Merges two sorted lists of columns; what is held wins.
+/// Merges two sorted lists of columns. A memtable's column wins, unless the commit time decides and
+/// the backend's cell is later.
 fn merge(
-    below: Vec<Cell>,
+    stored: Vec<Cell>,
     state: &RowState<'_>,
-    logs: &RowLogs,
-    wants: impl Fn(Family, &[u8], i64) -> bool,
+    ops: &RowOps,
+    is_requested: impl Fn(Family, &[u8], i64) -> bool,
 ) -> Vec<Cell> {
-    let mut merged = Vec::with_capacity(below.len() + state.columns.len());
-    let mut below = below.into_iter().peekable();
+    let mut merged = Vec::with_capacity(stored.len() + state.columns.len());
+    let mut stored = stored.into_iter().peekable();
     for column in &state.columns {
         let before =
             |cell: &Cell| column.cmp_column(cell.family, &cell.qualifier) == Ordering::Greater;
-        while let Some(cell) = below.next_if(before) {
+        while let Some(cell) = stored.next_if(before) {
             merged.push(cell);
         }
-        let hidden = below
+        let same = stored
             .next_if(|cell| column.cmp_column(cell.family, &cell.qualifier) == Ordering::Equal);
-        if let Some(cell) = hidden
-            && logs.by_time
+        if let Some(cell) = same
+            && ops.precedence == CellPrecedence::CommitTime
             && cell.timestamp_ms > column.timestamp_ms
         {
             merged.push(cell);
             continue;
         }
-        let wanted =
-            column.cell().is_some_and(|(_, ts)| wants(column.family, column.qualifier, ts));
-        if wanted {
-            merged.extend(logs.cell(column));
+        let is_requested =
+            column.cell().is_some_and(|(_, ts)| is_requested(column.family, column.qualifier, ts));
+        if is_requested {
+            merged.extend(ops.cell(column));
         }
     }
-    merged.extend(below);
+    merged.extend(stored);
     merged
 }
 
@@ -221,7 +221,7 @@ mod tests {
     use tsd_model::RunShape;
 
     use super::*;
-    use crate::memtable::encode;
+    use crate::memtable::encode_op;
 
     const KEY: Bytes = Bytes::from_static(b"row");
 
@@ -241,7 +241,7 @@ mod tests {
         PackedRun::open(bytes.into()).unwrap()
     }
 
-    fn below() -> Row {
+    fn stored() -> Row {
         let cell = Cell {
             family: Family::Id,
             qualifier: Bytes::from_static(b"x"),
@@ -253,25 +253,28 @@ mod tests {
     }
 
     fn put(second: u16, value: u8) -> Vec<u8> {
-        let mut log = Vec::new();
+        let mut ops = Vec::new();
         let (qualifier, value) = (&qualifier(second)[..], &[value][..]);
-        let op = Op::Put { family: Family::T, qualifier, value, timestamp_ms: 5 };
-        encode(op, 0, &mut log);
-        log
+        let op = RowOp::Put { family: Family::T, qualifier, value, timestamp_ms: 5 };
+        encode_op(op, 0, &mut ops);
+        ops
     }
 
     fn delete(second: u16) -> Vec<u8> {
-        let mut log = Vec::new();
-        let op =
-            Op::DeleteColumn { family: Family::T, qualifier: &qualifier(second), timestamp_ms: 5 };
-        encode(op, 0, &mut log);
-        log
+        let mut ops = Vec::new();
+        let op = RowOp::DeleteColumn {
+            family: Family::T,
+            qualifier: &qualifier(second),
+            timestamp_ms: 5,
+        };
+        encode_op(op, 0, &mut ops);
+        ops
     }
 
-    /// Runs that stay packed, and seconds and values of the cells of all.
-    fn check(logs: Vec<Vec<u8>>, packed: usize, expected: &[(u16, u8)]) {
-        let logs = RowLogs::new(logs.into_iter().map(|log| (log.into(), 0)).collect());
-        let row = overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().unwrap();
+    /// Checks the number of runs that stay packed, and seconds and values of all cells.
+    fn check(ops: Vec<Vec<u8>>, packed: usize, expected: &[(u16, u8)]) {
+        let ops = RowOps::new(ops.into_iter().map(|part| (part.into(), 0)).collect());
+        let row = overlay(KEY, Some(stored()), &ops, |_, _, _| true).unwrap().unwrap();
         assert_eq!(row.runs.len(), packed);
         let cells = row.into_cells().unwrap();
         assert_eq!(cells.first().unwrap().family, Family::Id);
@@ -286,19 +289,19 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_nothing_touches_stay_packed() {
+    fn untouched_runs_stay_packed() {
         let before = [(0, 7), (10, 7), (20, 7), (100, 7), (110, 7)];
         check(vec![put(200, 8)], 2, &[&before[..], &[(200, 8)]].concat());
         check(vec![put(50, 8)], 2, &[(0, 7), (10, 7), (20, 7), (50, 8), (100, 7), (110, 7)]);
     }
 
     #[test]
-    fn points_held_in_time_order_are_a_run_beside_those_below() {
-        let mut packer = HeldPacker::default();
-        let mut pack = |below: Option<Row>, logs: Vec<Vec<u8>>| {
-            let logs = RowLogs::new(logs.into_iter().map(|log| (log.into(), 0)).collect());
-            let row = packer.pack(&KEY, below.clone(), &logs);
-            let plain = overlay(KEY, below, &logs, |_, _, _| true).unwrap();
+    fn points_in_time_order_are_packed_into_a_run() {
+        let mut packer = RunPacker::default();
+        let mut pack = |stored: Option<Row>, ops: Vec<Vec<u8>>| {
+            let ops = RowOps::new(ops.into_iter().map(|part| (part.into(), 0)).collect());
+            let row = packer.pack(&KEY, stored.clone(), &ops);
+            let plain = overlay(KEY, stored, &ops, |_, _, _| true).unwrap();
             match row {
                 Ok(row) => {
                     let runs = row.runs.len();
@@ -310,46 +313,46 @@ mod tests {
             }
         };
         let points = |seconds: &[u16]| seconds.iter().flat_map(|s| put(*s, 9)).collect::<Vec<_>>();
-        let runs = Row { cells: Vec::new(), ..below() };
+        let runs = Row { cells: Vec::new(), ..stored() };
         assert_eq!(pack(None, vec![points(&[1, 2, 3, 4])]), Some(1));
         assert_eq!(pack(None, vec![points(&[1, 2]), points(&[3, 4])]), Some(1));
         assert_eq!(pack(Some(runs.clone()), vec![points(&[30, 40, 50, 60])]), Some(3));
         assert_eq!(pack(Some(runs.clone()), vec![points(&[200, 240, 250, 260])]), Some(3));
-        // Over a run, out of order, twice, few, a delete, cells below.
+        // Overlaps a run, out of order, duplicate, too few, a delete, cells in the backend.
         assert_eq!(pack(Some(runs), vec![points(&[30, 40, 50, 105])]), None);
         assert_eq!(pack(None, vec![points(&[1, 2, 4, 3])]), None);
         assert_eq!(pack(None, vec![points(&[1, 2, 3, 4]), points(&[4])]), None);
         assert_eq!(pack(None, vec![points(&[1, 2])]), None);
         assert_eq!(pack(None, vec![points(&[1, 2, 3, 4]), delete(2)]), None);
-        assert_eq!(pack(Some(below()), vec![points(&[30, 40, 50, 60])]), None);
+        assert_eq!(pack(Some(stored()), vec![points(&[30, 40, 50, 60])]), None);
     }
 
     #[test]
-    fn a_held_point_replaces_the_one_in_a_run() {
+    fn memtable_point_replaces_the_one_in_a_run() {
         let expected = [(0, 7), (10, 9), (20, 7), (100, 7), (110, 7)];
         check(vec![put(10, 8), put(10, 9)], 1, &expected);
     }
 
     #[test]
-    fn a_held_delete_takes_a_point_out_of_a_run() {
+    fn memtable_delete_removes_a_point_from_a_run() {
         check(vec![put(110, 8), delete(110)], 1, &[(0, 7), (10, 7), (20, 7), (100, 7)]);
     }
 
     #[test]
-    fn a_deleted_row_hides_its_runs() {
-        let mut log = Vec::new();
-        encode(Op::DeleteRow { timestamp_ms: 4 }, 0, &mut log);
-        let logs = RowLogs::new(vec![(log.clone().into(), 0)]);
-        assert!(overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().is_none());
-        log.extend(put(3, 4));
-        let logs = RowLogs::new(vec![(log.into(), 0)]);
-        let row = overlay(KEY, Some(below()), &logs, |_, _, _| true).unwrap().unwrap();
+    fn deleted_row_hides_its_runs() {
+        let mut ops = Vec::new();
+        encode_op(RowOp::DeleteRow { timestamp_ms: 4 }, 0, &mut ops);
+        let row_ops = RowOps::new(vec![(ops.clone().into(), 0)]);
+        assert!(overlay(KEY, Some(stored()), &row_ops, |_, _, _| true).unwrap().is_none());
+        ops.extend(put(3, 4));
+        let ops = RowOps::new(vec![(ops.into(), 0)]);
+        let row = overlay(KEY, Some(stored()), &ops, |_, _, _| true).unwrap().unwrap();
         assert_eq!((row.runs.len(), row.cells.len()), (0, 1));
     }
 
     #[test]
-    fn over_a_shared_backend_the_later_cell_wins() {
-        let below = |timestamp_ms: i64| {
+    fn later_cell_wins_by_commit_time() {
+        let stored = |timestamp_ms: i64| {
             let cell = |qualifier: &[u8; 2]| Cell {
                 family: Family::T,
                 qualifier: Bytes::copy_from_slice(qualifier),
@@ -360,8 +363,8 @@ mod tests {
             Some(Row { key: KEY, cells, runs: Vec::new() })
         };
         let mut deleted = Vec::new();
-        encode(Op::DeleteRow { timestamp_ms: 5 }, 0, &mut deleted);
-        for (log, below_ms, expected) in [
+        encode_op(RowOp::DeleteRow { timestamp_ms: 5 }, 0, &mut deleted);
+        for (ops, stored_ms, expected) in [
             (put(10, 8), 4, vec![(10, 8), (20, 7)]),
             (put(10, 8), 5, vec![(10, 8), (20, 7)]),
             (put(10, 8), 6, vec![(10, 7), (20, 7)]),
@@ -371,8 +374,8 @@ mod tests {
             (deleted.clone(), 6, vec![(10, 7), (20, 7)]),
             ([deleted, put(30, 9)].concat(), 6, vec![(10, 7), (20, 7), (30, 9)]),
         ] {
-            let logs = RowLogs::new(vec![(log.into(), 0)]).by_time(true);
-            let row = overlay(KEY, below(below_ms), &logs, |_, _, _| true).unwrap();
+            let ops = RowOps::new(vec![(ops.into(), 0)]).precedence(CellPrecedence::CommitTime);
+            let row = overlay(KEY, stored(stored_ms), &ops, |_, _, _| true).unwrap();
             let cells = row.map_or_else(Vec::new, |row| row.cells);
             let points: Vec<(u16, u8)> = cells
                 .iter()
@@ -383,10 +386,10 @@ mod tests {
     }
 
     #[test]
-    fn a_held_cell_hides_the_backends_even_where_it_is_not_wanted() {
-        let logs = RowLogs::new(vec![(put(10, 8).into(), 0)]);
+    fn memtable_cell_hides_the_backends_even_if_not_requested() {
+        let ops = RowOps::new(vec![(put(10, 8).into(), 0)]);
         let row =
-            overlay(KEY, Some(below()), &logs, |_, _, timestamp_ms| timestamp_ms < 5).unwrap();
+            overlay(KEY, Some(stored()), &ops, |_, _, timestamp_ms| timestamp_ms < 5).unwrap();
         let cells = row.unwrap().into_cells().unwrap();
         assert!(cells.iter().all(|cell| cell.qualifier != qualifier(10)[..]));
         assert_eq!(cells.len(), 5);

@@ -1,20 +1,28 @@
-//! Calls that read rows by key.
+//! Reads of rows by key, from memtables and backend.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use tsd_model::Row;
 use tsd_storage::{FlushTarget, Get, StorageError, Table};
 
-use super::WalStorage;
 use crate::{
-    memtable::TableId,
-    overlay::{RowLogs, overlay},
+    memtable::{CellPrecedence, TableId},
+    memtable_list::MemtableList,
+    overlay::{RowOps, overlay},
 };
 
-/// Reads of a row that may meet a freeze or the end of a flush before the last one is taken as it is.
-const READ_ATTEMPTS: usize = 4;
+/// Attempts of a read that a rotation or a flush interferes with. The last one is accepted.
+const MAX_ATTEMPTS: usize = 4;
 
-impl<B: FlushTarget> WalStorage<B> {
-    pub(super) async fn read(
+/// Reads rows of a logged table.
+pub(crate) struct RowReader<'a, B> {
+    pub(crate) memtables: &'a MemtableList,
+    pub(crate) backend: &'a Arc<B>,
+    pub(crate) precedence: CellPrecedence,
+}
+
+impl<B: FlushTarget> RowReader<'_, B> {
+    pub(crate) async fn multi_get(
         &self,
         table: &Table,
         id: TableId,
@@ -22,63 +30,60 @@ impl<B: FlushTarget> WalStorage<B> {
     ) -> Result<Vec<Option<Row>>, StorageError> {
         let mut attempts = 1;
         loop {
-            let view = self.shared.memtable.view();
-            let logs: Vec<RowLogs> =
-                gets.iter().map(|get| self.held(view.logs(id, &get.row))).collect();
-            let asked: Vec<Get> = gets
+            let view = self.memtables.view();
+            let logged: Vec<RowOps> = gets
                 .iter()
-                .zip(&logs)
-                .filter(|(get, logs)| self.needs_backend(get, logs))
+                .map(|get| RowOps::new(view.row_ops(id, &get.row)).precedence(self.precedence))
+                .collect();
+            let needed: Vec<Get> = gets
+                .iter()
+                .zip(&logged)
+                .filter(|(get, ops)| self.needs_backend(get, ops))
                 .map(|(get, _)| get.clone())
                 .collect();
-            let mut below = match asked.len() {
+            let mut stored = match needed.len() {
                 0 => Vec::new(),
-                1 => match asked.into_iter().next() {
+                1 => match needed.into_iter().next() {
                     Some(get) => vec![self.backend.get(table, get).await?],
                     None => Vec::new(),
                 },
-                _ => self.backend.multi_get(table, asked).await?,
+                _ => self.backend.multi_get(table, needed).await?,
             }
             .into_iter();
-            // A freeze and a flush between the two reads could pair a row's present cells with
-            // older held ones; rare, so it is read again.
-            let now = self.shared.memtable.view();
-            let moved =
-                now.retired != view.retired || now.generations.len() != view.generations.len();
-            if moved && attempts < READ_ATTEMPTS {
+            // After a rotation and a flush the backend's row may be newer than the memtables'.
+            // Rare, so the read is repeated.
+            let now = self.memtables.view();
+            let is_stale = now.read_version != view.read_version
+                || now.memtables.len() != view.memtables.len();
+            if is_stale && attempts < MAX_ATTEMPTS {
                 attempts += 1;
                 continue;
             }
             return gets
                 .iter()
-                .zip(&logs)
-                .map(|(get, logs)| {
-                    let below =
-                        if self.needs_backend(get, logs) { below.next().flatten() } else { None };
-                    if logs.is_empty() {
-                        return Ok(below);
+                .zip(&logged)
+                .map(|(get, ops)| {
+                    let stored =
+                        if self.needs_backend(get, ops) { stored.next().flatten() } else { None };
+                    if ops.is_empty() {
+                        return Ok(stored);
                     }
-                    overlay(get.row.clone(), below, logs, |f, q, _| get.selects(f, q))
+                    overlay(get.row.clone(), stored, ops, |f, q, _| get.selects(f, q))
                 })
                 .collect();
         }
     }
 
-    fn held(&self, logs: Vec<(Bytes, i64)>) -> RowLogs {
-        RowLogs::new(logs).by_time(self.shared.config.shared_backend)
-    }
-
-    /// Whether what is held of a row does not answer a get.
-    fn needs_backend(&self, get: &Get, logs: &RowLogs) -> bool {
-        // Others may have written later than what is held.
-        if logs.is_empty() || self.shared.config.shared_backend {
+    /// False if the memtables have all requested columns, and no later cell can be in the backend.
+    fn needs_backend(&self, get: &Get, ops: &RowOps) -> bool {
+        if ops.is_empty() || self.precedence == CellPrecedence::CommitTime {
             return true;
         }
-        let state = logs.state();
-        let all_held = get.family.is_some_and(|family| {
+        let state = ops.state();
+        let has_all = get.family.is_some_and(|family| {
             !get.qualifiers.is_empty()
                 && get.qualifiers.iter().all(|q| state.column(family, q).is_some())
         });
-        state.delete_row.is_none() && !all_held
+        state.delete_row.is_none() && !has_all
     }
 }

@@ -1,4 +1,4 @@
-//! Brings the log back into memory when a store is opened.
+//! Reads the log back into memory when a store is opened.
 
 use std::{io, sync::Arc, time::Instant};
 
@@ -6,97 +6,92 @@ use tsd_storage::{FlushTarget, Table};
 
 use crate::{
     OpenError, ReplayReport, TornTail,
+    backend_policy::BackendPolicy,
     change::{Change, ChangeKind},
     executor::Executor,
     files::LogDir,
-    flusher::{ingest, remove_segment},
-    log::{Found, LogPosition, Verified, Walk, segment_name, verify},
-    memtable::{Generation, TableId},
-    shared::{Frozen, FrozenSegment, Shared},
+    flush_queue::{ClosedSegment, FlushJob},
+    log::{LogPosition, SegmentItem, SegmentReader, VerifiedLog, segment_name, verify},
+    memtable::{Memtable, TableId},
+    replay_target::ReplayTarget,
+    state::WalState,
 };
 
-/// What a replay leaves behind.
+/// Result of a replay.
 #[derive(Debug)]
-pub(crate) struct Replayed {
-    /// Rows that were replayed and wait for their flush, oldest first.
-    pub(crate) frozen: Vec<Frozen>,
+pub(crate) struct ReplayedLog {
+    /// Memtables to be flushed, oldest first.
+    pub(crate) jobs: Vec<FlushJob>,
     /// The last commit time in the log.
     pub(crate) last_commit_ms: i64,
-    /// Tables in the log that are not among those to be held.
+    /// Tables to log in addition to the configured ones.
     pub(crate) more_tables: Vec<Table>,
     pub(crate) position: LogPosition,
-    pub(crate) next_generation: u64,
+    pub(crate) next_memtable_id: u64,
     pub(crate) report: ReplayReport,
 }
 
-/// Replays the log. The memtable of `shared` is not touched.
+/// Replays the log. The memtables of `state` are not changed.
 ///
-/// The log is checked whole before any of it is used. Memory stays bounded: what is more than one
-/// generation goes to the backend right away. A shared backend, which may be away, is not asked:
-/// there the log itself was bounded, and all of it comes back into memory.
+/// The whole log is verified before any record is used.
 pub(crate) fn replay<B: FlushTarget>(
-    shared: &Shared,
+    state: &WalState,
     backend: &B,
     executor: &Executor,
-) -> Result<Replayed, OpenError> {
+    policy: &dyn BackendPolicy<B>,
+) -> Result<ReplayedLog, OpenError> {
     let started = Instant::now();
-    let dir = &*shared.dir;
+    let dir = &*state.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
     let log = verify(dir).map_err(io_error)?;
-    if !log.lost.is_empty() && !shared.config.accept_damage {
+    if !log.lost.is_empty() && !state.config.accept_damage {
         return Err(OpenError::Damaged { lost: log.lost });
     }
     for lost in &log.lost {
-        tracing::error!(%lost, "records of the log are lost, as was accepted");
+        tracing::error!(%lost, "log records are lost; the damage was accepted");
     }
-    tidy(dir, &log).map_err(io_error)?;
+    clean_up(dir, &log).map_err(io_error)?;
 
-    let mut replay = Replay {
-        shared,
+    let target = ReplayTarget {
+        state,
         backend,
         executor,
-        generation: None,
-        full: Vec::new(),
-        next_generation: 0,
-        last_commit_ms: i64::MIN,
-        must_flush: false,
+        memtables: Vec::new(),
         more_tables: Vec::new(),
+        must_flush: false,
+    };
+    let mut replay = Replay {
+        target,
+        policy,
+        memtable: None,
+        next_memtable_id: 0,
+        last_commit_ms: i64::MIN,
+        memtable_limit: policy.rotation_limits(&state.config).memtable_bytes,
         report: ReplayReport::default(),
     };
     for segment in &log.segments {
-        let bytes = dir.read(&segment_name(segment.segment), 0, segment.len).map_err(io_error)?;
-        replay.segment(&bytes, segment.segment)?;
+        let bytes = dir.read(&segment_name(segment.number), 0, segment.len).map_err(io_error)?;
+        replay.segment(&bytes, segment.number)?;
         replay.report.segments += 1;
         replay.report.bytes += bytes.len() as u64;
     }
-    if replay.must_flush {
-        replay.flush()?;
+    if replay.target.must_flush {
+        replay.complete_memtable()?;
     }
-    let segments: Vec<FrozenSegment> = log
+    let segments: Vec<ClosedSegment> = log
         .segments
         .iter()
-        .map(|s| FrozenSegment { segment: s.segment, damaged: s.damaged })
+        .map(|segment| ClosedSegment { number: segment.number, damaged: segment.damaged })
         .collect();
-    let mut generations = replay.full;
-    generations.extend(replay.generation);
-    // The segments stay until the last of the generations is in the backend.
-    let frozen = if let Some(last) = generations.pop() {
-        let alone = |generation| Frozen {
-            generation: Arc::new(generation),
-            segments: Vec::new(),
-            bytes: 0,
-            leave_within: None,
-        };
-        let bytes = replay.report.bytes;
-        let last = Frozen { segments, bytes, ..alone(last) };
-        generations.into_iter().map(alone).chain([last]).collect()
-    } else {
-        // All of it is in the backend by now.
+    let mut memtables = replay.target.memtables;
+    memtables.extend(replay.memtable);
+    let jobs = jobs(memtables, &segments, replay.report.bytes);
+    if jobs.is_empty() {
+        // All rows are in the backend.
         for segment in segments {
-            remove_segment(dir, segment).map_err(io_error)?;
+            segment.remove(dir).map_err(io_error)?;
         }
-        Vec::new()
-    };
+    }
     let mut report = replay.report;
     report.duration = started.elapsed();
     report.torn_tail = log.tail.map(|tail| TornTail {
@@ -105,42 +100,58 @@ pub(crate) fn replay<B: FlushTarget>(
         bytes: tail.bytes,
     });
     report.lost = log.lost;
-    let previous = log.segments.last().map_or((0, 0), |last| (last.segment, last.len as u64));
-    Ok(Replayed {
-        frozen,
+    let previous = log.segments.last().map_or((0, 0), |last| (last.number, last.len as u64));
+    Ok(ReplayedLog {
+        jobs,
         position: LogPosition {
             next_segment: log.next_segment,
             next_sequence: log.next_sequence,
             previous,
         },
-        next_generation: replay.next_generation,
+        next_memtable_id: replay.next_memtable_id,
         last_commit_ms: replay.last_commit_ms,
-        more_tables: replay.more_tables,
+        more_tables: replay.target.more_tables,
         report,
     })
 }
 
-/// Makes what was found durable, cuts the torn end off and removes what never counted.
-fn tidy(dir: &dyn LogDir, log: &Verified) -> io::Result<()> {
+/// Flush jobs of memtables. The segments are removed after the flush of the last one.
+fn jobs(memtables: Vec<Memtable>, segments: &[ClosedSegment], bytes: u64) -> Vec<FlushJob> {
+    let job = |memtable| FlushJob {
+        memtable: Arc::new(memtable),
+        segments: Vec::new(),
+        bytes: 0,
+        flush_over: None,
+    };
+    let mut jobs: Vec<FlushJob> = memtables.into_iter().map(job).collect();
+    if let Some(last) = jobs.last_mut() {
+        last.segments = segments.to_vec();
+        last.bytes = bytes;
+    }
+    jobs
+}
+
+/// Makes the verified log durable, truncates the torn end and removes unused segments.
+fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
     if let Some(tail) = &log.tail {
         let file = dir.path().join(&tail.name);
         tracing::warn!(
             file = %file.display(),
             offset = tail.offset,
             bytes = tail.bytes,
-            "cut the end of the log: its last write was never finished, nor acknowledged"
+            "truncated the log: its last write was incomplete and not acknowledged"
         );
     }
-    // A process that was killed may have left what it wrote unsynced. From here on it counts, the
-    // next segment will say so, and it must be on disk before that. Damaged segments stay as they
-    // are, for whoever wants to look.
+    // A killed process may have left unsynced bytes. They are part of the log from now on, and the
+    // header of the next segment will state that, so they must be on disk before. Damaged segments
+    // are not changed.
     if let Some(last) = log.segments.last().filter(|last| !last.damaged) {
-        dir.truncate(&segment_name(last.segment), last.len as u64)?;
+        dir.truncate(&segment_name(last.number), last.len as u64)?;
     }
     dir.sync()?;
-    for name in &log.void {
+    for name in &log.unused {
         let file = dir.path().join(name);
-        tracing::warn!(file = %file.display(), "removed a log segment that was never used");
+        tracing::warn!(file = %file.display(), "removed an unused log segment");
         dir.remove(name)?;
         dir.sync()?;
     }
@@ -148,25 +159,22 @@ fn tidy(dir: &dyn LogDir, log: &Verified) -> io::Result<()> {
 }
 
 struct Replay<'a, B> {
-    shared: &'a Shared,
-    backend: &'a B,
-    executor: &'a Executor,
-    generation: Option<Generation>,
-    /// Generations before it, where the backend is not asked.
-    full: Vec<Generation>,
-    next_generation: u64,
+    target: ReplayTarget<'a, B>,
+    policy: &'a dyn BackendPolicy<B>,
+    /// The memtable being filled.
+    memtable: Option<Memtable>,
+    next_memtable_id: u64,
     last_commit_ms: i64,
-    /// A table is in the log that is not held any more; reads of it go past the memtable.
-    must_flush: bool,
-    more_tables: Vec<Table>,
+    /// Bytes at which a memtable is full.
+    memtable_limit: usize,
     report: ReplayReport,
 }
 
 impl<B: FlushTarget> Replay<'_, B> {
     fn segment(&mut self, bytes: &[u8], segment: u64) -> Result<(), OpenError> {
-        for found in Walk::new(bytes, segment, true) {
-            let Found::Record { header, table, body, .. } = found else { continue };
-            // The check before has named what cannot be read.
+        for item in SegmentReader::new(bytes, segment, true) {
+            let SegmentItem::Record { header, table, body, .. } = item else { continue };
+            // Unreadable records are in the report of the verification.
             let Some((table, change)) = decode(header.kind, table, body) else { continue };
             self.record(&table, &change, header.commit_ms)?;
         }
@@ -175,49 +183,35 @@ impl<B: FlushTarget> Replay<'_, B> {
 
     fn record(&mut self, table: &str, change: &Change, commit_ms: i64) -> Result<(), OpenError> {
         let id = self.table(table)?;
-        let next = self.next_generation;
-        let spare = &self.shared.spare;
-        let generation = self
-            .generation
-            .get_or_insert_with(|| Generation::new(next, commit_ms, Arc::clone(spare)));
-        generation.apply(id, change, commit_ms);
-        self.next_generation = generation.id() + 1;
-        let full = generation.bytes() >= self.shared.config.generation_bytes();
+        let next_id = self.next_memtable_id;
+        let pool = &self.target.state.buffer_pool;
+        let memtable = self
+            .memtable
+            .get_or_insert_with(|| Memtable::new(next_id, commit_ms, Arc::clone(pool)));
+        memtable.apply(id, change, commit_ms);
+        self.next_memtable_id = memtable.id() + 1;
+        let is_full = memtable.bytes() >= self.memtable_limit;
         self.last_commit_ms = self.last_commit_ms.max(commit_ms);
         self.report.records += 1;
         self.report.cells += change.cell_count() as u64;
-        if full { self.flush() } else { Ok(()) }
+        if is_full { self.complete_memtable() } else { Ok(()) }
     }
 
     fn table(&mut self, name: &str) -> Result<TableId, OpenError> {
         let table = Table::new(name);
-        if let Some(id) = self.shared.tables.id(&table) {
+        let tables = &self.target.state.tables;
+        if let Some(id) = tables.id(&table) {
             return Ok(id);
         }
-        if self.shared.config.shared_backend {
-            // Whether it is there shows when its rows leave.
-            if !self.shared.config.held.contains(&table) {
-                self.more_tables.push(table.clone());
-            }
-            return Ok(self.shared.tables.add(&table));
-        }
-        match self.executor.wait(self.backend.table_exists(&table)) {
-            Ok(true) => {}
-            Ok(false) => return Err(OpenError::NoSuchTable(table)),
-            Err(error) => return Err(OpenError::Backend(error)),
-        }
-        self.must_flush |= !self.shared.config.held.contains(&table);
-        Ok(self.shared.tables.add(&table))
+        self.policy.replay_table(&mut self.target, &table)?;
+        Ok(tables.add(&table))
     }
 
-    fn flush(&mut self) -> Result<(), OpenError> {
-        let Some(generation) = self.generation.take() else { return Ok(()) };
-        if self.shared.config.shared_backend {
-            self.full.push(generation);
-            return Ok(());
+    fn complete_memtable(&mut self) -> Result<(), OpenError> {
+        match self.memtable.take() {
+            Some(memtable) => self.policy.replay_memtable(&mut self.target, memtable),
+            None => Ok(()),
         }
-        let generation = Arc::new(generation);
-        ingest(self.backend, self.executor, self.shared, &generation).map_err(OpenError::Backend)
     }
 }
 
@@ -226,7 +220,7 @@ fn decode(kind: u8, table: &[u8], body: &[u8]) -> Option<(String, Change)> {
     Some((String::from_utf8(table.to_vec()).ok()?, change))
 }
 
-/// Said once, when a store is opened.
+/// Logs the result of a replay.
 pub(crate) fn log_report(directory: &std::path::Path, report: &ReplayReport) {
     tracing::info!(
         directory = %directory.display(),

@@ -1,8 +1,8 @@
-//! What opening a log found.
+//! Results of a replay: what was read, truncated and lost.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-/// What was replayed when a store was opened.
+/// Result of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayReport {
     /// Segments read.
@@ -11,41 +11,41 @@ pub struct ReplayReport {
     pub records: u64,
     /// Cells put and columns deleted by them.
     pub cells: u64,
-    /// Bytes of the log that counted.
+    /// Bytes of the replayed segments.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration of verification and replay.
     pub duration: Duration,
-    /// End of the log that was cut off because its last write was never finished.
+    /// The incomplete last write, which was truncated.
     pub torn_tail: Option<TornTail>,
-    /// What is lost; empty unless the operator accepted it.
+    /// Lost records; empty unless damage was accepted.
     pub lost: Vec<LostRange>,
 }
 
-/// The end of the log, cut short in the middle of a write that nobody was told had succeeded.
+/// An incomplete write at the end of the log. It was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// Segment.
+    /// Segment file.
     pub file: PathBuf,
-    /// Where it was cut.
+    /// Offset at which the segment was truncated.
     pub offset: u64,
-    /// Bytes cut off.
+    /// Bytes removed.
     pub bytes: u64,
 }
 
-/// Bytes of the log that cannot be read though they were once written whole.
+/// Bytes of the log that were written completely and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
-    /// Segment.
+    /// Segment file.
     pub file: PathBuf,
-    /// Where the unreadable bytes begin.
+    /// Offset of the first unreadable byte.
     pub offset: u64,
-    /// How many there are.
+    /// Number of unreadable bytes.
     pub bytes: u64,
-    /// What is wrong with them.
+    /// Kind of damage.
     pub what: Damage,
-    /// Sequence number of the first record that is lost.
+    /// Sequence number of the first lost record.
     pub first_sequence: Option<u64>,
-    /// Records that are lost; unknown where nothing readable follows.
+    /// Number of lost records; unknown if no readable record follows.
     pub records: Option<u64>,
 }
 
@@ -53,17 +53,17 @@ pub struct LostRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// The head of a segment does not match its checksum.
+    /// A segment header does not match its checksum.
     SegmentHeader,
-    /// A segment between others is not there.
+    /// A segment between others is missing.
     MissingSegment,
-    /// A segment is shorter than its successor says.
+    /// A segment is shorter than stated by its successor.
     ShortSegment,
     /// A record does not match its checksum.
     Record,
-    /// A record that matches its checksum is not one this version can read.
+    /// A record matches its checksum but is unknown to this version.
     UnknownRecord,
-    /// Records are not there, though what is there is sound.
+    /// Sequence numbers are missing between readable records.
     MissingRecords,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Damage {
         f.write_str(match self {
             Self::SegmentHeader => "damaged segment header",
             Self::MissingSegment => "missing segment",
-            Self::ShortSegment => "segment cut short",
+            Self::ShortSegment => "truncated segment",
             Self::Record => "damaged record",
             Self::UnknownRecord => "unknown record",
             Self::MissingRecords => "missing records",

@@ -1,4 +1,4 @@
-//! Scans over the memtable and the backend at once.
+//! Scans that merge the memtables with the backend.
 
 use std::{
     collections::VecDeque,
@@ -10,96 +10,101 @@ use tsd_model::{Family, Row};
 use tsd_storage::{BoxFuture, RowScanner, Scan, StorageError};
 
 use crate::{
-    memtable::{Generation, RowRange, TableId, View},
-    overlay::{HeldPacker, RowLogs, overlay},
-    shared::Shared,
+    memtable::{CellPrecedence, Memtable, RowRange, TableId},
+    memtable_list::MemtableView,
+    overlay::{RowOps, RunPacker, overlay},
+    state::WalState,
 };
 
-/// Rows returned at once where the scan does not say.
-const ROWS: usize = 256;
+/// Rows per batch if the scan does not specify it.
+const BATCH_ROWS: usize = 256;
+/// Bound of rows per batch.
+const MAX_BATCH_ROWS: usize = 4096;
 
-/// Merges two sorted streams of rows.
+/// Merges the rows of the memtables with those of the backend, both in key order.
 ///
-/// It keeps the generations of its start. Each row is at least as new as then: a generation that is
-/// flushed meanwhile stays readable here, and what is flushed later is in the backend when the
-/// backend is asked.
+/// Each row is at least as new as the start of the scan: the scanner keeps the memtables of its
+/// start, which stay readable after their flush.
 pub(crate) struct MergedScanner {
-    shared: Arc<Shared>,
+    state: Arc<WalState>,
     scan: Scan,
-    left: usize,
-    held: HeldScan,
+    /// Rows up to the limit of the scan.
+    remaining: usize,
+    memtables: MemtableScan,
     backend: Box<dyn RowScanner>,
-    below: VecDeque<Row>,
+    /// Rows read from the backend and not returned yet.
+    stored: VecDeque<Row>,
     backend_ended: bool,
-    failed: Option<StorageError>,
-    /// Where every cell of a row's points is wanted.
-    packer: Option<HeldPacker>,
+    error: Option<StorageError>,
+    /// Set if all points of a row are requested.
+    packer: Option<RunPacker>,
 }
 
 impl MergedScanner {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        state: Arc<WalState>,
         id: TableId,
         scan: Scan,
-        view: &View,
+        view: &MemtableView,
+        precedence: CellPrecedence,
         backend: Box<dyn RowScanner>,
     ) -> Self {
         let all_points = scan.family.is_none_or(|family| family == Family::T)
             && scan.qualifier.is_none()
             && scan.time_range_ms.is_none();
         Self {
-            packer: all_points.then(HeldPacker::default),
-            left: scan.limit.unwrap_or(usize::MAX),
-            held: HeldScan::new(view, id, &scan, shared.config.shared_backend),
+            packer: all_points.then(RunPacker::default),
+            remaining: scan.limit.unwrap_or(usize::MAX),
+            memtables: MemtableScan::new(view, id, &scan, precedence),
             scan,
             backend,
-            below: VecDeque::new(),
+            stored: VecDeque::new(),
             backend_ended: false,
-            failed: None,
-            shared,
+            error: None,
+            state,
         }
     }
 
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
-        if self.shared.closed.load(Ordering::Acquire) {
+        if self.state.closed.load(Ordering::Acquire) {
             return Err(StorageError::Closed);
         }
-        let most = self.scan.batch_rows.unwrap_or(ROWS).clamp(1, 4096).min(self.left);
+        let max_rows = batch_rows(&self.scan).min(self.remaining);
         let mut rows = Vec::new();
-        while rows.len() < most {
-            if self.below.is_empty() && !self.backend_ended {
+        while rows.len() < max_rows {
+            if self.stored.is_empty() && !self.backend_ended {
                 if !rows.is_empty() {
                     break;
                 }
                 match self.backend.next_rows().await? {
-                    Some(batch) => self.below = batch.into(),
+                    Some(batch) => self.stored = batch.into(),
                     None => self.backend_ended = true,
                 }
                 continue;
             }
-            let row = match (self.below.front(), self.held.peek(&self.scan)) {
+            let row = match (self.stored.front(), self.memtables.peek(&self.scan)) {
                 (None, None) => break,
-                (Some(_), None) => self.below.pop_front(),
-                (Some(below), Some(key)) if below.key < key => self.below.pop_front(),
-                (below, Some(key)) => {
-                    let both = below.is_some_and(|below| below.key == key);
-                    let below = if both { self.below.pop_front() } else { None };
-                    let logs = self.held.take(&key);
+                (Some(_), None) => self.stored.pop_front(),
+                (Some(stored), Some(key)) if stored.key < key => self.stored.pop_front(),
+                (stored, Some(key)) => {
+                    let is_same = stored.is_some_and(|stored| stored.key == key);
+                    let stored = if is_same { self.stored.pop_front() } else { None };
+                    let ops = self.memtables.take(&key);
                     let packed = match &mut self.packer {
-                        Some(packer) => packer.pack(&key, below, &logs),
-                        None => Err(below),
+                        Some(packer) => packer.pack(&key, stored, &ops),
+                        None => Err(stored),
                     };
                     match packed {
                         Ok(row) => Some(row),
-                        Err(below) => {
-                            overlay(key, below, &logs, |f, q, ts| self.scan.selects(f, q, ts))?
+                        Err(stored) => {
+                            overlay(key, stored, &ops, |f, q, ts| self.scan.selects(f, q, ts))?
                         }
                     }
                 }
             };
             rows.extend(row);
         }
-        self.left -= rows.len();
+        self.remaining -= rows.len();
         Ok((!rows.is_empty()).then_some(rows))
     }
 }
@@ -107,39 +112,43 @@ impl MergedScanner {
 impl RowScanner for MergedScanner {
     fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>> {
         Box::pin(async move {
-            if let Some(error) = &self.failed {
+            if let Some(error) = &self.error {
                 return Err(error.clone());
             }
-            let answer = self.next_batch().await;
-            self.failed = answer.as_ref().err().cloned();
-            answer
+            let batch = self.next_batch().await;
+            self.error = batch.as_ref().err().cloned();
+            batch
         })
     }
 }
 
-/// Rows of all generations of a view, in key order.
-struct HeldScan {
-    id: TableId,
-    /// Oldest first.
-    cursors: Vec<Cursor>,
-    by_time: bool,
+fn batch_rows(scan: &Scan) -> usize {
+    scan.batch_rows.unwrap_or(BATCH_ROWS).clamp(1, MAX_BATCH_ROWS)
 }
 
-struct Cursor {
-    generation: Arc<Generation>,
+/// Rows of all memtables of a view, in key order.
+struct MemtableScan {
+    id: TableId,
+    /// Oldest memtable first.
+    cursors: Vec<MemtableCursor>,
+    precedence: CellPrecedence,
+}
+
+struct MemtableCursor {
+    memtable: Arc<Memtable>,
     rows: std::iter::Peekable<std::vec::IntoIter<(Bytes, Bytes)>>,
-    /// Where the next rows are copied from; `None` at the end.
+    /// First key not copied yet; `None` at the end.
     next: Option<Vec<u8>>,
 }
 
-impl HeldScan {
-    fn new(view: &View, id: TableId, scan: &Scan, by_time: bool) -> Self {
-        let cursor = |generation: &Arc<Generation>| Cursor {
-            generation: Arc::clone(generation),
+impl MemtableScan {
+    fn new(view: &MemtableView, id: TableId, scan: &Scan, precedence: CellPrecedence) -> Self {
+        let cursor = |memtable: &Arc<Memtable>| MemtableCursor {
+            memtable: Arc::clone(memtable),
             rows: Vec::new().into_iter().peekable(),
             next: Some(scan.start.to_vec()),
         };
-        Self { id, cursors: view.generations.iter().map(cursor).collect(), by_time }
+        Self { id, cursors: view.memtables.iter().map(cursor).collect(), precedence }
     }
 
     /// Key of the next row.
@@ -149,24 +158,23 @@ impl HeldScan {
         keys.min().cloned()
     }
 
-    /// Logs of the row that [`Self::peek`] told the key of.
-    fn take(&mut self, key: &Bytes) -> RowLogs {
-        let logs = self.cursors.iter_mut().filter_map(|cursor| {
-            let (_, log) = cursor.rows.next_if(|(found, _)| found == key)?;
-            Some((log, cursor.generation.base_ms()))
+    /// Operations of the row whose key [`Self::peek`] returned.
+    fn take(&mut self, key: &Bytes) -> RowOps {
+        let ops = self.cursors.iter_mut().filter_map(|cursor| {
+            let (_, ops) = cursor.rows.next_if(|(found, _)| found == key)?;
+            Some((ops, cursor.memtable.base_ms()))
         });
-        RowLogs::new(logs.collect()).by_time(self.by_time)
+        RowOps::new(ops.collect()).precedence(self.precedence)
     }
 }
 
-impl Cursor {
+impl MemtableCursor {
     fn peek(&mut self, id: TableId, scan: &Scan) -> Option<&Bytes> {
         while self.rows.peek().is_none() {
-            let from = self.next.take()?;
-            let rows = scan.batch_rows.unwrap_or(ROWS).clamp(1, 4096);
-            let range =
-                RowRange { from: &from, stop: &scan.stop, filter: scan.filter.as_ref(), rows };
-            let mut copied = self.generation.copy_range(id, range);
+            let start = self.next.take()?;
+            let (filter, max_rows) = (scan.filter.as_ref(), batch_rows(scan));
+            let range = RowRange { start: &start, stop: &scan.stop, filter, max_rows };
+            let mut copied = self.memtable.copy_range(id, range);
             self.next = copied.next.take();
             self.rows = copied.into_rows().into_iter().peekable();
         }

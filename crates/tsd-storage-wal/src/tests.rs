@@ -12,7 +12,7 @@ use tsd_storage::{
 };
 
 use crate::{
-    LoggedTables, OpenError, ReplayReport, WalConfig, WalStorage,
+    BackendSharing, LoggedTables, OpenError, ReplayReport, WalConfig, WalStorage,
     files::faulty::{Dice, FaultyDisk},
 };
 
@@ -21,10 +21,10 @@ mod crash_consistency;
 mod damage;
 mod disk_faults;
 mod flushing;
-mod like_memory;
+mod memory_store_equivalence;
 mod model;
+mod multi_writer;
 mod rewrites;
-mod shared;
 
 type Store = WalStorage<MemoryStorage>;
 

@@ -11,7 +11,7 @@ use hbase_rs::Client;
 use tracing::{info, warn};
 use tsd_storage::{MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
-use tsd_storage_wal::{LoggedTables, OpenError, WalConfig, WalStorage, holds_log};
+use tsd_storage_wal::{BackendSharing, LoggedTables, OpenError, WalConfig, WalStorage, holds_log};
 
 use super::{OpenStore, Purpose, Replayed, explain_damage, log_owner, tables, warn_of};
 use crate::config::{Ack, HBaseSettings, Settings};
@@ -188,13 +188,13 @@ fn held(settings: &Settings) -> Vec<Table> {
 fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalConfig {
     let (storage, hbase) = (&settings.storage, &settings.storage.hbase);
     WalConfig {
-        held: LoggedTables::Only(tables),
+        logged: LoggedTables::Only(tables),
         memtable_bytes: storage.memtable_bytes,
         max_age: hbase.hold,
         // Several segments, so that what has left gives its room back.
         segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),
         max_log_bytes: Some(hbase.max_log_bytes),
-        shared_backend: true,
+        backend: BackendSharing::MultiWriter,
         accept_damage: storage.accept_damage,
         ..WalConfig::new(directory)
     }

@@ -1,86 +1,96 @@
-//! Row compaction, through the log.
+//! Row compactions, executed by the committer.
+//!
+//! A compaction is planned from a row as it was read. If one of its points has been written or
+//! deleted since, the compaction fails with [`StorageError::Changed`] and has to be planned again.
+//! Only the committer knows the order of all changes, so it decides.
 
 use tsd_model::Row;
-use tsd_storage::{
-    BatchError, CellBatch, CellRef, FlushTarget, Get, MAX_KEY_BYTES, ReadVersion, RowRewrite,
-    StorageError, Table,
-};
+use tsd_storage::{CellBatch, CellRef, FlushTarget, Get, ReadVersion, RowRewrite, StorageError};
 
-use super::{WalStorage, writes::check_row};
 use crate::{
-    memtable::TableId,
-    request::{Order, Outcome},
-    rewrite::{Below, Replaced, Rewrite},
+    memtable_list::MemtableView,
+    overlay::RowOps,
+    request::{BackendCell, ReplacedCell, RewriteCommand, WriteCommand, WriteOutcome},
+    table_writer::TableWriter,
+    validate::{check_qualifier, check_row},
 };
 
-impl<B: FlushTarget> WalStorage<B> {
-    pub(super) async fn rewrite_held(
-        &self,
-        table: &Table,
-        id: TableId,
-        rewrite: RowRewrite,
-    ) -> Result<(), StorageError> {
-        let RowRewrite { row, put, delete, read } = rewrite;
-        check_row(&row)?;
-        if let Some(old) = delete.iter().find(|old| old.qualifier.len() > MAX_KEY_BYTES) {
-            let qualifier = old.qualifier.len();
-            return Err(BatchError::CellSize { qualifier, value: 0 }.into());
+pub(super) async fn rewrite_row<B: FlushTarget>(
+    writer: TableWriter<'_, B>,
+    rewrite: RowRewrite,
+) -> Result<(), StorageError> {
+    let RowRewrite { row, put, delete, read } = rewrite;
+    check_row(&row)?;
+    delete.iter().try_for_each(|old| check_qualifier(&old.qualifier))?;
+    let put = match &put {
+        None => CellBatch::new(),
+        Some((cell, timestamp_ms)) => {
+            let (family, qualifier, value) = (cell.family, &cell.qualifier, &cell.value);
+            let timestamp_ms = *timestamp_ms;
+            CellBatch::single(&row, CellRef { family, qualifier, value, timestamp_ms })?
         }
-        let put = match &put {
-            None => CellBatch::new(),
-            Some((cell, timestamp_ms)) => {
-                let (family, qualifier, value) = (cell.family, &cell.qualifier, &cell.value);
-                let timestamp_ms = *timestamp_ms;
-                CellBatch::single(&row, CellRef { family, qualifier, value, timestamp_ms })?
-            }
+    };
+    if put.is_empty() && delete.is_empty() {
+        return Ok(());
+    }
+    loop {
+        let columns = delete.iter().cloned();
+        let command = RewriteCommand {
+            row: row.clone(),
+            put: put.clone(),
+            replaced: columns.map(|column| ReplacedCell { column, backend: None }).collect(),
+            read_version: 0,
         };
-        if put.is_empty() && delete.is_empty() {
+        let command = read_backend(&writer, command, read).await?;
+        if writer.submit(WriteCommand::Rewrite(command)).await? != WriteOutcome::ReadAgain {
             return Ok(());
         }
-        loop {
-            let columns = delete.iter().cloned();
-            let replaced = columns.map(|column| Replaced { column, below: None }).collect();
-            let rewrite = Rewrite { row: row.clone(), put: put.clone(), replaced, retired: 0 };
-            let rewrite = self.ask_below(table, id, rewrite, read).await?;
-            if self.submit(table, id, Order::Rewrite(rewrite)).await? != Outcome::ReadAgain {
-                return Ok(());
-            }
-        }
     }
+}
 
-    /// Notes what the backend has of the columns, where the memtable does not know all of them.
-    ///
-    /// As long as the backend has taken nothing since the row was read, a column that is not held was not held
-    /// then: what was read of it the backend still has.
-    async fn ask_below(
-        &self,
-        table: &Table,
-        id: TableId,
-        mut rewrite: Rewrite,
-        read: ReadVersion,
-    ) -> Result<Rewrite, StorageError> {
-        let view = self.shared.memtable.view();
-        rewrite.retired = view.retired;
-        if rewrite.is_known(&view, id) {
-            return Ok(rewrite);
-        }
-        if read == ReadVersion(Some(view.retired)) {
-            for Replaced { column, below } in &mut rewrite.replaced {
-                *below = Some(Below::WrittenAt(column.timestamp_ms));
-            }
-            return Ok(rewrite);
-        }
-        // All of the row, as the plan's own read was: looking for columns one by one is dearer.
-        let row = self.backend.get(table, Get::row(rewrite.row.clone())).await?;
-        let cells = row.map_or_else(|| Ok(Vec::new()), Row::into_cells);
-        let cells = cells.map_err(|e| StorageError::Damaged(e.to_string().into()))?;
-        for Replaced { column, below } in &mut rewrite.replaced {
-            let at = cells.binary_search_by(|cell| {
-                (cell.family, &cell.qualifier).cmp(&(column.family, &column.qualifier))
-            });
-            let cell = at.ok().and_then(|at| cells.get(at));
-            *below = Some(cell.map_or(Below::Absent, |cell| Below::WrittenAt(cell.timestamp_ms)));
-        }
-        Ok(rewrite)
+/// Adds the backend's cells, unless the memtables have all columns.
+///
+/// If no memtable was flushed since the plan's read, a column that is in no memtable now was in
+/// none then: the plan has read the backend's cell, which is still there.
+async fn read_backend<B: FlushTarget>(
+    writer: &TableWriter<'_, B>,
+    mut command: RewriteCommand,
+    planned: ReadVersion,
+) -> Result<RewriteCommand, StorageError> {
+    let view = writer.state.memtables.view();
+    command.read_version = view.read_version;
+    if has_all_columns(writer, &view, &command) {
+        return Ok(command);
     }
+    if planned == ReadVersion(Some(view.read_version)) {
+        for ReplacedCell { column, backend } in &mut command.replaced {
+            *backend = Some(BackendCell::WrittenAt(column.timestamp_ms));
+        }
+        return Ok(command);
+    }
+    // The whole row, as for the plan: single columns cost more.
+    let row = writer.backend.get(writer.table, Get::row(command.row.clone())).await?;
+    let cells = row.map_or_else(|| Ok(Vec::new()), Row::into_cells);
+    let cells = cells.map_err(|e| StorageError::Damaged(e.to_string().into()))?;
+    for ReplacedCell { column, backend } in &mut command.replaced {
+        let at = cells.binary_search_by(|cell| {
+            (cell.family, &cell.qualifier).cmp(&(column.family, &column.qualifier))
+        });
+        let cell = at.ok().and_then(|at| cells.get(at));
+        let found = cell.map_or(BackendCell::Absent, |c| BackendCell::WrittenAt(c.timestamp_ms));
+        *backend = Some(found);
+    }
+    Ok(command)
+}
+
+fn has_all_columns<B>(
+    writer: &TableWriter<'_, B>,
+    view: &MemtableView,
+    command: &RewriteCommand,
+) -> bool {
+    let ops = RowOps::new(view.row_ops(writer.id, &command.row));
+    let state = ops.state();
+    let mut columns = command.replaced.iter().map(|cell| &cell.column);
+    state.delete_row.is_some()
+        || columns.all(|column| state.column(column.family, &column.qualifier).is_some())
 }

@@ -17,28 +17,28 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct DiskDir {
     path: PathBuf,
-    /// Held for its lock, which the system drops with the file, also when the process is killed.
+    /// The locked file. The system releases the lock when the process ends.
     lock: Mutex<Option<File>>,
 }
 
-/// Why a directory could not be had.
+/// The directory could not be locked.
 #[derive(Debug)]
 pub(crate) enum LockError {
-    /// Another process has it; its number, if it could be read.
-    Taken(Option<u32>),
+    /// Another process uses it; its process id, if known.
+    InUse(Option<u32>),
     Io(io::Error),
 }
 
 impl DiskDir {
-    /// Makes the directory where it is missing, and locks it.
+    /// Creates the directory if it is missing, and locks it.
     pub(crate) fn lock(path: &Path) -> Result<Self, LockError> {
         let lock = Self::open_lock(path).map_err(LockError::Io)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LockError::Taken(owner(&lock))),
+            Err(TryLockError::WouldBlock) => return Err(LockError::InUse(read_process_id(&lock))),
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        note_owner(&lock).map_err(LockError::Io)?;
+        write_process_id(&lock).map_err(LockError::Io)?;
         Ok(Self { path: path.to_path_buf(), lock: Mutex::new(Some(lock)) })
     }
 
@@ -52,15 +52,15 @@ impl DiskDir {
     }
 }
 
-fn owner(mut lock: &File) -> Option<u32> {
+fn read_process_id(mut lock: &File) -> Option<u32> {
     let mut text = String::new();
     lock.read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
-/// Writes our process number for others to name. A full disk must not keep the store from opening
-/// to be read, so only what the lock itself needs is an error.
-fn note_owner(mut lock: &File) -> io::Result<()> {
+/// Writes the process id, for the error message of another process. A failed write, on a full disk,
+/// is ignored: the store must open for reads.
+fn write_process_id(mut lock: &File) -> io::Result<()> {
     lock.set_len(0)?;
     let _ = lock.write_all(format!("{}\n", std::process::id()).as_bytes());
     Ok(())
@@ -141,20 +141,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_has_one_owner_who_is_named() {
+    fn second_lock_fails_with_the_process_id() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new").join("log");
-        let held = DiskDir::lock(&path).unwrap();
+        let locked = DiskDir::lock(&path).unwrap();
         match DiskDir::lock(&path) {
-            Err(LockError::Taken(pid)) => assert_eq!(pid, Some(std::process::id())),
-            other => panic!("taken, not {other:?}"),
+            Err(LockError::InUse(pid)) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("in use, not {other:?}"),
         }
-        drop(held);
+        drop(locked);
         DiskDir::lock(&path).unwrap();
     }
 
     #[test]
-    fn files_are_written_read_cut_and_removed() {
+    fn files_are_written_read_truncated_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let log = DiskDir::lock(dir.path()).unwrap();
         let mut file = log.create("a").unwrap();

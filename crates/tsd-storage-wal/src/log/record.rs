@@ -1,4 +1,4 @@
-//! Records, and groups of them on their way to disk.
+//! Records of the log, and groups of them that are written together.
 //!
 //! ```text
 //!  0  magic "SWR1"           32  durable_to u64
@@ -10,11 +10,11 @@
 //! 24  commit time i64, epoch milliseconds                                  (big-endian)
 //! ```
 //!
-//! The header has a checksum of its own, so that a damaged payload still tells how long it is and
-//! what it was. `durable_to` says up to where the segment was on disk before the record's group was
-//! written: it proves that bad bytes before it were once good. The last byte of a record is never
-//! zero, so an unwritten end is told from a written one. The payload's checksum and length count
-//! the padding, so that no byte of the log goes unchecked.
+//! The header has its own checksum, so that length and sequence of a damaged payload are known.
+//! `durable_to` is the length of the segment that was synced before the record's group was written:
+//! unreadable bytes before it are damage, not a torn write. The last byte of a record is never zero,
+//! so an unwritten end is detected. Checksum and length of the payload include the padding, so that
+//! every byte of the log is checked.
 
 use crate::change::Change;
 
@@ -22,10 +22,10 @@ pub(crate) const HEADER: usize = 48;
 const MAGIC: [u8; 4] = *b"SWR1";
 const END: u8 = 0xe5;
 pub(crate) const ALIGN: usize = 8;
-/// Kind of a record that only says, by `durable_to`, that all before it is on disk.
-pub(crate) const MARK: u8 = 0x80;
+/// Kind of a record without a change: its `durable_to` states that all bytes before it are synced.
+pub(crate) const SYNC_MARK: u8 = 0x80;
 
-/// What stands in front of a payload.
+/// Header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: u8,
@@ -65,7 +65,7 @@ impl RecordHeader {
         out
     }
 
-    /// The header at the start of `bytes`, if there is one.
+    /// Decodes the header at the start of `bytes`; `None` if it is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER>()?;
         let (sealed, crc) = header.split_last_chunk::<4>()?;
@@ -87,7 +87,7 @@ impl RecordHeader {
         })
     }
 
-    /// Bytes of the record.
+    /// Bytes of the record, with header and padding.
     pub(crate) const fn record_len(&self) -> usize {
         HEADER + self.payload_len as usize
     }
@@ -99,30 +99,30 @@ fn field<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*field)
 }
 
-/// Whether the payload ends as a payload that was written to its end.
-pub(crate) fn is_ended(payload: &[u8]) -> bool {
+/// False if the end of the payload was not written.
+pub(crate) fn has_end(payload: &[u8]) -> bool {
     payload.last() != Some(&0)
 }
 
-/// The body of a payload whose checksum is right.
+/// Table name and body of a payload whose checksum matches.
 pub(crate) fn split_payload(header: RecordHeader, payload: &[u8]) -> Option<(&[u8], &[u8])> {
     let (table, rest) = payload.split_at_checked(usize::from(header.table_len))?;
-    // The last byte is the end sign, and holds how much padding there is before it.
+    // The last byte encodes the length of the padding before it.
     let (end, rest) = rest.split_last()?;
     let padding = usize::from(*end ^ END);
     let body = rest.get(..rest.len().checked_sub(padding)?)?;
     Some((table, body))
 }
 
-/// Records that are written in one piece and synced once.
+/// Records that are written at once and synced together.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct RecordGroup {
     bytes: Vec<u8>,
     records: Vec<(usize, RecordHeader)>,
 }
 
-impl Group {
-    /// Adds a change. Its place in the log is filled in by [`Self::stamp`].
+impl RecordGroup {
+    /// Adds a change. [`Self::stamp`] fills in its position in the log.
     pub(crate) fn push(&mut self, table: &str, change: &Change, commit_ms: i64) {
         let kind = change.kind() as u8;
         self.add(kind, table.as_bytes(), |body| change.encode(body), commit_ms);
@@ -150,15 +150,15 @@ impl Group {
         self.records.push((at, header));
     }
 
-    /// A group of one mark: `durable_to` bytes of the segment are on disk.
+    /// A group of one mark: `durable_to` bytes of the segment are synced.
     pub(crate) fn mark(sequence: u64, durable_to: u64, segment: u64) -> Self {
         let mut group = Self::default();
-        group.add(MARK, &[], |_| (), 0);
+        group.add(SYNC_MARK, &[], |_| (), 0);
         group.stamp(sequence, durable_to, segment);
         group
     }
 
-    /// Fills in what is known only when it is written.
+    /// Sets the header fields that are known only at the write.
     pub(crate) fn stamp(&mut self, first_sequence: u64, durable_to: u64, segment: u64) {
         for ((at, header), sequence) in self.records.iter_mut().zip(first_sequence..) {
             header.sequence = sequence;
@@ -182,7 +182,7 @@ impl Group {
         self.records.is_empty()
     }
 
-    /// Empties it and keeps its buffers, unless they have grown out of proportion.
+    /// Removes the records. Keeps up to `keep_bytes` of the buffer.
     pub(crate) fn clear(&mut self, keep_bytes: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(keep_bytes);
@@ -201,13 +201,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_gives_back_its_change(
+        fn decoding_undoes_encoding(
             row in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 1..40),
             table in "[a-z]{0,12}",
             sequence: u64,
             commit_ms: i64,
         ) {
-            let mut group = Group::default();
+            let mut group = RecordGroup::default();
             group.push(&table, &Change::DeleteRow(Bytes::from(row.clone())), commit_ms);
             group.stamp(sequence, 77, 0x1_0000_0005);
             let bytes = group.as_bytes();
@@ -219,15 +219,15 @@ mod tests {
                 (sequence, commit_ms, 77, 5)
             );
             let payload = &bytes[HEADER..];
-            prop_assert!(is_ended(payload));
+            prop_assert!(has_end(payload));
             prop_assert_eq!(crc32c::crc32c(payload), header.payload_crc);
             let (name, body) = split_payload(header, payload).unwrap();
             prop_assert_eq!((name, body), (table.as_bytes(), row.as_slice()));
         }
 
         #[test]
-        fn any_bytes_are_a_payload_or_nothing(payload: Vec<u8>, table_len: u16) {
-            let mut header = Group::mark(0, 0, 0).records[0].1;
+        fn splitting_any_payload_does_not_panic(payload: Vec<u8>, table_len: u16) {
+            let mut header = RecordGroup::mark(0, 0, 0).records[0].1;
             header.table_len = table_len;
             if let Some((table, body)) = split_payload(header, &payload) {
                 prop_assert!(table.len() + body.len() < payload.len());
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_header_is_checked() {
-        let group = Group::mark(3, 4, 5);
+        let group = RecordGroup::mark(3, 4, 5);
         assert!(RecordHeader::decode(group.as_bytes()).is_some());
         for at in 0..HEADER {
             for bit in 0..8 {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  0  magic "SALTWAL1"      32  previous segment u64 (0: none)
-//!  8  version u32 = 2       40  bytes of the previous segment that count u64
+//!  8  version u32 = 2       40  valid bytes of the previous segment u64
 //! 12  0 u32                 48  created i64, epoch milliseconds
 //! 16  segment u64           56  0 u32
 //! 24  first sequence u64    60  CRC32C of bytes 0..60                       (big-endian)
 //! ```
 //!
-//! A segment says where the one before it ended. So the end of every segment but the last is known
-//! for certain, whatever became of a write that failed there, and a missing segment is noticed.
+//! Each header states where the previous segment ends. So the end of every segment but the last is
+//! known, even after a failed write, and a missing segment is detected.
 
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const MAGIC: [u8; 8] = *b"SALTWAL1";
@@ -42,7 +42,7 @@ impl SegmentHeader {
         header
     }
 
-    /// The header at the start of `bytes`, if there is one.
+    /// Decodes the header at the start of `bytes`; `None` if it is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let header = bytes.first_chunk::<SEGMENT_HEADER>()?;
         let (sealed, crc) = header.split_last_chunk::<4>()?;
@@ -69,7 +69,7 @@ pub(crate) fn segment_name(segment: u64) -> String {
     format!("{segment:016}{SUFFIX}")
 }
 
-/// Number of the segment of that file name.
+/// Segment number of a file name; `None` if it is not that of a segment.
 pub(crate) fn segment_of_name(name: &str) -> Option<u64> {
     let segment = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (segment_name(segment) == name).then_some(segment)
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_gives_back_its_fields_and_no_flipped_bit_passes() {
+    fn header_is_decoded_and_any_flipped_bit_is_detected() {
         let header = SegmentHeader {
             segment: 7,
             first_sequence: u64::MAX,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn names_sort_and_read_back() {
+    fn names_are_parsed_and_sorted() {
         assert_eq!(segment_of_name(&segment_name(42)), Some(42));
         assert!(segment_name(9) < segment_name(10));
         for name in ["lock", "1.wal", "x.wal", "0000000000000042.wal.damaged", ".wal"] {

@@ -1,72 +1,72 @@
-//! Reads the records of a segment, and tells a torn end from damage.
+//! Reads the records of a segment, and distinguishes a torn end from damage.
 //!
-//! A record that cannot be read has one of two causes, and they ask for opposite things:
+//! An unreadable record has one of two causes, which are handled differently:
 //!
-//! - **Torn**: the process or the machine stopped while the record's group was being written. Some
-//!   sectors of it never came to the disk. Nobody was told that it was stored. It is cut off.
-//! - **Damage**: the record was on disk, whole, and was changed since. Somebody may have been told
-//!   that it was stored. It must not be passed over in silence.
+//! - **Torn write**: the process or the machine stopped while the record's group was written. Some of
+//!   its sectors are missing. It was not acknowledged, so it is truncated.
+//! - **Damage**: the record was completely on disk and has changed since. It may have been
+//!   acknowledged, so it is reported.
 //!
-//! Only the last group of the last segment can be torn, for each segment says how long the one
-//! before it is, and each group is written after the one before it was synced. So bad bytes are
-//! damage if
+//! Only the last group of the last segment can be torn: each segment states the length of the
+//! previous one, and each group is written after the previous one was synced. So unreadable bytes
+//! are damage if
 //!
 //! 1. the segment is not the last, or
-//! 2. a readable record after them, a mark included, says that the log was on disk beyond where
-//!    they begin (`durable_to`), or
-//! 3. they were written to their end: a header without an unwritten (all zero) sector, with
-//!    something after it, that does not match its checksum; or such a payload whose last byte,
-//!    which is never zero, is there.
+//! 2. a readable record or mark after them states that the log was synced beyond their start
+//!    (`durable_to`), or
+//! 3. they were completely written: a header without an unwritten (all zero) sector, followed by
+//!    other bytes, does not match its checksum; or such a payload has its last byte, which is never
+//!    zero.
 //!
-//! Otherwise they are torn, along with what follows: records of one group come to disk in any order.
-//! Rule 3 alone could take a torn write for damage, on a disk that tears writes into anything but
-//! zeros and new bytes, and damage for a torn write, where a byte flips in the last group of all,
-//! that group has a value with a sector of zeros in it, and the machine stopped before its mark came
-//! to disk.
+//! Otherwise they are torn, and so is what follows: the records of a group reach the disk in any
+//! order. Rule 3 is a heuristic. It takes a torn write for damage if the disk tears writes into
+//! anything but zeros and new bytes. It takes damage for a torn write if a byte of the very last
+//! group changes, that group contains a sector of zeros, and the machine stopped before its mark
+//! was on disk.
 
 use super::{
-    record::{ALIGN, HEADER, MARK, RecordHeader, is_ended, split_payload},
+    record::{ALIGN, HEADER, RecordHeader, SYNC_MARK, has_end, split_payload},
     segment::SEGMENT_HEADER,
 };
 
-/// What a disk writes whole.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
-/// A header has more bytes than this that are not zero: magic, checksums, time.
-const WRITTEN_BYTES: usize = 8;
+/// A written header has at least this many bytes that are not zero: magic, checksums, time.
+const MIN_NONZERO_BYTES: usize = 8;
 
-/// Something in a segment.
+/// An item of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found<'a> {
+pub(crate) enum SegmentItem<'a> {
     /// A record.
     Record { offset: usize, header: RecordHeader, table: &'a [u8], body: &'a [u8] },
-    /// A mark: all before it was on disk, and this is the sequence number of the next record.
+    /// A mark: all bytes before it were synced, and the next record has this sequence number.
     Mark { offset: usize, next_sequence: u64 },
-    /// Bytes that were once readable.
+    /// Bytes that were readable once.
     Damage { from: usize, to: usize },
-    /// The segment ends in a write that was never finished.
+    /// An incomplete write at the end of the segment.
     Torn { from: usize, to: usize },
 }
 
-/// Goes over the records of a segment.
+/// Iterates over the records of a segment.
 #[derive(Debug)]
-pub(crate) struct Walk<'a> {
+pub(crate) struct SegmentReader<'a> {
     bytes: &'a [u8],
     segment: u32,
-    /// Whether all of `bytes` is known to have been on disk.
-    whole: bool,
-    at: usize,
+    /// True if all of `bytes` were synced.
+    is_synced: bool,
+    offset: usize,
 }
 
-impl<'a> Walk<'a> {
-    /// Walks the bytes of a segment, its header included. `whole`: it is not the last segment, and
-    /// the bytes end where its successor says.
-    pub(crate) const fn new(bytes: &'a [u8], segment: u64, whole: bool) -> Self {
-        Self { bytes, segment: segment as u32, whole, at: SEGMENT_HEADER }
+impl<'a> SegmentReader<'a> {
+    /// Takes the bytes of a segment, with its header. `is_synced`: the segment is not the last, and
+    /// the bytes end where its successor states.
+    pub(crate) const fn new(bytes: &'a [u8], segment: u64, is_synced: bool) -> Self {
+        Self { bytes, segment: segment as u32, is_synced, offset: SEGMENT_HEADER }
     }
 
-    /// How far it has read.
-    pub(crate) const fn position(&self) -> usize {
-        self.at
+    /// Offset of the next item.
+    pub(crate) const fn offset(&self) -> usize {
+        self.offset
     }
 
     fn record_at(&self, at: usize) -> Option<(RecordHeader, &'a [u8], &'a [u8])> {
@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
         Some((header, table, body))
     }
 
-    /// First record from `at` on.
+    /// First readable record from `at` on.
     fn next_record(&self, mut at: usize) -> Option<(usize, RecordHeader)> {
         at = at.next_multiple_of(ALIGN);
         while at + HEADER <= self.bytes.len() {
@@ -92,10 +92,10 @@ impl<'a> Walk<'a> {
         None
     }
 
-    /// Whether a record from `at` on proves that the log was on disk beyond `bad`.
-    fn is_proven(&self, bad: usize, mut at: usize) -> bool {
+    /// True if a record from `at` on states that the log was synced beyond `offset`.
+    fn was_synced_beyond(&self, offset: usize, mut at: usize) -> bool {
         while let Some((found, header)) = self.next_record(at) {
-            if header.durable_to > bad as u64 {
+            if header.durable_to > offset as u64 {
                 return true;
             }
             at = found + header.record_len();
@@ -103,24 +103,24 @@ impl<'a> Walk<'a> {
         false
     }
 
-    /// Whether the record at `at`, which cannot be read, was written to its end. `used` is the end of
-    /// what is not zero in the segment.
+    /// True if the unreadable record at `at` was completely written. `used` is the end of the bytes
+    /// that are not zero.
     fn was_written(&self, at: usize, used: usize) -> bool {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let Some(header) = RecordHeader::decode(bytes) else {
             let written = bytes.iter().take(HEADER).filter(|byte| **byte != 0).count();
-            return written >= WRITTEN_BYTES
+            return written >= MIN_NONZERO_BYTES
                 && used > at + HEADER
                 && !self.has_unwritten_sector(at, at + HEADER);
         };
-        bytes.get(HEADER..header.record_len()).is_some_and(is_ended)
+        bytes.get(HEADER..header.record_len()).is_some_and(has_end)
             && !self.has_unwritten_sector(at, at + header.record_len())
     }
 
     fn has_unwritten_sector(&self, mut from: usize, to: usize) -> bool {
         while from < to {
             let end = (from + 1).next_multiple_of(SECTOR).min(to);
-            if self.bytes.get(from..end).is_none_or(|piece| piece.iter().all(|b| *b == 0)) {
+            if self.bytes.get(from..end).is_none_or(|sector| sector.iter().all(|b| *b == 0)) {
                 return true;
             }
             from = end;
@@ -128,53 +128,54 @@ impl<'a> Walk<'a> {
         false
     }
 
-    /// What the bytes at the present place are, as they are no record.
-    fn judge(&mut self) -> Option<Found<'a>> {
-        let from = self.at;
+    /// Classifies the unreadable bytes at the present offset.
+    fn classify(&mut self) -> Option<SegmentItem<'a>> {
+        let from = self.offset;
         let rest = self.bytes.get(from..)?;
         let used = rest.iter().rposition(|byte| *byte != 0).map_or(from, |last| from + last + 1);
-        if used == from && !self.whole {
-            // Room that was set aside and never written.
+        if used == from && !self.is_synced {
+            // Preallocated bytes.
             self.bytes = self.bytes.get(..from).unwrap_or_default();
             return None;
         }
-        // A readable header tells where the next record is; nothing within the payload is one.
+        // A readable header has the offset of the next record.
         let after = RecordHeader::decode(rest)
             .map(|header| from + header.record_len())
             .filter(|end| *end <= self.bytes.len())
             .unwrap_or(from + ALIGN);
-        if !self.whole && !self.was_written(from, used) && !self.is_proven(from, after) {
+        if !self.is_synced && !self.was_written(from, used) && !self.was_synced_beyond(from, after)
+        {
             self.bytes = self.bytes.get(..from).unwrap_or_default();
-            return Some(Found::Torn { from, to: used });
+            return Some(SegmentItem::Torn { from, to: used });
         }
         let to = match self.next_record(after) {
             Some((next, _)) => next,
-            None if self.whole => self.bytes.len(),
+            None if self.is_synced => self.bytes.len(),
             None => {
                 let to = used.max(after).min(self.bytes.len());
                 self.bytes = self.bytes.get(..to).unwrap_or_default();
                 to
             }
         };
-        self.at = to;
-        Some(Found::Damage { from, to })
+        self.offset = to;
+        Some(SegmentItem::Damage { from, to })
     }
 }
 
-impl<'a> Iterator for Walk<'a> {
-    type Item = Found<'a>;
+impl<'a> Iterator for SegmentReader<'a> {
+    type Item = SegmentItem<'a>;
 
-    fn next(&mut self) -> Option<Found<'a>> {
-        if self.at >= self.bytes.len() {
+    fn next(&mut self) -> Option<SegmentItem<'a>> {
+        if self.offset >= self.bytes.len() {
             return None;
         }
-        let offset = self.at;
-        let Some((header, table, body)) = self.record_at(offset) else { return self.judge() };
-        self.at += header.record_len();
-        Some(if header.kind == MARK {
-            Found::Mark { offset, next_sequence: header.sequence }
+        let offset = self.offset;
+        let Some((header, table, body)) = self.record_at(offset) else { return self.classify() };
+        self.offset += header.record_len();
+        Some(if header.kind == SYNC_MARK {
+            SegmentItem::Mark { offset, next_sequence: header.sequence }
         } else {
-            Found::Record { offset, header, table, body }
+            SegmentItem::Record { offset, header, table, body }
         })
     }
 }

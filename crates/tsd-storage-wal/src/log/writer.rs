@@ -1,9 +1,9 @@
-//! Writes groups of records, and copes with a disk that fails.
+//! Appends groups of records to the log, and handles failed writes and syncs.
 
 use std::{io, sync::Arc};
 
 use super::{
-    record::Group,
+    record::RecordGroup,
     segment::{SEGMENT_HEADER, SegmentHeader, segment_name},
 };
 use crate::{
@@ -11,42 +11,42 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Where the log goes on.
+/// Where the log continues after a replay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogPosition {
     pub(crate) next_segment: u64,
     pub(crate) next_sequence: u64,
-    /// The segment before, and its length.
+    /// Number and length of the last segment; (0, 0) if there is none.
     pub(crate) previous: (u64, u64),
 }
 
-/// Appends to the log. One thread owns it.
+/// The end of the log. Owned by the committer thread.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     dir: Arc<dyn LogDir>,
     metrics: Arc<Metrics>,
     clock: fn() -> i64,
-    /// Bytes set aside for a segment at once, which spares a sync the new length.
+    /// Bytes preallocated for a segment, so that a sync need not write the file length.
     reserve: u64,
     position: LogPosition,
-    open: Option<OpenSegment>,
-    /// Segments that were begun since the last [`Self::end_segment`], used or not.
-    begun: Vec<u64>,
-    /// Bytes of those of them that are ended.
-    ended_bytes: u64,
+    active: Option<ActiveSegment>,
+    /// Segments created since the last [`Self::take_segments`], used or not.
+    created: Vec<u64>,
+    /// Bytes of the closed ones among them.
+    closed_bytes: u64,
 }
 
 #[derive(Debug)]
-struct OpenSegment {
-    segment: u64,
+struct ActiveSegment {
+    number: u64,
     file: Box<dyn LogFile>,
-    /// Bytes that are written.
+    /// Bytes written.
     len: u64,
-    /// Bytes that are synced; a mark may come after.
+    /// Bytes synced; an unsynced mark may follow.
     synced: u64,
 }
 
-/// A group that is not in the log, and why.
+/// A group could not be appended.
 #[derive(Debug)]
 pub(crate) struct LogError {
     pub(crate) what: &'static str,
@@ -73,157 +73,164 @@ impl LogWriter {
             clock,
             reserve,
             position,
-            open: None,
-            begun: Vec::new(),
-            ended_bytes: 0,
+            active: None,
+            created: Vec::new(),
+            closed_bytes: 0,
         }
     }
 
-    /// Writes and syncs a group. After an error nothing of the group is in the log, as long as this
-    /// process goes on, and another may be tried. After a crash it may turn out to be there all the
-    /// same, unless the error is that the disk is full.
-    pub(crate) fn append(&mut self, group: &mut Group) -> Result<(), LogError> {
-        let mut open = match self.open.take() {
-            Some(open) => open,
-            None => self.open_segment()?,
+    /// Writes and syncs a group. After an error the group is not in the log, and the next one may be
+    /// appended. But after a crash the group may be found in the log, unless the disk was full.
+    pub(crate) fn append(&mut self, group: &mut RecordGroup) -> Result<(), LogError> {
+        let mut active = match self.active.take() {
+            Some(active) => active,
+            None => self.create_segment()?,
         };
-        match self.append_to(&mut open, group) {
+        match self.append_to(&mut active, group) {
             Ok(()) => {}
-            Err(Failure::Write(error)) => {
-                // What is there of the group must not be found by a replay.
-                if let Err(source) = open.cut_back() {
-                    self.abandon(&open);
-                    return Err(LogError::new("taking back a write to the log")(source));
+            Err(AppendFailure::Write(error)) => {
+                // A replay must not find a part of the group.
+                if let Err(source) = active.truncate() {
+                    self.close(&active);
+                    return Err(LogError::new("undoing a write to the log")(source));
                 }
-                self.open = Some(open);
+                self.active = Some(active);
                 return Err(error);
             }
-            Err(Failure::Sync(error)) => {
-                // The system may have dropped what it could not write and call it clean, so
-                // syncing again would succeed and mean nothing. The group goes to a new segment,
-                // which says that this one ends before it.
+            Err(AppendFailure::Sync(error)) => {
+                // The system may have dropped the dirty pages, so a second sync may succeed without
+                // having written them. The group is written to a new segment, whose header states
+                // that this one ends before it.
                 self.metrics.sync_failures.increment(1);
-                tracing::warn!(segment = open.segment, error = %error.source, "sync failed");
-                self.abandon(&open);
+                tracing::warn!(segment = active.number, error = %error.source, "sync failed");
+                self.close(&active);
                 match self.append_to_new(group) {
-                    Some(new) => open = new,
-                    // Not the second failure: with a full disk the first still leaves it open
-                    // whether the group is there after a crash.
+                    Some(new) => active = new,
+                    // The first error, even if the second is a full disk: the group may be found
+                    // after a crash.
                     None => return Err(error),
                 }
             }
         }
         self.position.next_sequence += group.record_count() as u64;
-        if open.mark(self.position.next_sequence).is_ok() {
-            self.open = Some(open);
+        if active.mark(self.position.next_sequence).is_ok() {
+            self.active = Some(active);
         } else {
-            // Part of a mark may be there. A group over it could be torn into a mixture of both,
-            // which nothing tells from damage.
-            self.abandon(&open);
+            // A part of the mark may be written. A torn group over it could not be distinguished
+            // from damage.
+            self.close(&active);
         }
         Ok(())
     }
 
-    /// Ends the open segment; the next group begins another. Returns the segments to remove when
-    /// what was written since the last time is of no use any more.
-    pub(crate) fn end_segment(&mut self) -> Vec<u64> {
+    /// Closes the active segment. Returns the numbers of all segments since the last call, which are
+    /// removed after the flush of their changes.
+    pub(crate) fn take_segments(&mut self) -> Vec<u64> {
         self.roll();
-        self.ended_bytes = 0;
-        std::mem::take(&mut self.begun)
+        self.closed_bytes = 0;
+        std::mem::take(&mut self.created)
     }
 
-    /// Ends the open segment; the next group begins another, which is removed together with it.
+    /// Closes the active segment; the next group creates another.
     pub(crate) fn roll(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.abandon(&open);
+        if let Some(active) = self.active.take() {
+            self.close(&active);
         }
     }
 
-    /// Bytes in the segments begun since the last [`Self::end_segment`].
+    /// Bytes of the segments since the last [`Self::take_segments`].
     pub(crate) fn bytes(&self) -> u64 {
-        self.ended_bytes + self.segment_len()
+        self.closed_bytes + self.segment_len()
     }
 
-    /// Segments begun since the last [`Self::end_segment`].
-    pub(crate) const fn begun(&self) -> usize {
-        self.begun.len()
+    /// Number of segments since the last [`Self::take_segments`].
+    pub(crate) const fn created(&self) -> usize {
+        self.created.len()
     }
 
-    /// Bytes in the open segment.
+    /// Bytes of the active segment.
     pub(crate) fn segment_len(&self) -> u64 {
-        self.open.as_ref().map_or(0, |open| open.len)
+        self.active.as_ref().map_or(0, |active| active.len)
     }
 
-    fn append_to_new(&mut self, group: &mut Group) -> Option<OpenSegment> {
-        let mut open = self.open_segment().ok()?;
-        let appended = self.append_to(&mut open, group);
+    fn append_to_new(&mut self, group: &mut RecordGroup) -> Option<ActiveSegment> {
+        let mut active = self.create_segment().ok()?;
+        let appended = self.append_to(&mut active, group);
         if appended.is_err() {
-            self.discard(&open);
+            self.discard(&active);
         }
-        appended.is_ok().then_some(open)
+        appended.is_ok().then_some(active)
     }
 
-    fn append_to(&self, open: &mut OpenSegment, group: &mut Group) -> Result<(), Failure> {
-        group.stamp(self.position.next_sequence, open.synced, open.segment);
+    fn append_to(
+        &self,
+        active: &mut ActiveSegment,
+        group: &mut RecordGroup,
+    ) -> Result<(), AppendFailure> {
+        group.stamp(self.position.next_sequence, active.synced, active.number);
         let bytes = group.as_bytes();
-        open.file
-            .write_at(open.len, bytes)
-            .map_err(|e| Failure::Write(LogError::new("writing to the log")(e)))?;
+        active
+            .file
+            .write_at(active.len, bytes)
+            .map_err(|e| AppendFailure::Write(LogError::new("writing to the log")(e)))?;
         let started = std::time::Instant::now();
-        open.file.sync_data().map_err(|e| Failure::Sync(LogError::new("syncing the log")(e)))?;
+        active
+            .file
+            .sync_data()
+            .map_err(|e| AppendFailure::Sync(LogError::new("syncing the log")(e)))?;
         self.metrics.sync_seconds.record(started.elapsed());
         self.metrics.bytes.increment(bytes.len() as u64);
-        open.len += bytes.len() as u64;
-        open.synced = open.len;
+        active.len += bytes.len() as u64;
+        active.synced = active.len;
         Ok(())
     }
 
-    fn open_segment(&mut self) -> Result<OpenSegment, LogError> {
-        let segment = self.position.next_segment;
-        // A number is used once, even where the file could not be made or removed.
+    fn create_segment(&mut self) -> Result<ActiveSegment, LogError> {
+        let number = self.position.next_segment;
+        // A number is used once, even if the file cannot be created or removed.
         self.position.next_segment += 1;
         let (previous, previous_len) = self.position.previous;
         let header = SegmentHeader {
-            segment,
+            segment: number,
             first_sequence: self.position.next_sequence,
             previous,
             previous_len,
             created_ms: (self.clock)(),
         };
-        let name = segment_name(segment);
-        let file = self.dir.create(&name).map_err(LogError::new("making a log segment"))?;
-        self.begun.push(segment);
-        let mut open = OpenSegment {
-            segment,
+        let name = segment_name(number);
+        let file = self.dir.create(&name).map_err(LogError::new("creating a log segment"))?;
+        self.created.push(number);
+        let mut active = ActiveSegment {
+            number,
             file,
             len: SEGMENT_HEADER as u64,
             synced: SEGMENT_HEADER as u64,
         };
-        let made = open
+        let created = active
             .file
             .set_len(self.reserve)
-            .and_then(|()| open.file.write_at(0, &header.encode()))
-            .and_then(|()| open.file.sync_data())
+            .and_then(|()| active.file.write_at(0, &header.encode()))
+            .and_then(|()| active.file.sync_data())
             .and_then(|()| self.dir.sync());
-        if let Err(error) = made {
-            self.discard(&open);
-            return Err(LogError::new("making a log segment")(error));
+        if let Err(error) = created {
+            self.discard(&active);
+            return Err(LogError::new("creating a log segment")(error));
         }
         self.metrics.segments.increment(1);
-        Ok(open)
+        Ok(active)
     }
 
-    /// Leaves a segment as it stands: its successor says how much of it counts.
-    fn abandon(&mut self, open: &OpenSegment) {
-        self.position.previous = (open.segment, open.synced);
-        self.ended_bytes += open.len;
+    /// Closes a segment. The header of its successor states how many of its bytes are valid.
+    fn close(&mut self, segment: &ActiveSegment) {
+        self.position.previous = (segment.number, segment.synced);
+        self.closed_bytes += segment.len;
     }
 
-    /// Removes a segment that holds nothing. If it stays, its successor passes over it.
-    fn discard(&mut self, open: &OpenSegment) {
-        let name = segment_name(open.segment);
+    /// Removes a segment without records. If that fails, the header of its successor excludes it.
+    fn discard(&mut self, segment: &ActiveSegment) {
+        let name = segment_name(segment.number);
         match self.dir.remove(&name).and_then(|()| self.dir.sync()) {
-            Ok(()) => self.begun.retain(|begun| *begun != open.segment),
+            Ok(()) => self.created.retain(|created| *created != segment.number),
             Err(error) => {
                 let dir = self.dir.path().display();
                 tracing::warn!(%dir, name, %error, "cannot remove an unused log segment");
@@ -232,21 +239,22 @@ impl LogWriter {
     }
 }
 
-enum Failure {
+enum AppendFailure {
     Write(LogError),
     Sync(LogError),
 }
 
-impl OpenSegment {
-    /// Takes back a write that failed, durably.
-    fn cut_back(&mut self) -> io::Result<()> {
+impl ActiveSegment {
+    /// Removes a failed write, durably.
+    fn truncate(&mut self) -> io::Result<()> {
         self.file.set_len(self.len)?;
         self.file.sync_data()
     }
 
-    /// Notes that all so far is on disk. It is not synced: the next group says it too.
+    /// Writes a mark that all bytes so far are synced. The mark itself is not synced: the next group
+    /// states the same.
     fn mark(&mut self, next_sequence: u64) -> io::Result<()> {
-        let mark = Group::mark(next_sequence, self.len, self.segment);
+        let mark = RecordGroup::mark(next_sequence, self.len, self.number);
         self.file.write_at(self.len, mark.as_bytes())?;
         self.len += mark.as_bytes().len() as u64;
         Ok(())

@@ -1,23 +1,23 @@
-//! Memory of a generation's rows: chunks of powers of two out of large blocks.
+//! Memory of a memtable's rows: chunks, whose sizes are powers of two, in large blocks.
 //!
-//! A row's chunk grows by moving to one of twice the size; the old one waits in a free list. All of
-//! it is given back at once when the generation goes, which is why rows have no allocations of
-//! their own: a million small frees on another thread cost more than writing the points did. The
-//! blocks are used again by later generations ([`SpareBlocks`]).
+//! A row grows by moving to a chunk of twice the size; the old chunk goes to a free list. All
+//! memory is freed at once with the memtable: a million small frees on another thread cost more
+//! than the writes did. The blocks are reused by later memtables ([`BufferPool`]).
 
 use std::sync::Arc;
 
-use super::spare::{BLOCK, SpareBlocks};
+use super::buffer_pool::{BLOCK, BufferPool};
 
-/// Smallest chunk.
+/// Bytes of the smallest chunk.
 const MIN_CHUNK: u32 = 64;
-/// Largest chunk that shares a block; larger ones have a block of their own.
+/// Bytes of the largest chunk in a shared block; larger ones have a block of their own.
 const MAX_SHARED: u32 = 64 * 1024;
 /// Free lists: chunks of 64 B, 128 B, ... 64 KiB.
 const CLASSES: usize = (MAX_SHARED / MIN_CHUNK).ilog2() as usize + 1;
+/// Bytes of the first block, so that a memtable with few rows is small.
 const FIRST_BLOCK: usize = 16 * 1024;
 
-/// A piece of an [`Arena`].
+/// A part of an [`Arena`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     block: u32,
@@ -33,22 +33,22 @@ impl Chunk {
 
 #[derive(Debug)]
 pub(super) struct Arena {
-    spare: Arc<SpareBlocks>,
+    pool: Arc<BufferPool>,
     blocks: Vec<Box<[u8]>>,
-    /// Block that new chunks are cut from, and how much of it is used.
-    open: Option<(u32, usize)>,
+    /// Block that new chunks are allocated from, and its used bytes.
+    current: Option<(u32, usize)>,
     free: [Vec<Chunk>; CLASSES],
     free_blocks: Vec<u32>,
     bytes: usize,
 }
 
 impl Arena {
-    /// An empty one, which takes blocks from `spare` and leaves them there.
-    pub(super) fn new(spare: Arc<SpareBlocks>) -> Self {
+    /// An empty arena with blocks from `pool`.
+    pub(super) fn new(pool: Arc<BufferPool>) -> Self {
         Self {
-            spare,
+            pool,
             blocks: Vec::new(),
-            open: None,
+            current: None,
             free: std::array::from_fn(|_| Vec::new()),
             free_blocks: Vec::new(),
             bytes: 0,
@@ -60,7 +60,7 @@ impl Arena {
         self.bytes
     }
 
-    /// A chunk that holds at least `len` bytes, or `None` where no chunk can.
+    /// Returns a chunk of at least `len` bytes; `None` if `len` is too large for any.
     pub(super) fn alloc(&mut self, len: usize) -> Option<Chunk> {
         let cap = u32::try_from(len).ok()?.max(MIN_CHUNK).checked_next_power_of_two()?;
         if cap > MAX_SHARED {
@@ -70,23 +70,23 @@ impl Arena {
             return Some(chunk);
         }
         let need = cap as usize;
-        let (block, offset) = match self.open {
+        let (block, offset) = match self.current {
             Some((block, used)) if used + need <= self.block_len(block) => (block, used),
             _ => {
                 let len = self.bytes.clamp(FIRST_BLOCK, BLOCK).max(need);
                 (self.add_block(len)?, 0)
             }
         };
-        self.open = Some((block, offset + need));
+        self.current = Some((block, offset + need));
         Some(Chunk { block, offset: offset as u32, cap })
     }
 
-    /// Takes a chunk back.
+    /// Frees a chunk.
     pub(super) fn release(&mut self, chunk: Chunk) {
         if chunk.cap > MAX_SHARED {
             if let Some(block) = self.blocks.get_mut(chunk.block as usize) {
                 self.bytes -= block.len();
-                self.spare.give([std::mem::take(block)]);
+                self.pool.release([std::mem::take(block)]);
                 self.free_blocks.push(chunk.block);
             }
         } else if let Some(list) = self.free.get_mut(class(chunk.cap)) {
@@ -124,7 +124,7 @@ impl Arena {
     fn alloc_own_block(&mut self, cap: u32) -> Option<Chunk> {
         let block = match self.free_blocks.pop() {
             Some(block) => {
-                *self.blocks.get_mut(block as usize)? = self.spare.take(cap as usize);
+                *self.blocks.get_mut(block as usize)? = self.pool.acquire(cap as usize);
                 self.bytes += cap as usize;
                 block
             }
@@ -135,7 +135,7 @@ impl Arena {
 
     fn add_block(&mut self, len: usize) -> Option<u32> {
         let block = u32::try_from(self.blocks.len()).ok()?;
-        self.blocks.push(self.spare.take(len));
+        self.blocks.push(self.pool.acquire(len));
         self.bytes += len;
         Some(block)
     }
@@ -147,7 +147,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        self.spare.give(self.blocks.drain(..));
+        self.pool.release(self.blocks.drain(..));
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn chunks_do_not_overlap_and_are_reused() {
-        let mut arena = Arena::new(Arc::new(SpareBlocks::new(0)));
+        let mut arena = Arena::new(Arc::new(BufferPool::new(0)));
         let sizes = [1, 64, 65, 1000, 70_000, 3, 65_536, 200_000, 30_000];
         let mut chunks = Vec::new();
         for round in 0..40_u8 {
@@ -191,10 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_used_again_by_the_next_arena() {
-        let spare = Arc::new(SpareBlocks::new(8 << 20));
+    fn blocks_are_reused_by_the_next_arena() {
+        let pool = Arc::new(BufferPool::new(8 << 20));
         let fill = || {
-            let mut arena = Arena::new(Arc::clone(&spare));
+            let mut arena = Arena::new(Arc::clone(&pool));
             let chunks: Vec<_> = (0..8_000_u32).map(|_| arena.alloc(200).unwrap()).collect();
             for (chunk, number) in chunks.iter().zip(0_u32..) {
                 arena.slice_mut(*chunk)[..4].copy_from_slice(&number.to_be_bytes());
@@ -202,18 +202,18 @@ mod tests {
             for (chunk, number) in chunks.iter().zip(0_u32..) {
                 assert_eq!(arena.slice(*chunk)[..4], number.to_be_bytes());
             }
-            spare.bytes()
+            pool.bytes()
         };
         assert_eq!(fill(), 0);
-        let kept = spare.bytes();
+        let kept = pool.bytes();
         assert!(kept >= 1 << 20, "{kept}");
         assert_eq!(fill(), 0);
-        assert_eq!(spare.bytes(), kept);
+        assert_eq!(pool.bytes(), kept);
     }
 
     #[test]
-    fn growing_keeps_the_bytes() {
-        let mut arena = Arena::new(Arc::new(SpareBlocks::new(0)));
+    fn growth_copies_the_bytes() {
+        let mut arena = Arena::new(Arc::new(BufferPool::new(0)));
         let mut chunk = arena.alloc(10).unwrap();
         arena.slice_mut(chunk)[..10].copy_from_slice(b"0123456789");
         for size in [100, 5_000, 70_000, 140_000] {

@@ -1,73 +1,74 @@
-//! Blocks of arenas that are gone, for those to come.
+//! Pool of the blocks of freed arenas.
 //!
-//! Generations of the memtable come and go at the speed of the writes. Memory that each of them gave
-//! back to the system had to be cleared for the next one, page by page, by the thread that writes.
+//! Memory that goes back to the system is zeroed page by page at its next allocation, by the thread
+//! that writes. Memtables are created and freed at the rate of the writes, so they share blocks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of the blocks that are kept, and of the larger part of an arena's.
+/// Bytes of a pooled block. Arenas allocate most of their memory in blocks of this size.
 pub(super) const BLOCK: usize = 256 * 1024;
 
-/// Keeps blocks, as long as they and what the arenas have do not come to more than a bound.
+/// Free blocks. Together with the memory in use they stay below a bound.
 #[derive(Debug)]
-pub(crate) struct SpareBlocks {
+pub(crate) struct BufferPool {
     limit: usize,
-    state: Mutex<State>,
+    blocks: Mutex<PoolBlocks>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    blocks: Vec<Box<[u8]>>,
-    /// Bytes of all arenas.
+struct PoolBlocks {
+    free: Vec<Box<[u8]>>,
+    /// Bytes in use by arenas.
     used: usize,
 }
 
-impl State {
-    const fn spare(&self) -> usize {
-        self.blocks.len() * BLOCK
+impl PoolBlocks {
+    const fn free_bytes(&self) -> usize {
+        self.free.len() * BLOCK
     }
 
     fn trim(&mut self, limit: usize) {
-        let room = limit.saturating_sub(self.used) / BLOCK;
-        self.blocks.truncate(room);
+        let max_free = limit.saturating_sub(self.used) / BLOCK;
+        self.free.truncate(max_free);
     }
 }
 
-impl SpareBlocks {
-    /// Keeps nothing yet; with what is used `limit` bytes at most.
+impl BufferPool {
+    /// An empty pool. Free blocks and memory in use are bounded by `limit` bytes together; memory
+    /// in use alone may exceed it.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, state: Mutex::default() }
+        Self { limit, blocks: Mutex::default() }
     }
 
-    /// Bytes that are kept.
+    /// Bytes of the free blocks.
     pub(crate) fn bytes(&self) -> usize {
-        self.lock().spare()
+        self.lock().free_bytes()
     }
 
-    /// A block for an arena. What it holds is left from the last one.
-    pub(super) fn take(&self, len: usize) -> Box<[u8]> {
-        let mut state = self.lock();
-        state.used += len;
-        let block = if len == BLOCK { state.blocks.pop() } else { None };
-        state.trim(self.limit);
-        drop(state);
+    /// Returns a block of `len` bytes, with arbitrary content.
+    pub(super) fn acquire(&self, len: usize) -> Box<[u8]> {
+        let mut blocks = self.lock();
+        blocks.used += len;
+        let block = if len == BLOCK { blocks.free.pop() } else { None };
+        blocks.trim(self.limit);
+        drop(blocks);
         block.unwrap_or_else(|| vec![0; len].into_boxed_slice())
     }
 
-    /// Takes blocks of an arena back.
-    pub(super) fn give(&self, blocks: impl IntoIterator<Item = Box<[u8]>>) {
-        let mut state = self.lock();
-        for block in blocks {
-            state.used = state.used.saturating_sub(block.len());
+    /// Takes blocks back.
+    pub(super) fn release(&self, released: impl IntoIterator<Item = Box<[u8]>>) {
+        let mut blocks = self.lock();
+        for block in released {
+            blocks.used = blocks.used.saturating_sub(block.len());
             if block.len() == BLOCK {
-                state.blocks.push(block);
+                blocks.free.push(block);
             }
         }
-        state.trim(self.limit);
+        blocks.trim(self.limit);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PoolBlocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,22 +77,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_kept_up_to_the_bound_that_counts_what_is_used() {
-        let spare = SpareBlocks::new(4 * BLOCK);
-        let blocks: Vec<_> = (0..6).map(|_| spare.take(BLOCK)).collect();
-        let small = spare.take(BLOCK / 2);
-        assert_eq!(spare.bytes(), 0);
-        spare.give(blocks);
-        assert_eq!(spare.bytes(), 3 * BLOCK, "half a block is used");
-        spare.give([small]);
-        assert_eq!(spare.bytes(), 3 * BLOCK, "and not kept");
-        let mut block = spare.take(BLOCK);
-        assert_eq!((block.len(), spare.bytes()), (BLOCK, 2 * BLOCK));
-        let large = spare.take(3 * BLOCK);
-        assert_eq!(spare.bytes(), 0, "it makes room");
+    fn free_and_used_blocks_are_bounded_together() {
+        let pool = BufferPool::new(4 * BLOCK);
+        let blocks: Vec<_> = (0..6).map(|_| pool.acquire(BLOCK)).collect();
+        let small = pool.acquire(BLOCK / 2);
+        assert_eq!(pool.bytes(), 0);
+        pool.release(blocks);
+        assert_eq!(pool.bytes(), 3 * BLOCK, "half a block is used");
+        pool.release([small]);
+        assert_eq!(pool.bytes(), 3 * BLOCK, "and not pooled");
+        let mut block = pool.acquire(BLOCK);
+        assert_eq!((block.len(), pool.bytes()), (BLOCK, 2 * BLOCK));
+        let large = pool.acquire(3 * BLOCK);
+        assert_eq!(pool.bytes(), 0, "free blocks are dropped for it");
         block.fill(7);
-        spare.give([block, large]);
-        assert_eq!(spare.bytes(), BLOCK);
-        assert_eq!(spare.take(BLOCK).first(), Some(&7), "as it was left");
+        pool.release([block, large]);
+        assert_eq!(pool.bytes(), BLOCK);
+        assert_eq!(pool.acquire(BLOCK).first(), Some(&7), "content is not cleared");
     }
 }

@@ -1,7 +1,7 @@
-//! What happened to a row, as bytes in the order it happened.
+//! Operations on a row, encoded in the order of their commits.
 //!
-//! A point costs its qualifier, its value and three bytes. Timestamps are kept as milliseconds
-//! since the base of the generation.
+//! A point takes its qualifier, its value and three bytes. Timestamps are stored as milliseconds
+//! since the base of the memtable.
 //!
 //! ```text
 //! op     = point | other
@@ -16,9 +16,9 @@
 
 use tsd_model::Family;
 
-/// One thing that happened to a row.
+/// An operation on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op<'a> {
+pub(crate) enum RowOp<'a> {
     Put { family: Family, qualifier: &'a [u8], value: &'a [u8], timestamp_ms: i64 },
     DeleteColumn { family: Family, qualifier: &'a [u8], timestamp_ms: i64 },
     DeleteRow { timestamp_ms: i64 },
@@ -32,9 +32,9 @@ const LONG_QUALIFIER: u8 = 0x40;
 
 /// Appends an operation to `out`.
 #[inline]
-pub(crate) fn encode(op: Op<'_>, base_ms: i64, out: &mut Vec<u8>) {
+pub(crate) fn encode_op(op: RowOp<'_>, base_ms: i64, out: &mut Vec<u8>) {
     match op {
-        Op::Put { family, qualifier, value, timestamp_ms } => {
+        RowOp::Put { family, qualifier, value, timestamp_ms } => {
             let stamp = stamp(timestamp_ms, base_ms);
             if family == Family::T && encode_point(qualifier, value, stamp, out) {
                 return;
@@ -46,14 +46,14 @@ pub(crate) fn encode(op: Op<'_>, base_ms: i64, out: &mut Vec<u8>) {
             out.extend_from_slice(value);
             out.extend_from_slice(stamp.as_bytes());
         }
-        Op::DeleteColumn { family, qualifier, timestamp_ms } => {
+        RowOp::DeleteColumn { family, qualifier, timestamp_ms } => {
             let stamp = stamp(timestamp_ms, base_ms);
             out.push(OTHER | DELETE_COLUMN | ((family as u8) << 2) | stamp.class);
             push_len(qualifier.len(), out);
             out.extend_from_slice(qualifier);
             out.extend_from_slice(stamp.as_bytes());
         }
-        Op::DeleteRow { timestamp_ms } => {
+        RowOp::DeleteRow { timestamp_ms } => {
             let stamp = stamp(timestamp_ms, base_ms);
             out.push(OTHER | DELETE_ROW | stamp.class);
             out.extend_from_slice(stamp.as_bytes());
@@ -61,8 +61,8 @@ pub(crate) fn encode(op: Op<'_>, base_ms: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a put in the short form, if it has it. Built in a register-sized buffer first: one copy
-/// into the log costs half of four.
+/// Appends a put in the short form, if it has one. It is built in a buffer of fixed size first: one
+/// append to `out` costs half of four.
 #[inline]
 fn encode_point(qualifier: &[u8], value: &[u8], stamp: Stamp, out: &mut Vec<u8>) -> bool {
     if !matches!(qualifier.len(), 2 | 4) || !matches!(value.len(), 1..=8) {
@@ -117,15 +117,15 @@ fn push_len(mut len: usize, out: &mut Vec<u8>) {
     out.push(len as u8);
 }
 
-/// Walks a row's log.
-pub(crate) struct Ops<'a> {
+/// Decodes the operations of a row.
+pub(crate) struct RowOpIter<'a> {
     rest: &'a [u8],
     base_ms: i64,
 }
 
-impl<'a> Ops<'a> {
-    pub(crate) const fn new(log: &'a [u8], base_ms: i64) -> Self {
-        Self { rest: log, base_ms }
+impl<'a> RowOpIter<'a> {
+    pub(crate) const fn new(ops: &'a [u8], base_ms: i64) -> Self {
+        Self { rest: ops, base_ms }
     }
 
     #[inline]
@@ -162,17 +162,17 @@ impl<'a> Ops<'a> {
     }
 }
 
-impl<'a> Iterator for Ops<'a> {
-    type Item = Op<'a>;
+impl<'a> Iterator for RowOpIter<'a> {
+    type Item = RowOp<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Op<'a>> {
+    fn next(&mut self) -> Option<RowOp<'a>> {
         let head = *self.rest.split_off_first()?;
         if head & OTHER == 0 {
             let qualifier = self.take(if head & LONG_QUALIFIER == 0 { 2 } else { 4 })?;
             let value = self.take(usize::from((head >> 3) & 7) + 1)?;
             let timestamp_ms = self.stamp(head)?;
-            return Some(Op::Put { family: Family::T, qualifier, value, timestamp_ms });
+            return Some(RowOp::Put { family: Family::T, qualifier, value, timestamp_ms });
         }
         let family = match (head >> 2) & 3 {
             0 => Family::Id,
@@ -183,14 +183,14 @@ impl<'a> Iterator for Ops<'a> {
             PUT => {
                 let (qualifier, value) = (self.len()?, self.len()?);
                 let (qualifier, value) = (self.take(qualifier)?, self.take(value)?);
-                Some(Op::Put { family, qualifier, value, timestamp_ms: self.stamp(head)? })
+                Some(RowOp::Put { family, qualifier, value, timestamp_ms: self.stamp(head)? })
             }
             DELETE_COLUMN => {
                 let len = self.len()?;
                 let qualifier = self.take(len)?;
-                Some(Op::DeleteColumn { family, qualifier, timestamp_ms: self.stamp(head)? })
+                Some(RowOp::DeleteColumn { family, qualifier, timestamp_ms: self.stamp(head)? })
             }
-            _ => Some(Op::DeleteRow { timestamp_ms: self.stamp(head)? }),
+            _ => Some(RowOp::DeleteRow { timestamp_ms: self.stamp(head)? }),
         }
     }
 }
@@ -209,22 +209,25 @@ mod tests {
     }
 
     impl Owned {
-        fn as_op(&self) -> Op<'_> {
+        fn as_op(&self) -> RowOp<'_> {
             let family = |code: &u8| match code {
                 0 => Family::Id,
                 1 => Family::Name,
                 _ => Family::T,
             };
             match self {
-                Self::Put(code, qualifier, value, timestamp_ms) => {
-                    Op::Put { family: family(code), qualifier, value, timestamp_ms: *timestamp_ms }
-                }
-                Self::DeleteColumn(code, qualifier, timestamp_ms) => Op::DeleteColumn {
+                Self::Put(code, qualifier, value, timestamp_ms) => RowOp::Put {
+                    family: family(code),
+                    qualifier,
+                    value,
+                    timestamp_ms: *timestamp_ms,
+                },
+                Self::DeleteColumn(code, qualifier, timestamp_ms) => RowOp::DeleteColumn {
                     family: family(code),
                     qualifier,
                     timestamp_ms: *timestamp_ms,
                 },
-                Self::DeleteRow(timestamp_ms) => Op::DeleteRow { timestamp_ms: *timestamp_ms },
+                Self::DeleteRow(timestamp_ms) => RowOp::DeleteRow { timestamp_ms: *timestamp_ms },
             }
         }
     }
@@ -254,35 +257,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_log_gives_back_its_operations(
+        fn decoding_undoes_encoding(
             ops in prop::collection::vec(op(), 0..20),
             base in any::<i64>(),
             near: bool,
         ) {
             let base = if near { 0 } else { base };
-            let mut log = Vec::new();
+            let mut bytes = Vec::new();
             for op in &ops {
-                encode(op.as_op(), base, &mut log);
+                encode_op(op.as_op(), base, &mut bytes);
             }
-            let read: Vec<_> = Ops::new(&log, base).collect();
+            let read: Vec<_> = RowOpIter::new(&bytes, base).collect();
             prop_assert_eq!(read, ops.iter().map(Owned::as_op).collect::<Vec<_>>());
         }
 
         #[test]
-        fn any_bytes_end(bytes: Vec<u8>) {
-            prop_assert!(Ops::new(&bytes, 0).count() <= bytes.len());
+        fn decoding_of_any_bytes_ends(bytes: Vec<u8>) {
+            prop_assert!(RowOpIter::new(&bytes, 0).count() <= bytes.len());
         }
     }
 
     #[test]
-    fn a_point_within_a_minute_costs_three_bytes_more_than_its_cell() {
-        let mut log = Vec::new();
+    fn point_within_a_minute_takes_three_bytes_more_than_its_cell() {
+        let mut bytes = Vec::new();
         let (qualifier, value) = (&[0, 7][..], &[42][..]);
-        encode(
-            Op::Put { family: Family::T, qualifier, value, timestamp_ms: 1_060_000 },
+        encode_op(
+            RowOp::Put { family: Family::T, qualifier, value, timestamp_ms: 1_060_000 },
             1_000_000,
-            &mut log,
+            &mut bytes,
         );
-        assert_eq!(log.len(), 6);
+        assert_eq!(bytes.len(), 6);
     }
 }

@@ -1,103 +1,101 @@
-//! Rows of a table in key order, kept loosely.
+//! Rows of a table in key order, sorted lazily.
 //!
-//! Writing must not pay for order that nobody reads: new rows wait unsorted, are sorted into a run
-//! when there are [`PENDING`] of them, and runs of one level become one of the next when there are
-//! [`FAN`]. A scan merges the few dozen runs; a flush settles them into one.
+//! Writes must not pay for an order that nobody reads. New rows are unsorted until there are
+//! [`MAX_UNSORTED`] of them, which become a sorted run; [`FAN_IN`] runs of a level are merged into
+//! one of the next. A scan merges the few dozen runs, a flush sorts them into one.
 
-/// New rows that wait unsorted.
-const PENDING: usize = 512;
-/// Runs of one level that become one.
-const FAN: usize = 16;
+/// Bound of unsorted rows.
+const MAX_UNSORTED: usize = 512;
+/// Runs of a level that are merged into one.
+const FAN_IN: usize = 16;
 
-/// Row numbers, ordered by keys that the caller looks up.
+/// Row numbers in the order of their keys, which the caller looks up.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    runs: Vec<Run>,
-    pending: Vec<u32>,
+    runs: Vec<SortedRun>,
+    unsorted: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Run {
+struct SortedRun {
     level: u32,
     rows: Vec<u32>,
 }
 
 impl RowOrder {
-    /// Adds a row that is not in it.
+    /// Adds a new row.
     #[inline]
     pub(super) fn add<'k>(&mut self, row: u32, key: impl Fn(u32) -> &'k [u8]) {
-        self.pending.push(row);
-        if self.pending.len() >= PENDING {
-            self.seal(key);
+        self.unsorted.push(row);
+        if self.unsorted.len() >= MAX_UNSORTED {
+            self.sort_new_rows(key);
         }
     }
 
     #[cold]
-    fn seal<'k>(&mut self, key: impl Fn(u32) -> &'k [u8]) {
-        let mut rows = std::mem::take(&mut self.pending);
+    fn sort_new_rows<'k>(&mut self, key: impl Fn(u32) -> &'k [u8]) {
+        let mut rows = std::mem::take(&mut self.unsorted);
         rows.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
-        self.runs.push(Run { level: 0, rows });
+        self.runs.push(SortedRun { level: 0, rows });
         while let Some(level) = self.runs.last().map(|run| run.level) {
             let same = self.runs.iter().rev().take_while(|run| run.level == level).count();
-            if same < FAN {
+            if same < FAN_IN {
                 break;
             }
             let parts = self.runs.split_off(self.runs.len() - same);
-            let rows = merged(parts.iter().flat_map(|run| &run.rows).copied(), &key);
-            self.runs.push(Run { level: level + 1, rows });
+            let rows = merge(parts.iter().flat_map(|run| &run.rows).copied(), &key);
+            self.runs.push(SortedRun { level: level + 1, rows });
         }
     }
 
     /// All rows in key order.
     pub(super) fn sorted<'k>(&self, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
-        let rows = self.runs.iter().flat_map(|run| &run.rows).chain(&self.pending).copied();
-        if self.runs.len() > 1 || !self.pending.is_empty() {
-            merged(rows, key)
+        let rows = self.runs.iter().flat_map(|run| &run.rows).chain(&self.unsorted).copied();
+        if self.runs.len() > 1 || !self.unsorted.is_empty() {
+            merge(rows, key)
         } else {
             rows.collect()
         }
     }
 
-    /// Takes the answer of [`Self::sorted`]; no row was added since.
-    pub(super) fn settle(&mut self, rows: Vec<u32>) {
-        self.pending = Vec::new();
-        self.runs = vec![Run { level: u32::MAX, rows }];
+    /// Takes the result of [`Self::sorted`]; no row was added since.
+    pub(super) fn set_sorted(&mut self, rows: Vec<u32>) {
+        self.unsorted = Vec::new();
+        self.runs = vec![SortedRun { level: u32::MAX, rows }];
     }
 
-    /// Rows from `from` on in key order, at least the first `want` of those that `wants` takes and
-    /// no more than needed; `wants` answers `None` to end the walk. Returns the rows, and whether
-    /// rows may follow the last one looked at.
+    /// Visits the rows from `start` on in key order. Returns those that `visit` takes.
     pub(super) fn range<'k>(
         &self,
-        from: &[u8],
+        start: &[u8],
         key: impl Fn(u32) -> &'k [u8],
-        mut wants: impl FnMut(&'k [u8]) -> Step,
+        mut visit: impl FnMut(&'k [u8]) -> RangeStep,
     ) -> Vec<u32> {
-        let mut waiting: Vec<u32> =
-            self.pending.iter().copied().filter(|row| key(*row) >= from).collect();
-        waiting.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
+        let mut unsorted: Vec<u32> =
+            self.unsorted.iter().copied().filter(|row| key(*row) >= start).collect();
+        unsorted.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
         let mut heads: std::collections::BinaryHeap<_> = self
             .runs
             .iter()
             .filter_map(|run| {
-                let at = run.rows.partition_point(|row| key(*row) < from);
+                let at = run.rows.partition_point(|row| key(*row) < start);
                 run.rows.get(at..)
             })
-            .chain([waiting.as_slice()])
-            .filter_map(|rows| Head::new(rows, &key))
+            .chain([unsorted.as_slice()])
+            .filter_map(|rows| RunHead::new(rows, &key))
             .collect();
         let mut found = Vec::new();
         while let Some(mut top) = heads.peek_mut() {
-            match wants(top.key) {
-                Step::Take => found.push(top.row),
-                Step::TakeLast => {
+            match visit(top.key) {
+                RangeStep::Take => found.push(top.row),
+                RangeStep::TakeLast => {
                     found.push(top.row);
                     break;
                 }
-                Step::Skip => {}
-                Step::End => break,
+                RangeStep::Skip => {}
+                RangeStep::End => break,
             }
-            match Head::new(top.rest, &key) {
+            match RunHead::new(top.rest, &key) {
                 Some(next) => *top = next,
                 None => {
                     std::collections::binary_heap::PeekMut::pop(top);
@@ -107,73 +105,74 @@ impl RowOrder {
         found
     }
 
-    /// Bytes it takes.
+    /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         let rows: usize = self.runs.iter().map(|run| run.rows.capacity()).sum();
-        (rows + self.pending.capacity()) * size_of::<u32>()
+        (rows + self.unsorted.capacity()) * size_of::<u32>()
     }
 }
 
-/// Sorts rows that come in runs.
+/// Sorts rows that consist of sorted runs.
 ///
-/// With many rows each look at a key is a miss, and a merge looks at each key several times. So the
-/// keys are copied side by side first: then only the copying misses, for many rows at a time.
-fn merged<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
+/// With many rows each access to a key is a cache miss, and a merge compares each key several times.
+/// The keys are therefore copied to adjacent memory first: only the copy misses the cache, and its
+/// misses overlap.
+fn merge<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
     let mut keys = Vec::new();
-    let mut places = Vec::new();
+    let mut entries = Vec::new();
     for row in rows {
-        let from = keys.len();
+        let start = keys.len();
         keys.extend_from_slice(key(row));
-        places.push((from, keys.len(), row));
+        entries.push((start, keys.len(), row));
     }
-    let key_at = |&(from, to, _): &(usize, usize, u32)| keys.get(from..to);
-    // The stable sort finds the runs and merges them.
-    places.sort_by(|a, b| key_at(a).cmp(&key_at(b)));
-    places.into_iter().map(|(_, _, row)| row).collect()
+    let key_at = |&(start, end, _): &(usize, usize, u32)| keys.get(start..end);
+    // The stable sort detects the runs and merges them.
+    entries.sort_by(|a, b| key_at(a).cmp(&key_at(b)));
+    entries.into_iter().map(|(_, _, row)| row).collect()
 }
 
-/// What to do with a row that a walk comes to.
+/// What to do with a visited row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RangeStep {
     Take,
     TakeLast,
     Skip,
     End,
 }
 
-/// First of the rows that are left of a run. The heap's top is the lowest key.
-struct Head<'k, 'r> {
+/// First of the remaining rows of a run. The top of the heap has the lowest key.
+struct RunHead<'k, 'r> {
     key: &'k [u8],
     row: u32,
     rest: &'r [u32],
 }
 
-impl<'k, 'r> Head<'k, 'r> {
+impl<'k, 'r> RunHead<'k, 'r> {
     fn new(rows: &'r [u32], key: &impl Fn(u32) -> &'k [u8]) -> Option<Self> {
         let (row, rest) = rows.split_first()?;
         Some(Self { key: key(*row), row: *row, rest })
     }
 }
 
-impl Ord for Head<'_, '_> {
+impl Ord for RunHead<'_, '_> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.key.cmp(self.key)
     }
 }
 
-impl PartialOrd for Head<'_, '_> {
+impl PartialOrd for RunHead<'_, '_> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Head<'_, '_> {
+impl PartialEq for RunHead<'_, '_> {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl Eq for Head<'_, '_> {}
+impl Eq for RunHead<'_, '_> {}
 
 #[cfg(test)]
 mod tests {
@@ -185,7 +184,7 @@ mod tests {
         (0..count).map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
     }
 
-    fn filled(keys: &[[u8; 4]]) -> RowOrder {
+    fn order_of(keys: &[[u8; 4]]) -> RowOrder {
         let mut order = RowOrder::default();
         for row in 0..keys.len() as u32 {
             order.add(row, |row| &keys[row as usize]);
@@ -194,10 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_in_key_order_from_anywhere() {
+    fn range_visits_rows_in_key_order() {
         for count in [0, 1, 511, 512, 700, 512 * 16, 512 * 40 + 3] {
             let keys = keys(count);
-            let order = filled(&keys);
+            let order = order_of(&keys);
             let key = |row: u32| keys[row as usize].as_slice();
             let mut expected: Vec<u32> = (0..count).collect();
             expected.sort_unstable_by_key(|row| keys[*row as usize]);
@@ -208,7 +207,7 @@ mod tests {
                 let mut left = 100;
                 let found = order.range(&from, key, |_| {
                     left -= 1;
-                    if left == 0 { Step::TakeLast } else { Step::Take }
+                    if left == 0 { RangeStep::TakeLast } else { RangeStep::Take }
                 });
                 let last = (first + 100).min(expected.len());
                 assert_eq!(found, expected[first..last], "{count} rows");
@@ -217,19 +216,19 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_order_is_the_same_order() {
+    fn sorting_for_a_flush_keeps_the_order() {
         let keys = keys(3_000);
-        let mut order = filled(&keys);
+        let mut order = order_of(&keys);
         let key = |row: u32| keys[row as usize].as_slice();
         let sorted = order.sorted(key);
-        order.settle(sorted.clone());
+        order.set_sorted(sorted.clone());
         assert_eq!(order.sorted(key), sorted);
-        assert_eq!(order.range(&[], key, |_| Step::Take), sorted);
+        assert_eq!(order.range(&[], key, |_| RangeStep::Take), sorted);
     }
 
     #[test]
-    fn runs_stay_few() {
+    fn number_of_runs_is_bounded() {
         let keys = keys(100_000);
-        assert!(filled(&keys).runs.len() < 2 * FAN);
+        assert!(order_of(&keys).runs.len() < 2 * FAN_IN);
     }
 }

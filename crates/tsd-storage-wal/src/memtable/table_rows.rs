@@ -1,4 +1,4 @@
-//! Rows of one table in one generation.
+//! Rows of one table in a memtable: a map from row key to encoded operations.
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -11,49 +11,48 @@ use tsd_storage::{CellBatch, RowRef};
 
 use super::{
     arena::{Arena, Chunk},
-    order::{RowOrder, Step},
-    row_log::{Op, Ops, encode},
+    buffer_pool::BufferPool,
+    row_op::{RowOp, RowOpIter, encode_op},
+    row_order::{RangeStep, RowOrder},
     row_state::{ColumnState, RowState},
-    spare::SpareBlocks,
 };
 
-/// A row whose log is longer than this is cut down to its last operations when it would grow.
-const SQUEEZE_FROM: usize = 1024;
-/// Room for a row's first operations.
-const FIRST_OPS: usize = 24;
+/// Bytes of operations from which a row is compacted before it grows.
+const MIN_COMPACTED_BYTES: usize = 1024;
+/// Bytes reserved for the first operations of a row.
+const FIRST_OPS_BYTES: usize = 24;
 
 const NO_ROW: u32 = u32::MAX;
 
-/// A map from row key to log, made for batches of many rows.
+/// Rows of a table, optimised for batches of many rows.
 ///
-/// With 100 000 rows nothing of a row is in the cache when its next point comes, and a look-up is a
-/// chain of four misses. [`Self::put`] therefore goes over the batch in passes, each of which takes
-/// all rows one link further: the misses of many rows then overlap. Where series come in the same
-/// order each time, as they do from a collector, the rows lie one behind the other and need no
-/// look-up at all.
+/// With 100 000 rows no part of a row is in the CPU cache at its next point, and a lookup is a chain
+/// of four cache misses. [`Self::put`] therefore processes the batch in passes, one per link of the
+/// chain, so that the misses of many rows overlap. Collectors write their series in the same order
+/// each time; then the next row of the batch has the next number, and no lookup is needed.
 #[derive(Debug)]
 pub(super) struct TableRows {
-    index: HashTable<Slot>,
+    index: HashTable<IndexSlot>,
     rows: Vec<RowEntry>,
     arena: Arena,
     order: RowOrder,
     hasher: RandomState,
     scratch: Scratch,
     cells: usize,
-    /// The row behind the one that was put last.
+    /// Number of the row after the last one that was put.
     next_row: u32,
-    /// Whether the rows of the last batch came in the order in which they were made.
+    /// True if the rows of the last batch were in the order of their numbers.
     is_in_order: bool,
 }
 
-/// What the index holds: the hash saves a look at the row when the index grows or misses.
+/// Entry of the index. The hash saves an access to the row when the index grows or misses.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct IndexSlot {
     hash: u32,
     row: u32,
 }
 
-/// A row: its chunk holds the key, then the log.
+/// A row: its chunk contains the key, then the operations.
 #[derive(Clone, Copy, Debug)]
 struct RowEntry {
     chunk: Chunk,
@@ -63,22 +62,22 @@ struct RowEntry {
 
 #[derive(Debug, Default)]
 struct Scratch {
-    slots: Vec<Slot>,
+    slots: Vec<IndexSlot>,
     ops: Vec<u8>,
 }
 
-/// Spreads a short hash over 64 bits, as the index wants it.
-const fn spread(hash: u32) -> u64 {
+/// Distributes a short hash over the 64 bits that the index expects.
+const fn widen(hash: u32) -> u64 {
     (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl TableRows {
-    /// No rows yet; their memory comes from `spare`.
-    pub(super) fn new(spare: Arc<SpareBlocks>) -> Self {
+    /// An empty table with memory from `pool`.
+    pub(super) fn new(pool: Arc<BufferPool>) -> Self {
         Self {
             index: HashTable::new(),
             rows: Vec::new(),
-            arena: Arena::new(spare),
+            arena: Arena::new(pool),
             order: RowOrder::default(),
             hasher: RandomState::default(),
             scratch: Scratch::default(),
@@ -115,48 +114,48 @@ impl TableRows {
         }
         self.is_in_order = in_order > slots.len() / 4 * 3;
         self.cells += batch.cell_count();
-        // Keeps the passes that fetch the tails from being optimised away.
+        // Prevents the optimiser from removing the reads that prefetch the row ends.
         std::hint::black_box(touched);
         self.scratch = Scratch { slots, ops };
     }
 
-    /// Finds the rows of a batch, all of them one step further in each pass. Rows that are new have
-    /// no number yet.
-    fn find_all(&self, batch: &CellBatch, slots: &mut Vec<Slot>) -> u8 {
+    /// Looks up the rows of a batch in passes. New rows get [`NO_ROW`]. Returns a value computed
+    /// from the prefetched bytes.
+    fn find_all(&self, batch: &CellBatch, slots: &mut Vec<IndexSlot>) -> u8 {
         slots.extend(
-            batch.rows().map(|row| Slot { hash: hash(&self.hasher, row.key), row: NO_ROW }),
+            batch.rows().map(|row| IndexSlot { hash: hash(&self.hasher, row.key), row: NO_ROW }),
         );
         for slot in slots.iter_mut() {
-            let found = self.index.find(spread(slot.hash), |s| s.hash == slot.hash);
+            let found = self.index.find(widen(slot.hash), |s| s.hash == slot.hash);
             slot.row = found.map_or(NO_ROW, |s| s.row);
         }
         let mut touched = 0;
         for (slot, row) in slots.iter_mut().zip(batch.rows()) {
             match self.rows.get(slot.row as usize) {
                 Some(entry) if self.key_of(*entry) == row.key => touched ^= self.tail(*entry),
-                // New, or another key with the same hash: looked up properly when it is put.
+                // New, or another key with the same hash: looked up by key in `put`.
                 _ => slot.row = NO_ROW,
             }
         }
         touched
     }
 
-    /// As [`Self::find_all`], where the rows come as they came when they were made: each is looked for
-    /// behind the one before it, and only looked up where it is not there.
-    fn find_in_order(&self, batch: &CellBatch, slots: &mut Vec<Slot>) -> u8 {
+    /// As [`Self::find_all`], for rows in the order of their numbers: compares each with the row after
+    /// the previous one, and looks it up only if that has another key.
+    fn find_in_order(&self, batch: &CellBatch, slots: &mut Vec<IndexSlot>) -> u8 {
         let (mut next, mut touched) = (self.next_row, 0);
         for row in batch.rows() {
             let entry = self.rows.get(next as usize).copied();
             let slot = match entry {
                 Some(entry) if self.key_of(entry) == row.key => {
                     touched ^= self.tail(entry);
-                    Slot { hash: 0, row: next }
+                    IndexSlot { hash: 0, row: next }
                 }
-                // Behind the last row: most likely new.
-                None => Slot { hash: hash(&self.hasher, row.key), row: NO_ROW },
+                // After the last row: most likely new.
+                None => IndexSlot { hash: hash(&self.hasher, row.key), row: NO_ROW },
                 Some(_) => {
                     let hash = hash(&self.hasher, row.key);
-                    Slot { hash, row: self.find_hashed(hash, row.key).unwrap_or(NO_ROW) }
+                    IndexSlot { hash, row: self.find_hashed(hash, row.key).unwrap_or(NO_ROW) }
                 }
             };
             next = if slot.row == NO_ROW { NO_ROW } else { slot.row + 1 };
@@ -169,20 +168,20 @@ impl TableRows {
     pub(super) fn push<'a>(
         &mut self,
         key: &[u8],
-        more: impl IntoIterator<Item = Op<'a>>,
+        more: impl IntoIterator<Item = RowOp<'a>>,
         base_ms: i64,
     ) {
         let mut ops = std::mem::take(&mut self.scratch.ops);
         ops.clear();
         for op in more {
-            if matches!(op, Op::DeleteRow { .. }) {
-                // Whatever the log says is void; its room is used again.
+            if matches!(op, RowOp::DeleteRow { .. }) {
+                // The earlier operations are void; their bytes are reused.
                 ops.clear();
                 if let Some(entry) = self.find(key) {
                     self.truncate(entry);
                 }
             }
-            encode(op, base_ms, &mut ops);
+            encode_op(op, base_ms, &mut ops);
             self.cells += 1;
         }
         if !ops.is_empty() {
@@ -192,26 +191,26 @@ impl TableRows {
         self.scratch.ops = ops;
     }
 
-    /// The log of a row.
-    pub(super) fn log(&self, key: &[u8]) -> Option<&[u8]> {
+    /// Encoded operations of a row.
+    pub(super) fn row_ops(&self, key: &[u8]) -> Option<&[u8]> {
         let row = self.find(key)?;
-        Some(self.log_of(*self.rows.get(row as usize)?))
+        Some(self.ops_of(*self.rows.get(row as usize)?))
     }
 
-    /// Key and log of a row by its number.
+    /// Key and operations of a row by its number.
     #[expect(clippy::indexing_slicing, reason = "row numbers come from this table")]
     pub(super) fn row(&self, row: u32) -> (&[u8], &[u8]) {
         let entry = self.rows[row as usize];
-        (self.key_of(entry), self.log_of(entry))
+        (self.key_of(entry), self.ops_of(entry))
     }
 
-    /// Rows from `from` on, in key order, as `wants` says.
+    /// Visits the rows from `start` on in key order. Returns those that `visit` takes.
     pub(super) fn range<'a>(
         &'a self,
-        from: &[u8],
-        wants: impl FnMut(&'a [u8]) -> Step,
+        start: &[u8],
+        visit: impl FnMut(&'a [u8]) -> RangeStep,
     ) -> Vec<u32> {
-        self.order.range(from, |row| self.row(row).0, wants)
+        self.order.range(start, |row| self.row(row).0, visit)
     }
 
     /// All rows in key order.
@@ -219,16 +218,16 @@ impl TableRows {
         self.order.sorted(|row| self.row(row).0)
     }
 
-    /// Takes the answer of [`Self::sorted`]; nothing was added since.
-    pub(super) fn settle(&mut self, rows: Vec<u32>) {
-        self.order.settle(rows);
+    /// Takes the result of [`Self::sorted`]; no row was added since.
+    pub(super) fn set_sorted(&mut self, rows: Vec<u32>) {
+        self.order.set_sorted(rows);
     }
 
     pub(super) const fn row_count(&self) -> usize {
         self.rows.len()
     }
 
-    /// Cells put and columns deleted, overwritten ones too.
+    /// Cells put and columns deleted, including overwritten ones.
     pub(super) const fn cell_count(&self) -> usize {
         self.cells
     }
@@ -245,29 +244,29 @@ impl TableRows {
     }
 
     fn find_hashed(&self, hash: u32, key: &[u8]) -> Option<u32> {
-        let same = |s: &Slot| s.hash == hash && self.row(s.row).0 == key;
-        self.index.find(spread(hash), same).map(|s| s.row)
+        let same = |s: &IndexSlot| s.hash == hash && self.row(s.row).0 == key;
+        self.index.find(widen(hash), same).map(|s| s.row)
     }
 
-    /// Number of the row of that key; a new row gets room for `ops` bytes.
+    /// Returns the number of a row. Creates it if necessary, with space for `ops` bytes.
     fn row_number(&mut self, hash: u32, key: &[u8], ops: usize) -> u32 {
         let Self { index, rows, arena, order, .. } = self;
         let key_at = |row: u32| {
             let entry = rows.get(row as usize);
             entry.map_or(&[][..], |e| key_in(arena, *e))
         };
-        if let Some(slot) = index.find(spread(hash), |s| s.hash == hash && key_at(s.row) == key) {
+        if let Some(slot) = index.find(widen(hash), |s| s.hash == hash && key_at(s.row) == key) {
             return slot.row;
         }
         let row = rows.len() as u32;
-        // A key is at most 32 KiB, so there always is a chunk for it.
-        let Some(chunk) = arena.alloc(key.len() + ops.max(FIRST_OPS)) else { return NO_ROW };
+        // A key has at most 32 KiB, so there always is a chunk for it.
+        let Some(chunk) = arena.alloc(key.len() + ops.max(FIRST_OPS_BYTES)) else { return NO_ROW };
         if let Some(start) = arena.slice_mut(chunk).get_mut(..key.len()) {
             start.copy_from_slice(key);
         }
         let key_len = key.len() as u16;
         rows.push(RowEntry { chunk, len: u32::from(key_len), key_len });
-        index.insert_unique(spread(hash), Slot { hash, row }, |s| spread(s.hash));
+        index.insert_unique(widen(hash), IndexSlot { hash, row }, |s| widen(s.hash));
         order.add(row, |row| {
             let entry = rows.get(row as usize);
             entry.map_or(&[][..], |e| key_in(arena, *e))
@@ -279,24 +278,24 @@ impl TableRows {
     fn append(&mut self, row: u32, ops: &[u8], base_ms: i64) {
         let Some(entry) = self.rows.get(row as usize).copied() else { return };
         let entry = if entry.len as usize + ops.len() > entry.chunk.cap() {
-            let Some(entry) = self.make_room(row, entry, ops.len(), base_ms) else { return };
+            let Some(entry) = self.reserve(row, entry, ops.len(), base_ms) else { return };
             entry
         } else {
             entry
         };
         let (start, end) = (entry.len as usize, entry.len as usize + ops.len());
-        if let Some(room) = self.arena.slice_mut(entry.chunk).get_mut(start..end) {
-            room.copy_from_slice(ops);
+        if let Some(to) = self.arena.slice_mut(entry.chunk).get_mut(start..end) {
+            to.copy_from_slice(ops);
         }
         if let Some(entry) = self.rows.get_mut(row as usize) {
             entry.len = end as u32;
         }
     }
 
-    /// Makes room for `more` bytes: drops what was overwritten where that frees half of the log,
-    /// else moves the row to a larger chunk.
+    /// Provides space for `more` bytes: removes overwritten operations if that frees half of their
+    /// bytes, else moves the row to a larger chunk.
     #[cold]
-    fn make_room(
+    fn reserve(
         &mut self,
         row: u32,
         mut entry: RowEntry,
@@ -304,11 +303,12 @@ impl TableRows {
         base_ms: i64,
     ) -> Option<RowEntry> {
         let key_len = usize::from(entry.key_len);
-        if entry.len as usize - key_len >= SQUEEZE_FROM {
-            let log = self.log_of(entry);
-            if let Some(squeezed) = squeeze(log, base_ms) {
-                let end = key_len + squeezed.len();
-                self.arena.slice_mut(entry.chunk).get_mut(key_len..end)?.copy_from_slice(&squeezed);
+        if entry.len as usize - key_len >= MIN_COMPACTED_BYTES {
+            let ops = self.ops_of(entry);
+            if let Some(compacted) = compact(ops, base_ms) {
+                let end = key_len + compacted.len();
+                let chunk = self.arena.slice_mut(entry.chunk);
+                chunk.get_mut(key_len..end)?.copy_from_slice(&compacted);
                 entry.len = end as u32;
             }
         }
@@ -335,12 +335,12 @@ impl TableRows {
     }
 
     #[inline]
-    #[expect(clippy::indexing_slicing, reason = "key and log lie within the chunk")]
-    fn log_of(&self, entry: RowEntry) -> &[u8] {
+    #[expect(clippy::indexing_slicing, reason = "key and operations lie within the chunk")]
+    fn ops_of(&self, entry: RowEntry) -> &[u8] {
         &self.arena.slice(entry.chunk)[usize::from(entry.key_len)..entry.len as usize]
     }
 
-    /// Last byte of the row, to have it in the cache.
+    /// Last byte of the row, read to prefetch it.
     #[inline]
     fn tail(&self, entry: RowEntry) -> u8 {
         let at = (entry.len as usize).saturating_sub(1);
@@ -367,36 +367,36 @@ fn encode_cells(row: RowRef<'_>, base_ms: i64, now_ms: i64, out: &mut Vec<u8>) {
     for cell in row.cells() {
         let timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
         let (family, qualifier, value) = (cell.family, cell.qualifier, cell.value);
-        encode(Op::Put { family, qualifier, value, timestamp_ms }, base_ms, out);
+        encode_op(RowOp::Put { family, qualifier, value, timestamp_ms }, base_ms, out);
     }
 }
 
-/// The shortest log that comes to the same state, if it is at most half as long.
-fn squeeze(log: &[u8], base_ms: i64) -> Option<Vec<u8>> {
-    // Points of a row come in order, as a rule, and each once: seen without any allocation.
+/// The fewest operations with the same result, if they take at most half of the bytes.
+fn compact(ops: &[u8], base_ms: i64) -> Option<Vec<u8>> {
+    // The points of most rows are in order, each once: detected without an allocation.
     let column = |op| match op {
-        Op::Put { family, qualifier, .. } | Op::DeleteColumn { family, qualifier, .. } => {
+        RowOp::Put { family, qualifier, .. } | RowOp::DeleteColumn { family, qualifier, .. } => {
             Some((family, qualifier))
         }
-        Op::DeleteRow { .. } => None,
+        RowOp::DeleteRow { .. } => None,
     };
-    if Ops::new(log, base_ms).map(column).is_sorted_by(|a, b| a < b) {
+    if RowOpIter::new(ops, base_ms).map(column).is_sorted_by(|a, b| a < b) {
         return None;
     }
-    let state = RowState::follow([(log, base_ms)]);
-    let mut out = Vec::with_capacity(log.len() / 2);
+    let state = RowState::from_ops([(ops, base_ms)]);
+    let mut out = Vec::with_capacity(ops.len() / 2);
     if let Some(timestamp_ms) = state.delete_row {
-        encode(Op::DeleteRow { timestamp_ms }, base_ms, &mut out);
+        encode_op(RowOp::DeleteRow { timestamp_ms }, base_ms, &mut out);
     }
     for column in &state.columns {
         let ColumnState { family, qualifier, value, timestamp_ms } = *column;
         let op = match value {
-            Some(value) => Op::Put { family, qualifier, value, timestamp_ms },
-            None => Op::DeleteColumn { family, qualifier, timestamp_ms },
+            Some(value) => RowOp::Put { family, qualifier, value, timestamp_ms },
+            None => RowOp::DeleteColumn { family, qualifier, timestamp_ms },
         };
-        encode(op, base_ms, &mut out);
+        encode_op(op, base_ms, &mut out);
     }
-    (out.len() <= log.len() / 2).then_some(out)
+    (out.len() <= ops.len() / 2).then_some(out)
 }
 
 #[cfg(test)]
@@ -413,7 +413,7 @@ mod tests {
     type Cells = Vec<(Vec<u8>, Vec<u8>)>;
 
     fn new() -> TableRows {
-        TableRows::new(Arc::new(SpareBlocks::new(0)))
+        TableRows::new(Arc::new(BufferPool::new(0)))
     }
 
     fn put(rows: &mut TableRows, key: &[u8], qualifier: &[u8], value: &[u8]) {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_finds_its_own_log() {
+    fn each_row_has_its_own_operations() {
         let mut rows = new();
         let mut expected: BTreeMap<Vec<u8>, Cells> = BTreeMap::new();
         for step in 0..12_u16 {
@@ -449,10 +449,10 @@ mod tests {
         let sorted = rows.sorted();
         assert_eq!(sorted.len(), expected.len());
         for (row, (key, cells)) in sorted.into_iter().zip(&expected) {
-            let (found, log) = rows.row(row);
+            let (found, ops) = rows.row(row);
             assert_eq!(found, key);
-            assert_eq!(rows.log(key).unwrap(), log);
-            let state = RowState::follow([(log, 0)]);
+            assert_eq!(rows.row_ops(key).unwrap(), ops);
+            let state = RowState::from_ops([(ops, 0)]);
             let read: Vec<_> = state
                 .columns
                 .iter()
@@ -479,7 +479,7 @@ mod tests {
             for one in series {
                 let key = one.to_be_bytes();
                 batch.begin_row(&key).unwrap();
-                // A row without cells is none.
+                // A row without cells is not stored.
                 if one % 11 == 5 && turn > 0 {
                     continue;
                 }
@@ -492,9 +492,9 @@ mod tests {
         }
         assert_eq!(rows.row_count(), expected.len());
         for (key, turns) in expected {
-            let puts: Vec<u16> = Ops::new(rows.log(&key).unwrap(), 0)
+            let puts: Vec<u16> = RowOpIter::new(rows.row_ops(&key).unwrap(), 0)
                 .map(|op| match op {
-                    Op::Put { qualifier, value, .. } if value == key => {
+                    RowOp::Put { qualifier, value, .. } if value == key => {
                         u16::from_be_bytes(qualifier.try_into().unwrap())
                     }
                     other => panic!("{other:?}"),
@@ -505,42 +505,42 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_overwritten_for_ever_stays_small() {
+    fn overwritten_row_stays_small() {
         let mut rows = new();
         for i in 0..100_000_u32 {
             put(&mut rows, b"row", b"counter", &i.to_be_bytes());
         }
         assert!(rows.bytes() < 64 * 1024, "{} bytes", rows.bytes());
-        let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
+        let state = RowState::from_ops([(rows.row_ops(b"row").unwrap(), 0)]);
         assert_eq!(state.columns.len(), 1);
         assert_eq!(state.columns[0].cell(), Some((&99_999_u32.to_be_bytes()[..], 5)));
     }
 
     #[test]
-    fn a_large_value_has_room() {
+    fn large_values_are_stored() {
         let mut rows = new();
         let large = vec![7; 300_000];
         for qualifier in [b"a", b"b"] {
             put(&mut rows, b"row", qualifier, &large);
         }
-        let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
+        let state = RowState::from_ops([(rows.row_ops(b"row").unwrap(), 0)]);
         assert!(state.columns.iter().all(|c| c.cell() == Some((&large, 5))));
         assert_eq!(state.columns.len(), 2);
     }
 
     #[test]
-    fn a_row_delete_stays_in_the_log() {
+    fn row_delete_is_kept() {
         let mut rows = new();
         put(&mut rows, b"row", b"a", b"1");
-        rows.push(b"row", [Op::DeleteRow { timestamp_ms: 6 }], 0);
+        rows.push(b"row", [RowOp::DeleteRow { timestamp_ms: 6 }], 0);
         put(&mut rows, b"row", b"b", b"2");
-        let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
+        let state = RowState::from_ops([(rows.row_ops(b"row").unwrap(), 0)]);
         assert_eq!(state.delete_row, Some(6));
         assert_eq!(state.columns.len(), 1);
     }
 
     #[test]
-    fn one_batch_may_begin_a_row_twice() {
+    fn batch_may_begin_a_row_twice() {
         let mut rows = new();
         let mut batch = CellBatch::new();
         for value in [b"1", b"2"] {
@@ -550,7 +550,7 @@ mod tests {
         }
         rows.put(&batch, 0, 5);
         assert_eq!(rows.row_count(), 1);
-        let state = RowState::follow([(rows.log(b"row").unwrap(), 0)]);
+        let state = RowState::from_ops([(rows.row_ops(b"row").unwrap(), 0)]);
         assert_eq!(state.columns[0].cell(), Some((&b"2"[..], 5)));
     }
 }

@@ -1,9 +1,8 @@
-//! The last commit time, kept over restarts.
+//! The last commit time, saved in a file.
 //!
-//! Over a backend that keeps versions by time, a put that is stamped earlier than a delete before it
-//! would stay hidden for ever. So commit times never fall: not when the clock is set back, and not
-//! when a restart finds an empty log. A replay learns the last time from the records; before the
-//! last of them goes, the time is noted in a file of its own.
+//! A put with an earlier timestamp than a previous delete would be hidden forever. So commit times
+//! must not decrease, neither when the clock is set back nor across restarts. A replay finds the
+//! last commit time in the log; before the last segments are removed, it is saved here.
 
 use std::io;
 
@@ -12,18 +11,18 @@ use crate::files::LogDir;
 const FILE: &str = "commit-time";
 const NEW_FILE: &str = "commit-time.new";
 
-/// The time that was noted last.
-pub(crate) fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
+/// Returns the saved time; `None` if there is none.
+pub(super) fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
     if !dir.list()?.iter().any(|name| name == FILE) {
         return Ok(None);
     }
-    let bytes = dir.read(FILE, 0, size_of::<Noted>())?;
-    // Renamed into place when it was whole; what is no note says nothing.
-    Ok(<Noted>::try_from(bytes).ok().and_then(decode))
+    let bytes = dir.read(FILE, 0, size_of::<SavedTime>())?;
+    // The file is renamed into place when it is complete; anything else is ignored.
+    Ok(<SavedTime>::try_from(bytes).ok().and_then(decode))
 }
 
-/// Notes a time, whole or not at all.
-pub(crate) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
+/// Saves a time, atomically.
+pub(super) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
     match dir.remove(NEW_FILE) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -35,20 +34,20 @@ pub(crate) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
     dir.sync()
 }
 
-/// The time, and its CRC32C; big-endian.
-type Noted = [u8; 12];
+/// Big-endian: the time in epoch milliseconds, then its CRC32C.
+type SavedTime = [u8; 12];
 
-fn encode(commit_ms: i64) -> Noted {
-    let mut noted = [0; 12];
-    let (time, crc) = noted.split_at_mut(8);
+fn encode(commit_ms: i64) -> SavedTime {
+    let mut saved = [0; 12];
+    let (time, crc) = saved.split_at_mut(8);
     time.copy_from_slice(&commit_ms.to_be_bytes());
     crc.copy_from_slice(&crc32c::crc32c(&commit_ms.to_be_bytes()).to_be_bytes());
-    noted
+    saved
 }
 
-fn decode(noted: Noted) -> Option<i64> {
-    let commit_ms = i64::from_be_bytes(*noted.first_chunk()?);
-    (encode(commit_ms) == noted).then_some(commit_ms)
+fn decode(saved: SavedTime) -> Option<i64> {
+    let commit_ms = i64::from_be_bytes(*saved.first_chunk()?);
+    (encode(commit_ms) == saved).then_some(commit_ms)
 }
 
 #[cfg(test)]
@@ -59,7 +58,7 @@ mod tests {
     use crate::files::faulty::FaultyDisk;
 
     #[test]
-    fn the_time_noted_last_is_found_again() {
+    fn last_saved_time_is_loaded() {
         let disk = FaultyDisk::new(1);
         assert_eq!(load(&disk).unwrap(), None);
         for time in [5, 1_356_998_400_000, -3] {
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_no_time() {
+    fn file_without_a_checksum_is_ignored() {
         let disk = FaultyDisk::new(1);
         disk.create(FILE).unwrap().write_at(0, b"twelve bytes").unwrap();
         assert_eq!(load(&disk).unwrap(), None);

@@ -1,160 +1,146 @@
-//! Calls that depend on present values, over a backend that others write too.
+//! Conditional writes and row compactions over a multi-writer backend.
 //!
-//! What others may change at any time has to be decided where it is: an append, an increment, a
-//! compare-and-set goes to the backend itself, which is atomic for everybody. Only where the column
-//! is held here does the layer decide, as it would alone, for nobody else can know the held value.
-//! A column that leaves meanwhile is decided in the backend after all.
+//! Only the backend can execute an append, an increment or a compare-and-swap atomically for all
+//! writers. The exception is a column in a memtable: no other process knows its value, so the
+//! committer decides. If the column is flushed meanwhile, the backend decides after all.
 //!
-//! A row compaction goes to the backend too, and waits while anything of its row is held. What if a
-//! point of the row is put between that look and the compaction, or was read as held and has left?
-//! Nothing is lost:
+//! A row compaction is executed by the backend as well, once no memtable has the row. A point of
+//! the row may be written between that check and the compaction, or may have been read from a
+//! memtable that is flushed by now. Neither loses data:
 //!
-//! * The compacted cell is durable in the backend before anything is deleted there, and it holds
-//!   every point that was read, wherever it was read from.
-//! * Deletes reach up to the time of the cell that was read. A cell of a column that is put later
-//!   has a later commit time and stays, here as well as in the backend. One that is held and leaves
-//!   later with the very time that was deleted stays hidden; the compacted cell has its value.
-//! * Held cells stay as they are. They leave into the compacted row as a further column, which the
-//!   next compaction merges; a point that is in both is there twice with one value.
+//! * The compacted cell contains every point that was read, from memtable or backend, and is
+//!   durable in the backend before anything is deleted there.
+//! * A delete covers the time of the cell that was read. A later write of the column has a later
+//!   commit time and is not deleted. A cell that is flushed later with exactly the deleted time
+//!   stays hidden; its value is in the compacted cell.
+//! * Cells in memtables are unchanged. Their flush adds another column to the compacted row, which
+//!   the next compaction merges. A point in both has the same value in both.
 
 use bytes::Bytes;
-use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError, Table};
+use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError};
 
-use super::{WalStorage, writes::columns_of};
 use crate::{
-    memtable::{Known, TableId},
-    request::{Base, NewValue, Order, Outcome},
+    request::{BackendRead, NewValue, WriteCommand, WriteOutcome},
+    table_writer::{TableWriter, columns_of, unexpected},
 };
 
-/// An append in two parts.
-struct Parts {
-    held: CellBatch,
-    straight: CellBatch,
+/// An append, split by who executes it.
+struct SplitAppend {
+    memtable: CellBatch,
+    backend: CellBatch,
 }
 
-impl<B: FlushTarget> WalStorage<B> {
-    fn is_held(&self, id: TableId, column: &Column) -> bool {
-        let view = self.shared.memtable.view();
-        view.column(id, &column.row, column.family, &column.qualifier) != Known::Nothing
+pub(super) async fn append<B: FlushTarget>(
+    writer: TableWriter<'_, B>,
+    batch: CellBatch,
+) -> Result<(), StorageError> {
+    let mut remaining = batch;
+    loop {
+        let SplitAppend { memtable, backend } = split(&writer, &remaining)?;
+        if backend.cell_count() > 0 {
+            writer.backend.append(writer.table, backend).await?;
+        }
+        if memtable.cell_count() == 0 {
+            return Ok(());
+        }
+        let command = |read| WriteCommand::Append { batch: memtable.clone(), read };
+        if submit(&writer, command).await?.is_some() {
+            return Ok(());
+        }
+        remaining = memtable;
     }
+}
 
-    /// Decides on held values alone. `None`: not all of them are held any more, nothing was done.
-    async fn on_held(
-        &self,
-        table: &Table,
-        id: TableId,
-        order: impl FnOnce(Base) -> Order,
-    ) -> Result<Option<Outcome>, StorageError> {
-        match self.submit(table, id, order(Base::nothing())).await? {
-            Outcome::ReadAgain => Ok(None),
-            outcome => Ok(Some(outcome)),
+pub(super) async fn increment<B: FlushTarget>(
+    writer: TableWriter<'_, B>,
+    column: Column,
+    amount: i64,
+) -> Result<i64, StorageError> {
+    if writer.is_in_memtable(&column) {
+        let command = |read| WriteCommand::Increment { column: column.clone(), amount, read };
+        match submit(&writer, command).await? {
+            Some(WriteOutcome::Sum(sum)) => return Ok(sum),
+            Some(other) => return Err(unexpected(other)),
+            None => {}
         }
     }
+    writer.backend.increment(writer.table, column, amount).await
+}
 
-    pub(super) async fn append_shared(
-        &self,
-        table: &Table,
-        id: TableId,
-        batch: CellBatch,
-    ) -> Result<(), StorageError> {
-        let mut left = batch;
-        loop {
-            let Parts { held, straight } = self.part(id, &left)?;
-            if straight.cell_count() > 0 {
-                self.backend.append(table, straight).await?;
-            }
-            if held.cell_count() == 0 {
-                return Ok(());
-            }
-            let order = |base| Order::Append { batch: held.clone(), base };
-            if self.on_held(table, id, order).await?.is_some() {
-                return Ok(());
-            }
-            left = held;
+pub(super) async fn compare_and_swap<B: FlushTarget>(
+    writer: TableWriter<'_, B>,
+    column: Column,
+    expected: Option<Bytes>,
+    new: Option<NewValue>,
+) -> Result<bool, StorageError> {
+    if writer.is_in_memtable(&column) {
+        let (column, expected, new) = (column.clone(), expected.clone(), new.clone());
+        let command = |read| WriteCommand::CompareAndSwap { column, expected, new, read };
+        match submit(&writer, command).await? {
+            Some(WriteOutcome::Swapped(swapped)) => return Ok(swapped),
+            Some(other) => return Err(unexpected(other)),
+            None => {}
         }
     }
+    let TableWriter { backend, table, .. } = writer;
+    match (new, expected) {
+        (Some(NewValue { value, timestamp_ms: None }), expected) => {
+            backend.compare_and_set(table, column, expected, value).await
+        }
+        (Some(NewValue { value, timestamp_ms: Some(at) }), expected) => {
+            backend.compare_and_set_at(table, column, expected, value, at).await
+        }
+        (None, Some(expected)) => backend.compare_and_delete(table, column, expected).await,
+        // Deleting an absent column changes nothing.
+        (None, None) => Ok(true),
+    }
+}
 
-    /// Parts an append by whether its columns are held.
-    fn part(&self, id: TableId, batch: &CellBatch) -> Result<Parts, StorageError> {
-        let mut parts = Parts { held: CellBatch::new(), straight: CellBatch::new() };
-        let held: Vec<Column> =
-            columns_of(batch).into_iter().filter(|column| self.is_held(id, column)).collect();
-        for row in batch.rows() {
-            let is_held = |qualifier: &[u8], family| {
-                held.iter()
-                    .any(|c| c.row == row.key && c.family == family && c.qualifier == qualifier)
-            };
-            for (part, of_held) in [(&mut parts.held, true), (&mut parts.straight, false)] {
-                let mut cells = row
-                    .cells()
-                    .filter(|cell| is_held(cell.qualifier, cell.family) == of_held)
-                    .peekable();
-                if cells.peek().is_some() {
-                    part.begin_row(row.key)?;
-                }
-                for cell in cells {
-                    part.push(cell)?;
-                }
-            }
-        }
-        Ok(parts)
+pub(super) async fn rewrite_row<B: FlushTarget>(
+    writer: TableWriter<'_, B>,
+    rewrite: RowRewrite,
+) -> Result<(), StorageError> {
+    let view = writer.state.memtables.view();
+    if !view.row_ops(writer.id, &rewrite.row).is_empty() {
+        return Err(StorageError::Throttled("the row is not flushed yet"));
     }
+    writer.backend.rewrite_row(writer.table, rewrite).await
+}
 
-    pub(super) async fn increment_shared(
-        &self,
-        table: &Table,
-        id: TableId,
-        column: Column,
-        amount: i64,
-    ) -> Result<i64, StorageError> {
-        if self.is_held(id, &column) {
-            let order = |base| Order::Increment { column: column.clone(), amount, base };
-            if let Some(Outcome::Sum(sum)) = self.on_held(table, id, order).await? {
-                return Ok(sum);
-            }
-        }
-        self.backend.increment(table, column, amount).await
+/// Has the committer decide on the memtables alone. `None`: a column was flushed meanwhile, and
+/// nothing was done.
+async fn submit<B: FlushTarget>(
+    writer: &TableWriter<'_, B>,
+    command: impl FnOnce(BackendRead) -> WriteCommand,
+) -> Result<Option<WriteOutcome>, StorageError> {
+    match writer.submit(command(BackendRead::none())).await? {
+        WriteOutcome::ReadAgain => Ok(None),
+        outcome => Ok(Some(outcome)),
     }
+}
 
-    pub(super) async fn compare_and_shared(
-        &self,
-        table: &Table,
-        id: TableId,
-        column: Column,
-        expected: Option<Bytes>,
-        new: Option<NewValue>,
-    ) -> Result<bool, StorageError> {
-        if self.is_held(id, &column) {
-            let (column, expected, new) = (column.clone(), expected.clone(), new.clone());
-            let order = |base| Order::CompareAnd { column, expected, new, base };
-            if let Some(Outcome::Swapped(swapped)) = self.on_held(table, id, order).await? {
-                return Ok(swapped);
+fn split<B>(writer: &TableWriter<'_, B>, batch: &CellBatch) -> Result<SplitAppend, StorageError> {
+    let mut split = SplitAppend { memtable: CellBatch::new(), backend: CellBatch::new() };
+    let in_memtable: Vec<Column> =
+        columns_of(batch).into_iter().filter(|column| writer.is_in_memtable(column)).collect();
+    for row in batch.rows() {
+        let is_in_memtable = |qualifier: &[u8], family| {
+            in_memtable
+                .iter()
+                .any(|c| c.row == row.key && c.family == family && c.qualifier == qualifier)
+        };
+        for (part, of_memtable) in [(&mut split.memtable, true), (&mut split.backend, false)] {
+            let mut cells = row
+                .cells()
+                .filter(|cell| is_in_memtable(cell.qualifier, cell.family) == of_memtable)
+                .peekable();
+            if cells.peek().is_some() {
+                part.begin_row(row.key)?;
             }
-        }
-        let backend = &self.backend;
-        match (new, expected) {
-            (Some(NewValue { value, timestamp_ms: None }), expected) => {
-                backend.compare_and_set(table, column, expected, value).await
+            for cell in cells {
+                part.push(cell)?;
             }
-            (Some(NewValue { value, timestamp_ms: Some(at) }), expected) => {
-                backend.compare_and_set_at(table, column, expected, value, at).await
-            }
-            (None, Some(expected)) => backend.compare_and_delete(table, column, expected).await,
-            // To delete what is absent is done already, if it is absent; nobody asks for it.
-            (None, None) => Ok(true),
         }
     }
-
-    pub(super) async fn rewrite_shared(
-        &self,
-        table: &Table,
-        id: TableId,
-        rewrite: RowRewrite,
-    ) -> Result<(), StorageError> {
-        let view = self.shared.memtable.view();
-        if !view.logs(id, &rewrite.row).is_empty() {
-            return Err(StorageError::Throttled("the row is held"));
-        }
-        self.backend.rewrite_row(table, rewrite).await
-    }
+    Ok(split)
 }

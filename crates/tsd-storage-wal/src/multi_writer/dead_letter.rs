@@ -1,9 +1,9 @@
-//! Rows that the backend will never take, in a file beside the log.
+//! Rows that the backend can never accept, in a file beside the log.
 //!
-//! Such a row was acknowledged, so it is not dropped; but waiting for ever it would keep its whole
-//! generation in memory, and the log behind it, until nothing more can be written. Whoever mends the
-//! cause finds its cells in `refused-<number>`, a line each, bytes as hexadecimal digits, to be put in
-//! the order of the lines:
+//! Such a row was acknowledged, so it must not be dropped. But if it waited for its flush, its
+//! memtable and the log behind it could never be removed, and in the end writes would be rejected.
+//! Its cells are written to `refused-<number>` instead, for an operator to restore. Each line is an
+//! operation, to be executed in the order of the lines, with bytes as hexadecimal digits:
 //!
 //! ```text
 //! delete-row TABLE ROW UNTIL_MS
@@ -11,60 +11,102 @@
 //! put TABLE ROW FAMILY QUALIFIER TIMESTAMP_MS VALUE
 //! ```
 //!
-//! A row may be there twice, after a crash. The files together have a bound; beyond it rows wait.
+//! After a crash a row may be in the files twice. All files together are bounded; rows beyond the
+//! bound stay in the log.
 
 use std::{
     fmt::{self, Write},
     io,
+    time::{Duration, Instant},
 };
 
-use tsd_storage::{FlushRow, Table};
+use tsd_storage::{FlushRow, StorageError, Table};
 
 use crate::files::{LogDir, LogFile};
 
 const PREFIX: &str = "refused-";
-/// Bytes of all files of refused rows.
-const MOST_BYTES: u64 = 64 << 20;
+/// Bound of all dead-letter files together, in bytes.
+const MAX_BYTES: u64 = 64 << 20;
+/// Minimum interval between two log messages about dead letters.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Where refused rows go. A process writes a file of its own.
-#[derive(Debug)]
-pub(crate) struct SetAside {
-    most_bytes: u64,
-    open: Option<Open>,
+/// The dead-letter file, and the log messages about it.
+#[derive(Debug, Default)]
+pub(super) struct DeadLetters {
+    file: DeadLetterFile,
+    /// Rows written since the last log message.
+    unlogged_rows: u64,
+    logged: Option<Instant>,
 }
 
-#[derive(Debug)]
-struct Open {
-    file: Box<dyn LogFile>,
-    len: u64,
-    /// Bytes of the files before it.
-    before: u64,
-}
-
-impl Default for SetAside {
-    fn default() -> Self {
-        Self { most_bytes: MOST_BYTES, open: None }
-    }
-}
-
-impl SetAside {
-    /// Writes a row, durably. `false`: there is no room for it.
-    pub(crate) fn write(
+impl DeadLetters {
+    /// Writes a row that was rejected with `error`. Returns true if it is in the file.
+    pub(super) fn write(
         &mut self,
         dir: &dyn LogDir,
         table: &Table,
         row: &FlushRow<'_>,
-    ) -> io::Result<bool> {
+        error: &StorageError,
+    ) -> bool {
+        match self.file.append(dir, table, row) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => {
+                let dir = dir.path().display();
+                tracing::warn!(%dir, %error, "cannot write the dead-letter file");
+                return false;
+            }
+        }
+        self.unlogged_rows += 1;
+        if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            tracing::error!(
+                %table,
+                row = %Hex(row.key),
+                rows = self.unlogged_rows,
+                dir = %dir.path().display(),
+                %error,
+                "the backend rejects rows permanently; they are in the dead-letter file"
+            );
+            (self.unlogged_rows, self.logged) = (0, Some(Instant::now()));
+        }
+        true
+    }
+}
+
+/// The dead-letter file of this process, created with its first row.
+#[derive(Debug)]
+struct DeadLetterFile {
+    max_bytes: u64,
+    open: Option<OpenFile>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: Box<dyn LogFile>,
+    len: u64,
+    /// Bytes of the earlier files.
+    earlier_bytes: u64,
+}
+
+impl Default for DeadLetterFile {
+    fn default() -> Self {
+        Self { max_bytes: MAX_BYTES, open: None }
+    }
+}
+
+impl DeadLetterFile {
+    /// Appends a row durably. Returns false if the bound is reached.
+    fn append(&mut self, dir: &dyn LogDir, table: &Table, row: &FlushRow<'_>) -> io::Result<bool> {
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => Open::new(dir, self.most_bytes)?,
+            None => OpenFile::create(dir, self.max_bytes)?,
         };
         let lines = lines(table, row);
-        if open.before + open.len + lines.len() as u64 > self.most_bytes {
+        if open.earlier_bytes + open.len + lines.len() as u64 > self.max_bytes {
             self.open = Some(open);
             return Ok(false);
         }
-        // After a failure the next row begins another file: nobody knows how this one ends.
+        // After a failure the next row is written to another file: the end of this one is unknown.
         open.file.write_at(open.len, lines.as_bytes())?;
         open.file.sync_data()?;
         open.len += lines.len() as u64;
@@ -73,18 +115,18 @@ impl SetAside {
     }
 }
 
-impl Open {
-    fn new(dir: &dyn LogDir, most_bytes: u64) -> io::Result<Self> {
-        let (mut before, mut number) = (0, 0);
+impl OpenFile {
+    fn create(dir: &dyn LogDir, max_bytes: u64) -> io::Result<Self> {
+        let (mut earlier_bytes, mut last_number) = (0, 0);
         for name in dir.list()? {
-            if let Some(found) = name.strip_prefix(PREFIX).and_then(|n| n.parse::<u64>().ok()) {
-                number = number.max(found);
-                before += dir.read(&name, 0, most_bytes as usize)?.len() as u64;
+            if let Some(number) = name.strip_prefix(PREFIX).and_then(|n| n.parse::<u64>().ok()) {
+                last_number = last_number.max(number);
+                earlier_bytes += dir.read(&name, 0, max_bytes as usize)?.len() as u64;
             }
         }
-        let file = dir.create(&format!("{PREFIX}{:06}", number + 1))?;
+        let file = dir.create(&format!("{PREFIX}{:06}", last_number + 1))?;
         dir.sync()?;
-        Ok(Self { file, len: 0, before })
+        Ok(Self { file, len: 0, earlier_bytes })
     }
 }
 
@@ -108,7 +150,7 @@ fn lines(table: &Table, row: &FlushRow<'_>) -> String {
 }
 
 /// Bytes as hexadecimal digits; no bytes as a dash.
-pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+pub(super) struct Hex<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,28 +182,28 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_a_line_a_cell() {
+    fn each_operation_of_a_row_is_a_line() {
         let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
-        let mut aside = SetAside::default();
-        assert!(aside.write(&disk, &table, &row(b"")).unwrap());
+        let mut file = DeadLetterFile::default();
+        assert!(file.append(&disk, &table, &row(b"")).unwrap());
         let whole = FlushRow { delete_row: Some(5), deletes: Vec::new(), ..row(b"v") };
-        assert!(aside.write(&disk, &table, &whole).unwrap());
+        assert!(file.append(&disk, &table, &whole).unwrap());
         let expected = "delete tsdb 006B6579 name AB0C 6\nput tsdb 006B6579 t 01 7 -\n\
                         delete-row tsdb 006B6579 5\nput tsdb 006B6579 t 01 7 76\n";
         assert_eq!(text(&disk.after_power_cut(), "refused-000001"), expected);
     }
 
     #[test]
-    fn the_files_have_a_bound_together() {
+    fn all_files_together_are_bounded() {
         let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
-        let open = || SetAside { most_bytes: 200, open: None };
-        let mut aside = open();
-        assert!(aside.write(&disk, &table, &row(b"1")).unwrap());
-        assert!(aside.write(&disk, &table, &row(b"2")).unwrap());
-        assert!(!aside.write(&disk, &table, &row(&[7; 100])).unwrap());
-        let mut aside = open();
-        assert!(aside.write(&disk, &table, &row(b"3")).unwrap());
-        assert!(!aside.write(&disk, &table, &row(b"4")).unwrap());
+        let open = || DeadLetterFile { max_bytes: 200, open: None };
+        let mut file = open();
+        assert!(file.append(&disk, &table, &row(b"1")).unwrap());
+        assert!(file.append(&disk, &table, &row(b"2")).unwrap());
+        assert!(!file.append(&disk, &table, &row(&[7; 100])).unwrap());
+        let mut file = open();
+        assert!(file.append(&disk, &table, &row(b"3")).unwrap());
+        assert!(!file.append(&disk, &table, &row(b"4")).unwrap());
         assert!(text(&disk, "refused-000002").ends_with(" 33\n"));
     }
 }

@@ -1,22 +1,20 @@
-//! The flusher over a backend that others write too, and that may be away in part or as a whole.
+//! Flushes memtables in key-range chunks, in rounds of select, submit and settle.
 //!
-//! Rows leave in pieces of a few hundred, for three reasons:
+//! Chunks of a few hundred rows have three reasons:
 //!
-//! * **No storm.** Rows that leave because they are old leave evenly over a part of the time they may
-//!   be held ([`Pace`]).
-//! * **One region that cannot be reached holds up its own rows only.** A piece that fails is tried
-//!   again, for ever; the others go on. Rows of a later generation that lie in the range of such a
-//!   piece wait behind it, so a row leaves in the order it was written.
-//! * **A row that the backend refuses holds up nobody.** A piece that keeps failing for good while
-//!   others pass is halved until the row is alone. Where the backend will never take it, it is written
-//!   to a file beside the log ([`SetAside`]) and counts as left. Else, or where that file is full, it is
-//!   named as an error, counted, and tried again every minute: it was acknowledged, so it is never
-//!   dropped. It keeps its generation in memory and the log from then on; if nobody mends the cause,
-//!   the bound of the log is reached in the end and writes are refused, loudly, rather than the row
-//!   forgotten.
+//! * **Pacing.** The chunks of an aged memtable are flushed evenly over a part of the maximum age
+//!   ([`Pace`]), so that the backend gets no load spikes.
+//! * **Unavailable regions.** A failed chunk is retried without limit while the others are flushed.
+//!   Rows of a later memtable in the range of an unflushed chunk wait for it, so that the writes of
+//!   a row are flushed in order.
+//! * **Rejected rows.** A chunk that keeps failing permanently is halved until a single row is
+//!   left. If the backend can never accept that row, it is written to the dead-letter file and
+//!   counts as flushed. Otherwise, or if the file is full, it is logged as an error, counted, and
+//!   retried every minute. It was acknowledged, so it is never dropped: it keeps its memtable and
+//!   the log, and in the end writes are rejected at the bound of the log.
 //!
-//! A backend that is away as a whole is told by a few pieces in a row that fail: then the flusher
-//! pauses, longer each time up to [`LONGEST_PAUSE`], and begins anew, oldest rows first.
+//! A few consecutive failures mean that the backend is unavailable: the round ends, and the next
+//! one starts after a pause, with the oldest rows.
 
 use std::{
     collections::VecDeque,
@@ -28,518 +26,546 @@ use std::{
 use futures_util::{FutureExt, future::join_all};
 use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError};
 
+use super::{
+    FlushProgress, commit_time,
+    dead_letter::{DeadLetters, Hex},
+    flush_range::{FlushRange, MAX_CONCURRENT_RANGES},
+};
 use crate::{
-    commit_time,
+    backoff::Backoff,
     executor::Executor,
-    flusher::{FIRST_PAUSE, LONGEST_PAUSE, remove_segment},
-    memtable::{FrozenRows, Generation, TableId, successor},
-    set_aside::{Hex, SetAside},
-    shared::{Frozen, FrozenSegment, Shared},
+    flush_queue::{ClosedSegment, FlushJob, FlushedSegments},
+    memtable::{CellPrecedence, Memtable, MemtableRows},
+    state::WalState,
 };
 
-/// Fewest rows of a piece, unless there are no more.
-const LEAST_ROWS: usize = 512;
-/// Pieces of a generation that leaves evenly.
-const MOST_PIECES: usize = 256;
-/// Pieces that are handed over at once: a server answers for one while the next are on their way.
-const AT_ONCE: usize = 16;
-/// Failures in a row after which the backend counts as away.
-const FAILURES_IN_A_ROW: usize = 3;
-/// Failures for good after which a piece is halved though nothing else passes.
-const STRIKES: u32 = 3;
-/// Pause before a row that was refused is tried again.
-const REFUSED_PAUSE: Duration = Duration::from_mins(1);
+/// Consecutive failures after which the backend counts as unavailable.
+const MAX_CONSECUTIVE_FAILURES: usize = 3;
+/// Permanent failures after which a range is halved even if no other range succeeds.
+const MAX_PERMANENT_FAILURES: u32 = 3;
+/// Pause before a rejected row is retried.
+const REJECTED_ROW_PAUSE: Duration = Duration::from_mins(1);
 
-/// Rows of one table of a generation: from `from` up to `stop` (empty: the end).
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Piece {
-    table: TableId,
-    from: Vec<u8>,
-    stop: Vec<u8>,
-    /// Failures that looked as if they were for good.
-    strikes: u32,
-    /// It is a single row that the backend refuses; when it is tried again.
-    refused_until: Option<Instant>,
+/// The flush queue is stopped.
+#[derive(Debug)]
+struct Stopped;
+
+pub(super) struct PacedFlusher<B> {
+    state: Arc<WalState>,
+    backend: Arc<B>,
+    executor: Executor,
+    progress: Arc<FlushProgress>,
+    /// Oldest first.
+    flushes: VecDeque<MemtableFlush>,
+    flushed_segments: FlushedSegments,
+    dead_letters: DeadLetters,
 }
 
-impl Piece {
-    /// Whether nothing is known against it.
-    const fn is_new(&self) -> bool {
-        self.strikes == 0 && self.refused_until.is_none()
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        self.table == other.table
-            && (other.stop.is_empty() || self.from < other.stop)
-            && (self.stop.is_empty() || other.from < self.stop)
-    }
-}
-
-/// A generation on its way.
-struct Work {
-    generation: Arc<Generation>,
-    segments: Vec<FrozenSegment>,
+/// A memtable that is being flushed.
+struct MemtableFlush {
+    memtable: Arc<Memtable>,
+    segments: Vec<ClosedSegment>,
     bytes: u64,
-    pieces: VecDeque<Piece>,
+    /// Ranges of this round.
+    pending: VecDeque<FlushRange>,
+    /// Ranges of the next round.
+    deferred: VecDeque<FlushRange>,
     pace: Option<Pace>,
     started: Instant,
 }
 
-/// When the pieces of a generation are due that leaves evenly.
+/// Distributes the ranges of a memtable evenly over a time window.
 struct Pace {
     window: Duration,
-    pieces: u32,
+    ranges: u32,
 }
 
-/// How a round over all pieces ended.
-#[derive(Default)]
-struct Round {
-    passed: usize,
-    failed: Option<StorageError>,
-    stopped: bool,
+/// One attempt at every range, oldest memtable first.
+#[derive(Debug, Default)]
+struct FlushRound {
+    /// Ranges deferred in this round. Overlapping ranges of later memtables wait for them.
+    unflushed: Vec<FlushRange>,
+    consecutive_failures: usize,
+    flushed: usize,
+    /// The last error.
+    error: Option<StorageError>,
+    /// A caller waits for the flush: neither pace nor pauses apply.
+    is_urgent: bool,
 }
 
-pub(crate) struct SpreadFlusher<B> {
-    shared: Arc<Shared>,
-    backend: Arc<B>,
-    executor: Executor,
-    /// Oldest first.
-    works: VecDeque<Work>,
-    doomed: VecDeque<FrozenSegment>,
-    set_aside: SetAside,
-    /// Rows set aside that nobody was told of yet, and when somebody was told last.
-    unsaid: u64,
-    said: Option<Instant>,
-}
-
-impl<B: FlushTarget> SpreadFlusher<B> {
-    pub(crate) fn new(shared: Arc<Shared>, backend: Arc<B>, executor: Executor) -> Self {
+impl<B: FlushTarget> PacedFlusher<B> {
+    pub(super) fn new(
+        state: Arc<WalState>,
+        backend: Arc<B>,
+        executor: Executor,
+        progress: Arc<FlushProgress>,
+    ) -> Self {
         Self {
-            shared,
+            state,
             backend,
             executor,
-            works: VecDeque::new(),
-            doomed: VecDeque::new(),
-            set_aside: SetAside::default(),
-            unsaid: 0,
-            said: None,
+            progress,
+            flushes: VecDeque::new(),
+            flushed_segments: FlushedSegments::default(),
+            dead_letters: DeadLetters::default(),
         }
     }
 
-    /// Runs until it is stopped.
-    pub(crate) fn run(mut self) {
-        let mut pause = FIRST_PAUSE;
-        let mut rest = Duration::MAX;
-        // Without work it waits for a generation; with work that failed, for a while.
-        while let Some(new) = self.shared.flushing.next_after(self.works.len(), rest) {
-            self.works.extend(new.into_iter().map(Work::new));
-            let round = self.round();
-            if round.stopped {
-                return;
-            }
-            self.shared.away.store(round.failed.is_some() && round.passed == 0, Ordering::Relaxed);
-            if let Some(error) = &round.failed {
-                tracing::warn!(%error, passed = round.passed, retry_in = ?pause, "flush failed");
-            }
-            rest = if round.failed.is_some() {
-                pause
-            } else if self.works.is_empty() {
-                Duration::MAX
-            } else {
-                // Only refused rows are left.
-                REFUSED_PAUSE
-            };
-            pause = if round.failed.is_some() && round.passed == 0 {
-                (pause * 2).min(LONGEST_PAUSE)
-            } else {
-                FIRST_PAUSE
-            };
-            self.shared.note_flush(round.failed);
+    /// Runs until the queue is stopped.
+    pub(super) fn run(mut self) {
+        let mut backoff = Backoff::new();
+        let mut timeout = Duration::MAX;
+        while let Some(jobs) = self.state.flush_queue.jobs_after(self.flushes.len(), timeout) {
+            self.flushes.extend(jobs.into_iter().map(MemtableFlush::new));
+            let Ok(round) = self.run_round() else { return };
+            timeout = self.publish(round, &mut backoff);
         }
     }
 
-    /// Tries every piece once, oldest generation first.
-    fn round(&mut self) -> Round {
-        let mut round = Round::default();
-        let mut blocked: Vec<Piece> = Vec::new();
-        let mut failures = 0;
-        let hurry = self.shared.flushing.is_waited_for();
-        for at in 0..self.works.len() {
-            let Some(work) = self.works.get_mut(at) else { break };
-            let mut waiting = std::mem::take(&mut work.pieces);
-            let mut kept = VecDeque::new();
-            while let Some(mut piece) = waiting.pop_front() {
-                let refused = piece.refused_until.is_some_and(|until| until > Instant::now());
-                let mut is_behind = false;
-                if let Some(other) = blocked.iter().find(|other| other.overlaps(&piece)) {
-                    let (before, after) = piece.narrow_to(other);
-                    waiting.extend(after);
-                    waiting.extend(before);
-                    is_behind = true;
-                }
-                if failures >= FAILURES_IN_A_ROW || (refused && !hurry) || is_behind {
-                    blocked.push(piece.clone());
-                    kept.push_back(piece);
-                    continue;
-                }
-                let Some(work) = self.works.get(at) else { break };
-                let left = waiting.len() + 1;
-                if work.pace.as_ref().is_some_and(|pace| {
-                    self.shared.flushing.rest_until(pace.due(work.started, left))
-                }) {
-                    round.stopped = true;
-                    return round;
-                }
-                let mut together = vec![piece];
-                while failures == 0
-                    && together.len() < AT_ONCE
-                    && let Some(next) = waiting.pop_front_if(|next| {
-                        next.is_new() && !blocked.iter().any(|other| other.overlaps(next))
-                    })
-                {
-                    let left = waiting.len() + 1;
-                    if !hurry && work.is_due_later(left) {
-                        waiting.push_front(next);
-                        break;
-                    }
-                    together.push(next);
-                }
-                let generation = Arc::clone(&work.generation);
-                let outcomes = self.hand_over(&generation, &together);
-                for (mut piece, outcome) in together.into_iter().zip(outcomes) {
-                    match outcome {
-                        Ok(()) => {
-                            round.passed += 1;
-                            failures = 0;
-                            self.shared.passed.fetch_add(1, Ordering::Relaxed);
-                            self.shared.flushing.wake();
-                            if piece.refused_until.is_some() {
-                                self.shared.refused_rows.fetch_sub(1, Ordering::Relaxed);
-                            }
-                            continue;
-                        }
-                        Err(_) if self.shared.flushing.is_stopping() => {
-                            round.stopped = true;
-                            return round;
-                        }
-                        Err(error) => {
-                            failures += 1;
-                            self.shared.metrics.flush_failures.increment(1);
-                            if error.recovery() == Recovery::GiveUp {
-                                piece.strikes += 1;
-                                let is_permanent = error.is_permanent();
-                                if is_permanent || round.passed > 0 || piece.strikes >= STRIKES {
-                                    let halves = piece.halves(&generation);
-                                    if let Some((first, second)) = halves {
-                                        waiting.push_front(second);
-                                        waiting.push_front(first);
-                                        round.failed = Some(error);
-                                        continue;
-                                    }
-                                    if is_permanent && self.put_aside(&generation, &piece, &error) {
-                                        round.passed += 1;
-                                        failures = 0;
-                                        continue;
-                                    }
-                                    self.refuse(&generation, &mut piece, &error);
-                                }
-                            }
-                            round.failed = Some(error);
-                        }
-                    }
-                    blocked.push(piece.clone());
-                    kept.push_back(piece);
+    fn run_round(&mut self) -> Result<FlushRound, Stopped> {
+        let is_urgent = self.state.flush_queue.has_waiters();
+        let mut round = FlushRound { is_urgent, ..FlushRound::default() };
+        let mut flushes = std::mem::take(&mut self.flushes);
+        for flush in &mut flushes {
+            while let Some(ranges) = self.select(flush, &mut round)? {
+                let results = self.submit(&flush.memtable, &ranges);
+                for (range, result) in ranges.into_iter().zip(results) {
+                    self.settle(flush, &mut round, range, result)?;
                 }
             }
-            if let Some(work) = self.works.get_mut(at) {
-                work.pieces = kept;
-            }
+            flush.pending = std::mem::take(&mut flush.deferred);
         }
-        self.finish();
-        round
+        self.flushes = flushes;
+        self.complete_memtables();
+        Ok(round)
     }
 
-    /// Hands pieces over at the same time; says of each what became of it.
-    fn hand_over(
+    /// Publishes the result of a round. Returns the longest pause before the next one.
+    fn publish(&self, round: FlushRound, backoff: &mut Backoff) -> Duration {
+        let is_unavailable = round.error.is_some() && round.flushed == 0;
+        self.progress.is_unavailable.store(is_unavailable, Ordering::Relaxed);
+        let pause = if let Some(error) = &round.error {
+            let pause = backoff.next_pause();
+            tracing::warn!(%error, flushed = round.flushed, retry_in = ?pause, "flush failed");
+            pause
+        } else if self.flushes.is_empty() {
+            Duration::MAX
+        } else {
+            // Only rejected rows remain.
+            REJECTED_ROW_PAUSE
+        };
+        if !is_unavailable {
+            backoff.reset();
+        }
+        self.state.publish_flush_result(round.error);
+        pause
+    }
+
+    /// Returns the ranges to submit next, when the first of them is due; `None` if all remaining
+    /// ranges are deferred.
+    fn select(
         &self,
-        generation: &Arc<Generation>,
-        pieces: &[Piece],
+        flush: &mut MemtableFlush,
+        round: &mut FlushRound,
+    ) -> Result<Option<Vec<FlushRange>>, Stopped> {
+        let Some(first) = flush.select_first(round, Instant::now()) else { return Ok(None) };
+        let due = flush.due(flush.pending.len() + 1);
+        if due.is_some_and(|due| self.state.flush_queue.sleep_until(due)) {
+            return Err(Stopped);
+        }
+        Ok(Some(flush.select_batch(first, round, Instant::now())))
+    }
+
+    /// Flushes ranges concurrently. Returns the result of each.
+    fn submit(
+        &self,
+        memtable: &Arc<Memtable>,
+        ranges: &[FlushRange],
     ) -> Vec<Result<(), StorageError>> {
-        let tables = self.shared.tables.all();
-        let call = |piece: &Piece| {
-            let generation = Arc::clone(generation);
-            let (from, stop) = (piece.from.clone(), piece.stop.clone());
-            let rows = FrozenRows::between(generation, piece.table, from, stop);
-            let stopped = self.shared.flushing.stopped();
-            let table = tables.get(piece.table.0);
+        let tables = self.state.tables.all();
+        let flush = |range: &FlushRange| {
+            let rows = rows_of(memtable, range);
+            let stopped = self.state.flush_queue.stopped();
+            let table = tables.get(range.table.0);
             async move {
                 let Some(table) = table else { return Ok(()) };
-                let ingested = AssertUnwindSafe(async {
+                let flushed = AssertUnwindSafe(async {
                     self.backend.flush_rows(table, Box::new(rows)).await
                 });
                 tokio::select! {
-                    // A panic in a backend must not end the flusher: nothing would ever be flushed again.
-                    done = ingested.catch_unwind() => done.unwrap_or_else(|_| {
-                        Err(StorageError::Backend("ingestion panicked".into()))
+                    // A panic of the backend must not end the flusher thread.
+                    result = flushed.catch_unwind() => result.unwrap_or_else(|_| {
+                        Err(StorageError::Backend("the flush panicked".into()))
                     }),
-                    // What hangs must not keep the process from ending; the rows are in the log.
+                    // A call that hangs must not delay the stop; the rows are in the log.
                     () = stopped => Err(StorageError::Closed),
                 }
             }
         };
-        let calls = join_all(pieces.iter().map(call));
+        let calls = join_all(ranges.iter().map(flush));
         match self.executor.wait(async { Ok(calls.await) }) {
-            Ok(outcomes) => outcomes,
-            Err(error) => pieces.iter().map(|_| Err(error.clone())).collect(),
+            Ok(results) => results,
+            Err(error) => ranges.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
-    /// Writes the one row of a piece, which will never be taken, to the file of such rows. Says whether
-    /// it is there.
-    fn put_aside(
+    /// Accounts for the result of a range: flushed, halved, written to the dead-letter file, or
+    /// deferred to the next round.
+    fn settle(
         &mut self,
-        generation: &Arc<Generation>,
-        piece: &Piece,
-        error: &StorageError,
-    ) -> bool {
-        let tables = self.shared.tables.all();
-        let Some(table) = tables.get(piece.table.0) else { return false };
-        let (from, stop) = (piece.from.clone(), piece.stop.clone());
-        let mut rows = FrozenRows::between(Arc::clone(generation), piece.table, from, stop);
-        let Some(row) = rows.next_row() else { return true };
-        let dir = &*self.shared.dir;
-        match self.set_aside.write(dir, table, &row) {
-            Ok(true) => {}
-            Ok(false) => return false,
-            Err(error) => {
-                tracing::warn!(dir = %dir.path().display(), %error, "cannot set a refused row aside");
-                return false;
+        flush: &mut MemtableFlush,
+        round: &mut FlushRound,
+        mut range: FlushRange,
+        result: Result<(), StorageError>,
+    ) -> Result<(), Stopped> {
+        let Err(error) = result else {
+            round.count_flushed();
+            self.progress.flushed_ranges.fetch_add(1, Ordering::Relaxed);
+            self.state.flush_queue.wake();
+            self.uncount_rejected(&range);
+            return Ok(());
+        };
+        if self.state.flush_queue.is_stopping() {
+            return Err(Stopped);
+        }
+        round.consecutive_failures += 1;
+        self.state.metrics.flush_failures.increment(1);
+        if error.recovery() == Recovery::GiveUp {
+            range.failure_count += 1;
+            let is_permanent = error.is_permanent();
+            if is_permanent || round.flushed > 0 || range.failure_count >= MAX_PERMANENT_FAILURES {
+                if let Some((first, second)) = range.halves(&flush.memtable) {
+                    flush.pending.push_front(second);
+                    flush.pending.push_front(first);
+                    round.error = Some(error);
+                    return Ok(());
+                }
+                if is_permanent && self.write_dead_letter(&flush.memtable, &range, &error) {
+                    self.uncount_rejected(&range);
+                    round.count_flushed();
+                    return Ok(());
+                }
+                self.reject(&flush.memtable, &mut range, &error);
             }
         }
-        if piece.refused_until.is_some() {
-            self.shared.refused_rows.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.shared.metrics.set_aside.increment(1);
-        self.unsaid += 1;
-        if self.said.is_none_or(|said| said.elapsed() >= REFUSED_PAUSE) {
-            tracing::error!(
-                %table,
-                row = %Hex(row.key),
-                rows = self.unsaid,
-                dir = %dir.path().display(),
-                %error,
-                "the backend refuses rows for good; they are in a file beside the log"
-            );
-            (self.unsaid, self.said) = (0, Some(Instant::now()));
-        }
-        true
+        round.error = Some(error);
+        flush.defer(range, round);
+        Ok(())
     }
 
-    /// Notes that a row is refused.
-    fn refuse(&self, generation: &Generation, piece: &mut Piece, error: &StorageError) {
-        if piece.refused_until.is_none() {
-            self.shared.refused_rows.fetch_add(1, Ordering::Relaxed);
-            self.shared.metrics.refused.increment(1);
+    /// Writes a range of one row to the dead-letter file. Returns true if it is there.
+    fn write_dead_letter(
+        &mut self,
+        memtable: &Arc<Memtable>,
+        range: &FlushRange,
+        error: &StorageError,
+    ) -> bool {
+        let tables = self.state.tables.all();
+        let Some(table) = tables.get(range.table.0) else { return false };
+        let mut rows = rows_of(memtable, range);
+        let Some(row) = rows.next_row() else { return true };
+        let is_written = self.dead_letters.write(&*self.state.dir, table, &row, error);
+        if is_written {
+            self.state.metrics.dead_letter_rows.increment(1);
         }
-        piece.refused_until = Some(Instant::now() + REFUSED_PAUSE);
-        let row = generation.first_key(piece.table, &piece.from).unwrap_or_default();
-        // Rows beside it need not wait behind it.
-        piece.from.clone_from(&row);
-        piece.stop = successor(&row);
-        let table = self.shared.tables.all().get(piece.table.0).map(ToString::to_string);
+        is_written
+    }
+
+    /// Schedules a row that the backend rejects for its next attempt.
+    fn reject(&self, memtable: &Memtable, range: &mut FlushRange, error: &StorageError) {
+        if range.retry_at.is_none() {
+            self.progress.rejected_rows.fetch_add(1, Ordering::Relaxed);
+            self.state.metrics.rejected_rows.increment(1);
+        }
+        range.retry_at = Some(Instant::now() + REJECTED_ROW_PAUSE);
+        let row = range.narrow_to_first_row(memtable);
+        let table = self.state.tables.all().get(range.table.0).map(ToString::to_string);
         tracing::error!(
             table = table.unwrap_or_default(),
             row = %Hex(&row),
             %error,
-            retry_in = ?REFUSED_PAUSE,
-            "the backend refuses a row; it stays in the log and is tried again"
+            retry_in = ?REJECTED_ROW_PAUSE,
+            "the backend rejects a row; it stays in the log and is retried"
         );
     }
 
-    /// Takes generations out of memory that have left, and their segments, oldest first.
-    fn finish(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        for work in &mut self.works {
-            if work.pieces.is_empty() && shared.memtable.retire(work.generation.id()) {
-                let metrics = &shared.metrics;
-                metrics.flushes.increment(1);
-                metrics.flush_seconds.record(work.started.elapsed());
-                metrics.flushed_cells.increment(work.generation.cell_count() as u64);
-                tracing::debug!(
-                    generation = work.generation.id(),
-                    rows = work.generation.row_count(),
-                    cells = work.generation.cell_count(),
-                    millis = work.started.elapsed().as_millis() as u64,
-                    "flushed"
-                );
-            }
-        }
-        // Memory may be free for those who wait for it.
-        shared.flushing.wake();
-        // A replay must never meet an old segment without those that came after it.
-        while self.works.front().is_some_and(|work| work.pieces.is_empty()) {
-            let Some(work) = self.works.pop_front() else { return };
-            self.doomed.extend(work.segments);
-            self.remove();
-            shared.frozen_bytes.fetch_sub(work.bytes, Ordering::Relaxed);
-            shared.flushing.done(work.generation.id());
+    fn uncount_rejected(&self, range: &FlushRange) {
+        if range.retry_at.is_some() {
+            self.progress.rejected_rows.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn remove(&mut self) {
-        let dir = &*self.shared.dir;
-        let warn = |error: std::io::Error| {
-            tracing::warn!(dir = %dir.path().display(), %error, "cannot remove log segments");
-        };
-        if self.doomed.is_empty() {
+    /// Drops memtables without remaining ranges, and removes their segments, oldest first.
+    fn complete_memtables(&mut self) {
+        let state = Arc::clone(&self.state);
+        for flush in &self.flushes {
+            if flush.pending.is_empty() && state.memtables.remove(flush.memtable.id()) {
+                state.record_flush(&flush.memtable, flush.started);
+            }
+        }
+        // Memory is available again.
+        state.flush_queue.wake();
+        // A replay must not find an old segment without its successors.
+        while self.flushes.front().is_some_and(|flush| flush.pending.is_empty()) {
+            let Some(flush) = self.flushes.pop_front() else { return };
+            self.flushed_segments.extend(flush.segments);
+            self.remove_segments();
+            state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
+            state.flush_queue.complete_oldest(flush.memtable.id());
+        }
+    }
+
+    /// Saves the last commit time, which a replay of the segments would find, and removes them.
+    fn remove_segments(&mut self) {
+        if self.flushed_segments.is_empty() {
             return;
         }
-        if let Err(error) = commit_time::save(dir, self.shared.last_commit.load(Ordering::Acquire))
+        let dir = &*self.state.dir;
+        let last_ms = self.state.last_commit_ms.load(Ordering::Acquire);
+        if let Err(error) = commit_time::save(dir, last_ms) {
+            let dir = dir.path().display();
+            tracing::warn!(%dir, %error, "cannot save the commit time; log segments are kept");
+            return;
+        }
+        self.flushed_segments.remove_all(&self.state);
+    }
+}
+
+fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableRows {
+    let (start, stop) = (range.start.clone(), range.stop.clone());
+    let precedence = CellPrecedence::CommitTime;
+    MemtableRows::range(Arc::clone(memtable), range.table, start, stop, precedence)
+}
+
+impl MemtableFlush {
+    fn new(job: FlushJob) -> Self {
+        let FlushJob { memtable, segments, bytes, flush_over } = job;
+        memtable.sort();
+        let pending = FlushRange::all_of(&memtable);
+        let pace = flush_over.map(|window| Pace { window, ranges: pending.len() as u32 });
+        let (deferred, started) = (VecDeque::new(), Instant::now());
+        Self { memtable, segments, bytes, pending, deferred, pace, started }
+    }
+
+    /// Returns the next range that may be flushed in this round, and defers those before it.
+    fn select_first(&mut self, round: &mut FlushRound, now: Instant) -> Option<FlushRange> {
+        while let Some(mut range) = self.pending.pop_front() {
+            let unflushed = round.unflushed.iter().find(|other| other.overlaps(&range));
+            let is_blocked = unflushed.is_some();
+            if let Some(other) = unflushed {
+                let (before, after) = range.narrow_to(other);
+                self.pending.extend(after);
+                self.pending.extend(before);
+            }
+            let is_paused = !round.is_urgent && range.retry_at.is_some_and(|at| at > now);
+            if !is_blocked && !is_paused && round.consecutive_failures < MAX_CONSECUTIVE_FAILURES {
+                return Some(range);
+            }
+            self.defer(range, round);
+        }
+        None
+    }
+
+    /// Returns `first` and the ranges to submit together with it: those that are due, did not fail
+    /// before and are not blocked. After a failure, `first` alone.
+    fn select_batch(
+        &mut self,
+        first: FlushRange,
+        round: &FlushRound,
+        now: Instant,
+    ) -> Vec<FlushRange> {
+        let mut batch = vec![first];
+        while round.consecutive_failures == 0
+            && batch.len() < MAX_CONCURRENT_RANGES
+            && (round.is_urgent || self.due(self.pending.len()).is_none_or(|due| due <= now))
+            && let Some(next) = self.pending.pop_front_if(|next| {
+                next.has_no_failure() && !round.unflushed.iter().any(|other| other.overlaps(next))
+            })
         {
-            warn(error);
-            return;
+            batch.push(next);
         }
-        while let Some(segment) = self.doomed.front().copied() {
-            if let Err(error) = remove_segment(dir, segment) {
-                warn(error);
-                return;
-            }
-            self.doomed.pop_front();
-            self.shared.segments.fetch_sub(1, Ordering::Relaxed);
-        }
+        batch
+    }
+
+    /// Keeps a range for the next round.
+    fn defer(&mut self, range: FlushRange, round: &mut FlushRound) {
+        round.unflushed.push(range.clone());
+        self.deferred.push_back(range);
+    }
+
+    /// When the first of `remaining` ranges is due; `None` without a pace.
+    fn due(&self, remaining: usize) -> Option<Instant> {
+        self.pace.as_ref().map(|pace| pace.due(self.started, remaining))
     }
 }
 
-impl Work {
-    fn new(frozen: Frozen) -> Self {
-        let Frozen { generation, segments, bytes, leave_within } = frozen;
-        generation.settle();
-        let mut pieces = Vec::new();
-        for table in generation.tables() {
-            let rows = (generation.row_count() / MOST_PIECES).max(LEAST_ROWS);
-            let starts = generation.every_key(table, rows);
-            let stops = starts.iter().skip(1).cloned().chain([Vec::new()]);
-            pieces.extend(starts.iter().cloned().zip(stops).map(|(from, stop)| Piece {
-                table,
-                from,
-                stop,
-                strikes: 0,
-                refused_until: None,
-            }));
-        }
-        let pieces = spread(pieces);
-        let pace = leave_within.map(|window| Pace { window, pieces: pieces.len() as u32 });
-        Self { generation, segments, bytes, pieces, pace, started: Instant::now() }
-    }
-}
-
-impl Work {
-    /// Whether the piece behind which, itself counted, so many are left has time.
-    fn is_due_later(&self, left: usize) -> bool {
-        self.pace.as_ref().is_some_and(|pace| pace.due(self.started, left) > Instant::now())
+impl FlushRound {
+    const fn count_flushed(&mut self) {
+        self.flushed += 1;
+        self.consecutive_failures = 0;
     }
 }
 
 impl Pace {
-    /// When the piece is due behind which, itself counted, so many are left.
-    fn due(&self, started: Instant, left: usize) -> Instant {
-        let gone = self.pieces.saturating_sub(left as u32);
-        started + self.window * gone / self.pieces.max(1)
+    /// When the first of `remaining` ranges is due.
+    fn due(&self, started: Instant, remaining: usize) -> Instant {
+        let selected = self.ranges.saturating_sub(remaining as u32);
+        started + self.window * selected / self.ranges.max(1)
     }
-}
-
-impl Piece {
-    /// Leaves of it what it has in common with another one; gives back what is before and after that.
-    fn narrow_to(&mut self, other: &Self) -> (Option<Self>, Option<Self>) {
-        let mut before = None;
-        if self.from < other.from {
-            before = Some(Self { stop: other.from.clone(), ..self.clone() });
-            self.from.clone_from(&other.from);
-        }
-        let mut after = None;
-        if !other.stop.is_empty() && (self.stop.is_empty() || other.stop < self.stop) {
-            after = Some(Self { from: other.stop.clone(), ..self.clone() });
-            self.stop.clone_from(&other.stop);
-        }
-        (before, after)
-    }
-
-    /// The two halves, if it has more than one row.
-    fn halves(&self, generation: &Generation) -> Option<(Self, Self)> {
-        let middle = generation.middle_key(self.table, &self.from, &self.stop)?;
-        let first = Self { stop: middle.clone(), strikes: 0, ..self.clone() };
-        Some((first, Self { from: middle, strikes: 0, ..self.clone() }))
-    }
-}
-
-/// The pieces in an order in which those that are handed over at once lie far from each other: their
-/// rows are then of different regions, and different servers take them.
-fn spread(pieces: Vec<Piece>) -> VecDeque<Piece> {
-    let stride = pieces.len().div_ceil(AT_ONCE).max(1);
-    let mut pieces: Vec<_> = pieces.into_iter().enumerate().collect();
-    pieces.sort_by_key(|(at, _)| at % stride);
-    pieces.into_iter().map(|(_, piece)| piece).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use tsd_model::Family;
+    use tsd_storage::{CellBatch, CellRef, MemoryStorage, Table};
+
     use super::*;
+    use crate::{
+        WalConfig, change::Change, files::faulty::FaultyDisk, memtable::BufferPool,
+        memtable::TableId,
+    };
 
-    fn piece(from: &[u8], stop: &[u8]) -> Piece {
-        let (from, stop) = (from.to_vec(), stop.to_vec());
-        Piece { table: TableId(0), from, stop, strikes: 0, refused_until: None }
-    }
+    const ROWS: u32 = 2_000;
+    const OK: Result<(), StorageError> = Ok(());
 
-    #[test]
-    fn pieces_overlap_where_a_row_may_be_in_both() {
-        for (a, b, expected) in [
-            (piece(b"", b"m"), piece(b"m", b""), false),
-            (piece(b"", b"m"), piece(b"a", b"b"), true),
-            (piece(b"", b""), piece(b"z", b""), true),
-            (piece(b"c", b"d"), piece(b"a", b"c"), false),
-            (piece(b"c", b"d"), piece(b"a", b"ca"), true),
-        ] {
-            assert_eq!(a.overlaps(&b), expected, "{a:?} {b:?}");
-            assert_eq!(b.overlaps(&a), expected, "{b:?} {a:?}");
+    fn memtable(id: u64) -> Arc<Memtable> {
+        let memtable = Memtable::new(id, 0, Arc::new(BufferPool::new(0)));
+        let mut batch = CellBatch::new();
+        for row in 0..ROWS {
+            batch.begin_row(&row.to_be_bytes()).unwrap();
+            let (family, qualifier, value) = (Family::T, &b"q"[..], &b"v"[..]);
+            batch.push(CellRef { family, qualifier, value, timestamp_ms: None }).unwrap();
         }
-        let other = Piece { table: TableId(1), ..piece(b"", b"") };
-        assert!(!other.overlaps(&piece(b"", b"")));
+        memtable.apply(TableId(0), &Change::Put(batch), 5);
+        Arc::new(memtable)
+    }
+
+    /// A flush of four ranges.
+    fn flush_of(id: u64, flush_over: Option<Duration>) -> MemtableFlush {
+        let (segments, bytes) = (Vec::new(), 0);
+        MemtableFlush::new(FlushJob { memtable: memtable(id), segments, bytes, flush_over })
+    }
+
+    fn flusher() -> (PacedFlusher<MemoryStorage>, FaultyDisk) {
+        let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
+        let state = WalState::new(WalConfig::new("faulty"), Arc::new(disk.clone()));
+        state.tables.add(&table);
+        let backend = Arc::new(MemoryStorage::new([table]));
+        let progress = Arc::default();
+        (PacedFlusher::new(Arc::new(state), backend, Executor::OneCall, progress), disk)
+    }
+
+    fn unavailable() -> Result<(), StorageError> {
+        Err(StorageError::Unavailable("region".into()))
+    }
+
+    fn rejected() -> Result<(), StorageError> {
+        Err(StorageError::Backend("rejected".into()))
     }
 
     #[test]
-    fn a_piece_goes_around_another() {
-        let around = |piece: &Piece, other: &Piece| {
-            let mut piece = piece.clone();
-            let (before, after) = piece.narrow_to(other);
-            [before, Some(piece), after]
-        };
-        let all = piece(b"", b"");
-        let parts = [Some(piece(b"", b"c")), Some(piece(b"c", b"d")), Some(piece(b"d", b""))];
-        assert_eq!(around(&all, &piece(b"c", b"d")), parts);
-        assert_eq!(around(&piece(b"c", b"d"), &all), [None, Some(piece(b"c", b"d")), None]);
-        let parts = [Some(piece(b"a", b"b")), Some(piece(b"b", b"c")), None];
-        assert_eq!(around(&piece(b"a", b"c"), &piece(b"b", b"")), parts);
-    }
-
-    #[test]
-    fn pieces_that_leave_at_once_lie_far_from_each_other() {
-        let pieces: Vec<_> = (0..100_u8).map(|at| piece(&[at], &[at + 1])).collect();
-        let spread = spread(pieces.clone());
-        let first = spread.iter().take(AT_ONCE - 2);
-        let at_once: Vec<u8> = first.filter_map(|piece| piece.from.first().copied()).collect();
-        assert!(at_once.is_sorted_by(|one, next| next - one == 7), "{at_once:?}");
-        assert_eq!(spread.len(), pieces.len());
-        assert!(pieces.iter().all(|piece| spread.contains(piece)));
-    }
-
-    #[test]
-    fn pieces_are_due_evenly() {
+    fn ranges_are_due_evenly() {
         let started = Instant::now();
-        let pace = Pace { window: Duration::from_secs(12), pieces: 4 };
+        let pace = Pace { window: Duration::from_secs(12), ranges: 4 };
         let due: Vec<u64> = [4, 3, 2, 1]
             .iter()
-            .map(|left| (pace.due(started, *left) - started).as_secs())
+            .map(|remaining| (pace.due(started, *remaining) - started).as_secs())
             .collect();
         assert_eq!(due, [0, 3, 6, 9]);
+    }
+
+    #[test]
+    fn batch_has_the_ranges_that_are_due() {
+        let mut flush = flush_of(0, Some(Duration::from_secs(12)));
+        let started = flush.started;
+        let mut select = |after_secs, is_urgent| {
+            let mut round = FlushRound { is_urgent, ..FlushRound::default() };
+            let now = started + Duration::from_secs(after_secs);
+            let first = flush.select_first(&mut round, now)?;
+            Some(flush.select_batch(first, &round, now).len())
+        };
+        assert_eq!(select(1, false), Some(1));
+        assert_eq!(select(7, false), Some(2));
+        assert_eq!(select(7, true), Some(1), "it is due later, but a caller waits");
+        assert_eq!(select(7, true), None);
+    }
+
+    #[test]
+    fn overlap_with_an_unflushed_range_is_deferred() {
+        let (mut older, mut newer) = (flush_of(0, None), flush_of(1, None));
+        let mut round = FlushRound::default();
+        let range = older.select_first(&mut round, Instant::now()).unwrap();
+        older.defer(range.clone(), &mut round);
+        let first = newer.select_first(&mut round, Instant::now()).unwrap();
+        let batch = newer.select_batch(first, &round, Instant::now());
+        assert_eq!(batch.len(), 3);
+        assert!(!batch.iter().any(|other| other.overlaps(&range)));
+        assert_eq!(newer.deferred, [range]);
+    }
+
+    #[test]
+    fn consecutive_failures_defer_all_ranges() {
+        let (mut flusher, _) = flusher();
+        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
+        for _ in 0..MAX_CONSECUTIVE_FAILURES {
+            let range = flush.select_first(&mut round, Instant::now()).unwrap();
+            flusher.settle(&mut flush, &mut round, range, unavailable()).unwrap();
+        }
+        assert_eq!(flush.select_first(&mut round, Instant::now()), None);
+        assert_eq!((round.flushed, flush.pending.len(), flush.deferred.len()), (0, 0, 4));
+    }
+
+    #[test]
+    fn success_ends_a_series_of_failures() {
+        let (mut flusher, _) = flusher();
+        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
+        for result in [unavailable(), unavailable(), OK, unavailable()] {
+            let range = flush.select_first(&mut round, Instant::now()).unwrap();
+            flusher.settle(&mut flush, &mut round, range, result).unwrap();
+        }
+        assert_eq!((round.consecutive_failures, round.flushed), (1, 1));
+        assert_eq!(flusher.progress.flushed_ranges.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn permanently_failing_range_is_halved_down_to_the_rejected_row() {
+        let (mut flusher, _) = flusher();
+        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
+        let range = flush.select_first(&mut round, Instant::now()).unwrap();
+        flusher.settle(&mut flush, &mut round, range, OK).unwrap();
+        // 512 rows: nine times halved, then rejected.
+        for _ in 0..10 {
+            assert!(flush.deferred.is_empty());
+            let range = flush.pending.pop_front().unwrap();
+            flusher.settle(&mut flush, &mut round, range, rejected()).unwrap();
+        }
+        assert_eq!(flush.deferred.len(), 1);
+        let row = flush.deferred.pop_front().unwrap();
+        assert!(row.retry_at.is_some() && row.halves(&flush.memtable).is_none());
+        assert_eq!(flusher.progress.rejected_rows.load(Ordering::Relaxed), 1);
+        // It is retried later, at once if a caller waits, and flushed in the end.
+        let mut round = FlushRound::default();
+        flush.pending = VecDeque::from([row.clone()]);
+        assert_eq!(flush.select_first(&mut round, Instant::now()), None);
+        let mut round = FlushRound { is_urgent: true, ..FlushRound::default() };
+        flush.pending = VecDeque::from([row]);
+        let row = flush.select_first(&mut round, Instant::now()).unwrap();
+        flusher.settle(&mut flush, &mut round, row, OK).unwrap();
+        assert_eq!(flusher.progress.rejected_rows.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn permanently_rejected_row_is_a_dead_letter() {
+        let (mut flusher, disk) = flusher();
+        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
+        let mut row = flush.pending[0].clone();
+        row.narrow_to_first_row(&flush.memtable);
+        let too_large = Err(StorageError::Rejected("too large".into()));
+        flusher.settle(&mut flush, &mut round, row, too_large).unwrap();
+        assert_eq!((round.flushed, flush.deferred.len()), (1, 0));
+        assert!(round.error.is_none());
+        assert!(disk.contents().contains_key("refused-000001"));
     }
 }

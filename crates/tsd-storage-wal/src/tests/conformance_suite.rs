@@ -42,11 +42,11 @@ async fn passes_with_the_smallest_queue() {
 
 #[tokio::test]
 async fn passes_with_no_table_held() {
-    run(|config| WalConfig { held: LoggedTables::Only(Vec::new()), ..config }).await;
+    run(|config| WalConfig { logged: LoggedTables::Only(Vec::new()), ..config }).await;
 }
 
 #[tokio::test]
 async fn passes_with_one_table_held() {
     let [data, _] = conformance::tables();
-    run(|config| WalConfig { held: LoggedTables::Only(vec![data.clone()]), ..config }).await;
+    run(|config| WalConfig { logged: LoggedTables::Only(vec![data.clone()]), ..config }).await;
 }

@@ -5,7 +5,7 @@ use tsd_storage::{Fault, FaultyStorage, Operation};
 use super::*;
 use crate::{
     Damage,
-    log::{Verified, segment_name, verify},
+    log::{VerifiedLog, segment_name, verify},
 };
 
 const RECORDS: u32 = 60;
@@ -37,7 +37,7 @@ async fn rows(store: &Store) -> Vec<u32> {
     there
 }
 
-fn records(log: &Verified) -> u64 {
+fn records(log: &VerifiedLog) -> u64 {
     log.next_sequence - 1
 }
 
@@ -49,7 +49,7 @@ fn last_name(disk: &FaultyDisk) -> String {
 async fn a_log_left_by_a_killed_process_is_sound() {
     let disk = killed_log().await;
     let log = verify(&disk).unwrap();
-    assert!(log.lost.is_empty() && log.tail.is_none() && log.void.is_empty());
+    assert!(log.lost.is_empty() && log.tail.is_none() && log.unused.is_empty());
     assert!(log.segments.len() > 2, "{} segments", log.segments.len());
     assert_eq!(records(&log), u64::from(RECORDS));
     let (store, report) = open(&disk, lazy()).await.unwrap();
@@ -64,7 +64,7 @@ async fn every_flipped_byte_that_counts_is_found_and_named() {
     let disk = killed_log().await;
     let sound = verify(&disk).unwrap();
     for segment in &sound.segments {
-        let name = segment_name(segment.segment);
+        let name = segment_name(segment.number);
         let size = disk.contents()[&name].len();
         for at in 0..size {
             let mask = 1 << (at % 8);

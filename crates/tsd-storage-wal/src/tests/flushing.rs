@@ -41,6 +41,7 @@ async fn closing_leaves_an_empty_log_and_stopping_a_log_to_replay() {
     assert_eq!(value(&store, b"a").await.unwrap(), "1");
     store.flush().await.unwrap();
     assert_eq!(value(&*kept, b"b").await.unwrap(), "2");
+    assert!(gauge(&store, "tsd_wal_log_bytes") < 1.0, "the flushed segments do not count");
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(names.len(), 1, "only the lock is left: {names:?}");
     put(&store, b"c", b"3").await.unwrap();
@@ -226,7 +227,7 @@ async fn a_table_that_is_not_held_does_not_touch_the_log() {
     let [data, uid] = conformance::tables();
     let disk = FaultyDisk::new(1);
     let below = backend();
-    let config = WalConfig { held: LoggedTables::Only(vec![data.clone()]), ..lazy() };
+    let config = WalConfig { logged: LoggedTables::Only(vec![data.clone()]), ..lazy() };
     let open = async |config| {
         Store::open_in(config, Arc::new(disk.clone()), Arc::clone(&below)).await.unwrap().0
     };
@@ -239,7 +240,7 @@ async fn a_table_that_is_not_held_does_not_touch_the_log() {
     assert!(contents(&*below, &data).await.is_empty());
 
     // What is in the log of a table that is held no more is in the backend before anybody reads.
-    let store = open(WalConfig { held: LoggedTables::Only(Vec::new()), ..lazy() }).await;
+    let store = open(WalConfig { logged: LoggedTables::Only(Vec::new()), ..lazy() }).await;
     assert_eq!(contents(&store, &data).await.len(), 1);
     store.close().await.unwrap();
 }

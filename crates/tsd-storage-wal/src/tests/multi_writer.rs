@@ -1,27 +1,27 @@
 //! Over a backend that others write too, and that may be away.
 
-mod picky;
+mod row_fault_backend;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use tsd_storage::{Fault, Operation};
 
-use self::picky::Picky;
+use self::row_fault_backend::RowFaultBackend;
 use super::*;
 
-type Store = WalStorage<Picky>;
+type Store = WalStorage<RowFaultBackend>;
 
 /// Nothing leaves unless it is asked for.
 fn config() -> WalConfig {
-    WalConfig { shared_backend: true, max_age: Duration::from_hours(10), ..lazy() }
+    WalConfig { backend: BackendSharing::MultiWriter, max_age: Duration::from_hours(10), ..lazy() }
 }
 
-async fn open(disk: &FaultyDisk, below: &Arc<Picky>, config: WalConfig) -> Store {
+async fn open(disk: &FaultyDisk, below: &Arc<RowFaultBackend>, config: WalConfig) -> Store {
     Store::open_in(config, Arc::new(disk.clone()), Arc::clone(below)).await.unwrap().0
 }
 
-async fn opened(config: WalConfig) -> (Store, Arc<Picky>, FaultyDisk) {
-    let (disk, below) = (FaultyDisk::new(1), Arc::new(Picky::new()));
+async fn opened(config: WalConfig) -> (Store, Arc<RowFaultBackend>, FaultyDisk) {
+    let (disk, below) = (FaultyDisk::new(1), Arc::new(RowFaultBackend::new()));
     (open(&disk, &below, config).await, below, disk)
 }
 
@@ -44,7 +44,7 @@ async fn end(store: Store) {
 }
 
 /// The backend is away for all that hand rows over.
-fn go_away(below: &Picky) {
+fn go_away(below: &RowFaultBackend) {
     let away = Fault::Error(StorageError::Unavailable("all of it".into()));
     below.inner.script(Operation::FlushRows, vec![away; 100_000]);
 }
@@ -205,7 +205,7 @@ async fn while_the_backend_is_away_writes_are_refused_at_the_bound_and_nothing_i
         };
         assert!(matches!(refused, StorageError::Throttled(_)), "{refused}");
         assert!((10..60).contains(&taken), "{taken}");
-        assert_eq!(gauge(&store, "tsd_wal_backend_away"), 1);
+        assert_eq!(gauge(&store, "tsd_wal_backend_unavailable"), 1);
         for _ in 0..100 {
             assert!(put(&store, b"more", b"1").await.is_err(), "refused at once");
         }
@@ -222,7 +222,7 @@ async fn while_the_backend_is_away_writes_are_refused_at_the_bound_and_nothing_i
         }
         store.flush().await.unwrap();
         assert_eq!(contents(&*below, &data()).await.len(), taken as usize + 1);
-        assert_eq!(gauge(&store, "tsd_wal_backend_away"), 0);
+        assert_eq!(gauge(&store, "tsd_wal_backend_unavailable"), 0);
         assert_eq!(gauge(&store, "tsd_wal_log_bytes"), 0);
         end(store).await;
     }
@@ -235,7 +235,7 @@ async fn a_backend_that_hangs_does_not_keep_the_store_from_stopping() {
     below.inner.script(Operation::FlushRows, [Fault::Delay(Duration::from_hours(1))]);
     let flush = store.flush();
     let stop = async {
-        while below.pieces.lock().unwrap().is_empty() {
+        while below.ranges.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         store.stop().await;
@@ -260,7 +260,7 @@ async fn put_rows(store: &Store, count: u32, value: &[u8]) {
     store.put(&data(), batch).await.unwrap();
 }
 
-async fn wait_for_rows(below: &Picky, rows: usize) {
+async fn wait_for_rows(below: &RowFaultBackend, rows: usize) {
     while contents(below, &data()).await.len() < rows {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -298,7 +298,7 @@ async fn a_row_that_is_refused_is_left_alone_and_kept() {
     put_rows(&store, 1_000, b"1").await;
     assert!(store.flush().await.is_err());
     wait_for_rows(&below, 999).await;
-    while gauge(&store, "tsd_wal_refused_rows") < 1 {
+    while gauge(&store, "tsd_wal_rejected_rows") < 1 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(value(&store, &bad).await.unwrap(), "1");
@@ -311,7 +311,7 @@ async fn a_row_that_is_refused_is_left_alone_and_kept() {
     below.refused.lock().unwrap().clear();
     store.flush().await.unwrap();
     assert_eq!(value(&*below, &bad).await.unwrap(), "1");
-    assert_eq!(gauge(&store, "tsd_wal_refused_rows"), 0);
+    assert_eq!(gauge(&store, "tsd_wal_rejected_rows"), 0);
     end(store).await;
     assert!(disk.contents().keys().all(|name| name == "commit-time"), "the log is empty");
 }
@@ -324,7 +324,7 @@ async fn a_row_that_will_never_be_taken_is_set_aside_and_holds_up_nothing() {
     put_rows(&store, 1_000, b"1").await;
     while store.flush().await.is_err() {}
     assert_eq!(contents(&*below, &data()).await.len(), 998);
-    assert_eq!(gauge(&store, "tsd_wal_refused_rows"), 0);
+    assert_eq!(gauge(&store, "tsd_wal_rejected_rows"), 0);
     assert_eq!(gauge(&store, "tsd_wal_memtable_rows"), 0, "their generation has left");
     // A later change of such a row is told apart from the first.
     put(&store, &keys[1], b"2").await.unwrap();
@@ -368,7 +368,7 @@ async fn old_rows_leave_in_pieces_each_once() {
     let (store, below, _) = opened(aged).await;
     put_rows(&store, 3_000, b"1").await;
     wait_for_rows(&below, 3_000).await;
-    let pieces = below.pieces.lock().unwrap().clone();
+    let pieces = below.ranges.lock().unwrap().clone();
     assert!(pieces.len() >= 5, "{}", pieces.len());
     let keys: Vec<Bytes> = pieces.concat();
     assert!(keys.is_sorted_by(|a, b| a < b));
@@ -400,7 +400,7 @@ async fn a_table_that_is_held_no_more_is_held_until_its_log_is_empty() {
     go_away(&below);
     put(&store, b"row", b"1").await.unwrap();
     store.stop().await;
-    let none = WalConfig { held: LoggedTables::Only(Vec::new()), ..config() };
+    let none = WalConfig { logged: LoggedTables::Only(Vec::new()), ..config() };
     let store = open(&disk, &below, none).await;
     assert_eq!(value(&store, b"row").await.unwrap(), "1");
     below.inner.heal();

@@ -11,7 +11,7 @@ use super::*;
 
 /// The memory store with faults by operation, and by row.
 #[derive(Debug)]
-pub(super) struct Picky {
+pub(super) struct RowFaultBackend {
     pub(super) inner: FaultyStorage<MemoryStorage>,
     /// Rows that are refused, until somebody mends the cause.
     pub(super) refused: Mutex<Vec<Bytes>>,
@@ -20,17 +20,17 @@ pub(super) struct Picky {
     /// Rows whose region cannot be reached.
     pub(super) unreachable: Mutex<Vec<Bytes>>,
     /// Keys of each piece that was taken.
-    pub(super) pieces: Mutex<Vec<Vec<Bytes>>>,
+    pub(super) ranges: Mutex<Vec<Vec<Bytes>>>,
 }
 
-impl Picky {
+impl RowFaultBackend {
     pub(super) fn new() -> Self {
         Self {
             inner: FaultyStorage::new(backend()),
             refused: Mutex::default(),
             too_large: Mutex::default(),
             unreachable: Mutex::default(),
-            pieces: Mutex::default(),
+            ranges: Mutex::default(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Picky {
         if has(&self.refused) {
             return Err(StorageError::Backend("refused".into()));
         }
-        self.pieces.lock().unwrap().push(rows.iter().map(|row| row.key.clone()).collect());
+        self.ranges.lock().unwrap().push(rows.iter().map(|row| row.key.clone()).collect());
         Ok(())
     }
 }
@@ -102,7 +102,7 @@ fn owned(mut rows: Box<dyn FlushRows>) -> Vec<OwnedRow> {
     owned
 }
 
-impl FlushTarget for Picky {
+impl FlushTarget for RowFaultBackend {
     fn flush_rows<'a>(
         &'a self,
         table: &'a Table,
@@ -118,7 +118,7 @@ impl FlushTarget for Picky {
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
 
-impl Storage for Picky {
+impl Storage for RowFaultBackend {
     fn get<'a>(&'a self, table: &'a Table, get: Get) -> Answer<'a, Option<tsd_model::Row>> {
         self.inner.get(table, get)
     }

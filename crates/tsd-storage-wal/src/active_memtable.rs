@@ -1,0 +1,133 @@
+//! The memtable that takes writes, and the log segments with the same changes.
+//!
+//! Both are closed together: [`ActiveMemtable::rotate`] queues the memtable for its flush, after
+//! which its segments are removed.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    flush_queue::{ClosedSegment, FlushJob},
+    log::LogWriter,
+    memtable::Memtable,
+    state::WalState,
+};
+
+/// Bound of immutable memtables in the flush queue, unless a caller requests a flush.
+pub(crate) const MAX_IMMUTABLE_MEMTABLES: usize = 16;
+
+/// Limits at which the active memtable is rotated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RotationLimits {
+    /// Bytes of the memtable.
+    pub(crate) memtable_bytes: usize,
+    /// Time since the first commit in the memtable.
+    pub(crate) max_age: Duration,
+    /// Length of the active segment; `None` if segments do not limit a memtable.
+    pub(crate) segment_bytes: Option<u64>,
+}
+
+/// The active memtable and its segments. Owned by the committer thread.
+pub(crate) struct ActiveMemtable {
+    state: Arc<WalState>,
+    log: LogWriter,
+    limits: RotationLimits,
+    next_id: u64,
+    /// When the memtable reaches its maximum age; `None` while it is empty.
+    deadline: Option<Instant>,
+    /// Commit time of the next group. It never decreases.
+    now_ms: i64,
+}
+
+impl ActiveMemtable {
+    /// `next_id` is the id of the memtable after the active one.
+    pub(crate) fn new(
+        state: Arc<WalState>,
+        log: LogWriter,
+        limits: RotationLimits,
+        next_id: u64,
+    ) -> Self {
+        let now_ms = state.last_commit_ms.load(Ordering::Acquire);
+        Self { state, log, limits, next_id, deadline: None, now_ms }
+    }
+
+    pub(crate) const fn state(&self) -> &Arc<WalState> {
+        &self.state
+    }
+
+    pub(crate) const fn log(&mut self) -> &mut LogWriter {
+        &mut self.log
+    }
+
+    pub(crate) const fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// Advances the commit time to the clock's, unless the clock is behind.
+    pub(crate) fn read_clock(&mut self) {
+        self.now_ms = self.now_ms.max((self.state.config.clock)());
+    }
+
+    pub(crate) const fn advance_commit_time(&mut self, by_ms: i64) {
+        self.now_ms += by_ms;
+    }
+
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Sets the deadline of a memtable with its first change.
+    pub(crate) fn start_aging(&mut self) {
+        let max_age = self.limits.max_age;
+        self.deadline.get_or_insert_with(|| Instant::now() + max_age);
+    }
+
+    /// Postpones the rotation of an aged memtable.
+    pub(crate) fn postpone_rotation(&mut self, delay: Duration) {
+        self.deadline = Some(Instant::now() + delay);
+    }
+
+    pub(crate) const fn max_age(&self) -> Duration {
+        self.limits.max_age
+    }
+
+    /// True if the memtable or its segment has reached its limit.
+    pub(crate) fn is_full(&self) -> bool {
+        let view = self.state.memtables.view();
+        view.active().is_some_and(|active| active.bytes() >= self.limits.memtable_bytes)
+            || self.limits.segment_bytes.is_some_and(|limit| self.log.segment_len() >= limit)
+    }
+
+    /// True if another immutable memtable fits into the flush queue.
+    pub(crate) fn can_rotate(&self) -> bool {
+        self.state.memtables.view().immutable_count() < MAX_IMMUTABLE_MEMTABLES
+    }
+
+    /// Begins another segment of the same memtable if the active one is full.
+    pub(crate) fn roll_full_segment(&mut self) {
+        if self.log.segment_len() >= self.state.config.segment_bytes {
+            self.log.roll();
+        }
+    }
+
+    /// Queues the memtable for its flush and activates an empty one with segments of its own. Does
+    /// nothing if the memtable is empty. The flush takes `flush_over`, or no longer than necessary.
+    pub(crate) fn rotate(&mut self, flush_over: Option<Duration>) {
+        self.deadline = None;
+        let state = &self.state;
+        let view = state.memtables.view();
+        let Some(active) = view.active().filter(|_| self.log.created() > 0) else { return };
+        let bytes = self.log.bytes();
+        let segments = self.log.take_segments();
+        let segments: Vec<_> =
+            segments.into_iter().map(|number| ClosedSegment { number, damaged: false }).collect();
+        let next = Memtable::new(self.next_id, self.now_ms, Arc::clone(&state.buffer_pool));
+        self.next_id += 1;
+        state.memtables.rotate(next);
+        state.queue_flush(FlushJob { memtable: Arc::clone(active), segments, bytes, flush_over });
+        state.active_segment_bytes.store(0, Ordering::Relaxed);
+        state.metrics.rotations.increment(1);
+    }
+}

@@ -1,0 +1,243 @@
+//! Queue of immutable memtables between the committer and the flusher, and their segments.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::{files::LogDir, log::segment_name, memtable::Memtable, state::WalState};
+
+/// An immutable memtable to be flushed, with the segments that contain its changes.
+#[derive(Clone, Debug)]
+pub(crate) struct FlushJob {
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) segments: Vec<ClosedSegment>,
+    /// Bytes of the segments.
+    pub(crate) bytes: u64,
+    /// Time over which the flush is spread; `None` flushes without pauses.
+    pub(crate) flush_over: Option<Duration>,
+}
+
+/// A segment that is removed after the flush of its memtable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClosedSegment {
+    pub(crate) number: u64,
+    /// Renamed instead of removed: its damage was accepted, its bytes may still be of use.
+    pub(crate) damaged: bool,
+}
+
+impl ClosedSegment {
+    /// Removes the segment durably, or renames it if it is damaged.
+    pub(crate) fn remove(self, dir: &dyn LogDir) -> io::Result<()> {
+        let name = segment_name(self.number);
+        let removed = if self.damaged {
+            dir.rename(&name, &format!("{name}.damaged"))
+        } else {
+            dir.remove(&name)
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => dir.sync(),
+        }
+    }
+}
+
+/// Segments of flushed memtables, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct FlushedSegments(VecDeque<ClosedSegment>);
+
+impl FlushedSegments {
+    pub(crate) fn extend(&mut self, segments: Vec<ClosedSegment>) {
+        self.0.extend(segments);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Removes the segments in order, each durably before the next: a replay must not find an old
+    /// segment without its successors. What cannot be removed now is retried by the next call.
+    pub(crate) fn remove_all(&mut self, state: &WalState) {
+        while let Some(segment) = self.0.front().copied() {
+            if let Err(error) = segment.remove(&*state.dir) {
+                let dir = state.dir.path().display();
+                let segment = segment.number;
+                tracing::warn!(%dir, segment, %error, "cannot remove a log segment");
+                return;
+            }
+            self.0.pop_front();
+            state.closed_segments.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Immutable memtables, oldest first, and callers that wait for their flush.
+#[derive(Debug, Default)]
+pub(crate) struct FlushQueue {
+    inner: Mutex<FlushQueueInner>,
+    changed: Condvar,
+    /// Cancels calls of the backend.
+    stopped: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct FlushQueueInner {
+    jobs: VecDeque<FlushJob>,
+    /// Callers, each with the id of the last memtable it waits for.
+    waiters: Vec<(u64, oneshot::Sender<()>)>,
+    stopping: bool,
+    /// Set by a new waiter, to end the flusher's pause.
+    wake_flusher: bool,
+}
+
+impl FlushQueueInner {
+    fn has_waiters(&mut self) -> bool {
+        self.waiters.retain(|(_, waiter)| !waiter.is_closed());
+        !self.waiters.is_empty()
+    }
+}
+
+impl FlushQueue {
+    fn lock(&self) -> MutexGuard<'_, FlushQueueInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, job: FlushJob) {
+        self.lock().jobs.push_back(job);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the oldest job, which stays in the queue; `None` once stopped.
+    pub(crate) fn oldest(&self) -> Option<FlushJob> {
+        let mut inner = self.lock();
+        loop {
+            if inner.stopping {
+                return None;
+            }
+            if let Some(job) = inner.jobs.front() {
+                return Some(job.clone());
+            }
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for jobs behind the first `known`, for `timeout` at most or until a caller waits for
+    /// a flush. Returns them; `None` once stopped.
+    pub(crate) fn jobs_after(&self, known: usize, timeout: Duration) -> Option<Vec<FlushJob>> {
+        let is_idle = |inner: &mut FlushQueueInner| {
+            !inner.stopping && inner.jobs.len() <= known && !std::mem::take(&mut inner.wake_flusher)
+        };
+        let inner = self.lock();
+        let inner = if timeout == Duration::MAX {
+            self.changed.wait_while(inner, is_idle).unwrap_or_else(PoisonError::into_inner)
+        } else {
+            let waited = self.changed.wait_timeout_while(inner, timeout, is_idle);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        };
+        (!inner.stopping).then(|| inner.jobs.iter().skip(known).cloned().collect())
+    }
+
+    /// Sleeps until `due`, but no longer than until a second memtable is queued or a caller waits
+    /// for a flush. Returns true once stopped.
+    pub(crate) fn sleep_until(&self, due: Instant) -> bool {
+        let timeout = due.saturating_duration_since(Instant::now());
+        let may_sleep = |inner: &mut FlushQueueInner| {
+            !inner.stopping && !inner.has_waiters() && inner.jobs.len() < 2
+        };
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, may_sleep);
+        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    /// True if a caller waits for a flush.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.lock().has_waiters()
+    }
+
+    /// Completes once the queue is stopped.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + use<> {
+        let mut stopped = self.stopped.subscribe();
+        async move {
+            // An error means that the queue was dropped.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }
+    }
+
+    /// Removes the oldest job, whose memtable has the id `flushed`, and notifies its waiters.
+    pub(crate) fn complete_oldest(&self, flushed: u64) {
+        let mut inner = self.lock();
+        inner.jobs.pop_front();
+        let waiters = std::mem::take(&mut inner.waiters);
+        for (last, waiter) in waiters {
+            if last <= flushed {
+                let _ = waiter.send(());
+            } else {
+                inner.waiters.push((last, waiter));
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Notifies `waiter` when all queued memtables are flushed.
+    pub(crate) fn notify_when_flushed(&self, waiter: oneshot::Sender<()>) {
+        let mut inner = self.lock();
+        match inner.jobs.back().map(|job| job.memtable.id()) {
+            Some(last) => {
+                inner.waiters.push((last, waiter));
+                inner.wake_flusher = true;
+                self.changed.notify_all();
+            }
+            None => {
+                let _ = waiter.send(());
+            }
+        }
+    }
+
+    /// Waits until `ready` returns true; it is evaluated after each change of the queue. Returns
+    /// true once stopped.
+    pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) -> bool {
+        let mut inner = self.lock();
+        while !inner.stopping && !ready() {
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        inner.stopping
+    }
+
+    /// As [`Self::wait_until`], for `timeout` at most.
+    pub(crate) fn wait_until_for(&self, timeout: Duration, ready: impl Fn() -> bool) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), timeout, |inner| !inner.stopping && !ready());
+        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    /// Sleeps. Returns true once stopped.
+    pub(crate) fn sleep(&self, duration: Duration) -> bool {
+        let inner = self.lock();
+        let waited = self.changed.wait_timeout_while(inner, duration, |inner| !inner.stopping);
+        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    /// Makes waiting threads evaluate their condition again.
+    pub(crate) fn wake(&self) {
+        let _inner = self.lock();
+        self.changed.notify_all();
+    }
+
+    /// Ends all waits. The waiters of a flush are dropped.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.lock();
+        inner.stopping = true;
+        inner.waiters.clear();
+        drop(inner);
+        self.stopped.send_replace(true);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stopping
+    }
+}

@@ -1,0 +1,65 @@
+//! Rows copied from a memtable, so that its lock is not held while they are used.
+
+use bytes::Bytes;
+
+/// Rows in key order, in one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct CopiedRows {
+    data: Vec<u8>,
+    /// End of the key and end of the operations of each row, which begins at the end of the
+    /// previous one.
+    ends: Vec<(usize, usize)>,
+    /// First key of the rows not copied yet; `None` at the end of the range.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+impl CopiedRows {
+    /// No rows yet; the range begins at `start`.
+    pub(super) fn starting_at(start: Vec<u8>) -> Self {
+        Self { next: Some(start), ..Self::default() }
+    }
+
+    /// Removes the rows and keeps the allocation.
+    pub(super) fn clear(&mut self) {
+        self.data.clear();
+        self.ends.clear();
+        self.next = None;
+    }
+
+    /// Key and operations of a row, by its index.
+    pub(super) fn row(&self, at: usize) -> Option<(&[u8], &[u8])> {
+        let (key_end, ops_end) = *self.ends.get(at)?;
+        let start = at.checked_sub(1).and_then(|before| self.ends.get(before));
+        let start = start.map_or(0, |(_, end)| *end);
+        Some((self.data.get(start..key_end)?, self.data.get(key_end..ops_end)?))
+    }
+
+    pub(super) fn row_count(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn byte_len(&self) -> usize {
+        self.data.len()
+    }
+
+    pub(super) fn push(&mut self, key: &[u8], ops: &[u8]) {
+        self.data.extend_from_slice(key);
+        let key_end = self.data.len();
+        self.data.extend_from_slice(ops);
+        self.ends.push((key_end, self.data.len()));
+    }
+
+    /// Returns keys and operations as slices of one shared buffer.
+    pub(crate) fn into_rows(self) -> Vec<(Bytes, Bytes)> {
+        let data = Bytes::from(self.data);
+        let mut start = 0;
+        self.ends
+            .into_iter()
+            .map(|(key_end, ops_end)| {
+                let row = (data.slice(start..key_end), data.slice(key_end..ops_end));
+                start = ops_end;
+                row
+            })
+            .collect()
+    }
+}

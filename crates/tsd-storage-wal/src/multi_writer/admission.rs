@@ -1,0 +1,140 @@
+//! Admission, rotation and commit times over a multi-writer backend.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use tsd_storage::StorageError;
+
+use super::FlushProgress;
+use crate::{
+    active_memtable::ActiveMemtable,
+    backend_policy::{Admission, CommitPolicy},
+    change::Change,
+};
+
+/// Longest wait for a flush that makes no progress. Later writes are then rejected at once, until
+/// a flush makes progress.
+const MAX_STALL: Duration = Duration::from_secs(2);
+/// Interval at which the rotation of an aged memtable is attempted.
+const ROTATION_RETRY: Duration = Duration::from_secs(1);
+
+pub(super) struct MultiWriterCommits {
+    progress: Arc<FlushProgress>,
+    stall: Option<Stall>,
+}
+
+/// Log or memory are full.
+#[derive(Clone, Copy)]
+struct Stall {
+    /// Time of the last progress of the flusher.
+    since: Instant,
+    /// Chunks flushed by then.
+    flushed_ranges: u64,
+}
+
+impl MultiWriterCommits {
+    pub(super) const fn new(progress: Arc<FlushProgress>) -> Self {
+        Self { progress, stall: None }
+    }
+
+    fn flushed_ranges(&self) -> u64 {
+        self.progress.flushed_ranges.load(Ordering::Relaxed)
+    }
+
+    /// Waits as long as flushes make progress. Returns true once stopped.
+    fn wait_for_flushes(
+        &mut self,
+        active: &ActiveMemtable,
+        can_proceed: &impl Fn() -> bool,
+    ) -> bool {
+        let state = active.state();
+        let is_unavailable = || self.progress.is_backend_unavailable(state);
+        loop {
+            let flushed_ranges = self.flushed_ranges();
+            let stall = match self.stall {
+                Some(stall) if stall.flushed_ranges == flushed_ranges => stall,
+                _ => Stall { since: Instant::now(), flushed_ranges },
+            };
+            self.stall = Some(stall);
+            let has_progress = || self.flushed_ranges() != flushed_ranges;
+            let timeout = MAX_STALL.saturating_sub(stall.since.elapsed());
+            let is_stopping = state
+                .flush_queue
+                .wait_until_for(timeout, || can_proceed() || is_unavailable() || has_progress());
+            if is_stopping || can_proceed() || is_unavailable() || !has_progress() {
+                return is_stopping;
+            }
+        }
+    }
+}
+
+impl CommitPolicy for MultiWriterCommits {
+    fn admit(&mut self, active: &mut ActiveMemtable) -> Admission {
+        if active.is_full() && active.can_rotate() {
+            active.rotate(None);
+        }
+        let state = Arc::clone(active.state());
+        let has_capacity = || {
+            let config = &state.config;
+            let has_memory = state.memtables.view().bytes() < config.memtable_bytes;
+            has_memory && config.max_log_bytes.is_none_or(|limit| state.log_bytes() < limit)
+        };
+        if !has_capacity() && active.can_rotate() {
+            active.rotate(None);
+        }
+        // With a bound below the size of one row there may be nothing to wait for.
+        let can_proceed = || has_capacity() || state.memtables.view().immutable_count() == 0;
+        if !can_proceed() {
+            let started = Instant::now();
+            if self.stall.is_none() {
+                state.metrics.stalls.increment(1);
+                tracing::warn!(
+                    log_bytes = state.log_bytes(),
+                    memory_bytes = state.memtables.view().bytes(),
+                    "log or memory are full; writes wait for a flush"
+                );
+            }
+            let is_stopping = self.wait_for_flushes(active, &can_proceed);
+            state.metrics.stall_seconds.record(started.elapsed());
+            if is_stopping {
+                return Admission::Stopping;
+            }
+            if !can_proceed() {
+                return if state.is_backend_full() {
+                    state.metrics.disk_full.increment(1);
+                    Admission::Rejected(StorageError::DiskFull)
+                } else {
+                    state.metrics.rejected_writes.increment(1);
+                    let reason = "the log is full and the backend is unavailable";
+                    Admission::Rejected(StorageError::Throttled(reason))
+                };
+            }
+        }
+        if self.stall.take().is_some() {
+            tracing::info!("log and memory have capacity again");
+        }
+        Admission::Admitted
+    }
+
+    /// Only one memtable is flushed at an even pace at a time. Until that is done, the active one
+    /// keeps growing, instead of many small ones.
+    fn rotate_aged(&self, active: &mut ActiveMemtable) {
+        if active.state().memtables.view().immutable_count() == 0 {
+            // Age at rotation and flush time together stay below the maximum age.
+            active.rotate(Some(active.state().config.max_age / 5));
+        } else {
+            active.postpone_rotation(ROTATION_RETRY);
+        }
+    }
+
+    fn after_commit(&self, active: &mut ActiveMemtable) {
+        active.roll_full_segment();
+    }
+
+    /// In HBase a delete hides a put with the same timestamp, even a later one.
+    fn commit_time_step(&self, change: &Change) -> i64 {
+        i64::from(!matches!(change, Change::Put(_)))
+    }
+}
