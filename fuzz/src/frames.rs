@@ -1,18 +1,18 @@
-//! What a region server says.
+//! Frames, responses and cells of a region server.
 
 use bytes::{Bytes, BytesMut};
 use hbase_rs::{
     Cell, Compressor, MetaRow, Region, Row, Scan, ServerName,
     protocol::{
-        Answer, CellBlock, Cells, FrameReader, Outcome, RegionCache, RegionTarget, Response,
-        RowAssembler, ScanAnswer, multi_outcomes, read_lookup,
+        CallOutcome, CellBlock, Cells, FrameReader, RegionCache, RegionTarget, Response,
+        ResponseBody, RowAssembler, ScanResponse, multi_outcomes, read_lookup,
     },
 };
 
-/// Longest frame, restored block and row.
+/// Maximum length of a frame, a decompressed cell block and a row.
 const LIMIT: usize = 1 << 20;
 
-/// A stream of answers: how it is cut into reads, then the bytes.
+/// A stream of responses: the size of reads, then the bytes.
 pub(crate) fn frames(input: &[u8]) {
     let Some((cut, stream)) = input.split_first() else { return };
     let reader = FrameReader::new(LIMIT);
@@ -46,28 +46,28 @@ pub(crate) fn frames(input: &[u8]) {
 fn response(frame: Bytes) {
     let Ok(Response { outcome, .. }) = Response::decode(frame) else { return };
     match outcome {
-        Outcome::Exception(exception) => {
+        CallOutcome::Exception(exception) => {
             let _ = (exception.recovery(), exception.class(), exception.to_string());
         }
-        Outcome::Answer(answer) => {
+        CallOutcome::Response(body) => {
             for compressor in [None, Some(Compressor::Snappy), Some(Compressor::Gzip)] {
-                answered(&answer, compressor);
+                decode_body(&body, compressor);
             }
         }
-        Outcome::Unreadable(_) => {}
+        CallOutcome::Undecodable(_) => {}
     }
 }
 
-/// The answer as one to a scan, a lookup and a batch: nobody but the caller knows which it is.
-fn answered(answer: &Answer, compressor: Option<Compressor>) {
-    let Ok(block) = answer.block(compressor, LIMIT) else { return };
+/// Decodes the response as that of a scan, a lookup and a batch.
+fn decode_body(body: &ResponseBody, compressor: Option<Compressor>) {
+    let Ok(block) = body.block(compressor, LIMIT) else { return };
     assert!(block.len() <= LIMIT, "blocks keep to the limit");
-    if let Ok(message) = answer.message()
-        && let Ok(scanned) = ScanAnswer::decode(&message, block.clone())
+    if let Ok(message) = body.message()
+        && let Ok(scanned) = ScanResponse::decode(&message, block.clone())
     {
         scan(&scanned);
     }
-    if let Ok(message) = answer.message() {
+    if let Ok(message) = body.message() {
         for shape in [&[(1, false)][..], &[(2, true)], &[(1, false), (3, false)]] {
             if let Ok(outcomes) = multi_outcomes(shape, &message, block.clone()) {
                 assert_eq!(outcomes.len(), shape.len(), "an outcome a region");
@@ -76,9 +76,9 @@ fn answered(answer: &Answer, compressor: Option<Compressor>) {
     }
 }
 
-fn scan(answer: &ScanAnswer) {
+fn scan(response: &ScanResponse) {
     let table = "t".parse().expect("a name");
-    let rows: Vec<Row> = answer.results.iter().map(|(row, _)| row.clone()).collect();
+    let rows: Vec<Row> = response.results.iter().map(|(row, _)| row.clone()).collect();
     let _ = rows.iter().filter_map(MetaRow::decode).count();
     let (_, others) = read_lookup(&table, &RegionTarget::Holding(Bytes::from_static(b"m")), &rows);
     let mut cache = RegionCache::new(8);
@@ -95,8 +95,8 @@ fn scan(answer: &ScanAnswer) {
         let mut assembler = RowAssembler::new(&scan, LIMIT);
         let mut whole = Vec::new();
         for end in [false, true] {
-            let answer = ScanAnswer { region_over: end, ..answer.clone() };
-            let _ = assembler.answer(answer, &region, &mut whole);
+            let response = ScanResponse { region_complete: end, ..response.clone() };
+            let _ = assembler.add_response(response, &region, &mut whole);
         }
         let seen: usize = whole.iter().map(|row| row.row.len()).sum();
         assert!(seen <= 2 * cells, "no cell comes from nowhere");

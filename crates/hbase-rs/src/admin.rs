@@ -1,8 +1,8 @@
-//! Tables, regions and the cluster, by way of the master.
+//! Administration of tables, regions and the cluster through the master.
 //!
-//! Most orders start a procedure that goes on after the answer; the methods here wait for its end.
-//! Orders carry nonces, so that one repeated after a lost answer joins the procedure of the first.
-//! A master that went away is looked up again; a standby master refuses and is asked later.
+//! Most requests start a procedure on the master; the methods here wait for its completion. Requests
+//! have nonces, so that a retry after a lost response joins the first request's procedure. A failed
+//! master is located again; a standby master rejects requests, which are retried.
 
 mod namespaces;
 mod procedures;
@@ -41,7 +41,7 @@ const ADMIN_PRIORITY: u32 = 100;
 /// State of a table.
 pub use pb::table_state::State as TableState;
 
-/// Orders to the master.
+/// Administrative operations of a cluster.
 #[derive(Clone, Debug)]
 pub struct Admin {
     client: Client,
@@ -56,18 +56,18 @@ impl Client {
 }
 
 impl Admin {
-    /// Makes a table whose regions begin at its start and at the splits, and waits until all serve.
+    /// Creates a table with these split keys and waits until all regions are open.
     ///
     /// # Errors
     ///
-    /// When it exists, its description is refused, or it does not come up in time.
+    /// When it exists, its descriptor is rejected, or the procedure timeout passes.
     pub async fn create_table(
         &self,
         table: &TableDescriptor,
         splits: impl IntoIterator<Item = Bytes>,
     ) -> Result<(), OperationError> {
         let mut attempts = self.attempts("create table");
-        // With a key given twice the master never finishes; the empty one is every table's first.
+        // Duplicate keys block the master's procedure; the empty key is the start of every table.
         let mut split_keys: Vec<_> = splits.into_iter().filter(|key| !key.is_empty()).collect();
         split_keys.sort();
         split_keys.dedup();
@@ -84,11 +84,11 @@ impl Admin {
         self.wait_for_regions(table.name(), regions, &mut attempts).await
     }
 
-    /// Removes a table, which must be disabled.
+    /// Deletes a table, which must be disabled.
     ///
     /// # Errors
     ///
-    /// When it is not there, is enabled, or is not removed in time.
+    /// When it does not exist, is enabled, or the procedure timeout passes.
     pub async fn delete_table(&self, table: &TableName) -> Result<(), OperationError> {
         let mut attempts = self.attempts("delete table");
         let request = pb::DeleteTableRequest {
@@ -103,11 +103,11 @@ impl Admin {
         Ok(())
     }
 
-    /// Lets a table serve.
+    /// Enables a table.
     ///
     /// # Errors
     ///
-    /// When it is not there or does not come up in time.
+    /// When it does not exist, or the procedure timeout passes.
     pub async fn enable_table(&self, table: &TableName) -> Result<(), OperationError> {
         let mut attempts = self.attempts("enable table");
         let request = pb::EnableTableRequest {
@@ -120,11 +120,11 @@ impl Admin {
         self.finish(started.proc_id, &mut attempts).await
     }
 
-    /// Stops a table's service.
+    /// Disables a table.
     ///
     /// # Errors
     ///
-    /// When it is not there, is disabled already, or does not stop in time.
+    /// When it does not exist, is disabled already, or the procedure timeout passes.
     pub async fn disable_table(&self, table: &TableName) -> Result<(), OperationError> {
         let mut attempts = self.attempts("disable table");
         let request = pb::DisableTableRequest {
@@ -139,11 +139,11 @@ impl Admin {
         Ok(())
     }
 
-    /// Empties a table, which must be disabled and is enabled afterwards.
+    /// Truncates a table, which must be disabled and is enabled afterwards.
     ///
     /// # Errors
     ///
-    /// When it is not there, is enabled, or is not emptied in time.
+    /// When it does not exist, is enabled, or the procedure timeout passes.
     pub async fn truncate_table(
         &self,
         table: &TableName,
@@ -163,11 +163,11 @@ impl Admin {
         Ok(())
     }
 
-    /// Writes what a table has in memory to its files.
+    /// Flushes the memstores of a table.
     ///
     /// # Errors
     ///
-    /// When it is not there or is not flushed in time.
+    /// When it does not exist, or the procedure timeout passes.
     pub async fn flush_table(&self, table: &TableName) -> Result<(), OperationError> {
         let mut attempts = self.attempts("flush table");
         let request = pb::FlushTableRequest {
@@ -187,12 +187,12 @@ impl Admin {
         }
     }
 
-    /// Lets the servers of a table compact its files; major: all of a store into one. Returns when
-    /// the work is queued.
+    /// Requests a minor or major compaction of all regions of a table. Returns when the compactions are
+    /// queued.
     ///
     /// # Errors
     ///
-    /// When a region's server cannot be told in time.
+    /// When a region's server does not accept the request before the procedure timeout.
     pub async fn compact_table(
         &self,
         table: &TableName,
@@ -219,11 +219,11 @@ impl Admin {
         Ok(())
     }
 
-    /// Splits a region at a row, or where its server thinks best.
+    /// Splits a region at a row, or at the split point that its server chooses.
     ///
     /// # Errors
     ///
-    /// When it is not there, cannot be split, or is not split in time.
+    /// When it does not exist, cannot be split, or the procedure timeout passes.
     pub async fn split_region(
         &self,
         region: &Region,
@@ -241,15 +241,15 @@ impl Admin {
         self.finish(started.proc_id, &mut attempts).await
     }
 
-    /// Merges regions that lie side by side.
+    /// Merges adjacent regions.
     ///
     /// # Errors
     ///
-    /// When one is not there, they cannot be merged, or are not merged in time.
+    /// When one does not exist, they cannot be merged, or the procedure timeout passes.
     pub async fn merge_regions(&self, regions: &[&Region]) -> Result<(), OperationError> {
         let mut attempts = self.attempts("merge regions");
         let request = pb::MergeTableRegionsRequest {
-            region: regions.iter().map(|region| encoded(region)).collect(),
+            region: regions.iter().map(|region| encoded_region(region)).collect(),
             forcible: Some(false),
             nonce_group: Some(self.client.nonce_group()),
             nonce: Some(nonce()),
@@ -259,11 +259,11 @@ impl Admin {
         self.finish(started.proc_id, &mut attempts).await
     }
 
-    /// Moves a region to a server, or to any. A server that does not exist counts as any.
+    /// Moves a region to a server, or to any if `to` is `None` or does not exist.
     ///
     /// # Errors
     ///
-    /// When it is not there or is not moved in time.
+    /// When it does not exist, or the master does not accept the request before the procedure timeout.
     pub async fn move_region(
         &self,
         region: &Region,
@@ -271,24 +271,24 @@ impl Admin {
     ) -> Result<(), OperationError> {
         let mut attempts = self.attempts("move region");
         let request = pb::MoveRegionRequest {
-            region: encoded(region),
+            region: encoded_region(region),
             dest_server_name: to.map(ServerName::to_message),
         };
         self.call::<_, pb::MoveRegionResponse>("MoveRegion", &request, &mut attempts).await?;
         Ok(())
     }
 
-    /// Lets the master move regions by itself or not; returns what held before.
+    /// Switches the balancer on or off. Returns its previous state.
     ///
     /// # Errors
     ///
-    /// When the master cannot be told in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn set_balancer(&self, on: bool) -> Result<bool, OperationError> {
         let mut attempts = self.attempts("set balancer");
         let request = pb::SetBalancerRunningRequest { on, synchronous: Some(true) };
-        let answer: pb::SetBalancerRunningResponse =
+        let response: pb::SetBalancerRunningResponse =
             self.call("SetBalancerRunning", &request, &mut attempts).await?;
-        Ok(answer.prev_balance_value())
+        Ok(response.prev_balance_value())
     }
 
     fn attempts(&self, operation: &'static str) -> Attempts {
@@ -297,7 +297,7 @@ impl Admin {
         Attempts::new(operation, config, self.client.metrics(), Some(deadline))
     }
 
-    /// A call to the active master, repeated until it answers.
+    /// Calls the active master, with retries.
     async fn call<M: Message, R: Message + Default>(
         &self,
         method: &'static str,
@@ -311,7 +311,7 @@ impl Admin {
                     .call_once(&master, Service::Master, method, request, deadline)
                     .await
                 {
-                    Ok(answer) => return Ok(answer),
+                    Ok(response) => return Ok(response),
                     Err(error) => {
                         if error.is_ambiguous() {
                             attempts.doubt();
@@ -336,11 +336,11 @@ impl Admin {
     }
 
     async fn master(&self, deadline: Instant) -> Result<ServerName, DiscoveryError> {
-        let asked = timeout_at(deadline, self.client.master()).await;
-        asked.unwrap_or(Err(DiscoveryError::Unknown { what: "the active master" }))
+        let master = timeout_at(deadline, self.client.master()).await;
+        master.unwrap_or(Err(DiscoveryError::Unknown { what: "the active master" }))
     }
 
-    /// A call to the server of a region, repeated until it answers.
+    /// Calls the server of a region, with retries.
     async fn call_server<M: Message, R: Message + Default>(
         &self,
         region: &Region,
@@ -354,7 +354,7 @@ impl Admin {
             let deadline = attempts.call_deadline(self.client.config().admin_timeout);
             match self.call_once(&location.server, Service::Admin, method, request, deadline).await
             {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => self.client.recover(&location, error, true, attempts).await?,
             }
         }
@@ -371,15 +371,16 @@ impl Admin {
         let connection =
             self.client.pool().connection(server, service, CallClass::Data, deadline).await?;
         let spec = CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline };
-        let answer = connection.call(&spec, request, Bytes::new()).await?;
-        answer
-            .message()
-            .map_err(|source| CallError::Answer { server: server.clone(), source: source.into() })
+        let body = connection.call(&spec, request, Bytes::new()).await?;
+        body.message().map_err(|source| CallError::InvalidResponse {
+            server: server.clone(),
+            source: source.into(),
+        })
     }
 }
 
-/// Names a region towards the master, which takes encoded names only.
-fn encoded(region: &Region) -> pb::RegionSpecifier {
+/// Specifies a region by its encoded name, as the master requires.
+fn encoded_region(region: &Region) -> pb::RegionSpecifier {
     pb::RegionSpecifier {
         r#type: RegionSpecifierType::EncodedRegionName.into(),
         value: region.encoded_name().into(),

@@ -1,54 +1,56 @@
-//! One cell, and the form in which it travels.
+//! Cells and their encoding in cell blocks.
 //!
-//! Volume goes as `KeyValueCodec` writes it, one cell after the other without count or trailer:
+//! A cell block is what HBase's `KeyValueCodec` writes: cells without count or trailer.
 //!
 //! ```text
 //! size u32 | klen u32 | vlen u32 | rowlen u16, row | famlen u8, family | qualifier | timestamp u64 | kind u8 | value
 //! ```
 //!
-//! A decoded cell borrows from the buffer it lies in: no allocation and no copy a cell. Every
-//! length is checked against its neighbours before anything is sliced.
+//! A decoded cell borrows from its buffer, without an allocation or a copy. Every length is checked
+//! before the buffer is sliced.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::wire::{take, take_length, take_slice};
 
-/// Longest row key HBase takes.
+/// Maximum length of a row key in HBase.
 pub const MAX_ROW_LENGTH: usize = 32_767;
 
-/// Longest family name HBase takes.
+/// Maximum length of a family name in HBase.
 pub const MAX_FAMILY_LENGTH: usize = 127;
 
-/// Timestamp of a mutation that lets the server fill in its clock.
+/// Timestamp of a mutation that the server replaces with its current time.
 pub const SERVER_TIME: u64 = i64::MAX as u64;
 
-/// Bytes of a cell beyond its row, family, qualifier and value.
+/// Bytes of an encoded cell in addition to row, family, qualifier and value.
 const OVERHEAD: usize = 24;
 
-/// Bytes of a key beyond row, family and qualifier: row length, family length, timestamp, kind.
+/// Bytes of an encoded key in addition to row, family and qualifier: row length, family length,
+/// timestamp, kind.
 const KEY_OVERHEAD: usize = 12;
 
-/// Cells of up to so many bytes are put together before they go into a block.
+/// Maximum encoded length of cells that are assembled on the stack and appended at once.
 const SMALL_CELL: usize = 128;
 
-/// What a cell says about its column.
+/// Kind of a cell: a value or a delete marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CellKind {
-    /// The column has this value.
+    /// A value.
     Put = 4,
-    /// One version of the column is gone.
+    /// Deletes one version of the column.
     Delete = 8,
-    /// All columns of the family are gone at exactly this timestamp.
+    /// Deletes all columns of the family with exactly this timestamp.
     DeleteFamilyVersion = 10,
-    /// All versions of the column up to the timestamp are gone.
+    /// Deletes all versions of the column up to the timestamp.
     DeleteColumn = 12,
-    /// All columns of the family up to the timestamp are gone.
+    /// Deletes all columns of the family up to the timestamp.
     DeleteFamily = 14,
 }
 
 impl CellKind {
-    /// Kind of a type byte; the two search markers, which are never stored, are none.
+    /// Returns the kind of a type byte. HBase's `Minimum` and `Maximum` are search keys, never stored, and
+    /// return `None`.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
@@ -62,25 +64,25 @@ impl CellKind {
     }
 }
 
-/// One cell, borrowed from where it lies.
+/// A cell that borrows from a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cell<'a> {
     /// Row key.
     pub row: &'a [u8],
     /// Column family.
     pub family: &'a [u8],
-    /// Column in the family; may be empty.
+    /// Column qualifier; may be empty.
     pub qualifier: &'a [u8],
-    /// Version; by convention milliseconds since the epoch.
+    /// Timestamp; by convention milliseconds since the epoch.
     pub timestamp: u64,
-    /// What the cell says.
+    /// Value or delete marker.
     pub kind: CellKind,
     /// Value; empty for deletes.
     pub value: &'a [u8],
 }
 
 impl<'a> Cell<'a> {
-    /// Bytes that [`Self::encode`] adds.
+    /// Returns the number of bytes that [`Self::encode`] appends.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len() + self.value.len()
@@ -90,11 +92,11 @@ impl<'a> Cell<'a> {
     ///
     /// # Errors
     ///
-    /// When a part is longer than its length field can say or HBase takes; `out` is untouched then.
+    /// When a part exceeds HBase's limits; `out` is unchanged then.
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), CellError> {
         self.check()?;
         let length = self.encoded_len();
-        // A small cell is put together where the processor has it, and leaves as one piece.
+        // A small cell is assembled on the stack: one append is faster than one per field.
         let mut small = [0; SMALL_CELL];
         if let Some(cell) = small.get_mut(..length) {
             self.write(&mut &mut *cell);
@@ -106,7 +108,7 @@ impl<'a> Cell<'a> {
         Ok(())
     }
 
-    /// Writes the cell where there is room for it.
+    /// Writes the cell to a buffer of sufficient capacity.
     fn write(&self, out: &mut impl BufMut) {
         let key = KEY_OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len();
         out.put_u32((8 + key + self.value.len()) as u32);
@@ -122,11 +124,11 @@ impl<'a> Cell<'a> {
         out.put_slice(self.value);
     }
 
-    /// Takes one cell off the front of `block`.
+    /// Removes one cell from the front of `block`.
     ///
     /// # Errors
     ///
-    /// When the bytes are no cell; `block` is then where it was.
+    /// When it is invalid; `block` is unchanged then.
     pub fn decode(block: &mut &'a [u8]) -> Result<Self, CellError> {
         let mut rest = *block;
         let size = take_length(&mut rest).ok_or(CellError::Truncated)?;
@@ -136,7 +138,7 @@ impl<'a> Cell<'a> {
         Ok(cell)
     }
 
-    /// `None` where a length leaves the cell.
+    /// Returns `None` if a length exceeds the cell.
     fn decode_body(body: &mut &'a [u8]) -> Option<Result<Self, CellError>> {
         let key_length = take_length(body)?;
         let value_length = take_length(body)?;
@@ -176,7 +178,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Bytes that are no cell, or a cell that cannot be one.
+/// An invalid cell or cell block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CellError {
@@ -184,7 +186,7 @@ pub enum CellError {
     #[error("cell block ends inside a cell")]
     Truncated,
     /// The lengths inside a cell contradict each other.
-    #[error("lengths of a cell do not add up")]
+    #[error("inconsistent lengths in a cell")]
     Lengths,
     /// Longer than [`MAX_ROW_LENGTH`].
     #[error("row key of {0} bytes")]
@@ -192,43 +194,43 @@ pub enum CellError {
     /// Longer than [`MAX_FAMILY_LENGTH`].
     #[error("family name of {0} bytes")]
     Family(usize),
-    /// Negative where the server reads it.
-    #[error("timestamp {0} is above the largest")]
+    /// Larger than [`SERVER_TIME`]; negative in HBase.
+    #[error("timestamp {0} exceeds the maximum")]
     Timestamp(u64),
-    /// No kind of cell.
+    /// Unknown kind.
     #[error("cell of unknown kind {0}")]
     Kind(u8),
     /// More than two gigabytes.
     #[error("cell of {0} bytes")]
     Size(usize),
-    /// A count names more cells than there are.
-    #[error("cell block holds less than {0} cells")]
+    /// A count exceeds the number of cells.
+    #[error("cell block has fewer than {0} cells")]
     Count(usize),
-    /// A count below zero.
+    /// A negative count.
     #[error("count of {0} cells")]
     NegativeCount(i32),
-    /// The counts name fewer cells than there are.
+    /// The counts do not cover the whole block.
     #[error("{0} bytes of the cell block belong to no result")]
     Surplus(usize),
-    /// One result has cells of several rows.
+    /// A result has cells of several rows.
     #[error("result with cells of several rows")]
     Rows,
 }
 
-/// Cells one after the other, up to the end of the slice or the first that is none.
+/// Iterator over the cells of a block; it ends after the first invalid one.
 #[derive(Clone, Debug)]
 pub struct Cells<'a> {
     block: &'a [u8],
 }
 
 impl<'a> Cells<'a> {
-    /// Cells of a block.
+    /// Iterates over a block.
     #[must_use]
     pub const fn new(block: &'a [u8]) -> Self {
         Self { block }
     }
 
-    /// Bytes that were not yet read.
+    /// Returns the bytes that are not yet decoded.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.block
@@ -285,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn a_put_is_written_as_the_codec_writes_it() {
+    fn puts_encode_as_recorded() {
         check("cell-put", &[sample()]);
         check("cell-put-server-time", &[Cell { timestamp: SERVER_TIME, value: b"", ..sample() }]);
     }
 
     #[test]
-    fn deletes_carry_kind_and_no_value() {
+    fn deletes_encode_as_recorded() {
         let column = Cell { kind: CellKind::Delete, value: b"", ..sample() };
         check("cell-delete-one-version", &[column]);
         let whole = Cell { kind: CellKind::DeleteColumn, timestamp: SERVER_TIME, ..column };
@@ -303,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn cells_follow_each_other_without_a_gap() {
+    fn blocks_of_two_cells_encode_as_recorded() {
         let second =
             Cell { qualifier: &[1, 3], timestamp: 1_700_000_000_124, value: &[7], ..sample() };
         check("cell-block-two", &[sample(), second]);
     }
 
     #[test]
-    fn a_block_cut_anywhere_is_an_error() {
+    fn truncated_cell_is_an_error() {
         let bytes = recorded::vector("cell-put");
         for end in 1..bytes.len() {
             assert_eq!(Cell::decode(&mut &bytes[..end]), Err(CellError::Truncated), "{end}");
@@ -318,18 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_leave_the_cell_are_an_error() {
+    fn lengths_beyond_the_cell_are_an_error() {
         let bytes = recorded::vector("cell-put");
         // High bytes of key length, value length and row length.
         for at in [4, 8, 12] {
-            let mut bent = bytes.to_vec();
-            bent[at] = 0xff;
-            assert_eq!(Cell::decode(&mut &bent[..]), Err(CellError::Lengths), "{at}");
+            let mut corrupt = bytes.to_vec();
+            corrupt[at] = 0xff;
+            assert_eq!(Cell::decode(&mut &corrupt[..]), Err(CellError::Lengths), "{at}");
         }
     }
 
     #[test]
-    fn cells_hbase_would_refuse_are_not_written() {
+    fn cells_over_the_limits_are_not_encoded() {
         let mut out = BytesMut::new();
         let long = vec![b'r'; MAX_ROW_LENGTH + 1];
         let row = Cell { row: &long, ..sample() };
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn search_markers_are_no_cells() {
+    fn unknown_kinds_are_errors() {
         for kind in [0, 255, 5] {
             let mut bytes = recorded::vector("cell-put").to_vec();
             let at = bytes.len() - VALUE.len() - 1;
@@ -368,7 +370,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_err(bytes in vec(any::<u8>(), 0..80)) {
+        fn decoding_arbitrary_bytes_does_not_panic(bytes in vec(any::<u8>(), 0..80)) {
             let mut block = &bytes[..];
             if Cell::decode(&mut block).is_err() {
                 prop_assert_eq!(block, &bytes[..]);

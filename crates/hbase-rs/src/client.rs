@@ -16,7 +16,7 @@ use crate::{
     discovery::{Discovery, DiscoveryError},
     error::{Failure, OperationError},
     exception::{ExceptionClass, Recovery},
-    frame::{Answer, CallMessage},
+    frame::{CallMessage, ResponseBody},
     handshake::Service,
     locator::{Locator, META_PRIORITY},
     metrics::Metrics,
@@ -141,7 +141,7 @@ impl Client {
         message: &impl CallMessage,
         block: Bytes,
         attempts: &Attempts,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<ResponseBody, CallError> {
         let deadline = attempts.call_deadline(call.timeout);
         self.call_location(location, call, message, block, deadline).await
     }
@@ -154,7 +154,7 @@ impl Client {
         message: &impl CallMessage,
         block: Bytes,
         deadline: Instant,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<ResponseBody, CallError> {
         let table = location.region.table();
         let priority = if *table == TableName::meta() {
             Some(META_PRIORITY)
@@ -171,7 +171,7 @@ impl Client {
     fn compressed(&self, location: &RegionLocation, block: Bytes) -> Result<Bytes, CallError> {
         match self.config().compressor {
             Some(compressor) if !block.is_empty() => {
-                compressor.compress(&block).map_err(|error| CallError::Answer {
+                compressor.compress(&block).map_err(|error| CallError::InvalidResponse {
                     server: location.server.clone(),
                     source: Arc::new(error.into()),
                 })
@@ -184,9 +184,9 @@ impl Client {
     pub(crate) fn read<M: Message + Default>(
         &self,
         location: &RegionLocation,
-        answer: &Answer,
+        answer: &ResponseBody,
     ) -> Result<(M, Bytes), CallError> {
-        let unreadable = |source| CallError::Answer {
+        let unreadable = |source| CallError::InvalidResponse {
             server: location.server.clone(),
             source: Arc::new(source),
         };

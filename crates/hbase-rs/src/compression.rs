@@ -1,12 +1,12 @@
-//! Cell blocks made smaller.
+//! Compression of cell blocks.
 //!
-//! The client names a Java class in the connection header and both directions are compressed from
-//! then on. The server accepts a class whose library it lacks, and its answers with cells then never
-//! come: a compressor is tried with one Get before it is used for more.
+//! The client names a Java class in the connection header, and cell blocks are compressed in both
+//! directions. The server accepts a class whose native library it lacks and then never responds to
+//! calls with cells, so a compressor should be tried with one Get first.
 //!
-//! Snappy and LZ4 come in Hadoop's block stream: the length of a block before compression, then
-//! chunks, each with its length, until the block is full. The server inflates a chunk into a buffer
-//! of 256 KiB, so chunks are kept below that.
+//! Snappy and LZ4 use Hadoop's block stream: the uncompressed length of a block, then chunks with their
+//! compressed lengths until the block is complete. The server decompresses a chunk into a buffer of
+//! 256 KiB, so chunks are smaller than that.
 
 use std::io::{Read, Write};
 
@@ -19,22 +19,22 @@ use flate2::{
 
 use crate::wire::{take_length, take_slice};
 
-/// How cell blocks are compressed.
+/// Compression of cell blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compressor {
-    /// Snappy, in a block stream. Every server since Hadoop 3.3.1 has it.
+    /// Snappy in a block stream. Available on every server since Hadoop 3.3.1.
     Snappy,
-    /// LZ4, in a block stream. Needs a library that HBase does not bring.
+    /// LZ4 in a block stream. Needs a library that HBase does not include.
     Lz4,
-    /// One gzip stream.
+    /// A gzip stream.
     Gzip,
-    /// One zlib stream.
+    /// A zlib stream.
     Zlib,
 }
 
 impl Compressor {
-    /// Class that the server is asked to load.
+    /// Returns the Java class for the connection header.
     #[must_use]
     pub const fn class_name(self) -> &'static str {
         match self {
@@ -45,7 +45,8 @@ impl Compressor {
         }
     }
 
-    /// Bytes of a chunk before compression, so that the server's buffer takes it whatever they are.
+    /// Returns the uncompressed size of a chunk, whose compressed size fits the server's buffer for any
+    /// data.
     const fn chunk_size(self) -> usize {
         match self {
             Self::Lz4 => 261_104,
@@ -74,11 +75,11 @@ impl Compressor {
         }
     }
 
-    /// Restores a block of at most `limit` bytes.
+    /// Decompresses a block of at most `limit` bytes.
     ///
     /// # Errors
     ///
-    /// When the bytes are no such stream, or what comes out passes the limit.
+    /// When the stream is invalid, or its output exceeds the limit.
     pub fn decompress(self, bytes: &[u8], limit: usize) -> Result<Bytes, CompressionError> {
         match self {
             Self::Snappy | Self::Lz4 => self.decompress_stream(bytes, limit),
@@ -109,7 +110,7 @@ impl Compressor {
         let mut out = BytesMut::new();
         while !bytes.is_empty() {
             let block = take_length(&mut bytes).ok_or(CompressionError::Truncated)?;
-            // An empty block is how the stream says that it ends.
+            // An empty block marks the end of the stream.
             if block == 0 {
                 break;
             }
@@ -122,8 +123,8 @@ impl Compressor {
             while filled < end {
                 let length = take_length(&mut bytes).ok_or(CompressionError::Truncated)?;
                 let chunk = take_slice(&mut bytes, length).ok_or(CompressionError::Truncated)?;
-                let room = out.get_mut(filled..).unwrap_or_default();
-                let written = self.decompress_chunk(chunk, room)?;
+                let rest = out.get_mut(filled..).unwrap_or_default();
+                let written = self.decompress_chunk(chunk, rest)?;
                 if written == 0 && length == 0 {
                     return Err(CompressionError::Truncated);
                 }
@@ -133,13 +134,13 @@ impl Compressor {
         Ok(out.freeze())
     }
 
-    fn decompress_chunk(self, chunk: &[u8], room: &mut [u8]) -> Result<usize, CompressionError> {
+    fn decompress_chunk(self, chunk: &[u8], out: &mut [u8]) -> Result<usize, CompressionError> {
         if self == Self::Lz4 {
-            lz4_flex::block::decompress_into(chunk, room)
+            lz4_flex::block::decompress_into(chunk, out)
                 .map_err(|error| CompressionError::Chunk(error.to_string()))
         } else {
             snap::raw::Decoder::new()
-                .decompress(chunk, room)
+                .decompress(chunk, out)
                 .map_err(|error| CompressionError::Chunk(error.to_string()))
         }
     }
@@ -154,20 +155,20 @@ fn read_bounded(reader: impl Read, limit: usize) -> Result<Bytes, CompressionErr
     Ok(out.into())
 }
 
-/// A block that cannot be compressed or restored.
+/// A failed compression or decompression.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressionError {
     /// The stream ends inside a block.
     #[error("compressed cell block ends early")]
     Truncated,
-    /// What comes out is too long.
+    /// The decompressed block exceeds the limit.
     #[error("cell block of more than {0} bytes")]
     OverLimit(usize),
-    /// What goes in is too long for its length field.
+    /// The block's length exceeds its length field.
     #[error("cell block too long to compress")]
     TooLong,
-    /// A chunk is no such data; the text is the library's.
+    /// A chunk is damaged; the text is the library's.
     #[error("damaged chunk in a compressed cell block: {0}")]
     Chunk(String),
     /// A gzip or zlib stream is damaged.
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_one_chunk_of_several_and_of_several_blocks_are_read() {
+    fn recorded_streams_are_decompressed() {
         check(Compressor::Snappy, "cell-block-snappy");
         check(Compressor::Snappy, "cell-block-snappy-two-chunks");
         check(Compressor::Snappy, "cell-block-snappy-two-blocks");
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_stay_below_the_servers_buffer() {
+    fn compressed_chunks_fit_the_servers_buffer() {
         let block: Vec<u8> =
             (0..1_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for compressor in [Compressor::Snappy, Compressor::Lz4] {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_early_is_an_error() {
+    fn truncated_stream_is_an_error() {
         for compressor in ALL {
             let packed = compressor.compress(b"a block of some length").unwrap();
             for end in 1..packed.len() {
@@ -235,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_restored_or_err(bytes in vec(any::<u8>(), 0..200)) {
+        fn decompress_undoes_compress_and_never_panics(bytes in vec(any::<u8>(), 0..200)) {
             for compressor in ALL {
                 let _ = compressor.decompress(&bytes, 1 << 16);
                 let packed = compressor.compress(&bytes).unwrap();

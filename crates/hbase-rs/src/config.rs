@@ -1,4 +1,4 @@
-//! How a client behaves.
+//! Configuration of a client: timeouts, limits, retries, connections.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,73 +10,74 @@ use crate::{
     transport::{PlainTransport, Transport},
 };
 
-/// Finds the address to connect to, as `host:port`.
-type AddressOf = dyn Fn(&ServerName) -> String + Send + Sync;
+/// Maps a server to the address to connect to, `host:port`.
+type AddressMap = dyn Fn(&ServerName) -> String + Send + Sync;
 
-/// How a client behaves. Every wait in it has its bound here.
+/// Configuration of a client. It bounds every wait of the client.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// Name under which changes are made.
+    /// User name that is sent to the servers.
     pub user: String,
-    /// Bound on a connection's coming up, with all that its transport does. Shorter than that on a
-    /// call: whoever cannot connect has time left to look for the region elsewhere.
+    /// Timeout of connecting, including the transport's handshake. It should be shorter than
+    /// `call_timeout`, to leave time for a retry on another server.
     pub connect_timeout: Duration,
-    /// Bound on one call for data, with its wait for room on the connection.
+    /// Timeout of one RPC for data, including the wait for permits of the connection.
     pub call_timeout: Duration,
-    /// Bound on one call of a scanner. A server at work says so after half of it, whatever it has
-    /// found by then: one that is silent for longer stands still.
+    /// Timeout of one RPC of a scanner. A server responds after half of it with the rows found so far
+    /// or a heartbeat, so a timeout means that the server hangs.
     pub scan_timeout: Duration,
-    /// Bound on one call to the master.
+    /// Timeout of one RPC to the master.
     pub admin_timeout: Duration,
-    /// Bound on an operation with all its attempts, lookups and pauses.
+    /// Timeout of an operation with all its attempts, lookups and backoff.
     ///
-    /// It should outlast the recovery of a region server that died without a word. That begins when
-    /// its session at ZooKeeper ends (90 s as HBase is delivered, often 30 to 60 s), and goes on
-    /// until its logs are split and its regions are open elsewhere: so three minutes by default. A
-    /// shorter one turns such a death into errors; whoever has a user waiting gives that operation
-    /// less time by [`Table::with_timeout`](crate::Table::with_timeout).
+    /// It should exceed the recovery time of a crashed region server: its ZooKeeper session expires
+    /// (90 s in HBase's default configuration, often 30 to 60 s), its logs are split, and its regions
+    /// are opened elsewhere. The default is therefore three minutes. A shorter timeout turns a crash
+    /// into errors; for single interactive operations use
+    /// [`Table::with_timeout`](crate::Table::with_timeout).
     pub operation_timeout: Duration,
-    /// Bound on an order to the master until what it began is done.
+    /// Timeout of an administrative operation including its procedure.
     pub procedure_timeout: Duration,
-    /// Attempts of an operation, if its time lasts. By default it is time that ends an operation: the
-    /// pauses between so many attempts last longer, even if each attempt fails at once.
+    /// Maximum number of attempts of an operation. With the defaults `operation_timeout` is reached
+    /// first, even if every attempt fails immediately.
     pub max_attempts: usize,
-    /// Pauses between attempts.
+    /// Backoff between attempts.
     pub backoff: Backoff,
-    /// Connections for data to one server, and as many for scans. One more is opened when those there
-    /// are carry much; a call goes to the one that carries least. hbase:meta and the master have one.
+    /// Maximum number of connections to one server for data, and as many for scans. Another one is
+    /// opened when the existing ones are loaded; a call uses the least loaded. hbase:meta and the
+    /// master have one connection.
     pub connections_per_server: usize,
-    /// Calls under way on one connection; more wait.
+    /// Maximum number of pending calls per connection; further calls wait.
     pub max_calls: usize,
-    /// Bytes of requests under way on one connection; more wait.
+    /// Maximum bytes of pending requests per connection; further calls wait.
     pub max_call_bytes: usize,
-    /// Longest frame that is taken from a server.
+    /// Maximum length of a response frame in bytes.
     pub max_frame: usize,
-    /// Longest row that a scan puts together.
+    /// Maximum length in bytes of a row that a scan assembles from partial results.
     pub max_row: usize,
-    /// Longest cell that is sent; servers refuse longer ones.
+    /// Maximum length of a cell in bytes; servers reject longer ones.
     pub max_cell: usize,
-    /// Actions in one Multi.
+    /// Maximum number of actions per Multi.
     pub max_batch_actions: usize,
-    /// Bytes of cells in one Multi.
+    /// Maximum bytes of cells per Multi.
     pub max_batch_bytes: usize,
-    /// Multis of one batch under way to one server.
+    /// Maximum number of concurrent Multis of one batch to one server.
     pub max_batch_calls: usize,
-    /// Locations that are kept.
+    /// Maximum number of cached region locations.
     pub max_regions: usize,
-    /// Lookups of one table under way.
+    /// Maximum number of concurrent hbase:meta lookups per table.
     pub max_lookups: usize,
-    /// For so long a server that could not be connected to is not tried again.
+    /// How long connects to a server fail immediately after a failed one.
     pub failed_server_pause: Duration,
-    /// A connection without calls is closed after this time.
+    /// Idle time after which a connection without calls is closed.
     pub idle_timeout: Duration,
-    /// Compression of cell blocks. Try it before: a server that lacks the library stays silent.
+    /// Compression of cell blocks. A server that lacks the library never responds, so try it first.
     pub compressor: Option<Compressor>,
-    /// What lies between sockets and frames: encryption, and how the user is proved.
+    /// Encryption and authentication of connections.
     pub transport: Arc<dyn Transport>,
-    /// Where servers are really, if not where they say.
-    pub(crate) address_of: Option<Arc<AddressOf>>,
+    /// Addresses of servers if they differ from their names.
+    pub(crate) address_map: Option<Arc<AddressMap>>,
     pub(crate) latency_observer: LatencyObserver,
 }
 
@@ -108,19 +109,19 @@ impl ClientConfig {
             idle_timeout: Duration::from_mins(2),
             compressor: None,
             transport: Arc::new(PlainTransport),
-            address_of: None,
+            address_map: None,
             latency_observer: LatencyObserver::default(),
         }
     }
 
-    /// Connects to what `address_of` says instead of what servers call themselves: in containers
-    /// they often give names that nobody else can resolve.
+    /// Connects to the addresses that `address_map` returns instead of the server names. Servers in
+    /// containers often report names that clients cannot resolve.
     #[must_use]
     pub fn map_addresses(
         mut self,
-        address_of: impl Fn(&ServerName) -> String + Send + Sync + 'static,
+        address_map: impl Fn(&ServerName) -> String + Send + Sync + 'static,
     ) -> Self {
-        self.address_of = Some(Arc::new(address_of));
+        self.address_map = Some(Arc::new(address_map));
         self
     }
 
@@ -136,8 +137,8 @@ impl ClientConfig {
     }
 
     pub(crate) fn address(&self, server: &ServerName) -> String {
-        match &self.address_of {
-            Some(address_of) => address_of(server),
+        match &self.address_map {
+            Some(address_map) => address_map(server),
             None if server.host().contains(':') => format!("[{}]:{}", server.host(), server.port()),
             None => format!("{}:{}", server.host(), server.port()),
         }
@@ -160,16 +161,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_default_attempts_outlast_the_time_of_an_operation() {
+    fn default_attempts_outlast_the_operation_timeout() {
         let config = ClientConfig::new("me");
-        // Zero by chance is the shortest pause there is.
+        // A random value of 0 is the shortest backoff.
         let pauses: Duration =
             (0..config.max_attempts - 1).map(|at| config.backoff.pause(at, false, 0)).sum();
         assert!(pauses > config.operation_timeout, "{pauses:?}");
     }
 
     #[test]
-    fn by_default_who_cannot_connect_has_time_left_for_another_attempt() {
+    fn default_connect_timeout_leaves_time_for_another_attempt() {
         let config = ClientConfig::new("me");
         assert!(config.connect_timeout < config.call_timeout);
         assert!(config.call_timeout * 4 < config.operation_timeout);

@@ -1,22 +1,23 @@
-//! One connection to one service of one server, shared by many calls.
+//! A connection to one service of one server, multiplexed by many calls.
 //!
 //! ```text
-//! callers ─► permits (calls, bytes) ─► queue ─► writer: one write for all that waits
+//! callers ─► permits (calls, bytes) ─► queue ─► writer: one write per batch of requests
 //!    ▲                                              │ call map
-//!    └── answer or error, own timer ◄──── reader: frames, by call id
+//!    └── response or error, timeout ◄──── reader: frames, by call id
 //! ```
 //!
-//! * Each caller waits with its own timer, for a permit as well as for the answer. When it is over
-//!   the id is forgotten and the connection left alone: servers drop late calls without a word. A
-//!   late answer to a forgotten id is passed over.
-//! * A connection is dead when calls run out of time one after the other and not a byte was read in
-//!   between. Then it is closed, which frees the writer too, should the peer have stopped reading.
-//! * When it ends, each call learns whether its request had gone out: only those are in doubt.
+//! * Each call has its own deadline, for its permits as well as for its response. A timeout removes
+//!   the call's id and keeps the connection: servers drop late calls silently. A late response to a
+//!   removed id is ignored.
+//! * Consecutive timeouts without received data mark the connection as dead. It is closed, which also
+//!   cancels a write to a peer that has stopped reading.
+//! * When the connection ends, each pending call learns whether its request was sent: only those are in
+//!   doubt.
 
-mod calls;
 mod error;
-mod first_words;
+mod pending_calls;
 mod reader;
+mod silent_close;
 mod writer;
 
 use std::{sync::Arc, time::Duration};
@@ -31,32 +32,32 @@ use tokio::{
 };
 
 pub use self::error::{CallError, DisconnectReason};
-pub(crate) use self::first_words::FirstWords;
-use self::{calls::Calls, writer::Outgoing};
+pub(crate) use self::silent_close::SilentCloseTracker;
+use self::{pending_calls::PendingCalls, writer::QueuedRequest};
 use crate::{
     config::ClientConfig,
-    frame::{Answer, CallMessage, Request},
+    frame::{CallMessage, Request, ResponseBody},
     handshake::{Service, connection_header},
     metrics::{Method, PeerMetrics},
     server_name::ServerName,
     transport::{Channel, Destination, Established},
 };
 
-/// Room in the queue to the writer. Permits bound what is under way; this only pool wake-ups.
-const QUEUE: usize = 256;
+/// Capacity of the queue to the writer. The number of calls is bounded by permits.
+const QUEUE_CAPACITY: usize = 256;
 
-/// What a call counts beside its bytes when the load of connections is compared.
+/// Load of a call in addition to the bytes of its request.
 const CALL_LOAD: usize = 4 << 10;
 
-/// Silence on the socket after which the system asks whether the peer is there.
+/// Idle time before the first TCP keep-alive probe.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// A connection that answers calls until it is closed.
+/// A connection; dropping it fails its pending calls.
 #[derive(Debug)]
 pub(crate) struct Connection {
     server: ServerName,
-    calls: Arc<Calls>,
-    queue: mpsc::Sender<Outgoing>,
+    calls: Arc<PendingCalls>,
+    queue: mpsc::Sender<QueuedRequest>,
     call_permits: Semaphore,
     byte_permits: Semaphore,
     max_calls: usize,
@@ -77,7 +78,7 @@ pub(crate) enum CallClass {
     Meta,
 }
 
-/// What a call asks, apart from its message.
+/// Parameters of a call other than its message.
 #[derive(Clone, Debug)]
 pub(crate) struct CallSpec {
     pub(crate) method: &'static str,
@@ -86,29 +87,29 @@ pub(crate) struct CallSpec {
 }
 
 impl Connection {
-    /// Connects. The handshake leaves with the first call.
+    /// Connects. The handshake is sent with the first request.
     pub(crate) async fn open(
         config: &ClientConfig,
         server: &ServerName,
         service: Service,
         class: CallClass,
-        first_words: Arc<FirstWords>,
+        silent_closes: Arc<SilentCloseTracker>,
         metrics: PeerMetrics,
         deadline: Instant,
     ) -> Result<Self, CallError> {
         let failed =
             |source| CallError::Connect { server: server.clone(), source: Arc::new(source) };
-        let patience = Instant::now() + config.connect_timeout;
+        let connect_deadline = Instant::now() + config.connect_timeout;
         let connecting = async {
-            let socket = prepare(TcpStream::connect(config.address(server)).await?)?;
+            let socket = configure(TcpStream::connect(config.address(server)).await?)?;
             let to = Destination { server, service, user: &config.user };
             config.transport.establish(socket, to).await
         };
-        let Established { stream, first } =
-            match timeout_at(patience.min(deadline), connecting).await {
+        let Established { stream, preamble } =
+            match timeout_at(connect_deadline.min(deadline), connecting).await {
                 Ok(established) => established.map_err(failed)?,
-                // A caller in a hurry does not speak against the server.
-                Err(_) if deadline < patience => {
+                // A deadline before the connect timeout says nothing about the server.
+                Err(_) if deadline < connect_deadline => {
                     return Err(CallError::Timeout {
                         server: server.clone(),
                         method: "connect",
@@ -117,20 +118,21 @@ impl Connection {
                 }
                 Err(_) => return Err(failed(std::io::ErrorKind::TimedOut.into())),
             };
-        let mut handshake = BytesMut::from(&first[..]);
+        let mut handshake = BytesMut::from(&preamble[..]);
         handshake.extend_from_slice(&connection_header(&config.user, service, config.compressor));
         let handshake = handshake.freeze();
-        let calls = Arc::new(Calls::new(first_words));
-        let (queue, outgoing) = mpsc::channel(QUEUE);
-        let halves = Halves { config, handshake, outgoing, calls: &calls, metrics: &metrics };
+        let calls = Arc::new(PendingCalls::new(silent_closes));
+        let (queue, outgoing) = mpsc::channel(QUEUE_CAPACITY);
+        let tasks =
+            ConnectionTasks { config, handshake, outgoing, calls: &calls, metrics: &metrics };
         match stream {
             Channel::Plain(socket) => {
                 let (read, write) = socket.into_split();
-                halves.run(read, write);
+                tasks.spawn(read, write);
             }
             Channel::Layered(stream) => {
                 let (read, write) = tokio::io::split(stream);
-                halves.run(read, write);
+                tasks.spawn(read, write);
             }
         }
         metrics.count(|counts| counts.opened.one());
@@ -149,7 +151,7 @@ impl Connection {
         })
     }
 
-    /// How much it carries: bytes of requests, and something for each call.
+    /// Returns the load: bytes of pending requests plus [`CALL_LOAD`] per call.
     pub(crate) fn load(&self) -> usize {
         let calls = self.max_calls.saturating_sub(self.call_permits.available_permits());
         let bytes =
@@ -157,65 +159,65 @@ impl Connection {
         bytes + calls * CALL_LOAD
     }
 
-    /// Whether calls can still be made.
+    /// True until the connection is closed.
     pub(crate) fn is_open(&self) -> bool {
         self.calls.is_open()
     }
 
-    /// Ends the connection; calls under way fail.
+    /// Closes the connection; pending calls fail.
     pub(crate) fn close(&self, reason: &DisconnectReason) {
         self.calls.close(reason);
     }
 
-    /// Makes a call and waits for its answer, at most until the deadline.
+    /// Sends a request and waits for its response, at most until the deadline plus a short grace.
     pub(crate) async fn call(
         &self,
         spec: &CallSpec,
         message: &impl CallMessage,
         block: Bytes,
-    ) -> Result<Answer, CallError> {
-        let begun = Instant::now();
-        let answer = self.make(spec, message, block).await;
+    ) -> Result<ResponseBody, CallError> {
+        let start = Instant::now();
+        let result = self.execute(spec, message, block).await;
         let method =
             if self.class == CallClass::Meta { Method::Meta } else { Method::named(spec.method) };
-        self.metrics.client.called(method, begun.elapsed(), answer.is_ok());
-        answer
+        self.metrics.client.called(method, start.elapsed(), result.is_ok());
+        result
     }
 
-    async fn make(
+    async fn execute(
         &self,
         spec: &CallSpec,
         message: &impl CallMessage,
         block: Bytes,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<ResponseBody, CallError> {
         let size = message.length() + block.len();
-        let _permits = match timeout_at(spec.deadline, self.permits(size)).await {
+        let _permits = match timeout_at(spec.deadline, self.acquire_permits(size)).await {
             Ok(permits) => permits?,
             Err(_) => return Err(self.timed_out(spec, false)),
         };
         let _in_flight = self.metrics.in_flight(size as u64);
-        let begun = Instant::now();
-        let timeout = spec.deadline.saturating_duration_since(begun);
-        let mut call = self.calls.begin().map_err(|reason| self.disconnected(false, reason))?;
+        let start = Instant::now();
+        let timeout = spec.deadline.saturating_duration_since(start);
+        let mut call = self.calls.register().map_err(|reason| self.disconnected(false, reason))?;
         let mut head = BytesMut::new();
         let (method, priority) = (spec.method, spec.priority);
         let request = Request { call_id: call.id(), method, priority, timeout, block: &block };
         let message = message.frame(&request, &mut head);
-        let outgoing = Outgoing { call_id: call.id(), head: head.freeze(), message, block };
-        // A writer that is gone has its reason, and the call learns it below.
-        if timeout_at(spec.deadline, self.queue.send(outgoing)).await.is_err() {
+        let request = QueuedRequest { call_id: call.id(), head: head.freeze(), message, block };
+        // If the writer has ended, the call fails below with the reason.
+        if timeout_at(spec.deadline, self.queue.send(request)).await.is_err() {
             return Err(self.timed_out(spec, false));
         }
-        // A little later than the server gives up, so that its last word can arrive.
-        let grace = spec.deadline + timeout.min(Duration::from_secs(2)) / 10;
-        if let Ok(answer) = timeout_at(grace, call.answer()).await {
-            return answer.map_err(|end| end.into_error(&self.server));
+        // Later than the server's own timeout, so that its exception can arrive.
+        let grace_deadline = spec.deadline + timeout.min(Duration::from_secs(2)) / 10;
+        if let Ok(result) = timeout_at(grace_deadline, call.result()).await {
+            return result.map_err(|failure| failure.into_error(&self.server));
         }
-        let sent = call.give_up(begun.elapsed());
+        let sent = call.time_out(start.elapsed());
         Err(self.timed_out(spec, sent))
     }
 
-    async fn permits(
+    async fn acquire_permits(
         &self,
         size: usize,
     ) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), CallError> {
@@ -247,17 +249,17 @@ impl Drop for Connection {
     }
 }
 
-/// What the two halves of a connection are started with.
-struct Halves<'a> {
+/// Parameters of the reader and writer tasks.
+struct ConnectionTasks<'a> {
     config: &'a ClientConfig,
     handshake: Bytes,
-    outgoing: mpsc::Receiver<Outgoing>,
-    calls: &'a Arc<Calls>,
+    outgoing: mpsc::Receiver<QueuedRequest>,
+    calls: &'a Arc<PendingCalls>,
     metrics: &'a PeerMetrics,
 }
 
-impl Halves<'_> {
-    fn run(
+impl ConnectionTasks<'_> {
+    fn spawn(
         self,
         read: impl AsyncRead + Send + Unpin + 'static,
         write: impl AsyncWrite + Send + Unpin + 'static,
@@ -273,7 +275,7 @@ impl Halves<'_> {
     }
 }
 
-fn prepare(socket: TcpStream) -> std::io::Result<TcpStream> {
+fn configure(socket: TcpStream) -> std::io::Result<TcpStream> {
     socket.set_nodelay(true)?;
     SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE))?;
     Ok(socket)

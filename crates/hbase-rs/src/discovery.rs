@@ -1,7 +1,7 @@
-//! Who serves hbase:meta and who is the active master.
+//! Discovery of the server of hbase:meta and of the active master.
 //!
-//! The answer is asked for when it is needed and believed until a call proves it wrong; whoever
-//! implements [`Discovery`] need not watch anything.
+//! The client caches a result until a call fails on it, so implementations of [`Discovery`] need not
+//! watch for changes.
 
 mod fixed;
 mod zookeeper;
@@ -11,54 +11,54 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 pub use self::{fixed::FixedDiscovery, zookeeper::ZooKeeperDiscovery};
 use crate::server_name::ServerName;
 
-/// A question under way.
+/// Future of a [`Discovery`] method.
 pub type DiscoveryFuture<'a, T> =
     Pin<Box<dyn Future<Output = Result<T, DiscoveryError>> + Send + 'a>>;
 
-/// Finds the first servers of a cluster.
+/// Locates the bootstrap servers of a cluster.
 ///
-/// The caller bounds the time of every question; dropping one must leave nothing behind.
+/// The caller bounds the time of every lookup by dropping its future, which must release its resources.
 pub trait Discovery: fmt::Debug + Send + Sync {
-    /// Server of hbase:meta. It may be one that hbase:meta is only moving to.
+    /// Returns the server of hbase:meta. While hbase:meta moves, this is its new server.
     fn meta_server(&self) -> DiscoveryFuture<'_, ServerName>;
 
-    /// The active master.
+    /// Returns the active master.
     fn master(&self) -> DiscoveryFuture<'_, ServerName>;
 
-    /// Id of the cluster.
+    /// Returns the cluster id.
     fn cluster_id(&self) -> DiscoveryFuture<'_, String>;
 }
 
-/// A server that cannot be found out.
+/// A failed discovery.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiscoveryError {
-    /// Nobody knows it now; ask again.
+    /// Not known at present; a later lookup may succeed.
     #[error("{what} is not known yet")]
     Unknown {
-        /// What was asked for.
+        /// Subject of the lookup.
         what: &'static str,
     },
-    /// What is stored there makes no sense.
-    #[error("{what} is stored in a form that is not understood")]
+    /// The stored value cannot be decoded.
+    #[error("{what} is stored in an undecodable form")]
     Damaged {
-        /// What was asked for.
+        /// Subject of the lookup.
         what: &'static str,
     },
-    /// ZooKeeper does not answer.
-    #[error("ZooKeeper at {quorum} failed to tell {what}")]
+    /// The ZooKeeper request failed.
+    #[error("cannot read {what} from ZooKeeper at {quorum}")]
     ZooKeeper {
-        /// What was asked for.
+        /// Subject of the lookup.
         what: &'static str,
-        /// Whom.
+        /// Quorum string of the ensemble.
         quorum: String,
-        /// What it said.
+        /// Error of the ZooKeeper client.
         source: Arc<zookeeper_client::Error>,
     },
 }
 
 impl DiscoveryError {
-    /// Whether asking again is of no use.
+    /// True if a later lookup cannot succeed.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         use zookeeper_client::Error;

@@ -110,7 +110,7 @@ impl Failure {
                 CallError::Disconnected { .. } => RetryReason::Disconnected,
                 CallError::Timeout { .. } => RetryReason::Timeout,
                 CallError::Remote { exception, .. } => RetryReason::Exception(exception.class()),
-                CallError::Answer { .. } => RetryReason::Answer,
+                CallError::InvalidResponse { .. } => RetryReason::Answer,
             },
             Self::Action(exception) | Self::Procedure(exception) => {
                 RetryReason::Exception(exception.class())

@@ -1,11 +1,11 @@
-//! Frames: how requests and answers share a connection.
+//! Frames: encoding of requests and decoding of responses on a connection.
 //!
 //! ```text
 //! total u32 | varint, header | varint, message | cell block
 //! ```
 //!
-//! Framing is independent of what is inside: bytes that cannot be understood fail their own call
-//! and leave the connection alone. Only a length over the limit ends it.
+//! Framing is independent of the contents: undecodable contents fail only their own call. Only a
+//! length over the limit ends the connection.
 
 use std::time::Duration;
 
@@ -18,39 +18,39 @@ use crate::{
     exception::RemoteException,
 };
 
-/// Call id of an answer that speaks of the connection itself (-1).
+/// Call id (-1) of a response about the connection itself.
 pub const CONNECTION_CALL: u32 = u32::MAX;
 
-/// Room behind a frame that has begun: reading its end does not make the buffer grow.
+/// Capacity reserved beyond the current frame.
 const SLACK: usize = 16 << 10;
 
-/// Room that is made for a frame on its word alone. For a longer one it grows with what comes.
-const TRUST: usize = 8 << 20;
+/// Maximum capacity reserved from a frame's length alone. For a longer frame it grows with the data.
+const MAX_INITIAL_RESERVE: usize = 8 << 20;
 
-/// One call on its way out.
+/// Header fields of a request.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// 0 to 2^31 - 1; not one that may still be answered.
+    /// Call id, 0 to 2^31 - 1; unique among the pending calls.
     pub call_id: u32,
-    /// Method, in exact case.
+    /// Method name; case-sensitive.
     pub method: &'static str,
-    /// Queue on the server; by table when absent.
+    /// Priority; by default the server derives it from the table.
     pub priority: Option<u32>,
-    /// How long an answer is of use. The server drops the call without a word when it is over.
+    /// Timeout of the call, after which the server drops it without a response.
     pub timeout: Duration,
-    /// Cell block, compressed if the connection says so.
+    /// Cell block, compressed if the connection header names a compressor.
     pub block: &'a [u8],
 }
 
 impl Request<'_> {
-    /// Appends the frame, all but the cell block: that is the caller's to send behind it.
+    /// Appends the frame without the cell block, which the caller sends after it.
     pub fn encode_head(&self, message: &impl Message, out: &mut BytesMut) {
         self.encode_header(message.encoded_len(), out);
         out.reserve(message.encoded_len());
         message.encode_raw(out);
     }
 
-    /// Appends the frame up to a message of this length.
+    /// Appends the frame up to the message, whose encoded length is `message`.
     fn encode_header(&self, message: usize, out: &mut BytesMut) {
         let block = (!self.block.is_empty()).then_some(self.block.len() as u32);
         let header = pb::RequestHeader {
@@ -65,18 +65,19 @@ impl Request<'_> {
         let parts = delimited_len(header.encoded_len()) + delimited_len(message);
         out.reserve(4 + parts - message);
         out.put_u32((parts + self.block.len()) as u32);
-        // A growing buffer has room.
+        // Writing to a growable buffer cannot fail.
         let _ = header.encode_length_delimited(out);
         let _ = prost::encode_length_delimiter(message, out);
     }
 }
 
-/// What can be sent as the message of a call.
+/// A message that can be sent as a request.
 pub(crate) trait CallMessage {
-    /// Bytes of the message.
+    /// Encoded length of the message.
     fn length(&self) -> usize;
 
-    /// Appends the frame up to the cell block. Returns what of it is not in `out` and follows there.
+    /// Appends the frame up to the cell block to `out`. Returns the message if it is not copied to `out`
+    /// and has to be sent after it.
     fn frame(&self, request: &Request<'_>, out: &mut BytesMut) -> Bytes;
 }
 
@@ -91,11 +92,11 @@ impl<M: Message> CallMessage for M {
     }
 }
 
-/// A message that is encoded already.
+/// An encoded message.
 #[derive(Debug)]
-pub(crate) struct Encoded(pub(crate) Bytes);
+pub(crate) struct EncodedMessage(pub(crate) Bytes);
 
-impl CallMessage for Encoded {
+impl CallMessage for EncodedMessage {
     fn length(&self) -> usize {
         self.0.len()
     }
@@ -110,26 +111,27 @@ fn delimited_len(length: usize) -> usize {
     prost::length_delimiter_len(length) + length
 }
 
-/// Cuts a stream of bytes into frames.
+/// Splits a byte stream into frames.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameReader {
     limit: usize,
 }
 
 impl FrameReader {
-    /// Frames of at most `limit` bytes.
+    /// Accepts frames of at most `limit` bytes.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self { limit }
     }
 
-    /// Takes the next frame off `buffer`, without its length; `None` until all of it is there.
+    /// Removes the next frame from the front of `buffer` and returns it without its length prefix, or
+    /// `None` if it is incomplete.
     ///
-    /// Room for the rest of a frame that has begun is reserved, so that it is read without growing.
+    /// Reserves capacity for the rest of an incomplete frame.
     ///
     /// # Errors
     ///
-    /// When the frame is longer than the limit. The stream is of no use then.
+    /// When the frame is longer than the limit. The stream cannot be read any further then.
     pub fn next(self, buffer: &mut BytesMut) -> Result<Option<Bytes>, FrameError> {
         let Some(length) = buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -139,7 +141,7 @@ impl FrameReader {
         if buffer.len() - 4 < length {
             let missing = length + 4 - buffer.len();
             if buffer.capacity() - buffer.len() < missing.min(SLACK) {
-                buffer.reserve(missing.min(TRUST.max(buffer.len())) + SLACK);
+                buffer.reserve(missing.min(MAX_INITIAL_RESERVE.max(buffer.len())) + SLACK);
             }
             return Ok(None);
         }
@@ -148,57 +150,57 @@ impl FrameReader {
     }
 }
 
-/// A frame from the server.
+/// A response frame.
 #[derive(Debug)]
 pub struct Response {
-    /// Call it answers, or [`CONNECTION_CALL`].
+    /// Id of the call, or [`CONNECTION_CALL`].
     pub call_id: u32,
-    /// What came.
-    pub outcome: Outcome,
+    /// Outcome of the call.
+    pub outcome: CallOutcome,
 }
 
-/// What a server made of a call.
+/// Outcome of a call.
 #[derive(Debug)]
-pub enum Outcome {
-    /// It answered.
-    Answer(Answer),
-    /// It refused or failed.
+pub enum CallOutcome {
+    /// The server responded.
+    Response(ResponseBody),
+    /// The server responded with an exception.
     Exception(RemoteException),
-    /// The call is known but the rest of the frame makes no sense.
-    Unreadable(FrameError),
+    /// The frame's header is valid and the rest is not.
+    Undecodable(FrameError),
 }
 
-/// Message and cell block of an answer, still encoded.
+/// Encoded message and cell block of a response.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ResponseBody {
     message: Bytes,
     block: Bytes,
 }
 
 impl Response {
-    /// Reads the header of a frame and finds its parts. Message and block are slices of the frame.
+    /// Decodes the header of a frame. Message and cell block are slices of the frame.
     ///
     /// # Errors
     ///
-    /// When the header cannot be read, so that nobody knows which call it is for.
+    /// When the header cannot be decoded, so that the call is unknown.
     pub fn decode(mut frame: Bytes) -> Result<Self, FrameError> {
         let header = take_delimited(&mut frame)?;
         let header = pb::ResponseHeader::decode(header)?;
         let call_id = header.call_id();
         let outcome = match header.exception {
-            Some(exception) => Outcome::Exception(RemoteException::from_response(&exception)),
-            None => match Answer::split(frame, header.cell_block_meta.as_ref()) {
-                Ok(answer) => Outcome::Answer(answer),
-                Err(error) => Outcome::Unreadable(error),
+            Some(exception) => CallOutcome::Exception(RemoteException::from_response(&exception)),
+            None => match ResponseBody::split(frame, header.cell_block_meta.as_ref()) {
+                Ok(body) => CallOutcome::Response(body),
+                Err(error) => CallOutcome::Undecodable(error),
             },
         };
         Ok(Self { call_id, outcome })
     }
 }
 
-impl Answer {
+impl ResponseBody {
     fn split(mut rest: Bytes, meta: Option<&pb::CellBlockMeta>) -> Result<Self, FrameError> {
-        // An answer without a message is an empty message.
+        // A frame without a message has an empty one.
         let message = if rest.is_empty() { Bytes::new() } else { take_delimited(&mut rest)? };
         let expected = meta.map_or(0, |meta| meta.length() as usize);
         if rest.len() != expected {
@@ -207,13 +209,13 @@ impl Answer {
         Ok(Self { message, block: rest })
     }
 
-    /// The message, still encoded.
+    /// Returns the encoded message.
     #[must_use]
     pub const fn encoded_message(&self) -> &Bytes {
         &self.message
     }
 
-    /// Whether there are no cells behind the message.
+    /// True if the response has no cell block.
     pub(crate) const fn has_no_block(&self) -> bool {
         self.block.is_empty()
     }
@@ -222,16 +224,16 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// When the bytes are no such message.
+    /// When it cannot be decoded as `M`.
     pub fn message<M: Message + Default>(&self) -> Result<M, FrameError> {
         Ok(M::decode(self.message.clone())?)
     }
 
-    /// The cells, restored to at most `limit` bytes if they came compressed.
+    /// Returns the cell block, decompressed to at most `limit` bytes.
     ///
     /// # Errors
     ///
-    /// When they cannot be restored.
+    /// When it cannot be decompressed or is longer than `limit`.
     pub fn block(&self, compressor: Option<Compressor>, limit: usize) -> Result<Bytes, FrameError> {
         match compressor {
             Some(compressor) if !self.block.is_empty() => {
@@ -242,48 +244,48 @@ impl Answer {
     }
 }
 
-/// The next piece behind a varint length.
+/// Removes and returns the next part, which is prefixed with its length as a varint.
 fn take_delimited(bytes: &mut Bytes) -> Result<Bytes, FrameError> {
     let length = prost::decode_length_delimiter(&mut *bytes)?;
     if length > bytes.len() {
-        return Err(FrameError::Piece { length, left: bytes.len() });
+        return Err(FrameError::Part { length, remaining: bytes.len() });
     }
     Ok(bytes.split_to(length))
 }
 
-/// Bytes from a server that are no answer.
+/// An undecodable frame.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Longer than this client takes; the connection is of no use any more.
+    /// Longer than the limit; the connection has to be closed.
     #[error("frame of {length} bytes, more than the limit of {limit}")]
     OverLimit {
-        /// What the server announces.
+        /// Length of the frame.
         length: usize,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
-    /// Header or message would end behind the frame.
-    #[error("piece of {length} bytes where {left} are left in the frame")]
-    Piece {
-        /// What the frame says.
+    /// Header or message is longer than the rest of the frame.
+    #[error("part of {length} bytes with {remaining} bytes remaining in the frame")]
+    Part {
+        /// Announced length.
         length: usize,
-        /// What it has.
-        left: usize,
+        /// Rest of the frame.
+        remaining: usize,
     },
-    /// The cell block has another length than the header says.
+    /// The cell block's length differs from that in the header.
     #[error("cell block of {found} bytes instead of {expected}")]
     Block {
-        /// What the header says.
+        /// Length in the header.
         expected: usize,
-        /// What the frame has.
+        /// Actual length.
         found: usize,
     },
-    /// No such message.
+    /// A message cannot be decoded.
     #[error("undecodable message")]
     Message(#[from] prost::DecodeError),
-    /// The block cannot be restored.
-    #[error("unreadable cell block")]
+    /// The cell block cannot be decompressed.
+    #[error("undecodable cell block")]
     Compression(#[from] CompressionError),
 }
 
@@ -302,7 +304,7 @@ mod tests {
         Response::decode(frame).unwrap()
     }
 
-    /// Header, message and block of a recorded request, encoded again.
+    /// Decodes a recorded request and compares its encoding.
     #[track_caller]
     fn check_request<M: Message + Default>(vector: &str, method: &'static str) {
         let bytes = recorded::vector(vector);
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_framed_like_the_examples() {
+    fn requests_encode_as_recorded() {
         check_request::<pb::GetRequest>("get-request", "Get");
         check_request::<pb::MutateRequest>("mutate-put-cellblock", "Mutate");
         check_request::<pb::MultiRequest>("multi-request", "Multi");
@@ -337,19 +339,19 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_a_message_and_a_block() {
+    fn response_has_message_and_cell_block() {
         let response = response("get-response-cellblock");
         assert_eq!(response.call_id, 1);
-        let Outcome::Answer(answer) = response.outcome else { panic!("{response:?}") };
-        let message: pb::GetResponse = answer.message().unwrap();
+        let CallOutcome::Response(body) = response.outcome else { panic!("{response:?}") };
+        let message: pb::GetResponse = body.message().unwrap();
         assert_eq!(message.result.unwrap().associated_cell_count(), 1);
-        assert_eq!(answer.block(None, 100).unwrap(), recorded::vector("cell-put"));
+        assert_eq!(body.block(None, 100).unwrap(), recorded::vector("cell-put"));
     }
 
     #[test]
-    fn an_exception_has_neither() {
+    fn exceptions_are_decoded() {
         let overloaded = response("exception-overloaded");
-        let Outcome::Exception(exception) = overloaded.outcome else { panic!() };
+        let CallOutcome::Exception(exception) = overloaded.outcome else { panic!() };
         assert_eq!(exception.recovery(), Recovery::Overloaded);
         assert!(exception.is_overload());
         let preamble = response("exception-preamble");
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_taken_only_when_it_is_whole() {
+    fn incomplete_frame_stays_in_the_buffer() {
         let bytes = recorded::vector("get-response-cellblock");
         let reader = FrameReader::new(bytes.len());
         for end in 0..bytes.len() {
@@ -372,21 +374,21 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_over_the_limit_is_an_error_at_once() {
+    fn frame_over_the_limit_is_an_error() {
         let mut buffer = BytesMut::from(&[0, 0, 1, 1][..]);
         let error = FrameReader::new(256).next(&mut buffer).unwrap_err();
         assert!(matches!(error, FrameError::OverLimit { length: 257, limit: 256 }), "{error}");
     }
 
     #[test]
-    fn room_is_made_for_what_comes_and_not_for_what_is_announced() {
+    fn capacity_grows_with_received_data_not_with_the_announced_length() {
         const LENGTH: usize = 40 << 20;
         let reader = FrameReader::new(1 << 30);
         let mut buffer = BytesMut::from(&((LENGTH as u32).to_be_bytes())[..]);
         let piece = vec![7; 1 << 20];
         for _ in 0..LENGTH / piece.len() {
             assert!(reader.next(&mut buffer).unwrap().is_none());
-            assert!(buffer.capacity() <= 3 * buffer.len() + TRUST + SLACK);
+            assert!(buffer.capacity() <= 3 * buffer.len() + MAX_INITIAL_RESERVE + SLACK);
             buffer.extend_from_slice(&piece);
         }
         assert_eq!(reader.next(&mut buffer).unwrap().unwrap().len(), LENGTH);
@@ -394,20 +396,20 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_another_length_fails_its_call_only() {
+    fn cell_block_of_wrong_length_fails_only_its_call() {
         let mut frame = recorded::vector("get-response-cellblock").slice(4..).to_vec();
         frame.push(0);
         let response = Response::decode(frame.into()).unwrap();
         assert_eq!(response.call_id, 1);
-        assert!(matches!(response.outcome, Outcome::Unreadable(FrameError::Block { .. })));
+        assert!(matches!(response.outcome, CallOutcome::Undecodable(FrameError::Block { .. })));
     }
 
     proptest! {
         #[test]
-        fn any_frame_is_read_or_an_error(frame in vec(any::<u8>(), 0..60)) {
-            if let Ok(Response { outcome: Outcome::Answer(answer), .. }) = Response::decode(frame.into()) {
-                let _ = answer.message::<pb::ScanResponse>();
-                let _ = answer.block(Some(Compressor::Snappy), 1 << 10);
+        fn decoding_arbitrary_frames_does_not_panic(frame in vec(any::<u8>(), 0..60)) {
+            if let Ok(Response { outcome: CallOutcome::Response(body), .. }) = Response::decode(frame.into()) {
+                let _ = body.message::<pb::ScanResponse>();
+                let _ = body.block(Some(Compressor::Snappy), 1 << 10);
             }
         }
     }

@@ -1,11 +1,11 @@
-//! First bytes of a connection.
+//! Preamble and header of a connection.
 //!
-//! With simple authentication the server says nothing back, so preamble, header and the first
-//! request leave together. A header that it does not like (unknown service, codec or compressor) is
-//! met with a silent close: "closed before any byte came" is the only sign.
+//! With simple authentication the server sends no reply, so preamble, header and the first request
+//! are one write. The server rejects a header (unknown service, codec or compressor) by closing the
+//! connection without sending a byte.
 //!
-//! The header always carries a version. Without one the server takes the client for an ancient one:
-//! answers to Multi are then never cut at the size limit, and a Get carries its cells in protobuf.
+//! The header always has a version. To a client without one the server never limits the size of Multi
+//! responses, and returns the cells of a Get in protobuf.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
@@ -13,23 +13,23 @@ use prost::Message;
 
 use crate::compression::Compressor;
 
-/// Java class of the one cell codec that is spoken.
+/// Java class of the supported cell codec.
 pub const CELL_CODEC: &str = "org.apache.hadoop.hbase.codec.KeyValueCodec";
 
-/// How a connection proves who it acts for.
+/// Authentication method of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AuthMethod {
-    /// By saying a name.
+    /// User name without proof.
     Simple,
-    /// Kerberos, through SASL's GSSAPI.
+    /// Kerberos: SASL GSSAPI.
     Kerberos,
-    /// A delegation token, through SASL's DIGEST-MD5.
+    /// Delegation token: SASL DIGEST-MD5.
     Digest,
 }
 
 impl AuthMethod {
-    /// The six bytes every connection begins with.
+    /// Returns the six bytes that start a connection.
     #[must_use]
     pub const fn preamble(self) -> [u8; 6] {
         let method = match self {
@@ -41,22 +41,22 @@ impl AuthMethod {
     }
 }
 
-/// What a port offers. A connection is bound to one of them.
+/// RPC service. A connection serves one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Service {
-    /// Reads and writes, at a region server.
+    /// Reads and writes; region server.
     Client,
-    /// Flush and compaction, at a region server.
+    /// Flush and compaction; region server.
     Admin,
-    /// Tables and procedures, at the master.
+    /// Tables and procedures; master.
     Master,
-    /// Discovery without ZooKeeper, at either.
+    /// Discovery without ZooKeeper; both.
     ClientMeta,
 }
 
 impl Service {
-    /// Name in the connection header.
+    /// Returns the name in the connection header.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Service {
     }
 }
 
-/// The header behind the preamble, with its length.
+/// Encodes the connection header with its length prefix; it follows the preamble.
 #[must_use]
 pub fn connection_header(user: &str, service: Service, compressor: Option<Compressor>) -> Bytes {
     let header = pb::ConnectionHeader {
@@ -97,7 +97,7 @@ mod tests {
     use crate::recorded;
 
     #[test]
-    fn preambles_are_those_of_the_protocol() {
+    fn preambles_encode_as_recorded() {
         for (method, vector) in [
             (AuthMethod::Simple, "preamble-simple"),
             (AuthMethod::Kerberos, "preamble-kerberos"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_name_user_service_codec_and_version() {
+    fn connection_headers_encode_as_recorded() {
         let full = connection_header("tsd", Service::Client, Some(Compressor::Snappy));
         assert_eq!(full, recorded::vector("connection-header-full"));
         let master = connection_header("tsd", Service::Master, None);

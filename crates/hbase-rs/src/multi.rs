@@ -15,7 +15,7 @@ use crate::{
     request::{
         condition::Condition,
         get::Get,
-        mutation::{CellPlace, Mutation},
+        mutation::{CellPlacement, Mutation},
     },
     row::{CellBlock, RowResult},
 };
@@ -102,7 +102,7 @@ fn region_action(batch: &RegionBatch<'_>, block: &mut BytesMut) -> pb::RegionAct
             }
             Action::Mutate(mutation, nonce) => {
                 block.extend_from_slice(mutation.encoded_cells());
-                let mutation = Some(mutation.to_message(CellPlace::Block, *nonce));
+                let mutation = Some(mutation.to_message(CellPlacement::Block, *nonce));
                 pb::Action { index, mutation, ..pb::Action::default() }
             }
         }

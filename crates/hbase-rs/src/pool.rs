@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
-    connection::{CallClass, CallError, Connection, DisconnectReason, FirstWords},
+    connection::{CallClass, CallError, Connection, DisconnectReason, SilentCloseTracker},
     handshake::Service,
     metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
@@ -64,7 +64,7 @@ struct ConnectionGroup {
     failed: Mutex<Option<(Instant, CallError)>>,
     /// Whether another connection is coming up beside those there are.
     growing: AtomicBool,
-    first_words: Arc<FirstWords>,
+    silent_closes: Arc<SilentCloseTracker>,
     metrics: PeerMetrics,
 }
 
@@ -150,7 +150,7 @@ impl ConnectionPool {
             opening: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
             growing: AtomicBool::new(false),
-            first_words: Arc::new(FirstWords::new(Arc::clone(&self.heard))),
+            silent_closes: Arc::new(SilentCloseTracker::new(Arc::clone(&self.heard))),
             metrics,
         }
     }
@@ -241,10 +241,11 @@ impl ConnectionGroup {
         class: CallClass,
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
-        let first_words = Arc::clone(&self.first_words);
+        let silent_closes = Arc::clone(&self.silent_closes);
         let metrics = self.metrics.clone();
         let opened =
-            Connection::open(config, server, service, class, first_words, metrics, deadline).await;
+            Connection::open(config, server, service, class, silent_closes, metrics, deadline)
+                .await;
         match opened {
             Ok(connection) => {
                 let connection = Arc::new(connection);

@@ -1,11 +1,13 @@
-//! The protocol without I/O: frames, cells, requests and answers, hbase:meta, the state of a scan.
+//! HBase's protocol without I/O: frames, cells, requests and responses, hbase:meta, scan state.
 //!
-//! Everything here is a function of bytes and values. The client is built on it; fakes, tools and
-//! other runtimes can be too.
+//! Everything here is a function of bytes and values. The client is built on it, and so are the fake
+//! servers of the tests.
 
 pub use crate::{
     cell::Cells,
-    frame::{Answer, CONNECTION_CALL, FrameError, FrameReader, Outcome, Request, Response},
+    frame::{
+        CONNECTION_CALL, CallOutcome, FrameError, FrameReader, Request, Response, ResponseBody,
+    },
     handshake::{AuthMethod, CELL_CODEC, Service, connection_header},
     multi::{ActionOutcome, MultiError, RegionBatch, RegionOutcome, multi_outcomes, multi_request},
     region::{
@@ -18,7 +20,7 @@ pub use crate::{
     },
     row::CellBlock,
     scan::{
-        calls::{OpenScanner, ScanAnswer, open_scanner},
+        calls::{OpenScanner, ScanResponse, open_scanner},
         position::ScanPosition,
         rows::{RowAssembler, ScanStep},
     },

@@ -1,6 +1,6 @@
-//! Numbers by chance: nonces that never repeat, pauses that differ.
+//! Random numbers: nonces and backoff jitter.
 
-/// Any number. Where the system has none to give, the clock's last digits serve.
+/// Returns a random number, or the clock's nanoseconds if the system's generator fails.
 pub(crate) fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -8,7 +8,7 @@ pub(crate) fn random() -> u64 {
     })
 }
 
-/// A number for a change that must not happen twice; 0 would mean none.
+/// Returns a nonce that is not 0, which means none in the protocol.
 pub(crate) fn nonce() -> u64 {
     random().max(1)
 }

@@ -1,20 +1,20 @@
-//! Reading `tests/data/hbase/` for the tests of this crate.
+//! Test data of `tests/data/hbase/`, for unit tests and the `wire` tests.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// A file below `tests/data/hbase/`.
+/// Reads a JSON file below `tests/data/hbase/`.
 pub(crate) fn file(name: &str) -> Value {
     let path = format!("{}/../../tests/data/hbase/{name}", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Bytes of hexadecimal text.
+/// Decodes hexadecimal text.
 pub(crate) fn unhex(hex: &str) -> Bytes {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// An example of `vectors.json` as it stands there.
+/// Returns an entry of the vectors in `vectors.json`.
 pub(crate) fn entry(name: &str) -> Value {
     let file = file("vectors.json");
     let vectors = file["vectors"].as_array().unwrap();
@@ -25,12 +25,12 @@ pub(crate) fn entry(name: &str) -> Value {
         .clone()
 }
 
-/// Bytes of an example of `vectors.json`.
+/// Returns the bytes of a vector in `vectors.json`.
 pub(crate) fn vector(name: &str) -> Bytes {
     unhex(entry(name)["hex"].as_str().unwrap())
 }
 
-/// One of the tables of facts in `vectors.json`.
+/// Returns a table of `vectors.json`.
 pub(crate) fn table(name: &str) -> Vec<Value> {
     file("vectors.json")["tables"][name].as_array().unwrap().clone()
 }

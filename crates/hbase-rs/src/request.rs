@@ -1,7 +1,7 @@
-//! What can be asked of a table: reads, changes, conditions, filters.
+//! Requests to a table: gets, scans, mutations, conditions, filters.
 //!
-//! Requests are checked while they are made. Servers answer some bad ones (no row, no version) with
-//! an exception that looks worth a retry.
+//! Requests are validated when they are built. Servers reject some invalid ones (no row, no version)
+//! with an exception that looks transient.
 
 pub(crate) mod condition;
 pub(crate) mod filter;
@@ -14,40 +14,40 @@ use bytes::Bytes;
 
 use crate::cell::{CellError, MAX_ROW_LENGTH};
 
-/// A request that no server would take.
+/// An invalid request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// A row key needs a byte.
+    /// The row key is empty.
     #[error("empty row key")]
     EmptyRow,
-    /// No versions asked for.
-    #[error("no version asked for")]
+    /// Zero versions requested.
+    #[error("zero versions requested")]
     NoVersion,
-    /// A time range from its end to its start.
+    /// The time range ends before it starts.
     #[error("time range from {from} to {to}")]
     TimeRange {
-        /// First millisecond.
+        /// Start, inclusive, in milliseconds.
         from: u64,
-        /// Millisecond behind the last.
+        /// End, exclusive, in milliseconds.
         to: u64,
     },
-    /// A part of it is too long.
-    #[error("no cell that HBase takes")]
+    /// A cell is invalid.
+    #[error("invalid cell")]
     Cell(#[from] CellError),
-    /// More than one batch of mutations holds.
+    /// The batch of mutations exceeds its maximum size.
     #[error("batch of {0} bytes")]
     BatchTooLong(usize),
 }
 
-/// A row key that can be asked for.
+/// Validates a row key and converts it.
 pub(crate) fn checked_row(row: impl Into<Bytes>) -> Result<Bytes, RequestError> {
     let row = row.into();
     check_row(&row)?;
     Ok(row)
 }
 
-/// Errs on a row key that cannot be asked for.
+/// Validates a row key.
 pub(crate) const fn check_row(row: &[u8]) -> Result<(), RequestError> {
     match row.len() {
         0 => Err(RequestError::EmptyRow),

@@ -1,4 +1,4 @@
-//! What a read brings back: the cells of one row.
+//! Rows: the decoded cells that a read returns.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use crate::cell::{Cell, CellError, CellKind, Cells};
 
 /// Cells of one row, in HBase's order: family, qualifier, newest first.
 ///
-/// A row is a slice of the answer it came in and keeps all of it alive; [`Self::detach`] what is
-/// kept for long.
+/// A row is a slice of the response's cell block and keeps the whole block allocated. Use
+/// [`Self::detach`] for rows that are kept.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Every byte belongs to a whole, checked cell, and all cells are of one row.
+    /// Encoded cells, all valid and of one row.
     cells: Bytes,
     count: usize,
 }
 
 impl Row {
-    /// Row key; empty if there is no cell.
+    /// Returns the row key; empty if there is no cell.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.cells().next().map_or(&[], |cell| cell.row)
     }
 
-    /// The row key as a slice that lives on.
+    /// Returns the row key as a shared slice.
     #[must_use]
     pub fn key_bytes(&self) -> Bytes {
         match self.key() {
@@ -34,12 +34,12 @@ impl Row {
         }
     }
 
-    /// The cells.
+    /// Iterates over the cells.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> + Clone {
         Cells::new(&self.cells).map_while(Result::ok)
     }
 
-    /// Newest value of a column.
+    /// Returns the newest value of a column.
     #[must_use]
     pub fn value(&self, family: &[u8], qualifier: &[u8]) -> Option<&[u8]> {
         self.cells()
@@ -53,25 +53,25 @@ impl Row {
         self.count
     }
 
-    /// Whether there is no cell.
+    /// True if there is no cell.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes of the cells as they lie in a cell block.
+    /// Returns the encoded cells, as in a cell block.
     #[must_use]
     pub const fn encoded(&self) -> &Bytes {
         &self.cells
     }
 
-    /// The same cells in memory of their own.
+    /// Copies the cells to an allocation of their own.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self { cells: Bytes::copy_from_slice(&self.cells), count: self.count }
     }
 
-    /// The cells behind those that `skip` skips.
+    /// Returns the cells after the leading ones that `skip` is true for.
     pub(crate) fn skip_while(&self, mut skip: impl FnMut(&Cell<'_>) -> bool) -> Self {
         let mut cells = Cells::new(&self.cells);
         let mut count = self.count;
@@ -87,7 +87,7 @@ impl Row {
         Self { cells, count }
     }
 
-    /// The cells of all parts, which are of one row, in their order.
+    /// Concatenates the cells of parts of one row.
     pub(crate) fn join(parts: &[Self]) -> Self {
         if let [only] = parts {
             return only.clone();
@@ -121,24 +121,24 @@ impl fmt::Debug for Row {
     }
 }
 
-/// A cell block that is handed out row by row.
+/// A cell block that is split into rows.
 #[derive(Clone, Debug)]
 pub struct CellBlock {
     rest: Bytes,
 }
 
 impl CellBlock {
-    /// A block that is restored already.
+    /// Takes an uncompressed block.
     #[must_use]
     pub const fn new(block: Bytes) -> Self {
         Self { rest: block }
     }
 
-    /// The next `count` cells.
+    /// Removes the next `count` cells, which are one row.
     ///
     /// # Errors
     ///
-    /// When there are fewer, or they are of several rows.
+    /// When there are fewer cells, or they belong to several rows.
     pub fn take(&mut self, count: usize) -> Result<Row, CellError> {
         let mut cells = Cells::new(&self.rest);
         let mut key = None;
@@ -152,33 +152,33 @@ impl CellBlock {
         Ok(Row { cells: self.rest.split_to(length), count })
     }
 
-    /// Ends the block.
+    /// Checks that the block is exhausted.
     ///
     /// # Errors
     ///
-    /// When cells are left.
+    /// When cells remain.
     pub const fn finish(&self) -> Result<(), CellError> {
         if self.rest.is_empty() { Ok(()) } else { Err(CellError::Surplus(self.rest.len())) }
     }
 }
 
-/// Answer to a read or to an increment or append.
+/// Result of a get, an increment or an append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowResult {
-    /// The cells.
+    /// Cells of the row.
     pub row: Row,
-    /// Answer to an existence check.
+    /// Result of an existence check.
     pub exists: Option<bool>,
-    /// Came from a replica that may be behind.
+    /// True if the result is of a read replica and may be stale.
     pub stale: bool,
 }
 
 impl RowResult {
-    /// Cells of the message, then the counted ones of the block. Servers use one or the other.
+    /// Decodes the cells of the message, then the counted ones of the block. Servers use one or the other.
     ///
     /// # Errors
     ///
-    /// When the cells do not fit their count.
+    /// When the block has fewer cells than counted, or a cell is invalid.
     pub fn decode(result: &pb::Result, block: &mut CellBlock) -> Result<Self, CellError> {
         let count = result.associated_cell_count();
         let counted = usize::try_from(count).map_err(|_| CellError::NegativeCount(count))?;
@@ -186,8 +186,12 @@ impl RowResult {
         let row = if result.cell.is_empty() {
             from_block
         } else {
-            let own = Row::from_messages(&result.cell)?;
-            if from_block.is_empty() { own } else { Row::join(&[own, from_block]) }
+            let from_message = Row::from_messages(&result.cell)?;
+            if from_block.is_empty() {
+                from_message
+            } else {
+                Row::join(&[from_message, from_block])
+            }
         };
         Ok(Self { row, exists: result.exists, stale: result.stale() })
     }
@@ -201,7 +205,7 @@ mod tests {
     use crate::recorded;
 
     #[test]
-    fn cells_in_the_message_and_in_the_block_make_the_same_row() {
+    fn cells_of_the_message_and_of_the_block_decode_to_the_same_row() {
         let block = recorded::vector("cell-put");
         let frame = recorded::vector("get-response-protobuf");
         let response = pb::GetResponse::decode_length_delimited(&frame[7..]).unwrap();
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_fields_is_an_empty_row() {
+    fn result_without_fields_is_an_empty_row() {
         let result =
             RowResult::decode(&pb::Result::default(), &mut CellBlock::new(Bytes::new())).unwrap();
         assert!(
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_must_be_those_of_the_block() {
+    fn wrong_cell_counts_are_errors() {
         let two = recorded::vector("cell-block-two");
         let mut block = CellBlock::new(two.clone());
         assert_eq!(block.take(3), Err(CellError::Count(3)));
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_two_rows_are_no_row() {
+    fn cells_of_two_rows_are_an_error() {
         let mut block = recorded::vector("cell-block-two").to_vec();
         let second = block.len() - 30;
         block[second] ^= 1;
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_cut_and_joined_at_cells() {
+    fn rows_are_split_and_joined_at_cells() {
         let row = CellBlock::new(recorded::vector("cell-block-two")).take(2).unwrap();
         let tail = row.skip_while(|cell| cell.qualifier == [0, 0xf3]);
         assert_eq!(tail.len(), 1);

@@ -1,5 +1,4 @@
-//! How a scan goes on: through the calls of one scanner, the pieces of a row, the regions of a
-//! table, and faults in between.
+//! State of a scan: calls of a region scanner, assembly of rows, progress over regions and failures.
 
 pub(crate) mod calls;
 pub(crate) mod position;

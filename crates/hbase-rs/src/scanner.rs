@@ -1,9 +1,8 @@
-//! Rows as a stream.
+//! Scanner: the rows of a scan as a stream.
 //!
-//! A task reads ahead of the caller by one answer and keeps it until it is taken. While the caller is
-//! slow the task renews the scanner's lease; while a server is slow the caller sees nothing, at most
-//! for the time of an operation. Any fault ends the scanner at the server and opens another one where
-//! the rows handed out end.
+//! A task reads ahead by one response. It renews the lease of the region scanner while the caller is
+//! slow. After a failure it closes the region scanner and opens another one after the last returned
+//! row. Without progress the scan fails after the operation timeout.
 
 use std::{
     pin::Pin,
@@ -30,33 +29,34 @@ use crate::{
     region::info::RegionLocation,
     request::scan::Scan,
     scan::{
-        calls::{OpenScanner, ScanAnswer, open_scanner},
+        calls::{OpenScanner, ScanResponse, open_scanner},
         rows::{RowAssembler, ScanRow, ScanStep},
     },
     table_name::TableName,
 };
 
-/// Answers that wait for the caller.
+/// Number of responses that are buffered for the caller.
 const READ_AHEAD: usize = 1;
 
-/// Priority of a call that ends a scanner.
+/// Priority of the RPC that closes a region scanner.
 const CLOSE_PRIORITY: u32 = 200;
 
-/// So many scanners in a row out of order without a row between them, and the scan fails.
+/// Maximum number of consecutive out-of-order failures without a row before the scan fails.
 const MAX_OUT_OF_ORDER: u32 = 2;
 
-/// Renewals of a lease for a caller who takes nothing. Then the server may forget the scanner.
+/// Maximum number of lease renewals while the caller takes no row. Afterwards the scanner is reopened.
 const MAX_RENEWALS: u32 = 10;
 
-/// What the task sends; `None` is the end. Without that word the task has failed.
-type Ahead = Result<Option<Vec<ScanRow>>, OperationError>;
+/// Item sent by the task; `None` is the end of the scan. A closed channel without it means that the
+/// task panicked.
+type ReadAhead = Result<Option<Vec<ScanRow>>, OperationError>;
 
-/// The rows of a scan, in order. Dropped, it stops the scan.
+/// The rows of a scan, in order. Dropping it cancels the scan.
 #[derive(Debug)]
 pub struct Scanner {
     rows: std::vec::IntoIter<ScanRow>,
-    over: bool,
-    ahead: mpsc::Receiver<Ahead>,
+    finished: bool,
+    ahead: mpsc::Receiver<ReadAhead>,
     task: JoinHandle<()>,
 }
 
@@ -65,21 +65,29 @@ impl Scanner {
         client: Client,
         table: TableName,
         scan: Scan,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Self {
         let (sender, ahead) = mpsc::channel(READ_AHEAD);
         let assembler = RowAssembler::new(&scan, client.config().max_row);
-        let reader =
-            Reader { client, table, scan, assembler, patience, out_of_order: 0, faulted: false };
+        let reader = ScanReader {
+            client,
+            table,
+            scan,
+            assembler,
+            timeout,
+            out_of_order: 0,
+            reopening: false,
+        };
         let task = tokio::spawn(reader.run(sender));
-        Self { rows: Vec::new().into_iter(), over: false, ahead, task }
+        Self { rows: Vec::new().into_iter(), finished: false, ahead, task }
     }
 
-    /// The next row; `None` at the end.
+    /// Returns the next row, or `None` at the end.
     ///
     /// # Errors
     ///
-    /// When the scan cannot go on within the time of an operation. It is over then.
+    /// When the scan makes no progress within the operation timeout or fails permanently. It is finished
+    /// then.
     pub async fn next(&mut self) -> Option<Result<ScanRow, OperationError>> {
         std::future::poll_fn(|context| self.poll_row(context)).await
     }
@@ -92,18 +100,18 @@ impl Scanner {
             if let Some(row) = self.rows.next() {
                 return Poll::Ready(Some(Ok(row)));
             }
-            if self.over {
+            if self.finished {
                 return Poll::Ready(None);
             }
             match ready!(self.ahead.poll_recv(context)) {
                 Some(Ok(Some(rows))) => self.rows = rows.into_iter(),
-                Some(Ok(None)) => self.over = true,
+                Some(Ok(None)) => self.finished = true,
                 Some(Err(error)) => {
-                    self.over = true;
+                    self.finished = true;
                     return Poll::Ready(Some(Err(error)));
                 }
                 None => {
-                    self.over = true;
+                    self.finished = true;
                     return Poll::Ready(Some(Err(OperationError {
                         operation: "scan",
                         attempts: 0,
@@ -131,46 +139,46 @@ impl Drop for Scanner {
     }
 }
 
-/// Reads for a [`Scanner`].
-struct Reader {
+/// Task of a [`Scanner`].
+struct ScanReader {
     client: Client,
     table: TableName,
     scan: Scan,
     assembler: RowAssembler,
-    /// Time for each stretch without progress.
-    patience: Option<Duration>,
+    /// Maximum time without progress.
+    timeout: Option<Duration>,
     out_of_order: u32,
-    /// Whether the next scanner stands in for one that was lost.
-    faulted: bool,
+    /// True if the next region scanner replaces a lost one.
+    reopening: bool,
 }
 
-/// A scanner that is open at a server. Dropped while it is, it is closed there.
-struct Remote {
+/// A region scanner; dropping it closes an open scanner on the server.
+struct RegionScanner {
     client: Client,
     location: RegionLocation,
-    scanner: Option<OpenScanner>,
+    open: Option<OpenScanner>,
     lease: Duration,
 }
 
-/// Why reading stopped before its end.
-enum Stop {
-    /// Nobody wants more.
-    Unwanted,
+/// Reason why a scan stopped before its end.
+enum ScanStopped {
+    /// The caller dropped the scanner.
+    Cancelled,
     Failed(OperationError),
 }
 
-impl Reader {
-    async fn run(mut self, rows: mpsc::Sender<Ahead>) {
+impl ScanReader {
+    async fn run(mut self, rows: mpsc::Sender<ReadAhead>) {
         let end = match self.read(&rows).await {
             Ok(()) => Ok(None),
-            Err(Stop::Failed(error)) => Err(error),
-            Err(Stop::Unwanted) => return,
+            Err(ScanStopped::Failed(error)) => Err(error),
+            Err(ScanStopped::Cancelled) => return,
         };
-        // The caller may be gone.
+        // The caller may have dropped the scanner.
         let _ = rows.send(end).await;
     }
 
-    async fn read(&mut self, rows: &mpsc::Sender<Ahead>) -> Result<(), Stop> {
+    async fn read(&mut self, rows: &mpsc::Sender<ReadAhead>) -> Result<(), ScanStopped> {
         let mut attempts = self.attempts();
         if self.assembler.position().limit_reached() {
             return Ok(());
@@ -178,74 +186,80 @@ impl Reader {
         loop {
             let locate = self.assembler.position().locate();
             let locator = self.client.locator();
-            let location =
-                locator.locate(&self.table, &locate, &mut attempts).await.map_err(Stop::Failed)?;
+            let location = locator
+                .locate(&self.table, &locate, &mut attempts)
+                .await
+                .map_err(ScanStopped::Failed)?;
             match self.read_region(location.clone(), rows, &mut attempts).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => attempts = self.attempts(),
-                Err(Fault::Stop(stop)) => return Err(stop),
-                Err(Fault::Reopen) => self.fault(),
-                Err(Fault::Call(error)) => {
-                    self.fault();
-                    self.recover(&location, error, &mut attempts).await.map_err(Stop::Failed)?;
+                Err(RegionFailure::Stopped(stopped)) => return Err(stopped),
+                Err(RegionFailure::Reopen) => self.reset(),
+                Err(RegionFailure::Call(error)) => {
+                    self.reset();
+                    self.recover(&location, error, &mut attempts)
+                        .await
+                        .map_err(ScanStopped::Failed)?;
                 }
             }
         }
     }
 
-    fn fault(&mut self) {
-        self.assembler.fault();
-        self.faulted = true;
+    fn reset(&mut self) {
+        self.assembler.reset();
+        self.reopening = true;
     }
 
     fn attempts(&self) -> Attempts {
-        let deadline = self.patience.map(|patience| Instant::now() + patience);
+        let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         Attempts::new("scan", self.client.config(), self.client.metrics(), deadline).reading()
     }
 
-    /// Reads a region to its end with one scanner. Returns whether that was the scan's end.
+    /// Reads a region to its end with one region scanner. Returns true if the scan is complete.
     async fn read_region(
         &mut self,
         location: RegionLocation,
-        rows: &mpsc::Sender<Ahead>,
+        rows: &mpsc::Sender<ReadAhead>,
         attempts: &mut Attempts,
-    ) -> Result<bool, Fault> {
-        let mut remote = Remote {
+    ) -> Result<bool, RegionFailure> {
+        let mut scanner = RegionScanner {
             client: self.client.clone(),
             location,
-            scanner: None,
+            open: None,
             lease: Duration::from_mins(1),
         };
         loop {
             let position = self.assembler.position();
             let limit = position.limit();
             let (start, include_start) = position.start();
-            let request = if let Some(scanner) = &mut remote.scanner {
-                scanner.next(&self.scan, limit)
+            let request = if let Some(open) = &mut scanner.open {
+                open.next(&self.scan, limit)
             } else {
                 let metrics = self.client.metrics();
                 metrics.scanners_opened.one();
-                if std::mem::take(&mut self.faulted) {
+                if std::mem::take(&mut self.reopening) {
                     metrics.scanners_reopened.one();
                 }
-                let region = remote.location.region.name();
+                let region = scanner.location.region.name();
                 open_scanner(&self.scan, region, start, include_start, limit)
             };
-            let answer = remote.call(&request, attempts).await?;
-            remote.opened(&answer);
-            if answer.heartbeat {
-                // The server is at work.
+            let response = scanner.call(&request, attempts).await?;
+            scanner.update(&response);
+            if response.heartbeat {
+                // The server makes progress.
                 *attempts = self.attempts();
             }
-            let mut whole = Vec::new();
+            let mut complete = Vec::new();
             let step = self
                 .assembler
-                .answer(answer, &remote.location.region, &mut whole)
-                .map_err(|error| Fault::Stop(Stop::Failed(attempts.fail(error.into(), false))))?;
-            if !whole.is_empty() {
+                .add_response(response, &scanner.location.region, &mut complete)
+                .map_err(|error| {
+                    RegionFailure::Stopped(ScanStopped::Failed(attempts.fail(error.into(), false)))
+                })?;
+            if !complete.is_empty() {
                 self.out_of_order = 0;
-                remote.hand_over(whole, rows).await?;
-                // The caller's time is not ours.
+                scanner.deliver(complete, rows).await?;
+                // The time that the caller took does not count.
                 *attempts = self.attempts();
             }
             match step {
@@ -263,7 +277,7 @@ impl Reader {
         attempts: &mut Attempts,
     ) -> Result<(), OperationError> {
         match error.class() {
-            // Its region is where it was: the scanner alone is gone.
+            // Only the scanner is lost; its region has not moved.
             Some(ExceptionClass::ScannerGone) => attempts.at_once(error.into()),
             Some(ExceptionClass::ScannerOutOfOrder) => {
                 self.out_of_order += 1;
@@ -277,82 +291,83 @@ impl Reader {
     }
 }
 
-/// Why a region was not read to its end.
-enum Fault {
+/// Reason why a region was not read to its end.
+enum RegionFailure {
     Call(CallError),
-    /// The scanner is gone or may be, for a reason that is no failure.
+    /// The region scanner may be lost and has to be reopened. This is no failure.
     Reopen,
-    Stop(Stop),
+    Stopped(ScanStopped),
 }
 
-impl From<CallError> for Fault {
+impl From<CallError> for RegionFailure {
     fn from(error: CallError) -> Self {
         Self::Call(error)
     }
 }
 
-impl Remote {
+impl RegionScanner {
     async fn call(
         &self,
         request: &pb::ScanRequest,
         attempts: &Attempts,
-    ) -> Result<ScanAnswer, Fault> {
+    ) -> Result<ScanResponse, RegionFailure> {
         let timeout = self.client.config().scan_timeout;
         let call = RegionCall { method: "Scan", class: CallClass::Scans, priority: None, timeout };
-        let answer =
+        let body =
             self.client.call_region(&self.location, call, request, Bytes::new(), attempts).await?;
-        let (response, block) = self.client.read::<pb::ScanResponse>(&self.location, &answer)?;
-        ScanAnswer::decode(&response, block)
-            .map_err(|error| Fault::Stop(Stop::Failed(attempts.fail(Failure::Cells(error), false))))
+        let (response, block) = self.client.read::<pb::ScanResponse>(&self.location, &body)?;
+        ScanResponse::decode(&response, block).map_err(|error| {
+            RegionFailure::Stopped(ScanStopped::Failed(attempts.fail(Failure::Cells(error), false)))
+        })
     }
 
-    /// Keeps the scanner that an answer speaks of, or forgets it.
-    fn opened(&mut self, answer: &ScanAnswer) {
-        if let Some(lease) = answer.lease_ms.filter(|lease| *lease > 0) {
+    /// Updates lease and open scanner from a response.
+    fn update(&mut self, response: &ScanResponse) {
+        if let Some(lease) = response.lease_ms.filter(|lease| *lease > 0) {
             self.lease = Duration::from_millis(lease.into());
         }
-        self.scanner = answer.open_after(self.scanner);
+        self.open = response.open_after(self.open);
     }
 
-    /// Waits until the caller takes the rows, and keeps the scanner alive meanwhile.
-    async fn hand_over(
+    /// Delivers rows to the caller and renews the lease while it waits.
+    async fn deliver(
         &mut self,
-        whole: Vec<ScanRow>,
-        rows: &mpsc::Sender<Ahead>,
-    ) -> Result<(), Fault> {
+        complete: Vec<ScanRow>,
+        rows: &mpsc::Sender<ReadAhead>,
+    ) -> Result<(), RegionFailure> {
         let mut renewals = 0;
         let mut lost = false;
         let permit = loop {
             match timeout(self.lease / 2, rows.reserve()).await {
                 Ok(Ok(permit)) => break permit,
-                Ok(Err(_)) => return Err(Fault::Stop(Stop::Unwanted)),
+                Ok(Err(_)) => return Err(RegionFailure::Stopped(ScanStopped::Cancelled)),
                 Err(_) => {}
             }
-            let Some(scanner) = self.scanner.as_mut().filter(|_| renewals < MAX_RENEWALS) else {
-                lost |= self.scanner.take().is_some();
+            let Some(open) = self.open.as_mut().filter(|_| renewals < MAX_RENEWALS) else {
+                lost |= self.open.take().is_some();
                 continue;
             };
             renewals += 1;
             self.client.metrics().scanners_renewed.one();
-            let request = scanner.renew();
+            let request = open.renew();
             let attempts =
                 Attempts::new("renew lease", self.client.config(), self.client.metrics(), None);
             if self.call(&request, &attempts).await.is_err() {
-                // Opening it again finds out what is wrong.
-                lost |= self.scanner.take().is_some();
+                // Reopening it will show the cause.
+                lost |= self.open.take().is_some();
             }
         };
-        permit.send(Ok(Some(whole)));
-        if lost { Err(Fault::Reopen) } else { Ok(()) }
+        permit.send(Ok(Some(complete)));
+        if lost { Err(RegionFailure::Reopen) } else { Ok(()) }
     }
 }
 
-impl Drop for Remote {
+impl Drop for RegionScanner {
     fn drop(&mut self) {
-        let Some(scanner) = self.scanner.take() else { return };
+        let Some(open) = self.open.take() else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         let (client, location) = (self.client.clone(), self.location.clone());
-        // Nobody waits for the answer; without the call the lease ends it.
+        // The response is ignored. If the call fails, the lease expires.
         runtime.spawn(async move {
             let timeout = client.config().call_timeout;
             let call = RegionCall {
@@ -362,9 +377,8 @@ impl Drop for Remote {
                 timeout,
             };
             let attempts = Attempts::new("close scanner", client.config(), client.metrics(), None);
-            let _ = client
-                .call_region(&location, call, &scanner.close(), Bytes::new(), &attempts)
-                .await;
+            let _ =
+                client.call_region(&location, call, &open.close(), Bytes::new(), &attempts).await;
         });
     }
 }

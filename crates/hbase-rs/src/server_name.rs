@@ -1,13 +1,13 @@
-//! Names of servers.
+//! Server names: host, port and start code.
 
 use std::{fmt, sync::Arc};
 
 use hbase_rs_protobuf as pb;
 
-/// A region server or master in one of its lives.
+/// A process of a region server or master.
 ///
-/// The start code tells a restarted server from the one before it: an error of the old life must
-/// not touch what is known of the new one.
+/// The start code distinguishes a restarted server from its predecessor: an error of the old process
+/// must not invalidate state of the new one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerName {
     host: Arc<str>,
@@ -16,13 +16,13 @@ pub struct ServerName {
 }
 
 impl ServerName {
-    /// Names the server at `host:port` that started at `start_code` milliseconds.
+    /// Names the server at `host:port` that was started at `start_code`, in milliseconds.
     #[must_use]
     pub fn new(host: &str, port: u16, start_code: u64) -> Self {
         Self { host: host.into(), port, start_code }
     }
 
-    /// Reads `host,port,startcode`, as ZooKeeper and hbase:meta spell it.
+    /// Parses `host,port,startcode`, the form in ZooKeeper and hbase:meta.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.rsplitn(3, ',');
@@ -32,7 +32,7 @@ impl ServerName {
         (!host.is_empty()).then(|| Self::new(host, port, start_code))
     }
 
-    /// Reads the message; `None` if it lacks a host or a port that exists.
+    /// Decodes the message; `None` if it lacks a host or a valid port.
     #[must_use]
     pub fn from_message(message: &pb::ServerName) -> Option<Self> {
         let port = u16::try_from(message.port()).ok().filter(|port| *port != 0)?;
@@ -40,7 +40,7 @@ impl ServerName {
         (!host.is_empty()).then(|| Self::new(host, port, message.start_code()))
     }
 
-    /// The same as a message.
+    /// Encodes the name as a message.
     #[must_use]
     pub fn to_message(&self) -> pb::ServerName {
         pb::ServerName {
@@ -50,19 +50,19 @@ impl ServerName {
         }
     }
 
-    /// What the server calls its host.
+    /// Returns the host as reported by the server.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Its port.
+    /// Returns the port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Milliseconds when this life began.
+    /// Returns the start time of the process in milliseconds.
     #[must_use]
     pub const fn start_code(&self) -> u64 {
         self.start_code
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_host_port_and_start_code() {
+    fn text_is_host_port_and_start_code() {
         check(
             "rs1.example.org,16020,1700000000001",
             Some(("rs1.example.org", 16020, 1_700_000_000_001)),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_needs_a_port() {
+    fn message_without_a_valid_port_is_no_name() {
         let mut message = ServerName::new("rs1", 16020, 1).to_message();
         for port in [None, Some(0), Some(70_000)] {
             message.port = port;

@@ -1,40 +1,40 @@
-//! Names of tables.
+//! Table names with their namespaces.
 
 use std::{fmt, str::FromStr};
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 
-/// Namespace of tables that name none.
+/// Namespace of names without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// A table, with its namespace.
+/// Name of a table, including its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
-    /// `name`, or `namespace:name` outside the default namespace: as it stands in region names.
+    /// `name`, or `namespace:name` outside the default namespace, as in region names.
     text: Bytes,
-    /// Bytes of the namespace in front, without the colon; 0 for the default one.
+    /// Length of the namespace prefix without the colon; 0 for the default namespace.
     namespace: usize,
 }
 
 impl TableName {
-    /// The table that knows where all regions are.
+    /// Returns `hbase:meta`, the table of all region locations.
     #[must_use]
     pub const fn meta() -> Self {
         Self { text: Bytes::from_static(b"hbase:meta"), namespace: 5 }
     }
 
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
     ///
-    /// When the name is none.
+    /// When the name is invalid.
     pub fn from_message(message: &pb::TableName) -> Result<Self, TableNameError> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         format!("{}:{}", text(&message.namespace), text(&message.qualifier)).parse()
     }
 
-    /// The same as a message.
+    /// Encodes the name as a message.
     #[must_use]
     pub fn to_message(&self) -> pb::TableName {
         pb::TableName {
@@ -46,13 +46,13 @@ impl TableName {
         }
     }
 
-    /// The name as region names begin.
+    /// Returns the name as it appears in region names.
     #[must_use]
     pub const fn as_bytes(&self) -> &Bytes {
         &self.text
     }
 
-    /// Whether the table belongs to HBase itself.
+    /// True for tables of HBase's own namespace.
     #[must_use]
     pub fn is_system(&self) -> bool {
         self.namespace() == "hbase"
@@ -69,17 +69,17 @@ impl TableName {
 impl FromStr for TableName {
     type Err = TableNameError;
 
-    /// Reads `name` or `namespace:name`; both forms of the default namespace are one table.
+    /// Parses `name` or `namespace:name`; `default:name` equals `name`.
     fn from_str(text: &str) -> Result<Self, TableNameError> {
         let (namespace, name) = text.split_once(':').unwrap_or((DEFAULT_NAMESPACE, text));
-        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let wrong = || TableNameError(text.to_owned());
-        if namespace.is_empty() || !namespace.bytes().all(legal) {
-            return Err(wrong());
+        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let invalid = || TableNameError(text.to_owned());
+        if namespace.is_empty() || !namespace.bytes().all(is_valid) {
+            return Err(invalid());
         }
-        let name_legal = |byte: u8| legal(byte) || byte == b'-' || byte == b'.';
-        if name.is_empty() || name.starts_with(['-', '.']) || !name.bytes().all(name_legal) {
-            return Err(wrong());
+        let is_valid_in_name = |byte: u8| is_valid(byte) || byte == b'-' || byte == b'.';
+        if name.is_empty() || name.starts_with(['-', '.']) || !name.bytes().all(is_valid_in_name) {
+            return Err(invalid());
         }
         Ok(match namespace {
             DEFAULT_NAMESPACE => {
@@ -99,9 +99,9 @@ impl fmt::Display for TableName {
     }
 }
 
-/// Text that names no table.
+/// Text that is not a valid table name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no name of a table")]
+#[error("`{0}` is not a valid table name")]
 pub struct TableNameError(String);
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_namespace_is_not_written() {
+    fn default_namespace_is_omitted() {
         check("tsdb-uid", Some(("tsdb-uid", "default", "tsdb-uid")));
         check("default:tsdb", Some(("tsdb", "default", "tsdb")));
         check("prod:tsdb", Some(("prod:tsdb", "prod", "tsdb")));
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_break_region_names_are_refused() {
+    fn invalid_names_are_rejected() {
         for text in ["", ":", "a:", ":a", "a,b", "a b", ".hidden", "-x", "a:b:c", "p-q:a", "ä"] {
             check(text, None);
         }
     }
 
     #[test]
-    fn meta_is_the_table_of_that_name() {
+    fn meta_is_a_system_table() {
         assert_eq!(TableName::meta(), "hbase:meta".parse().unwrap());
         assert!(TableName::meta().is_system());
         assert!(!"tsdb".parse::<TableName>().unwrap().is_system());

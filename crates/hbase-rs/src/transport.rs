@@ -1,15 +1,15 @@
-//! What lies between a socket and the frames on it.
+//! Transport layer between sockets and frames: encryption and authentication.
 //!
-//! Three things differ with how a cluster is secured: what is done with the fresh socket (TLS), how the
-//! client proves who it is (SASL), and whether bytes are wrapped from then on (SASL with protection).
-//! All of them are over before the connection header is sent, and none is known to anything above: a
-//! [`Transport`] takes the socket and gives back a stream and the bytes to begin with.
+//! Clusters differ in TLS, in authentication (SASL) and in SASL protection of the stream. All of these
+//! are negotiated before the connection header is sent and are invisible to the layers above: a
+//! [`Transport`] takes the socket and returns a stream and the bytes to send first. Only
+//! [`PlainTransport`] is implemented here.
 //!
-//! * Plain text with simple authentication: the socket itself, and the preamble.
-//! * TLS with simple authentication: the encrypted stream, and the preamble; HBase expects TLS from the
-//!   first byte on.
-//! * SASL: sends its preamble, talks until both sides agree, and gives back a stream that wraps if that
-//!   was agreed; nothing is left to begin with. With TLS as well, it does so on the encrypted stream.
+//! * Plain text with simple authentication: the socket itself and the preamble.
+//! * TLS with simple authentication: the encrypted stream and the preamble. HBase expects TLS from the
+//!   first byte.
+//! * SASL: sends the preamble, negotiates, and returns a stream with the negotiated protection and no
+//!   further bytes. With TLS, on the encrypted stream.
 
 use std::{fmt, io, pin::Pin};
 
@@ -24,60 +24,59 @@ use crate::{
     server_name::ServerName,
 };
 
-/// Makes streams for frames out of sockets. One for a client; it may keep keys and sessions.
+/// Establishes streams on connected sockets. A client has one; it may cache keys and sessions.
 pub trait Transport: fmt::Debug + Send + Sync {
-    /// Secures a socket that has just been connected.
+    /// Establishes a stream on a newly connected socket.
     ///
-    /// The time for that is what is left of the connection's; when it is over the future is dropped.
-    /// An error is one of the connection: it did not come up.
+    /// The future is dropped when the connect timeout passes. An error fails the connection.
     fn establish<'a>(&'a self, socket: TcpStream, to: Destination<'a>) -> TransportFuture<'a>;
 }
 
 /// Future of a [`Transport`].
 pub type TransportFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Established>> + Send + 'a>>;
 
-/// Whom a connection is to.
+/// Destination of a connection.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Destination<'a> {
-    /// What the server calls itself: its host is the one in certificates and principals.
+    /// Server; its host is the one in certificates and principals.
     pub server: &'a ServerName,
-    /// What is wanted of it.
+    /// Service of the connection.
     pub service: Service,
-    /// Name under which changes are made.
+    /// User of the client.
     pub user: &'a str,
 }
 
-/// A stream that is ready for the connection header.
+/// A stream ready for the connection header.
 #[derive(Debug)]
 pub struct Established {
-    /// Where it goes.
+    /// The stream.
     pub stream: Channel,
-    /// Bytes in front of the header. They leave with it and the first call, in one write.
-    pub first: Bytes,
+    /// Bytes to send before the header. Both and the first request are one write.
+    pub preamble: Bytes,
 }
 
-/// A stream of bytes both ways.
+/// A bidirectional byte stream.
 #[derive(Debug)]
 pub enum Channel {
-    /// The socket itself; what waits is written to it from several buffers at once.
+    /// The socket; supports vectored writes.
     Plain(TcpStream),
-    /// Anything on top of it.
+    /// A stream on top of the socket.
     Layered(Box<dyn ByteStream>),
 }
 
-/// What can carry frames.
+/// A stream that can transport frames.
 pub trait ByteStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ByteStream for S {}
 
-/// Plain text, and the user's name is taken on trust.
+/// Plain text with simple authentication.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainTransport;
 
 impl Transport for PlainTransport {
     fn establish<'a>(&'a self, socket: TcpStream, _to: Destination<'a>) -> TransportFuture<'a> {
-        let first = Bytes::from_owner(AuthMethod::Simple.preamble());
-        Box::pin(async { Ok(Established { stream: Channel::Plain(socket), first }) })
+        let preamble = Bytes::from_owner(AuthMethod::Simple.preamble());
+        Box::pin(async { Ok(Established { stream: Channel::Plain(socket), preamble }) })
     }
 }

@@ -1,7 +1,6 @@
-//! Namespaces: what tables of one purpose are called by.
+//! Administration of namespaces.
 //!
-//! A table outside the default namespace is named `namespace:table`, and everything else is the same.
-//! HBase's own tables are in `hbase`.
+//! A table outside the default namespace is named `namespace:table`. HBase's own tables are in `hbase`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use crate::{
     error::OperationError, exception::ExceptionClass, random::nonce, table_name::TableName,
 };
 
-/// A namespace.
+/// Descriptor of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceDescriptor {
     name: String,
@@ -25,20 +24,20 @@ impl NamespaceDescriptor {
         Self { name: name.into(), properties: BTreeMap::new() }
     }
 
-    /// Sets a property by HBase's name for it, like `hbase.namespace.quota.maxtables`.
+    /// Sets a property by its HBase name, like `hbase.namespace.quota.maxtables`.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.insert(name.into(), value.into());
         self
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A property, if it is set.
+    /// Returns a property if it is set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.properties.get(name).map(String::as_str)
@@ -65,11 +64,11 @@ impl NamespaceDescriptor {
 }
 
 impl Admin {
-    /// Makes a namespace.
+    /// Creates a namespace.
     ///
     /// # Errors
     ///
-    /// When it exists, its name is none, or it is not made in time.
+    /// When it exists, its name is invalid, or the procedure timeout passes.
     pub async fn create_namespace(
         &self,
         namespace: &NamespaceDescriptor,
@@ -85,11 +84,11 @@ impl Admin {
         self.finish(started.proc_id, &mut attempts).await
     }
 
-    /// Removes a namespace, which must have no tables.
+    /// Deletes a namespace, which must have no tables.
     ///
     /// # Errors
     ///
-    /// When it is not there, has tables, or is not removed in time.
+    /// When it does not exist, has tables, or the procedure timeout passes.
     pub async fn delete_namespace(&self, name: &str) -> Result<(), OperationError> {
         let mut attempts = self.attempts("delete namespace");
         let request = pb::DeleteNamespaceRequest {
@@ -102,51 +101,53 @@ impl Admin {
         self.finish(started.proc_id, &mut attempts).await
     }
 
-    /// All namespaces, HBase's own among them.
+    /// Returns all namespaces, including HBase's own.
     ///
     /// # Errors
     ///
-    /// When the master does not tell in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn namespaces(&self) -> Result<Vec<NamespaceDescriptor>, OperationError> {
         let mut attempts = self.attempts("list namespaces").reading();
-        // Every release knows this one; the one that lists names alone came with 2.4.
+        // Supported by all releases; `ListNamespaces` requires 2.4.
         let request = pb::ListNamespaceDescriptorsRequest {};
-        let answer: pb::ListNamespaceDescriptorsResponse =
+        let response: pb::ListNamespaceDescriptorsResponse =
             self.call("ListNamespaceDescriptors", &request, &mut attempts).await?;
-        let descriptors = answer.namespace_descriptor.into_iter();
+        let descriptors = response.namespace_descriptor.into_iter();
         Ok(descriptors.map(NamespaceDescriptor::from_message).collect())
     }
 
-    /// Description of a namespace; `None` if there is no such.
+    /// Returns the descriptor of a namespace, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// When the master does not tell in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn describe_namespace(
         &self,
         name: &str,
     ) -> Result<Option<NamespaceDescriptor>, OperationError> {
         let mut attempts = self.attempts("describe namespace").reading();
         let request = pb::GetNamespaceDescriptorRequest { namespace_name: name.to_owned() };
-        let answer = self
+        let result = self
             .call::<_, pb::GetNamespaceDescriptorResponse>(
                 "GetNamespaceDescriptor",
                 &request,
                 &mut attempts,
             )
             .await;
-        match answer {
-            Ok(answer) => Ok(Some(NamespaceDescriptor::from_message(answer.namespace_descriptor))),
+        match result {
+            Ok(response) => {
+                Ok(Some(NamespaceDescriptor::from_message(response.namespace_descriptor)))
+            }
             Err(error) if error.class() == Some(ExceptionClass::NamespaceNotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Tables of a namespace.
+    /// Returns the tables of a namespace.
     ///
     /// # Errors
     ///
-    /// When the master does not tell in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn tables_in(&self, namespace: &str) -> Result<Vec<TableName>, OperationError> {
         let mut attempts = self.attempts("list tables").reading();
         let request = pb::GetTableNamesRequest {
@@ -154,9 +155,9 @@ impl Admin {
             namespace: Some(namespace.to_owned()),
             ..pb::GetTableNamesRequest::default()
         };
-        let answer: pb::GetTableNamesResponse =
+        let response: pb::GetTableNamesResponse =
             self.call("GetTableNames", &request, &mut attempts).await?;
-        let names = answer.table_names.iter();
+        let names = response.table_names.iter();
         Ok(names.filter_map(|name| TableName::from_message(name).ok()).collect())
     }
 }

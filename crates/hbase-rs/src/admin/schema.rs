@@ -1,7 +1,7 @@
-//! Descriptions of tables.
+//! Descriptors of tables and column families.
 //!
-//! Every property is text under a name; one that is missing has the server's default. The most used
-//! ones have methods, the rest goes by [`FamilyDescriptor::attribute`].
+//! Properties are text; absent ones have the server's default. Common properties have methods, all can
+//! be set by [`FamilyDescriptor::attribute`].
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use hbase_rs_protobuf as pb;
 
 use crate::table_name::{TableName, TableNameError};
 
-/// A column family.
+/// Descriptor of a column family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyDescriptor {
     name: Bytes,
@@ -18,62 +18,63 @@ pub struct FamilyDescriptor {
 }
 
 impl FamilyDescriptor {
-    /// A family with the server's defaults.
+    /// Starts with the server's defaults.
     pub fn new(name: impl Into<Bytes>) -> Self {
         Self { name: name.into(), attributes: BTreeMap::new() }
     }
 
-    /// Sets a property by HBase's name for it.
+    /// Sets a property by its HBase name.
     #[must_use]
     pub fn attribute(mut self, name: &str, value: impl Into<String>) -> Self {
         self.attributes.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Versions of a column that are kept.
+    /// Sets the maximum number of versions per column.
     #[must_use]
     pub fn versions(self, versions: u32) -> Self {
         self.attribute("VERSIONS", versions.to_string())
     }
 
-    /// Seconds after which cells are dropped.
+    /// Sets the cells' time to live in seconds.
     #[must_use]
     pub fn ttl_secs(self, ttl: u32) -> Self {
         self.attribute("TTL", ttl.to_string())
     }
 
-    /// Compression of files: `NONE`, `SNAPPY`, `LZ4`, `ZSTD`, `GZ` and so on, if the servers have it.
+    /// Sets the compression of store files: `NONE`, `SNAPPY`, `LZ4`, `ZSTD`, `GZ` or another algorithm
+    /// that the servers support.
     #[must_use]
     pub fn compression(self, algorithm: &str) -> Self {
         self.attribute("COMPRESSION", algorithm)
     }
 
-    /// Bloom filters: `NONE`, `ROW`, `ROWCOL`.
+    /// Sets the Bloom filter: `NONE`, `ROW`, `ROWCOL`.
     #[must_use]
     pub fn bloom_filter(self, kind: &str) -> Self {
         self.attribute("BLOOMFILTER", kind)
     }
 
-    /// Encoding of keys in blocks: `NONE`, `PREFIX`, `DIFF`, `FAST_DIFF`, `ROW_INDEX_V1`.
+    /// Sets the data block encoding: `NONE`, `PREFIX`, `DIFF`, `FAST_DIFF`, `ROW_INDEX_V1`.
     #[must_use]
     pub fn data_block_encoding(self, encoding: &str) -> Self {
         self.attribute("DATA_BLOCK_ENCODING", encoding)
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &Bytes {
         &self.name
     }
 
-    /// A property, if it is set.
+    /// Returns a property if it is set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.attributes.get(name).map(String::as_str)
     }
 }
 
-/// A table.
+/// Descriptor of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableDescriptor {
     name: TableName,
@@ -82,39 +83,39 @@ pub struct TableDescriptor {
 }
 
 impl TableDescriptor {
-    /// A table, so far without families. It needs one.
+    /// Starts without column families; a table needs at least one.
     #[must_use]
     pub const fn new(name: TableName) -> Self {
         Self { name, families: Vec::new(), attributes: BTreeMap::new() }
     }
 
-    /// Adds a family.
+    /// Adds a column family.
     #[must_use]
     pub fn family(mut self, family: FamilyDescriptor) -> Self {
         self.families.push(family);
         self
     }
 
-    /// Sets a property by HBase's name for it.
+    /// Sets a property by its HBase name.
     #[must_use]
     pub fn attribute(mut self, name: &str, value: impl Into<String>) -> Self {
         self.attributes.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &TableName {
         &self.name
     }
 
-    /// Its families.
+    /// Returns the column families.
     #[must_use]
     pub fn families(&self) -> &[FamilyDescriptor] {
         &self.families
     }
 
-    /// A property, if it is set.
+    /// Returns a property if it is set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.attributes.get(name).map(String::as_str)
@@ -166,12 +167,12 @@ mod tests {
     use crate::recorded;
 
     #[test]
-    fn a_table_is_described_like_the_example() {
+    fn table_descriptor_decodes_as_recorded() {
         let mut frame = recorded::vector("create-table").slice(4..);
         let header = prost::decode_length_delimiter(&mut frame).unwrap();
         let request =
             pb::CreateTableRequest::decode_length_delimited(frame.slice(header..)).unwrap();
-        let read = TableDescriptor::from_message(&request.table_schema).unwrap();
+        let decoded = TableDescriptor::from_message(&request.table_schema).unwrap();
         let family = FamilyDescriptor::new("t")
             .versions(1)
             .compression("NONE")
@@ -179,7 +180,7 @@ mod tests {
             .data_block_encoding("DIFF")
             .attribute("TTL", i32::MAX.to_string());
         let table = TableDescriptor::new("tsdb".parse().unwrap()).family(family);
-        assert_eq!(read, table);
+        assert_eq!(decoded, table);
         assert_eq!(TableDescriptor::from_message(&table.to_message()).unwrap(), table);
         assert_eq!(table.families()[0].get("VERSIONS"), Some("1"));
     }

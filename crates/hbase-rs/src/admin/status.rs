@@ -1,7 +1,7 @@
-//! Questions to the master.
+//! Read-only requests to the master: cluster status, tables and their states.
 
 use hbase_rs_protobuf as pb;
-use pb::ClusterStatusOption as Ask;
+use pb::ClusterStatusOption as StatusOption;
 
 use super::{Admin, TableDescriptor, TableState};
 use crate::{
@@ -11,46 +11,46 @@ use crate::{
     table_name::TableName,
 };
 
-/// What the master says of its cluster.
+/// Status of the cluster as reported by the master.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterStatus {
-    /// Release, like `2.6.4-hadoop3`.
+    /// HBase version, like `2.6.4-hadoop3`.
     pub version: String,
-    /// Id of the cluster.
+    /// Cluster id.
     pub cluster_id: String,
     /// The active master.
     pub master: Option<ServerName>,
-    /// Masters that stand by.
+    /// Standby masters.
     pub backup_masters: Vec<ServerName>,
-    /// Region servers that serve.
+    /// Live region servers.
     pub servers: Vec<ServerName>,
-    /// Region servers that died and were not yet seen again.
+    /// Dead region servers that have not restarted.
     pub dead_servers: Vec<ServerName>,
-    /// Whether regions are moved by the master itself.
+    /// True if the balancer is on.
     pub balancer_on: bool,
 }
 
 impl Admin {
-    /// Release, servers, masters.
+    /// Returns version, servers and masters.
     ///
     /// # Errors
     ///
-    /// When the master does not tell in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn cluster_status(&self) -> Result<ClusterStatus, OperationError> {
         let mut attempts = self.attempts("cluster status").reading();
         let options = [
-            Ask::HbaseVersion,
-            Ask::ClusterId,
-            Ask::DeadServers,
-            Ask::Master,
-            Ask::BackupMasters,
-            Ask::BalancerOn,
-            Ask::ServersName,
+            StatusOption::HbaseVersion,
+            StatusOption::ClusterId,
+            StatusOption::DeadServers,
+            StatusOption::Master,
+            StatusOption::BackupMasters,
+            StatusOption::BalancerOn,
+            StatusOption::ServersName,
         ];
         let request = pb::GetClusterStatusRequest { options: options.map(Into::into).to_vec() };
-        let answer: pb::GetClusterStatusResponse =
+        let response: pb::GetClusterStatusResponse =
             self.call("GetClusterStatus", &request, &mut attempts).await?;
-        let status = answer.cluster_status;
+        let status = response.cluster_status;
         let names = |servers: &[pb::ServerName]| {
             servers.iter().filter_map(ServerName::from_message).collect()
         };
@@ -65,31 +65,31 @@ impl Admin {
         })
     }
 
-    /// Tables of users.
+    /// Returns all tables except system tables.
     ///
     /// # Errors
     ///
-    /// When the master does not tell in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn tables(&self) -> Result<Vec<TableName>, OperationError> {
         let mut attempts = self.attempts("list tables").reading();
         let request = pb::GetTableNamesRequest {
             include_sys_tables: Some(false),
             ..pb::GetTableNamesRequest::default()
         };
-        let answer: pb::GetTableNamesResponse =
+        let response: pb::GetTableNamesResponse =
             self.call("GetTableNames", &request, &mut attempts).await?;
-        Ok(answer
+        Ok(response
             .table_names
             .iter()
             .filter_map(|name| TableName::from_message(name).ok())
             .collect())
     }
 
-    /// Description of a table; `None` if there is no such.
+    /// Returns the descriptor of a table, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// When the master does not tell in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn describe_table(
         &self,
         table: &TableName,
@@ -99,30 +99,30 @@ impl Admin {
             table_names: vec![table.to_message()],
             ..pb::GetTableDescriptorsRequest::default()
         };
-        let answer: pb::GetTableDescriptorsResponse =
+        let response: pb::GetTableDescriptorsResponse =
             self.call("GetTableDescriptors", &request, &mut attempts).await?;
-        Ok(answer
+        Ok(response
             .table_schema
             .first()
             .and_then(|schema| TableDescriptor::from_message(schema).ok()))
     }
 
-    /// Whether a table serves; `None` if there is no such.
+    /// Returns the state of a table, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// When the master does not tell in time.
+    /// When the master does not respond before the procedure timeout.
     pub async fn table_state(
         &self,
         table: &TableName,
     ) -> Result<Option<TableState>, OperationError> {
         let mut attempts = self.attempts("table state").reading();
         let request = pb::GetTableStateRequest { table_name: table.to_message() };
-        let answer = self
+        let result = self
             .call::<_, pb::GetTableStateResponse>("GetTableState", &request, &mut attempts)
             .await;
-        match answer {
-            Ok(answer) => Ok(Some(answer.table_state.state())),
+        match result {
+            Ok(response) => Ok(Some(response.table_state.state())),
             Err(error) if error.class() == Some(ExceptionClass::TableNotFound) => Ok(None),
             Err(error) => Err(error),
         }
@@ -130,7 +130,7 @@ impl Admin {
 }
 
 impl OperationError {
-    /// Whether the server is too old to know what was asked.
+    /// True if the server does not know the method.
     pub(super) fn is_unknown_method(&self) -> bool {
         match &*self.cause {
             Failure::Call(error) => error.is_unknown_method(),

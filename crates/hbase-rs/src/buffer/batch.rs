@@ -16,7 +16,7 @@ use crate::{
     random::nonce,
     request::{
         RequestError, check_row,
-        mutation::{CellPlace, Mutation},
+        mutation::{CellPlacement, Mutation},
     },
 };
 
@@ -136,7 +136,7 @@ impl MutationBatch {
         let mutation = mutation.into();
         let cells = mutation.encoded_cells();
         self.check_room(cells.len())?;
-        let message = mutation.to_message(CellPlace::Block, mutation.needs_nonce().then(nonce));
+        let message = mutation.to_message(CellPlacement::Block, mutation.needs_nonce().then(nonce));
         let count = message.associated_cell_count().max(0).unsigned_abs();
         let what = if mutation.is_plain_put() {
             What::Put

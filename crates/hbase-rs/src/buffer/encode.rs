@@ -16,7 +16,7 @@ use super::{
     batch::{Entry, MutationBatch, What, prefix},
     call::Share,
 };
-use crate::frame::Encoded;
+use crate::frame::EncodedMessage;
 
 /// Bytes of an action beside its row and what is in a message, as a rule at most.
 const ACTION_OVERHEAD: usize = 24;
@@ -45,7 +45,7 @@ struct Place {
 
 impl Encoder {
     /// What goes to each region: the message, and the cells behind it.
-    pub(super) fn encode(&mut self, shares: &[Share], nonce_group: u64) -> (Encoded, Bytes) {
+    pub(super) fn encode(&mut self, shares: &[Share], nonce_group: u64) -> (EncodedMessage, Bytes) {
         let Self { message, block, actions, places } = self;
         message.clear();
         block.clear();
@@ -77,11 +77,11 @@ impl Encoder {
         }
         message.put_u8(tag(2, WireType::Varint));
         encode_varint(nonce_group, message);
-        (Encoded(std::mem::take(message).freeze()), std::mem::take(block).freeze())
+        (EncodedMessage(std::mem::take(message).freeze()), std::mem::take(block).freeze())
     }
 
     /// Takes the memory of a call back that is over, if nobody else has it.
-    pub(super) fn take_back(&mut self, message: Encoded, block: Bytes) {
+    pub(super) fn take_back(&mut self, message: EncodedMessage, block: Bytes) {
         self.message = message.0.try_into_mut().unwrap_or_default();
         self.block = block.try_into_mut().unwrap_or_default();
     }

@@ -1,4 +1,4 @@
-//! Calls that brought no answer.
+//! Errors of RPCs, and the reasons why connections end.
 
 use std::{io, sync::Arc};
 
@@ -12,120 +12,119 @@ use crate::{
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DisconnectReason {
-    /// This client had no more use for it.
-    #[error("closed here")]
+    /// Closed by this client.
+    #[error("closed by this client")]
     Closed,
-    /// No calls for a long time.
+    /// Closed by this client after [`ClientConfig::idle_timeout`](crate::ClientConfig::idle_timeout)
+    /// without calls.
     #[error("idle")]
     Idle,
-    /// The server closed it.
+    /// Closed by the server.
     #[error("closed by the server")]
     ClosedByServer,
-    /// The server closed it before it said anything. It does so when it does not know the service,
-    /// the codec or the compressor, or wants TLS or Kerberos.
+    /// Closed by the server before it sent any data: it does not know the service, the codec or the
+    /// compressor, or it requires TLS or Kerberos.
     #[error(
-        "closed by the server before any answer, {times} times in a row; it may not accept the connection header, \
-         plain text or simple authentication"
+        "closed by the server before any response, {count} times in a row; it may not accept the \
+         connection header, plain text or simple authentication"
     )]
-    Silent {
-        /// Connections to this server that ended so, one after the other.
-        times: u32,
-        /// Whether it is time to believe that it will stay so: no server ever said a word to this
-        /// client.
-        for_good: bool,
+    SilentClose {
+        /// Number of consecutive silent closes by this server.
+        count: u32,
+        /// True if the client has never received data from any server, so that its settings are
+        /// probably wrong.
+        permanent: bool,
     },
-    /// Calls ran out of time and nothing at all was read.
-    #[error("no sign of life while calls timed out")]
+    /// Calls timed out and no data was received.
+    #[error("no data received while calls timed out")]
     Dead,
     /// The socket failed.
     #[error("socket failed")]
     Socket(#[source] Arc<io::Error>),
-    /// The stream makes no sense any more.
+    /// The stream cannot be decoded any further.
     #[error("unusable stream")]
     Frame(#[source] Arc<FrameError>),
-    /// The server refused it.
+    /// The server sent an exception for the connection.
     #[error("refused by the server")]
     Refused(#[source] RemoteException),
 }
 
-/// A call that a server did not complete.
+/// An RPC that failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No connection came up.
+    /// The connection was not established.
     #[error("cannot connect to {server}")]
     Connect {
-        /// Whom.
+        /// Server of the connection.
         server: ServerName,
-        /// What the socket said.
+        /// Error of the socket or the transport.
         source: Arc<io::Error>,
     },
-    /// The connection ended with the call under way.
+    /// The connection ended during the call.
     #[error("lost connection to {server}")]
     Disconnected {
-        /// Peer of the lost connection.
+        /// Server of the connection.
         server: ServerName,
-        /// Whether the request had gone out, so that it may have been done.
+        /// True if the request was sent, so that the server may have executed it.
         sent: bool,
-        /// Why it ended.
+        /// Why the connection ended.
         #[source]
         reason: DisconnectReason,
     },
-    /// Time was up.
+    /// The call's deadline passed.
     #[error("{method} on {server} timed out{}", if *.sent { "" } else { " before it was sent" })]
     Timeout {
-        /// Who did not answer.
+        /// Server of the call.
         server: ServerName,
-        /// What was called.
+        /// Method of the call.
         method: &'static str,
-        /// Whether the request had gone out, so that it may have been done.
+        /// True if the request was sent, so that the server may have executed it.
         sent: bool,
     },
-    /// The server answered with an exception.
+    /// The server responded with an exception.
     #[error("{server} failed the call")]
     Remote {
-        /// Who.
+        /// Server of the call.
         server: ServerName,
-        /// What it said.
+        /// The exception.
         #[source]
         exception: RemoteException,
     },
-    /// The answer makes no sense.
-    #[error("{server} gave an answer that is not understood")]
-    Answer {
-        /// Who.
+    /// The response cannot be decoded.
+    #[error("undecodable response of {server}")]
+    InvalidResponse {
+        /// Server of the call.
         server: ServerName,
-        /// What is wrong with it.
+        /// The decoding error.
         #[source]
         source: Arc<FrameError>,
     },
 }
 
 impl CallError {
-    /// What to do about it. Loops ask here and nowhere else.
+    /// Returns how to recover. Retry loops decide by this alone.
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         match self {
             Self::Connect { .. } => Recovery::ServerGone,
             Self::Disconnected { reason, .. } => match reason {
-                // A server that goes down is silent as well, but not for good.
-                DisconnectReason::Refused(_) | DisconnectReason::Silent { for_good: true, .. } => {
-                    Recovery::Fail
-                }
-                // It was closed in the very moment; another one comes up.
+                DisconnectReason::Refused(_)
+                | DisconnectReason::SilentClose { permanent: true, .. } => Recovery::Fail,
+                // The call met the idle close; it was not sent.
                 DisconnectReason::Idle => Recovery::ResendNow,
                 DisconnectReason::Closed => Recovery::SamePlace,
                 _ => Recovery::Relocate,
             },
-            // The server may hang, and hbase:meta may know that by now. That holds for those too who
-            // waited in vain for room on a connection that hangs, or for one to come up.
+            // The server may hang and its regions may be reassigned by now. This includes calls that
+            // waited for a permit or for a connection.
             Self::Timeout { .. } => Recovery::Relocate,
             Self::Remote { exception, .. } => exception.recovery(),
-            Self::Answer { .. } => Recovery::Fail,
+            Self::InvalidResponse { .. } => Recovery::Fail,
         }
     }
 
-    /// Who did not answer as wished.
+    /// Returns the server of the call.
     #[must_use]
     pub const fn server(&self) -> &ServerName {
         match self {
@@ -133,21 +132,21 @@ impl CallError {
             | Self::Disconnected { server, .. }
             | Self::Timeout { server, .. }
             | Self::Remote { server, .. }
-            | Self::Answer { server, .. } => server,
+            | Self::InvalidResponse { server, .. } => server,
         }
     }
 
-    /// Whether nobody knows if it was done.
+    /// True if it is unknown whether the server executed the call.
     #[must_use]
     pub const fn is_ambiguous(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Remote { .. } => false,
             Self::Disconnected { sent, .. } | Self::Timeout { sent, .. } => *sent,
-            Self::Answer { .. } => true,
+            Self::InvalidResponse { .. } => true,
         }
     }
 
-    /// Class of the exception, if it was one.
+    /// Returns the class of the server's exception, if it responded with one.
     #[must_use]
     pub const fn class(&self) -> Option<ExceptionClass> {
         match self {
@@ -156,13 +155,13 @@ impl CallError {
         }
     }
 
-    /// Whether the server is too old to know the method.
+    /// True if the server does not know the method.
     #[must_use]
     pub fn is_unknown_method(&self) -> bool {
         matches!(self, Self::Remote { exception, .. } if exception.is_unknown_method())
     }
 
-    /// Whether the server had too much to do.
+    /// True if the server was overloaded.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         matches!(self, Self::Remote { exception, .. } if exception.is_overload())

@@ -1,4 +1,4 @@
-//! The reading half of a connection.
+//! Read half of a connection: decodes response frames and completes the pending calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,24 +8,24 @@ use tokio::{
     time::timeout,
 };
 
-use super::{calls::Calls, error::DisconnectReason};
+use super::{error::DisconnectReason, pending_calls::PendingCalls};
 use crate::{
     frame::{FrameReader, Response},
     metrics::PeerMetrics,
 };
 
-/// Room that is made for a read,
+/// Buffer capacity reserved for a read.
 const READ_SIZE: usize = 64 << 10;
 
-/// when there is less than this.
+/// Free capacity below which more is reserved.
 const MIN_READ: usize = 8 << 10;
 
-/// Reads answers until the connection ends.
+/// Reads responses until the connection ends.
 pub(super) async fn run(
     mut socket: impl AsyncRead + Unpin,
     max_frame: usize,
     idle: Duration,
-    calls: Arc<Calls>,
+    calls: Arc<PendingCalls>,
     metrics: &PeerMetrics,
 ) {
     let frames = FrameReader::new(max_frame);
@@ -40,24 +40,26 @@ pub(super) async fn run(
             read = timeout(idle, socket.read_buf(&mut buffer)) => read,
         };
         match read {
-            Ok(Ok(0)) => return calls.lost(&DisconnectReason::ClosedByServer),
+            Ok(Ok(0)) => return calls.disconnected(&DisconnectReason::ClosedByServer),
             Ok(Ok(count)) => {
                 metrics.count(|counts| counts.received.add(count as u64));
-                calls.heard();
+                calls.data_received();
             }
-            Ok(Err(error)) => return calls.lost(&DisconnectReason::Socket(Arc::new(error))),
-            // Calls have timers of their own.
+            Ok(Err(error)) => {
+                return calls.disconnected(&DisconnectReason::Socket(Arc::new(error)));
+            }
+            // Pending calls have timers of their own.
             Err(_) => calls.close_if_idle(),
         }
         loop {
             match frames.next(&mut buffer) {
                 Ok(Some(frame)) => match Response::decode(frame) {
-                    Ok(response) => calls.answered(response),
-                    // Framing is intact; the call it was for runs out of time.
-                    Err(error) => tracing::warn!(%error, "frame with an unreadable header"),
+                    Ok(response) => calls.complete(response),
+                    // Framing is intact; the call of the frame times out.
+                    Err(error) => tracing::warn!(%error, "undecodable response header"),
                 },
                 Ok(None) => break,
-                Err(error) => return calls.lost(&DisconnectReason::Frame(Arc::new(error))),
+                Err(error) => return calls.disconnected(&DisconnectReason::Frame(Arc::new(error))),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The writing half of a connection.
+//! Write half of a connection: sends the handshake and queued requests in vectored writes.
 
 use std::{io::IoSlice, sync::Arc, time::Duration};
 
@@ -9,51 +9,52 @@ use tokio::{
     time::timeout,
 };
 
-use super::{calls::Calls, error::DisconnectReason};
+use super::{error::DisconnectReason, pending_calls::PendingCalls};
 use crate::metrics::PeerMetrics;
 
-/// Most requests in one write.
-const BATCH: usize = 64;
+/// Maximum number of requests per write.
+const MAX_BATCH: usize = 64;
 
-/// After a failed write the server may still have said why: so long its words are waited for.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// After a failed write: how long to wait for an exception of the server that tells the reason.
+const ERROR_GRACE: Duration = Duration::from_secs(1);
 
-/// A request on its way.
+/// An encoded request in the writer's queue.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct QueuedRequest {
     pub(super) call_id: u32,
-    /// Frame up to the cell block,
+    /// Frame up to the cell block, without `message` if that is not empty.
     pub(super) head: Bytes,
-    /// but for this much of it,
+    /// Message that is encoded apart from the head.
     pub(super) message: Bytes,
-    /// and the cell block.
+    /// Cell block.
     pub(super) block: Bytes,
 }
 
-/// Writes requests until the connection ends. The handshake leaves with the first of them.
+/// Writes requests until the connection ends. The handshake is part of the first write.
 pub(super) async fn run(
     mut socket: impl AsyncWrite + Unpin,
     handshake: Bytes,
-    mut queue: mpsc::Receiver<Outgoing>,
-    calls: Arc<Calls>,
+    mut queue: mpsc::Receiver<QueuedRequest>,
+    calls: Arc<PendingCalls>,
     metrics: PeerMetrics,
 ) {
-    let mut first = Some(handshake);
-    let mut batch = Vec::with_capacity(BATCH);
+    let mut handshake = Some(handshake);
+    let mut batch = Vec::with_capacity(MAX_BATCH);
     loop {
         let received = tokio::select! {
             biased;
             () = calls.closed.cancelled() => return,
-            received = queue.recv_many(&mut batch, BATCH) => received,
+            received = queue.recv_many(&mut batch, MAX_BATCH) => received,
         };
         if received == 0 {
             return;
         }
-        let wanted = calls.sending(batch.iter().map(|outgoing| outgoing.call_id));
-        let requests = batch.iter().zip(wanted).filter(|(_, wanted)| *wanted);
+        let pending = calls.mark_sent(batch.iter().map(|request| request.call_id));
+        let requests = batch.iter().zip(pending).filter(|(_, pending)| *pending);
         let parts =
-            requests.flat_map(|(outgoing, _)| [&outgoing.head, &outgoing.message, &outgoing.block]);
-        let mut slices: Vec<_> = first.iter().chain(parts).map(|part| IoSlice::new(part)).collect();
+            requests.flat_map(|(request, _)| [&request.head, &request.message, &request.block]);
+        let mut slices: Vec<_> =
+            handshake.iter().chain(parts).map(|part| IoSlice::new(part)).collect();
         let bytes = slices.iter().map(|slice| slice.len() as u64).sum();
         let written = tokio::select! {
             () = calls.closed.cancelled() => return,
@@ -61,11 +62,11 @@ pub(super) async fn run(
         };
         drop(slices);
         metrics.count(|counts| counts.sent.add(bytes));
-        first = None;
+        handshake = None;
         batch.clear();
         if let Err(error) = written {
-            let _ = timeout(LAST_WORDS, calls.closed.cancelled()).await;
-            calls.lost(&DisconnectReason::Socket(Arc::new(error)));
+            let _ = timeout(ERROR_GRACE, calls.closed.cancelled()).await;
+            calls.disconnected(&DisconnectReason::Socket(Arc::new(error)));
             return;
         }
     }
@@ -83,6 +84,6 @@ async fn write_all(
         }
         IoSlice::advance_slices(&mut slices, written);
     }
-    // A stream in between may hold bytes back.
+    // A layered stream (TLS, SASL) may buffer.
     socket.flush().await
 }

@@ -1,9 +1,9 @@
-//! Servers as HBase writes them into ZooKeeper.
+//! Discovery through the znodes that HBase writes to ZooKeeper.
 //!
-//! One session, opened when first needed and kept. A session that expired fails every question for
-//! ever, so it is thrown away at its first failure. A question during a disconnect waits, so each is
-//! bounded by the caller; a session that did not answer in that time is thrown away as well, and the
-//! next question may meet another server of the ensemble. Addresses are what the servers call themselves.
+//! One session is opened on first use and kept. An expired session fails all later requests, so a
+//! session is dropped at its first failure. A request during a disconnect blocks, so the caller bounds
+//! its time; a session that did not respond in that time is dropped as well, and the next one may
+//! connect to another server of the ensemble. Addresses are those that the servers report.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,26 +16,26 @@ use zookeeper_client::{Client, Error};
 use super::{Discovery, DiscoveryError, DiscoveryFuture};
 use crate::server_name::ServerName;
 
-/// Longest mark of a writer in front of a value.
-const MAX_MARK: usize = 65_000;
+/// Maximum length of the writer's metadata before a value.
+const MAX_METADATA: usize = 65_000;
 
-/// Port of ZooKeeper where none is said.
+/// Port of hosts without one.
 const DEFAULT_PORT: u16 = 2181;
 
-/// Asks ZooKeeper.
+/// Discovery through ZooKeeper.
 #[derive(Debug)]
 pub struct ZooKeeperDiscovery {
     /// `host:port,host:port/chroot`
     quorum: String,
-    /// Node under which HBase keeps its own.
+    /// Parent znode of HBase's znodes.
     root: String,
     session_timeout: Duration,
     session: Mutex<Option<Client>>,
 }
 
 impl ZooKeeperDiscovery {
-    /// Asks the ensemble `quorum`, written as `host[:port],…[/chroot]`, where HBase's nodes are under
-    /// `root`, which is `/hbase` unless the cluster is set up otherwise.
+    /// Uses the ensemble `quorum`, written as `host[:port],…[/chroot]`, and HBase's parent znode `root`
+    /// (`zookeeper.znode.parent`, `/hbase` by default).
     #[must_use]
     pub fn new(quorum: &str, root: &str) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl ZooKeeperDiscovery {
         }
     }
 
-    /// Asks for sessions of this length; the ensemble may grant others.
+    /// Sets the requested session timeout; the ensemble may grant another.
     #[must_use]
     pub const fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
@@ -58,18 +58,18 @@ impl ZooKeeperDiscovery {
         node: &str,
         what: &'static str,
     ) -> Result<M, DiscoveryError> {
-        // One question at a time: there are two nodes, and answers are kept by those who asked.
+        // One request at a time is enough: there are few znodes, and callers cache the results.
         let mut session = self.session.lock().await;
-        // Kept again only with an answer: the caller may give up in between.
+        // Put back only after a response, since the caller may drop this future while it waits.
         let client = match session.take() {
             Some(client) => client,
             None => self.connect(what).await?,
         };
-        let answer = client.get_data(&format!("{}/{node}", self.root)).await;
-        if matches!(answer, Ok(_) | Err(Error::NoNode)) {
+        let result = client.get_data(&format!("{}/{node}", self.root)).await;
+        if matches!(result, Ok(_) | Err(Error::NoNode)) {
             *session = Some(client);
         }
-        match answer {
+        match result {
             Ok((data, _)) => decode(&data.into(), what),
             Err(Error::NoNode) => Err(DiscoveryError::Unknown { what }),
             Err(error) => Err(self.failed(what, error)),
@@ -108,13 +108,13 @@ impl Discovery for ZooKeeperDiscovery {
 
     fn cluster_id(&self) -> DiscoveryFuture<'_, String> {
         Box::pin(async {
-            let node: pb::ClusterId = self.read("hbaseid", "the cluster's id").await?;
+            let node: pb::ClusterId = self.read("hbaseid", "the cluster id").await?;
             Ok(node.cluster_id)
         })
     }
 }
 
-/// Puts ZooKeeper's port behind hosts that lack one.
+/// Adds ZooKeeper's default port to hosts without a port.
 fn with_ports(quorum: &str) -> String {
     let (hosts, chroot) = quorum.find('/').map_or((quorum, ""), |at| quorum.split_at(at));
     let host = |host: &str| {
@@ -129,19 +129,19 @@ fn with_ports(quorum: &str) -> String {
     format!("{}{chroot}", hosts.join(","))
 }
 
-/// Reads a stored value: an optional mark of its writer, `PBUF`, the message. An empty value is one
-/// that is about to be written.
+/// Decodes a znode's value: optional metadata of its writer, `PBUF`, the message. An empty value is not
+/// written yet.
 fn decode<M: Message + Default>(data: &Bytes, what: &'static str) -> Result<M, DiscoveryError> {
     let mut data = data.clone();
     let Some(first) = data.first() else { return Err(DiscoveryError::Unknown { what }) };
     let damaged = || DiscoveryError::Damaged { what };
     if *first == 0xff {
         data.advance(1);
-        let mark = data.try_get_u32().map_err(|_| damaged())? as usize;
-        if mark > MAX_MARK || mark > data.len() {
+        let metadata = data.try_get_u32().map_err(|_| damaged())? as usize;
+        if metadata > MAX_METADATA || metadata > data.len() {
             return Err(damaged());
         }
-        data.advance(mark);
+        data.advance(metadata);
     }
     let message = data.strip_prefix(b"PBUF").ok_or_else(damaged)?;
     M::decode(message).map_err(|_| damaged())
@@ -155,7 +155,7 @@ mod tests {
     use crate::recorded;
 
     #[test]
-    fn stored_values_name_servers_and_cluster() {
+    fn recorded_znodes_are_decoded() {
         for vector in ["znode-meta-region-server", "znode-without-metadata"] {
             let node: pb::MetaRegionServer = decode(&recorded::vector(vector), "x").unwrap();
             assert_eq!(node.server.host_name, "rs1.example.org");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_is_asked_for_again() {
+    fn empty_value_is_unknown_and_junk_is_damaged() {
         let empty = decode::<pb::Master>(&Bytes::new(), "x");
         assert!(matches!(empty, Err(DiscoveryError::Unknown { .. })), "{empty:?}");
         for bytes in [&b"junk"[..], b"\xff\xff\xff\xff\xffPBUF", b"\xff\0\0", b"PBUF\xff"] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_a_port_have_zookeepers() {
+    fn hosts_without_a_port_get_the_default_port() {
         for (quorum, expected) in [
             ("a", "a:2181"),
             ("a:1,b", "a:1,b:2181"),
@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_is_read_or_an_error(bytes in vec(any::<u8>(), 0..40)) {
+        fn decoding_arbitrary_bytes_does_not_panic(bytes in vec(any::<u8>(), 0..40)) {
             let _ = decode::<pb::Master>(&bytes.into(), "x");
         }
     }

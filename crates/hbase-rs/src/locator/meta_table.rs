@@ -20,7 +20,7 @@ use crate::{
     request::{scan::Scan, selection::Selection},
     row::Row,
     scan::{
-        calls::{OpenScanner, ScanAnswer, open_scanner},
+        calls::{OpenScanner, ScanResponse, open_scanner},
         rows::{RowAssembler, ScanStep},
     },
     server_name::ServerName,
@@ -132,7 +132,7 @@ impl MetaTable {
             let answer =
                 call(&self.pool, &self.config, &location.server, &request, deadline).await?;
             *scanner = answer.open_after(*scanner);
-            let step = assembler.answer(answer, &location.region, &mut found)?;
+            let step = assembler.add_response(answer, &location.region, &mut found)?;
             if step != ScanStep::Next || !found.is_empty() {
                 return Ok(found.into_iter().map(|row| row.row).collect());
             }
@@ -191,14 +191,14 @@ async fn call(
     server: &ServerName,
     request: &pb::ScanRequest,
     deadline: Instant,
-) -> Result<ScanAnswer, Failure> {
+) -> Result<ScanResponse, Failure> {
     let deadline = deadline.min(Instant::now() + config.call_timeout);
     let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
     let unreadable =
-        |source| CallError::Answer { server: server.clone(), source: Arc::new(source) };
+        |source| CallError::InvalidResponse { server: server.clone(), source: Arc::new(source) };
     let connection = pool.connection(server, Service::Client, CallClass::Meta, deadline).await?;
     let answer = connection.call(&spec, request, Bytes::new()).await?;
     let response: pb::ScanResponse = answer.message().map_err(unreadable)?;
     let block = answer.block(config.compressor, config.max_frame).map_err(unreadable)?;
-    Ok(ScanAnswer::decode(&response, block)?)
+    Ok(ScanResponse::decode(&response, block)?)
 }

@@ -1,4 +1,4 @@
-//! Conditions of a change.
+//! Conditions of check-and-mutate operations.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -8,24 +8,24 @@ use super::{
     selection::TimeRange,
 };
 
-/// What must hold of a row for a change of it to happen.
+/// Condition that a row must meet for a mutation to be applied.
 ///
-/// Against a column that is not there every comparison with a non-empty value is false,
-/// [`CompareOp::NotEqual`] too. An empty stored value counts as not there.
+/// For an absent column every comparison with a non-empty value is false, even
+/// [`CompareOp::NotEqual`]. An empty stored value counts as absent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    test: Test,
+    test: ConditionTest,
     time_range: Option<TimeRange>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Test {
+enum ConditionTest {
     Column { family: Bytes, qualifier: Bytes, op: CompareOp, value: Bytes },
     Filter(Filter),
 }
 
 impl Condition {
-    /// The column does not exist, or its value is empty.
+    /// The column is absent or its value is empty.
     pub fn absent(family: impl Into<Bytes>, qualifier: impl Into<Bytes>) -> Self {
         Self::equals(family, qualifier, Bytes::new())
     }
@@ -39,7 +39,7 @@ impl Condition {
         Self::compare(value, CompareOp::Equal, family, qualifier)
     }
 
-    /// `value op stored` holds: the given value is on the left.
+    /// `value op stored` is true: the given value is on the left.
     pub fn compare(
         value: impl Into<Bytes>,
         op: CompareOp,
@@ -47,16 +47,16 @@ impl Condition {
         qualifier: impl Into<Bytes>,
     ) -> Self {
         let (family, qualifier, value) = (family.into(), qualifier.into(), value.into());
-        Self { test: Test::Column { family, qualifier, op, value }, time_range: None }
+        Self { test: ConditionTest::Column { family, qualifier, op, value }, time_range: None }
     }
 
-    /// A cell of the row passes the filter. Needs HBase 2.4.
+    /// A cell of the row passes the filter. Requires HBase 2.4.
     #[must_use]
     pub const fn filter(filter: Filter) -> Self {
-        Self { test: Test::Filter(filter), time_range: None }
+        Self { test: ConditionTest::Filter(filter), time_range: None }
     }
 
-    /// Looks only at cells of these times.
+    /// Considers only cells of this time range.
     #[must_use]
     pub const fn time_range(mut self, range: TimeRange) -> Self {
         self.time_range = Some(range);
@@ -70,8 +70,10 @@ impl Condition {
             ..pb::Condition::default()
         };
         match &self.test {
-            Test::Filter(filter) => pb::Condition { filter: Some(filter.clone().into()), ..base },
-            Test::Column { family, qualifier, op, value } => pb::Condition {
+            ConditionTest::Filter(filter) => {
+                pb::Condition { filter: Some(filter.clone().into()), ..base }
+            }
+            ConditionTest::Column { family, qualifier, op, value } => pb::Condition {
                 family: Some(family.clone()),
                 qualifier: Some(qualifier.clone()),
                 compare_type: Some(op.to_message().into()),
@@ -90,7 +92,7 @@ mod tests {
     use crate::recorded;
 
     #[test]
-    fn absence_is_equality_with_nothing() {
+    fn absence_is_equality_with_an_empty_value() {
         let frame = recorded::vector("mutate-check-and-put-absent");
         let mut rest = frame.slice(4..);
         let header = prost::decode_length_delimiter(&mut rest).unwrap();
@@ -98,13 +100,13 @@ mod tests {
         let expected = request.condition.unwrap();
         let family = expected.family.clone().unwrap();
         let condition = Condition::absent(family, expected.qualifier.clone().unwrap());
-        // The example says the default range.
+        // The recorded message has the default range.
         let condition = condition.time_range(TimeRange::try_new(0, i64::MAX as u64).unwrap());
         assert_eq!(condition.to_message(&expected.row), expected);
     }
 
     #[test]
-    fn a_filter_stands_for_the_column() {
+    fn filter_condition_has_no_column() {
         let condition = Condition::filter(Filter::first_key_only())
             .time_range(TimeRange::try_new(1, 2).unwrap());
         let message = condition.to_message(&"r".into());

@@ -1,7 +1,7 @@
-//! Filters and comparators that run on the server.
+//! Server-side filters and comparators.
 //!
-//! Each is the name of a Java class and that class's own message. A server without the class, or
-//! with a pattern that it cannot read, refuses the whole request for good.
+//! Each is the name of a Java class and the message of that class. A server without the class, or one
+//! that cannot parse a pattern, rejects the request permanently.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -9,7 +9,7 @@ use prost::Message;
 
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
-/// How two values compare.
+/// Comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompareOp {
     /// `<`
@@ -39,11 +39,11 @@ impl CompareOp {
     }
 }
 
-/// What a filter compares with.
+/// Comparator of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparator(pb::Comparator);
 
-/// `DOTALL` of `java.util.regex.Pattern`: a dot is any byte, a line's end too.
+/// `DOTALL` of `java.util.regex.Pattern`: a dot also matches line terminators.
 pub const REGEX_DOTALL: i32 = 32;
 
 impl Comparator {
@@ -54,12 +54,12 @@ impl Comparator {
         })
     }
 
-    /// By byte order.
+    /// Compares byte strings lexicographically.
     pub fn binary(value: impl Into<Bytes>) -> Self {
         Self::of("BinaryComparator", &pb::BinaryComparator { comparable: comparable(value) })
     }
 
-    /// By byte order of the first bytes, as many as `value` has.
+    /// Compares the prefix of the length of `value` lexicographically.
     pub fn binary_prefix(value: impl Into<Bytes>) -> Self {
         Self::of(
             "BinaryPrefixComparator",
@@ -67,7 +67,7 @@ impl Comparator {
         )
     }
 
-    /// By byte order of the bytes at `offset`.
+    /// Compares the bytes at `offset` lexicographically.
     pub fn binary_component(value: impl Into<Bytes>, offset: u32) -> Self {
         Self::of(
             "BinaryComponentComparator",
@@ -75,33 +75,32 @@ impl Comparator {
         )
     }
 
-    /// As signed numbers of eight bytes.
+    /// Compares signed eight-byte numbers.
     #[must_use]
     pub fn long(value: i64) -> Self {
         let comparable = comparable(value.to_be_bytes().to_vec());
         Self::of("LongComparator", &pb::LongComparator { comparable })
     }
 
-    /// By whether the value is there at all.
+    /// Tests for the presence of a value.
     #[must_use]
     pub fn null() -> Self {
         Self::of("NullComparator", &pb::NullComparator {})
     }
 
-    /// By whether the text occurs, in lower case.
+    /// Tests for a substring, ignoring case.
     pub fn substring(text: impl Into<String>) -> Self {
         Self::of("SubstringComparator", &pb::SubstringComparator { substr: text.into() })
     }
 
-    /// By a Java regular expression on UTF-8 text. It is not anchored.
+    /// Tests UTF-8 text with an unanchored Java regular expression.
     pub fn regex(pattern: impl Into<String>, flags: i32) -> Self {
         Self::regex_in(pattern.into(), flags, "UTF-8")
     }
 
-    /// By a Java regular expression on bytes. It is not anchored.
+    /// Tests bytes with an unanchored Java regular expression.
     ///
-    /// A pattern travels as text, so each byte becomes the character of its number and the server
-    /// turns the key's bytes into such characters too.
+    /// Patterns are sent as text, so pattern and key are interpreted as ISO-8859-1.
     #[must_use]
     pub fn binary_regex(pattern: &[u8], flags: i32) -> Self {
         let text = pattern.iter().copied().map(char::from).collect();
@@ -127,9 +126,10 @@ fn comparable(value: impl Into<Bytes>) -> pb::ByteArrayComparable {
     pb::ByteArrayComparable { value: Some(value.into()) }
 }
 
-/// Appends `literal` to a Java pattern so that it matches itself and nothing else.
+/// Appends `literal`, quoted, to a Java pattern.
 ///
-/// `\Q…\E` does so for all bytes but an `\E` among them, where the quotation is left and taken up again.
+/// The literal is quoted by `\Q…\E`; an `\E` inside it ends the quotation, is escaped, and starts another
+/// one.
 pub fn quote_regex(literal: &[u8], pattern: &mut Vec<u8>) {
     pattern.extend_from_slice(b"\\Q");
     let mut rest = literal;
@@ -143,27 +143,27 @@ pub fn quote_regex(literal: &[u8], pattern: &mut Vec<u8>) {
     pattern.extend_from_slice(b"\\E");
 }
 
-/// A range of rows or columns with its ends.
+/// Range of rows or columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Lower end; empty: open.
+    /// Lower bound; empty for none.
     pub start: Bytes,
-    /// Whether the lower end belongs to it.
+    /// True if the lower bound is inclusive.
     pub include_start: bool,
-    /// Upper end; empty: open.
+    /// Upper bound; empty for none.
     pub stop: Bytes,
-    /// Whether the upper end belongs to it.
+    /// True if the upper bound is inclusive.
     pub include_stop: bool,
 }
 
 impl Interval {
-    /// From `start` on, up to but not with `stop`.
+    /// Range from `start`, inclusive, to `stop`, exclusive.
     pub fn half_open(start: impl Into<Bytes>, stop: impl Into<Bytes>) -> Self {
         Self { start: start.into(), include_start: true, stop: stop.into(), include_stop: false }
     }
 }
 
-/// A key of which some bytes may be anything.
+/// Row key with wildcard bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuzzyKey {
     key: Bytes,
@@ -171,7 +171,7 @@ pub struct FuzzyKey {
 }
 
 impl FuzzyKey {
-    /// A key by its bytes; `None` stands for any.
+    /// Builds a key from its bytes; `None` matches any byte.
     pub fn new(bytes: impl IntoIterator<Item = Option<u8>>) -> Self {
         let (key, mask): (Vec<_>, Vec<_>) =
             bytes.into_iter().map(|byte| byte.map_or((0, 1), |byte| (byte, 0))).unzip();
@@ -179,24 +179,24 @@ impl FuzzyKey {
     }
 }
 
-/// What a single column must look like for its row to pass.
+/// Test of a column that decides whether its row passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnTest {
     /// Family of the column.
     pub family: Bytes,
     /// Qualifier of the column.
     pub qualifier: Bytes,
-    /// Stored value on the left.
+    /// Operator; the stored value is on the left.
     pub op: CompareOp,
-    /// Value on the right.
+    /// Right operand.
     pub comparator: Comparator,
-    /// Whether a row without the column is left out.
+    /// True if rows without the column are filtered out.
     pub required: bool,
-    /// Whether older versions count as well.
+    /// True if older versions are tested as well.
     pub all_versions: bool,
 }
 
-/// A filter that runs on the server.
+/// A server-side filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(pb::Filter);
 
@@ -214,18 +214,18 @@ impl Filter {
         })
     }
 
-    /// A filter of another class: its full name and its message.
+    /// A filter of another Java class: full class name and encoded message.
     pub fn custom(class: impl Into<String>, message: impl Into<Bytes>) -> Self {
         Self(pb::Filter { name: class.into(), serialized_filter: Some(message.into()) })
     }
 
-    /// Rows by their key.
+    /// Selects rows by key.
     #[must_use]
     pub fn row(op: CompareOp, comparator: Comparator) -> Self {
         Self::of("RowFilter", &pb::RowFilter { compare_filter: compare(op, comparator) })
     }
 
-    /// Cells by their qualifier.
+    /// Selects cells by qualifier.
     #[must_use]
     pub fn qualifier(op: CompareOp, comparator: Comparator) -> Self {
         Self::of(
@@ -234,54 +234,54 @@ impl Filter {
         )
     }
 
-    /// Cells by their family.
+    /// Selects cells by family.
     #[must_use]
     pub fn family(op: CompareOp, comparator: Comparator) -> Self {
         Self::of("FamilyFilter", &pb::FamilyFilter { compare_filter: compare(op, comparator) })
     }
 
-    /// Cells by their value.
+    /// Selects cells by value.
     #[must_use]
     pub fn value(op: CompareOp, comparator: Comparator) -> Self {
         Self::of("ValueFilter", &pb::ValueFilter { compare_filter: compare(op, comparator) })
     }
 
-    /// Rows that begin so. The scan still starts where it is told to.
+    /// Selects rows with a key prefix. The start row of the scan is unaffected.
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
         Self::of("PrefixFilter", &pb::PrefixFilter { prefix: Some(prefix.into()) })
     }
 
-    /// Cells without their values.
+    /// Strips values.
     #[must_use]
     pub fn key_only() -> Self {
         Self::of("KeyOnlyFilter", &pb::KeyOnlyFilter { len_as_val: false })
     }
 
-    /// The length of each value in four bytes, instead of the value.
+    /// Replaces each value by its length in four bytes.
     #[must_use]
     pub fn value_lengths() -> Self {
         Self::of("KeyOnlyFilter", &pb::KeyOnlyFilter { len_as_val: true })
     }
 
-    /// The first cell of each row.
+    /// Selects the first cell of each row.
     #[must_use]
     pub fn first_key_only() -> Self {
         Self::of("FirstKeyOnlyFilter", &pb::FirstKeyOnlyFilter {})
     }
 
-    /// Columns that begin so.
+    /// Selects columns with a qualifier prefix.
     pub fn column_prefix(prefix: impl Into<Bytes>) -> Self {
         Self::of("ColumnPrefixFilter", &pb::ColumnPrefixFilter { prefix: prefix.into() })
     }
 
-    /// Columns that begin with one of these.
+    /// Selects columns with one of these qualifier prefixes.
     pub fn column_prefixes(prefixes: impl IntoIterator<Item = Bytes>) -> Self {
         let mut sorted_prefixes: Vec<_> = prefixes.into_iter().collect();
         sorted_prefixes.sort();
         Self::of("MultipleColumnPrefixFilter", &pb::MultipleColumnPrefixFilter { sorted_prefixes })
     }
 
-    /// Columns of a range.
+    /// Selects columns in a range of qualifiers.
     #[must_use]
     pub fn column_range(range: Interval) -> Self {
         let end = |key: Bytes| Some(key).filter(|key| !key.is_empty());
@@ -294,7 +294,7 @@ impl Filter {
         Self::of("ColumnRangeFilter", &message)
     }
 
-    /// `limit` columns of a row after the first `offset`.
+    /// Selects `limit` columns of each row after the first `offset`.
     #[must_use]
     pub fn column_page(offset: i32, limit: i32) -> Self {
         let message =
@@ -302,13 +302,13 @@ impl Filter {
         Self::of("ColumnPaginationFilter", &message)
     }
 
-    /// The first `limit` columns of a row.
+    /// Selects the first `limit` columns of each row.
     #[must_use]
     pub fn column_count(limit: i32) -> Self {
         Self::of("ColumnCountGetFilter", &pb::ColumnCountGetFilter { limit })
     }
 
-    /// Cells of one column by their value.
+    /// Selects cells of one column by value.
     pub fn column_value(
         family: impl Into<Bytes>,
         qualifier: impl Into<Bytes>,
@@ -324,13 +324,13 @@ impl Filter {
         Self::of("ColumnValueFilter", &message)
     }
 
-    /// Rows by the value of one column.
+    /// Selects rows by the value of one column.
     #[must_use]
     pub fn single_column(test: ColumnTest) -> Self {
         Self::of("SingleColumnValueFilter", &single_column(test))
     }
 
-    /// Rows by the value of one column, without that column.
+    /// Selects rows by the value of one column and strips that column.
     #[must_use]
     pub fn single_column_exclude(test: ColumnTest) -> Self {
         let message =
@@ -338,17 +338,17 @@ impl Filter {
         Self::of("SingleColumnValueExcludeFilter", &message)
     }
 
-    /// Rows that match one of the keys.
+    /// Selects rows that match one of the keys.
     pub fn fuzzy_rows(keys: impl IntoIterator<Item = FuzzyKey>) -> Self {
         let pair = |key: FuzzyKey| pb::BytesBytesPair { first: key.key, second: key.mask };
         let fuzzy_keys_data = keys.into_iter().map(pair).collect();
-        // Servers 2.5 and 2.6 take a mask of zeros for a wildcard unless told of its form; others
-        // do not know the field.
+        // Without this field HBase 2.5 and 2.6 treat a mask of zeros as a wildcard; other versions
+        // ignore it.
         let message = pb::FuzzyRowFilter { fuzzy_keys_data, is_mask_v2: Some(true) };
         Self::of("FuzzyRowFilter", &message)
     }
 
-    /// Rows of any of the ranges.
+    /// Selects rows in any of the ranges.
     pub fn row_ranges(ranges: impl IntoIterator<Item = Interval>) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().collect();
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
@@ -362,47 +362,49 @@ impl Filter {
         Self::of("MultiRowRangeFilter", &pb::MultiRowRangeFilter { row_range_list })
     }
 
-    /// Cells of exactly these times.
+    /// Selects cells with these timestamps.
     pub fn timestamps(timestamps: impl IntoIterator<Item = i64>) -> Self {
         let timestamps = timestamps.into_iter().collect();
         Self::of("TimestampsFilter", &pb::TimestampsFilter { timestamps, can_hint: Some(false) })
     }
 
-    /// The first rows of each region, not of the table: a scan's own limit is mostly what is meant.
+    /// Limits the rows per region. To limit the rows of a scan use
+    /// [`Scan::limit`](super::scan::Scan::limit).
     #[must_use]
     pub fn page(rows: i64) -> Self {
         Self::of("PageFilter", &pb::PageFilter { page_size: rows })
     }
 
-    /// Rows up to this one and with it.
+    /// Selects rows up to this one, inclusive.
     pub fn inclusive_stop(row: impl Into<Bytes>) -> Self {
         Self::of("InclusiveStopFilter", &pb::InclusiveStopFilter { stop_row_key: Some(row.into()) })
     }
 
-    /// A share of the rows, by chance.
+    /// Selects rows at random with this probability.
     #[must_use]
     pub fn random_row(chance: f32) -> Self {
         Self::of("RandomRowFilter", &pb::RandomRowFilter { chance })
     }
 
-    /// Leaves out rows of which a cell is turned down.
+    /// Filters out rows with a cell that does not pass.
     #[must_use]
     pub fn skip(self) -> Self {
         Self::of("SkipFilter", &pb::SkipFilter { filter: self.0 })
     }
 
-    /// Ends with the first row that is turned down.
+    /// Ends the scan at the first row that does not pass.
     #[must_use]
     pub fn while_match(self) -> Self {
         Self::of("WhileMatchFilter", &pb::WhileMatchFilter { filter: self.0 })
     }
 
-    /// What passes all of them. Those that let the server seek (ranges, fuzzy keys, prefixes) go first.
+    /// Selects what passes all filters. Filters that let the server seek (ranges, fuzzy keys, prefixes)
+    /// should be first.
     pub fn all_of(filters: impl IntoIterator<Item = Self>) -> Self {
         Self::list(pb::filter_list::Operator::MustPassAll, filters)
     }
 
-    /// What passes any of them.
+    /// Selects what passes any of the filters.
     pub fn any_of(filters: impl IntoIterator<Item = Self>) -> Self {
         Self::list(pb::filter_list::Operator::MustPassOne, filters)
     }
@@ -443,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_written_like_the_examples() {
+    fn filters_encode_as_recorded() {
         let mut pattern = b"(?s)^.{7}(?:.{6})*".to_vec();
         quote_regex(&[0, 0, 1, 0, 0, 0xe9], &mut pattern);
         pattern.extend_from_slice(b"(?:.{6})*$");
@@ -478,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_literal_may_hold_the_end_of_its_quotation() {
+    fn quoted_literal_may_contain_the_end_of_the_quotation() {
         for (literal, expected) in [
             (&b"a.b"[..], &b"\\Qa.b\\E"[..]),
             (b"", b"\\Q\\E"),
@@ -493,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_pattern_become_characters_of_their_number() {
+    fn binary_patterns_are_iso_8859_1() {
         let Comparator(message) = Comparator::binary_regex(&[0x80, 0xff], 0);
         let body = message.serialized_comparator.unwrap();
         let body = pb::RegexStringComparator::decode(body).unwrap();
@@ -502,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn open_ends_of_a_column_range_are_absent() {
+    fn unbounded_column_range_has_no_bounds() {
         let message: pb::Filter = Filter::column_range(Interval::default()).into();
         let range = pb::ColumnRangeFilter::decode(message.serialized_filter.unwrap()).unwrap();
         assert_eq!((range.min_column, range.max_column), (None, None));

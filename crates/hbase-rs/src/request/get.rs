@@ -1,4 +1,4 @@
-//! Reads of one row.
+//! Gets: reads of one row.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -8,7 +8,7 @@ use super::{
     selection::{Selection, TimeRange},
 };
 
-/// Reads one row.
+/// A read of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Get {
     row: Bytes,
@@ -27,21 +27,21 @@ impl Get {
         Ok(Self { row, selection: Selection::all(), existence_only: false })
     }
 
-    /// Reads those cells instead.
+    /// Sets the cells to read.
     #[must_use]
     pub fn select(mut self, selection: Selection) -> Self {
         self.selection = selection;
         self
     }
 
-    /// Asks only whether there is a cell.
+    /// Requests only whether the row has a selected cell.
     #[must_use]
     pub const fn existence_only(mut self) -> Self {
         self.existence_only = true;
         self
     }
 
-    /// Row that is read.
+    /// Returns the row key.
     #[must_use]
     pub const fn row(&self) -> &Bytes {
         &self.row
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_needs_bytes_and_a_server_that_takes_them() {
+    fn row_keys_are_validated() {
         assert_eq!(Get::try_new(""), Err(RequestError::EmptyRow));
         assert!(Get::try_new(vec![1; 32_767]).is_ok());
         assert!(Get::try_new(vec![1; 32_768]).is_err());
     }
 
     #[test]
-    fn only_what_was_said_is_sent() {
+    fn only_set_fields_are_sent() {
         let plain = Get::try_new("r").unwrap();
         assert_eq!(plain.to_message(), pb::Get { row: "r".into(), ..pb::Get::default() });
         let selection = Selection::all()
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_and_versions_that_mean_nothing_are_refused() {
+    fn invalid_ranges_and_versions_are_rejected() {
         assert!(TimeRange::try_new(2, 1).is_err());
         assert_eq!(Selection::all().max_versions(0), Err(RequestError::NoVersion));
     }

@@ -1,7 +1,7 @@
-//! Changes of one row.
+//! Mutations of one row: put, delete, increment, append.
 //!
-//! Cells are encoded when they are added and sent as they are, on every attempt. They travel in the
-//! cell block, or inside the message towards whom no codec was agreed with.
+//! Cells are encoded once, when they are added. They are sent in the cell block, or in the message on
+//! connections without a codec.
 
 use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
@@ -10,19 +10,19 @@ use pb::mutation_proto::{ColumnValue, DeleteType, MutationType, column_value::Qu
 use super::{RequestError, checked_row, selection::TimeRange};
 use crate::cell::{Cell, CellKind, Cells, SERVER_TIME};
 
-/// When a change counts as done.
+/// Durability of a mutation when the server acknowledges it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// As the table says.
+    /// The table's setting.
     #[default]
     TableDefault,
-    /// Not logged: a crash of the server loses it, and nobody is told.
+    /// Not written to the write-ahead log: lost by a crash of the server.
     SkipLog,
-    /// Logged some time later.
+    /// Written to the write-ahead log asynchronously.
     AsyncLog,
-    /// Logged.
+    /// Written to the write-ahead log.
     SyncLog,
-    /// Logged and on disk.
+    /// Written to the write-ahead log and synced to disk.
     FsyncLog,
 }
 
@@ -39,48 +39,48 @@ impl Durability {
     }
 }
 
-/// Where the cells of a change travel.
+/// Where the cells of a mutation are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CellPlace {
-    /// Behind the message.
+pub(crate) enum CellPlacement {
+    /// In the cell block.
     Block,
-    /// Inside it.
+    /// In the message.
     Message,
 }
 
-/// A change of one row, of any kind.
+/// A mutation of one row, of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mutation {
     kind: MutationType,
     row: Bytes,
     cells: BytesMut,
     count: i32,
-    /// Of a delete of the whole row.
+    /// Timestamp of a delete of the whole row.
     timestamp: Option<u64>,
     durability: Durability,
     attributes: Vec<pb::NameBytesPair>,
     time_range: Option<TimeRange>,
-    returns: bool,
+    returns_result: bool,
 }
 
-/// Writes values.
+/// Writes cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Put(Mutation);
 
-/// Removes cells.
+/// Deletes cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delete(Mutation);
 
-/// Adds to counters.
+/// Increments counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Increment(Mutation);
 
-/// Lengthens values.
+/// Appends to values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Append(Mutation);
 
 impl Put {
-    /// A put on `row`, so far without cells.
+    /// Starts a put on `row`, without cells.
     ///
     /// # Errors
     ///
@@ -89,10 +89,10 @@ impl Put {
         Mutation::try_new(MutationType::Put, row).map(Self)
     }
 
-    /// Adds a value; [`SERVER_TIME`] as timestamp means the time of its arrival.
+    /// Adds a cell; with [`SERVER_TIME`] the server sets the timestamp.
     ///
-    /// A put with that timestamp which is repeated after a lost answer makes a second version, so
-    /// say the time if you know it.
+    /// A put with that timestamp that is retried after a lost response adds a second version, so prefer
+    /// an explicit timestamp.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Put {
         Ok(self)
     }
 
-    /// Lets the cells expire so many milliseconds after their time.
+    /// Sets the cells' time to live in milliseconds after their timestamp.
     #[must_use]
     pub fn ttl_ms(mut self, ttl: u64) -> Self {
         self.0.attribute("_ttl", ttl.to_be_bytes().to_vec());
@@ -117,7 +117,7 @@ impl Put {
 }
 
 impl Delete {
-    /// A delete on `row`. Sent without more it removes the whole row.
+    /// Starts a delete on `row`. Without further calls it deletes the whole row.
     ///
     /// # Errors
     ///
@@ -126,15 +126,15 @@ impl Delete {
         Mutation::try_new(MutationType::Delete, row).map(Self)
     }
 
-    /// Of a whole row: only what is not newer than this.
+    /// For a delete of the whole row: deletes only cells up to `timestamp`.
     #[must_use]
     pub const fn up_to(mut self, timestamp: u64) -> Self {
         self.0.timestamp = Some(timestamp);
         self
     }
 
-    /// Removes one version: with [`SERVER_TIME`] the newest, whichever that is by then, so that the
-    /// delete must not be repeated.
+    /// Deletes one version. With [`SERVER_TIME`] it is the newest at execution time, so that the delete
+    /// is not idempotent.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Delete {
         self.add(CellKind::Delete, family, qualifier, timestamp)
     }
 
-    /// Removes all versions up to `timestamp`.
+    /// Deletes all versions up to `timestamp`.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Delete {
         self.add(CellKind::DeleteColumn, family, qualifier, timestamp)
     }
 
-    /// Removes all columns of the family up to `timestamp`.
+    /// Deletes all columns of the family up to `timestamp`.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Delete {
         self.add(CellKind::DeleteFamily, family, &[], timestamp)
     }
 
-    /// Removes all columns of the family at exactly `timestamp`.
+    /// Deletes all columns of the family with exactly `timestamp`.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Delete {
 }
 
 impl Increment {
-    /// An increment on `row`, so far without counters.
+    /// Starts an increment on `row`, without counters.
     ///
     /// # Errors
     ///
@@ -202,8 +202,8 @@ impl Increment {
         Mutation::try_new(MutationType::Increment, row).map(Self)
     }
 
-    /// Adds to a counter of eight bytes. A counter that does not exist starts at 0 and is made even
-    /// by an amount of 0; past the largest number it wraps.
+    /// Adds to an eight-byte counter. An absent counter starts at 0 and is created even by an amount of
+    /// 0; overflow wraps.
     ///
     /// # Errors
     ///
@@ -218,23 +218,23 @@ impl Increment {
         Ok(self)
     }
 
-    /// Counts only from stored values of these times.
+    /// Considers only stored values of this time range.
     #[must_use]
     pub const fn time_range(mut self, range: TimeRange) -> Self {
         self.0.time_range = Some(range);
         self
     }
 
-    /// Does not ask for the new values.
+    /// Does not request the new values.
     #[must_use]
     pub const fn without_result(mut self) -> Self {
-        self.0.returns = false;
+        self.0.returns_result = false;
         self
     }
 }
 
 impl Append {
-    /// An append on `row`, so far without values.
+    /// Starts an append on `row`, without values.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl Append {
         Mutation::try_new(MutationType::Append, row).map(Self)
     }
 
-    /// Lengthens the value of a column, which need not exist.
+    /// Appends to the value of a column, which need not exist.
     ///
     /// # Errors
     ///
@@ -258,17 +258,17 @@ impl Append {
         Ok(self)
     }
 
-    /// Lengthens only stored values of these times.
+    /// Considers only stored values of this time range.
     #[must_use]
     pub const fn time_range(mut self, range: TimeRange) -> Self {
         self.0.time_range = Some(range);
         self
     }
 
-    /// Does not ask for the new values.
+    /// Does not request the new values.
     #[must_use]
     pub const fn without_result(mut self) -> Self {
-        self.0.returns = false;
+        self.0.returns_result = false;
         self
     }
 }
@@ -284,7 +284,7 @@ impl Mutation {
             durability: Durability::default(),
             attributes: Vec::new(),
             time_range: None,
-            returns: true,
+            returns_result: true,
         })
     }
 
@@ -307,26 +307,26 @@ impl Mutation {
             .push(pb::NameBytesPair { name: name.to_owned(), value: Some(value.into()) });
     }
 
-    /// Says when it counts as done.
+    /// Sets the durability.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Row that is changed.
+    /// Returns the row key.
     #[must_use]
     pub const fn row(&self) -> &Bytes {
         &self.row
     }
 
-    /// Bytes of its cells in a cell block.
+    /// Returns the encoded cells, as in a cell block.
     #[must_use]
     pub fn encoded_cells(&self) -> &[u8] {
         &self.cells
     }
 
-    /// Bytes of its longest cell, as HBase counts them against its limit.
+    /// Returns the encoded length of the longest cell, which HBase compares with its limit.
     #[must_use]
     pub fn longest_cell(&self) -> usize {
         Cells::new(&self.cells)
@@ -336,7 +336,7 @@ impl Mutation {
             .unwrap_or(0)
     }
 
-    /// Whether it is a put and nothing but its cells is said about it.
+    /// True for a put with cells and no other options.
     pub(crate) const fn is_plain_put(&self) -> bool {
         matches!(
             self,
@@ -351,14 +351,14 @@ impl Mutation {
             && self.count > 0
     }
 
-    /// Whether the server needs a nonce to tell a repetition from a second change.
+    /// True if the server needs a nonce to detect a retry.
     #[must_use]
     pub const fn needs_nonce(&self) -> bool {
         matches!(self.kind, MutationType::Increment | MutationType::Append)
     }
 
-    /// Whether it may be sent again when nobody knows if it was done. Increments and appends may,
-    /// for they carry nonces.
+    /// True if a retry is safe when it is unknown whether an attempt was executed. Increments and
+    /// appends are, by their nonces.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         let newest =
@@ -366,14 +366,18 @@ impl Mutation {
         !Cells::new(&self.cells).map_while(Result::ok).any(newest)
     }
 
-    /// The message, with or without the cells.
-    pub(crate) fn to_message(&self, place: CellPlace, nonce: Option<u64>) -> pb::MutationProto {
+    /// Encodes the message, with the cells or with their count.
+    pub(crate) fn to_message(
+        &self,
+        placement: CellPlacement,
+        nonce: Option<u64>,
+    ) -> pb::MutationProto {
         let mut attribute = self.attributes.clone();
-        if !self.returns {
+        if !self.returns_result {
             let value = Some(Bytes::from_static(&[0]));
             attribute.push(pb::NameBytesPair { name: "_rr_".to_owned(), value });
         }
-        let in_message = place == CellPlace::Message;
+        let in_message = placement == CellPlacement::Message;
         pb::MutationProto {
             row: Some(self.row.clone()),
             mutate_type: Some(self.kind.into()),
@@ -382,7 +386,7 @@ impl Mutation {
             attribute,
             durability: self.durability.to_message().map(Into::into),
             time_range: self.time_range.map(TimeRange::to_message),
-            // A delete of the whole row has no cells, and a count would make the server look for some.
+            // A delete of the whole row has no cells and must not have a count.
             associated_cell_count: (!in_message && self.count > 0).then_some(self.count),
             nonce,
         }
@@ -436,7 +440,7 @@ mod tests {
     use super::*;
     use crate::recorded;
 
-    /// Mutation and cell block of a recorded request.
+    /// Returns mutation and cell block of a recorded request.
     fn recorded_mutation(vector: &str) -> (pb::MutationProto, Bytes) {
         let mut rest = recorded::vector(vector).slice(4..);
         let header = prost::decode_length_delimiter(&mut rest).unwrap();
@@ -446,9 +450,9 @@ mod tests {
         (request.mutation, rest)
     }
 
-    /// Compares with a recorded mutation, which says defaults that we leave out.
+    /// Compares with a recorded mutation, without its explicit defaults.
     #[track_caller]
-    fn check(vector: &str, mutation: &Mutation, place: CellPlace, nonce: Option<u64>) {
+    fn check(vector: &str, mutation: &Mutation, placement: CellPlacement, nonce: Option<u64>) {
         let (mut expected, block) = recorded_mutation(vector);
         expected.timestamp = expected.timestamp.filter(|time| *time != SERVER_TIME);
         expected.durability = expected.durability.filter(|durability| *durability != 0);
@@ -461,8 +465,8 @@ mod tests {
         }
         expected.time_range = expected.time_range.filter(|range| range.to != Some(SERVER_TIME));
         expected.nonce = expected.nonce.filter(|nonce| *nonce != 0);
-        assert_eq!(mutation.to_message(place, nonce), expected);
-        if place == CellPlace::Block {
+        assert_eq!(mutation.to_message(placement, nonce), expected);
+        if placement == CellPlacement::Block {
             assert_eq!(mutation.encoded_cells(), block);
         }
     }
@@ -475,24 +479,24 @@ mod tests {
     }
 
     #[test]
-    fn a_put_travels_in_the_message_or_in_the_block() {
-        check("mutate-put-protobuf", &put().into(), CellPlace::Message, None);
-        check("mutate-put-cellblock", &put().into(), CellPlace::Block, None);
+    fn puts_encode_as_recorded() {
+        check("mutate-put-protobuf", &put().into(), CellPlacement::Message, None);
+        check("mutate-put-cellblock", &put().into(), CellPlacement::Block, None);
     }
 
     #[test]
-    fn a_delete_says_how_far_it_reaches() {
+    fn deletes_encode_as_recorded() {
         let (expected, _) = recorded_mutation("mutate-delete-column");
         let time = expected.column_value[0].qualifier_value[0].timestamp.unwrap_or(SERVER_TIME);
         let delete = Delete::try_new(ROW.to_vec()).unwrap().column(b"t", &[0, 0xf3], time).unwrap();
-        check("mutate-delete-column", &delete.into(), CellPlace::Message, None);
+        check("mutate-delete-column", &delete.into(), CellPlacement::Message, None);
     }
 
     #[test]
-    fn increments_and_appends_carry_a_nonce() {
+    fn increments_and_appends_encode_as_recorded() {
         let (expected, _) = recorded_mutation("mutate-increment");
         let increment = Increment::try_new(vec![0]).unwrap().counter(b"id", b"metrics", 1).unwrap();
-        check("mutate-increment", &increment.into(), CellPlace::Message, expected.nonce);
+        check("mutate-increment", &increment.into(), CellPlacement::Message, expected.nonce);
         let (expected, _) = recorded_mutation("mutate-append");
         let value = expected.column_value[0].qualifier_value[0].value.clone().unwrap();
         let append =
@@ -500,16 +504,16 @@ mod tests {
         check(
             "mutate-append",
             &append.into(),
-            CellPlace::Message,
+            CellPlacement::Message,
             expected.nonce.filter(|nonce| *nonce != 0),
         );
     }
 
     #[test]
-    fn a_whole_row_is_deleted_without_cells_or_count() {
+    fn delete_of_a_row_has_no_cells_and_no_count() {
         let delete: Mutation = Delete::try_new("r").unwrap().up_to(7).into();
-        for place in [CellPlace::Block, CellPlace::Message] {
-            let message = delete.to_message(place, None);
+        for placement in [CellPlacement::Block, CellPlacement::Message] {
+            let message = delete.to_message(placement, None);
             assert_eq!(message.associated_cell_count, None);
             assert_eq!(message.timestamp, Some(7));
             assert!(message.column_value.is_empty());
@@ -518,14 +522,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_is_present_in_a_put() {
+    fn empty_value_of_a_put_is_encoded() {
         let put: Mutation = Put::try_new("r").unwrap().cell(b"f", b"", 1, b"").unwrap().into();
-        let message = put.to_message(CellPlace::Message, None);
+        let message = put.to_message(CellPlacement::Message, None);
         assert_eq!(message.column_value[0].qualifier_value[0].value, Some(Bytes::new()));
     }
 
     #[test]
-    fn only_the_newest_version_is_not_deleted_twice() {
+    fn delete_of_the_newest_version_is_not_repeatable() {
         let delete = || Delete::try_new("r").unwrap();
         let newest: Mutation = delete().version(b"f", b"q", SERVER_TIME).unwrap().into();
         assert!(!newest.is_repeatable());
@@ -538,10 +542,10 @@ mod tests {
     }
 
     #[test]
-    fn results_that_nobody_wants_are_not_asked_for() {
+    fn without_result_sets_an_attribute() {
         let increment =
             Increment::try_new("r").unwrap().counter(b"f", b"q", 1).unwrap().without_result();
-        let message = Mutation::from(increment).to_message(CellPlace::Block, Some(9));
+        let message = Mutation::from(increment).to_message(CellPlacement::Block, Some(9));
         let names: Vec<_> =
             message.attribute.iter().map(|pair| (pair.name.as_str(), pair.value())).collect();
         assert_eq!(names, [("_rr_", &[0][..])]);
@@ -549,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_takes_is_refused_here() {
+    fn invalid_mutations_are_rejected() {
         assert_eq!(Put::try_new(""), Err(RequestError::EmptyRow));
         assert!(Put::try_new(vec![0; 40_000]).is_err());
         assert!(put().cell(&[b'f'; 128], b"q", 1, b"").is_err());

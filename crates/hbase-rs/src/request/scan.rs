@@ -1,25 +1,25 @@
-//! Reads of many rows.
+//! Scans: reads of row ranges.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 
 use super::selection::{Selection, TimeRange};
 
-/// How a server reads its files for a scan.
+/// How a server reads its store files for a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReadType {
-    /// Piece by piece first, as a stream when it gets long.
+    /// Positional reads first, streaming reads for a long scan.
     #[default]
     ByLength,
-    /// As a stream.
+    /// Streaming reads.
     Stream,
-    /// Piece by piece: for short reads.
+    /// Positional reads; for short scans.
     Pread,
 }
 
-/// Reads the rows of a range, in order.
+/// A read of the rows of a range, in order.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own, as on the wire")]
+#[expect(clippy::struct_excessive_bools, reason = "independent options, as in the protocol")]
 pub struct Scan {
     pub(crate) selection: Selection,
     pub(crate) start: Bytes,
@@ -61,26 +61,26 @@ impl Scan {
         Self::default()
     }
 
-    /// Rows from `start` on, up to but not with `stop`; an empty key is an open end.
+    /// Rows from `start`, inclusive, to `stop`, exclusive; an empty key is unbounded.
     pub fn range(start: impl Into<Bytes>, stop: impl Into<Bytes>) -> Self {
         Self { start: start.into(), stop: stop.into(), ..Self::default() }
     }
 
-    /// Rows that begin so.
+    /// Rows whose keys start with `prefix`.
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
         let start = prefix.into();
-        let stop = behind_prefix(&start);
+        let stop = end_of_prefix(&start);
         Self { start, stop, ..Self::default() }
     }
 
-    /// Reads those cells.
+    /// Sets the cells to read.
     #[must_use]
     pub fn select(mut self, selection: Selection) -> Self {
         self.selection = selection;
         self
     }
 
-    /// Whether the first and the last row of the range belong to it.
+    /// Sets whether the range includes its start and its stop row.
     #[must_use]
     pub const fn inclusive(mut self, start: bool, stop: bool) -> Self {
         self.include_start = start;
@@ -88,35 +88,35 @@ impl Scan {
         self
     }
 
-    /// From the larger rows down: `start` is then the larger end.
+    /// Scans in descending order; `start` is then the upper end.
     #[must_use]
     pub const fn reversed(mut self) -> Self {
         self.reversed = true;
         self
     }
 
-    /// Ends after so many rows.
+    /// Ends after this number of rows.
     #[must_use]
     pub const fn limit(mut self, rows: u32) -> Self {
         self.limit = Some(rows);
         self
     }
 
-    /// Gives long rows in pieces of at most so many cells.
+    /// Returns long rows in parts of at most this number of cells.
     #[must_use]
     pub const fn batch(mut self, cells: u32) -> Self {
         self.batch = Some(cells);
         self
     }
 
-    /// Gives rows in the pieces in which they arrive, instead of gathering whole ones.
+    /// Returns rows in the parts in which they arrive instead of assembling whole rows.
     #[must_use]
     pub const fn partial_rows(mut self) -> Self {
         self.partials = true;
         self
     }
 
-    /// How much to ask for at a time. The server stops at either bound.
+    /// Sets the maximum rows and bytes per RPC. The server stops at either limit.
     #[must_use]
     pub const fn per_call(mut self, rows: u32, bytes: u64) -> Self {
         self.rows_per_call = rows;
@@ -124,27 +124,27 @@ impl Scan {
         self
     }
 
-    /// How the server reads its files.
+    /// Sets how the server reads its store files.
     #[must_use]
     pub const fn read_type(mut self, read_type: ReadType) -> Self {
         self.read_type = read_type;
         self
     }
 
-    /// Deleted cells and delete markers too.
+    /// Includes deleted cells and delete markers.
     #[must_use]
     pub fn raw(mut self) -> Self {
         self.selection = self.selection.attribute("_raw_", &[0xff][..]);
         self
     }
 
-    /// Whether rows are given in pieces.
-    pub(crate) const fn in_pieces(&self) -> bool {
+    /// True if rows may be returned in parts.
+    pub(crate) const fn returns_partials(&self) -> bool {
         self.partials || self.batch.is_some()
     }
 
-    /// What a server is told when its scanner is opened. Both ends are always said with whether they
-    /// belong: a server that is not told reads a single row when they are equal.
+    /// Encodes the scan for a new scanner. The inclusive flags are always set: without them a server
+    /// treats equal start and stop rows as a get.
     pub(crate) fn to_message(&self, start: &Bytes, include_start: bool) -> pb::Scan {
         let selection = self.selection.clone();
         pb::Scan {
@@ -175,8 +175,8 @@ impl Scan {
     }
 }
 
-/// First row behind all that begin with `prefix`; empty if there is none.
-fn behind_prefix(prefix: &[u8]) -> Bytes {
+/// Returns the first row after all rows with `prefix`; empty if there is none.
+fn end_of_prefix(prefix: &[u8]) -> Bytes {
     let Some(last) = prefix.iter().rposition(|byte| *byte != u8::MAX) else { return Bytes::new() };
     let mut key = prefix.get(..=last).unwrap_or_default().to_vec();
     if let Some(byte) = key.last_mut() {
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_behind_its_last_row() {
+    fn prefix_scan_stops_after_the_last_row_of_the_prefix() {
         for (prefix, stop) in
             [(&[1, 2][..], &[1, 3][..]), (&[1, 0xff, 0xff], &[2]), (&[0xff, 0xff], &[]), (&[], &[])]
         {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_always_said() {
+    fn inclusive_flags_are_always_set() {
         let message = Scan::range("a", "a").to_message(&"a".into(), true);
         assert_eq!(
             (message.include_start_row, message.include_stop_row),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_scans_are_asked_for_by_attribute() {
+    fn raw_scans_set_an_attribute() {
         let message =
             Scan::all().raw().batch(5).read_type(ReadType::Pread).to_message(&Bytes::new(), true);
         assert_eq!(

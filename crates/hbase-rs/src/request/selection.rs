@@ -1,11 +1,11 @@
-//! Which cells of a row are wanted. Gets and scans say it alike.
+//! Selection of cells by columns, versions, time and filter; the same for gets and scans.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 
 use super::{RequestError, filter::Filter};
 
-/// Milliseconds since the epoch, from inclusive to exclusive.
+/// Range of timestamps in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
     from: u64,
@@ -13,11 +13,11 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// The range from `from` up to but not with `to`.
+    /// Range from `from`, inclusive, to `to`, exclusive.
     ///
     /// # Errors
     ///
-    /// When it ends before it begins.
+    /// When `to` is less than `from`.
     pub const fn try_new(from: u64, to: u64) -> Result<Self, RequestError> {
         if from > to { Err(RequestError::TimeRange { from, to }) } else { Ok(Self { from, to }) }
     }
@@ -27,7 +27,7 @@ impl TimeRange {
     }
 }
 
-/// Which cells of a row are wanted; by default the newest of every column.
+/// Cells of a row to read; by default the newest of every column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
     pub(crate) columns: Vec<pb::Column>,
@@ -48,14 +48,14 @@ impl Selection {
         Self::default()
     }
 
-    /// Adds all columns of a family to those that are wanted.
+    /// Adds all columns of a family.
     #[must_use]
     pub fn family(mut self, family: impl Into<Bytes>) -> Self {
         self.columns.push(pb::Column { family: family.into(), qualifier: Vec::new() });
         self
     }
 
-    /// Adds some columns of a family.
+    /// Adds columns of a family.
     #[must_use]
     pub fn columns(
         mut self,
@@ -67,21 +67,21 @@ impl Selection {
         self
     }
 
-    /// Only what passes the filter.
+    /// Selects only what passes the filter.
     #[must_use]
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = Some(filter);
         self
     }
 
-    /// Only cells of these times.
+    /// Selects only cells of this time range.
     #[must_use]
     pub const fn time_range(mut self, range: TimeRange) -> Self {
         self.time_range = Some(range);
         self
     }
 
-    /// Of this family only cells of these times.
+    /// Selects only cells of this time range in a family.
     #[must_use]
     pub fn family_time_range(mut self, family: impl Into<Bytes>, range: TimeRange) -> Self {
         let time_range = range.to_message();
@@ -90,11 +90,11 @@ impl Selection {
         self
     }
 
-    /// Up to so many versions of a column.
+    /// Sets the maximum number of versions per column.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// When it is 0.
     pub fn max_versions(mut self, versions: u32) -> Result<Self, RequestError> {
         if versions == 0 {
             return Err(RequestError::NoVersion);
@@ -103,7 +103,7 @@ impl Selection {
         Ok(self)
     }
 
-    /// Of each family at most `limit` cells, after the first `offset`.
+    /// Selects at most `limit` cells per family after the first `offset`.
     #[must_use]
     pub const fn page_of_family(mut self, offset: u32, limit: u32) -> Self {
         self.store_offset = Some(offset);
@@ -111,14 +111,14 @@ impl Selection {
         self
     }
 
-    /// Leaves the server's block cache as it is: for long reads that nobody repeats.
+    /// Bypasses the server's block cache: for long reads that are not repeated.
     #[must_use]
     pub const fn without_block_cache(mut self) -> Self {
         self.no_block_cache = true;
         self
     }
 
-    /// Adds an attribute for servers and their coprocessors.
+    /// Adds an attribute for the server and its coprocessors.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Self {
         self.attributes.push(pb::NameBytesPair { name: name.into(), value: Some(value.into()) });

@@ -1,7 +1,7 @@
-//! The calls of one scanner and their answers.
+//! RPCs of a region scanner: open, next, renew, close.
 //!
-//! A scanner lives on the server of one region, under a lease. Its calls are numbered: without
-//! numbers a call that is repeated because its answer was lost silently passes over rows.
+//! A scanner belongs to one region of a server and has a lease. Its calls are numbered, since a call
+//! that is retried after a lost response would otherwise skip rows silently.
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -13,25 +13,25 @@ use crate::{
     row::{CellBlock, Row, RowResult},
 };
 
-/// Most rows of a call that asks for none.
+/// Number of rows of a request that only renews or closes.
 const NO_ROWS: u32 = 0;
 
-/// An open scanner, as its calls need it.
+/// An open region scanner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenScanner {
-    /// Chosen by the server; all 64 bits are used.
+    /// Id assigned by the server; all 64 bits are used.
     pub id: u64,
-    /// Number of the next call.
+    /// Sequence number of the next call.
     pub next_call: u64,
 }
 
 impl OpenScanner {
-    /// Asks for more rows.
+    /// Requests the next rows.
     #[must_use]
     pub fn next(&mut self, scan: &Scan, limit: Option<u32>) -> pb::ScanRequest {
         pb::ScanRequest {
             scanner_id: Some(self.id),
-            next_call_seq: Some(self.take_number()),
+            next_call_seq: Some(self.take_sequence_number()),
             limit_of_rows: limit,
             ..rows_request(scan.rows_per_call)
         }
@@ -42,13 +42,13 @@ impl OpenScanner {
     pub fn renew(&mut self) -> pb::ScanRequest {
         pb::ScanRequest {
             scanner_id: Some(self.id),
-            next_call_seq: Some(self.take_number()),
+            next_call_seq: Some(self.take_sequence_number()),
             renew: Some(true),
             ..rows_request(NO_ROWS)
         }
     }
 
-    /// Ends it.
+    /// Closes the scanner.
     #[must_use]
     pub fn close(self) -> pb::ScanRequest {
         pb::ScanRequest {
@@ -59,14 +59,14 @@ impl OpenScanner {
         }
     }
 
-    const fn take_number(&mut self) -> u64 {
+    const fn take_sequence_number(&mut self) -> u64 {
         let number = self.next_call;
         self.next_call += 1;
         number
     }
 }
 
-/// Opens a scanner on a region and asks for its first rows.
+/// Opens a scanner on a region and requests the first rows.
 #[must_use]
 pub fn open_scanner(
     scan: &Scan,
@@ -92,31 +92,31 @@ fn rows_request(rows: u32) -> pb::ScanRequest {
     }
 }
 
-/// Answer to a call that asked for rows.
+/// A decoded scan response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScanAnswer {
-    /// Results, and of each whether more of its row follows.
+pub struct ScanResponse {
+    /// Results, each with a flag that is true if more cells of its row follow.
     pub results: Vec<(Row, bool)>,
-    /// Scanner that answered.
+    /// Id of the scanner.
     pub scanner_id: Option<u64>,
-    /// Milliseconds of the lease; told when the scanner is opened.
+    /// Lease in milliseconds; set in the response to an open.
     pub lease_ms: Option<u32>,
-    /// The limit is reached or a filter wants no more: the whole scan is over.
-    pub scan_over: bool,
-    /// The region is read to its end.
-    pub region_over: bool,
-    /// Time or size was up; it says nothing about rows.
+    /// The whole scan is complete: the limit is reached or a filter ended it.
+    pub scan_complete: bool,
+    /// The region is exhausted.
+    pub region_complete: bool,
+    /// The server reached its time or size limit; more rows may follow.
     pub heartbeat: bool,
-    /// Row the server stands at, if it says.
+    /// Current row of the server, if requested.
     pub cursor: Option<Bytes>,
 }
 
-impl ScanAnswer {
-    /// Puts message and cells together.
+impl ScanResponse {
+    /// Decodes a message and its cell block.
     ///
     /// # Errors
     ///
-    /// When the cells do not fit their counts.
+    /// When the cells do not match their counts.
     pub fn decode(response: &pb::ScanResponse, block: Bytes) -> Result<Self, CellError> {
         let mut block = CellBlock::new(block);
         let flag = |at: usize| response.partial_flag_per_result.get(at).copied();
@@ -133,18 +133,18 @@ impl ScanAnswer {
             results,
             scanner_id: response.scanner_id,
             lease_ms: response.ttl,
-            scan_over: response.more_results == Some(false),
-            region_over: response.more_results_in_region == Some(false),
+            scan_complete: response.more_results == Some(false),
+            region_complete: response.more_results_in_region == Some(false),
             heartbeat: response.heartbeat_message(),
             cursor: response.cursor.as_ref().and_then(|cursor| cursor.row.clone()),
         })
     }
 
-    /// The scanner that is open after this answer, where this one was before it: at a region's end it is
-    /// gone.
+    /// Returns the scanner that is open after this response, given the one before it. The server closes
+    /// it at the end of its region.
     #[must_use]
     pub fn open_after(&self, before: Option<OpenScanner>) -> Option<OpenScanner> {
-        if self.scan_over || self.region_over {
+        if self.scan_complete || self.region_complete {
             return None;
         }
         before.or_else(|| self.scanner_id.map(|id| OpenScanner { id, next_call: 0 }))
@@ -169,7 +169,7 @@ mod tests {
         (M::decode(rest.split_to(length)).unwrap(), rest)
     }
 
-    /// A recorded request without the defaults that it says.
+    /// Returns a recorded request without its explicit defaults.
     fn request(vector: &str) -> pb::ScanRequest {
         let (mut request, _) = message::<pb::ScanRequest>(vector);
         for flag in
@@ -199,61 +199,65 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_of_meta_is_asked_as_in_the_example() {
+    fn meta_lookup_encodes_as_recorded() {
         let expected = request("scan-meta-lookup");
-        let asked = expected.scan.clone().unwrap();
-        let (start, stop) = (asked.start_row.clone().unwrap(), asked.stop_row.clone().unwrap());
+        let recorded = expected.scan.clone().unwrap();
+        let (start, stop) =
+            (recorded.start_row.clone().unwrap(), recorded.stop_row.clone().unwrap());
         let scan = Scan::range(start.clone(), stop)
             .select(Selection::all().family("info"))
             .inclusive(true, true)
             .reversed()
             .read_type(ReadType::Pread);
         let region = expected.region.clone().unwrap().value;
-        let ours = open_scanner(&scan, &region, &start, true, Some(10));
-        assert_eq!((ours.region, ours.limit_of_rows), (expected.region, Some(10)));
-        let scan = ours.scan.unwrap();
-        assert_eq!((scan.start_row, scan.stop_row), (asked.start_row, asked.stop_row));
+        let opened = open_scanner(&scan, &region, &start, true, Some(10));
+        assert_eq!((opened.region, opened.limit_of_rows), (expected.region, Some(10)));
+        let scan = opened.scan.unwrap();
+        assert_eq!((scan.start_row, scan.stop_row), (recorded.start_row, recorded.stop_row));
         assert_eq!(
             (scan.column, scan.reversed, scan.read_type),
-            (asked.column, asked.reversed, asked.read_type)
+            (recorded.column, recorded.reversed, recorded.read_type)
         );
     }
 
     #[test]
-    fn an_answer_has_results_flags_and_a_lease() {
+    fn response_has_results_flags_and_a_lease() {
         let (response, block) = message("scan-response-open");
-        let answer = ScanAnswer::decode(&response, block).unwrap();
+        let decoded = ScanResponse::decode(&response, block).unwrap();
         let shape: Vec<_> =
-            answer.results.iter().map(|(row, partial)| (row.len(), *partial)).collect();
+            decoded.results.iter().map(|(row, partial)| (row.len(), *partial)).collect();
         assert_eq!(shape, [(2, false), (1, true)]);
-        assert_eq!(answer.lease_ms, Some(60_000));
-        let mut scanner = answer.open_after(None).unwrap();
-        assert_eq!((Some(scanner.id), scanner.next_call), (answer.scanner_id, 0));
+        assert_eq!(decoded.lease_ms, Some(60_000));
+        let mut scanner = decoded.open_after(None).unwrap();
+        assert_eq!((Some(scanner.id), scanner.next_call), (decoded.scanner_id, 0));
         scanner.next_call = 7;
-        assert_eq!(answer.open_after(Some(scanner)), Some(scanner));
-        let over = ScanAnswer { region_over: true, ..answer.clone() };
+        assert_eq!(decoded.open_after(Some(scanner)), Some(scanner));
+        let over = ScanResponse { region_complete: true, ..decoded.clone() };
         assert_eq!(over.open_after(Some(scanner)), None);
         assert!(
-            answer.scanner_id.is_some()
-                && !answer.scan_over
-                && !answer.region_over
-                && !answer.heartbeat
+            decoded.scanner_id.is_some()
+                && !decoded.scan_complete
+                && !decoded.region_complete
+                && !decoded.heartbeat
         );
     }
 
     #[test]
-    fn a_heartbeat_has_no_rows() {
+    fn heartbeat_has_no_rows() {
         let (response, block) = message("scan-response-heartbeat");
-        let answer = ScanAnswer::decode(&response, block).unwrap();
-        assert!(answer.heartbeat && answer.results.is_empty() && answer.cursor.is_some());
+        let decoded = ScanResponse::decode(&response, block).unwrap();
+        assert!(decoded.heartbeat && decoded.results.is_empty() && decoded.cursor.is_some());
     }
 
     #[test]
-    fn cells_that_no_result_counts_are_an_error() {
+    fn counts_that_do_not_match_the_cells_are_an_error() {
         let (mut response, block) = message::<pb::ScanResponse>("scan-response-open");
         response.cells_per_result.pop();
-        assert!(matches!(ScanAnswer::decode(&response, block.clone()), Err(CellError::Surplus(_))));
+        assert!(matches!(
+            ScanResponse::decode(&response, block.clone()),
+            Err(CellError::Surplus(_))
+        ));
         response.cells_per_result = vec![2, 2];
-        assert_eq!(ScanAnswer::decode(&response, block), Err(CellError::Count(2)));
+        assert_eq!(ScanResponse::decode(&response, block), Err(CellError::Count(2)));
     }
 }

@@ -1,8 +1,8 @@
-//! Where a scan stands, from region to region and across faults.
+//! Progress of a scan over regions and failures.
 //!
-//! It always goes on from a row, never from a region: regions may have changed in the meantime. A
-//! server does not complain about a start row outside its region, it begins at the region's edge;
-//! so which rows are still missing is decided here alone.
+//! A scan resumes from a row, never from a region, since regions may have changed. A server accepts a
+//! start row outside its region and starts at the region's boundary, so the remaining rows are tracked
+//! here.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -11,7 +11,7 @@ use crate::{
     request::scan::Scan,
 };
 
-/// What is left to read.
+/// Remaining range of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPosition {
     start: Bytes,
@@ -19,12 +19,12 @@ pub struct ScanPosition {
     stop: Bytes,
     include_stop: bool,
     reversed: bool,
-    /// Rows still wanted.
+    /// Maximum number of remaining rows.
     limit: Option<u32>,
 }
 
 impl ScanPosition {
-    /// All that the scan wants.
+    /// Starts with the whole range of a scan.
     #[must_use]
     pub fn of(scan: &Scan) -> Self {
         Self {
@@ -37,25 +37,25 @@ impl ScanPosition {
         }
     }
 
-    /// First row to read, and whether it belongs.
+    /// Returns the start row and whether it is inclusive.
     #[must_use]
     pub const fn start(&self) -> (&Bytes, bool) {
         (&self.start, self.include_start)
     }
 
-    /// Rows still wanted.
+    /// Returns the maximum number of remaining rows.
     #[must_use]
     pub const fn limit(&self) -> Option<u32> {
         self.limit
     }
 
-    /// Whether as many rows came as were wanted.
+    /// True if the limit of rows is reached.
     #[must_use]
     pub fn limit_reached(&self) -> bool {
         self.limit == Some(0)
     }
 
-    /// Region to go on with.
+    /// Returns how to locate the next region.
     #[must_use]
     pub fn locate(&self) -> RegionTarget {
         match (self.reversed, self.include_start) {
@@ -71,33 +71,32 @@ impl ScanPosition {
         }
     }
 
-    /// A whole row was handed out: what is left begins behind it.
+    /// Records a complete row: the remaining range starts after it.
     pub fn row_done(&mut self, row: Bytes) {
-        self.row_counted();
-        self.behind(row);
+        self.count_row();
+        self.move_after(row);
     }
 
-    /// A whole row was handed out, and another one or the row itself is said to [`Self::behind`]
-    /// before this is asked where to go on.
-    pub(crate) fn row_counted(&mut self) {
+    /// Counts a complete row. The caller sets the position with [`Self::move_after`] before it uses it.
+    pub(crate) fn count_row(&mut self) {
         self.limit = self.limit.map(|limit| limit.saturating_sub(1));
     }
 
-    /// What is left begins behind this row.
-    pub(crate) fn behind(&mut self, row: Bytes) {
+    /// Sets the start of the remaining range after this row.
+    pub(crate) fn move_after(&mut self, row: Bytes) {
         self.start = row;
         self.include_start = false;
     }
 
-    /// A part of this row was handed out: what is left begins in it.
+    /// Sets the start of the remaining range to this row, of which a part is read.
     pub fn inside_row(&mut self, row: Bytes) {
         self.start = row;
         self.include_start = true;
     }
 
-    /// The region is read to its end. Returns whether that was the scan's end too.
+    /// Moves on to the next region. Returns true if the scan is complete.
     ///
-    /// The server tells the end of a region, not that the stop row was passed or that the table ends.
+    /// The server reports the end of a region, but not whether it includes the stop row.
     pub fn region_done(&mut self, region: &Region) -> bool {
         if self.limit_reached() {
             return true;
@@ -117,7 +116,7 @@ impl ScanPosition {
             return true;
         }
         self.start = edge.clone();
-        // The start key of a region belongs to it: going down it has been read.
+        // The start key of a region is inclusive, so a reversed scan has read it.
         self.include_start = !self.reversed;
         false
     }
@@ -135,13 +134,14 @@ mod tests {
     fn check(scan: &Scan, start: &str, end: &str, next: Option<(&str, bool)>) {
         let mut position = ScanPosition::of(scan);
         let over = position.region_done(&region(start, end));
-        let left = (!over).then(|| position.start());
-        let left = left.map(|(row, include)| (std::str::from_utf8(row).unwrap(), include));
-        assert_eq!(left, next);
+        let remaining = (!over).then(|| position.start());
+        let remaining =
+            remaining.map(|(row, include)| (std::str::from_utf8(row).unwrap(), include));
+        assert_eq!(remaining, next);
     }
 
     #[test]
-    fn forward_the_next_region_begins_where_one_ends() {
+    fn forward_scan_continues_at_the_end_key() {
         check(&Scan::all(), "a", "m", Some(("m", true)));
         check(&Scan::all(), "m", "", None);
         check(&Scan::range("b", "p"), "a", "m", Some(("m", true)));
@@ -151,18 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn downward_the_next_region_ends_where_one_begins() {
+    fn reversed_scan_continues_before_the_start_key() {
         check(&Scan::all().reversed(), "m", "", Some(("m", false)));
         check(&Scan::all().reversed(), "", "m", None);
         check(&Scan::range("p", "c").reversed(), "m", "z", Some(("m", false)));
         check(&Scan::range("p", "m").reversed(), "m", "z", None);
-        // Its first row was the last wanted one, whether it counts or not.
+        // The region's first row was the last of the range, whether inclusive or not.
         check(&Scan::range("p", "m").reversed().inclusive(true, true), "m", "z", None);
         check(&Scan::range("p", "n").reversed(), "m", "z", None);
     }
 
     #[test]
-    fn the_region_of_what_is_left_is_looked_for() {
+    fn next_region_is_located_by_the_remaining_range() {
         let at = |scan: &Scan, rows: &[&str]| {
             let mut position = ScanPosition::of(scan);
             for row in rows {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn inside_a_row_it_goes_on_with_that_row() {
+    fn scan_inside_a_row_resumes_with_that_row() {
         let mut position = ScanPosition::of(&Scan::all().limit(2));
         position.inside_row("k".into());
         assert_eq!(position.start(), (&"k".into(), true));

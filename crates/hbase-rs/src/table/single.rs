@@ -16,7 +16,7 @@ use crate::{
     request::{
         condition::Condition,
         get::Get,
-        mutation::{CellPlace, Mutation},
+        mutation::{CellPlacement, Mutation},
     },
     row::{CellBlock, Row, RowResult},
 };
@@ -44,7 +44,7 @@ impl Table {
     ) -> Result<(Row, bool), OperationError> {
         let mut attempts = self.attempts(operation);
         self.check(mutation, &attempts)?;
-        let message = mutation.to_message(CellPlace::Block, mutation.needs_nonce().then(nonce));
+        let message = mutation.to_message(CellPlacement::Block, mutation.needs_nonce().then(nonce));
         let condition = condition.map(|condition| condition.to_message(mutation.row()));
         // The second time a condition meets what the first attempt left behind.
         let repeatable = condition.is_none() && mutation.is_repeatable();

@@ -84,8 +84,10 @@ async fn an_answer_that_is_noise_fails_its_call_and_no_other() {
     for fault in [FaultKind::GarbageResponse, FaultKind::WrongCellCount] {
         cluster.inject(InjectedFault::once("Get", fault));
         let error = table.get(&get("a")).await.unwrap_err();
-        let expected =
-            matches!(&*error.cause, Failure::Call(CallError::Answer { .. }) | Failure::Cells(_));
+        let expected = matches!(
+            &*error.cause,
+            Failure::Call(CallError::InvalidResponse { .. }) | Failure::Cells(_)
+        );
         assert!(expected, "{error:?}");
         assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
     }

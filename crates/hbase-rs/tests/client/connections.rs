@@ -93,14 +93,14 @@ impl Transport for Layer {
             if self.hangs {
                 std::future::pending::<()>().await;
             }
-            let Established { stream, first } = PlainTransport.establish(socket, to).await?;
+            let Established { stream, preamble } = PlainTransport.establish(socket, to).await?;
             let stream = match stream {
                 Channel::Plain(socket) => Box::new(socket),
                 Channel::Layered(stream) => {
-                    return Ok(Established { stream: Channel::Layered(stream), first });
+                    return Ok(Established { stream: Channel::Layered(stream), preamble });
                 }
             };
-            Ok(Established { stream: Channel::Layered(stream), first })
+            Ok(Established { stream: Channel::Layered(stream), preamble })
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Recorded answers through the whole client.
+//! Recorded single-row and scan responses, replayed to the client.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use hbase_rs::{
     Client, ClientConfig, ExceptionClass, FixedDiscovery, Get, OperationError, Put, Row, RowResult,
     Scan, Table,
-    protocol::{Answer, CellBlock, Outcome, Response, RowAssembler, ScanAnswer},
+    protocol::{CallOutcome, CellBlock, Response, ResponseBody, RowAssembler, ScanResponse},
 };
 use hbase_rs_protobuf as pb;
 
@@ -16,42 +16,42 @@ use crate::{
     server::{LIMIT, Script, region, start},
 };
 
-/// What a client must make of a recorded answer.
-enum Expected {
+/// Expected result of a recorded response.
+enum ExpectedResult {
     Rows(Vec<Row>),
     Exception(ExceptionClass),
 }
 
-fn expected(exchange: &Exchange, method: &str) -> Expected {
+fn expected(exchange: &Exchange, method: &str) -> ExpectedResult {
     let response = Response::decode(recording::frame(exchange.response.as_ref().unwrap())).unwrap();
-    let answer = match response.outcome {
-        Outcome::Exception(exception) => return Expected::Exception(exception.class()),
-        Outcome::Answer(answer) => answer,
-        Outcome::Unreadable(error) => panic!("{}: {error}", exchange.place),
+    let body = match response.outcome {
+        CallOutcome::Exception(exception) => return ExpectedResult::Exception(exception.class()),
+        CallOutcome::Response(body) => body,
+        CallOutcome::Undecodable(error) => panic!("{}: {error}", exchange.name),
     };
-    let block = answer.block(exchange.compressor, LIMIT).unwrap();
-    Expected::Rows(match method {
-        "Get" => vec![result(answer.message::<pb::GetResponse>().unwrap().result, block)],
-        "Mutate" => vec![result(answer.message::<pb::MutateResponse>().unwrap().result, block)],
-        _ => scanned(&answer, block),
+    let block = body.block(exchange.compressor, LIMIT).unwrap();
+    ExpectedResult::Rows(match method {
+        "Get" => vec![row(body.message::<pb::GetResponse>().unwrap().result, block)],
+        "Mutate" => vec![row(body.message::<pb::MutateResponse>().unwrap().result, block)],
+        _ => scanned_rows(&body, block),
     })
 }
 
-fn result(result: Option<pb::Result>, block: Bytes) -> Row {
+fn row(result: Option<pb::Result>, block: Bytes) -> Row {
     RowResult::decode(&result.unwrap_or_default(), &mut CellBlock::new(block)).unwrap().row
 }
 
-fn scanned(answer: &Answer, block: Bytes) -> Vec<Row> {
-    let answer = ScanAnswer::decode(&answer.message().unwrap(), block).unwrap();
+fn scanned_rows(body: &ResponseBody, block: Bytes) -> Vec<Row> {
+    let response = ScanResponse::decode(&body.message().unwrap(), block).unwrap();
     let mut assembler = RowAssembler::new(&Scan::all(), LIMIT);
     let mut rows = Vec::new();
-    assembler.answer(answer, &region(), &mut rows).unwrap();
-    let end = ScanAnswer { region_over: true, ..ScanAnswer::default() };
-    assembler.answer(end, &region(), &mut rows).unwrap();
+    assembler.add_response(response, &region(), &mut rows).unwrap();
+    let end = ScanResponse { region_complete: true, ..ScanResponse::default() };
+    assembler.add_response(end, &region(), &mut rows).unwrap();
     rows.into_iter().map(|row| row.row).collect()
 }
 
-async fn ask(table: &Table, method: &str) -> Result<Vec<Row>, OperationError> {
+async fn call(table: &Table, method: &str) -> Result<Vec<Row>, OperationError> {
     match method {
         "Get" => Ok(vec![table.get(&Get::try_new("row").unwrap()).await?]),
         "Mutate" => {
@@ -66,10 +66,10 @@ async fn ask(table: &Table, method: &str) -> Result<Vec<Row>, OperationError> {
 }
 
 #[tokio::test]
-async fn the_client_makes_of_recorded_answers_what_they_say() {
+async fn client_returns_the_rows_and_exceptions_of_recorded_responses() {
     let script = Script::default();
     let server = start(Arc::clone(&script)).await;
-    let mut told = (0, 0);
+    let mut counts = (0, 0);
     for exchange in recording::exchanges() {
         let Some((header, ..)) = exchange.request.as_ref().and_then(recording::request) else {
             continue;
@@ -80,29 +80,31 @@ async fn the_client_makes_of_recorded_answers_what_they_say() {
             continue;
         }
         let mut config = ClientConfig::new("wire");
-        // What it makes of the answer, not of the next one.
+        // No retry: only the recorded response is tested.
         config.max_attempts = 1;
         config.compressor = exchange.compressor;
         let client = Client::new(config, FixedDiscovery::new(Some(server.clone()), None));
         let table = client.table("wire".parse().unwrap());
         table.locate("row".into()).await.unwrap();
         script.lock().unwrap().next.clone_from(&exchange.response);
-        let answer = ask(&table, method).await;
+        let result = call(&table, method).await;
         script.lock().unwrap().next.take();
-        match (expected(&exchange, method), answer) {
-            (Expected::Rows(rows), Ok(seen)) => {
-                assert_eq!(seen, rows, "{}", exchange.place);
-                told.0 += 1;
+        match (expected(&exchange, method), result) {
+            (ExpectedResult::Rows(rows), Ok(actual)) => {
+                assert_eq!(actual, rows, "{}", exchange.name);
+                counts.0 += 1;
             }
-            (Expected::Exception(class), Err(error)) => {
-                assert_eq!(error.class(), Some(class), "{}", exchange.place);
-                told.1 += 1;
+            (ExpectedResult::Exception(class), Err(error)) => {
+                assert_eq!(error.class(), Some(class), "{}", exchange.name);
+                counts.1 += 1;
             }
-            (Expected::Rows(rows), Err(error)) => panic!("{}: {rows:?}, {error:?}", exchange.place),
-            (Expected::Exception(class), Ok(seen)) => {
-                panic!("{}: {class:?}, {seen:?}", exchange.place)
+            (ExpectedResult::Rows(rows), Err(error)) => {
+                panic!("{}: {rows:?}, {error:?}", exchange.name)
+            }
+            (ExpectedResult::Exception(class), Ok(actual)) => {
+                panic!("{}: {class:?}, {actual:?}", exchange.name)
             }
         }
     }
-    assert_eq!(told, (387, 81));
+    assert_eq!(counts, (387, 81));
 }

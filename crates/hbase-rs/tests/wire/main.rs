@@ -1,4 +1,4 @@
-//! What a real HBase 2.6.4 and a client said to each other, read to the last byte.
+//! Replay of recorded exchanges with HBase 2.6.4.
 
 #![expect(
     clippy::expect_used,
@@ -6,9 +6,12 @@
     reason = "tests and their helpers fail by panicking"
 )]
 
-mod answers;
 mod client;
 mod multi;
+#[path = "../../src/recorded.rs"]
+#[expect(dead_code, reason = "the unit tests use more of it")]
+mod recorded;
 mod recording;
 mod replay;
+mod responses;
 mod server;

@@ -1,8 +1,8 @@
-//! Recorded answers to Multi through the whole client.
+//! Recorded Multi responses, replayed to the client.
 //!
-//! The batch has as many regions and actions, of the same kinds, as the recorded request. Its actions
-//! are numbered by their place in their region, so the numbers of the recorded answer are changed to
-//! that; all else is said as it was.
+//! The batch has the same number of regions and actions, of the same kinds, as the recorded request. The
+//! client numbers actions by their position in the region, so the indices of the recorded response are
+//! replaced; everything else is unchanged.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use hbase_rs::{
     Action, Append, BufferConfig, Client, ClientConfig, Condition, Delete, Failure, FixedDiscovery,
     Get, Increment, Mutation, MutationBatch, Put, RowResult, Table,
-    protocol::{ActionOutcome, Outcome, RegionOutcome, Response, multi_outcomes},
+    protocol::{ActionOutcome, CallOutcome, RegionOutcome, Response, multi_outcomes},
 };
 use hbase_rs_protobuf as pb;
 use pb::mutation_proto::MutationType;
@@ -21,58 +21,60 @@ use crate::{
     server::{LIMIT, Script, start},
 };
 
-/// A recorded call.
-struct Recorded {
+/// A recorded Multi.
+struct RecordedMulti {
     exchange: Exchange,
     request: pb::MultiRequest,
-    /// The answer with numbers that are places.
+    /// The response frame with positions as indices.
     frame: Bytes,
-    /// What it says, by region; nothing if the call failed as a whole.
+    /// Outcomes by region; `None` if the whole call failed.
     outcomes: Option<Vec<RegionOutcome>>,
     class: Option<hbase_rs::ExceptionClass>,
 }
 
-fn recorded(exchange: Exchange) -> Option<Recorded> {
+fn recorded(exchange: Exchange) -> Option<RecordedMulti> {
     let (header, message, _) = exchange.request.as_ref().and_then(recording::request)?;
     let bytes = exchange.response.clone()?;
-    // Bytes that are no request: the place of a cell that is not there, and the like.
+    // Some recorded requests are intentionally invalid.
     let request = pb::MultiRequest::decode(message).ok()?;
     if header.method_name() != "Multi" || request.region_action.is_empty() {
         return None;
     }
     let response = Response::decode(recording::frame(&bytes)).unwrap();
     let (frame, outcomes, class) = match response.outcome {
-        Outcome::Exception(exception) => (bytes, None, Some(exception.class())),
-        Outcome::Answer(answer) => {
-            let mut message: pb::MultiResponse = answer.message().unwrap();
-            number_by_place(&request, &mut message);
+        CallOutcome::Exception(exception) => (bytes, None, Some(exception.class())),
+        CallOutcome::Response(body) => {
+            let mut message: pb::MultiResponse = body.message().unwrap();
+            replace_indices(&request, &mut message);
             let shape: Vec<_> = request
                 .region_action
                 .iter()
                 .map(|region| (region.action.len(), region.atomic() || region.condition.is_some()))
                 .collect();
-            let block = answer.block(exchange.compressor, LIMIT).unwrap();
+            let block = body.block(exchange.compressor, LIMIT).unwrap();
             let outcomes = multi_outcomes(&shape, &message, block).unwrap();
             (with_message(&bytes, &message), Some(outcomes), None)
         }
-        Outcome::Unreadable(error) => panic!("{}: {error}", exchange.place),
+        CallOutcome::Undecodable(error) => panic!("{}: {error}", exchange.name),
     };
-    Some(Recorded { exchange, request, frame, outcomes, class })
+    Some(RecordedMulti { exchange, request, frame, outcomes, class })
 }
 
-fn number_by_place(request: &pb::MultiRequest, response: &mut pb::MultiResponse) {
-    for (asked, said) in request.region_action.iter().zip(&mut response.region_action_result) {
-        for entry in &mut said.result_or_exception {
-            let place = asked.action.iter().position(|action| action.index == entry.index);
-            // An atomic answer numbers by place already.
-            if let Some(place) = place {
-                entry.index = Some(place as u32);
+fn replace_indices(request: &pb::MultiRequest, response: &mut pb::MultiResponse) {
+    for (requested, returned) in
+        request.region_action.iter().zip(&mut response.region_action_result)
+    {
+        for entry in &mut returned.result_or_exception {
+            let position = requested.action.iter().position(|action| action.index == entry.index);
+            // Responses to atomic requests have positions already.
+            if let Some(position) = position {
+                entry.index = Some(position as u32);
             }
         }
     }
 }
 
-/// The frame with another message in it.
+/// Returns the frame with its message replaced.
 fn with_message(bytes: &Bytes, message: &pb::MultiResponse) -> Bytes {
     let mut rest = bytes.slice(4..);
     let length = prost::decode_length_delimiter(&mut rest).unwrap();
@@ -87,9 +89,9 @@ fn with_message(bytes: &Bytes, message: &pb::MultiResponse) -> Bytes {
     [&(body.len() as u32).to_be_bytes()[..], &body].concat().into()
 }
 
-/// An action of the recorded one's kind.
-fn action(region: usize, place: usize, recorded: &pb::Action) -> Action {
-    let row = format!("{region}{place:03}");
+/// Returns an action of the recorded kind.
+fn action(region: usize, position: usize, recorded: &pb::Action) -> Action {
+    let row = format!("{region}{position:03}");
     let Some(recorded) = &recorded.mutation else { return Get::try_new(row).unwrap().into() };
     mutation(row, recorded.mutate_type()).into()
 }
@@ -107,77 +109,78 @@ fn mutation(row: String, kind: MutationType) -> Mutation {
     }
 }
 
-/// What a batch must make of an outcome.
+/// Compares the result of an action with its recorded outcome.
 #[track_caller]
 fn check(
-    place: &str,
+    name: &str,
     expected: &ActionOutcome,
-    seen: &Result<RowResult, hbase_rs::OperationError>,
+    actual: &Result<RowResult, hbase_rs::OperationError>,
 ) {
-    match (expected, seen) {
-        (ActionOutcome::Done(result), Ok(seen)) => assert_eq!(seen, result, "{place}"),
+    match (expected, actual) {
+        (ActionOutcome::Done(result), Ok(actual)) => assert_eq!(actual, result, "{name}"),
         (ActionOutcome::Failed(exception), Err(error)) => {
-            assert_eq!(error.class(), Some(exception.class()), "{place}");
+            assert_eq!(error.class(), Some(exception.class()), "{name}");
         }
         (ActionOutcome::Lost, Err(error)) => {
-            assert!(matches!(&*error.cause, Failure::Lost), "{place}: {error:?}");
+            assert!(matches!(&*error.cause, Failure::Lost), "{name}: {error:?}");
         }
-        (expected, seen) => panic!("{place}: {expected:?}, {seen:?}"),
+        (expected, actual) => panic!("{name}: {expected:?}, {actual:?}"),
     }
 }
 
-async fn replay_batch(recorded: &Recorded, table: &Table) {
+async fn replay_batch(recorded: &RecordedMulti, table: &Table) {
     let regions = recorded.request.region_action.iter().enumerate();
     let actions: Vec<_> = regions
-        .flat_map(|(region, asked)| {
-            asked.action.iter().enumerate().map(move |(place, one)| action(region, place, one))
+        .flat_map(|(region, requested)| {
+            let actions = requested.action.iter().enumerate();
+            actions.map(move |(position, one)| action(region, position, one))
         })
         .collect();
-    let place = &recorded.exchange.place;
-    let mut seen = table.batch(actions).await.into_iter();
+    let name = &recorded.exchange.name;
+    let mut actual = table.batch(actions).await.into_iter();
     let Some(outcomes) = &recorded.outcomes else {
-        for seen in seen {
-            assert_eq!(seen.unwrap_err().class(), recorded.class, "{place}");
+        for actual in actual {
+            assert_eq!(actual.unwrap_err().class(), recorded.class, "{name}");
         }
         return;
     };
-    for (asked, outcome) in recorded.request.region_action.iter().zip(outcomes) {
+    for (requested, outcome) in recorded.request.region_action.iter().zip(outcomes) {
         let outcomes = match outcome {
             RegionOutcome::Each(each) => each.clone(),
             RegionOutcome::Failed(exception) => {
-                vec![ActionOutcome::Failed(exception.clone()); asked.action.len()]
+                vec![ActionOutcome::Failed(exception.clone()); requested.action.len()]
             }
-            group @ RegionOutcome::Group { .. } => panic!("{place}: {group:?}"),
+            group @ RegionOutcome::Group { .. } => panic!("{name}: {group:?}"),
         };
         for expected in &outcomes {
-            check(place, expected, &seen.next().unwrap());
+            check(name, expected, &actual.next().unwrap());
         }
     }
-    assert!(seen.next().is_none());
+    assert!(actual.next().is_none());
 }
 
-async fn replay_together(recorded: &Recorded, table: &Table) {
-    let [asked] = &recorded.request.region_action[..] else { panic!("one region") };
-    let kinds = asked.action.iter().filter_map(|action| action.mutation.as_ref());
+async fn replay_atomic(recorded: &RecordedMulti, table: &Table) {
+    let [requested] = &recorded.request.region_action[..] else { panic!("one region") };
+    let kinds = requested.action.iter().filter_map(|action| action.mutation.as_ref());
     let mutations = kinds.map(|one| mutation("row".to_owned(), one.mutate_type())).collect();
     let condition = Condition::absent("f", "q");
-    let condition = asked.condition.as_ref().map(|_| &condition);
-    let seen = table.mutate_row(mutations, condition).await;
-    let place = &recorded.exchange.place;
+    let condition = requested.condition.as_ref().map(|_| &condition);
+    let actual = table.mutate_row(mutations, condition).await;
+    let name = &recorded.exchange.name;
     let [outcome] = &recorded.outcomes.as_ref().unwrap()[..] else { panic!("one outcome") };
-    match (outcome, seen) {
-        (RegionOutcome::Group { processed, .. }, Ok(seen)) => {
-            assert_eq!(seen, *processed, "{place}");
+    match (outcome, actual) {
+        (RegionOutcome::Group { processed, .. }, Ok(actual)) => {
+            assert_eq!(actual, *processed, "{name}");
         }
         (RegionOutcome::Failed(exception), Err(error)) => {
-            assert_eq!(error.class(), Some(exception.class()), "{place}");
+            assert_eq!(error.class(), Some(exception.class()), "{name}");
         }
-        (expected, seen) => panic!("{place}: {expected:?}, {seen:?}"),
+        (expected, actual) => panic!("{name}: {expected:?}, {actual:?}"),
     }
 }
 
-/// Whether all was done, and nothing was read.
-fn only_written(recorded: &Recorded) -> bool {
+/// True if the request has only mutations and all succeeded.
+fn all_written(recorded: &RecordedMulti) -> bool {
     let mut actions = recorded.request.region_action.iter().flat_map(|region| &region.action);
     let done = |outcome: &RegionOutcome| match outcome {
         RegionOutcome::Each(each) => each.iter().all(|one| matches!(one, ActionOutcome::Done(_))),
@@ -187,29 +190,29 @@ fn only_written(recorded: &Recorded) -> bool {
         && recorded.outcomes.as_ref().is_some_and(|outcomes| outcomes.iter().all(done))
 }
 
-async fn replay_buffered(recorded: &Recorded, table: &Table) {
+async fn replay_buffered(recorded: &RecordedMulti, table: &Table) {
     let mut batch = MutationBatch::default();
-    for (region, asked) in recorded.request.region_action.iter().enumerate() {
-        for (place, one) in asked.action.iter().enumerate() {
+    for (region, requested) in recorded.request.region_action.iter().enumerate() {
+        for (position, one) in requested.action.iter().enumerate() {
             let kind = one.mutation.as_ref().unwrap().mutate_type();
-            batch.push(mutation(format!("{region}{place:03}"), kind)).unwrap();
+            batch.push(mutation(format!("{region}{position:03}"), kind)).unwrap();
         }
     }
-    // All regions are known, so that they go in one call.
+    // All regions are cached, so that the batch is one call.
     let written = table.buffered(BufferConfig::default()).write(batch).await;
-    written.unwrap_or_else(|error| panic!("{}: {error:?}", recorded.exchange.place));
+    written.unwrap_or_else(|error| panic!("{}: {error:?}", recorded.exchange.name));
 }
 
 #[tokio::test]
-async fn batches_make_of_recorded_answers_what_they_say() {
+async fn batches_return_the_outcomes_of_recorded_responses() {
     let script = Script::default();
     let server = start(Arc::clone(&script)).await;
-    let (mut batches, mut together, mut buffered) = (0, 0, 0);
+    let (mut batches, mut atomic_groups, mut buffered) = (0, 0, 0);
     for recorded in recording::exchanges().into_iter().filter_map(recorded) {
         let regions = &recorded.request.region_action;
         let atomic = |region: &pb::RegionAction| region.atomic() || region.condition.is_some();
         let mut config = ClientConfig::new("wire");
-        // What it makes of the answer, not of the next one.
+        // No retry: only the recorded response is tested.
         config.max_attempts = 1;
         config.compressor = recorded.exchange.compressor;
         let discovery = FixedDiscovery::new(Some(server.clone()), None);
@@ -222,7 +225,7 @@ async fn batches_make_of_recorded_answers_what_they_say() {
         if !regions.iter().any(atomic) && regions.iter().all(|region| !region.action.is_empty()) {
             replay_batch(&recorded, &table).await;
             batches += 1;
-            if only_written(&recorded) {
+            if all_written(&recorded) {
                 script.lock().unwrap().next = Some(recorded.frame.clone());
                 replay_buffered(&recorded, &table).await;
                 buffered += 1;
@@ -231,11 +234,11 @@ async fn batches_make_of_recorded_answers_what_they_say() {
             && atomic(only)
             && only.action.iter().all(|action| action.mutation.is_some())
         {
-            replay_together(&recorded, &table).await;
-            together += 1;
+            replay_atomic(&recorded, &table).await;
+            atomic_groups += 1;
         }
         script.lock().unwrap().next.take();
     }
-    // The others mix in one request what this client sends in several.
-    assert_eq!((batches, together, buffered), (25, 7, 3));
+    // The others combine actions in one request that this client sends in several.
+    assert_eq!((batches, atomic_groups, buffered), (25, 7, 3));
 }

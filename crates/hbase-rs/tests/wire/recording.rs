@@ -1,4 +1,4 @@
-//! Recorded scenarios.
+//! Recorded exchanges of `tests/data/hbase/wire/`.
 
 use std::fs;
 
@@ -8,23 +8,25 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 use serde_json::Value;
 
-/// One call and what came of it.
+use crate::recorded::unhex;
+
+/// A recorded call and its response.
 pub(crate) struct Exchange {
-    /// File, scenario and step, for messages.
-    pub(crate) place: String,
-    /// Service of the connection, or `zookeeper`, or `-`.
+    /// File, scenario and step, for failure messages.
+    pub(crate) name: String,
+    /// Service of the connection, `zookeeper`, or `-` for none.
     pub(crate) to: String,
-    /// Method, or what was done instead of calling one.
+    /// Method, or a description of another step.
     pub(crate) call: String,
-    /// How the connection compresses cell blocks.
+    /// Compression of cell blocks on the connection.
     pub(crate) compressor: Option<Compressor>,
     pub(crate) request: Option<Bytes>,
     pub(crate) response: Option<Bytes>,
-    /// The answer for human eyes.
+    /// Readable form of the response.
     pub(crate) decoded: String,
 }
 
-/// All exchanges of all files.
+/// Reads all exchanges of all files.
 pub(crate) fn exchanges() -> Vec<Exchange> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/hbase/wire");
     let mut paths: Vec<_> =
@@ -40,13 +42,13 @@ pub(crate) fn exchanges() -> Vec<Exchange> {
                 .unwrap()
                 .iter()
                 .filter(|step| !step["on"].is_null());
-            all.extend(calls.map(|step| read(&file, scenario, step)));
+            all.extend(calls.map(|step| read_exchange(&file, scenario, step)));
         }
     }
     all
 }
 
-fn read(file: &str, scenario: &Value, step: &Value) -> Exchange {
+fn read_exchange(file: &str, scenario: &Value, step: &Value) -> Exchange {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let connection = scenario["connection"]
         .as_array()
@@ -56,7 +58,7 @@ fn read(file: &str, scenario: &Value, step: &Value) -> Exchange {
         .unwrap();
     let hex = |value: &Value| value.as_str().map(unhex);
     Exchange {
-        place: format!(
+        name: format!(
             "{file}: {}: {} {}",
             text(&scenario["name"]),
             text(&step["call"]),
@@ -72,11 +74,7 @@ fn read(file: &str, scenario: &Value, step: &Value) -> Exchange {
     }
 }
 
-fn unhex(hex: &str) -> Bytes {
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-}
-
-/// What a connection header asks for.
+/// Returns the compressor that a connection header requests.
 pub(crate) fn compressor(header: &pb::ConnectionHeader) -> Option<Compressor> {
     let class = header.cell_block_compressor_class.as_deref()?;
     [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib]
@@ -84,12 +82,12 @@ pub(crate) fn compressor(header: &pb::ConnectionHeader) -> Option<Compressor> {
         .find(|compressor| compressor.class_name() == class)
 }
 
-/// The connection header behind preamble and length.
+/// Decodes the connection header after preamble and length.
 fn header(sent_first: &Bytes) -> Option<pb::ConnectionHeader> {
     pb::ConnectionHeader::decode(sent_first.get(10..)?).ok()
 }
 
-/// The only frame in `bytes`.
+/// Returns the only frame in `bytes`.
 pub(crate) fn frame(bytes: &Bytes) -> Bytes {
     let mut buffer = BytesMut::from(&bytes[..]);
     let frame = FrameReader::new(bytes.len()).next(&mut buffer).unwrap().expect("a whole frame");
@@ -97,17 +95,17 @@ pub(crate) fn frame(bytes: &Bytes) -> Bytes {
     frame
 }
 
-/// A request's parts: header, message, cell block. `None` where it is broken on purpose.
+/// Splits a request into header, message and cell block. `None` for intentionally invalid requests.
 pub(crate) fn request(bytes: &Bytes) -> Option<(pb::RequestHeader, Bytes, Bytes)> {
     let mut rest = bytes.clone();
     (rest.remaining() >= 4 && rest.get_u32() as usize == rest.len()).then_some(())?;
-    let header = pb::RequestHeader::decode(piece(&mut rest)?).ok()?;
-    let message = piece(&mut rest)?;
+    let header = pb::RequestHeader::decode(split_delimited(&mut rest)?).ok()?;
+    let message = split_delimited(&mut rest)?;
     let block = header.cell_block_meta.as_ref().map_or(0, |meta| meta.length() as usize);
     (block == rest.len()).then_some((header, message, rest))
 }
 
-fn piece(rest: &mut Bytes) -> Option<Bytes> {
+fn split_delimited(rest: &mut Bytes) -> Option<Bytes> {
     let length = prost::decode_length_delimiter(&mut *rest).ok()?;
     (length <= rest.len()).then(|| rest.split_to(length))
 }

@@ -1,94 +1,94 @@
-//! Every answer and every request of the recordings.
+//! Decoding of all recorded responses and requests.
 
 use std::collections::HashMap;
 
 use hbase_rs::{
     Recovery,
-    protocol::{Cells, Outcome, Response},
+    protocol::{CallOutcome, Cells, Response},
 };
 
 use crate::{
-    answers,
     recording::{self, Exchange},
+    responses,
 };
 
 #[test]
-fn every_recorded_answer_is_read_whole() {
-    let mut answers = 0;
+fn recorded_responses_are_decoded_completely() {
+    let mut responses = 0;
     let mut exceptions = HashMap::new();
     let mut cells = 0;
     for exchange in recording::exchanges() {
-        // ZooKeeper's packets, and raw bytes that are no call.
+        // ZooKeeper packets, and raw bytes that are no call.
         if exchange.to == "zookeeper" || exchange.call == "(raw)" {
             continue;
         }
         let Some(bytes) = &exchange.response else { continue };
         let response = Response::decode(recording::frame(bytes)).unwrap();
-        answers += 1;
+        responses += 1;
         match response.outcome {
-            Outcome::Exception(exception) => {
-                let said = exchange.decoded.contains(exception.class_name());
-                assert!(said, "{}: {exception}", exchange.place);
+            CallOutcome::Exception(exception) => {
+                let matches = exchange.decoded.contains(exception.class_name());
+                assert!(matches, "{}: {exception}", exchange.name);
                 *exceptions.entry(exception.class()).or_insert(0) += 1;
             }
-            Outcome::Answer(answer) => {
+            CallOutcome::Response(body) => {
                 let request = exchange.request.as_ref().and_then(recording::request);
                 let method =
                     method(&exchange, request.as_ref().map(|(header, ..)| header.method_name()));
-                cells += answers::read(
+                cells += responses::decode(
                     &exchange,
                     &method,
                     request.map(|(_, message, _)| message),
-                    &answer,
+                    &body,
                 );
             }
-            Outcome::Unreadable(error) => panic!("{}: {error}", exchange.place),
+            CallOutcome::Undecodable(error) => panic!("{}: {error}", exchange.name),
         }
     }
-    assert_eq!(answers, 689);
+    assert_eq!(responses, 689);
     assert_eq!(cells, 1061);
     assert_eq!(exceptions.values().sum::<usize>(), 123);
 }
 
-/// Method by the request, or by the step where there is none.
+/// Returns the method of the request, or of the step if there is no request.
 fn method(exchange: &Exchange, of_request: Option<&str>) -> String {
     match of_request {
         Some(method) if !method.is_empty() => method.to_owned(),
-        // Six bytes instead of a preamble.
+        // Six bytes in place of a preamble.
         _ if exchange.to == "-" => "Regist".to_owned(),
         _ => exchange.call.clone(),
     }
 }
 
 #[test]
-fn cells_of_recorded_requests_are_read_too() {
+fn cells_of_recorded_requests_are_decoded() {
     let mut blocks = 0;
     for exchange in recording::exchanges() {
         let Some((_, _, block)) = exchange.request.as_ref().and_then(recording::request) else {
             continue;
         };
-        // Some steps send what is no cell block, to see what happens.
-        let nonsense = exchange.call == "cell block that is no cells"
-            || exchange.place.contains("without that library");
-        if block.is_empty() || nonsense {
+        // Some steps send an invalid cell block on purpose.
+        let invalid = exchange.call == "cell block that is no cells"
+            || exchange.name.contains("without that library");
+        if block.is_empty() || invalid {
             continue;
         }
-        let restored = match exchange.compressor {
+        let decompressed = match exchange.compressor {
             Some(compressor) => compressor
                 .decompress(&block, 16 << 20)
-                .unwrap_or_else(|error| panic!("{}: {error}", exchange.place)),
+                .unwrap_or_else(|error| panic!("{}: {error}", exchange.name)),
             None => block,
         };
         blocks += 1;
-        for cell in Cells::new(&restored) {
-            cell.unwrap_or_else(|error| panic!("{}: {error}", exchange.place));
+        for cell in Cells::new(&decompressed) {
+            cell.unwrap_or_else(|error| panic!("{}: {error}", exchange.name));
         }
     }
     assert_eq!(blocks, 120);
 }
 
 #[test]
-fn every_recorded_exception_has_a_recovery_of_its_own() {
+fn recorded_exceptions_are_classified() {
     let mut unknown = Vec::new();
     for exchange in recording::exchanges() {
         if exchange.to == "zookeeper" || exchange.call == "(raw)" {
@@ -96,14 +96,14 @@ fn every_recorded_exception_has_a_recovery_of_its_own() {
         }
         let Some(bytes) = &exchange.response else { continue };
         let response = Response::decode(recording::frame(bytes)).unwrap();
-        if let Outcome::Exception(exception) = response.outcome
+        if let CallOutcome::Exception(exception) = response.outcome
             && exception.class() == hbase_rs::ExceptionClass::Other
         {
-            // The one step whose request is nonsense.
+            // The only step with an invalid request.
             if exchange.call == "cell block that is no cells" {
                 continue;
             }
-            unknown.push(format!("{}: {exception} -> {:?}", exchange.place, exception.recovery()));
+            unknown.push(format!("{}: {exception} -> {:?}", exchange.name, exception.recovery()));
             assert!(matches!(exception.recovery(), Recovery::Relocate | Recovery::Fail));
         }
     }

@@ -1,4 +1,4 @@
-//! A server that says what a real one said.
+//! A server that returns recorded responses.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,22 +16,22 @@ use tokio::{
 
 use crate::recording;
 
-/// Longest frame.
+/// Maximum length of a frame.
 pub(crate) const LIMIT: usize = 16 << 20;
 
-/// What the server goes by.
-pub(crate) type Script = Arc<Mutex<Scene>>;
+/// Behaviour of the server.
+pub(crate) type Script = Arc<Mutex<ServerScript>>;
 
-/// What is said next, and of how many regions.
+/// Next response and number of regions.
 #[derive(Debug, Default)]
-pub(crate) struct Scene {
-    /// The recorded frame; after it scans meet the end of the region.
+pub(crate) struct ServerScript {
+    /// The next response frame. Without one the server reports the end of the region.
     pub(crate) next: Option<Bytes>,
-    /// Regions of the table `wire` beside the one that begins at its start: at `1`, `2` and so on.
+    /// Number of regions of the table `wire` after the first, which start at `1`, `2` and so on.
     pub(crate) more_regions: usize,
 }
 
-/// One server with the table `wire`, for which it says what the script holds.
+/// Starts a server with the table `wire`, which responds as scripted.
 pub(crate) async fn start(script: Script) -> ServerName {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = ServerName::new("127.0.0.1", listener.local_addr().unwrap().port(), 1);
@@ -48,7 +48,7 @@ pub(crate) async fn start(script: Script) -> ServerName {
 async fn serve(mut socket: TcpStream, server: ServerName, script: Script) {
     let mut buffer = BytesMut::new();
     let _ = socket.read_exact(&mut [0; 6]).await;
-    // Of the connection, once its header is read.
+    // Set once the connection header is read.
     let mut compressor = None;
     loop {
         while let Some(frame) = FrameReader::new(LIMIT).next(&mut buffer).unwrap() {
@@ -57,8 +57,8 @@ async fn serve(mut socket: TcpStream, server: ServerName, script: Script) {
                 compressor = Some(recording::compressor(&header));
                 continue;
             };
-            let answer = answer(&frame, &server, compressor, &script);
-            if socket.write_all(&answer).await.is_err() {
+            let response = respond(&frame, &server, compressor, &script);
+            if socket.write_all(&response).await.is_err() {
                 return;
             }
         }
@@ -68,16 +68,16 @@ async fn serve(mut socket: TcpStream, server: ServerName, script: Script) {
     }
 }
 
-fn answer(
+fn respond(
     frame: &[u8],
     server: &ServerName,
     compressor: Option<Compressor>,
     script: &Script,
 ) -> Bytes {
-    let mut whole = BytesMut::new();
-    whole.put_u32(frame.len() as u32);
-    whole.put_slice(frame);
-    let (header, message, _) = recording::request(&whole.freeze()).unwrap();
+    let mut prefixed = BytesMut::new();
+    prefixed.put_u32(frame.len() as u32);
+    prefixed.put_slice(frame);
+    let (header, message, _) = recording::request(&prefixed.freeze()).unwrap();
     if header.method_name() == "Scan" {
         let request = pb::ScanRequest::decode(message).unwrap();
         if request.region.as_ref().is_some_and(|region| region.value == "hbase:meta,,1") {
@@ -87,7 +87,7 @@ fn answer(
             if let Some(compressor) = compressor {
                 block = compressor.compress(&block).unwrap();
             }
-            return reframed(
+            return encode_response(
                 header.call_id(),
                 None,
                 &message.encode_length_delimited_to_vec(),
@@ -100,17 +100,17 @@ fn answer(
     }
     let end =
         pb::ScanResponse { more_results_in_region: Some(false), ..pb::ScanResponse::default() };
-    reframed(header.call_id(), None, &end.encode_length_delimited_to_vec(), &[])
+    encode_response(header.call_id(), None, &end.encode_length_delimited_to_vec(), &[])
 }
 
-/// The region that a lookup asks for.
+/// Returns the region of a lookup.
 fn region_of(search_key: &[u8], more_regions: usize) -> Region {
     let row = RegionNameParts::parse(search_key).map_or(&[][..], |parts| parts.start_key);
     let first = row.first().map_or(0, |digit| usize::from(digit.saturating_sub(b'0')));
     region_at(first.min(more_regions), more_regions)
 }
 
-/// What hbase:meta says of a region.
+/// Returns the row of hbase:meta of a region.
 fn meta_row(server: &ServerName, region: &Region) -> (pb::ScanResponse, Bytes) {
     let info = [&b"PBUF"[..], &region.to_message().encode_to_vec()].concat();
     let address = format!("{}:{}", server.host(), server.port());
@@ -130,7 +130,7 @@ fn meta_row(server: &ServerName, region: &Region) -> (pb::ScanResponse, Bytes) {
     (response, block.freeze())
 }
 
-/// The only region of a table that has no more.
+/// Returns the only region of a table without further ones.
 pub(crate) fn region() -> Region {
     region_at(0, 0)
 }
@@ -141,15 +141,15 @@ fn region_at(at: usize, more_regions: usize) -> Region {
     Region::new("wire".parse().unwrap(), key(at), end, 1)
 }
 
-/// The recorded frame as an answer to another call.
+/// Returns the recorded frame with another call id.
 fn with_call_id(recorded: &Bytes, call_id: u32) -> Bytes {
     let mut rest = recorded.slice(4..);
     let length = prost::decode_length_delimiter(&mut rest).unwrap();
     let header = pb::ResponseHeader::decode(rest.split_to(length)).unwrap();
-    reframed(call_id, Some(header), &rest, &[])
+    encode_response(call_id, Some(header), &rest, &[])
 }
 
-fn reframed(
+fn encode_response(
     call_id: u32,
     header: Option<pb::ResponseHeader>,
     message: &[u8],

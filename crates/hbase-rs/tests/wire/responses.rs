@@ -1,9 +1,11 @@
-//! Answers by method: message and every cell.
+//! Decoding of recorded responses by method.
 
 use bytes::Bytes;
 use hbase_rs::{
     Row, RowResult,
-    protocol::{ActionOutcome, Answer, CellBlock, RegionOutcome, ScanAnswer, multi_outcomes},
+    protocol::{
+        ActionOutcome, CellBlock, RegionOutcome, ResponseBody, ScanResponse, multi_outcomes,
+    },
 };
 use hbase_rs_protobuf as pb;
 use prost::Message;
@@ -12,47 +14,48 @@ use crate::recording::Exchange;
 
 const LIMIT: usize = 16 << 20;
 
-/// Reads the answer to `method` whole; `request` is the message it answers. Returns its cells.
-pub(crate) fn read(
+/// Decodes a whole response to `method`. Returns the number of its cells. `request` is the message of the
+/// call.
+pub(crate) fn decode(
     exchange: &Exchange,
     method: &str,
     request: Option<Bytes>,
-    answer: &Answer,
+    body: &ResponseBody,
 ) -> usize {
-    let block = answer.block(exchange.compressor, LIMIT).unwrap();
+    let block = body.block(exchange.compressor, LIMIT).unwrap();
     match method {
         "Get" => {
-            let response: pb::GetResponse = exact(exchange, answer);
+            let response: pb::GetResponse = decode_message(exchange, body);
             result(response.result.as_ref(), block)
         }
         "Mutate" => {
-            let response: pb::MutateResponse = exact(exchange, answer);
+            let response: pb::MutateResponse = decode_message(exchange, body);
             result(response.result.as_ref(), block)
         }
         "Scan" => {
-            let response: pb::ScanResponse = exact(exchange, answer);
+            let response: pb::ScanResponse = decode_message(exchange, body);
             let flags = response.partial_flag_per_result.len();
-            let answer = ScanAnswer::decode(&response, block).unwrap();
-            assert!(flags == 0 || flags == answer.results.len(), "{}", exchange.place);
-            answer.results.iter().map(|(row, _)| cells(row)).sum()
+            let decoded = ScanResponse::decode(&response, block).unwrap();
+            assert!(flags == 0 || flags == decoded.results.len(), "{}", exchange.name);
+            decoded.results.iter().map(|(row, _)| cells(row)).sum()
         }
         "Multi" => {
-            let response: pb::MultiResponse = exact(exchange, answer);
+            let response: pb::MultiResponse = decode_message(exchange, body);
             multi(&response, request, block)
         }
         _ => {
-            assert!(block.is_empty(), "{}", exchange.place);
-            admin(exchange, method, answer);
+            assert!(block.is_empty(), "{}", exchange.name);
+            decode_admin(exchange, method, body);
             0
         }
     }
 }
 
-/// The message, which must lack nothing that was sent: encoded again it is as long.
-fn exact<M: Message + Default>(exchange: &Exchange, answer: &Answer) -> M {
-    let message: M = answer.message().unwrap();
-    let whole = answer.encoded_message().len();
-    assert_eq!(message.encoded_len(), whole, "{}: fields that are not known", exchange.place);
+/// Decodes the message. Its encoding must have the same length, so that no field is unknown.
+fn decode_message<M: Message + Default>(exchange: &Exchange, body: &ResponseBody) -> M {
+    let message: M = body.message().unwrap();
+    let length = body.encoded_message().len();
+    assert_eq!(message.encoded_len(), length, "{}: unknown fields", exchange.name);
     message
 }
 
@@ -72,19 +75,21 @@ fn cells(row: &Row) -> usize {
 }
 
 fn multi(response: &pb::MultiResponse, request: Option<Bytes>, block: Bytes) -> usize {
-    // An index may be anything that tells the actions of a region apart.
-    let room =
+    // Indices are arbitrary, but unique in a region.
+    let count =
         |indices: &mut dyn Iterator<Item = u32>| indices.max().map_or(0, |last| last as usize + 1);
     let results = &response.region_action_result;
     let shape: Vec<_> = match request.map(|request| pb::MultiRequest::decode(request).unwrap()) {
         Some(request) => (request.region_action.iter())
-            .map(|region| (room(&mut region.action.iter().map(pb::Action::index)), region.atomic()))
+            .map(|region| {
+                (count(&mut region.action.iter().map(pb::Action::index)), region.atomic())
+            })
             .collect(),
-        // Too large a request to be recorded: regions are as the answer has them.
+        // The request was too large to be recorded: regions are those of the response.
         None => (results.iter())
             .map(|region| {
                 (
-                    room(&mut region.result_or_exception.iter().map(pb::ResultOrException::index)),
+                    count(&mut region.result_or_exception.iter().map(pb::ResultOrException::index)),
                     false,
                 )
             })
@@ -100,19 +105,19 @@ fn multi(response: &pb::MultiResponse, request: Option<Bytes>, block: Bytes) -> 
         .sum()
 }
 
-fn admin(exchange: &Exchange, method: &str, answer: &Answer) {
+fn decode_admin(exchange: &Exchange, method: &str, body: &ResponseBody) {
     macro_rules! messages {
         ($($method:literal => $message:ident,)+) => {
             match method {
-                $($method => drop(exact::<pb::$message>(exchange, answer)),)+
-                other => panic!("no message for answers to {other}"),
+                $($method => drop(decode_message::<pb::$message>(exchange, body)),)+
+                other => panic!("no message for responses to {other}"),
             }
         };
     }
     if method == "GetClusterStatus" {
-        // Its last fields mean one thing in 2.x and another in 3.0, and are not read.
-        let status: pb::GetClusterStatusResponse = answer.message().unwrap();
-        assert!(status.encoded_len() <= answer.encoded_message().len());
+        // Its last fields differ between 2.x and 3.0 and are not decoded.
+        let status: pb::GetClusterStatusResponse = body.message().unwrap();
+        assert!(status.encoded_len() <= body.encoded_message().len());
         return;
     }
     messages! {
@@ -153,7 +158,7 @@ fn admin(exchange: &Exchange, method: &str, answer: &Answer) {
         "GetBootstrapNodes" => GetBootstrapNodesResponse,
         "GetMasters" => GetMastersResponse,
         "Regist" => GetConnectionRegistryResponse,
-        // Quotas are the operator's business; its answer has no field.
+        // Not supported by the client; its response has no fields.
         "SetQuota" => CompactRegionResponse,
     }
 }
