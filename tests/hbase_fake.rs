@@ -171,9 +171,9 @@ fn a_daemon_on_hbase_takes_points_answers_queries_and_is_started_again() {
     let missing = hbase.tsdb(&["table", "status"]);
     assert!(!missing.status.success());
     let dry = hbase.tsdb(&["table", "create", "--dry-run"]);
-    assert!(String::from_utf8_lossy(&dry.stdout).contains("tsdb: would be made with 1 region"));
+    assert!(String::from_utf8_lossy(&dry.stdout).contains("tsdb: would be created with 1 region"));
     let made = hbase.tsdb(&["table", "create"]);
-    assert!(String::from_utf8_lossy(&made.stdout).contains("tsdb-uid: made with"), "{made:?}");
+    assert!(String::from_utf8_lossy(&made.stdout).contains("tsdb-uid: created with"), "{made:?}");
     let status = hbase.tsdb(&["table", "status"]);
     assert!(status.status.success(), "{status:?}");
 
@@ -278,7 +278,7 @@ fn a_daemon_that_is_stopped_while_hbase_is_away_leaves_its_log() {
     let elsewhere = HBase::with_tables();
     let (status, said) = elsewhere.logging(data.path()).fail();
     assert!(!status.success());
-    assert!(said.contains("holds rows of the HBase at"), "{said}");
+    assert!(said.contains("contains rows of the HBase at"), "{said}");
     let daemon = start().serve();
     wait_until_it_reads(&daemon, "m");
     check(daemon.address(), "m", 30);

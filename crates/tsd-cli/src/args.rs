@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! OpenTSDB's options keep their names. Each that sets a key of the configuration is turned into
-//! that key in one place, [`Overrides::apply`], so a flag can do nothing that a key cannot.
+//! OpenTSDB's options keep their names. Every option that sets a configuration key is translated in
+//! one place, [`Overrides::apply`], so flags have no effect that keys lack.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ use crate::config::Config;
     version,
     about = "A time series daemon that speaks OpenTSDB's protocols, and its tools.",
     after_help = "\
-Every setting is a key of opentsdb.conf. It is taken from, in this order: a flag, the environment
+Every setting is a key of opentsdb.conf. Its value comes from, in this order: a flag, the environment
 (tsd.network.port is TSD_NETWORK_PORT), the file given by --config or found as ./opentsdb.conf,
 /etc/opentsdb.conf, /etc/opentsdb/opentsdb.conf or /opt/opentsdb/opentsdb.conf, a default.
 
-Start a daemon that keeps its data in ./tsdb-data, put a point, read it back:
+Start a daemon with its data in ./tsdb-data, put a point, query it:
   tsdb tsd
   echo \"put sys.load $(date +%s) 0.5 host=a\" | nc -N localhost 4242
   curl 'localhost:4242/api/query?start=1h-ago&m=sum:sys.load'",
@@ -29,7 +29,7 @@ Start a daemon that keeps its data in ./tsdb-data, put a point, read it back:
     disable_help_subcommand = true
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The sub-command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -39,34 +39,34 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the daemon in the foreground
     #[command(after_help = "\
-SIGTERM and SIGINT stop taking requests, finish those under way, write everything down and exit
-with 0; a second signal exits at once. Logs go to standard error.")]
+On SIGTERM or SIGINT the daemon accepts no more requests, completes those in progress, flushes all
+data and exits with 0; a second signal exits at once. Logs are written to standard error.")]
     Tsd(Box<TsdArgs>),
-    /// Load points from text files
+    /// Import points from text files
     #[command(after_help = "\
-A line is `<metric> <timestamp> <value> <tagk>=<tagv> ...`, as after `put`. Timestamps are whole
-seconds or milliseconds and must rise within a series, unless
-tsd.core.bulk.allow_out_of_order_timestamps is set. Values with a point or an exponent are kept in
-single precision, as OpenTSDB's importer keeps them. Names ending in .gz are unpacked; `-` is
-standard input. The first bad line ends the import with exit status 1; lines before it stay.
+A line is `<metric> <timestamp> <value> <tagk>=<tagv> ...`, as in `put` without the command.
+Timestamps are whole seconds or milliseconds and must increase within a series, unless
+tsd.core.bulk.allow_out_of_order_timestamps is set. Values with a point or an exponent are stored in
+single precision, as by OpenTSDB's importer. Files named *.gz are decompressed; `-` is standard
+input. The first invalid line ends the import with exit status 1; points before it are kept.
 The daemon must not be running on the same data directory.")]
     Import(ImportArgs),
     /// Print the points of a query
     #[command(after_help = "\
 A query is `FUNC [rate [counter[,max[,reset]]]] [downsample MS FUNC] METRIC [TAGK=TAGV ...]`;
-several may follow each other. Times are those of the HTTP API: 1h-ago, 2013/01/01-00:00:00,
+several may follow each other. Times are as in the HTTP API: 1h-ago, 2013/01/01-00:00:00,
 seconds since 1970. Each point is one line: `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`.
-With --graph, words `+NAME=VALUE` set up the picture: wxh, title, xlabel, ylabel, yrange, ylog, nokey.
+With --graph, arguments `+NAME=VALUE` set options of the graph: wxh, title, xlabel, ylabel, yrange, ylog, nokey.
 
   tsdb query 1h-ago sum sys.load host=a
   tsdb query 2013/01/01-00:00:00 2013/01/02-00:00:00 avg downsample 60000 avg sys.load
 
-The daemon must not be running on the same data directory; ask a running one over HTTP.")]
+The daemon must not be running on the same data directory; query a running one over HTTP.")]
     Query(QueryArgs),
-    /// Make the tables in HBase, or look at them
+    /// Create the tables in HBase, or check them
     #[command(after_help = "\
-The tables are those that the settings name: points, UIDs, meta data, trees and rollups. A table of
-points is made with a region for each salt bucket. Tables that exist are never changed.
+The tables are those named by the settings: points, UIDs, meta data, trees and rollups. A data table
+is created with one region per salt bucket. Existing tables are never changed.
 
   tsdb table create --zkquorum zk1,zk2,zk3 --dry-run
   tsdb table status --config /etc/opentsdb/opentsdb.conf")]
@@ -86,28 +86,28 @@ pub(crate) struct TsdArgs {
     /// Address to listen on [tsd.network.bind]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<String>,
-    /// Connections that may wait to be accepted [tsd.network.backlog]
+    /// Length of the queue of connections not yet accepted [tsd.network.backlog]
     #[arg(long, value_name = "COUNT")]
     backlog: Option<String>,
     /// Threads that serve connections [tsd.network.worker_threads]
     #[arg(long, value_name = "COUNT")]
     worker_threads: Option<String>,
-    /// Connections at once, 0 for any number [tsd.core.connections.limit]
+    /// Maximum number of connections, 0 for no limit [tsd.core.connections.limit]
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<String>,
     /// rw, ro (queries only) or wo (puts only) [tsd.mode]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Create metrics that are put for the first time [tsd.core.auto_create_metrics]
+    /// Create metrics on their first put [tsd.core.auto_create_metrics]
     #[arg(long)]
     auto_metric: bool,
-    /// When a point in HBase counts as written: storage (HBase has it) or log (the log in the data
-    /// directory has it) [tsd.storage.ack]
+    /// When a point is acknowledged on HBase: storage (HBase has stored it) or log (the log in the
+    /// data directory is synced) [tsd.storage.ack]
     #[arg(long, value_name = "WHERE")]
     ack: Option<String>,
     #[command(flatten)]
     damage: DamageArgs,
-    // OpenTSDB's start scripts pass these; there is nothing here they could change.
+    // OpenTSDB's start scripts pass these; they have no effect here.
     #[arg(long, hide = true)]
     staticroot: Option<String>,
     #[arg(long, hide = true)]
@@ -125,13 +125,13 @@ pub(crate) struct ImportArgs {
     overrides: Overrides,
     #[command(flatten)]
     damage: DamageArgs,
-    /// Report bad lines and go on
+    /// Report invalid lines and continue
     #[arg(long)]
     pub(crate) skip_errors: bool,
-    /// Create metrics that are not there yet [tsd.core.auto_create_metrics]
+    /// Create metrics that do not exist yet [tsd.core.auto_create_metrics]
     #[arg(long)]
     auto_metric: bool,
-    /// Files to load, in order
+    /// Files to import, in order
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
 }
@@ -143,7 +143,7 @@ pub(crate) struct QueryArgs {
     overrides: Overrides,
     #[command(flatten)]
     damage: DamageArgs,
-    /// Log what is done
+    /// Log progress
     #[arg(long, short)]
     pub(crate) verbose: bool,
     /// Write BASE.gnuplot and BASE_<n>.dat instead of lines
@@ -157,17 +157,17 @@ pub(crate) struct QueryArgs {
 /// Arguments of `tsdb table`.
 #[derive(Debug, Args)]
 pub(crate) struct TableArgs {
-    /// What to do with them.
+    /// The sub-command.
     #[command(subcommand)]
     pub(crate) command: TableCommand,
 }
 
-/// What to do with the tables.
+/// Sub-commands of `tsdb table`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TableCommand {
-    /// Make those that are missing
+    /// Create the missing tables
     Create(TableCreateArgs),
-    /// Say what is there; fails where something is missing or not as the settings want it
+    /// Show the tables; fails if one is missing or differs from the settings
     Status(TableStatusArgs),
 }
 
@@ -176,19 +176,19 @@ pub(crate) enum TableCommand {
 pub(crate) struct TableCreateArgs {
     #[command(flatten)]
     overrides: Overrides,
-    /// Compression of files: auto (what the cluster can do), snappy, lz4, zstd, gzip or none
+    /// Compression of files: auto (the best the cluster supports), snappy, lz4, zstd, gzip or none
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) compression: String,
-    /// Encoding of keys in blocks: DIFF, FAST_DIFF, PREFIX, ROW_INDEX_V1 or NONE
+    /// Data block encoding: DIFF, FAST_DIFF, PREFIX, ROW_INDEX_V1 or NONE
     #[arg(long, value_name = "NAME", default_value = "DIFF")]
     pub(crate) encoding: String,
     /// Bloom filters: ROW, ROWCOL or NONE
     #[arg(long, value_name = "NAME", default_value = "ROW")]
     pub(crate) bloom: String,
-    /// Drop points after so many seconds
+    /// Time to live of points in seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ttl: Option<u32>,
-    /// Say what would be done, and do nothing
+    /// Print what would be done without doing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -200,21 +200,21 @@ pub(crate) struct TableStatusArgs {
     overrides: Overrides,
 }
 
-/// Consent to open a damaged log.
+/// Permission to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DamageArgs {
-    /// Start although the write-ahead log is damaged, and lose what the error message lists
+    /// Start although the write-ahead log is damaged, and lose the records that the error lists
     #[arg(long)]
     pub(crate) accept_damage: bool,
 }
 
-/// Flags every sub-command has.
+/// Flags of every sub-command.
 #[derive(Debug, Args)]
 pub(crate) struct Overrides {
     /// Configuration file; it must exist
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Directory of the embedded store, or of the log before HBase [tsd.storage.data_directory]
+    /// Directory of the embedded store, or of the log in front of HBase [tsd.storage.data_directory]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
@@ -224,17 +224,17 @@ pub(crate) struct Overrides {
     /// text or json [tsd.log.format]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Table of points [tsd.storage.hbase.data_table]
+    /// Data table [tsd.storage.hbase.data_table]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     table: Option<String>,
-    /// Table of UIDs [tsd.storage.hbase.uid_table]
+    /// UID table [tsd.storage.hbase.uid_table]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     uidtable: Option<String>,
-    /// ZooKeeper of HBase, host[:port],...; given, points are in HBase
+    /// ZooKeeper quorum of HBase, host[:port],...; selects HBase as the store
     /// [tsd.storage.hbase.zk_quorum]
     #[arg(long, value_name = "HOSTS")]
     zkquorum: Option<String>,
-    /// Node under which HBase keeps its own [tsd.storage.hbase.zk_basedir]
+    /// Root znode of HBase [tsd.storage.hbase.zk_basedir]
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     zkbasedir: Option<String>,
 }
@@ -268,7 +268,7 @@ impl Overrides {
 }
 
 impl TsdArgs {
-    /// The configuration with this command line on top.
+    /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.overrides.load()?;
         let mut set = |flag, key, value: &Option<String>| {
@@ -296,7 +296,7 @@ impl TsdArgs {
 }
 
 impl ImportArgs {
-    /// The configuration with this command line on top.
+    /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.overrides.load()?;
         if self.auto_metric {
@@ -308,7 +308,7 @@ impl ImportArgs {
 }
 
 impl QueryArgs {
-    /// The configuration with this command line on top.
+    /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.overrides.load()?;
         if self.overrides.log_level.is_none() && !self.verbose {
@@ -320,7 +320,7 @@ impl QueryArgs {
 }
 
 impl TableArgs {
-    /// The configuration with this command line on top.
+    /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let overrides = match &self.command {
             TableCommand::Create(args) => &args.overrides,
@@ -366,7 +366,7 @@ mod tests {
         cli.build();
         for command in cli.get_subcommands() {
             let name = format!("help-{}", command.get_name());
-            // Else the width of the terminal that runs the tests.
+            // Otherwise the terminal that runs the tests decides.
             let mut command = command.clone().term_width(100);
             insta::assert_snapshot!(name, command.render_long_help());
         }

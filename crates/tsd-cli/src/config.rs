@@ -1,8 +1,8 @@
-//! The configuration: where values come from, and what each means.
+//! The configuration as text: sources, precedence and validation. `settings` gives it types.
 //!
-//! A value is looked for on the command line, in the environment, in the file, and in the table
-//! of defaults, in that order. Everything is checked before anything starts: a bad value names its
-//! key and where it was given; a key nobody knows is a warning, since OpenTSDB ignores those.
+//! A value comes from the command line, the environment, the file or the table of defaults, in that
+//! order. All values are validated before anything starts: the error for a bad value names its key
+//! and source. Unknown keys are warnings, since OpenTSDB ignores them.
 
 mod error;
 pub mod keys;
@@ -17,14 +17,14 @@ use std::{
 };
 
 pub use error::ConfigError;
-pub use keys::{Effect, Key, Kind};
+pub use keys::{Key, KeyEffect, ValueKind};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
     Ack, EngineKind, HBaseSettings, ImportSettings, LogFormat, LogSettings, Settings,
     StorageSettings,
 };
 
-/// Where OpenTSDB looks for its file, in this order.
+/// Paths at which OpenTSDB searches for its file, in this order.
 pub const SEARCH_PATH: [&str; 4] = [
     "./opentsdb.conf",
     "/etc/opentsdb.conf",
@@ -32,10 +32,10 @@ pub const SEARCH_PATH: [&str; 4] = [
     "/opt/opentsdb/opentsdb.conf",
 ];
 
-/// Who gave a value.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody: the table of defaults.
+    /// The table of defaults.
     Default,
     /// A file.
     File {
@@ -61,9 +61,9 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and who gave it.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Given {
+struct ConfigValue {
     value: String,
     origin: Origin,
 }
@@ -71,7 +71,7 @@ struct Given {
 /// All keys with their values, not yet typed.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    values: BTreeMap<String, Given>,
+    values: BTreeMap<String, ConfigValue>,
     file: Option<PathBuf>,
     unknown_variables: Vec<String>,
 }
@@ -92,7 +92,7 @@ impl Config {
             config.add_file(path, &text)?;
             return Ok(config);
         }
-        // One that cannot be read is passed over, as OpenTSDB does.
+        // An unreadable file is skipped, as in OpenTSDB.
         for path in SEARCH_PATH.map(Path::new) {
             if let Ok(text) = fs::read(path) {
                 config.add_file(path, &text)?;
@@ -102,26 +102,26 @@ impl Config {
         Ok(config)
     }
 
-    /// Adds what a file's text sets.
+    /// Adds the assignments of a file.
     pub fn add_file(&mut self, path: &Path, text: &[u8]) -> Result<(), ConfigError> {
         let properties = parse_properties(text)
             .map_err(|source| ConfigError::Malformed { path: path.to_owned(), source })?;
         for Property { key, value, line } in properties {
             let origin = Origin::File { path: path.to_owned(), line };
-            self.values.insert(key, Given { value, origin });
+            self.values.insert(key, ConfigValue { value, origin });
         }
         self.file = Some(path.to_owned());
         Ok(())
     }
 
-    /// Adds what environment variables set: `TSD_NETWORK_PORT` is `tsd.network.port`.
+    /// Adds values from environment variables: `TSD_NETWORK_PORT` is `tsd.network.port`.
     pub fn add_environment(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
         let by_variable: BTreeMap<String, &Key> =
             keys::KEYS.iter().map(|key| (key.environment_variable(), key)).collect();
         for (name, value) in variables {
             if let Some(key) = by_variable.get(&name) {
                 let origin = Origin::Environment(name);
-                self.values.insert(key.name.to_owned(), Given { value, origin });
+                self.values.insert(key.name.to_owned(), ConfigValue { value, origin });
             } else if name.starts_with("TSD_") {
                 self.unknown_variables.push(name);
             }
@@ -130,7 +130,7 @@ impl Config {
 
     /// Sets a key as a flag of the command line does.
     pub fn set_flag(&mut self, flag: &'static str, key: &str, value: impl Into<String>) {
-        let given = Given { value: value.into(), origin: Origin::Flag(flag) };
+        let given = ConfigValue { value: value.into(), origin: Origin::Flag(flag) };
         self.values.insert(key.to_owned(), given);
     }
 
@@ -140,25 +140,25 @@ impl Config {
         self.file.as_deref()
     }
 
-    /// Whether anybody set the key.
+    /// True if any source sets the key.
     #[must_use]
     pub fn is_set(&self, key: &str) -> bool {
         self.values.contains_key(key)
     }
 
-    /// What to tell the operator before start: one line each, no key twice.
+    /// Warnings for the operator, one line each, at most one per key.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (key, given) in &self.values {
             let origin = &given.origin;
             match keys::find(key) {
-                // The storage client's own keys; they matter with HBase only.
+                // Keys of the HBase client; they matter only with HBase.
                 _ if key.starts_with("hbase.") && !self.is_on_hbase() => {
                     lines.push(format!("{key} ({origin}) has no effect on the embedded store"));
                 }
                 None => lines.push(format!("unknown key {key} ({origin})")),
-                Some(Key { effect: Effect::None, default, .. })
+                Some(Key { effect: KeyEffect::None, default, .. })
                     if *default != Some(given.value.trim()) =>
                 {
                     lines.push(format!("{key} ({origin}) has no effect in this version"));
@@ -174,7 +174,7 @@ impl Config {
         lines
     }
 
-    /// Every key with its value as text, for `/api/config`.
+    /// Every key with its effective value, for `/api/config`.
     #[must_use]
     pub fn effective(&self) -> BTreeMap<String, String> {
         let defaults = keys::KEYS
@@ -210,7 +210,7 @@ impl Config {
         }
     }
 
-    /// Whether the points are in HBase: it is named as the engine, or its quorum is given.
+    /// True if HBase is the store: it is the configured engine, or its quorum is set.
     #[must_use]
     pub fn is_on_hbase(&self) -> bool {
         match self.values.get("tsd.storage.engine") {
@@ -222,29 +222,29 @@ impl Config {
         }
     }
 
-    /// Whether points go to HBase as they come.
-    fn gathers_writes(&self) -> bool {
+    /// True if points are sent to HBase without a log.
+    fn writes_directly(&self) -> bool {
         self.is_on_hbase() && self.text("tsd.storage.ack") != Some("log")
     }
 
-    /// Defaults that are others on HBase. Its tables may be OpenTSDB's, so their shape is too.
+    /// Defaults that differ on HBase, where tables may be OpenTSDB's and have its key layout.
     fn default_by_engine(&self, name: &str) -> Option<&'static str> {
         let value = match name {
             "tsd.storage.engine" => "hbase",
             "tsd.storage.salt.width" => "0",
-            // A minute's or ten minutes' rows, and an hour's while HBase is away.
+            // The rows of one to ten minutes, or of an hour while HBase is unavailable.
             "tsd.storage.memtable.size" => "536870912",
             _ => return None,
         };
         self.is_on_hbase().then_some(value)
     }
 
-    /// A value as a boolean, by OpenTSDB's rule.
+    /// A value as a boolean, by OpenTSDB's rules.
     fn bool(&self, name: &str) -> bool {
         self.text(name).is_some_and(is_true)
     }
 
-    /// A value as a number. [`Self::check`] came first, so it is one.
+    /// A value as a number. [`Self::check`] has validated it.
     fn int<T: TryFrom<i64> + Default>(&self, name: &str) -> T {
         self.text(name)
             .and_then(|text| text.parse::<i64>().ok())
@@ -252,7 +252,7 @@ impl Config {
             .unwrap_or_default()
     }
 
-    /// A value as a time. [`Self::check`] came first, so it is one.
+    /// A value as a duration. [`Self::check`] has validated it.
     fn seconds(&self, name: &str) -> Duration {
         self.text(name)
             .and_then(|text| text.parse().ok())
@@ -260,7 +260,7 @@ impl Config {
             .unwrap_or_default()
     }
 
-    /// An error about a value that only its owner could judge.
+    /// The error for a value that only its consumer can validate.
     fn bad_value(&self, name: &str, expected: String) -> ConfigError {
         let given = self.values.get(name);
         ConfigError::BadValue {
@@ -277,8 +277,8 @@ fn is_true(text: &str) -> bool {
     ["1", "true", "yes"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
 
-impl Kind {
-    /// Checks a value; the error says what would be right.
+impl ValueKind {
+    /// Validates a value; the error names what is expected.
     pub fn check(self, value: &str) -> Result<(), String> {
         let value = value.trim();
         match self {

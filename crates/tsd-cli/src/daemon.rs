@@ -1,4 +1,4 @@
-//! `tsdb tsd`: the daemon from start-up to its end.
+//! `tsdb tsd`: runs the daemon from start to shutdown.
 
 use std::{process, time::Instant};
 
@@ -11,16 +11,16 @@ use crate::{
     open_files,
 };
 
-/// Turns of tasks after which a thread looks for sockets that have become ready.
+/// Number of scheduler ticks between two polls for I/O events.
 const SOCKET_INTERVAL: u32 = 8;
 
-/// Runs a daemon until it is told to stop.
+/// Runs a daemon until a signal or a client stops it.
 pub(crate) fn run(config: &Config, settings: &Settings) -> anyhow::Result<()> {
     let started = Instant::now();
     open_files::raise_limit();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(settings.worker_threads)
-        // While large answers keep every thread busy, sockets are looked at only this often.
+        // Bounds the I/O latency while large responses keep every thread busy.
         .event_interval(SOCKET_INTERVAL)
         .enable_all()
         .build()?
@@ -32,7 +32,7 @@ async fn serve(config: &Config, started: Instant) -> anyhow::Result<()> {
     let node = tokio::select! {
         node = Node::start(config) => node?,
         signal = signals.next() => {
-            info!(signal, "stopped before it served");
+            info!(signal, "stopped during start-up");
             return Ok(());
         }
     };
@@ -47,7 +47,7 @@ async fn serve(config: &Config, started: Instant) -> anyhow::Result<()> {
     );
     tokio::select! {
         signal = signals.next() => info!(signal, "stopping; a second signal exits at once"),
-        () = node.stop_requested() => info!("stopping, as a client asked"),
+        () = node.stop_requested() => info!("stopping: requested by a client"),
     }
     let stopping = Instant::now();
     let second = tokio::spawn(async move {

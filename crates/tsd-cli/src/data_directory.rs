@@ -1,8 +1,8 @@
-//! The embedded store's directory, and the shape of keys it remembers.
+//! The data directory of the embedded store: its lock and its recorded key layout.
 //!
-//! Widths and salting are part of every key. A store opened under others would find nothing and
-//! mix two kinds of rows, so the directory keeps the ones it was made with, and they win over
-//! defaults; a configuration that says otherwise is refused.
+//! UID widths and salting are part of every key. A store opened with others would find no rows and
+//! mix two layouts, so the directory records those it was created with. They override defaults; a
+//! contradicting configuration is rejected.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -14,31 +14,31 @@ use tsd_model::{SchemaError, TableSchema};
 
 use crate::{
     config::{Config, StorageSettings},
-    kept_file::{KeptFile, KeptFileError},
+    properties_file::{PropertiesFile, PropertiesFileError},
 };
 
-/// File that holds the shape.
+/// File with the key layout.
 const SCHEMA_FILE: &str = "schema.conf";
 const LOCK_FILE: &str = "lock";
 const VERSION_KEY: &str = "format.version";
 const VERSION: u64 = 1;
 
-/// A directory that cannot be used.
+/// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DataDirectoryError {
-    /// The system refused.
+    /// I/O error.
     #[error("cannot use the data directory {}", path.display())]
     Io {
         /// File or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error.
         source: io::Error,
     },
-    /// The schema file cannot be read, or is none.
+    /// The schema file cannot be read.
     #[error(transparent)]
-    File(#[from] KeptFileError),
-    /// The schema file lacks a key or has no number there.
+    File(#[from] PropertiesFileError),
+    /// The schema file has no valid number for a key.
     #[error("{} is damaged: no number for {key}", path.display())]
     MissingKey {
         /// The schema file.
@@ -47,49 +47,49 @@ pub(crate) enum DataDirectoryError {
         key: &'static str,
     },
     /// A later version wrote the directory.
-    #[error("{} was written by a later version (format {found}; this one knows {VERSION})", path.display())]
+    #[error("{} was written by a later version (format {found}; this version supports {VERSION})", path.display())]
     LaterVersion {
         /// The directory.
         path: PathBuf,
         /// The version found.
         found: u64,
     },
-    /// The schema file asks for a shape that cannot be.
+    /// The schema file has an invalid layout.
     #[error("{} is damaged", path.display())]
     Schema {
         /// The schema file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: SchemaError,
     },
     /// The configuration contradicts the directory.
     #[error(
-        "{key} = {wanted} contradicts the data directory {}, which was made with {stored} and \
-         cannot change; drop the setting or use another directory", path.display()
+        "{key} = {wanted} contradicts the data directory {}, which was created with {stored} and \
+         cannot change; remove the setting or use another directory", path.display()
     )]
     Contradiction {
         /// The directory.
         path: PathBuf,
         /// The key.
         key: &'static str,
-        /// What the configuration says.
+        /// The configured value.
         wanted: u64,
-        /// What the directory was made with.
+        /// The recorded value.
         stored: u64,
     },
-    /// Another process has the directory.
+    /// Another process uses the directory.
     #[error(
-        "the data directory {} is in use by {owner}; reach a running daemon over HTTP", path.display()
+        "the data directory {} is in use by {owner}; use the HTTP API of a running daemon", path.display()
     )]
     InUse {
         /// The directory.
         path: PathBuf,
-        /// `process N`, or what is known of it.
+        /// `process N`, or a general description.
         owner: String,
     },
-    /// There is data but no schema file.
+    /// Data without a schema file.
     #[error(
-        "{} holds data but no {SCHEMA_FILE}: restore the file, or move the data away",
+        "{} holds data but no {SCHEMA_FILE}: restore the file, or move the data elsewhere",
         path.display()
     )]
     SchemaLost {
@@ -98,17 +98,17 @@ pub(crate) enum DataDirectoryError {
     },
 }
 
-/// An embedded store's directory, locked and ready to be opened.
+/// A locked data directory.
 #[derive(Debug)]
 pub(crate) struct DataDirectory {
     path: PathBuf,
     schema: TableSchema,
-    // Locked for as long as it is open.
+    // The lock is held while the file is open.
     _lock: File,
 }
 
 impl DataDirectory {
-    /// Creates the directory where it is new, locks it, and settles the shape of keys.
+    /// Creates the directory if needed, locks it, and reads or records the key layout.
     pub(crate) fn prepare(
         settings: &StorageSettings,
         config: &Config,
@@ -131,7 +131,7 @@ impl DataDirectory {
         for ((key, wanted), (_, stored)) in
             numbers(settings.schema).into_iter().zip(numbers(stored))
         {
-            // Without salt the number of buckets shapes no key.
+            // Without salt the number of buckets is not part of the layout.
             let shapes_keys = key != "tsd.storage.salt.buckets" || settings.schema.salt_width() > 0;
             if wanted != stored && config.is_set(key) && shapes_keys {
                 return Err(DataDirectoryError::Contradiction { path, key, wanted, stored });
@@ -141,7 +141,7 @@ impl DataDirectory {
         Ok(directory)
     }
 
-    /// The shape of keys in this directory.
+    /// The key layout of this directory.
     #[must_use]
     pub(crate) const fn schema(&self) -> TableSchema {
         self.schema
@@ -158,7 +158,7 @@ impl DataDirectory {
         self.path.join("log")
     }
 
-    /// Directory of the log-structured merge tree.
+    /// Directory of the LSM tree.
     #[must_use]
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")
@@ -166,7 +166,7 @@ impl DataDirectory {
 
     fn read_schema(&self) -> Result<Option<TableSchema>, DataDirectoryError> {
         let path = self.path.join(SCHEMA_FILE);
-        let Some(file) = KeptFile::read(&path)? else { return Ok(None) };
+        let Some(file) = PropertiesFile::read(&path)? else { return Ok(None) };
         let number = |key: &'static str| {
             file.value(key)
                 .and_then(|value| value.parse::<u64>().ok())
@@ -191,14 +191,14 @@ impl DataDirectory {
     fn write_schema(&self) -> io::Result<()> {
         let keys = numbers(self.schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
         let text = format!(
-            "# The shape of every key in this directory, fixed when it was made.\n\
+            "# Key layout of this directory, fixed at its creation.\n\
              {VERSION_KEY} = {VERSION}\n{keys}"
         );
-        KeptFile::write(&self.path.join(SCHEMA_FILE), &text)
+        PropertiesFile::write(&self.path.join(SCHEMA_FILE), &text)
     }
 }
 
-/// Takes the lock, and leaves the number of this process for whoever finds it taken.
+/// Acquires the lock and writes the process id into it, for the error of other processes.
 fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
     let path = directory.join(LOCK_FILE);
     let io = |source| DataDirectoryError::Io { path: path.clone(), source };
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_remembers_its_shape() {
+    fn a_directory_records_its_key_layout() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/data");
         let made =
             prepare(&path, "tsd.storage.salt.width=2\ntsd.storage.uid.width.tagv=4").unwrap();
         let schema = made.schema();
-        // Its lock goes with it.
+        // Releases the lock.
         drop(made);
         let opened = prepare(&path, "").unwrap();
         assert_eq!(schema, opened.schema());
@@ -281,18 +281,18 @@ mod tests {
         prepare(dir.path(), "").unwrap();
         let error = prepare(dir.path(), "tsd.storage.salt.width = 0").unwrap_err().to_string();
         assert!(error.starts_with("tsd.storage.salt.width = 0 contradicts"), "{error}");
-        assert!(error.contains("made with 1"), "{error}");
+        assert!(error.contains("created with 1"), "{error}");
     }
 
     #[test]
-    fn buckets_are_free_where_keys_are_not_salted() {
+    fn buckets_may_change_without_salt() {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path(), "tsd.storage.salt.width=0").unwrap();
         prepare(dir.path(), "tsd.storage.salt.width=0\ntsd.storage.salt.buckets=7").unwrap();
     }
 
     #[test]
-    fn data_without_its_schema_is_refused() {
+    fn data_without_its_schema_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let log = prepare(dir.path(), "").unwrap().log();
         fs::create_dir(log).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_and_later_versions_are_refused() {
+    fn damage_and_later_versions_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(SCHEMA_FILE);
         fs::write(&file, "format.version = 2").unwrap();

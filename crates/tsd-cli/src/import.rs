@@ -1,4 +1,4 @@
-//! `tsdb import`: points from text files, by the rules of OpenTSDB's importer.
+//! `tsdb import`: imports points from text files by the rules of OpenTSDB's importer.
 
 mod importer;
 mod line;
@@ -16,7 +16,7 @@ use tsd_engine::EngineHandle;
 
 pub use importer::{ImportError, ImportOptions, Imported};
 
-/// Imports files in order and prints a line about each and about all.
+/// Imports files in order and prints a line per file and a total.
 pub async fn import(
     engine: &EngineHandle,
     paths: &[PathBuf],
@@ -42,7 +42,7 @@ pub async fn import(
     Ok(done)
 }
 
-/// Bytes of all inputs, if each is a file.
+/// Total size of the inputs in bytes; `None` unless each is a regular file.
 fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
     paths
         .iter()

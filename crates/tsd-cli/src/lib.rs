@@ -1,7 +1,7 @@
 //! The `tsdb` command: configuration, wiring, and OpenTSDB's sub-commands.
 //!
-//! The only place that names a concrete backend. It is a library so that tests can put the same
-//! parts together in their own process.
+//! The only crate that names concrete backends. It is a library so that tests can run a daemon in
+//! their own process.
 
 mod args;
 pub mod config;
@@ -9,11 +9,11 @@ mod daemon;
 mod data_directory;
 mod hbase_stats;
 mod import;
-mod kept_file;
 mod limits_file;
 mod logging;
 mod node;
 mod open_files;
+mod properties_file;
 mod query;
 mod store;
 mod table;
@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Answers a command line that cannot be run: 2, but 1 for an unknown command, as OpenTSDB does.
+/// Exit status of an invalid command line: 2, but 1 for an unknown command, as in OpenTSDB.
 fn refuse(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     match error.kind() {
@@ -73,11 +73,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// 2 where the store failed an import or the words are no query, as OpenTSDB has it; else 1.
+/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; else 1.
 fn exit_status(error: &anyhow::Error) -> u8 {
     let store_failed =
         matches!(error.downcast_ref::<ImportError>(), Some(ImportError::Store { .. }));
-    if store_failed || error.is::<query::WordsError>() { 2 } else { 1 }
+    if store_failed || error.is::<query::QueryArgsError>() { 2 } else { 1 }
 }
 
 fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
@@ -87,7 +87,7 @@ fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
 
 fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
     let mut config = args.config()?;
-    // An import waits for room however long it takes.
+    // An import waits for full queues without a deadline.
     config.set_flag("tsdb import", "tsd.storage.write.deadline", i32::MAX.to_string());
     let (config, settings) = prepare(config)?;
     let options = ImportOptions {
@@ -102,11 +102,11 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
-    let asked = query::parse(&args.words)?;
+    let parsed = query::parse(&args.words)?;
     let (config, settings) = prepare(args.config()?)?;
     let clock = query::clock(&settings.zone_name);
     with_engine(&config, &settings, Purpose::Query, async |open| {
-        query::print(&open.engine, &asked, &clock, args.graph.as_deref()).await
+        query::print(&open.engine, &parsed, &clock, args.graph.as_deref()).await
     })
 }
 
@@ -121,7 +121,7 @@ fn tables(args: &TableArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Checks the configuration, starts logging, and says what is odd.
+/// Validates the configuration, starts logging, and logs the warnings.
 fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
     let settings = Settings::from_config(&config)?;
     logging::start(&settings.log);
@@ -131,7 +131,7 @@ fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
     Ok((config, settings))
 }
 
-/// Runs a tool over the store, without a listener.
+/// Runs a tool on the store, without a server.
 fn with_engine(
     config: &Config,
     settings: &Settings,
@@ -140,7 +140,7 @@ fn with_engine(
 ) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let mut settings = settings.clone();
-        // Tools leave meta data alone, as OpenTSDB's do.
+        // Tools do not write meta data, as in OpenTSDB.
         settings.engine.meta_tracking = MetaTracking::Off;
         let open = OpenEngine::open(config, &settings, purpose).await?;
         let result = tool(&open).await;

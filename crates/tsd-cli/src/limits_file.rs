@@ -1,8 +1,8 @@
-//! The file of limits by metric (`tsd.query.limits.overrides.config`), read at start and again while the
-//! daemon runs.
+//! The file of query limits by metric (`tsd.query.limits.overrides.config`), read at start and
+//! re-read while the daemon runs.
 //!
-//! At start a bad file is an error. Later it is a line in the log, and the rules stay as they are: an
-//! editor that saves in two steps must not lift every limit for a while.
+//! At start an invalid file is an error. Later it is logged and the rules stay unchanged: an editor
+//! that saves in two steps must not remove all limits for a moment.
 
 use std::{
     fs::File,
@@ -14,20 +14,20 @@ use std::{
 use serde_json::Value;
 use tsd_engine::{LimitOverride, LimitOverrides};
 
-/// Bytes that the file may have.
+/// Maximum size of the file, bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A file of rules.
 #[derive(Clone, Debug)]
 pub struct LimitsFile {
     path: PathBuf,
-    /// As it was read last, with good rules or bad.
+    /// Content at the last read, valid or not.
     text: String,
-    /// Time between two looks at it.
+    /// Polling interval.
     period: Duration,
 }
 
-/// Why a file of rules cannot be used.
+/// The file of rules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LimitsFileError {
     /// It cannot be read.
@@ -36,13 +36,13 @@ pub(crate) enum LimitsFileError {
     /// It is too large.
     #[error("the file is larger than {MAX_FILE_BYTES} bytes")]
     TooLarge,
-    /// It holds something else.
+    /// It is not a list of rules.
     #[error("expected a JSON array of rules with regex, byteLimit and dataPointsLimit: {0}")]
     Malformed(String),
 }
 
 impl LimitsFile {
-    /// Reads the file, and its rules.
+    /// Reads and parses the file.
     pub(crate) fn open(
         path: &Path,
         period: Duration,
@@ -52,24 +52,24 @@ impl LimitsFile {
         Ok((Self { path: path.to_owned(), text, period }, rules))
     }
 
-    /// Hands new rules in whenever the file changed. Never ends by itself.
+    /// Replaces the rules whenever the file changes. Never returns.
     pub(crate) async fn follow(mut self, rules: LimitOverrides) {
         loop {
             tokio::time::sleep(self.period).await;
             let path = self.path.clone();
-            // A panic or a shutdown of the runtime leaves nothing to hand in.
+            // An error here is a panic or a shutdown of the runtime.
             let Ok(text) = tokio::task::spawn_blocking(move || read(&path)).await else { return };
-            self.take(text, &rules);
+            self.apply(text, &rules);
         }
     }
 
-    /// Takes what was read.
-    fn take(&mut self, text: Result<String, LimitsFileError>, rules: &LimitOverrides) {
+    /// Applies what was read.
+    fn apply(&mut self, text: Result<String, LimitsFileError>, rules: &LimitOverrides) {
         let file = self.path.display();
         let text = match text {
             Ok(text) => text,
             Err(error) => {
-                tracing::warn!(%file, %error, "limits by metric stay as they are");
+                tracing::warn!(%file, %error, "invalid file; limits by metric are unchanged");
                 return;
             }
         };
@@ -78,10 +78,12 @@ impl LimitsFile {
         }
         match parse(&text) {
             Ok(new) => {
-                tracing::info!(%file, rules = new.len(), "new limits by metric");
+                tracing::info!(%file, rules = new.len(), "limits by metric replaced");
                 rules.replace(new);
             }
-            Err(error) => tracing::warn!(%file, %error, "limits by metric stay as they are"),
+            Err(error) => {
+                tracing::warn!(%file, %error, "invalid file; limits by metric are unchanged")
+            }
         }
         self.text = text;
     }
@@ -128,7 +130,7 @@ mod tests {
         r#"[{"regex":"^sys\\.","byteLimit":10,"dataPointsLimit":20},{"regex":"cpu"}]"#;
 
     #[test]
-    fn rules_are_read_in_their_order() {
+    fn rules_are_read_in_file_order() {
         let rules = LimitOverrides::default();
         rules.replace(parse(RULES).unwrap());
         assert_eq!(rules.find("sys.cpu"), Some((10, 20)));
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_rule_says_which_and_why() {
+    fn errors_name_the_rule_and_the_cause() {
         for (text, expected) in [
             ("{}", "it is no array"),
             ("[1]", "rule 1: regex must be a text"),
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_changed_file_is_taken_and_a_broken_one_keeps_the_rules() {
+    async fn a_changed_file_is_applied_and_a_broken_one_keeps_the_rules() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("limits.json");
         assert!(LimitsFile::open(&path, Duration::ZERO).is_err());
@@ -162,10 +164,10 @@ mod tests {
         let rules = LimitOverrides::default();
         rules.replace(first);
         for broken in ["[", "[{}]"] {
-            file.take(Ok(broken.to_owned()), &rules);
+            file.apply(Ok(broken.to_owned()), &rules);
             assert_eq!(rules.find("sys.cpu"), Some((10, 20)), "{broken}");
         }
-        file.take(read(directory.path()), &rules);
+        file.apply(read(directory.path()), &rules);
         assert_eq!(rules.find("sys.cpu"), Some((10, 20)));
         let following = tokio::spawn(file.follow(rules.clone()));
         fs::write(&path, r#"[{"regex":"sys","byteLimit":1}]"#).unwrap();

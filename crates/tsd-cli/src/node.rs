@@ -1,4 +1,4 @@
-//! A running daemon: store, engine and listener put together.
+//! A running daemon: store, engine and server.
 
 use std::{
     net::SocketAddr,
@@ -32,13 +32,13 @@ pub struct Node {
     replayed: Replayed,
     hbase: Option<OnHBase>,
     shutdown_timeout: Duration,
-    /// Tells the metrics what the client of HBase counts.
+    /// Publishes the metrics of the HBase client.
     client_metrics: Option<AbortOnDropHandle<()>>,
     /// Follows the file of limits by metric.
     limits_file: Option<AbortOnDropHandle<()>>,
 }
 
-/// A store with an engine over it, for tools that need no listener.
+/// A store with an engine, for tools that need no server.
 #[derive(Debug)]
 pub(crate) struct OpenEngine {
     pub(crate) engine: EngineHandle,
@@ -49,7 +49,7 @@ pub(crate) struct OpenEngine {
 }
 
 impl Node {
-    /// Opens the store, starts the engine and listens.
+    /// Opens the store, starts the engine and the server.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
         let settings = Settings::from_config(config)?;
         let metrics = metrics_recorder();
@@ -88,13 +88,13 @@ impl Node {
         })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// The store below everything.
+    /// The store.
     #[must_use]
     pub const fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
@@ -112,22 +112,22 @@ impl Node {
         self.directory.as_ref().map(DataDirectory::path)
     }
 
-    /// Cells and bytes that start-up found in the log.
+    /// Cells and bytes replayed from the log.
     #[must_use]
     pub const fn replayed(&self) -> (u64, u64) {
         (self.replayed.cells, self.replayed.bytes)
     }
 
-    /// Completes when a client asked the daemon to stop.
+    /// Completes when a client requests a shutdown.
     pub async fn stop_requested(&self) {
         self.server.stop_requested().await;
     }
 
-    /// Stops taking requests, finishes those under way, and writes everything down.
+    /// Stops accepting requests, completes those in progress, and flushes all data.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         drop(self.limits_file);
         drop(self.client_metrics);
-        // Half of the time is the clients', the other half the store's.
+        // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;
         self.server.shutdown(half).await;
         let open = OpenEngine {
@@ -152,12 +152,12 @@ impl OpenEngine {
         let mut engine = settings.engine.clone();
         engine.schema = open.schema;
         if let Some(hbase) = &open.hbase {
-            // They were looked for, with more patience and better words.
+            // Already checked, with retries and a better error.
             engine.check_tables = false;
-            // What the log holds at the end is safe there.
+            // Held rows are safe in the log.
             engine.flush_at_end = hbase.log.is_none();
             engine.client_stats = Some(hbase_stats::stats_of(hbase.client.clone()));
-            // What is held leaves as compacted columns.
+            // Held rows are flushed as compacted columns.
             engine.ingest.enable_appends &= hbase.log.is_none();
         }
         let storage = Arc::clone(&open.storage);
@@ -171,7 +171,7 @@ impl OpenEngine {
         })
     }
 
-    /// Ends the engine and closes the store.
+    /// Stops the engine and closes the store.
     pub(crate) async fn close(self, limit: Duration) -> anyhow::Result<()> {
         let in_time = self.engine.shutdown(limit).await;
         drop(self.engine);
@@ -179,12 +179,12 @@ impl OpenEngine {
             Some(hbase) => hbase.close(&*self.storage, limit).await?,
             None => self.storage.close().await.context("cannot close the store")?,
         }
-        anyhow::ensure!(in_time, "not everything was written before the time was up");
+        anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
         Ok(())
     }
 }
 
-/// The process has one recorder; nodes of one process share it.
+/// The recorder of the process, shared by its nodes.
 fn metrics_recorder() -> Option<&'static PrometheusHandle> {
     static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     RECORDER

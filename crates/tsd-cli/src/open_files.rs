@@ -4,8 +4,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the soft limit to the hard one and returns it; `None` is no limit.
 ///
-/// Each connection is an open file, and the soft limit is 1 024 on most systems for the sake of
-/// programs that use `select`.
+/// Each connection is an open file, and most systems set the soft limit to 1 024 for programs that
+/// use `select`.
 pub(crate) fn raise_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -1,7 +1,7 @@
-//! `tsdb query`: points as lines.
+//! `tsdb query`: prints the points of a query.
 
+mod args;
 mod graph;
-mod words;
 
 use std::{
     io::{self, BufWriter, Write},
@@ -13,26 +13,26 @@ use tsd_engine::{EngineHandle, QueryControl, ResultSeries};
 use tsd_model::Value;
 use tsd_query::Clock;
 
-pub(crate) use words::{Asked, WordsError, parse};
+pub(crate) use args::{ParsedArgs, QueryArgsError, parse};
 
 /// Runs a query and prints its points to standard output, or writes the files of a graph.
 pub(crate) async fn print(
     engine: &EngineHandle,
-    asked: &Asked,
+    args: &ParsedArgs,
     clock: &Clock,
     graph: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let query = asked.query.validate(clock)?;
+    let query = args.query.validate(clock)?;
     let answer = engine.query(query, QueryControl::default()).await?;
     if let Some(base) = graph {
         let series: Vec<&ResultSeries> =
             answer.sub_results.iter().flat_map(|sub| &sub.series).collect();
-        return graph::write_files(base, &series, &asked.options);
+        return graph::write_files(base, &series, &args.options);
     }
     let mut out = BufWriter::new(io::stdout().lock());
     for series in answer.sub_results.iter().flat_map(|sub| &sub.series) {
         match print_series(&mut out, series) {
-            // Whoever reads has enough, as `head` does.
+            // The reader of the pipe, such as `head`, has closed it.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             printed => printed?,
         }
@@ -40,7 +40,7 @@ pub(crate) async fn print(
     Ok(out.flush()?)
 }
 
-/// The present, with a zone that the configuration has checked.
+/// The current time, with a validated time zone.
 pub(crate) fn clock(zone_name: &str) -> Clock {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let clock = Clock::utc(now.as_millis() as i64);
@@ -50,7 +50,7 @@ pub(crate) fn clock(zone_name: &str) -> Clock {
     }
 }
 
-/// `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`, a line a point; floating values with six decimals.
+/// `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`, one line per point; floating point with six decimals.
 fn print_series(out: &mut impl Write, series: &ResultSeries) -> io::Result<()> {
     let tags: Vec<_> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let tags = tags.join(", ");

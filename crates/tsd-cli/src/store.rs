@@ -1,4 +1,4 @@
-//! Opens the store the configuration asks for. The only place that names backends.
+//! Opens the configured store. Only this module names backends.
 
 mod hbase;
 mod log_owner;
@@ -18,33 +18,33 @@ use crate::{
     data_directory::DataDirectory,
 };
 
-/// A store that is open, and what is known of it.
+/// An open store and its properties.
 #[derive(Debug)]
 pub(crate) struct OpenStore {
     /// The store.
     pub(crate) storage: Arc<dyn Storage>,
-    /// Widths and salting of its keys.
+    /// UID widths and salting of its keys.
     pub(crate) schema: TableSchema,
-    /// Where it lies, if on disk; locked until this is dropped.
+    /// Its directory, if on disk; locked until dropped.
     pub(crate) directory: Option<DataDirectory>,
-    /// What was found in its log.
+    /// What was replayed from its log.
     pub(crate) replayed: Replayed,
-    /// What only a store on HBase has.
+    /// Properties of a store on HBase.
     pub(crate) hbase: Option<OnHBase>,
 }
 
-/// What a store is opened for.
+/// Why a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To serve.
+    /// A daemon.
     Daemon,
-    /// To be read by a tool.
+    /// A tool that reads.
     Query,
-    /// To be filled by a tool.
+    /// A tool that writes.
     Import,
 }
 
-/// What a start-up found in the log.
+/// What was replayed from the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Replayed {
     pub(crate) cells: u64,
@@ -79,7 +79,7 @@ async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenSt
     let storage = &settings.storage;
     let directory = DataDirectory::prepare(storage, config)?;
     let mut tables = tables(settings);
-    // A table that the settings do not name any more may have rows in the log.
+    // The log may have rows of tables that the settings do not name any more.
     for known in LsmStorage::known_tables(&directory.store())? {
         if !tables.iter().any(|spec| spec.table == known.table) {
             tables.push(known);
@@ -110,12 +110,12 @@ async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenSt
     })
 }
 
-/// Names of every table that the settings name.
+/// Names of all configured tables.
 pub(crate) fn all_tables(settings: &Settings) -> Vec<Table> {
     tables(settings).into_iter().map(|spec| spec.table).collect()
 }
 
-/// Every table that the settings name, once.
+/// All configured tables, each once.
 fn tables(settings: &Settings) -> Vec<TableSpec> {
     let tables = &settings.engine.tables;
     let mut specs = vec![
@@ -175,7 +175,7 @@ mod tests {
         config.set_flag("test", "tsd.rollups.enable", if rollups { "true" } else { "false" });
         config.set_flag("test", "tsd.rollups.config", ROLLUPS);
         let settings = Settings::from_config(&config).unwrap();
-        // A store that was dropped gives its directory up when the last of its threads has ended.
+        // A dropped store releases its directory when its last thread has ended.
         for _ in 0..1_000 {
             match open(&config, &settings, Purpose::Daemon).await {
                 Err(error) if error.to_string().contains("in use") => {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn tables_of_rollups_are_made_and_outlive_their_settings() {
+    async fn rollup_tables_are_created_and_stay_readable_without_their_settings() {
         let directory = tempfile::tempdir().unwrap();
         let (table, row) = (Table::new("r1h"), Bytes::from_static(b"row"));
         let first = open_in(directory.path(), true).await;
@@ -202,7 +202,7 @@ mod tests {
             timestamp_ms: None,
         };
         first.storage.put(&table, CellBatch::single(&row, cell).unwrap()).await.unwrap();
-        // As after a kill: what was put is in the log alone.
+        // As after a kill: the put is only in the log.
         drop(first);
         for rollups in [false, true] {
             let again = open_in(directory.path(), rollups).await;

@@ -1,4 +1,4 @@
-//! `tsdb table`: makes the tables in HBase, and looks at those that are there.
+//! `tsdb table`: creates the tables in HBase and shows existing ones.
 
 use std::io::Write;
 
@@ -14,10 +14,10 @@ use crate::{
     store,
 };
 
-/// Regions for metrics whose UIDs are drawn by chance, where nothing says otherwise.
+/// Default number of regions with random metric UIDs.
 const RANDOM_METRIC_REGIONS: u32 = 16;
 
-/// Makes the tables that are missing.
+/// Creates the missing tables.
 pub(crate) async fn create(
     config: &Config,
     settings: &Settings,
@@ -37,7 +37,9 @@ pub(crate) async fn create(
         for layout in &layouts {
             let state = inspect_table(&client, layout).await.with_context(|| place(settings))?;
             let text = match state {
-                None => format!("would be made with {}", regions(layout.splits.keys().len() + 1)),
+                None => {
+                    format!("would be created with {}", regions(layout.splits.keys().len() + 1))
+                }
                 Some(state) => describe(&state),
             };
             writeln!(out, "{}: {text}", layout.name)?;
@@ -60,7 +62,7 @@ pub(crate) async fn create(
     Ok(written?)
 }
 
-/// Says what is there. Fails where something is missing or other than the settings want it.
+/// Prints the state of the tables. Fails if one is missing or differs from the settings.
 pub(crate) async fn status(
     config: &Config,
     settings: &Settings,
@@ -81,18 +83,18 @@ pub(crate) async fn status(
         let of_table = client.table(name).regions().await.with_context(|| place(settings))?;
         writeln!(out, "{}: {}; {}", layout.name, regions(of_table.len()), describe(&state))?;
     }
-    ensure!(wrong == 0, "{wrong} of the tables are missing or not as the settings want them");
+    ensure!(wrong == 0, "{wrong} of the tables are missing or differ from the settings");
     Ok(())
 }
 
 fn connect(config: &Config, settings: &Settings, out: &mut impl Write) -> anyhow::Result<Client> {
     ensure!(
         config.is_on_hbase(),
-        "tables are made in HBase: name its ZooKeeper by --zkquorum or tsd.storage.hbase.zk_quorum"
+        "tables are created in HBase: name its ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
     );
     let hbase = &settings.storage.hbase;
     writeln!(out, "HBase at {} {}", hbase.quorum, hbase.root)?;
-    // A person waits.
+    // Interactive use: fail early.
     let hbase = HBaseSettings {
         operation_timeout: hbase.operation_timeout.min(hbase.start_timeout),
         ..hbase.clone()
@@ -103,12 +105,12 @@ fn connect(config: &Config, settings: &Settings, out: &mut impl Write) -> anyhow
 fn place(settings: &Settings) -> String {
     let hbase = &settings.storage.hbase;
     format!(
-        "HBase at {} {} did not do it; see tsd.storage.hbase.zk_quorum, zk_basedir and hosts",
+        "HBase at {} {} failed; check tsd.storage.hbase.zk_quorum, zk_basedir and hosts",
         hbase.quorum, hbase.root
     )
 }
 
-/// The tables as the settings want them.
+/// The configured tables.
 fn layouts(settings: &Settings) -> Vec<TableLayout> {
     let names = &settings.engine.tables;
     store::all_tables(settings)
@@ -151,7 +153,7 @@ fn regions(count: usize) -> String {
 fn describe(state: &TableState) -> String {
     match state {
         TableState::Created { regions: count, compression, refused } => {
-            let made = format!("made with {}, compression {compression}", regions(*count));
+            let made = format!("created with {}, compression {compression}", regions(*count));
             let refused = refused
                 .iter()
                 .map(|(other, why)| format!("\n  the cluster cannot do {other}: {why}"));

@@ -1,4 +1,4 @@
-//! What this build says of itself.
+//! Build information.
 
 use tsd_protocol::BuildInfo;
 

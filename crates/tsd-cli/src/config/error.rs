@@ -1,10 +1,10 @@
-//! Why a configuration cannot be used.
+//! Errors of the configuration.
 
 use std::{io, path::PathBuf};
 
 use super::{Origin, PropertiesError};
 
-/// A configuration that stops start-up. Each names the key or file to change.
+/// A configuration error that prevents the start. Each names the key or file to change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -13,27 +13,27 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// A file that is no properties file.
-    #[error("{} is no properties file", path.display())]
+    /// The file is not a properties file.
+    #[error("{} is not a properties file", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Parse error.
         source: PropertiesError,
     },
-    /// A value its key does not allow.
+    /// The value is not valid for its key.
     #[error("{key} = {value:?} ({origin}): {expected}")]
     BadValue {
         /// The key.
         key: String,
-        /// The value given.
+        /// The value.
         value: String,
-        /// Who gave it.
+        /// Its source.
         origin: Origin,
-        /// What would be right.
+        /// Description of valid values.
         expected: String,
     },
 }

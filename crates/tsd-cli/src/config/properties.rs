@@ -1,7 +1,7 @@
-//! Java's .properties text.
+//! Parser of Java's .properties text.
 //!
-//! `opentsdb.conf` is read by `java.util.Properties`, so an existing file must mean here what it
-//! means there: ISO-8859-1 bytes, `\uXXXX`, keys ended by `=`, `:` or blanks, lines continued by
+//! OpenTSDB reads `opentsdb.conf` with `java.util.Properties`, so an existing file must have the same
+//! meaning here: ISO-8859-1 bytes, `\uXXXX`, keys ended by `=`, `:` or blanks, lines continued by
 //! an odd number of back-slashes, `#` and `!` comments.
 
 /// One assignment of a file.
@@ -9,13 +9,13 @@
 pub struct Property {
     /// Key, unescaped.
     pub key: String,
-    /// Value, unescaped; blanks at its end are kept, as Java keeps them.
+    /// Value, unescaped; trailing blanks are kept, as in Java.
     pub value: String,
     /// Line of the file it begins on, from 1.
     pub line: usize,
 }
 
-/// A `\u` that four hexadecimal digits do not follow. Java refuses such a file as a whole.
+/// A `\u` without four hexadecimal digits. Java rejects the whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: malformed \\uxxxx escape")]
 pub struct PropertiesError {
@@ -23,7 +23,7 @@ pub struct PropertiesError {
     pub line: usize,
 }
 
-/// Reads all assignments, in order; a later one of the same key replaces the earlier.
+/// Parses all assignments, in order; a later one of the same key replaces the earlier.
 pub fn parse(text: &[u8]) -> Result<Vec<Property>, PropertiesError> {
     let mut properties = Vec::new();
     let mut lines = Lines { rest: text, line: 0 };
@@ -61,7 +61,7 @@ impl<'a> Lines<'a> {
         Some(line)
     }
 
-    /// The next line that says something, continuation lines joined to it.
+    /// The next line with content, joined with its continuation lines.
     fn next_logical(&mut self) -> Option<(usize, Vec<u8>)> {
         loop {
             let natural = trim_start(self.next_natural()?);
@@ -93,7 +93,7 @@ fn ends_in_odd_backslashes(line: &[u8]) -> bool {
     line.iter().rev().take_while(|b| **b == b'\\').count() % 2 == 1
 }
 
-/// Cuts a logical line into key and value, both still escaped.
+/// Splits a logical line into key and value, both still escaped.
 fn split(line: &[u8]) -> (&[u8], &[u8]) {
     let mut escaped = false;
     let end = line
@@ -114,7 +114,7 @@ fn split(line: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn unescape(text: &[u8], line: usize) -> Result<String, PropertiesError> {
-    // UTF-16 units, since Java's escapes are such and may pair up to one character.
+    // UTF-16 units, since Java's escapes may be surrogate pairs.
     let mut units: Vec<u16> = Vec::with_capacity(text.len());
     let mut bytes = text.iter().copied();
     while let Some(byte) = bytes.next() {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_empty_lines_say_nothing() {
+    fn comments_and_empty_lines_are_ignored() {
         check("# a=1\n  ! b=2\n\n   \nc=3 # kept\n", &[("c", "3 # kept")]);
     }
 
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_may_not_be_continued_into() {
+    fn a_comment_has_no_continuation() {
         check("# nothing \\\na=1", &[("a", "1")]);
     }
 
     #[test]
-    fn all_line_ends_are_known() {
+    fn all_line_ends_are_accepted() {
         check("a=1\r\nb=2\rc=3\n", &[("a", "1"), ("b", "2"), ("c", "3")]);
     }
 
@@ -218,7 +218,7 @@ u=\u00e9\ud83d\ude00\q",
     }
 
     #[test]
-    fn lines_are_counted_from_where_an_assignment_begins() {
+    fn line_numbers_are_those_where_assignments_begin() {
         let got = parse(b"\n# x\na=1\\\n2\nb=3").unwrap();
         assert_eq!(got.iter().map(|p| p.line).collect::<Vec<_>>(), [3, 5]);
     }
@@ -229,7 +229,7 @@ u=\u00e9\ud83d\ude00\q",
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn arbitrary_bytes_do_not_panic() {
         for a in 0..=255_u8 {
             for b in [b'\\', b'=', b'\n', b'u', b' ', 0xff] {
                 let _ = parse(&[b, a, b, b, a]);

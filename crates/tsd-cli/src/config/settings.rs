@@ -1,4 +1,4 @@
-//! The configuration with types: every key is mapped here, once, and nowhere else.
+//! The typed configuration: every key is mapped to a setting here, once, and nowhere else.
 
 mod engine;
 mod extra_data;
@@ -21,94 +21,94 @@ pub use self::hbase::{Ack, HBaseSettings};
 use super::{Config, ConfigError};
 use crate::limits_file::LimitsFile;
 
-/// What the rest of the program is started with.
+/// Typed and validated settings of the program.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Threads that serve sockets.
     pub worker_threads: usize,
-    /// How long a shutdown may take before what is left is cut off.
+    /// How long a shutdown may take before the rest is aborted.
     pub shutdown_timeout: Duration,
-    /// Logs.
+    /// Logging.
     pub log: LogSettings,
-    /// Where cells go.
+    /// The store.
     pub storage: StorageSettings,
-    /// The engine. Its schema is what the keys say; an embedded store may know better.
+    /// The engine. Its schema is the configured one; that of an existing embedded store overrides it.
     pub engine: EngineConfig,
-    /// The listener.
+    /// The server.
     pub server: ServerConfig,
     /// Rules of `tsdb import`.
     pub import: ImportSettings,
-    /// Limits of queries by metric, if there is a file of them.
+    /// File of query limits by metric, if one is configured.
     pub limits_file: Option<LimitsFile>,
-    /// Zone of times written as dates.
+    /// Time zone of dates.
     pub zone_name: String,
 }
 
 /// Rules of `tsdb import`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportSettings {
-    /// Times of a series need not rise.
+    /// Timestamps of a series need not increase.
     pub allow_out_of_order: bool,
-    /// Names may be refused when their UIDs are looked up.
+    /// UID lookups may reject names.
     pub names_may_be_refused: bool,
 }
 
-/// Logs.
+/// Settings of logging.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// A level, or directives such as `info,tsd_engine=debug`.
     pub level: String,
-    /// Form of a line.
+    /// Format of a line.
     pub format: LogFormat,
 }
 
-/// Form of a log line.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Which store holds the cells.
+/// The store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
-    /// Write-ahead log and log-structured merge tree in the data directory.
+    /// Write-ahead log and LSM tree in the data directory.
     Embedded,
-    /// Nothing on disk; everything is gone with the process.
+    /// In memory only; lost at exit.
     Memory,
     /// Tables of an HBase cluster.
     HBase,
 }
 
-/// Where cells go, and in which shape.
+/// The store and its key layout.
 #[derive(Clone, Debug)]
 pub struct StorageSettings {
     /// Which store.
     pub engine: EngineKind,
-    /// HBase, and how it is used.
+    /// Settings of HBase.
     pub hbase: HBaseSettings,
-    /// Directory of the embedded store, or of the log before HBase.
+    /// Directory of the embedded store, or of the log in front of HBase.
     pub data_directory: PathBuf,
-    /// Widths and salting.
+    /// UID widths and salting.
     pub schema: TableSchema,
-    /// Bytes of rows held in memory.
+    /// Maximum size of the memtables, bytes.
     pub memtable_bytes: usize,
-    /// How long a row is held in memory at most.
+    /// Maximum age of a row in a memtable.
     pub memtable_max_age: Duration,
-    /// Bytes of the log after which rows leave memory.
+    /// Size of the log, in bytes, at which the memtable is rotated.
     pub segment_bytes: u64,
-    /// Bytes of blocks kept in memory.
+    /// Size of the block cache, bytes.
     pub cache_bytes: u64,
-    /// Bytes of the disk that are left free.
+    /// Disk space that stays free, bytes.
     pub reserve_bytes: u64,
-    /// Whether to open a damaged log without what cannot be read.
+    /// Open a damaged log without the unreadable records.
     pub accept_damage: bool,
 }
 
 impl Settings {
-    /// Checks every value and gives it its type.
+    /// Validates and converts every value.
     pub fn from_config(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
         let storage = storage(config)?;

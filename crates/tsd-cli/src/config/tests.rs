@@ -21,7 +21,7 @@ fn command_line_beats_environment_beats_file_beats_default() {
 }
 
 #[test]
-fn variables_reach_keys_that_hold_underscores() {
+fn variables_set_keys_with_underscores() {
     let mut config = Config::new();
     config.add_environment([("TSD_CORE_AUTO_CREATE_METRICS".to_owned(), "no".to_owned())]);
     assert!(!config.bool("tsd.core.auto_create_metrics"));
@@ -44,7 +44,7 @@ fn check_error(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_bad_value_names_key_value_and_place() {
+fn a_bad_value_names_key_value_and_source() {
     check_error(
         "\ntsd.network.port = 70000",
         "tsd.network.port = \"70000\" (opentsdb.conf line 2): \
@@ -81,7 +81,7 @@ fn a_bad_value_names_key_value_and_place() {
 }
 
 #[test]
-fn unknown_keys_and_keys_without_effect_are_told_apart() {
+fn unknown_keys_and_keys_without_effect_have_different_warnings() {
     let mut config = from_file(
         "tsd.network.prot = 1\ntsd.http.staticroot = /usr/share/opentsdb\nhbase.rpc.timeout=1\n\
          tsd.network.tcp_no_delay = true\n",
@@ -116,7 +116,7 @@ fn defaults_are_a_salted_embedded_store() {
 }
 
 #[test]
-fn a_file_that_is_named_must_be_there() {
+fn a_named_file_must_exist() {
     let error = Config::load(Some(Path::new("/nowhere/opentsdb.conf"))).unwrap_err();
     assert!(matches!(error, ConfigError::Unreadable { .. }));
 }

@@ -1,4 +1,4 @@
-//! Lines into the engine.
+//! Feeds the lines of inputs to the engine.
 
 use std::{io, path::Path, time::Instant};
 
@@ -15,47 +15,46 @@ use super::{
     source::{Source, lines},
 };
 
-/// How lines are judged.
+/// Rules of an import.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ImportOptions {
-    /// Bad lines are reported and left out; else the first one ends the import.
+    /// Invalid lines are reported and skipped; otherwise the first one ends the import.
     pub skip_errors: bool,
-    /// Times of a series need not rise.
+    /// Timestamps of a series need not increase.
     pub allow_out_of_order: bool,
-    /// Names may be refused when their UIDs are looked up, so each new series is settled before the
-    /// next line is read.
+    /// UID lookups may reject names, so each new series is committed before the next line is read.
     pub settle_new_series: bool,
 }
 
-/// What became of an import.
+/// Result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Points that are stored.
+    /// Stored points.
     pub points: u64,
-    /// Lines left out.
+    /// Skipped lines.
     pub bad_lines: u64,
 }
 
-/// Why an import ended early.
+/// Error that ended an import.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// An input that cannot be read.
+    /// An input cannot be read.
     #[error("cannot read {path}")]
     Read {
         /// The input.
         path: String,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// A line that is no point, and errors were not to be skipped.
+    /// An invalid line, while errors are not skipped.
     #[error("{path} line {line}: {reason}")]
     BadLine {
         /// The input.
         path: String,
         /// Line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// The store failed.
@@ -70,7 +69,7 @@ pub enum ImportError {
     },
 }
 
-/// Why a line was not taken.
+/// Why a line was rejected.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -81,7 +80,7 @@ enum Refusal {
     Put(#[from] PutError),
 }
 
-/// Imports inputs, one after the other.
+/// Imports inputs one after another.
 pub(super) struct Importer {
     session: IngestSession,
     failures: mpsc::Receiver<PointFailure>,
@@ -103,7 +102,7 @@ impl Importer {
         self.done
     }
 
-    /// Imports one input to its end.
+    /// Imports one input.
     pub(super) async fn import(&mut self, path: &Path) -> Result<(), ImportError> {
         let name = path.display().to_string();
         let unreadable = |source| ImportError::Read { path: name.clone(), source };
@@ -121,7 +120,7 @@ impl Importer {
                 }
             }
         };
-        // What was taken before the bad line stays.
+        // Points before the invalid line are kept.
         self.session.send().await;
         self.session.drain().await;
         result.and(self.note_failures(&name))?;
@@ -186,14 +185,14 @@ impl Importer {
         result
     }
 
-    /// Gives a point to the session, and says whether its series was new.
+    /// Puts a point into the session; returns true if its series is new.
     fn put(
         &mut self,
         point: &ImportLine<'_>,
         number: u32,
         is_new: &mut bool,
     ) -> Result<(), Refusal> {
-        // Alone: whether the next line may follow depends on what becomes of this one.
+        // Committed alone, since the result decides about the next line.
         let refused = self.session.put(
             std::slice::from_ref(point),
             |point| PointInput {
@@ -212,7 +211,7 @@ impl Importer {
         refused.map_or(Ok(()), |(_, refusal)| Err(refusal))
     }
 
-    /// Takes what went wrong behind our back.
+    /// Handles asynchronous failures.
     fn note_failures(&mut self, name: &str) -> Result<(), ImportError> {
         while let Ok(failure) = self.failures.try_recv() {
             self.done.points = self.done.points.saturating_sub(1);
@@ -221,7 +220,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Reports a bad line, and ends the import unless such are to be skipped.
+    /// Reports an invalid line; an error unless errors are skipped.
     fn refuse(&mut self, name: &str, line: u64, refusal: Refusal) -> Result<(), ImportError> {
         let path = name.to_owned();
         match refusal {
@@ -238,7 +237,7 @@ impl Importer {
     }
 }
 
-/// Whether the next point may fare better.
+/// True if the next point may succeed.
 fn is_about_the_point(error: &PutError) -> bool {
     match error {
         PutError::NotFinite

@@ -1,4 +1,4 @@
-//! One line of an import file: `<metric> <timestamp> <value> <tagk>=<tagv> ...`.
+//! Parser of one import line: `<metric> <timestamp> <value> <tagk>=<tagv> ...`.
 
 use tsd_model::{
     InputFormat, PointValue, TimestampTextError, ValueTextError, parse_import_timestamp,
@@ -9,38 +9,38 @@ use tsd_protocol::{PutLineError, TagPairs, parse_tags};
 /// A point as slices of its line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ImportLine<'l> {
-    /// Metric, not checked yet.
+    /// Metric, not validated yet.
     pub(super) metric: &'l [u8],
-    /// Time, above zero.
+    /// Timestamp, positive.
     pub(super) timestamp: i64,
-    /// Value; floating ones in single precision.
+    /// Value; floating point in single precision.
     pub(super) value: PointValue,
     /// The rest of the line.
     pub(super) tags_raw: &'l [u8],
 }
 
-/// A line that is no point.
+/// A line that is not a point.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum LineError {
-    /// Too few words.
+    /// Too few fields.
     #[error("expected `metric timestamp value tagk=tagv ...`, got {0} words")]
     Words(usize),
     /// The line begins with a blank.
     #[error("empty metric name")]
     EmptyMetric,
-    /// A time that is none.
+    /// Invalid timestamp.
     #[error("invalid timestamp: {0}")]
     Timestamp(#[from] TimestampTextError),
-    /// A value that is none.
+    /// Invalid value.
     #[error("invalid value: {0}")]
     Value(#[from] ValueTextError),
-    /// Tags that are none.
+    /// Invalid tags.
     #[error("{0}")]
     Tags(#[from] PutLineError),
 }
 
 impl<'l> ImportLine<'l> {
-    /// Reads a line without its end.
+    /// Parses a line without its line end.
     pub(super) fn parse(line: &'l [u8]) -> Result<Self, LineError> {
         let mut words = line.splitn(4, |b| *b == b' ');
         let (Some(metric), Some(time), Some(value), Some(tags_raw)) =
@@ -59,7 +59,7 @@ impl<'l> ImportLine<'l> {
         })
     }
 
-    /// Reads the tags.
+    /// Parses the tags.
     pub(super) fn tags(&self) -> Result<TagPairs<'l>, LineError> {
         Ok(parse_tags(self.tags_raw)?)
     }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn refuse(line: &str, expected: &str) {
+    fn check_error(line: &str, expected: &str) {
         let error = ImportLine::parse(line.as_bytes()).and_then(|point| point.tags());
         assert_eq!(error.unwrap_err().to_string(), expected);
     }
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_why() {
-        refuse("m 1356998400", "expected `metric timestamp value tagk=tagv ...`, got 2 words");
-        refuse(" 1356998400 1 host=a", "empty metric name");
-        refuse("m 1356998400 1 host", "illegal argument: invalid tag: host");
+    fn errors_name_the_cause() {
+        check_error("m 1356998400", "expected `metric timestamp value tagk=tagv ...`, got 2 words");
+        check_error(" 1356998400 1 host=a", "empty metric name");
+        check_error("m 1356998400 1 host", "illegal argument: invalid tag: host");
     }
 
     #[test]
-    fn a_dot_in_the_time_is_refused() {
+    fn a_dot_in_the_time_is_rejected() {
         assert!(matches!(
             ImportLine::parse(b"m 1356998400.5 1 host=a"),
             Err(LineError::Timestamp(_))

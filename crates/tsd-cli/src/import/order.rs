@@ -1,44 +1,49 @@
-//! Times of a series rise strictly.
+//! Checks that the timestamps of each series increase strictly.
 //!
-//! The importer of OpenTSDB refuses a line that is not later than the one before it in its series,
-//! however the series is spelt. The rule needs a number for every series of the import.
+//! OpenTSDB's importer rejects a line that is not later than the previous one of its series, in any
+//! order of the tags. This costs one number per series of the import.
 
 use hashbrown::HashMap;
 
-/// The last time of every series met.
+/// Last timestamp of every series.
 #[derive(Debug, Default)]
 pub(super) struct SeriesOrder {
-    // As spelt, to a place in `last_ms`.
+    // Metric and tags as spelt, to an index in `last_ms`.
     spellings: HashMap<Vec<u8>, u32, foldhash::fast::RandomState>,
-    // Metric and sorted tags, to the same.
+    // Metric and sorted tags, to the same index.
     series: HashMap<Vec<u8>, u32, foldhash::fast::RandomState>,
     last_ms: Vec<i64>,
     key: Vec<u8>,
 }
 
-/// A point that is not later than the one before it.
+/// A point that is not later than the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("new timestamp={timestamp} is less than or equal to previous={previous_ms}")]
 pub(super) struct NotRising {
-    /// The time as given.
+    /// The timestamp as given.
     pub(super) timestamp: i64,
-    /// Time of the point before, in milliseconds.
+    /// Timestamp of the previous point, milliseconds.
     pub(super) previous_ms: i64,
 }
 
-/// Place of a series.
+/// SeriesIndex of a series.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(u32);
+pub(super) struct SeriesIndex(u32);
 
 impl SeriesOrder {
-    /// The series of that spelling, if it was met before.
-    pub(super) fn find(&mut self, metric: &[u8], tags_raw: &[u8]) -> Option<Place> {
+    /// Finds a series by spelling.
+    pub(super) fn find(&mut self, metric: &[u8], tags_raw: &[u8]) -> Option<SeriesIndex> {
         spell(&mut self.key, metric, tags_raw);
-        self.spellings.get(self.key.as_slice()).copied().map(Place)
+        self.spellings.get(self.key.as_slice()).copied().map(SeriesIndex)
     }
 
-    /// Remembers a spelling. `tags` are those of `tags_raw`.
-    pub(super) fn add(&mut self, metric: &[u8], tags_raw: &[u8], tags: &[(&[u8], &[u8])]) -> Place {
+    /// Adds a spelling. `tags` are the parsed `tags_raw`.
+    pub(super) fn add(
+        &mut self,
+        metric: &[u8],
+        tags_raw: &[u8],
+        tags: &[(&[u8], &[u8])],
+    ) -> SeriesIndex {
         let mut sorted = tags.to_vec();
         sorted.sort_unstable();
         self.key.clear();
@@ -50,33 +55,32 @@ impl SeriesOrder {
             self.key.extend_from_slice(v);
         }
         let next = self.last_ms.len() as u32;
-        let place = *self.series.entry_ref(self.key.as_slice()).or_insert(next);
-        if place == next {
+        let index = *self.series.entry_ref(self.key.as_slice()).or_insert(next);
+        if index == next {
             self.last_ms.push(i64::MIN);
         }
         spell(&mut self.key, metric, tags_raw);
-        self.spellings.insert(self.key.clone(), place);
-        Place(place)
+        self.spellings.insert(self.key.clone(), index);
+        SeriesIndex(index)
     }
 
-    /// Takes a point of the series if it is later than the last; returns the time of that.
+    /// Accepts a point if it is later than the last one; returns the timestamp of that one.
     pub(super) fn advance(
         &mut self,
-        Place(place): Place,
+        SeriesIndex(index): SeriesIndex,
         timestamp: i64,
         time_ms: i64,
     ) -> Result<i64, NotRising> {
-        let Some(last_ms) = self.last_ms.get_mut(place as usize) else { return Ok(i64::MIN) };
+        let Some(last_ms) = self.last_ms.get_mut(index as usize) else { return Ok(i64::MIN) };
         if time_ms <= *last_ms {
             return Err(NotRising { timestamp, previous_ms: *last_ms });
         }
         Ok(std::mem::replace(last_ms, time_ms))
     }
 
-    /// Takes the last point back, which was refused after all: `previous_ms` is what
-    /// [`Self::advance`] returned.
-    pub(super) fn retreat(&mut self, Place(place): Place, previous_ms: i64) {
-        if let Some(last_ms) = self.last_ms.get_mut(place as usize) {
+    /// Undoes [`Self::advance`], which returned `previous_ms`, for a point that was then rejected.
+    pub(super) fn retreat(&mut self, SeriesIndex(index): SeriesIndex, previous_ms: i64) {
+        if let Some(last_ms) = self.last_ms.get_mut(index as usize) {
             *last_ms = previous_ms;
         }
     }
@@ -96,22 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_is_one_however_its_tags_are_ordered() {
+    fn tag_order_does_not_distinguish_series() {
         let mut order = SeriesOrder::default();
         assert!(order.find(b"m", b"a=1 b=2").is_none());
-        let place = order.add(b"m", b"a=1 b=2", &[(b"a", b"1"), (b"b", b"2")]);
-        order.advance(place, 10, 10_000).unwrap();
+        let index = order.add(b"m", b"a=1 b=2", &[(b"a", b"1"), (b"b", b"2")]);
+        order.advance(index, 10, 10_000).unwrap();
         let other = order.add(b"m", b"b=2 a=1", &[(b"b", b"2"), (b"a", b"1")]);
         assert_eq!(
             order.advance(other, 10, 10_000),
             Err(NotRising { timestamp: 10, previous_ms: 10_000 })
         );
-        let place = order.find(b"m", b"a=1 b=2").unwrap();
-        order.advance(place, 10_001, 10_001).unwrap();
+        let index = order.find(b"m", b"a=1 b=2").unwrap();
+        order.advance(index, 10_001, 10_001).unwrap();
     }
 
     #[test]
-    fn series_do_not_disturb_each_other() {
+    fn series_are_independent() {
         let mut order = SeriesOrder::default();
         let a = order.add(b"m", b"h=a", &[(b"h", b"a")]);
         let b = order.add(b"m", b"h=b", &[(b"h", b"b")]);

@@ -1,4 +1,4 @@
-//! How far an import is.
+//! Progress bar of an import.
 
 use std::{
     io::{self, IsTerminal},
@@ -11,7 +11,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// A bar with rate and time left on a terminal; nothing elsewhere.
+/// A progress bar with rate and remaining time on a terminal; hidden otherwise.
 pub(super) struct Progress {
     bar: ProgressBar,
     read: Arc<AtomicU64>,
@@ -19,7 +19,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// For inputs of that many bytes; `None` where nobody knows.
+    /// Creates a bar for `total_bytes` of input, or a spinner if the size is unknown.
     pub(super) fn new(total_bytes: Option<u64>) -> Self {
         let bar = match total_bytes {
             Some(total) => ProgressBar::new(total),
@@ -50,18 +50,18 @@ impl Progress {
         Self { bar, read: Arc::new(AtomicU64::new(0)), points }
     }
 
-    /// Counts bytes taken from files.
+    /// Counter of bytes read.
     pub(super) fn read(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
 
-    /// Notes points that were taken in.
+    /// Adds imported points.
     pub(super) fn add(&self, points: u64) {
         self.points.fetch_add(points, Ordering::Relaxed);
         self.bar.set_position(self.read.load(Ordering::Relaxed));
     }
 
-    /// Runs something that writes lines, with the bar out of its way.
+    /// Hides the bar while `write` prints lines.
     pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)
     }

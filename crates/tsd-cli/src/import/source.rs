@@ -1,4 +1,4 @@
-//! Where lines come from: files, packed files, standard input.
+//! Reads lines from files, gzip files and standard input.
 
 use std::{
     fs::File,
@@ -12,23 +12,23 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 
-/// Bytes asked for at once.
+/// Bytes per read.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Longest line; a longer one is no import file.
+/// Maximum length of a line, bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// An input, read a block of whole lines at a time.
+/// An input, read in blocks of whole lines.
 pub(super) struct Source {
     reader: Box<dyn Read>,
     block: Vec<u8>,
-    /// Bytes of `block` that were given out.
-    given: usize,
+    /// Bytes of `block` that the last call returned.
+    returned: usize,
     ended: bool,
 }
 
 impl Source {
-    /// Opens a path; `-` is standard input, and only names ending in `.gz` are unpacked. `read` counts
-    /// the bytes taken from the file itself.
+    /// Opens a path; `-` is standard input, files named `*.gz` are decompressed. `read` counts the bytes
+    /// read from the file itself.
     pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> io::Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::new(Box::new(io::stdin())));
@@ -42,23 +42,22 @@ impl Source {
     }
 
     fn new(reader: Box<dyn Read>) -> Self {
-        Self { reader, block: Vec::new(), given: 0, ended: false }
+        Self { reader, block: Vec::new(), returned: 0, ended: false }
     }
 
-    /// The next lines, all whole, the last one of the input perhaps without its end; `None` at the
-    /// end.
+    /// The next whole lines; `None` at the end. The last line of the input may lack its line end.
     pub(super) fn next_block(&mut self) -> io::Result<Option<&[u8]>> {
-        self.block.drain(..self.given);
-        self.given = 0;
+        self.block.drain(..self.returned);
+        self.returned = 0;
         let mut searched = 0;
         loop {
             if let Some(end) = last_line_end(&self.block, searched) {
-                self.given = end;
+                self.returned = end;
                 return Ok(self.block.get(..end));
             }
             if self.ended {
-                self.given = self.block.len();
-                return Ok((self.given > 0).then_some(self.block.as_slice()));
+                self.returned = self.block.len();
+                return Ok((self.returned > 0).then_some(self.block.as_slice()));
             }
             if self.block.len() > MAX_LINE_BYTES {
                 return Err(io::Error::new(
@@ -67,7 +66,7 @@ impl Source {
                 ));
             }
             searched = self.block.len();
-            // One read at a time: a pipe that is fed slowly gives what it has.
+            // One read at a time, since a pipe may have less than a block.
             self.block.resize(searched + BLOCK_BYTES, 0);
             let room = self.block.get_mut(searched..).unwrap_or_default();
             let got = loop {
@@ -87,7 +86,7 @@ fn last_line_end(block: &[u8], searched: usize) -> Option<usize> {
     Some(searched + at + 1)
 }
 
-/// Lines of a block, without their ends.
+/// Lines of a block, without line ends.
 pub(super) fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     block
         .split_inclusive(|b| *b == b'\n')
@@ -135,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_needs_no_end_and_windows_ends_are_cut() {
+    fn last_line_end_is_optional_and_crlf_is_accepted() {
         let source = Source::new(Box::new(&b"a\r\n\nb"[..]));
         assert_eq!(read_all(source), [b"a".to_vec(), b"".to_vec(), b"b".to_vec()]);
     }
 
     #[test]
-    fn a_line_without_end_is_not_read_for_ever() {
+    fn an_overlong_line_is_an_error() {
         let mut source = Source::new(Box::new(io::repeat(b'x')));
         assert_eq!(source.next_block().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
-    fn packed_files_of_several_members_are_unpacked() {
+    fn gzip_files_of_several_members_are_decompressed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("points.gz");
         let mut file = File::create(&path).unwrap();

@@ -1,6 +1,6 @@
 //! `tsdb query --graph BASE`: data files for gnuplot and a script that draws them.
 //!
-//! Nothing is drawn here. `BASE_0.dat` and so on hold a series each, `BASE.gnuplot` makes `BASE.png`.
+//! Nothing is drawn here. `BASE_0.dat` and so on contain one series each; `BASE.gnuplot` draws `BASE.png`.
 
 use std::{
     ffi::OsString,
@@ -13,10 +13,10 @@ use std::{
 use tsd_engine::ResultSeries;
 use tsd_model::{Value, java_double};
 
-/// Size of the picture where none is given.
+/// Default size of the graph.
 const SIZE: &str = "1024,768";
 
-/// Writes the files. `options` are the words `+name=value` of the command line.
+/// Writes the files. `options` are the arguments `+name=value`.
 pub(super) fn write_files(
     base: &Path,
     series: &[&ResultSeries],
@@ -40,7 +40,7 @@ fn beside(base: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// `SECONDS VALUE`, a line a point; what is not a number has no place in a graph.
+/// `SECONDS VALUE`, one line per point; NaN is skipped.
 fn write_points(out: &mut impl Write, series: &ResultSeries) -> anyhow::Result<()> {
     for (at, time_ms) in series.points.times_ms.iter().enumerate() {
         let seconds = time_ms / 1_000;
@@ -127,7 +127,7 @@ fn size(wxh: &str) -> Option<String> {
     (width >= 100 && height >= 100).then(|| format!("{width},{height}"))
 }
 
-/// Whether a text is `[FROM:TO]` and no command of its own.
+/// True if a text is `[FROM:TO]` and cannot inject a command.
 fn is_range(text: &str) -> bool {
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     inner.is_some_and(|inner| {
@@ -136,7 +136,7 @@ fn is_range(text: &str) -> bool {
     })
 }
 
-/// A text that gnuplot takes as it is: in single quotes only the quote itself is special.
+/// Quotes a text for gnuplot: in single quotes only the quote itself is special.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("'{}'", plain.replace('\'', "''"))

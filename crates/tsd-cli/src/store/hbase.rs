@@ -1,4 +1,4 @@
-//! Opens HBase: straight, or behind a log.
+//! Opens a store on HBase, directly or with a log in front.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,19 +16,19 @@ use tsd_storage_wal::{BackendSharing, LoggedTables, OpenError, WalConfig, WalSto
 use super::{OpenStore, Purpose, Replayed, explain_damage, log_owner, tables, warn_of};
 use crate::config::{Ack, HBaseSettings, Settings};
 
-/// HBase, its calls counted.
+/// HBase with metrics.
 type Metered = MeteredStorage<HBaseStorage>;
 /// A log in front of it.
 pub(crate) type HBaseLog = WalStorage<Metered>;
 
-/// Longest time of one attempt to reach HBase at the start.
+/// Timeout of one attempt to reach HBase at the start.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// Time that a start gives HBase where it can do without.
+/// How long a start waits for HBase if it does not need it.
 const GLANCE: Duration = Duration::from_secs(3);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Directory of a daemon's log before HBase, in the data directory.
+/// Directory of a daemon's log, in the data directory.
 const LOG: &str = "hbase-log";
 /// Directory of an import's log.
 const IMPORT_LOG: &str = "hbase-import-log";
@@ -82,19 +82,19 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
     }
 }
 
-/// What is known of a store on HBase.
+/// Client and log of a store on HBase.
 #[derive(Clone, Debug)]
 pub(crate) struct OnHBase {
     /// The client.
     pub(crate) client: Client,
-    /// The log in front, and where it is.
+    /// The log in front, and its directory.
     pub(crate) log: Option<(Arc<HBaseLog>, PathBuf)>,
-    /// Whether what is left in the log at the end is a failure.
+    /// True if rows that stay in the log at the end are an error.
     pub(crate) must_drain: bool,
 }
 
 impl OnHBase {
-    /// Closes the store. What a log still holds when the time is up stays there.
+    /// Closes the store. Rows that are not flushed in time stay in the log.
     pub(crate) async fn close(&self, storage: &dyn Storage, limit: Duration) -> anyhow::Result<()> {
         let Some((log, directory)) = &self.log else {
             return storage.close().await.context("cannot close the store");
@@ -103,21 +103,21 @@ impl OnHBase {
         let error = match tokio::time::timeout(limit, storage.close()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
-            Err(_) => StorageError::Timeout("HBase did not take all rows"),
+            Err(_) => StorageError::Timeout("HBase did not accept all rows in time"),
         };
         log.stop().await;
         let log = directory.display();
         if self.must_drain {
             return Err(error).with_context(|| {
-                format!("not everything is in HBase; the rest is in {log} and goes there first with the next import")
+                format!("not everything is flushed to HBase; the rest is in {log}, and the next import flushes it first")
             });
         }
-        warn!(%log, %error, "rows stay in the log; they go to HBase after the next start");
+        warn!(%log, %error, "rows stay in the log; they are flushed to HBase after the next start");
         Ok(())
     }
 }
 
-/// Looks for the tables until HBase answers.
+/// Checks the tables; retries until HBase responds.
 async fn find_tables(
     settings: &Settings,
     store: &dyn Storage,
@@ -136,19 +136,19 @@ async fn find_tables(
                 Ok(Ok(true)) => break,
                 Ok(Ok(false)) => return Err(no_table(&table, hbase)),
                 Ok(Err(error)) => error,
-                Err(_) => StorageError::Timeout("no answer"),
+                Err(_) => StorageError::Timeout("no response"),
             };
             if error.recovery() == Recovery::GiveUp || started.elapsed() >= patience {
                 return Err(error).with_context(|| unreachable_text(hbase));
             }
-            warn!(%error, quorum = hbase.quorum, "HBase does not answer, trying again");
+            warn!(%error, quorum = hbase.quorum, "HBase does not respond; retrying");
             tokio::time::sleep(PAUSE.min(left)).await;
         }
     }
     Ok(())
 }
 
-/// Tables without which there is nothing to do.
+/// Tables that must exist.
 fn needed(settings: &Settings) -> Vec<Table> {
     let engine = &settings.engine;
     let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
@@ -161,7 +161,7 @@ fn needed(settings: &Settings) -> Vec<Table> {
 
 fn no_table(table: &Table, settings: &HBaseSettings) -> anyhow::Error {
     anyhow::anyhow!(
-        "table {table} does not exist in the HBase at {} {}; `tsdb table create` makes the tables",
+        "table {table} does not exist in the HBase at {} {}; `tsdb table create` creates the tables",
         settings.quorum,
         settings.root
     )
@@ -169,13 +169,14 @@ fn no_table(table: &Table, settings: &HBaseSettings) -> anyhow::Error {
 
 fn unreachable_text(settings: &HBaseSettings) -> String {
     format!(
-        "cannot reach HBase through ZooKeeper at {} (node {}); see tsd.storage.hbase.zk_quorum, \
+        "cannot reach HBase through ZooKeeper at {} (znode {}); check tsd.storage.hbase.zk_quorum, \
          zk_basedir and hosts",
         settings.quorum, settings.root
     )
 }
 
-/// Tables whose rows are held: points and rollups. UIDs, meta data and trees are decided in HBase.
+/// Tables whose rows go through the log: points and rollups. UIDs, meta data and trees are written to
+/// HBase directly.
 fn held(settings: &Settings) -> Vec<Table> {
     let others = &settings.engine.tables;
     tables(settings)
@@ -191,7 +192,7 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
         logged: LoggedTables::Only(tables),
         memtable_bytes: storage.memtable_bytes,
         max_age: hbase.hold,
-        // Several segments, so that what has left gives its room back.
+        // Several segments, so that flushed ones can be deleted.
         segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),
         max_log_bytes: Some(hbase.max_log_bytes),
         backend: BackendSharing::MultiWriter,
@@ -231,8 +232,8 @@ impl From<OpenLogError> for anyhow::Error {
     }
 }
 
-/// A daemon whose log acknowledges. It comes up as soon as the log is read, also while HBase is away:
-/// what is in the log is safe there, and clients get answers.
+/// A daemon with `ack = log`. It starts as soon as the log is replayed, also while HBase is
+/// unavailable.
 async fn logged(
     settings: &Settings,
     client: Client,
@@ -241,16 +242,14 @@ async fn logged(
 ) -> anyhow::Result<OpenStore> {
     if settings.engine.ingest.enable_appends {
         warn!(
-            "tsd.storage.enable_appends is not needed with tsd.storage.ack = log: rows leave as compacted columns, points are put"
+            "tsd.storage.enable_appends is not needed with tsd.storage.ack = log: points are put, and rows are flushed as compacted columns"
         );
     }
     let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
     match find_tables(settings, &*below, GLANCE).await {
         Ok(()) => {}
         Err(error) if is_away(&error) => {
-            warn!(
-                "{error:#}; starting all the same, what arrives is taken as far as its names are known"
-            );
+            warn!("{error:#}; starting anyway, points of series with cached UIDs are accepted");
         }
         Err(error) => {
             log.stop().await;
@@ -284,13 +283,13 @@ fn behind_log(
     }
 }
 
-/// What a log took before the setting was changed goes to HBase first.
+/// Flushes the log of a former `ack = log` before the daemon starts.
 async fn drain_former_log(
     settings: &Settings,
     below: &Arc<Metered>,
     directory: &Path,
 ) -> anyhow::Result<()> {
-    info!(log = %directory.display(), "rows of a former tsd.storage.ack = log go to HBase first");
+    info!(log = %directory.display(), "flushing the rows of a former tsd.storage.ack = log");
     let (log, _) = open_log(settings, below, directory, Vec::new()).await?;
     let patience = settings.storage.hbase.start_timeout;
     let started = Instant::now();
@@ -300,24 +299,24 @@ async fn drain_former_log(
         match flushed {
             Ok(Ok(())) => break Ok(()),
             Ok(Err(error)) if started.elapsed() < patience => {
-                warn!(%error, "rows of the log could not leave, trying again");
+                warn!(%error, "flush of the log failed; retrying");
                 tokio::time::sleep(PAUSE).await;
             }
             Ok(Err(error)) => break Err(error),
-            Err(_) => break Err(StorageError::Timeout("HBase did not take all rows")),
+            Err(_) => break Err(StorageError::Timeout("HBase did not accept all rows in time")),
         }
     };
     log.stop().await;
     drained.with_context(|| {
         format!(
-            "the log in {} holds acknowledged points that HBase does not take; mend that, or start with tsd.storage.ack = log",
+            "the log in {} contains acknowledged points that HBase does not accept; fix the cause, or start with tsd.storage.ack = log",
             directory.display()
         )
     })
 }
 
-/// An import gathers rows in a log of its own, so that they go to HBase whole, and an import that is
-/// cut short loses nothing it has read. A second one at the same time does without.
+/// An import collects rows in a log of its own, so that they are flushed whole and an interrupted
+/// import keeps what it has read. A second concurrent import writes to HBase directly.
 async fn import_log(
     settings: &Settings,
     client: Client,
@@ -327,25 +326,25 @@ async fn import_log(
     match open_log(settings, &below, directory, held(settings)).await {
         Ok((log, replayed)) => Ok(behind_log(settings, client, log, replayed, directory, true)),
         Err(OpenLogError::InUse(error)) => {
-            warn!("{error:#}: rows go to HBase as they come");
+            warn!("{error:#}: rows are written to HBase directly");
             Ok(straight(settings, client, below))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Looks the regions of tables up, so that the first calls need not.
+/// Locates the regions of the tables before the first calls.
 pub(crate) async fn prefetch(client: Client, tables: Vec<String>) {
     for name in tables {
         let Ok(table) = name.parse() else { continue };
         match client.table(table).prefetch().await {
-            Ok(regions) => info!(table = name, regions, "regions looked up"),
-            Err(error) => warn!(table = name, %error, "regions could not be looked up"),
+            Ok(regions) => info!(table = name, regions, "regions located"),
+            Err(error) => warn!(table = name, %error, "regions could not be located"),
         }
     }
 }
 
-/// Names of the tables that are read and written.
+/// Names of the configured tables.
 pub(crate) fn table_names(settings: &Settings) -> Vec<String> {
     needed(settings).iter().map(|table| table.as_str().to_owned()).collect()
 }

@@ -1,8 +1,8 @@
-//! Which cluster a log before HBase belongs to.
+//! Records which cluster a log in front of HBase belongs to.
 //!
-//! The log of one cluster must never be replayed into another. So its directory remembers where its
-//! rows belong, and while rows are in it, a configuration that names another place is refused. An
-//! empty log belongs to whoever comes. Records name their tables, so these may change.
+//! The log of one cluster must never be replayed into another. Its directory records the cluster; as
+//! long as the log has rows, a configuration with another cluster is rejected. An empty log can be
+//! claimed by any cluster. Records name their tables, so table names may change.
 
 use std::{
     fs, io,
@@ -13,53 +13,52 @@ use tsd_storage_wal::holds_log;
 
 use crate::{
     config::HBaseSettings,
-    kept_file::{KeptFile, KeptFileError},
+    properties_file::{PropertiesFile, PropertiesFileError},
 };
 
 const FILE: &str = "cluster.conf";
 const QUORUM: &str = "tsd.storage.hbase.zk_quorum";
 const ROOT: &str = "tsd.storage.hbase.zk_basedir";
-/// ZooKeeper's port where none is named.
+/// Default port of ZooKeeper.
 const PORT: &str = "2181";
 
-/// A log that cannot be used.
+/// The log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum LogOwnerError {
-    /// The system refused.
+    /// I/O error.
     #[error("cannot use {}", path.display())]
     Io {
         /// File or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error.
         source: io::Error,
     },
-    /// The file cannot be read, or is none.
+    /// The file cannot be read.
     #[error(transparent)]
-    File(#[from] KeptFileError),
-    /// The log holds rows of an unknown cluster.
-    #[error("{} holds rows but no {FILE} that says where they belong: restore the file", path.display())]
+    File(#[from] PropertiesFileError),
+    /// The log has rows of an unknown cluster.
+    #[error("{} contains rows but no {FILE} with their cluster: restore the file", path.display())]
     Lost {
         /// Directory of the log.
         path: PathBuf,
     },
-    /// The log holds rows of another cluster.
+    /// The log has rows of another cluster.
     #[error(
-        "the log in {} holds rows of the HBase at {theirs}, not of {ours}: start once with the former \
-         settings to let them leave, or choose another tsd.storage.data_directory", path.display()
+        "the log in {} contains rows of the HBase at {theirs}, not of {ours}: start once with the former \
+         settings to flush them, or choose another tsd.storage.data_directory", path.display()
     )]
     OtherCluster {
         /// Directory of the log.
         path: PathBuf,
-        /// Where its rows belong.
+        /// Cluster of its rows.
         theirs: String,
-        /// What the configuration says.
+        /// Configured cluster.
         ours: String,
     },
 }
 
-/// Claims the log in `directory` for the cluster of the settings. The directory is made where it is
-/// missing.
+/// Claims the log in `directory` for the configured cluster. Creates the directory if needed.
 pub(crate) fn claim(directory: &Path, settings: &HBaseSettings) -> Result<(), LogOwnerError> {
     let io = |source| LogOwnerError::Io { path: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(io)?;
@@ -84,7 +83,7 @@ pub(crate) fn claim(directory: &Path, settings: &HBaseSettings) -> Result<(), Lo
 
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
-    /// Its members sorted, each with its port: the same ensemble is the same text.
+    /// Sorted members with ports, so that one ensemble has one text.
     quorum: String,
     root: String,
 }
@@ -116,18 +115,18 @@ impl Owner {
     }
 
     fn read(directory: &Path) -> Result<Option<Self>, LogOwnerError> {
-        let Some(file) = KeptFile::read(&directory.join(FILE))? else { return Ok(None) };
+        let Some(file) = PropertiesFile::read(&directory.join(FILE))? else { return Ok(None) };
         let value = |key| file.value(key).map(str::to_owned);
         Ok(value(QUORUM).zip(value(ROOT)).map(|(quorum, root)| Self { quorum, root }))
     }
 
     fn write(&self, directory: &Path) -> io::Result<()> {
         let text = format!(
-            "# The HBase that the rows of this log belong to.\n\
+            "# The HBase cluster of the rows in this log.\n\
              {QUORUM} = {}\n{ROOT} = {}\n",
             self.quorum, self.root
         );
-        KeptFile::write(&directory.join(FILE), &text)
+        PropertiesFile::write(&directory.join(FILE), &text)
     }
 }
 

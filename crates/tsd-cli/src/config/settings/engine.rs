@@ -1,4 +1,4 @@
-//! Keys of the engine.
+//! Settings of the engine.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use tsd_storage::Table;
 use super::{extra_data, queries, text};
 use crate::config::{Config, ConfigError};
 
-/// Calls that each write actor has under way where the store gathers what is for one server, and a region
-/// that moves must not hold up what is for others.
+/// Concurrent calls of each write actor if the store itself batches mutations per server: a region
+/// that moves must not delay the others.
 const WRITES_IN_FLIGHT: usize = 256;
 
-/// The engine's part. The schema is that of the store, which may know better than the keys.
+/// Settings of the engine. The schema is that of the store, which overrides the keys.
 pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfig, ConfigError> {
     let defaults = EngineConfig::default();
     Ok(EngineConfig {
@@ -30,7 +30,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             bucket_queue_bytes: config.int("tsd.storage.write.queue_size"),
             queue_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
             store_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
-            max_writes_in_flight: if config.gathers_writes() {
+            max_writes_in_flight: if config.writes_directly() {
                 WRITES_IN_FLIGHT
             } else {
                 defaults.ingest.max_writes_in_flight
@@ -99,14 +99,14 @@ fn uids(config: &Config) -> Result<UidConfig, ConfigError> {
     })
 }
 
-/// A list of regular expressions, cut at the delimiter, which is one itself.
+/// A list of regular expressions, split at the delimiter.
 fn patterns(config: &Config, key: &str) -> Result<Vec<String>, ConfigError> {
     let Some(list) = config.text(key).filter(|list| !list.is_empty()) else {
         return Ok(Vec::new());
     };
     let delimiter = text(config, "tsd.uidfilter.whitelist.delimiter");
     if delimiter.is_empty() {
-        let expected = "expected a text that parts patterns".to_owned();
+        let expected = "expected a delimiter of patterns".to_owned();
         return Err(config.bad_value("tsd.uidfilter.whitelist.delimiter", expected));
     }
     Ok(list.split(delimiter.as_str()).map(str::to_owned).collect())

@@ -1,6 +1,6 @@
-//! Keys of what is stored beside points: rollups and histograms.
+//! Settings of rollups and histograms.
 //!
-//! Both are configured by JSON that stands in the value itself or in a file named by it.
+//! Both are configured by JSON, in the value itself or in a file that it names.
 
 use std::{borrow::Cow, fs};
 
@@ -11,7 +11,7 @@ use tsd_query::Aggregator;
 use super::text;
 use crate::config::{Config, ConfigError};
 
-/// Rollups, where they are enabled.
+/// Rollups, if enabled.
 pub(super) fn rollups(config: &Config) -> Result<Option<Rollups>, ConfigError> {
     const KEY: &str = "tsd.rollups.config";
     if !config.bool("tsd.rollups.enable") {
@@ -42,7 +42,7 @@ pub(super) fn rollups(config: &Config) -> Result<Option<Rollups>, ConfigError> {
     Ok(Some(rollups))
 }
 
-/// Codecs of histograms, where there are any.
+/// Histogram codecs, if configured.
 pub(super) fn histograms(config: &Config) -> Result<Option<HistogramCodecs>, ConfigError> {
     const KEY: &str = "tsd.core.histograms.config";
     let Some(json) = json(config, KEY)? else { return Ok(None) };
@@ -51,7 +51,7 @@ pub(super) fn histograms(config: &Config) -> Result<Option<HistogramCodecs>, Con
         .map_err(|error| config.bad_value(KEY, error.to_string()))
 }
 
-/// The JSON text of a key, from the file if it names one; `None` where the key is not set.
+/// The JSON text of a key, from the file if it names one; `None` if the key is not set.
 fn json<'a>(config: &'a Config, key: &str) -> Result<Option<Cow<'a, str>>, ConfigError> {
     let Some(value) = config.text(key).map(str::trim).filter(|value| !value.is_empty()) else {
         return Ok(None);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(pairs: &[(&str, &str)], expected: &str) {
+    fn check_rejected(pairs: &[(&str, &str)], expected: &str) {
         let error = Settings::from_config(&config(pairs)).unwrap_err().to_string();
         assert!(error.ends_with(expected), "{error}");
         assert!(error.starts_with("tsd."), "{error} names its key");
@@ -120,25 +120,25 @@ mod tests {
     }
 
     #[test]
-    fn bad_rollups_stop_the_start() {
+    fn bad_rollups_are_rejected() {
         let with = |value| [("tsd.rollups.enable", "true"), ("tsd.rollups.config", value)];
-        refused(&[("tsd.rollups.enable", "true")], "or the name of a .json file");
-        refused(&with("{}"), "rollup configuration lacks aggregationIds");
-        refused(
+        check_rejected(&[("tsd.rollups.enable", "true")], "or the name of a .json file");
+        check_rejected(&with("{}"), "rollup configuration lacks aggregationIds");
+        check_rejected(
             &with("/no/such/file.json"),
             "cannot be read: No such file or directory (os error 2)",
         );
         let [uid_table, no_aggregator] = [("tsdb-1h", "tsdb-uid"), ("Count", "nope")]
             .map(|(old, new)| INTERVALS.replace(old, new));
-        refused(&with(&uid_table), "table tsdb-uid is that of tsd.storage.hbase.uid_table");
-        refused(
+        check_rejected(&with(&uid_table), "table tsdb-uid is that of tsd.storage.hbase.uid_table");
+        check_rejected(
             &with(&no_aggregator),
             "rollup configuration names the unknown aggregator \"nope\"",
         );
     }
 
     #[test]
-    fn histogram_codecs_are_known_by_their_class() {
+    fn histogram_codecs_are_found_by_class_name() {
         let read = |value| {
             let config = config(&[("tsd.core.histograms.config", value)]);
             Settings::from_config(&config).unwrap().engine.histograms
@@ -151,6 +151,6 @@ mod tests {
         fs::write(&file, json).unwrap();
         assert!(read(file.to_str().unwrap()).is_some());
         let other = [("tsd.core.histograms.config", r#"{"com.example.Sketch": 3}"#)];
-        refused(&other, "no histogram codec named com.example.Sketch");
+        check_rejected(&other, "no histogram codec named com.example.Sketch");
     }
 }

@@ -1,4 +1,4 @@
-//! Keys of HBase.
+//! Settings of HBase.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use crate::config::{Config, ConfigError};
 /// Environment variables that name the user, as the JVM's `user.name` would.
 const USER_VARIABLES: [&str; 2] = ["USER", "LOGNAME"];
 
-/// When a point counts as written.
+/// When a point is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ack {
-    /// When HBase has it.
+    /// After HBase has stored it.
     Storage,
-    /// When the log of this host has it.
+    /// After the log of this host is synced.
     Log,
 }
 
-/// HBase, and how it is used.
+/// Settings of HBase.
 #[derive(Clone, Debug)]
 pub struct HBaseSettings {
-    /// ZooKeeper's ensemble.
+    /// ZooKeeper quorum.
     pub quorum: String,
-    /// Node under which HBase keeps its own.
+    /// Root znode of HBase.
     pub root: String,
-    /// Name that HBase is told.
+    /// User name sent to HBase.
     pub user: String,
-    /// Where servers are really: as they call themselves, and an address.
+    /// Address overrides: advertised name of a server, and its address.
     pub hosts: Vec<(String, String)>,
     /// Connections to each region server.
     pub connections: usize,
-    /// Rows that a scan asks for at a time.
+    /// Rows per scan batch.
     pub scanner_rows: u32,
-    /// Time of one operation with all its attempts.
+    /// Timeout of an operation including retries.
     pub operation_timeout: Duration,
-    /// Time of one call, where it is set.
+    /// Timeout of a call, if set.
     pub call_timeout: Option<Duration>,
-    /// Attempts of an operation, where it is set.
+    /// Maximum attempts of an operation, if set.
     pub max_attempts: Option<usize>,
-    /// Calls under way on one connection, where it is set.
+    /// Maximum calls in flight per connection, if set.
     pub max_calls: Option<usize>,
     /// How long a start waits for ZooKeeper and HBase.
     pub start_timeout: Duration,
-    /// Whether regions are looked up at the start.
+    /// Locate all regions at the start.
     pub prefetch: bool,
-    /// When a point counts as written.
+    /// When a point is acknowledged.
     pub ack: Ack,
-    /// How long a row is held, where the log acknowledges.
+    /// Hold time of a row in the log.
     pub hold: Duration,
-    /// Bytes of the log.
+    /// Maximum size of the log, bytes.
     pub max_log_bytes: u64,
 }
 
 impl HBaseSettings {
-    /// A client of the cluster. Nothing is connected yet.
+    /// Creates a client; it connects on first use.
     #[must_use]
     pub fn client(&self) -> Client {
         let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
@@ -79,7 +79,7 @@ impl HBaseSettings {
     }
 }
 
-/// Address of a server: by host and port, by host, or what it says itself.
+/// Address of a server: override by host and port, override by host, or the advertised one.
 fn address(hosts: &[(String, String)], server: &ServerName) -> String {
     let (host, port) = (server.host(), server.port());
     let own =
@@ -100,7 +100,7 @@ fn has_port(address: &str) -> bool {
 pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
     const AUTH: &str = "hbase.security.auth.enable";
     if config.is_on_hbase() && config.bool(AUTH) {
-        let expected = "clusters that ask for Kerberos are not supported".to_owned();
+        let expected = "clusters that require Kerberos are not supported".to_owned();
         return Err(config.bad_value(AUTH, expected));
     }
     Ok(HBaseSettings {
@@ -125,7 +125,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
     })
 }
 
-/// A number where it is set, and not 0.
+/// A number, if it is set and not 0.
 fn set<T: TryFrom<i64> + Default + PartialEq>(config: &Config, key: &str) -> Option<T> {
     Some(config.int(key)).filter(|number| *number != T::default())
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_of_opentsdb_is_one_on_hbase() {
+    fn an_opentsdb_configuration_selects_hbase() {
         let settings = settings(
             "tsd.network.port = 4242\n\
              tsd.storage.hbase.zk_quorum = zk1,zk2:2182\n\
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_that_is_named_wins_over_a_quorum() {
+    fn the_configured_engine_overrides_a_quorum() {
         let quorum = "tsd.storage.hbase.zk_quorum = zk1\n";
         for (engine, kind, salt) in [
             ("embedded", EngineKind::Embedded, 1),
@@ -229,16 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn kerberos_is_refused_rather_than_tried() {
+    fn kerberos_is_rejected() {
         let mut config = Config::new();
         config.set_flag("test", "hbase.security.auth.enable", "true");
-        assert!(hbase(&config).is_ok(), "it matters on HBase alone");
+        assert!(hbase(&config).is_ok(), "it matters only on HBase");
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
         assert!(hbase(&config).unwrap_err().to_string().contains("Kerberos"));
     }
 
     #[test]
-    fn what_is_shown_is_what_applies() {
+    fn effective_values_are_shown() {
         let mut config = Config::new();
         assert_eq!(config.effective().get("tsd.storage.engine").unwrap(), "embedded");
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");

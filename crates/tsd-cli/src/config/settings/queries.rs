@@ -1,4 +1,4 @@
-//! Keys of queries.
+//! Settings of queries.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -9,10 +9,10 @@ use crate::{
     limits_file::LimitsFile,
 };
 
-/// Where the machine does not say how much memory it has.
+/// Assumed memory of the machine if it is not known.
 const UNKNOWN_MEMORY: u64 = 4 << 30;
 
-/// The engine's part of it; the limits by metric are added by [`limits_file`].
+/// Settings of the query engine; [`limits_file`] adds the limits by metric.
 pub(super) fn queries(config: &Config) -> QueryConfig {
     QueryConfig {
         timeout: match config.int("tsd.query.timeout") {
@@ -43,7 +43,7 @@ pub(super) fn queries(config: &Config) -> QueryConfig {
     }
 }
 
-/// Limits by metric: the file to follow, after its rules were put in place.
+/// Loads the limits by metric and returns the file to follow.
 pub(super) fn limits_file(
     config: &Config,
     queries: &QueryConfig,
@@ -59,7 +59,7 @@ pub(super) fn limits_file(
     Ok(Some(file))
 }
 
-/// Memory of the machine, or of the container if that has less.
+/// Memory of the machine, or of the container if it is less.
 fn machine_memory() -> u64 {
     let number = |text: String| text.trim().parse::<u64>().ok();
     let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(number);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_on_unless_lifted() {
+    fn limits_are_on_by_default() {
         let queries = settings("tsd.mode", "rw").unwrap().engine.query;
         assert_eq!(queries.timeout, Some(Duration::from_mins(10)));
         assert_eq!(queries.max_data_points, 500_000_000);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_limits_stop_the_start() {
+    fn negative_limits_are_rejected() {
         for key in ["tsd.query.limits.bytes.default", "tsd.query.limits.data_points.default"] {
             let error = settings(key, "-1").unwrap_err().to_string();
             assert!(error.starts_with(key) && error.contains("from 0 up"), "{error}");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_by_metric_come_from_a_file_that_must_be_right_at_start() {
+    fn limits_by_metric_come_from_a_file_that_must_be_valid_at_start() {
         const KEY: &str = "tsd.query.limits.overrides.config";
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("limits.json");

@@ -1,4 +1,4 @@
-//! Keys of the listener.
+//! Settings of the server.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -7,7 +7,7 @@ use tsd_server::{Cors, Limits, ServerConfig, ServerMode};
 use super::{listen, text, zone_name};
 use crate::config::{Config, ConfigError};
 
-/// The listener's part.
+/// Settings of the server.
 pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
     let address = listen(config)?;
     let header_tag = text(config, "tsd.http.header_tag");
@@ -25,7 +25,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         },
         api_enabled: config.bool("tsd.core.enable_api"),
         ui_enabled: config.bool("tsd.core.enable_ui"),
-        // OpenTSDB compares the text: only `false` itself allows the command.
+        // OpenTSDB compares the text: only `false` allows the command.
         no_diediedie: config.text("tsd.no_diediedie") != Some("false"),
         telnet_return_errors: config.bool("tsd.rpc.telnet.return_errors"),
         show_stack_trace: config.bool("tsd.http.show_stack_trace"),

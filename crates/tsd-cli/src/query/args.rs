@@ -1,43 +1,43 @@
-//! The words of `tsdb query`.
+//! Parser of the arguments of `tsdb query`.
 
 use tsd_query::{RateOptions, RawQuery, RawSubQuery};
 
-/// Words that are no query.
+/// Invalid arguments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WordsError {
+pub(crate) enum QueryArgsError {
     /// Fewer than three.
     #[error("expected START [END] QUERY...")]
     TooFew,
-    /// The words ended inside a query.
+    /// The arguments end inside a query.
     #[error("the query ends where {0} should follow")]
     Ended(&'static str),
     /// A number was expected.
     #[error("{what} must be a number, not {word:?}")]
     NotANumber {
-        /// What the number is.
+        /// Meaning of the number.
         what: &'static str,
-        /// What stands there.
+        /// The argument.
         word: String,
     },
-    /// A tag that cannot be one.
+    /// An invalid tag.
     #[error("{0}")]
     Tag(String),
 }
 
-/// What the words ask for.
+/// The parsed arguments.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ParsedArgs {
     /// The query.
     pub(crate) query: RawQuery,
     /// Options of a graph, `+name=value`.
     pub(crate) options: Vec<(String, String)>,
 }
 
-/// Reads `START [END] [+opt=val...] QUERY...`.
-pub(crate) fn parse(words: &[String]) -> Result<Asked, WordsError> {
-    let (start, rest) = words.split_first().ok_or(WordsError::TooFew)?;
+/// Parses `START [END] [+opt=val...] QUERY...`.
+pub(crate) fn parse(words: &[String]) -> Result<ParsedArgs, QueryArgsError> {
+    let (start, rest) = words.split_first().ok_or(QueryArgsError::TooFew)?;
     if words.len() < 3 {
-        return Err(WordsError::TooFew);
+        return Err(QueryArgsError::TooFew);
     }
     let (end, rest) = match rest.split_first() {
         Some((end, rest)) if words.len() > 3 && is_time(end) => (Some(end.clone()), rest),
@@ -49,7 +49,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Asked, WordsError> {
         queries.push(words.query()?);
     }
     if queries.is_empty() {
-        return Err(WordsError::Ended("FUNC"));
+        return Err(QueryArgsError::Ended("FUNC"));
     }
     let query = RawQuery {
         start: Some(start.clone()),
@@ -59,10 +59,10 @@ pub(crate) fn parse(words: &[String]) -> Result<Asked, WordsError> {
         no_annotations: true,
         ..RawQuery::default()
     };
-    Ok(Asked { query, options: words.options })
+    Ok(ParsedArgs { query, options: words.options })
 }
 
-/// Whether the second word is an end rather than an aggregator.
+/// True if the second argument is an end time and not an aggregator.
 fn is_time(word: &str) -> bool {
     !word.starts_with('+')
         && (word == "now"
@@ -80,8 +80,8 @@ impl<'w> Words<'w> {
         self.rest.first().map(String::as_str)
     }
 
-    fn next(&mut self, what: &'static str) -> Result<&'w str, WordsError> {
-        let (word, rest) = self.rest.split_first().ok_or(WordsError::Ended(what))?;
+    fn next(&mut self, what: &'static str) -> Result<&'w str, QueryArgsError> {
+        let (word, rest) = self.rest.split_first().ok_or(QueryArgsError::Ended(what))?;
         self.rest = rest;
         Ok(word)
     }
@@ -92,7 +92,7 @@ impl<'w> Words<'w> {
         Some(word)
     }
 
-    /// Takes `+opt=val`; whether anything else is left.
+    /// Consumes `+opt=val`; returns true if arguments remain.
     fn take_options(&mut self) -> bool {
         while let Some(option) = self.take_if(|word| word.starts_with('+')) {
             let option = option.trim_start_matches('+');
@@ -102,7 +102,7 @@ impl<'w> Words<'w> {
         !self.rest.is_empty()
     }
 
-    fn query(&mut self) -> Result<RawSubQuery, WordsError> {
+    fn query(&mut self) -> Result<RawSubQuery, QueryArgsError> {
         let mut query = RawSubQuery {
             aggregator: Some(self.next("FUNC")?.to_owned()),
             ..RawSubQuery::default()
@@ -122,13 +122,13 @@ impl<'w> Words<'w> {
         while let Some(tag) = self.take_if(|word| word.find('=').is_some_and(|at| at > 0)) {
             tags.push(tag.split_once('=').unwrap_or((tag, "")));
         }
-        query.set_tags(tags).map_err(|e| WordsError::Tag(e.to_string()))?;
+        query.set_tags(tags).map_err(|e| QueryArgsError::Tag(e.to_string()))?;
         Ok(query)
     }
 }
 
 /// `counter[,max[,reset]]`
-fn rate_options(word: &str) -> Result<RateOptions, WordsError> {
+fn rate_options(word: &str) -> Result<RateOptions, QueryArgsError> {
     let mut parts = word.split(',').skip(1);
     let mut options = RateOptions { counter: true, ..RateOptions::default() };
     if let Some(max) = parts.next().filter(|max| !max.is_empty()) {
@@ -140,8 +140,8 @@ fn rate_options(word: &str) -> Result<RateOptions, WordsError> {
     Ok(options)
 }
 
-fn number(what: &'static str, word: &str) -> Result<i64, WordsError> {
-    word.parse().map_err(|_| WordsError::NotANumber { what, word: word.to_owned() })
+fn number(what: &'static str, word: &str) -> Result<i64, QueryArgsError> {
+    word.parse().map_err(|_| QueryArgsError::NotANumber { what, word: word.to_owned() })
 }
 
 #[cfg(test)]
@@ -150,23 +150,23 @@ mod tests {
 
     use super::*;
 
-    fn parse_text(text: &str) -> Result<RawQuery, WordsError> {
-        asked(text).map(|asked| asked.query)
+    fn parse_text(text: &str) -> Result<RawQuery, QueryArgsError> {
+        parse_args(text).map(|args| args.query)
     }
 
-    fn asked(text: &str) -> Result<Asked, WordsError> {
+    fn parse_args(text: &str) -> Result<ParsedArgs, QueryArgsError> {
         parse(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn options_may_stand_between_queries() {
-        let options = asked("1h-ago +wxh=9x9 sum m +nokey avg n").unwrap().options;
+        let options = parse_args("1h-ago +wxh=9x9 sum m +nokey avg n").unwrap().options;
         let option = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(options, [option("wxh", "9x9"), option("nokey", "")]);
     }
 
     #[test]
-    fn an_end_is_told_from_an_aggregator() {
+    fn end_times_and_aggregators_are_distinguished() {
         for (text, end) in [
             ("1h-ago sum m", None),
             ("1h-ago 30m-ago sum m", Some("30m-ago")),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_is_missing() {
+    fn errors_name_what_is_missing() {
         for (text, expected) in [
             ("1h-ago sum", "expected START [END] QUERY..."),
             ("1h-ago sum rate", "the query ends where METRIC should follow"),

@@ -1,6 +1,6 @@
-//! Small files of properties beside the data, which say what the data is.
+//! Small properties files beside the data that describe it.
 //!
-//! What they say decides whether data may be opened at all, so one is there whole or not at all.
+//! They decide whether data may be opened, so they are written atomically and durably.
 
 use std::{
     fs::{self, File},
@@ -10,49 +10,49 @@ use std::{
 
 use crate::config::{PropertiesError, Property, parse_properties};
 
-/// A file that cannot be used.
+/// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum KeptFileError {
-    /// The system refused.
+pub(crate) enum PropertiesFileError {
+    /// I/O error.
     #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error.
         source: io::Error,
     },
-    /// It is no properties file.
+    /// It is not a properties file.
     #[error("{} is damaged", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Parse error.
         source: PropertiesError,
     },
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Debug)]
-pub(crate) struct KeptFile {
+pub(crate) struct PropertiesFile {
     properties: Vec<Property>,
 }
 
-impl KeptFile {
-    /// Reads a file; `None` where there is none.
-    pub(crate) fn read(path: &Path) -> Result<Option<Self>, KeptFileError> {
+impl PropertiesFile {
+    /// Reads a file; `None` if it does not exist.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, PropertiesFileError> {
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(KeptFileError::Io { path: path.to_owned(), source }),
+            Err(source) => return Err(PropertiesFileError::Io { path: path.to_owned(), source }),
         };
         match parse_properties(&text) {
             Ok(properties) => Ok(Some(Self { properties })),
-            Err(source) => Err(KeptFileError::Malformed { path: path.to_owned(), source }),
+            Err(source) => Err(PropertiesFileError::Malformed { path: path.to_owned(), source }),
         }
     }
 
-    /// Writes a file whole or not at all, durably.
+    /// Writes a file atomically and durably.
     pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
         let mut part = path.as_os_str().to_owned();
         part.push(".new");
