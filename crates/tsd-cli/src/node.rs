@@ -155,7 +155,7 @@ impl OpenEngine {
             // Already checked, with retries and a better error.
             engine.check_tables = false;
             // Held rows are safe in the log.
-            engine.flush_at_end = hbase.log.is_none();
+            engine.flush_on_shutdown = hbase.log.is_none();
             engine.client_stats = Some(hbase_stats::stats_of(hbase.client.clone()));
             // Held rows are flushed as compacted columns.
             engine.ingest.enable_appends &= hbase.log.is_none();

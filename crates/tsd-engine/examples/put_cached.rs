@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
             chunks.push(started.elapsed().as_nanos() as f64 / CHUNK as f64);
             black_box(session.pending());
-            session.forget_chunk();
+            session.discard_chunk();
         }
         chunks.sort_by(f64::total_cmp);
         let quantile = |q: usize| chunks.get(chunks.len() * q / 100).copied().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Wall-clock time, passed in so that tests can steer it.
+//! Wall-clock time, injected so that tests can set it.
 
 use std::{
     fmt,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// What time it is.
+/// Source of the current time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Epoch milliseconds.
     fn now_ms(&self) -> i64;

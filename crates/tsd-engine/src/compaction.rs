@@ -1,8 +1,8 @@
-//! Row compaction: the points of an old row become one column.
+//! Row compaction: merges the point columns of an old row into one column.
 //!
-//! One actor per salt bucket. Rows that were written wait in its queue until their hour is over and
-//! leave on a slope (see [`CompactionPace`]); rows that a query met in pieces are done at once, but never by
-//! the query itself. What is written and deleted is a pure function of the row's cells
+//! One actor per salt bucket. Written rows are queued until their hour is over and are then compacted
+//! at an even rate (see [`CompactionPace`]). Fragmented rows that a query reads are compacted at once,
+//! but never by the query itself. What is written and deleted is a pure function of the row's cells
 //! ([`tsd_model::compaction`]).
 
 mod pace;
@@ -25,7 +25,7 @@ use tsd_storage::{Storage, Table};
 pub(crate) use self::{
     pace::CompactionPace,
     queue::QueueTotals,
-    row::{RowRules, has_work, is_due, latest_base},
+    row::{RowRules, is_due, latest_base, needs_compaction},
 };
 use self::{pace::CompactionRound, queue::RowQueue, row::CompactionOutcome};
 use crate::{
@@ -33,44 +33,45 @@ use crate::{
     clock::Clock,
 };
 
-/// Rows handed to one run of the worker, so that new orders are not kept waiting for long.
-const ROWS_A_RUN: usize = 1_024;
+/// Most rows per batch. Small, so that new messages are handled soon.
+const MAX_BATCH_ROWS: usize = 1_024;
 
-/// Rows met by queries that may wait; the next query meets the others again.
-const MAX_FRAGMENTED: usize = 262_144;
+/// Most rows reported by queries that may be pending. Rows beyond it are reported again by the next
+/// query that reads them.
+const MAX_FRAGMENTED_ROWS: usize = 262_144;
 
-/// Orders to a compaction actor.
+/// Messages to a compaction actor.
 pub(crate) enum CompactionMessage {
     /// These rows were written.
     RowsWritten(Vec<Bytes>),
-    /// A query met these rows in pieces.
+    /// A query read these rows and found them fragmented.
     FragmentedRows(Vec<Bytes>),
-    /// Take every row that is old enough now, then answer when all taken rows are done.
+    /// Take every due row, then reply when all taken rows are compacted.
     Flush(Reply<()>),
-    /// Answer when no row that was taken is left undone.
+    /// Reply when no taken row is pending.
     Idle(Reply<()>),
 }
 
-/// What is counted, over all buckets.
+/// Counters of row compaction, over all buckets.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionStats {
-    /// Rows looked at.
+    /// Rows processed.
     pub(crate) rows: AtomicU64,
-    /// Same value twice at an instant.
+    /// Duplicate points with equal values.
     pub(crate) identical: AtomicU64,
-    /// Two values at an instant.
+    /// Duplicate points with different values.
     pub(crate) variant: AtomicU64,
-    /// Rows that could not be read.
+    /// Rows that failed to be read.
     pub(crate) read_errors: AtomicU64,
-    /// Rows whose rewrite failed.
+    /// Rows that failed to be rewritten.
     pub(crate) write_errors: AtomicU64,
-    /// Rows whose cells contradict each other.
+    /// Rows whose cells conflict.
     pub(crate) invalid: AtomicU64,
-    /// Compacted columns put.
+    /// Compacted columns written.
     pub(crate) writes: AtomicU64,
     /// Columns deleted.
     pub(crate) deletes: AtomicU64,
-    /// Notices a full mailbox refused, in rows.
+    /// Rows of notifications rejected by a full mailbox.
     pub(crate) notifications_dropped: AtomicU64,
 }
 
@@ -87,7 +88,8 @@ pub(crate) struct CompactorSettings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) totals: Arc<QueueTotals>,
     pub(crate) stats: Arc<CompactionStats>,
-    /// Raised when a round takes rows: what was touched before may have left the queue.
+    /// Number of the round. Incremented when a round takes rows from the queue, so that a late point
+    /// of such a row queues it again.
     pub(crate) round: Arc<AtomicU32>,
 }
 
@@ -95,6 +97,7 @@ pub(crate) struct CompactorSettings {
 pub(crate) struct RowCompactor {
     settings: CompactorSettings,
     queue: RowQueue,
+    /// Rows taken from the queue, or reported by queries, that are not compacted yet.
     taken: VecDeque<Bytes>,
     running: bool,
     waiters: Vec<Reply<()>>,
@@ -110,8 +113,8 @@ impl RowCompactor {
         Self { settings, queue, taken: VecDeque::new(), running: false, waiters: Vec::new() }
     }
 
-    /// Tells a compactor of rows that were written. If it cannot keep up they stay in pieces until
-    /// a query meets them.
+    /// Notifies a compactor of written rows. If its mailbox is full they are dropped and stay
+    /// fragmented until a query reads them.
     pub(crate) fn rows_written(
         compactor: &ActorRef<Self>,
         stats: &CompactionStats,
@@ -120,7 +123,7 @@ impl RowCompactor {
         Self::notify(compactor, stats, CompactionMessage::RowsWritten(rows));
     }
 
-    /// Tells a compactor of rows that a query met in pieces.
+    /// Notifies a compactor of fragmented rows that a query read.
     pub(crate) fn fragmented_rows_read(
         compactor: &ActorRef<Self>,
         stats: &CompactionStats,
@@ -146,10 +149,10 @@ impl RowCompactor {
             queued: self.queue.len(),
             due: self.queue.due(latest),
         };
-        // Rows of the last round that are still to be done count: a slow store is not pushed.
+        // Rows of earlier rounds that are still pending count, so that slow storage is not overloaded.
         let take = self.settings.pace.rows_to_take(round).saturating_sub(self.taken.len());
         self.take(take, latest);
-        self.run(ctx);
+        self.start_batch(ctx);
         ctx.after(self.settings.interval, Self::begin_round);
     }
 
@@ -164,31 +167,31 @@ impl RowCompactor {
         }
     }
 
-    fn run(&mut self, ctx: &mut ActorContext<'_, Self>) {
+    fn start_batch(&mut self, ctx: &mut ActorContext<'_, Self>) {
         if self.running {
             return;
         }
         if self.taken.is_empty() {
             for waiter in self.waiters.drain(..) {
-                // An asker that went away needs no answer.
+                // A failed send means that the caller stopped waiting.
                 let _ = waiter.send(());
             }
             return;
         }
         self.running = true;
-        let rows: Vec<Bytes> = self.taken.drain(..self.taken.len().min(ROWS_A_RUN)).collect();
+        let rows: Vec<Bytes> = self.taken.drain(..self.taken.len().min(MAX_BATCH_ROWS)).collect();
         let settings = self.settings.clone();
-        ctx.spawn(compact_rows(settings, rows), |compactor, put_back, ctx| {
+        ctx.spawn(compact_rows(settings, rows), |compactor, to_retry, ctx| {
             compactor.running = false;
-            for row in put_back {
+            for row in to_retry {
                 compactor.queue.insert(row);
             }
-            compactor.run(ctx);
+            compactor.start_batch(ctx);
         });
     }
 }
 
-/// Compacts rows, several at once, and returns those the store had no time for.
+/// Compacts rows, several concurrently, and returns those to retry later.
 async fn compact_rows(settings: CompactorSettings, rows: Vec<Bytes>) -> Vec<Bytes> {
     let now = settings.clock.now_secs();
     let settings = &settings;
@@ -197,7 +200,7 @@ async fn compact_rows(settings: CompactorSettings, rows: Vec<Bytes>) -> Vec<Byte
             let outcome =
                 row::compact(&*settings.storage, &settings.table, &key, &settings.rules, now).await;
             settings.stats.record(&outcome);
-            matches!(outcome, CompactionOutcome::Throttled).then_some(key)
+            matches!(outcome, CompactionOutcome::RetryLater).then_some(key)
         })
         .buffer_unordered(settings.max_in_flight.max(1))
         .filter_map(std::future::ready)
@@ -218,20 +221,20 @@ impl CompactionStats {
                 add(&self.identical, *identical);
                 add(&self.variant, *variant);
             }
-            CompactionOutcome::Throttled => {}
+            CompactionOutcome::RetryLater => {}
             CompactionOutcome::ReadFailed(error) => {
                 if self.read_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-                    tracing::warn!(%error, "a row could not be read for compaction");
+                    tracing::warn!(%error, "row not compacted: read failed");
                 }
             }
             CompactionOutcome::WriteFailed(error) => {
                 if self.write_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-                    tracing::warn!(%error, "a row could not be rewritten");
+                    tracing::warn!(%error, "row not compacted: rewrite failed");
                 }
             }
             CompactionOutcome::Invalid(error) => {
                 if self.invalid.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-                    tracing::warn!(%error, "a row cannot be compacted");
+                    tracing::warn!(%error, "row not compacted: cells conflict");
                 }
             }
         }
@@ -253,22 +256,25 @@ impl Actor for RowCompactor {
                 }
             }
             CompactionMessage::FragmentedRows(mut rows) => {
-                let room = MAX_FRAGMENTED.saturating_sub(self.taken.len());
-                let lost = rows.len().saturating_sub(room);
+                let room = MAX_FRAGMENTED_ROWS.saturating_sub(self.taken.len());
+                let dropped = rows.len().saturating_sub(room);
                 rows.truncate(room);
-                self.settings.stats.notifications_dropped.fetch_add(lost as u64, Ordering::Relaxed);
+                self.settings
+                    .stats
+                    .notifications_dropped
+                    .fetch_add(dropped as u64, Ordering::Relaxed);
                 self.taken.extend(rows);
-                self.run(ctx);
+                self.start_batch(ctx);
             }
             CompactionMessage::Flush(reply) => {
                 let latest = latest_base(self.settings.clock.now_secs());
                 self.take(usize::MAX, latest);
                 self.waiters.push(reply);
-                self.run(ctx);
+                self.start_batch(ctx);
             }
             CompactionMessage::Idle(reply) => {
                 self.waiters.push(reply);
-                self.run(ctx);
+                self.start_batch(ctx);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What an operator may choose about the engine.
+//! Settings of the engine.
 //!
-//! Defaults are OpenTSDB's where it has the setting. The keys of its configuration file are mapped
-//! to these fields once, at the edge; nothing below knows them.
+//! Defaults are OpenTSDB's where it has the setting. The keys of its configuration file are mapped to
+//! these fields by the command, not here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,30 +28,30 @@ pub struct EngineConfig {
     pub tables: Tables,
     /// Names and their UIDs.
     pub uids: UidConfig,
-    /// The way in.
+    /// Write path.
     pub ingest: IngestConfig,
     /// Row compaction.
     pub compaction: CompactionConfig,
-    /// How rows are read: duplicates, times of cells.
+    /// How cells of a row are merged.
     pub rows: RowConfig,
-    /// The way out.
+    /// Read path.
     pub query: QueryConfig,
-    /// Rollups and pre-aggregates; `None` where they are off (`tsd.rollups.enable`).
+    /// Rollups and pre-aggregates; `None` if disabled (`tsd.rollups.enable`).
     pub rollups: Option<Rollups>,
-    /// Codecs of histograms (`tsd.core.histograms.config`); without them none are written or read.
+    /// Histogram codecs (`tsd.core.histograms.config`); without them no histograms are written or read.
     pub histograms: Option<HistogramCodecs>,
-    /// What the meta table is told of series.
+    /// Which series meta data is written.
     pub meta_tracking: MetaTracking,
-    /// Whether a start asks for the tables. Off where they were asked for already, or may be away.
+    /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the backend may
+    /// be unavailable.
     pub check_tables: bool,
-    /// Whether the end of the engine waits until the store has everything where it stays. Off where
-    /// closing the store does that, with a better idea of what may be left.
-    pub flush_at_end: bool,
-    /// What the store's client counts, for the `stats` command.
+    /// Flushes the storage on shutdown. Off if closing the storage does that.
+    pub flush_on_shutdown: bool,
+    /// Statistics of the storage's client, for the `stats` command.
     pub client_stats: Option<ClientStats>,
-    /// ActorThreads that actors are spread over; 0 takes the number of cores, at most 8.
-    pub arbiters: usize,
-    /// What time it is.
+    /// Threads that actors run on; 0 means the number of cores, at most 8.
+    pub actor_threads: usize,
+    /// Source of the current time.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -68,36 +68,36 @@ pub struct Tables {
     pub tree: Table,
 }
 
-/// Which names get UIDs, and how.
+/// UID assignment and caching.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct UidConfig {
-    /// Whether points may bring new metrics.
+    /// Points may create metrics.
     pub auto_create_metrics: bool,
-    /// Whether points may bring new tag keys.
+    /// Points may create tag keys.
     pub auto_create_tagks: bool,
-    /// Whether points may bring new tag values.
+    /// Points may create tag values.
     pub auto_create_tagvs: bool,
-    /// Draws metric UIDs at random instead of counting.
+    /// Assigns random metric UIDs instead of using the counter.
     pub random_metrics: bool,
-    /// Characters that names may hold beside the usual ones.
+    /// Characters allowed in names beside the default ones.
     pub allow_specialchars: String,
-    /// Stores letters above U+00FF as `?`, as OpenTSDB does, so that all such letters are one.
-    /// Off: a point with such a name is refused.
+    /// Stores letters above U+00FF as `?`, as OpenTSDB does, so names that differ only in them are
+    /// equal. Off: a point with such a name is rejected.
     pub fold_unmappable_letters: bool,
-    /// New names get a meta object with their UID.
+    /// Writes a meta object with each new UID.
     pub realtime_meta: bool,
-    /// New names must satisfy this list.
+    /// White list of new names.
     pub filter: Option<WhiteList>,
-    /// Names that may wait for a UID at once; beyond it requests are throttled.
+    /// Most names that may wait for a UID; further ones are throttled.
     pub max_pending: usize,
-    /// Names of each kind held in memory; above it the cache starts afresh.
+    /// Most cached names of each kind; a full cache is cleared.
     pub max_cached_names: usize,
-    /// Names assigned by one increment of a counter.
+    /// Most names per increment of a counter.
     pub max_batch: usize,
 }
 
-/// Patterns of the built-in UID filter. A new name must be *found* by every pattern of its kind.
+/// Patterns of the built-in UID filter. Every pattern of a kind must match somewhere in a new name.
 #[derive(Clone, Debug, Default)]
 pub struct WhiteList {
     /// Patterns for metrics.
@@ -108,111 +108,112 @@ pub struct WhiteList {
     pub tagv_patterns: Vec<String>,
 }
 
-/// The way of a point in.
+/// The write path.
 #[derive(Clone, Debug)]
 pub struct IngestConfig {
-    /// Most tags a point may have.
+    /// Most tags of a point.
     pub max_tags: usize,
-    /// Keeps a row's points in one append column.
+    /// Stores a row's points in one append column.
     pub enable_appends: bool,
-    /// Series held in the cache of names as sent.
+    /// Most series in the series cache.
     pub series_cache_entries: usize,
-    /// Write actors; 0 takes one per salt bucket, at most 64.
+    /// Write actors; 0 means one per salt bucket, at most 64.
     pub write_actors: usize,
-    /// Bytes of cells a write actor holds before senders wait.
+    /// Most bytes of cells per write actor; senders wait beyond it.
     pub bucket_queue_bytes: usize,
-    /// Most bytes of cells in one call of the store.
+    /// Most bytes of cells per storage call.
     pub max_write_bytes: usize,
-    /// Calls of the store one write actor has in flight. What comes meanwhile is gathered into one call,
-    /// which waits for the slowest of its cells; a store that gathers by itself wants many. Chunks of a
-    /// pipelined session keep their order: of those one call is in flight, whatever this says.
+    /// Most storage calls in flight per write actor. Requests that arrive meanwhile are merged into one
+    /// call, which is as slow as its slowest cell; a storage that batches by itself works best with
+    /// many calls. Chunks of pipelined sessions are ordered: always one call in flight.
     pub max_writes_in_flight: usize,
-    /// How long a sender waits for room before its points are throttled.
+    /// How long a sender waits for a full write actor before its points are throttled.
     pub queue_deadline: Duration,
-    /// How long a request waits for its points to be stored before its client is told to send them
-    /// again. They may still be stored then.
+    /// How long a request waits for its points to be stored before its client gets a retryable error.
+    /// They may still be stored later.
     pub store_deadline: Duration,
-    /// Chunks one pipelined session has in flight.
+    /// Most chunks in flight per pipelined session.
     pub session_chunks_in_flight: usize,
 }
 
 /// When rows are compacted.
 #[derive(Clone, Debug)]
 pub struct CompactionConfig {
-    /// Whether rows are compacted at all (`tsd.storage.enable_compaction`).
+    /// Enables row compaction (`tsd.storage.enable_compaction`).
     pub enabled: bool,
-    /// Time between two rounds.
+    /// Time between rounds.
     pub flush_interval: Duration,
-    /// A round acts if more rows than this wait.
+    /// A round runs if more rows than this are queued.
     pub min_flush_threshold: usize,
-    /// Rows in work at once.
+    /// Most rows compacted concurrently.
     pub max_concurrent_flushes: usize,
-    /// How many times faster than rows arrive they may be compacted.
+    /// Most rows compacted, as a multiple of the rate at which rows are written.
     pub flush_speed: u32,
-    /// Whether a query that meets an old row in pieces has it compacted.
+    /// Compacts fragmented old rows that queries read.
     pub on_read: bool,
-    /// Bytes of row keys that may wait, over all buckets.
+    /// Most bytes of queued row keys, over all buckets.
     pub max_queue_bytes: usize,
 }
 
-/// How cells of a row are understood.
+/// How cells of a row are merged.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct RowConfig {
-    /// Two values at one instant: the newest cell wins; off: an error.
+    /// Of two values at one instant the newest cell wins; off: an error.
     pub fix_duplicates: bool,
-    /// Cells carry the time of their point.
+    /// Cell timestamps are the times of their points.
     pub use_otsdb_timestamp: bool,
     /// With `use_otsdb_timestamp`, the larger of two values at one instant wins, else the smaller.
     pub use_max_value: bool,
-    /// Append columns of old rows that queries meet out of order are put in order.
+    /// Rewrites out-of-order append columns of old rows that queries read.
     pub repair_appends: bool,
-    /// With `use_otsdb_timestamp`: queries from this time on (epoch ms) limit the cell times.
+    /// With `use_otsdb_timestamp`: queries that start at this time or later (epoch milliseconds) limit
+    /// the cell timestamps they read.
     pub date_tiered_compaction_start_ms: i64,
 }
 
-/// The way of a query out.
+/// The read path.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct QueryConfig {
-    /// Most time a query may take; `None` sets no limit.
+    /// Longest duration of a query; `None`: no limit.
     pub timeout: Option<Duration>,
-    /// Bytes of cells a query may read; 0 sets no limit.
+    /// Most bytes of cells that a query may read; 0: no limit.
     pub max_bytes: u64,
-    /// Cells a query may read; 0 sets no limit.
+    /// Most cells that a query may read; 0: no limit.
     pub max_data_points: u64,
-    /// Whether a query may lift `max_bytes`.
+    /// A query may lift `max_bytes`.
     pub allow_bytes_override: bool,
-    /// Whether a query may lift `max_data_points`.
+    /// A query may lift `max_data_points`.
     pub allow_data_points_override: bool,
     /// Limits of single metrics.
     pub overrides: LimitOverrides,
-    /// Memory one query may take; 0 sets no limit.
+    /// Most bytes of memory per query; 0: no limit.
     pub max_memory_bytes: u64,
-    /// Memory all queries together may take; 0 sets no limit.
+    /// Most bytes of memory of all queries; 0: no limit.
     pub max_total_memory_bytes: u64,
-    /// Sub queries one query may have; 0 sets no limit.
+    /// Most sub queries per query; 0: no limit.
     pub max_sub_queries: usize,
-    /// Whether a client may ask what it is asking already.
+    /// A client may repeat a query that is running.
     pub allow_duplicates: bool,
-    /// Most literals of a filter that are looked up before the scan.
+    /// Most literals of a filter that are resolved before the scan.
     pub filter_expansion_limit: usize,
-    /// Leaves literals without a UID out instead of failing.
+    /// Ignores literals without a UID instead of failing.
     pub skip_unresolved_tagvs: bool,
-    /// Queries with explicit tags read as through HBase's fuzzy row filter.
+    /// Queries with explicit tags return what HBase's fuzzy row filter would.
     pub enable_fuzzy_filter: bool,
-    /// A series has rows in its own salt bucket alone. Off where the number of buckets was changed
-    /// while the table had data: then all buckets are read for every series.
+    /// All rows of a series are in its salt bucket. Off if the number of buckets was changed while the
+    /// table had data: every bucket is then read for every series.
     pub series_keep_bucket: bool,
     /// Rows per batch of a scan.
     pub scan_batch_rows: usize,
-    /// Scans that one query has open at once. The store reads one batch ahead for each.
+    /// Most open scans per query. The storage prefetches one batch for each.
     pub max_scans: usize,
-    /// Heavy queries that run at once; small ones run beside them.
+    /// Most heavy queries that run concurrently, beside small ones.
     pub max_running: usize,
-    /// Queries that wait to run.
+    /// Most queued queries.
     pub max_waiting: usize,
-    /// ActorThreads that decode and compute; 0 takes the number of cores.
+    /// Query threads; 0 means the number of cores.
     pub threads: usize,
 }
 
@@ -238,9 +239,9 @@ impl Default for EngineConfig {
             histograms: None,
             meta_tracking: MetaTracking::Off,
             check_tables: true,
-            flush_at_end: true,
+            flush_on_shutdown: true,
             client_stats: None,
-            arbiters: 0,
+            actor_threads: 0,
             clock: Arc::new(SystemClock),
         }
     }

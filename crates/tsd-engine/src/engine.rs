@@ -1,8 +1,8 @@
-//! Starts the engine on a thread of its own and stops it again.
+//! Starts and stops the engine: its thread, the actors, and the query runtime.
 //!
-//! actix wants its own system; the thread keeps it away from whatever runtime the front ends use.
-//! Actors are spread over a few further threads: write actor `i` and compaction actor `i` of a bucket
-//! share one, so that a notice between them does not cross threads.
+//! actix needs its own system, which runs on a dedicated thread, independent of the front end's
+//! runtime. Actors run on a few further threads; write actor `i` and compaction actor `i` share one,
+//! so that notifications between them stay on one thread.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ use crate::{
         CompactionPace, CompactionStats, CompactorSettings, QueueTotals, RowCompactor, RowRules,
     },
     config::{EngineConfig, Rollups},
-    handle::{EngineHandle, Inner},
+    handle::{EngineHandle, EngineShared},
     ingest::{IngestShared, NameRules, WriteTargets},
     meta_tracking::{MetaTracker, MetaTracking, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
@@ -37,20 +37,20 @@ use crate::{
     writer::{WriteShard, Writer, WriterSettings},
 };
 
-/// Write actors where nothing else is configured; salt buckets beyond it share them.
+/// Default maximum of write actors; further salt buckets share them.
 const MAX_WRITE_ACTORS: usize = 64;
-/// ActorThreads of actors where nothing else is configured.
-const MAX_ARBITERS: usize = 8;
-/// Orders that wait for the UID actor: one a chunk and kind.
+/// Default maximum of actor threads.
+const MAX_ACTOR_THREADS: usize = 8;
+/// Mailbox capacity of the UID actor: one message per chunk and kind.
 const UID_MAILBOX: usize = 65_536;
-/// By how much the threads that queries run on stand behind the others; lower numbers go first.
+/// Niceness of query threads, relative to the process.
 const QUERY_NICE: i32 = 5;
-/// Notices that wait for the tracker of series: one a chunk.
+/// Mailbox capacity of the meta tracker: one message per chunk.
 const META_MAILBOX: usize = 4_096;
-/// Notices that wait for a compaction actor: one a write.
+/// Mailbox capacity of a compaction actor: one message per write batch.
 const COMPACTION_MAILBOX: usize = 4_096;
 
-/// The actors over one store.
+/// The actors over one storage.
 #[derive(Debug)]
 pub struct Engine;
 
@@ -58,30 +58,29 @@ pub struct Engine;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The store lacks a table.
+    /// A table does not exist.
     #[error("table {0} does not exist")]
     NoTable(Table),
-    /// The store failed.
-    #[error("the store does not answer")]
+    /// The storage failed.
+    #[error("the storage cannot be reached")]
     Storage(#[from] StorageError),
-    /// A white list holds a bad pattern.
+    /// A white list contains an invalid pattern.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// The system gave no thread.
-    #[error("no thread for the engine")]
+    /// A thread could not be started.
+    #[error("cannot start a thread of the engine")]
     Thread(#[source] std::io::Error),
-    /// The thread ended as it started.
-    #[error("the engine's thread ended as it started")]
-    Lost,
+    /// The engine's thread panicked during start-up.
+    #[error("the engine's thread panicked during start-up")]
+    Panicked,
 }
 
-/// Ends the engine's thread when told to or dropped.
+/// Ends the engine's thread on a message or when dropped.
 #[derive(Debug)]
 pub(crate) struct StopSignal(pub(crate) tokio::sync::mpsc::Sender<()>);
 
 impl Engine {
-    /// Checks that the tables exist and starts the actors. Blocks for as long as the store takes to
-    /// answer that; call it at start-up.
+    /// Checks that the tables exist and starts the actors. Blocks until the storage responds.
     ///
     /// The engine runs until [`EngineHandle::shutdown`] or until the last handle is dropped.
     pub fn start(
@@ -94,7 +93,7 @@ impl Engine {
             .name("tsd-engine".to_owned())
             .spawn(move || run(config, storage, filter, &started))
             .map_err(StartError::Thread)?;
-        outcome.recv().unwrap_or(Err(StartError::Lost))
+        outcome.recv().unwrap_or(Err(StartError::Panicked))
     }
 }
 
@@ -107,21 +106,21 @@ fn run(
 ) {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let query_threads = if config.query.threads == 0 { cores } else { config.query.threads };
-    // Asked here, since a thread that another one of queries starts would begin at its priority. The daemon
-    // may have been started with one of its own.
+    // Read here: a thread started by a query thread inherits its niceness. The process may have a
+    // niceness of its own.
     let nice = rustix::process::getpriority_process(None).unwrap_or(0) + QUERY_NICE;
     let query_runtime = tokio::runtime::Builder::new_multi_thread()
-        // One for every slice that may run at once, and one that is always free for short steps.
+        // One per concurrent time slice, plus one for short steps between slices.
         .worker_threads(Scheduler::max_slices(query_threads) + 1)
         .thread_name("tsd-query")
-        .on_thread_start(move || yield_to_writers(nice))
+        .on_thread_start(move || lower_priority(nice))
         .enable_time()
         .enable_io()
         .build();
     let query_runtime = match query_runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            // Whoever started the engine may have gone away; there is nobody else to tell.
+            // A failed send means that the caller no longer waits.
             let _ = started.send(Err(StartError::Thread(error)));
             return;
         }
@@ -131,32 +130,35 @@ fn run(
         if config.check_tables
             && let Err(error) = check_tables(&config, &*storage).await
         {
-            // Whoever started the engine may have gone away; there is nobody else to tell.
+            // A failed send means that the caller no longer waits.
             let _ = started.send(Err(error));
             return;
         }
-        let arbiters = if config.arbiters == 0 { cores.min(MAX_ARBITERS) } else { config.arbiters };
-        let threads = ActorThreads::start(arbiters);
+        let actor_threads = match config.actor_threads {
+            0 => cores.min(MAX_ACTOR_THREADS),
+            n => n,
+        };
+        let threads = ActorThreads::start(actor_threads);
         let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
         let handle = build(config, storage, filter, &threads, &query_pool, StopSignal(stop));
         let _ = started.send(Ok(handle));
-        // Ends when told to, or when the last handle is gone.
+        // Returns on shutdown or when the last handle is dropped.
         stopped.recv().await;
         threads.stop();
     });
-    // Scans that a store never answers must not keep the thread.
+    // Does not wait for scans that never complete.
     query_runtime.shutdown_background();
 }
 
-/// Lets threads of queries have what others leave: a write must not wait for arithmetic. Where both
-/// want all of a processor, a thread of this priority gets about a quarter of it.
-fn yield_to_writers(nice: i32) {
+/// Lowers the priority of a query thread, so that queries do not delay writes. When both are
+/// CPU-bound on one core, a query thread gets about a quarter of it.
+fn lower_priority(nice: i32) {
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
-        tracing::warn!(%error, "threads of queries keep the usual priority");
+        tracing::warn!(%error, "query threads keep the default priority");
     }
 }
 
-/// ActorThreads that queries run on.
+/// Threads that queries run on.
 struct QueryPool {
     runtime: tokio::runtime::Handle,
     threads: usize,
@@ -224,14 +226,14 @@ fn build(
         shards,
         rounds,
         tracker: builder.tracker(),
-        tracking_lost: metrics::counter!("tsd_meta_tracking_dropped_total"),
+        tracking_dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
         closed: AtomicBool::new(false),
-        turn: AtomicUsize::new(0),
+        next_shard: AtomicUsize::new(0),
         received: AtomicU64::new(0),
         received_total: metrics::counter!("tsd_ingest_points_received_total"),
         cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
     });
-    EngineHandle::new(Inner {
+    EngineHandle::new(EngineShared {
         config,
         storage,
         ingest,
@@ -247,7 +249,7 @@ fn build(
 }
 
 impl Builder<'_> {
-    /// Write actors, and compaction actors.
+    /// Number of write actors and of compaction actors.
     fn shard_count(&self) -> usize {
         match self.config.ingest.write_actors {
             0 => (self.config.schema.salt_buckets() as usize).min(MAX_WRITE_ACTORS),
@@ -290,14 +292,14 @@ impl Builder<'_> {
         UidAdmin { table, resolver, rules, changing: Arc::default() }
     }
 
-    /// Tells the meta table of series, if it is to be told.
+    /// The actor that writes series meta data, if tracking is enabled.
     fn tracker(&self) -> Option<ActorRef<MetaTracker>> {
         let settings = TrackerSettings {
             storage: Arc::clone(self.storage),
             table: self.config.tables.meta.clone(),
             tracking: self.config.meta_tracking,
             clock: Arc::clone(&self.config.clock),
-            lost: metrics::counter!("tsd_meta_tracking_dropped_total"),
+            dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
         };
         (settings.tracking != MetaTracking::Off).then(|| {
             actor::spawn(&self.threads.get(1), "meta", META_MAILBOX, move || {
@@ -306,7 +308,7 @@ impl Builder<'_> {
         })
     }
 
-    /// One compaction actor a shard; none where compaction is off.
+    /// One compaction actor per shard; none if compaction is disabled.
     fn compactors(
         &self,
         rounds: &[Arc<AtomicU32>],

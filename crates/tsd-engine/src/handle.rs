@@ -1,4 +1,4 @@
-//! What the front ends hold of the engine.
+//! [`EngineHandle`]: the interface of the engine for front ends.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -30,12 +30,12 @@ use crate::{
 /// A running engine. Cheap to clone; its methods may be called from any thread and any runtime.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
-    inner: Arc<Inner>,
+    shared: Arc<EngineShared>,
 }
 
-/// What the handles share.
+/// State shared by the handles.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct EngineShared {
     pub(crate) config: EngineConfig,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) ingest: Arc<IngestShared>,
@@ -50,58 +50,58 @@ pub(crate) struct Inner {
 }
 
 impl EngineHandle {
-    pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner) }
+    pub(crate) fn new(shared: EngineShared) -> Self {
+        Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) const fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    pub(crate) const fn shared(&self) -> &Arc<EngineShared> {
+        &self.shared
     }
 
-    /// The settings it was started with.
+    /// The settings of the engine.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {
-        &self.inner.config
+        &self.shared.config
     }
 
-    /// The store below.
+    /// The storage.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.inner.storage
+        &self.shared.storage
     }
 
-    /// A session for the points of one connection or one request.
+    /// Starts a session for the points of one connection or request.
     #[must_use]
     pub fn ingest_session(&self, text: NameText) -> IngestSession {
-        IngestSession::new(Arc::clone(&self.inner.ingest), text)
+        IngestSession::new(Arc::clone(&self.shared.ingest), text)
     }
 
     /// UID of a name.
     pub async fn uid_of(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
-        self.inner.uids.uid_of(kind, name).await
+        self.shared.uids.uid_of(kind, name).await
     }
 
-    /// UIDs of names, in one read where the caches lack them.
+    /// UIDs of names; those not cached are read in one call.
     pub async fn uids_of(
         &self,
         kind: UidKind,
         names: &[String],
     ) -> Vec<Result<Option<Uid>, UidError>> {
-        self.inner.uids.uids_of(kind, names).await
+        self.shared.uids.uids_of(kind, names).await
     }
 
     /// Name of a UID.
     pub async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
-        self.inner.uids.name_of(kind, uid).await
+        self.shared.uids.name_of(kind, uid).await
     }
 
-    /// Names of UIDs, in one read where the caches lack them.
+    /// Names of UIDs; those not cached are read in one call.
     pub async fn names_of(
         &self,
         kind: UidKind,
         uids: &[Uid],
     ) -> Result<Vec<Option<String>>, UidError> {
-        self.inner.uids.names_of(kind, uids).await
+        self.shared.uids.names_of(kind, uids).await
     }
 
     /// Names that begin with `prefix`, in byte order, at most `max`.
@@ -111,87 +111,87 @@ impl EngineHandle {
         prefix: &str,
         max: usize,
     ) -> Result<Vec<String>, UidError> {
-        self.inner.uids.suggest(kind, prefix, max).await
+        self.shared.uids.suggest(kind, prefix, max).await
     }
 
-    /// Gives a new name a UID, whether points may create such names or not. A name that has one is
-    /// [`UidError::NameTaken`].
+    /// Assigns a UID to a new name, regardless of the auto-create settings. Fails with
+    /// [`UidError::NameTaken`] if the name has one.
     pub async fn assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
-        self.inner.uids.assign(kind, name).await
+        self.shared.uids.assign(kind, name).await
     }
 
-    /// Gives a UID another name. Other daemons keep the old one until their caches are dropped.
+    /// Renames a UID. Other daemons use the old name until their caches are dropped.
     pub async fn rename_uid(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
-        self.inner.uids.rename(kind, old, new, &self.inner.ingest.series).await
+        self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await
     }
 
-    /// Takes a name out of the UID table. Rows of its series stay.
+    /// Deletes a name from the UID table. Rows of its series remain.
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<(), UidError> {
-        self.inner.uids.delete(kind, name, &self.inner.ingest.series).await
+        self.shared.uids.delete(kind, name, &self.shared.ingest.series).await
     }
 
-    /// Reads the hexadecimal text of a series' identity.
+    /// Parses the hexadecimal text of a TSUID.
     pub fn parse_tsuid(&self, text: &str) -> Result<Tsuid, TsuidError> {
-        Tsuid::parse_hex(&self.inner.config.schema, text)
+        Tsuid::parse_hex(&self.shared.config.schema, text)
     }
 
-    /// A note of a series, or a global one, by its start time.
+    /// Reads an annotation of a series, or a global one, by its start time.
     pub async fn annotation(
         &self,
         tsuid: Option<&Tsuid>,
         start_time: i64,
     ) -> Result<Option<Annotation>, AnnotationError> {
-        self.inner.annotations.get(tsuid, start_time).await
+        self.shared.annotations.get(tsuid, start_time).await
     }
 
-    /// Writes a note: merges the fields that are set into the stored one, or with `replace` drops
-    /// all others.
+    /// Writes an annotation: merges the set fields into the stored one, or replaces it if `replace` is
+    /// true.
     pub async fn edit_annotation(
         &self,
         edit: AnnotationEdit,
         replace: bool,
     ) -> Result<EditOutcome, AnnotationError> {
-        self.inner.annotations.edit(edit, replace).await
+        self.shared.annotations.edit(edit, replace).await
     }
 
-    /// Deletes a note. That there is none is no error.
+    /// Deletes an annotation. Succeeds if there is none.
     pub async fn delete_annotation(
         &self,
         tsuid: Option<&Tsuid>,
         start_time: i64,
     ) -> Result<(), AnnotationError> {
-        self.inner.annotations.delete(tsuid, start_time).await
+        self.shared.annotations.delete(tsuid, start_time).await
     }
 
-    /// Global notes that begin in a range of epoch milliseconds, both ends included, and do not end
+    /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not end
     /// after it.
     pub async fn global_annotations(
         &self,
         range_ms: (i64, i64),
     ) -> Result<Vec<Annotation>, StorageError> {
-        self.inner.annotations.global(range_ms).await
+        self.shared.annotations.global(range_ms).await
     }
 
-    /// Deletes the notes of some series, and global ones, in a range of epoch milliseconds, both ends
-    /// included. Returns how many there were.
+    /// Deletes annotations of series, and global ones, in an inclusive range of epoch milliseconds.
+    /// Returns their number.
     pub async fn delete_annotations(
         &self,
         tsuids: &[Tsuid],
         global: bool,
         range_ms: (i64, i64),
     ) -> Result<u64, AnnotationError> {
-        self.inner.annotations.delete_range(tsuids, global, range_ms).await
+        self.shared.annotations.delete_range(tsuids, global, range_ms).await
     }
 
-    /// Answers a query. Dropping the future ends it and closes its scans.
+    /// Executes a query. Dropping the future cancels it and closes its scans.
     ///
-    /// The answer is complete or there is none.
+    /// The result is complete, never partial.
     pub async fn query(
         &self,
         query: Query,
         control: QueryControl,
     ) -> Result<QueryResult, QueryFailure> {
-        let queries = &self.inner.queries;
+        let queries = &self.shared.queries;
         queries.check_size(&query)?;
         let ignore_limits = (query.override_byte_limit, query.override_data_point_limit);
         let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
@@ -204,15 +204,15 @@ impl EngineHandle {
         Ok(result)
     }
 
-    /// Answers a request of expressions over metrics, as `/api/query/exp` has them.
+    /// Executes an expression query (`/api/query/exp`).
     ///
-    /// The guard is to be kept until the answer was written; it knows the stages too.
+    /// Keep the guard until the response is written; it also has the stages.
     pub async fn query_exp(
         &self,
         query: ExpQuery,
         control: QueryControl,
     ) -> Result<(ExpResult, QueryGuard), QueryFailure> {
-        let queries = &self.inner.queries;
+        let queries = &self.shared.queries;
         queries.check_size(&query.query)?;
         let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
             engine.execute_exp(query, &context).await
@@ -220,13 +220,13 @@ impl EngineHandle {
         queries.run(control, (false, false), work).await
     }
 
-    /// Answers a request of functions over series, as `/api/query/gexp` has them.
+    /// Executes a Graphite-style expression query (`/api/query/gexp`).
     pub async fn query_gexp(
         &self,
         query: GexpQuery,
         control: QueryControl,
     ) -> Result<GexpResult, QueryFailure> {
-        let queries = &self.inner.queries;
+        let queries = &self.shared.queries;
         queries.check_size(&query.query)?;
         let ignore_limits =
             (query.query.override_byte_limit, query.query.override_data_point_limit);
@@ -237,110 +237,110 @@ impl EngineHandle {
         Ok(GexpResult { series, stats: guard.stats(), guard })
     }
 
-    /// What a query would read. Looks its names up and reads nothing else.
+    /// Plans a query and returns what it would read. Resolves its names, but reads no data.
     pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
-        self.inner.queries.check_size(query)?;
-        self.inner.queries.engine().explain(query).await
+        self.shared.queries.check_size(query)?;
+        self.shared.queries.engine().explain(query).await
     }
 
-    /// Queries that run, and the last ones that ended.
+    /// Running and recently completed queries.
     #[must_use]
     pub fn queries(&self) -> QueryList {
-        self.inner.queries.registry.list()
+        self.shared.queries.registry.list()
     }
 
-    /// Cancels a query by its number. Says whether it was running.
+    /// Cancels a query by its number. False if it is not running.
     #[must_use]
     pub fn cancel_query(&self, id: QueryId) -> bool {
-        self.inner.queries.registry.cancel(id)
+        self.shared.queries.registry.cancel(id)
     }
 
-    /// Forgets every cached name and series.
+    /// Clears the UID caches and the series cache.
     pub fn drop_caches(&self) {
-        self.inner.uids.resolver.caches.clear();
-        self.inner.ingest.series.clear();
+        self.shared.uids.resolver.caches.clear();
+        self.shared.ingest.series.clear();
     }
 
-    /// What the engine counts, under OpenTSDB's names. Asks the store for the UIDs in use.
+    /// Statistics under OpenTSDB's names. Reads the numbers of UIDs in use from the storage.
     pub async fn stats(&self) -> Vec<Stat> {
-        stats::collect(&self.inner).await
+        stats::collect(&self.shared).await
     }
 
-    /// Sets the gauges of queues, caches and the store, for whoever is about to read them.
+    /// Sets the gauges of queues, caches and the storage; call it before a scrape.
     pub fn set_gauges(&self) {
-        stats::set_gauges(&self.inner);
+        stats::set_gauges(&self.shared);
     }
 
-    /// Waits until every row that a query found in pieces, or a round took, is compacted.
+    /// Waits until every fragmented row reported by a query, or taken by a round, is compacted.
     pub async fn compactions_idle(&self) {
-        // An actor that cannot answer has nothing under way.
-        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionMessage::Idle))).await;
+        // An actor that does not reply has no pending rows.
+        join_all(self.shared.compactors.iter().map(|c| c.ask(CompactionMessage::Idle))).await;
     }
 
-    /// Compacts every queued row that is old enough, and waits for it.
+    /// Compacts every due row in the queues and waits for it.
     pub async fn flush_compactions(&self) {
-        join_all(self.inner.compactors.iter().map(|c| c.ask(CompactionMessage::Flush))).await;
+        join_all(self.shared.compactors.iter().map(|c| c.ask(CompactionMessage::Flush))).await;
     }
 
-    /// Waits until all points taken before are stored or have failed.
+    /// Waits until all points accepted before are stored or have failed.
     pub async fn drain_writes(&self) {
         join_all(
-            self.inner.ingest.shards.iter().map(|shard| shard.writer.ask(WriteMessage::Drain)),
+            self.shared.ingest.shards.iter().map(|shard| shard.writer.ask(WriteMessage::Drain)),
         )
         .await;
     }
 
-    /// Takes no further points, stores those it has, flushes the store and ends the actors. Says
-    /// whether all of that was done within `limit`; the actors end in any case.
+    /// Rejects further points, stores the accepted ones, flushes the storage and stops the actors.
+    /// Returns false if that failed or took longer than `limit`; the actors stop in any case.
     pub async fn shutdown(&self, limit: Duration) -> bool {
-        self.inner.ingest.closed.store(true, Ordering::Release);
-        for shard in &self.inner.ingest.shards {
+        self.shared.ingest.closed.store(true, Ordering::Release);
+        for shard in &self.shared.ingest.shards {
             shard.budget.close();
         }
         let work = async {
             self.drain_writes().await;
-            if let Some(tracker) = &self.inner.ingest.tracker {
-                // An actor that cannot answer has nothing that could be waited for.
+            if let Some(tracker) = &self.shared.ingest.tracker {
+                // An actor that does not reply has nothing pending.
                 let _ = tracker.ask(TrackerMessage::Drain).await;
             }
-            if self.inner.config.flush_at_end {
-                self.inner.storage.flush().await?;
+            if self.shared.config.flush_on_shutdown {
+                self.shared.storage.flush().await?;
             }
             Ok::<(), StorageError>(())
         };
         let done = match tokio::time::timeout(limit, work).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                tracing::error!(%error, "the store could not be flushed");
+                tracing::error!(%error, "storage flush failed on shutdown");
                 false
             }
             Err(_) => {
-                tracing::error!("points were still being written when time was up");
+                tracing::error!("shutdown timed out while points were being written");
                 false
             }
         };
-        // Full means that it was told already.
-        let _ = self.inner.stop.0.try_send(());
+        // A full channel means that the signal is set already.
+        let _ = self.shared.stop.0.try_send(());
         done
     }
 
     #[cfg(test)]
     pub(crate) fn query_memory(&self) -> u64 {
-        self.inner.queries.memory.reserved()
+        self.shared.queries.memory.reserved()
     }
 
     #[cfg(test)]
     pub(crate) fn uid_admin(&self) -> &UidAdmin {
-        &self.inner.uids
+        &self.shared.uids
     }
 
     #[cfg(test)]
     pub(crate) fn tracker(&self) -> Option<&ActorRef<crate::meta_tracking::MetaTracker>> {
-        self.inner.ingest.tracker.as_ref()
+        self.shared.ingest.tracker.as_ref()
     }
 
     #[cfg(test)]
     pub(crate) fn shards(&self) -> &[crate::writer::WriteShard] {
-        &self.inner.ingest.shards
+        &self.shared.ingest.shards
     }
 }

@@ -1,4 +1,6 @@
-//! The way of a point in: sessions that turn points into cells, and the countdown of their chunks.
+//! The write path of a session: turns points into cells and completes their chunks.
+//!
+//! The write actors and the series cache are elsewhere.
 
 mod chunk;
 mod commit_group;
@@ -19,9 +21,9 @@ pub use self::{
     session::{IngestSession, PointInput},
 };
 
-/// How the bytes of names are to be read.
+/// Character encoding of names as sent.
 ///
-/// The telnet port takes one byte for one character, JSON is UTF-8. Both are stored as ISO-8859-1.
+/// Telnet sends ISO-8859-1, JSON is UTF-8. Both are stored as ISO-8859-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameText {
     /// ISO-8859-1.

@@ -1,9 +1,8 @@
-//! What the meta table is told of series that get points.
+//! Writes series meta data for points: counters and meta objects in the meta table.
 //!
-//! OpenTSDB writes there for every point. Here an actor gathers what came in since its last pass: a series then
-//! costs one write a pass, however many points it got, and counters end at the same numbers. Like
-//! OpenTSDB, nobody waits for it, and what fails is logged: points never wait for their meta data.
-//! Where tracking is off none of this exists.
+//! OpenTSDB writes for every point. Here an actor batches the points received since its last pass, so
+//! that a series costs one write per pass; counters end at the same values. As in OpenTSDB, points do
+//! not wait for their meta data, and failures are only logged. If tracking is off, no actor runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,11 +22,11 @@ use crate::{
 
 /// Time between two passes.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
-/// Series that may wait for a pass; further ones are not tracked this time.
+/// Most series pending for a pass; further ones are dropped.
 const MAX_SERIES: usize = 1 << 20;
-/// Series in one call of the store.
-const SERIES_A_CALL: usize = 1_024;
-/// Calls for single series at once.
+/// Series per storage call.
+const SERIES_PER_CALL: usize = 1_024;
+/// Concurrent calls for single series.
 const CONCURRENT_SERIES: usize = 64;
 
 /// What is written of each series.
@@ -36,16 +35,16 @@ pub enum MetaTracking {
     /// Nothing.
     #[default]
     Off,
-    /// A counter that is always 1: its time tells when the series last got a point.
+    /// A counter that is always 1; its timestamp is the time of the series' last point.
     Mark,
     /// A meta object for each series that has none.
     Describe,
-    /// A counter of points, and a meta object with the first.
+    /// A counter of points, and a meta object with the first point.
     Count,
 }
 
 impl MetaTracking {
-    /// What OpenTSDB's three settings come to: tracking, meta objects in real time, counting.
+    /// Combines OpenTSDB's three settings: tracking, real-time meta objects, counting.
     #[must_use]
     pub const fn from_settings(tracking: bool, realtime: bool, incrementing: bool) -> Self {
         match (tracking, realtime, incrementing) {
@@ -57,10 +56,10 @@ impl MetaTracking {
     }
 }
 
-/// A series' identity, and how many points it got.
-pub(crate) type Tracked = HashMap<SmallVec<[u8; 32]>, u64, foldhash::fast::RandomState>;
+/// Points per series, by TSUID.
+pub(crate) type TrackedSeries = HashMap<SmallVec<[u8; 32]>, u64, foldhash::fast::RandomState>;
 
-/// Identity of the series of a row key.
+/// TSUID of the series of a row key.
 pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> SmallVec<[u8; 32]> {
     let part = |from: usize, to: usize| key.get(from..to).unwrap_or_default();
     let mut tsuid = SmallVec::from_slice(part(schema.salt_width(), schema.base_time_start()));
@@ -68,11 +67,11 @@ pub(crate) fn tsuid_of(schema: TableSchema, key: &[u8]) -> SmallVec<[u8; 32]> {
     tsuid
 }
 
-/// Orders to the tracker.
+/// Messages to the tracker.
 pub(crate) enum TrackerMessage {
     /// These series got points.
-    Seen(Tracked),
-    /// Answer when all of before is written or has failed.
+    Seen(TrackedSeries),
+    /// Reply when everything before is written or has failed.
     Drain(Reply<()>),
 }
 
@@ -83,28 +82,32 @@ pub(crate) struct TrackerSettings {
     pub(crate) table: Table,
     pub(crate) tracking: MetaTracking,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) lost: metrics::Counter,
+    pub(crate) dropped: metrics::Counter,
 }
 
 /// State of the tracker.
 pub(crate) struct MetaTracker {
     settings: TrackerSettings,
-    seen: Tracked,
+    seen: TrackedSeries,
     writing: bool,
     drains: Vec<Reply<()>>,
 }
 
 impl MetaTracker {
     pub(crate) fn new(settings: TrackerSettings) -> Self {
-        Self { settings, seen: Tracked::default(), writing: false, drains: Vec::new() }
+        Self { settings, seen: TrackedSeries::default(), writing: false, drains: Vec::new() }
     }
 
-    /// Tells the tracker of series. If it cannot keep up they are counted as lost.
-    pub(crate) fn series_seen(tracker: &ActorRef<Self>, lost: &metrics::Counter, seen: Tracked) {
+    /// Notifies the tracker of series. If its mailbox is full they are dropped and counted.
+    pub(crate) fn series_seen(
+        tracker: &ActorRef<Self>,
+        dropped: &metrics::Counter,
+        seen: TrackedSeries,
+    ) {
         if let Err(SendError::Full(TrackerMessage::Seen(seen))) =
             tracker.try_send(TrackerMessage::Seen(seen))
         {
-            lost.increment(seen.len() as u64);
+            dropped.increment(seen.len() as u64);
         }
     }
 
@@ -119,7 +122,7 @@ impl MetaTracker {
         }
         if self.seen.is_empty() {
             for drain in self.drains.drain(..) {
-                // An asker that went away needs no answer.
+                // A failed send means that the caller stopped waiting.
                 let _ = drain.send(());
             }
             return;
@@ -146,13 +149,13 @@ impl Actor for MetaTracker {
         match message {
             TrackerMessage::Seen(seen) => {
                 for (tsuid, points) in seen {
-                    let room = self.seen.len() < MAX_SERIES;
+                    let has_space = self.seen.len() < MAX_SERIES;
                     match self.seen.get_mut(&tsuid) {
-                        Some(known) => *known += points,
-                        None if room => {
+                        Some(count) => *count += points,
+                        None if has_space => {
                             self.seen.insert(tsuid, points);
                         }
-                        None => self.settings.lost.increment(1),
+                        None => self.settings.dropped.increment(1),
                     }
                 }
             }
@@ -164,21 +167,21 @@ impl Actor for MetaTracker {
     }
 }
 
-/// Writes what there is to say of series.
-async fn track(settings: TrackerSettings, seen: Tracked) {
+/// Writes the meta data of series.
+async fn track(settings: TrackerSettings, seen: TrackedSeries) {
     let mut seen: Vec<(Bytes, u64)> =
         seen.into_iter().map(|(tsuid, points)| (Bytes::copy_from_slice(&tsuid), points)).collect();
     seen.sort_unstable();
-    for part in seen.chunks(SERIES_A_CALL) {
+    for chunk in seen.chunks(SERIES_PER_CALL) {
         let written = match settings.tracking {
             MetaTracking::Off => Ok(()),
-            MetaTracking::Mark => settings.mark(part).await,
-            MetaTracking::Describe => settings.describe_unknown(part).await,
-            MetaTracking::Count => settings.count(part).await,
+            MetaTracking::Mark => settings.mark(chunk).await,
+            MetaTracking::Describe => settings.describe_missing(chunk).await,
+            MetaTracking::Count => settings.count(chunk).await,
         };
         if let Err(error) = written {
-            settings.lost.increment(part.len() as u64);
-            tracing::warn!(%error, series = part.len(), "series could not be tracked");
+            settings.dropped.increment(chunk.len() as u64);
+            tracing::warn!(%error, series = chunk.len(), "series meta data not written");
         }
     }
 }
@@ -189,16 +192,19 @@ impl TrackerSettings {
         self.put(tsuids, TS_COUNTER_QUALIFIER, |_| encode_counter(1).to_vec()).await
     }
 
-    async fn describe_unknown(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
+    async fn describe_missing(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
         let qualifier = Bytes::from_static(TS_META_QUALIFIER.as_bytes());
         let gets = seen
             .iter()
             .map(|(tsuid, _)| Get::column(tsuid.clone(), Family::Name, qualifier.clone()))
             .collect();
         let rows = self.storage.multi_get(&self.table, gets).await?;
-        let known = seen.iter().zip(rows);
-        let new: Vec<_> =
-            known.filter(|(_, row)| row.is_none()).map(|((tsuid, _), _)| tsuid).collect();
+        let new: Vec<_> = seen
+            .iter()
+            .zip(rows)
+            .filter(|(_, row)| row.is_none())
+            .map(|((tsuid, _), _)| tsuid)
+            .collect();
         self.describe(new).await
     }
 
@@ -212,7 +218,7 @@ impl TrackerSettings {
                 };
                 let points = i64::try_from(*points).unwrap_or(i64::MAX);
                 let sum = self.storage.increment(&self.table, column, points).await?;
-                // Nothing was counted before: these points were the first.
+                // The counter was absent: these points are the first.
                 Ok((sum == points).then_some(tsuid))
             })
             .buffer_unordered(CONCURRENT_SERIES)
@@ -229,7 +235,7 @@ impl TrackerSettings {
         self.describe(new).await.and(failed)
     }
 
-    /// Writes the meta objects of series that have none.
+    /// Writes meta objects of new series.
     async fn describe(&self, tsuids: Vec<&Bytes>) -> Result<(), StorageError> {
         let now = self.clock.now_secs();
         self.put(tsuids, TS_META_QUALIFIER, |tsuid| {
@@ -298,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn three_settings_make_one_choice() {
+    fn settings_map_to_tracking_modes() {
         use MetaTracking::{Count, Describe, Mark, Off};
         let choice = MetaTracking::from_settings;
         assert_eq!([choice(false, true, true), choice(true, false, true)], [Off, Mark]);
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn series_are_marked_described_or_counted() {
+    async fn series_are_tracked_as_configured() {
         let mark = |tsuid: &str, count: u64| format!("{tsuid} name ts_ctr {count:016X}");
         for (choice, expected) in [
             (MetaTracking::Mark, vec![mark(A, 1), mark(B, 1)]),
@@ -325,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stored_meta_objects_are_left_alone_and_counters_go_on() {
+    async fn stored_meta_objects_are_kept_and_counters_continue() {
         for choice in [MetaTracking::Describe, MetaTracking::Count] {
             let store = store();
             let engine = start(tracking(choice), &store);
@@ -354,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_fails_costs_no_point() {
+    async fn storage_failure_loses_no_point() {
         let store = store();
         let engine = start(tracking(MetaTracking::Count), &store);
         put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
@@ -369,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shutdown_writes_what_was_seen() {
+    async fn shutdown_writes_pending_series() {
         let store = store();
         let engine = start(tracking(MetaTracking::Mark), &store);
         put_three(&engine).await;
@@ -378,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_get_their_meta_objects_with_their_uids() {
+    async fn meta_objects_are_written_with_new_uids() {
         let store = store();
         let mut settings = tracking(MetaTracking::Off);
         settings.uids.realtime_meta = true;

@@ -1,6 +1,6 @@
-//! Why a point was not stored.
+//! Errors of points.
 //!
-//! Variants carry what the front ends need to say it in OpenTSDB's words.
+//! Variants carry what the front ends need for OpenTSDB's error texts.
 
 use tsd_model::{NameEncodeError, NameError};
 use tsd_storage::StorageError;
@@ -14,45 +14,45 @@ pub enum PutError {
     /// NaN or an infinity.
     #[error("value is NaN or infinite")]
     NotFinite,
-    /// A negative time, or one in milliseconds beyond 9999999999999.
+    /// A negative time, or a time in milliseconds above 9999999999999.
     #[error("bad timestamp {0}")]
     BadTimestamp(i64),
     /// A point without tags.
     #[error("need at least one tag")]
     NoTags,
-    /// More tags than are allowed.
+    /// Too many tags.
     #[error("too many tags: {count} maximum allowed: {max}")]
     TooManyTags {
         /// Tags of the point.
         count: usize,
-        /// Most that are allowed.
+        /// Maximum.
         max: usize,
     },
-    /// A name that no entrance takes; the message is OpenTSDB's.
+    /// An invalid name; the message is OpenTSDB's.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A name with a letter the tables cannot hold.
+    /// A name with a letter above U+00FF.
     #[error(transparent)]
     UnmappableName(#[from] NameEncodeError),
-    /// A name without a UID, and its kind must not be created by points
-    /// ([`UidError::NoSuchName`]), or a UID that may not or could not be assigned (all others;
-    /// OpenTSDB's telnet port says nothing of these). A store that failed is [`Self::Storage`].
+    /// A name without a UID whose kind is not auto-created ([`UidError::NoSuchName`]), or a failed
+    /// assignment (all others; OpenTSDB's telnet port does not report these). A storage failure is
+    /// [`Self::Storage`].
     #[error(transparent)]
     Uid(UidError),
-    /// A rolled-up value for a place the configuration does not have.
+    /// A rolled-up value for an interval that is not configured.
     #[error("rollups are not configured")]
     NoRollups,
-    /// A queue of the engine or the store's log stayed full: the point was not stored and may be sent
+    /// A queue of the engine or the storage's log stayed full. The point was not stored and may be sent
     /// again.
     #[error("too many points are waiting")]
     Throttled,
-    /// The store refused or lost the point. It may be stored or not, unless the error says so.
+    /// The storage failed. The point may be stored or not, unless the error tells.
     #[error(transparent)]
     Storage(StorageError),
-    /// A part of the engine failed while it held the point; it may be stored or not.
-    #[error("the engine failed while it held the point")]
+    /// An actor panicked while it held the point, which may be stored or not.
+    #[error("an actor of the engine panicked while it held the point")]
     Lost,
-    /// The engine was shut down.
+    /// The engine is shut down.
     #[error("the engine is shut down")]
     Closed,
 }
@@ -72,7 +72,7 @@ impl From<UidError> for PutError {
         match error {
             UidError::Throttled => Self::Throttled,
             UidError::Closed => Self::Closed,
-            // The name may well have a UID: the point can be sent again.
+            // The name may have a UID: the point can be sent again.
             UidError::Storage(error) => error.into(),
             other => Self::Uid(other),
         }
@@ -82,19 +82,19 @@ impl From<UidError> for PutError {
 /// One point of a chunk that was not stored.
 #[derive(Clone, Debug)]
 pub struct PointFailure {
-    /// The tag the point was given with.
+    /// Tag of the point.
     pub tag: u32,
-    /// Why.
+    /// Its error.
     pub error: PutError,
 }
 
-/// What became of a chunk.
+/// Result of a chunk.
 #[derive(Clone, Debug, Default)]
 pub struct CommitReport {
     /// Points that are durable.
     pub stored: usize,
-    /// Points that failed, by rising tag.
+    /// Points that failed, in order of their tags.
     pub failures: Vec<PointFailure>,
-    /// Points whose fate was not known when the wait ended.
+    /// Points without a result when the wait ended.
     pub timed_out: usize,
 }

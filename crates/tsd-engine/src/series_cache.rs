@@ -1,18 +1,18 @@
-//! Series as clients spell them, and where their points go.
+//! Series cache: maps the bytes of a series as sent to its row key and write shard.
 //!
-//! A collector sends the same bytes for a series again and again, so the bytes are the key: a hit
-//! costs one hash and one look-up, no parse of tags, no UID, no allocation. Two spellings of a
+//! A collector sends the same bytes for a series every time, so the bytes are the key: a hit costs one
+//! hash and one look-up, without parsing tags, resolving UIDs or allocating. Two spellings of a
 //! series (tags in another order) are two entries, which is harmless.
 //!
-//! With 100 000 series nothing of a series is in the processor's cache when its next point comes, and a
-//! look-up is a chain of misses. So points are looked up by groups, in passes that take all of a group
-//! one link further: their misses then overlap. One lock is held for a whole group, since an
-//! instruction that locks would wait for every miss before it. Readers share the lock; it is
-//! taken for writing only where series come or go, for a few of them at a time. Of that time most
-//! would be the growth of an index, so the entries are split over many small ones.
+//! With 100 000 series no entry is in the CPU cache when its next point arrives, and a look-up is a
+//! chain of dependent misses. So points are looked up in groups, in passes that take every look-up of
+//! the group one step further; their misses overlap (memory-level parallelism). One lock is held for
+//! the whole group, since an atomic read-modify-write waits for every earlier miss. Readers share
+//! the lock; inserts take it exclusively for a few series at a time. Growing an index would dominate
+//! that time, so the entries are split over many small shards.
 //!
-//! Entries never outlive a change of the UID table: [`SeriesCache::clear`] starts a new generation, and
-//! what was resolved in an older one is not taken in.
+//! No entry outlives a change of the UID table: [`SeriesCache::clear`] starts a new epoch, and series
+//! resolved in an earlier epoch are not inserted.
 
 mod entry;
 mod last_notified_row;
@@ -35,43 +35,43 @@ use crate::ingest::NameText;
 
 const SHARDS: usize = 128;
 
-/// Series that are looked up at once. As many as a core has misses under way, and some.
+/// Series per group look-up: somewhat more than the cache misses that a core can have outstanding.
 pub(crate) const GROUP: usize = 32;
 
-/// Series that are taken in without letting a reader in between.
-const INSERTED_AT_ONCE: usize = 64;
+/// Series inserted per acquisition of the write lock.
+const INSERT_BATCH: usize = 64;
 
 /// Bounded map from the bytes of a series as sent to its row key.
 pub(crate) struct SeriesCache {
-    state: RwLock<State>,
+    state: RwLock<CacheState>,
     hashes: RandomState,
     shard_entries: usize,
 }
 
-struct State {
-    generation: Generation,
+struct CacheState {
+    epoch: CacheEpoch,
     shards: Box<[Shard]>,
     evicted: u64,
 }
 
-/// Which state of the UID table something was resolved in.
+/// Counts the calls of [`SeriesCache::clear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(u64);
+pub(crate) struct CacheEpoch(u64);
 
-/// A look into the cache. Nobody changes it meanwhile, so be brief.
+/// Read access to the cache. Holds the read lock, so keep it short.
 pub(crate) struct SeriesReader<'c> {
-    state: RwLockReadGuard<'c, State>,
+    state: RwLockReadGuard<'c, CacheState>,
     hashes: &'c RandomState,
 }
 
-/// How far the look-up of a series of a group got.
+/// State of one look-up of a group.
 #[derive(Clone, Copy)]
-struct LookUp {
+struct GroupLookup {
     hash: SeriesHash,
     entry: u32,
 }
 
-/// Hash of a series.
+/// Hash of the bytes of a series.
 #[derive(Clone, Copy, Default)]
 struct SeriesHash(u64);
 
@@ -98,7 +98,7 @@ impl SeriesHash {
 impl SeriesCache {
     /// A cache of at most about `entries` series.
     pub(crate) fn new(entries: usize) -> Self {
-        let state = State { generation: Generation(0), shards: empty_shards(), evicted: 0 };
+        let state = CacheState { epoch: CacheEpoch(0), shards: empty_shards(), evicted: 0 };
         Self {
             state: RwLock::new(state),
             hashes: RandomState::default(),
@@ -106,17 +106,17 @@ impl SeriesCache {
         }
     }
 
-    /// Begins to look series up.
+    /// Acquires the read lock.
     #[inline]
     pub(crate) fn read(&self) -> SeriesReader<'_> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         SeriesReader { state, hashes: &self.hashes }
     }
 
-    /// Takes series in, unless the cache was cleared since `generation` was read.
+    /// Inserts series, unless the cache was cleared since `epoch` was read.
     pub(crate) fn insert<'s>(
         &self,
-        generation: Generation,
+        epoch: CacheEpoch,
         text: NameText,
         series: impl IntoIterator<Item = NewSeries<'s>>,
     ) {
@@ -124,44 +124,49 @@ impl SeriesCache {
         let mut series = series.into_iter().peekable();
         while series.peek().is_some() {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            if state.generation != generation {
+            if state.epoch != epoch {
                 return;
             }
-            let State { shards, evicted, .. } = &mut *state;
-            for one in series.by_ref().take(INSERTED_AT_ONCE) {
-                let place = hash(one.metric, one.tags);
-                let Some(shard) = shards.get_mut(place.shard()) else { continue };
-                let evicts =
-                    shard.insert(self.shard_entries, place.in_shard(), text, one, |entry| {
+            let CacheState { shards, evicted, .. } = &mut *state;
+            for one in series.by_ref().take(INSERT_BATCH) {
+                let hash_of_series = hash(one.metric, one.tags);
+                let Some(shard) = shards.get_mut(hash_of_series.shard()) else { continue };
+                let evicts = shard.insert(
+                    self.shard_entries,
+                    hash_of_series.in_shard(),
+                    text,
+                    one,
+                    |entry| {
                         let (metric, tags) = entry.names();
                         hash(metric, tags).in_shard()
-                    });
+                    },
+                );
                 *evicted += u64::from(evicts);
             }
         }
     }
 
-    /// The present generation; read it before names are resolved.
-    pub(crate) fn generation(&self) -> Generation {
-        self.read().state.generation
+    /// The current epoch; read it before names are resolved.
+    pub(crate) fn epoch(&self) -> CacheEpoch {
+        self.read().state.epoch
     }
 
-    /// Forgets every series, and what is being resolved now.
+    /// Removes every series, and rejects those being resolved now.
     pub(crate) fn clear(&self) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.generation.0 += 1;
-        let forgotten = std::mem::replace(&mut state.shards, empty_shards());
-        // A million entries take a while to go: nobody waits for that.
+        state.epoch.0 += 1;
+        let removed = std::mem::replace(&mut state.shards, empty_shards());
+        // Dropping a million entries takes long, so the lock is released first.
         drop(state);
-        drop(forgotten);
+        drop(removed);
     }
 
-    /// Series held.
+    /// Series in the cache.
     pub(crate) fn len(&self) -> usize {
         self.read().state.shards.iter().map(Shard::len).sum()
     }
 
-    /// Series put out for newer ones.
+    /// Series evicted for newer ones.
     pub(crate) fn evicted(&self) -> u64 {
         self.read().state.evicted
     }
@@ -172,7 +177,7 @@ fn empty_shards() -> Box<[Shard]> {
 }
 
 impl SeriesReader<'_> {
-    /// The series of these bytes, if it is known.
+    /// The series of these bytes, if cached.
     pub(crate) fn find(
         &self,
         text: NameText,
@@ -180,38 +185,38 @@ impl SeriesReader<'_> {
         tags: &[u8],
     ) -> Option<CachedSeries<'_>> {
         let hash = SeriesHash::of(self.hashes, metric, tags);
-        let is = |entry: &entry::Entry| entry.is(text, metric, tags);
-        self.shard(hash)?.find(hash.in_shard(), is).map(entry::Entry::hit)
+        let is = |entry: &entry::SeriesEntry| entry.matches(text, metric, tags);
+        self.shard(hash)?.find(hash.in_shard(), is).map(entry::SeriesEntry::hit)
     }
 
-    /// The series of the first [`GROUP`] names, metric and tags each, where they are known.
+    /// The series of the first [`GROUP`] names (metric and tags), where cached.
     #[inline]
     pub(crate) fn find_group<'n>(
         &self,
         text: NameText,
         names: impl Iterator<Item = (&'n [u8], &'n [u8])> + Clone,
     ) -> [Option<CachedSeries<'_>>; GROUP] {
-        let mut look_ups = [LookUp { hash: SeriesHash::default(), entry: NO_ENTRY }; GROUP];
+        let mut lookups = [GroupLookup { hash: SeriesHash::default(), entry: NO_ENTRY }; GROUP];
         let mut count = 0;
-        for (look_up, (metric, tags)) in look_ups.iter_mut().zip(names.clone()) {
-            look_up.hash = SeriesHash::of(self.hashes, metric, tags);
+        for (lookup, (metric, tags)) in lookups.iter_mut().zip(names.clone()) {
+            lookup.hash = SeriesHash::of(self.hashes, metric, tags);
             count += 1;
         }
-        for look_up in look_ups.iter_mut().take(count) {
-            let shard = self.shard(look_up.hash);
-            look_up.entry = shard.map_or(NO_ENTRY, |s| s.candidate(look_up.hash.in_shard()));
+        for lookup in lookups.iter_mut().take(count) {
+            let shard = self.shard(lookup.hash);
+            lookup.entry = shard.map_or(NO_ENTRY, |s| s.candidate(lookup.hash.in_shard()));
         }
         let mut loaded = 0;
-        for look_up in look_ups.iter().take(count) {
-            loaded ^= self.entry(look_up).map_or(0, entry::Entry::load);
+        for lookup in lookups.iter().take(count) {
+            loaded ^= self.entry(lookup).map_or(0, entry::SeriesEntry::load);
         }
-        // Keeps the pass that fetches the entries from being optimised away.
+        // Keeps the prefetch pass from being optimised away.
         black_box(loaded);
         let mut found = [None; GROUP];
-        for ((found, look_up), (metric, tags)) in found.iter_mut().zip(&look_ups).zip(names) {
-            *found = match self.entry(look_up) {
-                Some(entry) if entry.is(text, metric, tags) => Some(entry.hit()),
-                // Another series with the same hash.
+        for ((found, lookup), (metric, tags)) in found.iter_mut().zip(&lookups).zip(names) {
+            *found = match self.entry(lookup) {
+                Some(entry) if entry.matches(text, metric, tags) => Some(entry.hit()),
+                // A hash collision.
                 Some(_) => self.find(text, metric, tags),
                 None => None,
             };
@@ -225,8 +230,8 @@ impl SeriesReader<'_> {
     }
 
     #[inline]
-    fn entry(&self, look_up: &LookUp) -> Option<&entry::Entry> {
-        self.shard(look_up.hash)?.entry(look_up.entry)
+    fn entry(&self, lookup: &GroupLookup) -> Option<&entry::SeriesEntry> {
+        self.shard(lookup.hash)?.entry(lookup.entry)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the engine counts, under OpenTSDB's names and as gauges.
+//! Statistics of the engine: OpenTSDB's `stats` lines, and gauges for `/metrics`.
 
 use std::{
     fmt,
@@ -12,28 +12,28 @@ use tsd_model::{Uid, UidKind};
 
 use crate::{
     actor::{Actor, ActorRef},
-    handle::Inner,
+    handle::EngineShared,
 };
 
-/// One number of the `stats` command.
+/// One line of the `stats` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Its name without the leading `tsd.`.
+    /// Name without the leading `tsd.`.
     pub name: &'static str,
-    /// Its value.
+    /// Value.
     pub value: i64,
-    /// Its own tags.
+    /// Tags of this line.
     pub tags: Vec<(&'static str, &'static str)>,
 }
 
-/// Asks the store's client for its numbers.
+/// Reads the statistics of the storage's client.
 #[derive(Clone)]
 pub struct ClientStats(Arc<dyn Fn() -> Vec<Stat> + Send + Sync>);
 
 impl ClientStats {
-    /// Numbers as `ask` tells them, under OpenTSDB's names.
-    pub fn new(ask: impl Fn() -> Vec<Stat> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ask))
+    /// Uses `read` as source; its lines have OpenTSDB's names.
+    pub fn new(read: impl Fn() -> Vec<Stat> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
     }
 }
 
@@ -59,47 +59,46 @@ fn load_size(counter: &AtomicUsize) -> u64 {
     counter.load(Ordering::Relaxed) as u64
 }
 
-/// Everything, in the order OpenTSDB tells it. Numbers that only the store knows are left out while it
-/// does not answer.
-pub(crate) async fn collect(inner: &Inner) -> Vec<Stat> {
+/// All lines, in OpenTSDB's order. Omits values that must be read from the storage if that fails.
+pub(crate) async fn collect(shared: &EngineShared) -> Vec<Stat> {
     let mut stats = Vec::new();
     for kind in UidKind::ALL {
         let tags = [("kind", kind.as_str())];
-        let (hits, misses, size) = inner.uids.resolver.caches.counts(kind);
+        let (hits, misses, size) = shared.uids.resolver.caches.counts(kind);
         stats.push(stat("uid.cache-hit", hits, tags));
         stats.push(stat("uid.cache-miss", misses, tags));
         stats.push(stat("uid.cache-size", size as u64, tags));
-        let random = inner.config.uids.random_metrics && kind == UidKind::Metric;
-        let collisions = if random { load(&inner.uid_stats.random_collisions) } else { 0 };
+        let random = shared.config.uids.random_metrics && kind == UidKind::Metric;
+        let collisions = if random { load(&shared.uid_stats.random_collisions) } else { 0 };
         stats.push(stat("uid.random-collisions", collisions, tags));
-        let rejected = load(&inner.uid_stats.filtered[kind]);
+        let rejected = load(&shared.uid_stats.filtered[kind]);
         stats.push(stat("uid.rejected-assignments", rejected, tags));
         if random {
             stats.push(stat("uid.ids-used", 0, tags));
             stats.push(stat("uid.ids-available", 0, tags));
-        } else if let Ok(used) = inner.uids.table.used(kind).await {
+        } else if let Ok(used) = shared.uids.table.used(kind).await {
             let used = u64::try_from(used).unwrap_or(0);
-            let all = Uid::max_number(kind.width(&inner.config.schema));
+            let all = Uid::max_number(kind.width(&shared.config.schema));
             stats.push(stat("uid.ids-used", used, tags));
             stats.push(stat("uid.ids-available", all.saturating_sub(used), tags));
         }
     }
-    let added = load(&inner.ingest.received);
+    let added = load(&shared.ingest.received);
     stats.push(stat("datapoints.added", added, [("type", "all"), ("class", "TSDB")]));
-    if let Some(ClientStats(ask)) = &inner.config.client_stats {
-        stats.extend(ask());
+    if let Some(ClientStats(read)) = &shared.config.client_stats {
+        stats.extend(read());
     }
-    let compaction = &inner.compaction_stats;
+    let compaction = &shared.compaction_stats;
     stats.push(stat("compaction.count", load(&compaction.rows), []));
     let duplicates = "compaction.duplicates";
     stats.push(stat(duplicates, load(&compaction.identical), [("type", "identical")]));
     stats.push(stat(duplicates, load(&compaction.variant), [("type", "variant")]));
-    if inner.config.compaction.enabled {
-        stats.push(stat("compaction.queue.size", load_size(&inner.queue_totals.rows), []));
+    if shared.config.compaction.enabled {
+        stats.push(stat("compaction.queue.size", load_size(&shared.queue_totals.rows), []));
         let errors = "compaction.errors";
         stats.push(stat(errors, load(&compaction.read_errors), [("rpc", "read")]));
         stats.push(stat(errors, load(&compaction.write_errors), [("rpc", "put")]));
-        // Put and delete are one call of the store.
+        // Put and delete are one storage call.
         stats.push(stat(errors, 0, [("rpc", "delete")]));
         stats.push(stat("compaction.writes", load(&compaction.writes), []));
         stats.push(stat("compaction.deletes", load(&compaction.deletes), []));
@@ -107,20 +106,20 @@ pub(crate) async fn collect(inner: &Inner) -> Vec<Stat> {
     stats
 }
 
-/// Sets the gauges of what is held now. Called before they are read, not as they change.
-pub(crate) fn set_gauges(inner: &Inner) {
+/// Sets the gauges and the counters that are kept elsewhere. Called before a scrape.
+pub(crate) fn set_gauges(shared: &EngineShared) {
     let set = |name: &'static str, value: u64| metrics::gauge!(name).set(value as f64);
-    let ingest = &inner.ingest;
+    let ingest = &shared.ingest;
     set("tsd_series_cache_entries", ingest.series.len() as u64);
-    let held: usize = ingest.shards.iter().map(|shard| shard.budget.acquired_bytes()).sum();
-    set("tsd_write_queued_bytes", held as u64);
-    let totals = &inner.queue_totals;
+    let queued: usize = ingest.shards.iter().map(|shard| shard.budget.acquired_bytes()).sum();
+    set("tsd_write_queued_bytes", queued as u64);
+    let totals = &shared.queue_totals;
     set("tsd_compaction_queue_rows", load_size(&totals.rows));
     set("tsd_compaction_queue_bytes", load_size(&totals.bytes));
     let absolute = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
     absolute("tsd_series_cache_evictions_total", ingest.series.evicted());
-    absolute("tsd_compaction_queue_rejected_rows_total", load_size(&totals.refused));
-    let compaction = &inner.compaction_stats;
+    absolute("tsd_compaction_queue_rejected_rows_total", load_size(&totals.rejected));
+    let compaction = &shared.compaction_stats;
     for (name, counter) in [
         ("tsd_compaction_rows_total", &compaction.rows),
         ("tsd_compaction_writes_total", &compaction.writes),
@@ -129,14 +128,14 @@ pub(crate) fn set_gauges(inner: &Inner) {
         ("tsd_compaction_write_errors_total", &compaction.write_errors),
         ("tsd_compaction_invalid_rows_total", &compaction.invalid),
         ("tsd_compaction_notifications_dropped_total", &compaction.notifications_dropped),
-        ("tsd_uid_random_collisions_total", &inner.uid_stats.random_collisions),
-        ("tsd_uid_rejected_total", &inner.uid_stats.rejected),
+        ("tsd_uid_random_collisions_total", &shared.uid_stats.random_collisions),
+        ("tsd_uid_rejected_total", &shared.uid_stats.rejected),
     ] {
         absolute(name, load(counter));
     }
-    set("tsd_uid_pending_names", load_size(&inner.uid_stats.pending));
-    for (kind, assigned) in inner.uid_stats.assigned.iter() {
-        let (hits, misses, size) = inner.uids.resolver.caches.counts(kind);
+    set("tsd_uid_pending_names", load_size(&shared.uid_stats.pending));
+    for (kind, assigned) in shared.uid_stats.assigned.iter() {
+        let (hits, misses, size) = shared.uids.resolver.caches.counts(kind);
         let kind = kind.as_str();
         metrics::gauge!("tsd_uid_cache_entries", "kind" => kind).set(size as f64);
         for (name, value) in [
@@ -148,16 +147,16 @@ pub(crate) fn set_gauges(inner: &Inner) {
         }
     }
     set_actor_gauges("write", ingest.shards.iter().map(|shard| &shard.writer));
-    set_actor_gauges("row_compaction", &inner.compactors);
-    set_actor_gauges("uid", [&inner.uids.resolver.assigner]);
-    let queries = &inner.queries;
+    set_actor_gauges("row_compaction", &shared.compactors);
+    set_actor_gauges("uid", [&shared.uids.resolver.assigner]);
+    let queries = &shared.queries;
     let (running, waiting) = queries.registry.count();
     set("tsd_query_running", running as u64);
     set("tsd_query_queued", waiting as u64);
     set("tsd_query_runnable", queries.scheduler.runnable() as u64);
     set("tsd_query_memory_bytes", queries.memory.reserved());
     set("tsd_query_memory_limit_bytes", queries.memory.limit());
-    for (name, value) in inner.storage.gauges() {
+    for (name, value) in shared.storage.gauges() {
         if name.ends_with("_total") {
             metrics::counter!(name).absolute(value as u64);
         } else {

@@ -1,5 +1,4 @@
-//! What the crate's tests share: engines over stores in memory, a clock that stands still, reading
-//! tables back.
+//! Fixtures of the crate's tests: engines over memory storage, a manual clock, table dumps.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -18,22 +17,22 @@ use crate::{
     Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PointInput, PutError,
 };
 
-/// A memory store that fails on demand.
+/// Memory storage with fault injection.
 pub(crate) type TestStore = FaultyStorage<MemoryStorage>;
 
-/// An empty store with the usual tables.
+/// Empty storage with the default tables.
 pub(crate) fn store() -> Arc<TestStore> {
     store_with([])
 }
 
-/// An empty store with the usual tables and others.
+/// Empty storage with the default tables and `others`.
 pub(crate) fn store_with(others: impl IntoIterator<Item = Table>) -> Arc<TestStore> {
     let tables = EngineConfig::default().tables;
     let usual = [tables.data, tables.uid, tables.meta, tables.tree];
     Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new(usual.into_iter().chain(others)))))
 }
 
-/// A clock that is set by hand.
+/// A clock that tests set.
 #[derive(Debug, Default)]
 pub(crate) struct ManualClock(AtomicI64);
 
@@ -53,7 +52,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Settings that create every kind of name.
+/// Settings that auto-create every kind of name.
 pub(crate) fn config() -> EngineConfig {
     let mut config = EngineConfig::default();
     config.uids.auto_create_metrics = true;
@@ -67,7 +66,7 @@ pub(crate) fn start(config: EngineConfig, store: &Arc<TestStore>) -> EngineHandl
     Engine::start(config, storage).unwrap()
 }
 
-/// Pairs of tags that stand as `k=v`, with blanks between them.
+/// Parses tags as `k=v`, separated by blanks.
 pub(crate) fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
     let words = tags.split(|b| *b == b' ');
     words
@@ -78,7 +77,7 @@ pub(crate) fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
         .collect()
 }
 
-/// Puts points the way a front end does.
+/// Puts points as a front end does.
 pub(crate) fn put_all<'p>(
     session: &mut IngestSession,
     points: &[PointInput<'p>],
@@ -86,7 +85,7 @@ pub(crate) fn put_all<'p>(
     session.put(points, |point| *point, |point: &PointInput<'p>| Ok(pairs(point.tags_raw)))
 }
 
-/// Puts a point the way a front end does.
+/// Puts a point as a front end does.
 pub(crate) fn put(
     session: &mut IngestSession,
     metric: &str,
@@ -105,7 +104,7 @@ pub(crate) fn put(
     put_all(session, &[point]).pop().map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Puts one point and waits for it.
+/// Puts one point and waits until it is durable.
 pub(crate) async fn put_one(
     engine: &EngineHandle,
     metric: &str,

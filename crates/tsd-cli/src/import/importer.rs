@@ -169,7 +169,7 @@ impl Importer {
             Some((place, self.order.advance(place, point.timestamp, time.as_millis())?))
         };
         let settles =
-            self.options.settle_new_series && !self.session.knows(point.metric, point.tags_raw);
+            self.options.settle_new_series && !self.session.is_cached(point.metric, point.tags_raw);
         if settles {
             self.session.send().await;
         }

@@ -1,8 +1,7 @@
-//! Rows that wait for compaction, oldest hour first.
+//! Queue of rows to compact, oldest hour first.
 //!
-//! Ordered by base time, then by the whole row key, as OpenTSDB orders them. Bounded in bytes over
-//! all buckets together; a row that finds no room is not queued, which costs nothing but that it
-//! stays in pieces until a query meets it.
+//! Ordered by base time, then by row key, as in OpenTSDB. Bounded in bytes over all buckets; a row
+//! that exceeds the bound is not queued and stays fragmented until a query reads it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 
-/// What a queued row costs beside its key: tree node and handle.
+/// Memory of a queued row beside its key: tree node and handle.
 const ENTRY_BYTES: usize = 64;
 
 /// Totals over the queues of all buckets.
@@ -24,8 +23,8 @@ pub(crate) struct QueueTotals {
     pub(crate) rows: AtomicUsize,
     /// Bytes queued.
     pub(crate) bytes: AtomicUsize,
-    /// Rows that found no room.
-    pub(crate) refused: AtomicUsize,
+    /// Rows rejected because the bound was reached.
+    pub(crate) rejected: AtomicUsize,
 }
 
 /// Queue of one bucket.
@@ -49,13 +48,13 @@ impl RowQueue {
         Self { hours: BTreeMap::new(), rows: 0, bytes: 0, max_total_bytes, base_at, totals }
     }
 
-    /// Queues a row. A row already there, or no row key at all, changes nothing.
+    /// Queues a row. Has no effect if the row is queued already or `key` is no row key.
     pub(crate) fn insert(&mut self, key: Bytes) {
         let Some(base) = self.base_of(&key) else { return };
         let cost = key.len() + ENTRY_BYTES;
         if self.totals.bytes.load(Ordering::Relaxed) + cost > self.max_total_bytes {
             if !self.hours.get(&base).is_some_and(|hour| hour.contains(&key)) {
-                self.totals.refused.fetch_add(1, Ordering::Relaxed);
+                self.totals.rejected.fetch_add(1, Ordering::Relaxed);
             }
             return;
         }
@@ -67,7 +66,7 @@ impl RowQueue {
         }
     }
 
-    /// Takes the first row of an hour at or before `latest_base`.
+    /// Takes the first row whose base time is at most `latest_base`.
     pub(crate) fn pop_due(&mut self, latest_base: i64) -> Option<Bytes> {
         let mut hour = self.hours.first_entry()?;
         if i64::from(*hour.key()) > latest_base {
@@ -86,7 +85,7 @@ impl RowQueue {
         Some(key)
     }
 
-    /// Rows of hours at or before `latest_base`.
+    /// Rows whose base time is at most `latest_base`.
     pub(crate) fn due(&self, latest_base: i64) -> usize {
         let Ok(latest) = u32::try_from(latest_base.min(i64::from(u32::MAX))) else { return 0 };
         self.hours.range(..=latest).map(|(_, rows)| rows.len()).sum()
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_leave_by_hour_then_by_key() {
+    fn rows_are_popped_by_hour_then_by_key() {
         let mut queue = RowQueue::new(1, usize::MAX, Arc::default());
         for row in [key(1, 7_200, 0), key(2, 3_600, 1), key(1, 3_600, 2), key(2, 3_600, 1)] {
             queue.insert(row);
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_and_counts() {
+    fn full_queue_rejects_and_counts() {
         let totals = Arc::new(QueueTotals::default());
         let mut queue = RowQueue::new(1, 2 * (6 + ENTRY_BYTES), Arc::clone(&totals));
         for tag in 0..5 {
@@ -143,7 +142,7 @@ mod tests {
         }
         queue.insert(key(1, 0, 0));
         assert_eq!(queue.len(), 2);
-        assert_eq!(totals.refused.load(Ordering::Relaxed), 3);
+        assert_eq!(totals.rejected.load(Ordering::Relaxed), 3);
         drop(queue);
         assert_eq!(totals.bytes.load(Ordering::Relaxed), 0);
     }

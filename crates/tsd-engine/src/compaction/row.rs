@@ -1,4 +1,4 @@
-//! Compaction of one row: read it, plan, carry the plan out.
+//! Compaction of one row: reads it, plans, and executes the plan.
 
 use bytes::Bytes;
 use tsd_model::{
@@ -7,36 +7,36 @@ use tsd_model::{
 };
 use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, Table};
 
-/// How the cells of a row are to be understood.
+/// How the cells of a row are interpreted.
 #[derive(Clone, Debug)]
 pub(crate) struct RowRules {
     pub(crate) schema: TableSchema,
     pub(crate) merge: MergeRule,
     /// A compacted column keeps the newest time of the cells it replaces.
     pub(crate) keep_cell_times: bool,
-    /// Append columns are put in order.
+    /// Out-of-order append columns are rewritten in order.
     pub(crate) repair_appends: bool,
 }
 
-/// What became of a row.
+/// Result of compacting a row.
 #[derive(Debug)]
 pub(crate) enum CompactionOutcome {
-    /// It is compacted, if it was not before.
+    /// Compacted, now or before.
     Done { put: bool, deleted: usize, identical: u64, variant: u64 },
-    /// The store has no time for it now, or is away.
-    Throttled,
-    /// It could not be read.
+    /// The storage is overloaded or unavailable; retry later.
+    RetryLater,
+    /// Reading failed.
     ReadFailed(StorageError),
-    /// It could not be rewritten.
+    /// Rewriting failed.
     WriteFailed(StorageError),
-    /// Its cells contradict each other.
+    /// The cells conflict.
     Invalid(RowError),
 }
 
 const NOTHING: CompactionOutcome =
     CompactionOutcome::Done { put: false, deleted: 0, identical: 0, variant: 0 };
 
-/// Compacts a row, if its hour is over at `now_secs`.
+/// Compacts a row if its hour is over at `now_secs`.
 pub(crate) async fn compact(
     storage: &dyn Storage,
     table: &Table,
@@ -50,12 +50,12 @@ pub(crate) async fn compact(
     let read = storage.read_version();
     let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
     let row = match storage.get(table, get).await {
-        Ok(Some(row)) if is_in_pieces(&row) => row,
+        Ok(Some(row)) if is_fragmented(&row) => row,
         Ok(Some(row)) if rules.repair_appends => {
             return repair_appends(storage, table, key, &row, rules).await;
         }
         Ok(_) => return NOTHING,
-        Err(error) if passes_later(&error) => return CompactionOutcome::Throttled,
+        Err(error) if is_transient(&error) => return CompactionOutcome::RetryLater,
         Err(error) => return CompactionOutcome::ReadFailed(error),
     };
     let plan = match plan(key, row, rules) {
@@ -74,18 +74,18 @@ pub(crate) async fn compact(
     let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete, read };
     match storage.rewrite_row(table, rewrite).await {
         Ok(()) => done,
-        Err(error) if passes_later(&error) => CompactionOutcome::Throttled,
+        Err(error) if is_transient(&error) => CompactionOutcome::RetryLater,
         Err(error) => CompactionOutcome::WriteFailed(error),
     }
 }
 
-/// Whether the row is worth keeping for another round: the store is busy or away.
-fn passes_later(error: &StorageError) -> bool {
+/// True if a later round may succeed: the storage is overloaded or unavailable.
+fn is_transient(error: &StorageError) -> bool {
     error.recovery() == Recovery::RetryLater
 }
 
-/// Puts the points of append columns in order, each instant once. What is appended meanwhile is not
-/// lost: the column is left as it is then.
+/// Rewrites append columns with their points in order, each instant once. A column that is appended
+/// to meanwhile is left unchanged, so no point is lost.
 async fn repair_appends(
     storage: &dyn Storage,
     table: &Table,
@@ -109,7 +109,7 @@ async fn repair_appends(
         };
         match swapped {
             Ok(swapped) => put |= swapped,
-            Err(error) if passes_later(&error) => return CompactionOutcome::Throttled,
+            Err(error) if is_transient(&error) => return CompactionOutcome::RetryLater,
             Err(error) => return CompactionOutcome::WriteFailed(error),
         }
     }
@@ -127,42 +127,42 @@ fn plan(key: &Bytes, row: Row, rules: &RowRules) -> Result<RowCompaction, RowErr
     plan_row_compaction(key, &cells, rules.merge, rules.keep_cell_times)
 }
 
-/// Whether the row of that key is old enough to be rewritten.
+/// True if the row of that key is old enough to be compacted.
 pub(crate) fn is_due(schema: TableSchema, key: &[u8], now_secs: i64) -> bool {
     RowKey::decode(&schema, key).is_ok_and(|key| RowCompaction::is_due(key.base_time(), now_secs))
 }
 
-/// Whether a row has work for its compactor.
-pub(crate) fn has_work(row: &Row, repair_appends: bool) -> bool {
-    is_in_pieces(row)
+/// True if a row is to be reported to its compactor.
+pub(crate) fn needs_compaction(row: &Row, repair_appends: bool) -> bool {
+    is_fragmented(row)
         || (repair_appends
             && append_cells(row).any(|cell| {
                 AppendedPoints::decode(&cell.value).is_ok_and(|points| points.needs_repair())
             }))
 }
 
-/// Whether compaction could change a row: told from its columns, without taking them apart.
+/// True if compaction could change a row, judged by its columns without decoding values.
 ///
-/// Says yes for every row that a plan would write to, and for few others.
-fn is_in_pieces(row: &Row) -> bool {
+/// True for every row that a plan would write to, and for few others.
+fn is_fragmented(row: &Row) -> bool {
     let mut columns = row.runs.len();
-    let mut whole =
+    let mut compacted =
         row.runs.iter().all(|run| run.shape() == RunShape::Compacted || run.point_count() == 1);
     for cell in row.cells.iter().filter(|cell| cell.family == Family::T) {
         match ColumnKind::of(&cell.qualifier) {
             ColumnKind::Append => return false,
             kind if kind.is_points() => {
                 columns += 1;
-                whole &= is_as_written(kind, cell);
+                compacted &= is_compacted(kind, cell);
             }
             _ => {}
         }
     }
-    columns > 1 || (columns == 1 && !whole)
+    columns > 1 || (columns == 1 && !compacted)
 }
 
-/// Whether a column of points is what a compaction would make of it.
-fn is_as_written(kind: ColumnKind, cell: &Cell) -> bool {
+/// True if compaction would write the column as it is.
+fn is_compacted(kind: ColumnKind, cell: &Cell) -> bool {
     let mut qualifiers = &*cell.qualifier;
     let (mut length, mut seconds, mut millis, mut last) = (0, false, false, None);
     while let Some((qualifier, rest)) = Qualifier::split_first(qualifiers) {
@@ -203,13 +203,13 @@ mod tests {
     #[track_caller]
     fn check(cells: &[Cell], expected: bool) {
         let row = Row::from_cells(Bytes::from_static(b"row"), cells.to_vec());
-        assert_eq!(is_in_pieces(&row), expected, "{cells:?}");
+        assert_eq!(is_fragmented(&row), expected, "{cells:?}");
         let plan = plan_row_compaction(&row.key, cells, MergeRule::Newest, false).unwrap();
         assert!(expected || plan.is_nothing(), "a plan would write: {plan:?}");
     }
 
     #[test]
-    fn a_row_is_in_pieces_where_a_plan_would_write() {
+    fn row_is_fragmented_where_a_plan_would_write() {
         let point = cell(&[0, 0], &[1]);
         check(std::slice::from_ref(&point), false);
         check(&[point.clone(), cell(&[1, 0, 0], b"{}")], false);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn disordered_append_columns_are_repaired_if_that_is_wanted() {
+    async fn disordered_append_columns_are_repaired_if_enabled() {
         let table = Table::new("tsdb");
         let store = MemoryStorage::new([table.clone()]);
         let key = Bytes::from_static(&[0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1]);
@@ -258,6 +258,6 @@ mod tests {
             [(vec![0, 0, 1, 0, 0x10, 3], 7), (vec![0, 0, 1], 7), (vec![0], 7)]
         );
         let row = store.get(&table, Get::row(key.clone())).await.unwrap().unwrap();
-        assert!(!has_work(&row, true));
+        assert!(!needs_compaction(&row, true));
     }
 }

@@ -29,7 +29,7 @@ async fn compacted(engine: &EngineHandle) -> i64 {
 }
 
 #[tokio::test]
-async fn rows_that_were_written_are_compacted_when_their_hour_is_over() {
+async fn written_rows_are_compacted_when_their_hour_is_over() {
     let store = store();
     let (engine, clock) = engine_at(HOUR + 1_800, &store);
     for (offset, value) in [(0, 1), (10, 2), (20, 300)] {
@@ -51,7 +51,7 @@ async fn rows_that_were_written_are_compacted_when_their_hour_is_over() {
         ]
     );
     assert_eq!(compacted(&engine).await, 1);
-    // A late point makes the row due again, though its series touched nothing since.
+    // A late point queues the row again, though its series started no new row since.
     put_one(&engine, "m", "host=a", HOUR + 3_602, 6).await.unwrap();
     put_one(&engine, "m", "host=a", HOUR + 30, 7).await.unwrap();
     engine.flush_compactions().await;
@@ -62,7 +62,7 @@ async fn rows_that_were_written_are_compacted_when_their_hour_is_over() {
 }
 
 #[tokio::test]
-async fn a_throttled_row_waits_and_a_failed_one_is_given_up() {
+async fn throttled_row_is_retried_and_failed_row_is_dropped() {
     let store = store();
     let (engine, _clock) = engine_at(HOUR + 7_201, &store);
     for offset in [0, 10] {
@@ -80,7 +80,7 @@ async fn a_throttled_row_waits_and_a_failed_one_is_given_up() {
     engine.flush_compactions().await;
     engine.flush_compactions().await;
     assert_eq!(data(&store).await.len(), 2);
-    // A rewrite whose answer is lost was done all the same; the next pass finds nothing to do.
+    // A rewrite whose acknowledgement is lost took effect; the next flush has nothing to do.
     put_one(&engine, "m", "host=a", HOUR + 30, 1).await.unwrap();
     store.script(Operation::RewriteRow, [Fault::LostAck(StorageError::Timeout("test"))]);
     engine.flush_compactions().await;
@@ -88,10 +88,10 @@ async fn a_throttled_row_waits_and_a_failed_one_is_given_up() {
 }
 
 #[tokio::test]
-async fn contradicting_points_stay_as_they_are() {
+async fn conflicting_points_are_left_unchanged() {
     let store = store();
     let (engine, _clock) = engine_at(HOUR + 7_201, &store);
-    // One instant, two widths: two cells that tell different values.
+    // One instant, two widths: two cells with different values.
     put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
     put_one(&engine, "m", "host=a", HOUR, 300).await.unwrap();
     engine.flush_compactions().await;
@@ -100,7 +100,7 @@ async fn contradicting_points_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn with_compaction_off_nothing_is_queued_or_rewritten() {
+async fn disabled_compaction_queues_and_rewrites_nothing() {
     let store = store();
     let mut settings = config();
     settings.compaction.enabled = false;
@@ -114,7 +114,7 @@ async fn with_compaction_off_nothing_is_queued_or_rewritten() {
 }
 
 #[tokio::test]
-async fn rounds_take_due_rows_by_themselves() {
+async fn rounds_compact_due_rows() {
     let store = store();
     let mut settings = config();
     settings.compaction.flush_interval = Duration::from_millis(20);
@@ -131,13 +131,13 @@ async fn rounds_take_due_rows_by_themselves() {
 }
 
 #[tokio::test]
-async fn rows_of_a_chunk_kept_together_are_told_to_the_compactors_of_their_buckets() {
+async fn rows_of_a_single_shard_chunk_are_reported_to_the_compactors_of_their_buckets() {
     let store = store();
     let (engine, _clock) = engine_at(HOUR + 7_200, &store);
     // Twice, since the second chunk finds its series in the cache.
     for offset in [0, 10] {
         let mut session = engine.ingest_session(NameText::Utf8);
-        session.keep_together();
+        session.use_single_shard();
         for (tag, host) in (0..50_u32).map(|i| (i, format!("host=h{i:02}"))) {
             put(&mut session, "m", &host, HOUR + offset, 1, tag).unwrap();
             put(&mut session, "m", &host, HOUR + offset, 2, 50 + tag).unwrap();

@@ -8,21 +8,21 @@ use tsd_storage::Table;
 pub struct Rollups {
     /// Intervals, tables and aggregator ids (`tsd.rollups.config`).
     pub config: RollupConfig,
-    /// Tag key that tells pre-aggregates apart (`tsd.rollups.agg_tag_key`).
+    /// Tag key of pre-aggregates (`tsd.rollups.agg_tag_key`).
     pub aggregate_tag_key: String,
-    /// Its value for rollups that are no pre-aggregates (`tsd.rollups.raw_agg_tag_value`).
+    /// Value of that tag for other rollups (`tsd.rollups.raw_agg_tag_value`).
     pub raw_tag_value: String,
-    /// Whether such rollups get the tag (`tsd.rollups.tag_raw`).
+    /// Adds that tag to other rollups (`tsd.rollups.tag_raw`).
     pub tag_raw: bool,
-    /// Whether averages and deviations are refused (`tsd.rollups.block_derived`).
+    /// Rejects averages and deviations (`tsd.rollups.block_derived`).
     pub block_derived: bool,
-    /// Whether recent data, not rolled up yet, is read from the data table
+    /// Reads recent data that is not rolled up yet from the data table
     /// (`tsd.rollups.split_query.enable`).
     pub split_queries: bool,
 }
 
 impl Rollups {
-    /// OpenTSDB's defaults for a configuration of intervals.
+    /// OpenTSDB's defaults for these intervals.
     #[must_use]
     pub fn new(config: RollupConfig) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Rollups {
         }
     }
 
-    /// All tables that intervals name, each once.
+    /// The distinct tables of all intervals.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let mut tables = Vec::new();

@@ -1,4 +1,4 @@
-//! The cells of one chunk, gathered for the write actors they go to.
+//! The cells of one chunk, grouped by write shard.
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, ColumnKind, Family, Qualifier};
@@ -6,11 +6,11 @@ use tsd_storage::{CellBatch, CellRef};
 
 use super::{
     extra_cell::{ExtraCell, WriteTargets},
-    pending::{Body, NewPoint, PointBody},
+    pending::{EntryBody, PointBody, UnresolvedPoint},
     session::{IngestShared, ResolvedSeries},
 };
 use crate::{
-    meta_tracking::{Tracked, tsuid_of},
+    meta_tracking::{TrackedSeries, tsuid_of},
     put_error::PutError,
     series_cache::LastNotifiedRow,
     writer::TouchedRow,
@@ -19,57 +19,58 @@ use crate::{
 /// Cells of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    // One a write actor, or a single one where the chunk is kept together. Made with the first
-    // point: many connections never send one.
+    // Points: one batch per write shard, or a single one if the chunk uses a single shard. Allocated
+    // with the first point, since many connections never send one.
     shards: Vec<ShardBatch>,
-    // What does not go the way of points.
-    others: Vec<ExtraShardBatch>,
-    // The write actor of a chunk that is kept together.
-    home: usize,
+    // Cells of other write targets.
+    extra: Vec<ExtraShardBatch>,
+    // The shard of a chunk that uses a single one.
+    single_shard: usize,
+    // Reused buffer of a row key.
     key: Vec<u8>,
-    // Series of points and histograms, where those are tracked.
-    tracked: Tracked,
+    // Series of points and histograms, if tracking is enabled.
+    tracked: TrackedSeries,
 }
 
-/// What one chunk has for one write actor.
+/// Cells of one chunk for one write shard.
 #[derive(Debug, Default)]
 pub(super) struct ShardBatch {
     pub(super) cells: CellBatch,
-    /// What names the points in failures.
+    /// Identify the points in failures.
     pub(super) tags: Vec<u32>,
     pub(super) touched: Vec<TouchedRow>,
-    // Key of the row that is open in `cells`.
+    // Key of the last row of `cells`.
     row: Vec<u8>,
 }
 
-/// What one chunk has for one write actor that is written in another way than points.
+/// Cells of one chunk for one write shard and another target than points.
 #[derive(Debug)]
 struct ExtraShardBatch {
     target: usize,
     shard: usize,
-    part: ShardBatch,
+    batch: ShardBatch,
 }
 
 impl Chunk {
-    /// Whether nothing was ever put into it.
+    /// True if nothing was ever added.
     pub(super) const fn is_unused(&self) -> bool {
         self.shards.is_empty()
     }
 
-    /// Gives everything to one write actor from now on.
-    pub(super) fn keep_together(&mut self, home: usize) {
+    /// Sends every later cell to one write shard.
+    pub(super) fn use_single_shard(&mut self, shard: usize) {
         self.shards = vec![ShardBatch::default()];
-        self.home = home;
+        self.single_shard = shard;
     }
 
-    /// Takes a point.
+    /// Adds a point. `notify` reports its row to row compaction once it is stored.
     #[inline]
     pub(super) fn point(
         &mut self,
         shared: &IngestShared,
         template: &[u8],
         shard: usize,
-        touched: bool,
+        notify: bool,
         body: PointBody,
     ) -> Result<(), PutError> {
         if self.shards.is_empty() {
@@ -79,12 +80,12 @@ impl Chunk {
             self.track(shared, template);
         }
         let Self { shards, key, .. } = self;
-        let part = match &mut shards[..] {
-            [together] => together,
+        let batch = match &mut shards[..] {
+            [single] => single,
             shards => shards.get_mut(shard).ok_or(PutError::Lost)?,
         };
         row_key(shared, key, template, body.timestamp.base_time());
-        part.open_row(key)?;
+        batch.open_row(key)?;
         let (flags, bytes) = body.value.encode();
         let qualifier = Qualifier::new(body.timestamp, flags);
         if shared.appends {
@@ -97,19 +98,19 @@ impl Chunk {
                 }
             }
             let value = entry.get(..q.len() + v.len()).unwrap_or_default();
-            part.push(&ColumnKind::APPEND_QUALIFIER, value, None)?;
+            batch.push(&ColumnKind::APPEND_QUALIFIER, value, None)?;
         } else {
             let timestamp_ms = shared.use_otsdb_timestamp.then(|| body.timestamp.as_millis());
-            part.push(qualifier.as_bytes(), &bytes, timestamp_ms)?;
+            batch.push(qualifier.as_bytes(), &bytes, timestamp_ms)?;
         }
-        part.tags.push(body.tag);
-        if touched {
-            part.touched.push(TouchedRow { shard, key: Bytes::copy_from_slice(key) });
+        batch.tags.push(body.tag);
+        if notify {
+            batch.touched.push(TouchedRow { shard, key: Bytes::copy_from_slice(key) });
         }
         Ok(())
     }
 
-    /// Takes another cell.
+    /// Adds another cell.
     pub(super) fn cell(
         &mut self,
         shared: &IngestShared,
@@ -124,45 +125,45 @@ impl Chunk {
         if shared.tracker.is_some() && cell.is_tracked {
             self.track(shared, template);
         }
-        let Self { shards, others, home, key, .. } = self;
+        let Self { shards, extra, single_shard, key, .. } = self;
         row_key(shared, key, template, cell.base);
-        let together = shards.len() == 1;
-        let part = if cell.target == WriteTargets::POINTS {
-            shards.get_mut(if together { 0 } else { shard }).ok_or(PutError::Lost)?
+        let is_single = shards.len() == 1;
+        let batch = if cell.target == WriteTargets::POINTS {
+            shards.get_mut(if is_single { 0 } else { shard }).ok_or(PutError::Lost)?
         } else {
-            other_part(others, cell.target, if together { *home } else { shard })?
+            extra_batch(extra, cell.target, if is_single { *single_shard } else { shard })?
         };
-        part.open_row(key)?;
-        part.push(&cell.qualifier, &cell.value, None)?;
-        part.tags.push(tag);
+        batch.open_row(key)?;
+        batch.push(&cell.qualifier, &cell.value, None)?;
+        batch.tags.push(tag);
         Ok(())
     }
 
-    /// Takes what waited in the log.
+    /// Adds an entry of the log.
     pub(super) fn body(
         &mut self,
         shared: &IngestShared,
         template: &[u8],
         shard: usize,
-        touched: bool,
-        body: &Body,
+        notify: bool,
+        body: &EntryBody,
     ) -> Result<(), PutError> {
         match body {
-            Body::Point(body) => self.point(shared, template, shard, touched, *body),
-            Body::Cell(cell, tag) => self.cell(shared, template, shard, cell, *tag),
+            EntryBody::Point(body) => self.point(shared, template, shard, notify, *body),
+            EntryBody::Cell(cell, tag) => self.cell(shared, template, shard, cell, *tag),
         }
     }
 
-    /// Takes what waited for the names of its series, and says which row that touched.
+    /// Adds an entry whose series was just resolved. Returns the row reported to row compaction.
     pub(super) fn first_of_series(
         &mut self,
         shared: &IngestShared,
-        point: &NewPoint,
+        point: &UnresolvedPoint,
         series: &ResolvedSeries,
         due_before: u32,
     ) -> Result<LastNotifiedRow, PutError> {
         let last_notified = match &point.body {
-            Body::Point(body) if shared.compaction => {
+            EntryBody::Point(body) if shared.compaction => {
                 let base = body.timestamp.base_time().as_secs();
                 LastNotifiedRow::NONE.next(base, due_before, || shared.round(series.shard))
             }
@@ -172,59 +173,60 @@ impl Chunk {
         Ok(last_notified.unwrap_or(LastNotifiedRow::NONE))
     }
 
-    /// Notes that a series gets something.
+    /// Counts a point of a series for meta tracking.
     fn track(&mut self, shared: &IngestShared, template: &[u8]) {
         *self.tracked.entry(tsuid_of(shared.schema, template)).or_default() += 1;
     }
 
-    /// Takes out which series got something.
-    pub(super) fn take_tracked(&mut self) -> Tracked {
+    /// Takes the series that got points.
+    pub(super) fn take_tracked(&mut self) -> TrackedSeries {
         std::mem::take(&mut self.tracked)
     }
 
-    /// Tags of all that is in it.
+    /// Tags of all points.
     pub(super) fn tags(&self) -> impl Iterator<Item = u32> {
-        let parts = self.shards.iter().chain(self.others.iter().map(|other| &other.part));
-        parts.flat_map(|part| part.tags.iter().copied())
+        let batches = self.shards.iter().chain(self.extra.iter().map(|extra| &extra.batch));
+        batches.flat_map(|batch| batch.tags.iter().copied())
     }
 
-    /// Takes out what there is for each write actor: way of writing, number of the actor, cells.
-    pub(super) fn take_parts(&mut self) -> impl Iterator<Item = (usize, usize, ShardBatch)> {
-        let Self { shards, others, home, .. } = self;
-        let points = shards.iter_mut().zip(*home..).filter(|(part, _)| !part.tags.is_empty());
+    /// Takes the non-empty batches: index of the write target, index of the shard, cells.
+    pub(super) fn take_batches(&mut self) -> impl Iterator<Item = (usize, usize, ShardBatch)> {
+        let Self { shards, extra, single_shard, .. } = self;
+        let points =
+            shards.iter_mut().zip(*single_shard..).filter(|(batch, _)| !batch.tags.is_empty());
         points
-            .map(|(part, shard)| (WriteTargets::POINTS, shard, std::mem::take(part)))
-            .chain(others.drain(..).map(|other| (other.target, other.shard, other.part)))
+            .map(|(batch, shard)| (WriteTargets::POINTS, shard, std::mem::take(batch)))
+            .chain(extra.drain(..).map(|extra| (extra.target, extra.shard, extra.batch)))
     }
 
-    /// Drops all that is in it.
+    /// Drops all cells.
     pub(super) fn clear(&mut self) {
-        for part in &mut self.shards {
-            part.cells.clear();
-            part.tags.clear();
-            part.row.clear();
-            part.touched.clear();
+        for batch in &mut self.shards {
+            batch.cells.clear();
+            batch.tags.clear();
+            batch.row.clear();
+            batch.touched.clear();
         }
-        self.others.clear();
+        self.extra.clear();
         self.tracked.clear();
     }
 }
 
-/// Cells for a write actor that are written in another way than points.
-fn other_part(
-    others: &mut Vec<ExtraShardBatch>,
+/// The batch of a target and shard, created if there is none.
+fn extra_batch(
+    extra: &mut Vec<ExtraShardBatch>,
     target: usize,
     shard: usize,
 ) -> Result<&mut ShardBatch, PutError> {
-    let at = others.iter().position(|other| other.target == target && other.shard == shard);
+    let at = extra.iter().position(|batch| batch.target == target && batch.shard == shard);
     let at = at.unwrap_or_else(|| {
-        others.push(ExtraShardBatch { target, shard, part: ShardBatch::default() });
-        others.len() - 1
+        extra.push(ExtraShardBatch { target, shard, batch: ShardBatch::default() });
+        extra.len() - 1
     });
-    others.get_mut(at).map(|other| &mut other.part).ok_or(PutError::Lost)
+    extra.get_mut(at).map(|extra| &mut extra.batch).ok_or(PutError::Lost)
 }
 
-/// The key of a row, from the key without time.
+/// Writes the row key of a base time into `key`.
 #[inline]
 fn row_key(shared: &IngestShared, key: &mut Vec<u8>, template: &[u8], base: BaseTime) {
     let base_at = shared.schema.base_time_start();
@@ -236,7 +238,7 @@ fn row_key(shared: &IngestShared, key: &mut Vec<u8>, template: &[u8], base: Base
 }
 
 impl ShardBatch {
-    /// Goes on with the row of that key.
+    /// Starts a row unless it is the last one.
     #[inline]
     fn open_row(&mut self, key: &[u8]) -> Result<(), PutError> {
         if self.row != key {

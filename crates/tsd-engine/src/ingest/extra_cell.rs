@@ -1,8 +1,8 @@
-//! Cells that are no ordinary points: rolled-up values, pre-aggregates and histograms.
+//! Cells other than points: rolled-up values, pre-aggregates and histograms.
 //!
-//! All of such a cell but the series is known before names are looked up, so it is made at once, and waits
-//! like a point for its UIDs. Rolled-up values go to tables of their own, always as plain puts:
-//! no appends, no row compaction. Histograms lie among the points of the data table, also as puts.
+//! Such a cell is encoded before its series is resolved, and waits for its UIDs like a point. Rolled-up
+//! values are written to their own tables, always by put: no appends, no row compaction. Histograms
+//! are stored in the rows of the data table, also by put.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ use crate::{
     put_error::PutError,
 };
 
-/// Where a rolled-up value goes.
+/// Where a rolled-up value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RollupPlace {
     /// A slot of an interval's row.
     Slot {
-        /// Which interval, as the configuration counts them from 0.
+        /// Index of the interval in the configuration, from 0.
         interval: usize,
-        /// Id of the aggregator over time.
+        /// Id of the time aggregator.
         aggregator_id: u8,
-        /// Whether the value is of a group of series: such go to a table of their own.
+        /// True if the value is aggregated over a group of series, which has its own table.
         pre_aggregate: bool,
     },
-    /// A value of a group of series at one instant: a point in the default interval's table of
-    /// pre-aggregates.
+    /// A value of a group of series at one instant: a point in the pre-aggregate table of the default
+    /// interval.
     PreAggregate,
 }
 
-/// A cell that waits for its series. Made by [`super::IngestSession::rollup_cell`] and
+/// An encoded cell without its series. Created by [`super::IngestSession::rollup_cell`] and
 /// [`super::IngestSession::histogram_cell`].
 #[derive(Clone, Debug)]
 pub struct ExtraCell {
@@ -42,20 +42,20 @@ pub struct ExtraCell {
     pub(super) base: BaseTime,
     pub(super) qualifier: SmallVec<[u8; 8]>,
     pub(super) value: SmallVec<[u8; 24]>,
-    /// Whether the meta table is told of it.
+    /// True if it counts for meta tracking.
     pub(super) is_tracked: bool,
 }
 
-/// How cells of one kind are written.
+/// Table and operation of a write.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTarget {
-    /// Where.
+    /// Destination table.
     pub(crate) table: Table,
-    /// Whether values are appended to what is there.
+    /// True for append, false for put.
     pub(crate) appends: bool,
 }
 
-/// Every way cells are written. The first is that of points.
+/// All write targets; the first is that of points.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTargets {
     list: Arc<[WriteTarget]>,
@@ -65,16 +65,16 @@ pub(crate) struct WriteTargets {
 #[derive(Debug)]
 struct RollupTargets {
     config: RollupConfig,
-    /// For each interval its table and its table of pre-aggregates.
+    /// For each interval the targets of its table and of its pre-aggregate table.
     of_interval: Vec<[usize; 2]>,
-    /// Table of pre-aggregates of the default interval.
+    /// Target of the pre-aggregate table of the default interval.
     pre_aggregates: usize,
 }
 
 impl WriteTargets {
-    /// Ordinary points.
+    /// Target of points.
     pub(crate) const POINTS: usize = 0;
-    /// What is put into the data table whatever becomes of points.
+    /// Puts into the data table, also if points are appended.
     const DATA_PUTS: usize = 1;
 
     pub(crate) fn new(config: &EngineConfig) -> Self {
@@ -91,7 +91,7 @@ impl WriteTargets {
         &self.list
     }
 
-    /// The cell of a rolled-up value. Its time is in seconds.
+    /// Encodes a rolled-up value, whose time must be in seconds.
     pub(super) fn rollup(
         &self,
         place: RollupPlace,
@@ -118,11 +118,11 @@ impl WriteTargets {
         Ok(ExtraCell { target, base, qualifier, value, is_tracked: false })
     }
 
-    /// The cell of a histogram, given as it is stored.
+    /// Encodes a histogram, given as stored.
     pub(super) fn histogram(&self, timestamp: Timestamp, value: &[u8]) -> ExtraCell {
         let appends = self.list.get(Self::POINTS).is_some_and(|target| target.appends);
         ExtraCell {
-            // Beside the points of its row where those are puts too.
+            // The same target as points if these are puts, so that both are in one batch.
             target: if appends { Self::DATA_PUTS } else { Self::POINTS },
             base: timestamp.base_time(),
             qualifier: histogram_qualifier(timestamp),
@@ -208,7 +208,7 @@ mod tests {
         store_with(TABLES.map(Table::new))
     }
 
-    /// Gives a cell of `m host=<host>` to a session, as a front end does.
+    /// Adds a cell of `m host=<host>` to a session, as a front end does.
     fn put_cell(session: &mut IngestSession, host: &str, cell: ExtraCell, tag: u32) {
         let raw = format!("host={host}");
         if let Some(put) = session.put_cell_cached(b"m", raw.as_bytes(), &cell, tag) {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rolled_up_values_go_to_the_tables_of_their_interval() {
+    async fn rolled_up_values_are_stored_in_the_tables_of_their_interval() {
         let store = rollup_store();
         let engine = start(rollup_config(), &store);
         let places = [
@@ -292,12 +292,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn histograms_lie_among_the_points() {
+    async fn histograms_are_stored_in_the_rows_of_points() {
         let store = rollup_store();
         let engine = start(config(), &store);
         let value = SimpleHistogram::parse("u=0:o=1:0,1=42").unwrap().encode(42).unwrap();
         let mut session = engine.ingest_session(NameText::Latin1);
-        session.keep_together();
+        session.use_single_shard();
         for (tag, timestamp) in [(0, 1_356_998_401), (1, 1_356_998_400_250)] {
             let cell = session.histogram_cell(timestamp, &value).unwrap();
             put_cell(&mut session, "a", cell, tag);
@@ -315,17 +315,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cells_of_one_column_land_in_the_order_they_were_put() {
+    async fn cells_of_one_column_are_stored_in_put_order() {
         let store = rollup_store();
         let engine = start(rollup_config(), &store);
         let mut session = engine.ingest_session(NameText::Latin1);
         for value in 0..40 {
             let cell = rollup(&session, HOURLY_SUM, 1_370_532_925, value);
-            // Two spellings of the series: the second is new while the first is known.
+            // Several spellings of the series: some cached, some not.
             let raw = format!("host=a{}", " ".repeat(usize::try_from(value).unwrap() % 7));
             let tags: [(&[u8], &[u8]); 1] = [(b"host", b"a")];
-            let known = session.put_cell_cached(b"m", raw.as_bytes(), &cell, 0);
-            if known.is_none() {
+            let cached = session.put_cell_cached(b"m", raw.as_bytes(), &cell, 0);
+            if cached.is_none() {
                 session.put_cell_new(b"m", raw.as_bytes(), &tags, cell, 0).unwrap();
             }
             session.send().await;
@@ -335,25 +335,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn times_in_milliseconds_and_unknown_places_are_refused() {
+    async fn millisecond_times_and_unknown_intervals_are_rejected() {
         let engine = start(rollup_config(), &rollup_store());
         let session = engine.ingest_session(NameText::Latin1);
         let one = PointValue::Integer(1);
         let error = session.rollup_cell(HOURLY_SUM, 1_370_532_925_123, one).unwrap_err();
         assert!(matches!(error, PutError::BadTimestamp(1_370_532_925_123)));
-        let nowhere = RollupPlace::Slot { interval: 9, aggregator_id: 0, pre_aggregate: false };
-        assert!(matches!(session.rollup_cell(nowhere, 1, one), Err(PutError::NoRollups)));
+        let unknown = RollupPlace::Slot { interval: 9, aggregator_id: 0, pre_aggregate: false };
+        assert!(matches!(session.rollup_cell(unknown, 1, one), Err(PutError::NoRollups)));
         assert!(matches!(session.histogram_cell(-1, &[]), Err(PutError::BadTimestamp(-1))));
         let infinite = PointValue::Double(f64::INFINITY);
         assert!(matches!(session.rollup_cell(HOURLY_SUM, 1, infinite), Err(PutError::NotFinite)));
         let plain = start(config(), &rollup_store());
         let session = plain.ingest_session(NameText::Latin1);
-        let refused = session.rollup_cell(RollupPlace::PreAggregate, 1, one);
-        assert!(matches!(refused, Err(PutError::NoRollups)));
+        let rejected = session.rollup_cell(RollupPlace::PreAggregate, 1, one);
+        assert!(matches!(rejected, Err(PutError::NoRollups)));
     }
 
     #[tokio::test]
-    async fn a_store_error_fails_the_cells_it_hit_and_no_others() {
+    async fn storage_error_fails_only_the_cells_of_its_call() {
         let store = rollup_store();
         let engine = start(rollup_config(), &store);
         put_rollup(&engine, HOURLY_SUM, 7_200, 1).await;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_throttles_rollups_as_it_does_points() {
+    async fn full_queue_throttles_rollups_like_points() {
         let store = rollup_store();
         let mut settings = rollup_config();
         settings.ingest.bucket_queue_bytes = 64;
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_without_its_rollup_tables_does_not_start() {
+    fn engine_requires_its_rollup_tables() {
         let tables = EngineConfig::default().tables;
         let bare: Arc<dyn tsd_storage::Storage> =
             Arc::new(MemoryStorage::new([tables.data, tables.uid]));

@@ -1,15 +1,15 @@
-//! Points of a chunk that wait for UIDs, and those behind them.
+//! The log of a chunk: entries that wait for UIDs, and all entries after them.
 //!
-//! Two points of one connection for one cell must land in the order they were sent, also when the
-//! first was of an unknown series. So from the first unknown series on, a chunk is kept as a log
-//! of points and turned into cells, in order, when the names are resolved.
+//! Two points of one connection for one cell must be stored in the order they were sent, even if the
+//! series of the first is not cached. So from the first such series on, a chunk is kept as a log,
+//! which is turned into cells, in order, when the names are resolved.
 
 use smallvec::SmallVec;
 use tsd_model::{PointValue, Timestamp};
 
 use super::extra_cell::ExtraCell;
 
-/// What a point says, beside its series.
+/// A point without its series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PointBody {
     pub(crate) timestamp: Timestamp,
@@ -17,17 +17,17 @@ pub(crate) struct PointBody {
     pub(crate) tag: u32,
 }
 
-/// What is to be stored of a series.
+/// What an entry stores.
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub(crate) enum EntryBody {
     /// A point.
     Point(PointBody),
-    /// Another cell, and the tag that names it in failures.
+    /// Another cell, and the tag that identifies it in failures.
     Cell(Box<ExtraCell>, u32),
 }
 
-impl Body {
-    /// What names it in failures.
+impl EntryBody {
+    /// Identifies the entry in failures.
     pub(crate) const fn tag(&self) -> u32 {
         match self {
             Self::Point(body) => body.tag,
@@ -36,27 +36,27 @@ impl Body {
     }
 }
 
-/// A point in the log.
+/// An entry of the log.
 #[derive(Debug)]
 pub(crate) enum LogEntry {
-    /// Its series was in the cache.
-    Known {
+    /// Of a cached series.
+    Cached {
         /// Row key without time.
         template: Box<[u8]>,
-        /// Write actor.
+        /// Write shard.
         shard: usize,
-        /// Whether row compaction is to be told of the row.
-        touched: bool,
+        /// True if row compaction is to be notified of the row.
+        notify: bool,
         /// What is stored.
-        body: Body,
+        body: EntryBody,
     },
-    /// Its series was not.
-    New(Box<NewPoint>),
+    /// Of a series that is not cached.
+    New(Box<UnresolvedPoint>),
 }
 
-/// A point of a series that was not in the cache.
+/// An entry whose series must be resolved.
 #[derive(Debug)]
-pub(crate) struct NewPoint {
+pub(crate) struct UnresolvedPoint {
     /// Metric as sent.
     pub(crate) metric: Box<[u8]>,
     /// Tags as sent.
@@ -64,7 +64,7 @@ pub(crate) struct NewPoint {
     /// Names to resolve.
     pub(crate) names: NameList,
     /// What is stored.
-    pub(crate) body: Body,
+    pub(crate) body: EntryBody,
 }
 
 /// Names of one point as they are stored: metric, then key and value of each tag, in the order
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_in_order() {
+    fn names_keep_their_order() {
         let mut names = NameList::default();
         for name in ["m", "", "host", "web01"] {
             names.push(name.bytes());

@@ -1,4 +1,5 @@
-//! One connection's or one request's points on their way to the write actors.
+//! An ingest session: the points of one connection or request, collected into chunks and submitted to
+//! the write shards.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +18,7 @@ use super::{
     chunk::{Chunk, ShardBatch},
     commit_group::CommitGroup,
     extra_cell::{ExtraCell, RollupPlace, WriteTargets},
-    pending::{Body, LogEntry, NewPoint, PointBody},
+    pending::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
     validate::{NameRules, check_point},
 };
 use crate::{
@@ -31,10 +32,10 @@ use crate::{
     writer::{WriteMessage, WriteRequest, WriteShard},
 };
 
-/// Failures of a pipelined session that may wait to be read.
-const FAILURES_WAITING: usize = 1_024;
+/// Most unread failures of a pipelined session.
+const MAX_UNREAD_FAILURES: usize = 1_024;
 
-/// What all sessions share.
+/// State shared by all sessions.
 #[derive(Debug)]
 pub(crate) struct IngestShared {
     pub(crate) schema: TableSchema,
@@ -50,15 +51,15 @@ pub(crate) struct IngestShared {
     pub(crate) resolver: Resolver,
     pub(crate) targets: WriteTargets,
     pub(crate) shards: Vec<WriteShard>,
-    /// Compaction rounds of each shard.
+    /// Current compaction round of each shard.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
-    /// Who is told of series that get points, if anyone is.
+    /// Set if series are tracked in the meta table.
     pub(crate) tracker: Option<ActorRef<MetaTracker>>,
-    pub(crate) tracking_lost: metrics::Counter,
+    pub(crate) tracking_dropped: metrics::Counter,
     pub(crate) closed: AtomicBool,
-    /// Spreads chunks that are kept together over the write actors.
-    pub(crate) turn: AtomicUsize,
-    /// Points taken in, of any fate.
+    /// Shard of the next session that uses a single shard, round robin.
+    pub(crate) next_shard: AtomicUsize,
+    /// Points received, stored or not.
     pub(crate) received: AtomicU64,
     pub(crate) received_total: metrics::Counter,
     pub(crate) cache_misses: metrics::Counter,
@@ -69,21 +70,21 @@ pub(crate) struct IngestShared {
 pub struct PointInput<'a> {
     /// Metric as sent.
     pub metric: &'a [u8],
-    /// Tags as sent. A point with the same metric and the same tags is of the same series.
+    /// Tags as sent. Points with equal metric and tag bytes belong to one series.
     pub tags_raw: &'a [u8],
-    /// Seconds, or milliseconds where the number does not fit 32 bits. Not checked yet.
+    /// Unchecked epoch seconds, or milliseconds if the number does not fit 32 bits.
     pub timestamp: i64,
-    /// Value. Not checked yet.
+    /// Unchecked value.
     pub value: PointValue,
-    /// Names the point in failures.
+    /// Identifies the point in failures.
     pub tag: u32,
 }
 
-/// Points of one connection or request, gathered into chunks.
+/// Points of one connection or request, collected into chunks.
 ///
-/// Points go through [`Self::put`]. A chunk ends with [`Self::commit`], which waits until it is durable, or
-/// [`Self::send`], which waits until it is accepted. Points for one cell land in the order they
-/// were put.
+/// [`Self::put`] adds points. [`Self::commit`] ends a chunk and waits until it is durable;
+/// [`Self::send`] ends it and waits until it is accepted. Points of one cell are stored in the order
+/// they were put.
 #[derive(Debug)]
 pub struct IngestSession {
     shared: Arc<IngestShared>,
@@ -93,11 +94,11 @@ pub struct IngestSession {
     points: usize,
     due_before: u32,
     in_flight: VecDeque<Arc<CommitGroup>>,
-    sink: Option<mpsc::Sender<PointFailure>>,
+    failures: Option<mpsc::Sender<PointFailure>>,
 }
 
 impl IngestSession {
-    /// Points that are looked up together.
+    /// Points per look-up in the series cache.
     pub const GROUP: usize = GROUP;
 
     pub(crate) fn new(shared: Arc<IngestShared>, text: NameText) -> Self {
@@ -110,35 +111,34 @@ impl IngestSession {
             points: 0,
             due_before,
             in_flight: VecDeque::new(),
-            sink: None,
+            failures: None,
         }
     }
 
-    /// Gives each chunk to one write actor instead of one of each bucket. For small chunks that end with
-    /// [`Self::commit`]: twenty messages of two points cost more than the points.
+    /// Sends each chunk to a single write shard instead of one shard per bucket. For small chunks that
+    /// end with [`Self::commit`]: twenty messages of two points cost more than the points.
     ///
-    /// Points of other sessions for the same cells then go other ways; who wants an order between
-    /// sessions waits for the first one's answer, as with any two requests. Call it before the
-    /// first point.
-    pub fn keep_together(&mut self) {
+    /// Writes of other sessions to the same cells may then use other shards. A client that needs an
+    /// order between sessions waits for the first response, as with any two requests. Has no effect
+    /// after the first point.
+    pub fn use_single_shard(&mut self) {
         if self.chunk.is_unused() {
-            let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
-            self.chunk.keep_together(turn % self.shared.shards.len().max(1));
+            let next = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
+            self.chunk.use_single_shard(next % self.shared.shards.len().max(1));
         }
     }
 
-    /// Takes points, in order; best [`Self::GROUP`] of them at once. Returns what was refused, in order:
-    /// its place in `points`, and why.
+    /// Adds points, in order; best [`Self::GROUP`] per call. Returns the rejected points, in order: index
+    /// in `points` and error.
     ///
-    /// `sent` says what a point is, in the caller's terms. `tags` parses the tags of a point whose series
-    /// is not known, each key once; its point then waits for UIDs. The numbers and names of such a
-    /// point are checked here, in OpenTSDB's order; whether its names have UIDs shows when the chunk
-    /// ends.
+    /// `input` converts a caller's point. `tags` parses the tags of a point whose series is not cached,
+    /// with distinct keys; such a point is logged until its UIDs are resolved. Its numbers and names
+    /// are checked here, in OpenTSDB's order; missing UIDs are reported when the chunk ends.
     #[inline]
     pub fn put<'p, P, T, E>(
         &mut self,
         points: &'p [P],
-        sent: impl Fn(&'p P) -> PointInput<'p>,
+        input: impl Fn(&'p P) -> PointInput<'p>,
         mut tags: impl FnMut(&'p P) -> Result<T, E>,
     ) -> Vec<(usize, E)>
     where
@@ -146,38 +146,38 @@ impl IngestSession {
         E: From<PutError>,
     {
         let shared = Arc::clone(&self.shared);
-        let mut refused = Vec::new();
+        let mut rejected = Vec::new();
         for (nth, group) in points.chunks(GROUP).enumerate() {
             let cache = shared.series.read();
             let names = group.iter().map(|point| {
-                let PointInput { metric, tags_raw, .. } = sent(point);
+                let PointInput { metric, tags_raw, .. } = input(point);
                 (metric, tags_raw)
             });
             let series = cache.find_group(self.text, names);
             for (at, (point, series)) in group.iter().zip(series).enumerate() {
                 let put = match series {
-                    Some(series) => self.put_known(series, &sent(point)).map_err(E::from),
+                    Some(series) => self.put_cached(series, &input(point)).map_err(E::from),
                     None => {
-                        tags(point).and_then(|tags| Ok(self.put_new(&sent(point), tags.as_ref())?))
+                        tags(point).and_then(|tags| Ok(self.put_new(&input(point), tags.as_ref())?))
                     }
                 };
                 if let Err(error) = put {
-                    refused.push((nth * GROUP + at, error));
+                    rejected.push((nth * GROUP + at, error));
                 }
             }
         }
-        refused
+        rejected
     }
 
-    /// Whether the series of these bytes, as sent, is known: its points need no UIDs.
+    /// True if the series of these bytes, as sent, is cached: its points need no UID look-ups.
     #[must_use]
-    pub fn knows(&self, metric: &[u8], tags_raw: &[u8]) -> bool {
+    pub fn is_cached(&self, metric: &[u8], tags_raw: &[u8]) -> bool {
         self.shared.series.read().find(self.text, metric, tags_raw).is_some()
     }
 
-    /// Takes a point of a known series.
+    /// Adds a point of a cached series.
     #[inline]
-    fn put_known(
+    fn put_cached(
         &mut self,
         series: CachedSeries<'_>,
         point: &PointInput<'_>,
@@ -188,44 +188,44 @@ impl IngestSession {
         let base = timestamp.base_time().as_secs();
         let shard = series.write_shard();
         let round = || shared.round(shard);
-        let touched = shared.compaction
+        let notify = shared.compaction
             && series.last_notified().advance(|last| last.next(base, *due_before, round));
         let body = PointBody { timestamp, value: point.value, tag: point.tag };
         if log.is_empty() {
-            chunk.point(shared, series.template(), shard, touched, body)?;
+            chunk.point(shared, series.template(), shard, notify, body)?;
         } else {
             let template = series.template().into();
-            log.push(LogEntry::Known { template, shard, touched, body: Body::Point(body) });
+            log.push(LogEntry::Cached { template, shard, notify, body: EntryBody::Point(body) });
         }
         self.points += 1;
         Ok(())
     }
 
-    /// Takes a point of a series that is not known and queues it for its UIDs.
+    /// Logs a point of a series that is not cached.
     fn put_new(&mut self, point: &PointInput<'_>, tags: &[(&[u8], &[u8])]) -> Result<(), PutError> {
         let timestamp = check_numbers(point.timestamp, point.value)?;
         let body = PointBody { timestamp, value: point.value, tag: point.tag };
-        self.log_new(point.metric, point.tags_raw, tags, Body::Point(body))
+        self.log_new(point.metric, point.tags_raw, tags, EntryBody::Point(body))
     }
 
-    /// Queues something of a series that the cache did not have for its UIDs.
+    /// Logs an entry of a series that is not cached, until its UIDs are resolved.
     fn log_new(
         &mut self,
         metric: &[u8],
         tags_raw: &[u8],
         tags: &[(&[u8], &[u8])],
-        body: Body,
+        body: EntryBody,
     ) -> Result<(), PutError> {
         let shared = &*self.shared;
         let names = check_point(&shared.names, shared.max_tags, self.text, metric, tags)?;
         shared.cache_misses.increment(1);
         let (metric, tags) = (metric.into(), tags_raw.into());
-        self.log.push(LogEntry::New(Box::new(NewPoint { metric, tags, names, body })));
+        self.log.push(LogEntry::New(Box::new(UnresolvedPoint { metric, tags, names, body })));
         self.points += 1;
         Ok(())
     }
 
-    /// The cell of a rolled-up value or a pre-aggregate, whose time must be in seconds.
+    /// Encodes a rolled-up value or a pre-aggregate, whose time must be in seconds.
     pub fn rollup_cell(
         &self,
         place: RollupPlace,
@@ -236,15 +236,15 @@ impl IngestSession {
         self.shared.targets.rollup(place, timestamp, value)
     }
 
-    /// The cell of a histogram, given as it is stored: id of its codec, then what that makes of it.
+    /// Encodes a histogram, given as stored: codec id, then the encoded histogram.
     pub fn histogram_cell(&self, timestamp: i64, value: &[u8]) -> Result<ExtraCell, PutError> {
         let timestamp =
             Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))?;
         Ok(self.shared.targets.histogram(timestamp, value))
     }
 
-    /// Takes another cell of a known series: `None` means that the series is not known and the cell is
-    /// to be given to [`Self::put_cell_new`]. The rest is as with [`Self::put`].
+    /// Adds a cell of a cached series. `None`: the series is not cached; use [`Self::put_cell_new`].
+    /// Otherwise as [`Self::put`].
     pub fn put_cell_cached(
         &mut self,
         metric: &[u8],
@@ -260,8 +260,8 @@ impl IngestSession {
         let put = if log.is_empty() {
             chunk.cell(shared, template, shard, cell, tag)
         } else {
-            let body = Body::Cell(Box::new(cell.clone()), tag);
-            log.push(LogEntry::Known { template: template.into(), shard, touched: false, body });
+            let body = EntryBody::Cell(Box::new(cell.clone()), tag);
+            log.push(LogEntry::Cached { template: template.into(), shard, notify: false, body });
             Ok(())
         };
         if put.is_ok() {
@@ -270,8 +270,7 @@ impl IngestSession {
         Some(put)
     }
 
-    /// Takes another cell of any series and queues it for its UIDs. The rest is as with
-    /// [`Self::put`].
+    /// Logs a cell of any series until its UIDs are resolved. Otherwise as [`Self::put`].
     pub fn put_cell_new(
         &mut self,
         metric: &[u8],
@@ -280,7 +279,7 @@ impl IngestSession {
         cell: ExtraCell,
         tag: u32,
     ) -> Result<(), PutError> {
-        self.log_new(metric, tags_raw, tags, Body::Cell(Box::new(cell), tag))
+        self.log_new(metric, tags_raw, tags, EntryBody::Cell(Box::new(cell), tag))
     }
 
     /// Points put since the last chunk ended.
@@ -294,13 +293,13 @@ impl IngestSession {
         self.commit_within(None).await
     }
 
-    /// As [`Self::commit`], but gives up waiting after `limit`: what is open then may still be
-    /// stored, and is counted in [`CommitReport::timed_out`].
+    /// As [`Self::commit`], but waits at most `limit`. Points without a result by then may still be
+    /// stored, and are counted in [`CommitReport::timed_out`].
     pub async fn commit_within(&mut self, limit: Option<Duration>) -> CommitReport {
         let points = self.points;
         let group = CommitGroup::new(None);
         let work = async {
-            self.hand_over(&group).await;
+            self.submit(&group).await;
             group.wait().await;
         };
         let in_time = if let Some(limit) = limit {
@@ -311,15 +310,15 @@ impl IngestSession {
         };
         let mut report = group.take_report();
         if !in_time {
-            self.forget_chunk();
+            self.discard_chunk();
             report.timed_out =
                 points.saturating_sub(report.stored).saturating_sub(report.failures.len());
         }
         report
     }
 
-    /// Ends the chunk and waits until the write actors took it, which is what slows a sender down
-    /// that is faster than the store. Failures come out of [`Self::failures`].
+    /// Ends the chunk and waits until the write shards accept it, which limits a sender to the rate of
+    /// the storage. Failures are sent to [`Self::failures`].
     pub async fn send(&mut self) {
         if self.points == 0 {
             return;
@@ -330,23 +329,23 @@ impl IngestSession {
                 group.wait().await;
             }
         }
-        if self.sink.is_none() {
+        if self.failures.is_none() {
             self.failures();
         }
-        let group = CommitGroup::new(self.sink.clone());
-        self.hand_over(&group).await;
+        let group = CommitGroup::new(self.failures.clone());
+        self.submit(&group).await;
         self.in_flight.push_back(group);
     }
 
-    /// Failures of points that were given to [`Self::send`], as they happen; at most a thousand wait,
-    /// more are only counted. A second call closes the first one's channel.
+    /// Returns the channel of failures of chunks ended by [`Self::send`]. It holds at most 1 024; further
+    /// ones are only counted. A second call replaces the channel.
     pub fn failures(&mut self) -> mpsc::Receiver<PointFailure> {
-        let (sink, failures) = mpsc::channel(FAILURES_WAITING);
-        self.sink = Some(sink);
+        let (sender, failures) = mpsc::channel(MAX_UNREAD_FAILURES);
+        self.failures = Some(sender);
         failures
     }
 
-    /// Waits until every chunk that was sent is durable or has failed.
+    /// Waits until every sent chunk is durable or has failed.
     pub async fn drain(&mut self) {
         while let Some(group) = self.in_flight.front() {
             group.wait().await;
@@ -355,35 +354,35 @@ impl IngestSession {
     }
 
     /// Drops the points put since the last chunk ended.
-    pub fn forget_chunk(&mut self) {
+    pub fn discard_chunk(&mut self) {
         self.log.clear();
         self.points = 0;
         self.chunk.clear();
     }
 
-    /// Turns the log into cells and gives each write actor its part.
-    async fn hand_over(&mut self, group: &Arc<CommitGroup>) {
+    /// Turns the log into cells and sends each write shard its batch.
+    async fn submit(&mut self, group: &Arc<CommitGroup>) {
         self.shared.received.fetch_add(self.points as u64, Ordering::Relaxed);
         self.shared.received_total.increment(self.points as u64);
         if self.shared.closed.load(Ordering::Acquire) {
             group.fail(self.tags().map(|tag| PointFailure { tag, error: PutError::Closed }));
-            self.forget_chunk();
+            self.discard_chunk();
         }
         if !self.log.is_empty() {
             self.resolve_log(group).await;
         }
         let deadline = Instant::now() + self.shared.queue_deadline;
         let shared = Arc::clone(&self.shared);
-        for (target, shard, part) in self.chunk.take_parts() {
+        for (target, shard, batch) in self.chunk.take_batches() {
             if let Some(shard) = shared.shards.get(shard) {
-                send_part(part, target, shard, group, deadline).await;
+                send_batch(batch, target, shard, group, deadline).await;
             }
         }
         group.all_submitted();
         if let Some(tracker) = &shared.tracker {
             let seen = self.chunk.take_tracked();
             if !seen.is_empty() {
-                MetaTracker::series_seen(tracker, &shared.tracking_lost, seen);
+                MetaTracker::series_seen(tracker, &shared.tracking_dropped, seen);
             }
         }
         self.points = 0;
@@ -393,36 +392,36 @@ impl IngestSession {
     /// Tags of the points put since the last chunk ended.
     fn tags(&self) -> impl Iterator<Item = u32> {
         self.chunk.tags().chain(self.log.iter().map(|entry| match entry {
-            LogEntry::Known { body, .. } => body.tag(),
+            LogEntry::Cached { body, .. } => body.tag(),
             LogEntry::New(point) => point.body.tag(),
         }))
     }
 
     async fn resolve_log(&mut self, group: &Arc<CommitGroup>) {
         let shared = Arc::clone(&self.shared);
-        let generation = shared.series.generation();
+        let epoch = shared.series.epoch();
         let names: Vec<_> = self
             .log
             .iter()
             .filter_map(|entry| match entry {
                 LogEntry::New(point) => Some(&point.names),
-                LogEntry::Known { .. } => None,
+                LogEntry::Cached { .. } => None,
             })
             .collect();
         let mut series = shared.resolver.resolve(&names).await.into_iter();
         let Self { chunk, log, due_before, text, .. } = self;
-        let (mut failures, mut learned) = (Vec::new(), Vec::new());
+        let (mut failures, mut resolved) = (Vec::new(), Vec::new());
         for entry in log.drain(..) {
             let (tag, put) = match entry {
-                LogEntry::Known { template, shard, touched, body } => {
-                    (body.tag(), chunk.body(&shared, &template, shard, touched, &body))
+                LogEntry::Cached { template, shard, notify, body } => {
+                    (body.tag(), chunk.body(&shared, &template, shard, notify, &body))
                 }
                 LogEntry::New(point) => {
                     let tag = point.body.tag();
                     let put = match series.next() {
                         Some(Ok(series)) => chunk
                             .first_of_series(&shared, &point, &series, *due_before)
-                            .map(|last_notified| learned.push((point, series, last_notified))),
+                            .map(|last_notified| resolved.push((point, series, last_notified))),
                         Some(Err(error)) => Err(error.into()),
                         None => Err(PutError::Lost),
                     };
@@ -433,50 +432,50 @@ impl IngestSession {
                 failures.push(PointFailure { tag, error });
             }
         }
-        let learned = learned.iter().map(|(point, series, last_notified)| NewSeries {
+        let resolved = resolved.iter().map(|(point, series, last_notified)| NewSeries {
             metric: &point.metric,
             tags: &point.tags,
             template: &series.template,
             write_shard: series.shard,
             last_notified: *last_notified,
         });
-        shared.series.insert(generation, *text, learned);
+        shared.series.insert(epoch, *text, resolved);
         group.fail(failures);
     }
 }
 
-/// A series as its points need it.
+/// A resolved series.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedSeries {
     /// Row key with zeros for the base time.
     pub(crate) template: Vec<u8>,
-    /// Write actor.
+    /// Write shard of its salt bucket.
     pub(crate) shard: usize,
 }
 
 impl IngestShared {
-    /// The shard's compaction round.
+    /// Current compaction round of a shard.
     pub(super) fn round(&self, shard: usize) -> u32 {
         self.rounds.get(shard).map_or(0, |round| round.load(Ordering::Relaxed))
     }
 }
 
-/// Sends a write shard its part of a chunk once the shard's budget admits it.
-async fn send_part(
-    part: ShardBatch,
+/// Sends a write shard its batch of a chunk once the shard's budget admits it.
+async fn send_batch(
+    batch: ShardBatch,
     target: usize,
     shard: &WriteShard,
     group: &Arc<CommitGroup>,
     deadline: Instant,
 ) {
-    let completion = group.completion(part.tags);
-    let acquired = shard.budget.acquire(part.cells.byte_len());
+    let completion = group.completion(batch.tags);
+    let acquired = shard.budget.acquire(batch.cells.byte_len());
     let permit = match tokio::time::timeout_at(deadline, acquired).await {
         Ok(Some(permit)) => permit,
         Ok(None) => return completion.complete(Err(PutError::Closed)),
         Err(_) => return completion.complete(Err(PutError::Throttled)),
     };
-    let ShardBatch { cells, touched, .. } = part;
+    let ShardBatch { cells, touched, .. } = batch;
     let request = WriteRequest { target, cells, completion, touched, permit };
     // The budget admits no more requests than the mailbox holds, so a full mailbox is not expected.
     // A closed one drops the request, which completes it as lost.
@@ -487,7 +486,7 @@ async fn send_part(
     }
 }
 
-/// Checks what needs no names: the value first, then the time.
+/// Checks value, then time, as OpenTSDB does.
 #[inline]
 fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timestamp, PutError> {
     let finite = match value {
@@ -501,7 +500,7 @@ fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timestamp, PutErro
     Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))
 }
 
-/// Rows with this base time or an older one may have been compacted already.
+/// Largest base time whose rows may have been compacted already.
 fn due_before(shared: &IngestShared) -> u32 {
     u32::try_from(latest_base(shared.clock.now_secs()).max(0)).unwrap_or(u32::MAX)
 }

@@ -17,7 +17,7 @@ async fn data(store: &crate::testing::TestStore) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn points_become_opentsdbs_cells() {
+async fn points_are_stored_as_opentsdb_cells() {
     let store = store();
     let engine = start(config(), &store);
     let mut session = engine.ingest_session(NameText::Latin1);
@@ -38,7 +38,7 @@ async fn points_become_opentsdbs_cells() {
         })
         .collect();
         let mut parsed = 0;
-        let refused = session.put(
+        let rejected = session.put(
             &points,
             |point| *point,
             |point| {
@@ -46,8 +46,12 @@ async fn points_become_opentsdbs_cells() {
                 Ok::<_, PutError>(pairs(point.tags_raw))
             },
         );
-        assert!(refused.is_empty());
-        assert_eq!(parsed, if round == 0 { 4 } else { 0 }, "the second round knows the series");
+        assert!(rejected.is_empty());
+        assert_eq!(
+            parsed,
+            if round == 0 { 4 } else { 0 },
+            "the series is cached in the second round"
+        );
         let report = session.commit().await;
         assert_eq!((report.stored, report.failures.len(), report.timed_out), (4, 0, 0));
     }
@@ -75,7 +79,7 @@ async fn salted_rows_carry_their_bucket() {
 }
 
 #[tokio::test]
-async fn appends_gather_in_one_column() {
+async fn appends_share_one_column() {
     let store = store();
     let mut settings = config();
     settings.ingest.enable_appends = true;
@@ -86,7 +90,7 @@ async fn appends_gather_in_one_column() {
 }
 
 #[tokio::test]
-async fn cell_times_are_the_points_where_asked_for() {
+async fn cell_timestamps_are_point_times_if_enabled() {
     let store = store();
     let mut settings = config();
     settings.rows.use_otsdb_timestamp = true;
@@ -97,12 +101,12 @@ async fn cell_times_are_the_points_where_asked_for() {
 }
 
 #[tokio::test]
-async fn points_of_one_cell_land_in_order_whatever_the_cache_knows() {
+async fn points_of_one_cell_are_stored_in_order_cached_or_not() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "a=1 b=2", 7_200, 0).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
-    // One series: two spellings the cache does not know, around one that it knows.
+    // One series: two spellings that are not cached, between cached ones.
     for (value, tags) in
         [(1, "a=1 b=2"), (2, "b=2 a=1"), (3, "a=1 b=2"), (4, "b=2 a=1 "), (5, "a=1 b=2")]
     {
@@ -123,12 +127,12 @@ async fn points_of_one_cell_land_in_order_whatever_the_cache_knows() {
 }
 
 #[tokio::test]
-async fn points_of_a_group_take_the_way_of_single_ones() {
+async fn grouped_points_are_stored_like_single_ones() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "known", "a=1", 7_200, 0).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
-    // Over several groups: known series, new ones, one cell put again and again, and a bad point in each.
+    // Over several groups: cached series, new ones, cells put repeatedly, and an invalid point in each.
     let names: Vec<_> = (0..200).map(|i| format!("a={}", i % 9)).collect();
     let points: Vec<_> = (0..200_u32)
         .map(|i| PointInput {
@@ -139,13 +143,13 @@ async fn points_of_a_group_take_the_way_of_single_ones() {
             tag: i,
         })
         .collect();
-    let refused = put_all(&mut session, &points);
-    assert!(refused.iter().all(|(_, error)| matches!(error, PutError::NoTags)));
-    let refused: Vec<_> = refused.into_iter().map(|(at, _)| at).collect();
-    assert_eq!(refused, (0..200).filter(|i| i % 11 == 5).collect::<Vec<_>>());
-    assert_eq!(session.pending(), 200 - refused.len());
+    let rejected = put_all(&mut session, &points);
+    assert!(rejected.iter().all(|(_, error)| matches!(error, PutError::NoTags)));
+    let rejected: Vec<_> = rejected.into_iter().map(|(at, _)| at).collect();
+    assert_eq!(rejected, (0..200).filter(|i| i % 11 == 5).collect::<Vec<_>>());
+    assert_eq!(session.pending(), 200 - rejected.len());
     let report = session.commit().await;
-    assert_eq!((report.stored, report.failures.len()), (200 - refused.len(), 0));
+    assert_eq!((report.stored, report.failures.len()), (200 - rejected.len(), 0));
     let last = |metric: u32, tag: u32| {
         let mut puts = (0..200_u32).filter(|i| i % 11 != 5 && i % 2 == metric && i % 9 == tag);
         puts.next_back().unwrap() % 100
@@ -163,7 +167,7 @@ async fn points_of_a_group_take_the_way_of_single_ones() {
 }
 
 #[tokio::test]
-async fn bad_points_are_refused_at_once_and_spoil_nothing() {
+async fn invalid_points_are_rejected_at_once_and_affect_no_others() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
@@ -178,10 +182,11 @@ async fn bad_points_are_refused_at_once_and_spoil_nothing() {
     };
     let points =
         [point(10_000_000_000_000, one), point(-1, one), point(-1, PointValue::Double(f64::NAN))];
-    let refused = put_all(&mut session, &points);
-    let refused: Vec<_> = refused.into_iter().map(|(at, error)| (at, error.to_string())).collect();
+    let rejected = put_all(&mut session, &points);
+    let rejected: Vec<_> =
+        rejected.into_iter().map(|(at, error)| (at, error.to_string())).collect();
     assert_eq!(
-        refused,
+        rejected,
         [
             (0, PutError::BadTimestamp(10_000_000_000_000).to_string()),
             (1, PutError::BadTimestamp(-1).to_string()),
@@ -195,7 +200,7 @@ async fn bad_points_are_refused_at_once_and_spoil_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_error_fails_the_points_it_hit_and_no_others() {
+async fn storage_error_fails_only_the_points_of_its_call() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
@@ -217,7 +222,7 @@ async fn a_store_error_fails_the_points_it_hit_and_no_others() {
 }
 
 #[tokio::test]
-async fn failures_of_pipelined_points_come_later() {
+async fn failures_of_pipelined_points_are_sent_to_the_channel() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
@@ -232,7 +237,7 @@ async fn failures_of_pipelined_points_come_later() {
 }
 
 #[tokio::test]
-async fn a_full_queue_throttles_after_the_deadline() {
+async fn full_queue_throttles_after_the_deadline() {
     let store = store();
     let mut settings = config();
     settings.ingest.bucket_queue_bytes = 64;
@@ -251,7 +256,7 @@ async fn a_full_queue_throttles_after_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_commit_with_a_limit_counts_what_is_still_open() {
+async fn commit_with_a_limit_counts_points_without_a_result() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
@@ -263,7 +268,7 @@ async fn a_commit_with_a_limit_counts_what_is_still_open() {
 }
 
 #[tokio::test]
-async fn a_failed_write_actor_loses_no_sender_and_is_back() {
+async fn panicked_write_actor_fails_its_requests_and_restarts() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
@@ -273,7 +278,7 @@ async fn a_failed_write_actor_loses_no_sender_and_is_back() {
     first.send().await;
     let mut second = engine.ingest_session(NameText::Utf8);
     put(&mut second, "m", "host=a", 3, 1, 1).unwrap();
-    // Behind the write in flight, so that the actor holds it when it fails.
+    // Queued after the write in flight, so that the actor holds it when it panics.
     let (report, ()) = tokio::join!(second.commit(), async {
         tokio::time::sleep(Duration::from_millis(10)).await;
         for shard in engine.shards() {
@@ -283,11 +288,11 @@ async fn a_failed_write_actor_loses_no_sender_and_is_back() {
     assert!(matches!(report.failures[0].error, PutError::Lost));
     first.drain().await;
     put_one(&engine, "m", "host=a", 4, 1).await.unwrap();
-    assert_eq!(data(&store).await.len(), 3, "the write in flight went on");
+    assert_eq!(data(&store).await.len(), 3, "the write in flight completed");
 }
 
 #[tokio::test]
-async fn a_shut_down_engine_stores_what_it_took_and_takes_no_more() {
+async fn shutdown_stores_accepted_points_and_rejects_others() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
@@ -301,7 +306,7 @@ async fn a_shut_down_engine_stores_what_it_took_and_takes_no_more() {
 }
 
 #[test]
-fn an_engine_without_its_tables_does_not_start() {
+fn engine_requires_its_tables() {
     let empty: std::sync::Arc<dyn tsd_storage::Storage> =
         std::sync::Arc::new(tsd_storage::MemoryStorage::new([]));
     let error = crate::Engine::start(config(), empty).unwrap_err();

@@ -1,6 +1,6 @@
-//! What is checked of a point before any name is looked up, in OpenTSDB's order.
+//! Checks of a point before any name is looked up, in OpenTSDB's order.
 //!
-//! Because names are checked before UIDs are, a point with a bad name creates none.
+//! Names are checked before UIDs are assigned, so a point with an invalid name creates none.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use tsd_model::{
 use super::{NameList, NameText};
 use crate::put_error::PutError;
 
-/// Which names pass, and what becomes of letters that the tables cannot hold.
+/// Which names are valid, and how letters above U+00FF are stored.
 #[derive(Clone, Debug)]
 pub(crate) struct NameRules {
-    /// Characters that pass.
+    /// Allowed characters.
     pub(crate) rule: NameRule,
-    /// Stores such letters as `?` instead of refusing them.
+    /// Stores such letters as `?` instead of rejecting them.
     pub(crate) fold_unmappable_letters: bool,
 }
 
 impl NameRules {
-    /// The first character that keeps a name out.
+    /// The first invalid character of a name.
     pub(crate) fn first_illegal(&self, name: &str) -> Option<char> {
         let mut text = [0; 4];
         name.chars().find(|c| self.rule.check(NameRole::Metric, c.encode_utf8(&mut text)).is_err())
@@ -40,8 +40,8 @@ impl NameRules {
     }
 }
 
-/// Checks the names of a point and returns them as they are stored, in the order in which OpenTSDB
-/// assigns UIDs: that of the Java hash map the tags came in.
+/// Checks the names of a point and returns them as stored, in the order in which OpenTSDB assigns
+/// UIDs: the iteration order of the Java hash map of the tags.
 pub(crate) fn check_point(
     rules: &NameRules,
     max_tags: usize,
@@ -76,7 +76,7 @@ pub(crate) fn check_point(
 fn decode(text: NameText, bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(name) if text == NameText::Utf8 || bytes.is_ascii() => Cow::Borrowed(name),
-        // Not UTF-8: the replacement character is no letter, so the check refuses it.
+        // Not UTF-8: the replacement character is no letter, so the check rejects it.
         Err(_) if text == NameText::Utf8 => String::from_utf8_lossy(bytes),
         _ => Cow::Owned(decode_latin1(bytes)),
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_in_the_order_of_assignment() {
+    fn names_are_in_assignment_order() {
         check(
             NameText::Latin1,
             b"m",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_in_opentsdbs_order_is_told() {
+    fn first_error_in_opentsdb_order_is_returned() {
         let many: [(&[u8], &[u8]); 3] = [(b"a", b"b"), (b"c", b"d"), (b"e", b"f")];
         check(NameText::Latin1, b"m$", &[], Err("need at least one tag"));
         check(NameText::Latin1, b"m$", &many, Err("too many tags: 3 maximum allowed: 2"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_are_other_names_by_telnet_and_by_json() {
+    fn same_bytes_are_different_names_by_telnet_and_by_json() {
         let bytes = "é".as_bytes();
         check(NameText::Utf8, bytes, &[(b"k", b"v")], Ok(&[b"\xE9", b"k", b"v"]));
         check(
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_the_tables_lack_are_refused_or_folded() {
+    fn unmappable_letters_are_rejected_or_replaced() {
         let tags: [(&[u8], &[u8]); 1] = [(b"k", b"v")];
         let put = |fold| check_point(&rules(fold), 8, NameText::Utf8, "中".as_bytes(), &tags);
         assert!(matches!(put(false), Err(PutError::UnmappableName(_))));

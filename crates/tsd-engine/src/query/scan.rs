@@ -15,7 +15,7 @@ use super::{
     row_content::{RowContent, RowDecoder, SeriesState},
     row_source::{MergedBuckets, RowSource, RowsByKey},
 };
-use crate::compaction::{RowCompactor, has_work, is_due};
+use crate::compaction::{RowCompactor, is_due, needs_compaction};
 
 /// Fragmented rows reported in one message.
 const REPORT_BATCH_ROWS: usize = 256;
@@ -298,7 +298,7 @@ impl PartReader<'_> {
             self.keys.push(Bytes::copy_from_slice(&row.key));
         } else if job.compacts_on_read()
             && is_due(job.plan.schema, &row.key, self.now_secs)
-            && has_work(row, job.engine.rows.repair_appends)
+            && needs_compaction(row, job.engine.rows.repair_appends)
         {
             // A copy: a slice of the key would keep the memory of its whole batch alive.
             self.fragmented.push(Bytes::copy_from_slice(&row.key));

@@ -1,20 +1,19 @@
-//! One series of the cache.
+//! An entry of the series cache.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::last_notified_row::{LastNotifiedCell, LastNotifiedRow};
 use crate::ingest::NameText;
 
-/// Bytes of an entry that need no memory of their own: enough for a metric, four tags and a row key.
+/// Bytes stored in the entry itself: enough for a metric, four tags and a row key.
 const INLINE_BYTES: usize = 102;
 
-/// What is known of a series.
+/// A cached series.
 ///
-/// Two cache lines, whole ones, in which all parts lie side by side: whoever knows where an entry is can
-/// ask for all of it at once.
+/// Two aligned cache lines without indirection, so that one prefetch loads the whole entry.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Entry {
+pub(super) struct SeriesEntry {
     last_notified: LastNotifiedCell,
     write_shard: u32,
     metric_len: u32,
@@ -25,15 +24,15 @@ pub(super) struct Entry {
     bytes: EntryBytes,
 }
 
-const _: () = assert!(size_of::<Entry>() == 128, "an entry is two cache lines");
+const _: () = assert!(size_of::<SeriesEntry>() == 128, "an entry is two cache lines");
 
 #[derive(Debug)]
 enum EntryBytes {
     Inline(u8, [u8; INLINE_BYTES]),
-    Apart(Box<[u8]>),
+    Heap(Box<[u8]>),
 }
 
-/// What a series is taken in with.
+/// A series to insert.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewSeries<'a> {
     /// Metric as sent.
@@ -42,17 +41,17 @@ pub(crate) struct NewSeries<'a> {
     pub(crate) tags: &'a [u8],
     /// Row key with zeros for the base time.
     pub(crate) template: &'a [u8],
-    /// Write actor of its salt bucket.
+    /// Write shard of its salt bucket.
     pub(crate) write_shard: usize,
-    /// The row that was made known to row compaction.
+    /// The row that row compaction was notified of.
     pub(crate) last_notified: LastNotifiedRow,
 }
 
 /// A series found in the cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CachedSeries<'a>(&'a Entry);
+pub(crate) struct CachedSeries<'a>(&'a SeriesEntry);
 
-impl Entry {
+impl SeriesEntry {
     pub(super) fn new(text: NameText, series: NewSeries<'_>) -> Self {
         let NewSeries { metric, tags, template, write_shard, last_notified } = series;
         Self {
@@ -66,18 +65,18 @@ impl Entry {
         }
     }
 
-    /// Reads from each cache line. The sum says nothing; it waits for the lines.
+    /// Reads from both cache lines, which prefetches them. The value has no meaning.
     #[inline]
     pub(super) fn load(&self) -> usize {
         let last = match &self.bytes {
             EntryBytes::Inline(_, bytes) => bytes.last(),
-            EntryBytes::Apart(bytes) => bytes.last(),
+            EntryBytes::Heap(bytes) => bytes.last(),
         };
         self.sent_len as usize ^ usize::from(last.copied().unwrap_or_default())
     }
 
     #[inline]
-    pub(super) fn is(&self, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
+    pub(super) fn matches(&self, text: NameText, metric: &[u8], tags: &[u8]) -> bool {
         if self.text != text
             || self.metric_len as usize != metric.len()
             || self.sent_len as usize != metric.len() + tags.len()
@@ -100,17 +99,17 @@ impl Entry {
         self.last_notified.set(last_notified);
     }
 
-    /// Notes a use, and gives out what is known.
+    /// Marks the entry as used and returns the series.
     #[inline]
     pub(super) fn hit(&self) -> CachedSeries<'_> {
-        // Mostly noted already: not writing keeps the line shared between cores.
+        // Usually set already: not writing keeps the line shared between cores.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         CachedSeries(self)
     }
 
-    /// Forgets the uses, and says whether there were any.
+    /// Clears the used mark and returns whether it was set.
     pub(super) fn take_used(&mut self) -> bool {
         std::mem::take(self.used.get_mut())
     }
@@ -123,13 +122,13 @@ impl<'a> CachedSeries<'a> {
         self.0.bytes.get().get(self.0.sent_len as usize..).unwrap_or_default()
     }
 
-    /// Write actor of its salt bucket.
+    /// Write shard of its salt bucket.
     #[inline]
     pub(crate) const fn write_shard(self) -> usize {
         self.0.write_shard as usize
     }
 
-    /// The row last made known to row compaction.
+    /// The row that row compaction was last notified of.
     #[inline]
     pub(crate) const fn last_notified(self) -> &'a LastNotifiedCell {
         &self.0.last_notified
@@ -141,14 +140,14 @@ impl EntryBytes {
         let mut inline = [0; INLINE_BYTES];
         let mut len = 0;
         for part in parts {
-            if let Some(room) = inline.get_mut(len..len + part.len()) {
-                room.copy_from_slice(part);
+            if let Some(free) = inline.get_mut(len..len + part.len()) {
+                free.copy_from_slice(part);
             }
             len += part.len();
         }
         match u8::try_from(len) {
             Ok(short) if len <= INLINE_BYTES => Self::Inline(short, inline),
-            _ => Self::Apart(parts.concat().into()),
+            _ => Self::Heap(parts.concat().into()),
         }
     }
 
@@ -156,7 +155,7 @@ impl EntryBytes {
     fn get(&self) -> &[u8] {
         match self {
             Self::Inline(len, bytes) => bytes.get(..usize::from(*len)).unwrap_or_default(),
-            Self::Apart(bytes) => bytes,
+            Self::Heap(bytes) => bytes,
         }
     }
 }
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_row_key_of_any_length_come_back() {
+    fn entries_keep_names_and_row_keys_of_any_length() {
         for len in [0, 1, INLINE_BYTES - 8, INLINE_BYTES - 7, 300, 70_000] {
             let tags = vec![b't'; len];
             let series = NewSeries {
@@ -176,10 +175,10 @@ mod tests {
                 write_shard: 3,
                 last_notified: LastNotifiedRow::NONE,
             };
-            let entry = Entry::new(NameText::Latin1, series);
-            assert!(entry.is(NameText::Latin1, b"sys.cpu", &tags), "{len}");
-            assert!(!entry.is(NameText::Utf8, b"sys.cpu", &tags));
-            assert!(!entry.is(NameText::Latin1, b"sys.cp", &tags));
+            let entry = SeriesEntry::new(NameText::Latin1, series);
+            assert!(entry.matches(NameText::Latin1, b"sys.cpu", &tags), "{len}");
+            assert!(!entry.matches(NameText::Utf8, b"sys.cpu", &tags));
+            assert!(!entry.matches(NameText::Latin1, b"sys.cp", &tags));
             assert_eq!(entry.names(), (&b"sys.cpu"[..], &tags[..]));
             assert_eq!((entry.hit().template(), entry.hit().write_shard()), (&b"k"[..], 3));
         }

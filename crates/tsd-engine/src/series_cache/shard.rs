@@ -1,24 +1,24 @@
-//! A part of the series: an index by hash, and the entries.
+//! A shard of the series cache: entries, and an index of them by hash.
 
 use hashbrown::HashTable;
 
-use super::entry::{Entry, NewSeries};
+use super::entry::{NewSeries, SeriesEntry};
 use crate::ingest::NameText;
 
-/// Stands for no entry.
+/// No entry.
 pub(super) const NO_ENTRY: u32 = u32::MAX;
 
-/// Entries with an index, and the hand of a clock over them.
+/// Entries and their index. Evicts by the CLOCK algorithm.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    index: HashTable<Slot>,
-    entries: Vec<Entry>,
-    hand: usize,
+    index: HashTable<IndexSlot>,
+    entries: Vec<SeriesEntry>,
+    clock_hand: usize,
 }
 
-/// What the index holds: small, so that it stays in the processor's caches longer than the entries do.
+/// Index slot. Small, so that the index stays in the CPU cache longer than the entries.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct IndexSlot {
     hash: u32,
     entry: u32,
 }
@@ -33,23 +33,27 @@ impl Shard {
         self.entries.len()
     }
 
-    /// An entry of that hash, which nearly always is the one sought; else [`NO_ENTRY`].
+    /// An entry of that hash, nearly always the right one, or [`NO_ENTRY`].
     #[inline]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
         self.index.find(spread(hash), |slot| slot.hash == hash).map_or(NO_ENTRY, |slot| slot.entry)
     }
 
     #[inline]
-    pub(super) fn entry(&self, at: u32) -> Option<&Entry> {
+    pub(super) fn entry(&self, at: u32) -> Option<&SeriesEntry> {
         self.entries.get(at as usize)
     }
 
-    pub(super) fn find(&self, hash: u32, is: impl Fn(&Entry) -> bool) -> Option<&Entry> {
+    pub(super) fn find(
+        &self,
+        hash: u32,
+        is: impl Fn(&SeriesEntry) -> bool,
+    ) -> Option<&SeriesEntry> {
         self.entry(self.position(hash, is)?)
     }
 
-    fn position(&self, hash: u32, is: impl Fn(&Entry) -> bool) -> Option<u32> {
-        let same = |slot: &Slot| slot.hash == hash && self.entry(slot.entry).is_some_and(&is);
+    fn position(&self, hash: u32, is: impl Fn(&SeriesEntry) -> bool) -> Option<u32> {
+        let same = |slot: &IndexSlot| slot.hash == hash && self.entry(slot.entry).is_some_and(&is);
         self.index.find(spread(hash), same).map(|slot| slot.entry)
     }
 
@@ -61,42 +65,48 @@ impl Shard {
         hash: u32,
         text: NameText,
         series: NewSeries<'_>,
-        hash_of: impl Fn(&Entry) -> u32,
+        hash_of: impl Fn(&SeriesEntry) -> u32,
     ) -> bool {
-        if let Some(at) = self.position(hash, |entry| entry.is(text, series.metric, series.tags)) {
+        if let Some(at) =
+            self.position(hash, |entry| entry.matches(text, series.metric, series.tags))
+        {
             if let Some(entry) = self.entries.get_mut(at as usize) {
                 entry.set_last_notified(series.last_notified);
             }
             return false;
         }
-        let entry = Entry::new(text, series);
+        let entry = SeriesEntry::new(text, series);
         let (at, evicted) = if self.entries.len() < limit {
             self.entries.push(entry);
             (self.entries.len() - 1, false)
         } else {
-            let Some((at, place)) = self.evict(hash_of) else { return false };
-            *place = entry;
+            let Some((at, free)) = self.evict(hash_of) else { return false };
+            *free = entry;
             (at, true)
         };
-        let slot = Slot { hash, entry: at as u32 };
+        let slot = IndexSlot { hash, entry: at as u32 };
         self.index.insert_unique(spread(hash), slot, |slot| spread(slot.hash));
         evicted
     }
 
-    /// Takes an entry out of the index that was not used since the hand last came by, and gives its place.
-    fn evict(&mut self, hash_of: impl Fn(&Entry) -> u32) -> Option<(usize, &mut Entry)> {
-        let Self { index, entries, hand } = self;
+    /// Removes an entry that was not used since the clock hand last passed it from the index. Returns
+    /// its position.
+    fn evict(
+        &mut self,
+        hash_of: impl Fn(&SeriesEntry) -> u32,
+    ) -> Option<(usize, &mut SeriesEntry)> {
+        let Self { index, entries, clock_hand } = self;
         let at = loop {
-            let at = if *hand < entries.len() { *hand } else { 0 };
-            *hand = at + 1;
-            // Ends in the second round at the latest: the first leaves no entry used.
+            let at = if *clock_hand < entries.len() { *clock_hand } else { 0 };
+            *clock_hand = at + 1;
+            // Ends in the second round at the latest: the first clears every mark.
             if !entries.get_mut(at)?.take_used() {
                 break at;
             }
         };
-        let place = entries.get_mut(at)?;
-        let slot = index.find_entry(spread(hash_of(place)), |slot| slot.entry as usize == at);
+        let entry = entries.get_mut(at)?;
+        let slot = index.find_entry(spread(hash_of(entry)), |slot| slot.entry as usize == at);
         slot.ok()?.remove();
-        Some((at, place))
+        Some((at, entry))
     }
 }

@@ -11,11 +11,11 @@ fn series<'a>(metric: &'a [u8], tags: &'a [u8], template: &'a [u8]) -> NewSeries
 }
 
 fn insert(cache: &SeriesCache, metric: &[u8], tags: &[u8], template: &[u8]) {
-    cache.insert(cache.generation(), TEXT, [series(metric, tags, template)]);
+    cache.insert(cache.epoch(), TEXT, [series(metric, tags, template)]);
 }
 
 #[test]
-fn the_bytes_as_sent_are_the_key() {
+fn bytes_as_sent_are_the_key() {
     let cache = SeriesCache::new(1_000);
     insert(&cache, b"m", b"a=1 b=2", b"row");
     insert(&cache, b"m", b"a=1 b=2", b"row");
@@ -30,27 +30,27 @@ fn the_bytes_as_sent_are_the_key() {
 }
 
 #[test]
-fn a_touch_stays_with_its_series() {
+fn last_notified_row_is_kept_per_series() {
     let cache = SeriesCache::new(1_000);
     insert(&cache, b"m", b"a=1", b"row");
-    let touched = |base| {
+    let notifies = |base| {
         let reader = cache.read();
         let series = reader.find(TEXT, b"m", b"a=1");
         series.map(|series| series.last_notified().advance(|last| last.next(base, 0, || 0)))
     };
-    assert_eq!([3_600, 3_600, 7_200].map(touched), [Some(true), Some(false), Some(true)]);
+    assert_eq!([3_600, 3_600, 7_200].map(notifies), [Some(true), Some(false), Some(true)]);
     insert(&cache, b"m", b"a=1", b"row");
-    assert_eq!(touched(7_200), Some(true), "taken in anew");
+    assert_eq!(notifies(7_200), Some(true), "inserted again");
 }
 
 #[test]
-fn a_group_finds_what_single_look_ups_find() {
+fn group_look_up_equals_single_look_ups() {
     let cache = SeriesCache::new(10_000);
     let names: Vec<_> = (0..1_000).map(|i| (format!("m{}", i % 7), format!("host={i}"))).collect();
-    let known = names.iter().step_by(3);
-    let known =
-        known.map(|(metric, tags)| series(metric.as_bytes(), tags.as_bytes(), tags.as_bytes()));
-    cache.insert(cache.generation(), TEXT, known);
+    let cached = names.iter().step_by(3);
+    let cached =
+        cached.map(|(metric, tags)| series(metric.as_bytes(), tags.as_bytes(), tags.as_bytes()));
+    cache.insert(cache.epoch(), TEXT, cached);
     let reader = cache.read();
     for len in [0, 1, 2, GROUP - 1, GROUP, GROUP + 5] {
         for group in names.chunks(len.max(1)) {
@@ -70,26 +70,26 @@ fn a_group_finds_what_single_look_ups_find() {
 }
 
 #[test]
-fn a_full_cache_puts_out_what_was_not_used() {
+fn full_cache_evicts_unused_entries() {
     let cache = SeriesCache::new(SHARDS * 8);
     for i in 0..SHARDS * 80 {
         insert(&cache, b"m", format!("host={i}").as_bytes(), format!("row{i}").as_bytes());
-        assert!(template(&cache, b"m", b"host=0").is_some(), "used all the time");
+        assert!(template(&cache, b"m", b"host=0").is_some(), "used continuously");
     }
     assert!(cache.len() <= SHARDS * 8);
     assert_eq!(cache.len() as u64 + cache.evicted(), SHARDS as u64 * 80);
-    let held = (0..SHARDS * 80).filter(|i| {
+    let cached = (0..SHARDS * 80).filter(|i| {
         let found = template(&cache, b"m", format!("host={i}").as_bytes());
         found.is_some_and(|found| found == format!("row{i}").as_bytes())
     });
-    assert_eq!(held.count(), cache.len(), "each place is that of one series");
+    assert_eq!(cached.count(), cache.len(), "each entry is of one series");
 }
 
 #[test]
-fn what_was_resolved_before_a_clear_is_not_taken_in() {
+fn series_resolved_before_a_clear_are_not_inserted() {
     let cache = SeriesCache::new(1_000);
     insert(&cache, b"m", b"a=1", b"old");
-    let before = cache.generation();
+    let before = cache.epoch();
     cache.clear();
     assert_eq!((cache.len(), template(&cache, b"m", b"a=1")), (0, None));
     cache.insert(before, TEXT, [series(b"m", b"a=1", b"old")]);

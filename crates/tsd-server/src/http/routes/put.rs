@@ -219,7 +219,7 @@ impl<'a> PendingPut<'a> {
     fn new(state: &'a ServerState, outcome: PutOutcome, points: usize) -> Self {
         let mut session = state.engine.ingest_session(NameText::Latin1);
         if points <= MAX_SINGLE_BATCH_POINTS {
-            session.keep_together();
+            session.use_single_shard();
         }
         Self { state, session, outcome, given: Vec::with_capacity(points), rejected: Vec::new() }
     }
