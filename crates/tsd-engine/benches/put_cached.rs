@@ -1,6 +1,10 @@
-//! What a point of a known series costs on its way into a chunk, and on to a store in memory.
+//! Time to add a point of a cached series to a chunk, and to create a series in memory storage.
 //!
-//! `cargo run --release -p tsd-engine --example put_cached`
+//! ```text
+//! cargo bench -p tsd-engine --bench put_cached
+//! ```
+//!
+//! Without `--bench`, as in `cargo test --benches`, it puts few points to check that it runs.
 
 use std::{error::Error, hint::black_box, sync::Arc, time::Instant};
 
@@ -9,7 +13,6 @@ use tsd_model::{PointValue, TableSchema};
 use tsd_storage::{MemoryStorage, Storage};
 
 const CHUNK: usize = 1_000;
-const POINTS: usize = 4_000_000;
 
 struct Series {
     metric: String,
@@ -20,7 +23,11 @@ struct Series {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    for (count, appends) in [(1_000, false), (100_000, false), (1_000, true), (100_000, true)] {
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let (points, most_series) = if is_bench { (4_000_000, 100_000) } else { (20_000, 10_000) };
+    for (count, appends) in
+        [(1_000, false), (most_series, false), (1_000, true), (most_series, true)]
+    {
         let schema = TableSchema::try_new(3, 3, 3, 1, 20)?;
         let mut config = EngineConfig { schema, ..EngineConfig::default() };
         config.uids.auto_create_metrics = true;
@@ -40,11 +47,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         let new_series = started.elapsed();
-        // Into the chunk and no further.
-        let mut chunks = Vec::with_capacity(POINTS / CHUNK);
+        // Points are added to the chunk and discarded, not stored.
+        let mut chunks = Vec::with_capacity(points / CHUNK);
         let (mut lines, mut cuts) = (String::new(), Vec::new());
-        for chunk in 0..POINTS / CHUNK {
-            // Names as they stand in a read buffer, which is why they are copied first.
+        for chunk in 0..points / CHUNK {
+            // Copied, since names are adjacent in a read buffer.
             lines.clear();
             cuts.clear();
             for i in 0..CHUNK {
@@ -70,9 +77,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     });
                     start = end;
                 }
-                let refused = session.put(&group, |point| *point, |_| Err::<NoTags, _>(Refused));
-                if !refused.is_empty() {
-                    return Err("a point was not taken".into());
+                let rejected = session.put(&group, |point| *point, |_| Err::<NoTags, _>(Rejected));
+                if !rejected.is_empty() {
+                    return Err("a point was rejected".into());
                 }
             }
             chunks.push(started.elapsed().as_nanos() as f64 / CHUNK as f64);
@@ -103,21 +110,21 @@ fn series(count: usize) -> Vec<Series> {
         .collect()
 }
 
-/// Stands for tags that nobody asks for.
+/// Tags of a cached series, which are never parsed.
 type NoTags = [(&'static [u8], &'static [u8]); 0];
 
-/// A point was not taken.
-struct Refused;
+/// A point was rejected.
+struct Rejected;
 
-impl From<PutError> for Refused {
+impl From<PutError> for Rejected {
     fn from(_: PutError) -> Self {
         Self
     }
 }
 
-/// Puts a first point of each series.
+/// Puts the first point of each series.
 fn put_new(session: &mut IngestSession, series: &[Series]) -> Result<(), Box<dyn Error>> {
-    let refused = session.put(
+    let rejected = session.put(
         series,
         |one| PointInput {
             metric: one.metric.as_bytes(),
@@ -131,5 +138,5 @@ fn put_new(session: &mut IngestSession, series: &[Series]) -> Result<(), Box<dyn
             Ok::<_, PutError>([host, (b"cpu", one.cpu.as_bytes())])
         },
     );
-    refused.into_iter().next().map_or(Ok(()), |(_, error)| Err(error.into()))
+    rejected.into_iter().next().map_or(Ok(()), |(_, error)| Err(error.into()))
 }
