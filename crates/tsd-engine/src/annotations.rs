@@ -1,11 +1,10 @@
-//! Annotations: notes on a series, or on everything, kept as JSON cells in rows of the data table.
+//! Annotations of series and global annotations, stored as JSON cells in rows of the data table.
 //!
-//! Edits read the cell, merge, and write it back by compare-and-set against the bytes they read; when another
-//! writer was faster they begin again, so of two edits at once none is lost. Nothing is cached.
+//! An edit reads the cell, merges, and writes it back by compare-and-set against the bytes it read. On a
+//! conflict it retries, so concurrent edits are all applied. Nothing is cached.
 //!
-//! Where a note lies follows from its start time as given (`tsd_model::AnnotationPlace`, which has an oddity);
-//! what is told of its times comes from the JSON, but for a range delete, which judges by the
-//! place as OpenTSDB does.
+//! The cell follows from the start time as sent (see `tsd_model::AnnotationPlace` for its quirk). Reads
+//! take times from the JSON; a range delete takes them from the cell, as OpenTSDB does.
 
 use std::{fmt, sync::Arc};
 
@@ -18,106 +17,109 @@ use tsd_storage::{
     Column, Delete, Get, RowFilter, Scan, Storage, StorageError, Table, TagCondition, TagPattern,
 };
 
-/// Times an edit begins again because another writer was faster.
+use crate::series_scan::prefix_end;
+
+/// Attempts of an edit before it fails with a conflict.
 const MAX_ATTEMPTS: usize = 16;
 
-/// What a client wants of one note. A field that is absent, or the default of its kind, is not set.
+/// Fields to set in an annotation. An absent field, or one with its default value, is not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationEdit {
-    /// The series; `None` for a global note.
+    /// The series; `None` for a global annotation.
     pub tsuid: Option<Tsuid>,
-    /// When it begins, in seconds or milliseconds: with the series it names the note.
+    /// Start in epoch seconds or milliseconds; identifies the annotation of the series.
     pub start_time: i64,
-    /// When it ends.
+    /// End in epoch seconds or milliseconds.
     pub end_time: Option<i64>,
-    /// One line.
+    /// Short text.
     pub description: Option<String>,
-    /// More.
+    /// Long text.
     pub notes: Option<String>,
-    /// Free fields; given, they replace all others.
+    /// Custom fields; they replace all stored ones.
     pub custom: Option<CustomFields>,
 }
 
-/// What became of an edit.
+/// Result of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EditOutcome {
-    /// The note as it is stored now.
+pub enum AnnotationEditOutcome {
+    /// The annotation as stored now.
     Stored(Annotation),
-    /// The edit set no field, and nothing was written.
+    /// The edit sets no field, so nothing was written.
     Unchanged,
 }
 
-/// Why a note was not read or written.
+/// Why an annotation was not read or written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnnotationError {
     /// A start time below 1.
     #[error("The start timestamp has not been set")]
     NoStartTime,
-    /// Other writers were faster every time.
-    #[error("another process goes on changing the annotation")]
+    /// Every attempt conflicted with another writer.
+    #[error("conflicting edits of the annotation")]
     Contended,
-    /// The cell holds no annotation.
-    #[error("a stored annotation cannot be read")]
+    /// The cell is no valid annotation.
+    #[error("a stored annotation is invalid")]
     Unreadable(#[from] JsonError),
-    /// The store failed.
+    /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-/// The notes of a data table. Cheap to clone.
+/// The annotations of a data table. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Annotations {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) table: Table,
     pub(crate) schema: TableSchema,
-    /// Cells carry the start time of their note.
+    /// Cell timestamps are the start times of annotations.
     pub(crate) use_otsdb_timestamp: bool,
 }
 
 impl Annotations {
-    /// One note.
+    /// Reads an annotation.
     pub(crate) async fn get(
         &self,
         tsuid: Option<&Tsuid>,
         start_time: i64,
     ) -> Result<Option<Annotation>, AnnotationError> {
         let column = self.column(tsuid, start_time)?;
-        Ok(self.read(&column).await?.map(|(note, _)| note))
+        Ok(self.read(&column).await?.map(|(annotation, _)| annotation))
     }
 
-    /// Merges fields into a note, or replaces all of them.
+    /// Merges fields into an annotation, or replaces it.
     pub(crate) async fn edit(
         &self,
         edit: AnnotationEdit,
         replace: bool,
-    ) -> Result<EditOutcome, AnnotationError> {
+    ) -> Result<AnnotationEditOutcome, AnnotationError> {
         let column = self.column(edit.tsuid.as_ref(), edit.start_time)?;
         if edit.sets_nothing() {
-            return Ok(EditOutcome::Unchanged);
+            return Ok(AnnotationEditOutcome::Unchanged);
         }
         for _ in 0..MAX_ATTEMPTS {
             let (stored, expected) = match self.read(&column).await? {
-                Some((note, bytes)) => (Some(note), Some(bytes)),
+                Some((annotation, bytes)) => (Some(annotation), Some(bytes)),
                 None => (None, None),
             };
-            let note = edit.merged(stored, replace);
-            let value = Bytes::from(note.to_json());
+            let annotation = edit.merged(stored, replace);
+            let value = Bytes::from(annotation.to_json());
             let (column, table) = (column.clone(), &self.table);
             let swapped = if self.use_otsdb_timestamp {
-                let time = Timestamp::try_new(note.start_time).map_or(0, Timestamp::as_millis);
+                let time =
+                    Timestamp::try_new(annotation.start_time).map_or(0, Timestamp::as_millis);
                 self.storage.compare_and_set_at(table, column, expected, value, time).await?
             } else {
                 self.storage.compare_and_set(table, column, expected, value).await?
             };
             if swapped {
-                return Ok(EditOutcome::Stored(note));
+                return Ok(AnnotationEditOutcome::Stored(annotation));
             }
         }
         Err(AnnotationError::Contended)
     }
 
-    /// Deletes a note, if there is one.
+    /// Deletes an annotation, if there is one.
     pub(crate) async fn delete(
         &self,
         tsuid: Option<&Tsuid>,
@@ -128,31 +130,33 @@ impl Annotations {
         Ok(self.storage.delete(&self.table, delete).await?)
     }
 
-    /// Global notes that begin and, where they have an end, end within a range of epoch
-    /// milliseconds, both ends included. A cell that cannot be read is left out.
+    /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not end
+    /// after it. Omits invalid cells.
     pub(crate) async fn global(
         &self,
         range_ms: (i64, i64),
     ) -> Result<Vec<Annotation>, StorageError> {
-        let mut notes = Vec::new();
+        let mut annotations = Vec::new();
         if range_ms.1 < range_ms.0 {
-            return Ok(notes);
+            return Ok(annotations);
         }
         let mut rows = self.rows(None, range_ms);
         while let Some(batch) = rows.next_rows().await? {
-            for cell in batch.iter().filter(|row| self.is_global(row)).flat_map(note_cells) {
+            for cell in batch.iter().filter(|row| self.is_global(row)).flat_map(annotation_cells) {
                 match Annotation::from_json(&cell.value) {
-                    Ok(note) if lies_within(&note, range_ms) => notes.push(note),
+                    Ok(annotation) if is_within(&annotation, range_ms) => {
+                        annotations.push(annotation)
+                    }
                     Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "a stored annotation cannot be read"),
+                    Err(error) => tracing::warn!(%error, "ignored an invalid stored annotation"),
                 }
             }
         }
-        Ok(notes)
+        Ok(annotations)
     }
 
-    /// Deletes the notes of some series, and global ones, whose places lie in a range of epoch
-    /// milliseconds, both ends included. Returns how many there were.
+    /// Deletes annotations of series, and global ones, whose cell times are in an inclusive range of
+    /// epoch milliseconds. Returns their number.
     pub(crate) async fn delete_range(
         &self,
         tsuids: &[Tsuid],
@@ -172,9 +176,9 @@ impl Annotations {
                         continue;
                     }
                     let base = key.base_time();
-                    let columns: Vec<(Family, Bytes)> = note_cells(&row)
+                    let columns: Vec<(Family, Bytes)> = annotation_cells(&row)
                         .filter(|cell| {
-                            place_ms(base, &cell.qualifier)
+                            cell_time_ms(base, &cell.qualifier)
                                 .is_some_and(|at| (range_ms.0..=range_ms.1).contains(&at))
                         })
                         .map(|cell| (cell.family, cell.qualifier.clone()))
@@ -190,7 +194,7 @@ impl Annotations {
         Ok(deleted)
     }
 
-    /// The rows of a series, or those of global notes, that may hold notes of a range.
+    /// Scans the rows of a series, or of global annotations, that may have annotations of a range.
     fn rows(
         &self,
         tsuid: Option<&Tsuid>,
@@ -200,11 +204,11 @@ impl Annotations {
         let base =
             |ms: i64| BaseTime::containing((ms / 1_000).clamp(0, Timestamp::MAX_SECS) as u32);
         let start = series.row_key(base(range_ms.0));
-        // Behind the last row of that hour: with the next base time, or with the next metric.
+        // After the last row of that hour: the next base time, or the next metric.
         let last = base(range_ms.1);
         let stop = match last.next() {
             Some(next) => prefix(self.schema, &series.row_key(next)),
-            None => successor(&prefix(self.schema, &series.row_key(last))),
+            None => prefix_end(&prefix(self.schema, &series.row_key(last))),
         };
         let filter = tsuid.map(|_| exactly(self.schema, series.tag_bytes()));
         let start = prefix(self.schema, &start);
@@ -258,8 +262,8 @@ impl AnnotationEdit {
             && self.custom.is_none()
     }
 
-    /// The note after the edit. Fields that are not set keep what is stored, unless all are replaced.
-    /// Of two start times of one place the smaller stays.
+    /// The annotation after the edit. Unset fields keep their stored values, unless it replaces all.
+    /// Of two start times with the same cell the smaller is kept.
     fn merged(&self, stored: Option<Annotation>, replace: bool) -> Annotation {
         let stored = stored.unwrap_or_default();
         let start_time = match stored.start_time {
@@ -282,23 +286,23 @@ impl AnnotationEdit {
     }
 }
 
-/// Cells of a row that hold notes. Only plain cells can: runs hold points.
-fn note_cells(row: &Row) -> impl Iterator<Item = &Cell> {
+/// Annotation cells of a row. Packed runs contain only points.
+fn annotation_cells(row: &Row) -> impl Iterator<Item = &Cell> {
     row.cells.iter().filter(|cell| {
         cell.family == Family::T && ColumnKind::of(&cell.qualifier) == ColumnKind::Annotation
     })
 }
 
-/// Whether a note begins, and ends if it does, in a range of epoch milliseconds.
-fn lies_within(note: &Annotation, (from, to): (i64, i64)) -> bool {
+/// True if an annotation begins in a range of epoch milliseconds and does not end after it.
+fn is_within(annotation: &Annotation, (from, to): (i64, i64)) -> bool {
     let millis = |time: i64| {
         if time > Timestamp::MAX_SECS { time } else { time.saturating_mul(1_000) }
     };
-    (from..=to).contains(&millis(note.start_time)) && millis(note.end_time) <= to
+    (from..=to).contains(&millis(annotation.start_time)) && millis(annotation.end_time) <= to
 }
 
-/// The time that a place stands for.
-fn place_ms(base: BaseTime, qualifier: &[u8]) -> Option<i64> {
+/// Time of an annotation cell, in epoch milliseconds.
+fn cell_time_ms(base: BaseTime, qualifier: &[u8]) -> Option<i64> {
     let offset = match *qualifier {
         [_, a, b] => i64::from(u16::from_be_bytes([a, b])) * 1_000,
         [_, a, b, c, d] => i64::from(u32::from_be_bytes([a, b, c, d])),
@@ -312,21 +316,9 @@ fn prefix(schema: TableSchema, key: &Bytes) -> Bytes {
     key.slice(..schema.tags_start().min(key.len()))
 }
 
-/// The first key behind all that begin with `prefix`; empty, which is the end, where there is none.
-fn successor(prefix: &[u8]) -> Bytes {
-    let mut key = prefix.to_vec();
-    while let Some(last) = key.pop() {
-        if let Some(next) = last.checked_add(1) {
-            key.push(next);
-            break;
-        }
-    }
-    key.into()
-}
-
-/// Rows with these tag pairs and no others.
+/// Matches rows with exactly these tag pairs.
 fn exactly(schema: TableSchema, tags: &[u8]) -> RowFilter {
-    let wanted = tags.chunks_exact(schema.tag_pair_width()).filter_map(|pair| {
+    let conditions = tags.chunks_exact(schema.tag_pair_width()).filter_map(|pair| {
         let (tagk, tagv) = pair.split_at_checked(schema.tagk_width())?;
         let tagvs = Some(vec![Bytes::copy_from_slice(tagv)]);
         Some(TagCondition { tagk: Bytes::copy_from_slice(tagk), tagvs })
@@ -335,7 +327,7 @@ fn exactly(schema: TableSchema, tags: &[u8]) -> RowFilter {
         tags_start: schema.tags_start(),
         tagk_width: schema.tagk_width(),
         tagv_width: schema.tagv_width(),
-        conditions: wanted.collect(),
+        conditions: conditions.collect(),
         explicit: true,
     }))
 }
@@ -368,14 +360,14 @@ mod tests {
 
     async fn stored(engine: &EngineHandle, edit: AnnotationEdit) -> Annotation {
         match engine.edit_annotation(edit, false).await.unwrap() {
-            EditOutcome::Stored(note) => note,
-            EditOutcome::Unchanged => panic!("nothing was stored"),
+            AnnotationEditOutcome::Stored(annotation) => annotation,
+            AnnotationEditOutcome::Unchanged => panic!("nothing was stored"),
         }
     }
 
     async fn starts(engine: &EngineHandle, range_ms: (i64, i64)) -> Vec<i64> {
-        let notes = engine.global_annotations(range_ms).await.unwrap();
-        notes.into_iter().map(|note| note.start_time).collect()
+        let annotations = engine.global_annotations(range_ms).await.unwrap();
+        annotations.into_iter().map(|annotation| annotation.start_time).collect()
     }
 
     async fn rows(store: &TestStore) -> Vec<String> {
@@ -383,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn notes_lie_where_opentsdb_keeps_them() {
+    async fn annotations_are_stored_as_in_opentsdb() {
         let store = store();
         let engine = start(config(), &store);
         stored(&engine, edit(1_356_998_405, "g")).await;
@@ -402,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn salted_notes_have_a_salt_unless_they_are_global() {
+    async fn annotations_of_series_are_salted_and_global_ones_are_not() {
         let store = store();
         let mut settings = config();
         settings.schema = TableSchema::try_new(3, 3, 3, 1, 20).unwrap();
@@ -419,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn merging_keeps_what_is_not_set_and_replacing_does_not() {
+    async fn merging_keeps_unset_fields_and_replacing_does_not() {
         let engine = start(config(), &store());
         let custom = vec![("a".to_owned(), Some("1".to_owned()))];
         let first = AnnotationEdit {
@@ -428,7 +420,7 @@ mod tests {
             ..edit(1_356_998_400, "d")
         };
         stored(&engine, first).await;
-        // The same second in milliseconds is the same cell; the smaller time stays.
+        // The same second in milliseconds is the same cell; the smaller time is kept.
         let second =
             AnnotationEdit { end_time: Some(1_356_998_410), ..edit(1_356_998_400_000, "") };
         let merged = stored(&engine, second).await;
@@ -447,11 +439,11 @@ mod tests {
             description: "p".into(),
             ..Annotation::default()
         };
-        assert_eq!(outcome, EditOutcome::Stored(expected));
+        assert_eq!(outcome, AnnotationEditOutcome::Stored(expected));
     }
 
     #[tokio::test]
-    async fn an_edit_that_sets_nothing_writes_nothing() {
+    async fn edit_that_sets_no_field_writes_nothing() {
         let store = store();
         let engine = start(config(), &store);
         let nothing = AnnotationEdit {
@@ -461,7 +453,7 @@ mod tests {
         };
         for replace in [false, true] {
             let outcome = engine.edit_annotation(nothing.clone(), replace).await.unwrap();
-            assert_eq!(outcome, EditOutcome::Unchanged);
+            assert_eq!(outcome, AnnotationEditOutcome::Unchanged);
         }
         assert!(rows(&store).await.is_empty());
         let error = engine.edit_annotation(edit(0, "d"), false).await.unwrap_err();
@@ -471,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn edits_at_once_are_both_kept() {
+    async fn concurrent_edits_are_all_applied() {
         let engine = start(config(), &store());
         let edits = (0..8).map(|i| {
             let engine = engine.clone();
@@ -485,13 +477,13 @@ mod tests {
             async move { engine.edit_annotation(edit, false).await.unwrap() }
         });
         futures_util::future::join_all(edits).await;
-        let note = engine.annotation(None, 1_356_998_400).await.unwrap().unwrap();
-        assert_eq!((note.description.as_str(), note.notes.as_str()), ("d", "n"));
-        assert_eq!((note.end_time, note.custom.is_some()), (1_356_998_500, true));
+        let annotation = engine.annotation(None, 1_356_998_400).await.unwrap().unwrap();
+        assert_eq!((annotation.description.as_str(), annotation.notes.as_str()), ("d", "n"));
+        assert_eq!((annotation.end_time, annotation.custom.is_some()), (1_356_998_500, true));
     }
 
     #[tokio::test]
-    async fn json_of_another_writer_is_edited_by_its_own_bytes() {
+    async fn annotation_of_another_writer_can_be_edited() {
         let store = store();
         let engine = start(config(), &store);
         let json = br#"{"endTime":0, "startTime": 1356998400, "description": "a b", "other": 1}"#;
@@ -506,14 +498,14 @@ mod tests {
         let batch = tsd_storage::CellBatch::single(&row, cell).unwrap();
         store.put(&config().tables.data, batch).await.unwrap();
         let edit = AnnotationEdit { notes: Some("n".into()), ..edit(1_356_998_400, "") };
-        let note = stored(&engine, edit).await;
-        assert_eq!((note.description.as_str(), note.notes.as_str()), ("a b", "n"));
+        let annotation = stored(&engine, edit).await;
+        assert_eq!((annotation.description.as_str(), annotation.notes.as_str()), ("a b", "n"));
     }
 
     #[tokio::test]
-    async fn global_notes_are_chosen_by_the_times_they_tell() {
+    async fn global_annotations_are_selected_by_their_json_times() {
         let engine = start(config(), &store());
-        // The second lies under a qualifier that says another time; the last is in milliseconds.
+        // The second has a qualifier of another time; the last is in milliseconds.
         for start_time in [1_356_996_600, 1_356_998_000, 1_356_998_400, 1_357_001_999_500] {
             stored(&engine, edit(start_time, "x")).await;
         }
@@ -530,7 +522,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ranges_are_deleted_of_the_wanted_series_alone() {
+    async fn range_delete_affects_only_the_given_series() {
         let store = store();
         let engine = start(config(), &store);
         crate::testing::put_one(&engine, "m", "host=a", 1_356_998_416, 7).await.unwrap();
@@ -545,14 +537,18 @@ mod tests {
         let range = (1_356_998_400_000, 1_357_006_400_000);
         assert_eq!(engine.delete_annotations(&[tsuid()], false, range).await.unwrap(), 2);
         assert_eq!(engine.delete_annotations(&[tsuid()], false, range).await.unwrap(), 0);
-        assert_eq!(cells(&store, &config().tables.data).await.len(), 5, "a point and four notes");
+        assert_eq!(
+            cells(&store, &config().tables.data).await.len(),
+            5,
+            "a point and four annotations"
+        );
         assert_eq!(engine.delete_annotations(&[], true, (0, 1_356_998_401_000)).await.unwrap(), 1);
         engine.delete_annotation(None, 1_357_005_600).await.unwrap();
         assert!(starts(&engine, (0, i64::MAX)).await.is_empty());
     }
 
     #[tokio::test]
-    async fn notes_carry_their_time_where_points_do() {
+    async fn cell_timestamps_are_start_times_if_enabled() {
         let store = store();
         let mut settings = config();
         settings.rows.use_otsdb_timestamp = true;
@@ -568,7 +564,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_store_is_told() {
+    async fn storage_errors_are_returned() {
         let store = store();
         let engine = start(config(), &store);
         let fault = || Fault::Error(StorageError::Backend("region moved".into()));

@@ -12,7 +12,7 @@ use tsd_storage::{Storage, StorageError};
 
 use crate::{
     actor::ActorRef,
-    annotations::{AnnotationEdit, AnnotationError, Annotations, EditOutcome},
+    annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations},
     compaction::{CompactionMessage, CompactionStats, QueueTotals, RowCompactor},
     config::EngineConfig,
     engine::StopSignal,
@@ -150,7 +150,7 @@ impl EngineHandle {
         &self,
         edit: AnnotationEdit,
         replace: bool,
-    ) -> Result<EditOutcome, AnnotationError> {
+    ) -> Result<AnnotationEditOutcome, AnnotationError> {
         self.shared.annotations.edit(edit, replace).await
     }
 

@@ -1,9 +1,9 @@
-//! The newest point of series: `/api/query/last`.
+//! The newest point of series (`/api/query/last`).
 //!
-//! Where the newest point of a series lies is not stored. With hours to look back, rows are read from
-//! the current hour backwards until one holds a point. Without, the meta table tells: the counter
-//! cell of a series was last written when its newest point was, so that cell's timestamp names the
-//! hour. That needs the tracking of series to be on, as in OpenTSDB.
+//! The time of a series' newest point is not stored. With a back scan, rows are read from the current
+//! hour backwards until one has a point. Without, the timestamp of the series' counter cell in the
+//! meta table gives the hour, since the counter is written with each point. That requires series
+//! tracking, as in OpenTSDB.
 
 use std::sync::Arc;
 
@@ -18,38 +18,35 @@ use tsd_storage::{Get, Scan};
 
 use crate::{
     EngineHandle,
-    handle::Inner,
+    handle::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, QueryStage},
     series_names::series_names,
-    series_scan::{WantedTags, prefix_range, tags_filter},
+    series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
 };
 
-/// Series whose rows are read at once.
-const SERIES_AT_ONCE: usize = 16;
-/// Most rows in one read while looking back.
-const ROWS_A_READ: usize = 256;
-/// What a series takes in memory beside its TSUID.
+/// Series read concurrently.
+const CONCURRENT_SERIES: usize = 16;
+/// Most rows per read of a back scan.
+const MAX_ROWS_PER_READ: usize = 256;
+/// Memory of a series beside its TSUID.
 const SERIES_BYTES: usize = 256;
-/// Seconds of one row.
-const HOUR: u32 = BaseTime::SPAN_SECONDS;
-
-/// Whose newest points are wanted.
+/// A request for newest points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastQuery {
     /// The series.
     pub series: Vec<LastSeries>,
-    /// Hours before the current one to look into; 0 asks the meta table for the hour.
+    /// Hours to read before the current one; 0 takes the hour from the meta table.
     pub back_scan_hours: u32,
-    /// Whether points come with the names of their series.
+    /// Returns the names of series.
     pub resolve: bool,
 }
 
-/// Which series.
+/// Selects series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastSeries {
-    /// By names: the one series with exactly these tags where rows are searched backwards, all
-    /// series that have them where the meta table is asked.
+    /// By names. A back scan reads the one series with exactly these tags; without it, all tracked
+    /// series that have these tags are read.
     Metric {
         /// Name of the metric.
         metric: String,
@@ -63,73 +60,73 @@ pub enum LastSeries {
 /// The newest point of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastPoint {
-    /// The series.
+    /// TSUID of the series.
     pub tsuid: Bytes,
     /// Epoch milliseconds.
     pub timestamp_ms: i64,
     /// The value.
     pub value: Value,
-    /// Metric and tags, where names were asked for.
+    /// Metric and tags, if names were requested.
     pub names: Option<(String, Vec<(String, String)>)>,
 }
 
 /// A series and the rows that may hold its newest point.
 struct Candidate {
     tsuid: Tsuid,
-    hours: Hours,
+    hours: CandidateHours,
 }
 
 /// Base times in epoch seconds.
 #[derive(Clone, Copy)]
-enum Hours {
-    /// This one.
+enum CandidateHours {
+    /// One hour.
     One(u32),
-    /// This one, and so many before it.
-    Backwards(u32, u32),
+    /// An hour, and this many before it.
+    BackScan(u32, u32),
 }
 
 impl EngineHandle {
-    /// Finds the newest point of series, in the order asked; series without one are left out. It is a
-    /// query among the others, with their limits and their turns; dropping the future ends it. The
-    /// guard is for whoever writes the answer.
+    /// Finds the newest point of series, in request order; omits series without one. Limited and
+    /// scheduled like a query; dropping the future cancels it. Keep the guard until the response is
+    /// written.
     pub async fn last_points(
         &self,
         query: LastQuery,
         control: QueryControl,
     ) -> Result<(Vec<LastPoint>, QueryGuard), QueryFailure> {
-        let inner = Arc::clone(self.inner());
-        let work = |_, run: Arc<QueryContext>| async move {
-            Search { inner: &inner, run: &run }.points(query).await
+        let shared = Arc::clone(self.shared());
+        let work = |_, context: Arc<QueryContext>| async move {
+            LastPointSearch { shared: &shared, context: &context }.points(query).await
         };
-        self.inner().queries.run(control, (false, false), work).await
+        self.shared().queries.run(control, (false, false), work).await
     }
 }
 
-struct Search<'a> {
-    inner: &'a Inner,
-    run: &'a QueryContext,
+struct LastPointSearch<'a> {
+    shared: &'a EngineShared,
+    context: &'a QueryContext,
 }
 
-impl Search<'_> {
+impl LastPointSearch<'_> {
     async fn points(&self, query: LastQuery) -> Result<Vec<LastPoint>, QueryFailure> {
-        let Self { inner, run } = self;
+        let Self { shared, context } = self;
         let mut candidates = Vec::new();
         for series in query.series {
             self.candidates(series, query.back_scan_hours, &mut candidates).await?;
         }
-        run.add_scans(candidates.len());
+        context.add_scans(candidates.len());
         let mut found = stream::iter(candidates)
             .map(|candidate| self.newest(candidate))
-            .buffered(SERIES_AT_ONCE);
+            .buffered(CONCURRENT_SERIES);
         let mut points = Vec::new();
         while let Some(point) = found.try_next().await? {
-            run.finish_scan();
+            context.finish_scan();
             points.extend(point);
         }
         if query.resolve {
-            run.set_stage(QueryStage::Naming);
+            context.set_stage(QueryStage::Naming);
             let tsuids: Vec<Bytes> = points.iter().map(|point| point.tsuid.clone()).collect();
-            let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
+            let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
             for (point, names) in points.iter_mut().zip(names.map_err(unresolved)?) {
                 point.names = Some(names);
             }
@@ -145,13 +142,12 @@ impl Search<'_> {
     ) -> Result<(), QueryFailure> {
         let this_hour = self.this_hour();
         let tsuid = match series {
-            LastSeries::Tsuid(bytes) => {
-                Tsuid::try_new(&self.inner.config.schema, &bytes).map_err(|_| {
+            LastSeries::Tsuid(bytes) => Tsuid::try_new(&self.shared.config.schema, &bytes)
+                .map_err(|_| {
                     QueryError::bad_request(
                         "TSUID must not be null and must have a metric and at least one tag pair",
                     )
-                })?
-            }
+                })?,
             LastSeries::Metric { tags, .. } if back_scan_hours > 0 && tags.is_empty() => {
                 let message = "Tags cannot be null or empty when getting a TSUID";
                 return Err(QueryError::failed(message).into());
@@ -159,16 +155,16 @@ impl Search<'_> {
             LastSeries::Metric { metric, tags } => {
                 let (metric, tags) = self.resolve(&metric, &tags).await?;
                 if back_scan_hours == 0 {
-                    return self.written(metric, tags, candidates).await;
+                    return self.tracked(metric, tags, candidates).await;
                 }
-                let key = SeriesKey::try_new(&self.inner.config.schema, &metric, &tags);
+                let key = SeriesKey::try_new(&self.shared.config.schema, &metric, &tags);
                 key.map_err(|error| QueryError::internal(error.to_string()))?.tsuid()
             }
         };
         let hours = if back_scan_hours > 0 {
-            Hours::Backwards(this_hour, back_scan_hours)
+            CandidateHours::BackScan(this_hour, back_scan_hours)
         } else {
-            Hours::One(self.last_written(&tsuid).await?.unwrap_or(this_hour))
+            CandidateHours::One(self.last_written(&tsuid).await?.unwrap_or(this_hour))
         };
         self.add(tsuid, hours, candidates)
     }
@@ -176,16 +172,16 @@ impl Search<'_> {
     fn add(
         &self,
         tsuid: Tsuid,
-        hours: Hours,
+        hours: CandidateHours,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
-        self.run.reserve(tsuid.as_bytes().len() + SERIES_BYTES)?;
+        self.context.reserve(tsuid.as_bytes().len() + SERIES_BYTES)?;
         candidates.push(Candidate { tsuid, hours });
         Ok(())
     }
 
     fn this_hour(&self) -> u32 {
-        let secs = self.inner.config.clock.now_secs().max(0);
+        let secs = self.shared.config.clock.now_secs().max(0);
         BaseTime::containing(u32::try_from(secs).unwrap_or(u32::MAX)).as_secs()
     }
 
@@ -194,7 +190,7 @@ impl Search<'_> {
         metric: &str,
         tags: &[(String, String)],
     ) -> Result<(Uid, Vec<(Uid, Uid)>), QueryFailure> {
-        let uids = &self.inner.uids;
+        let uids = &self.shared.uids;
         let metric = uids.uid_of(UidKind::Metric, metric).await.map_err(unresolved)?;
         let mut pairs = Vec::with_capacity(tags.len());
         for (tagk, tagv) in tags {
@@ -206,16 +202,15 @@ impl Search<'_> {
         Ok((metric, pairs))
     }
 
-    /// Adds the series of a metric that have these tags and a counter, with the hours of their
-    /// counters.
-    async fn written(
+    /// Adds the tracked series of a metric that have these tags, with the hours of their counters.
+    async fn tracked(
         &self,
         metric: Uid,
         tags: Vec<(Uid, Uid)>,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
-        let schema = &self.inner.config.schema;
-        let wanted: WantedTags =
+        let schema = &self.shared.config.schema;
+        let tags: TagUids =
             tags.into_iter().map(|(tagk, tagv)| (tagk, Some([tagv].into()))).collect();
         let (start, stop) = prefix_range(metric.as_bytes());
         let scan = Scan {
@@ -223,19 +218,19 @@ impl Search<'_> {
             stop,
             family: Some(Family::Name),
             qualifier: Some(Bytes::from_static(TS_COUNTER_QUALIFIER.as_bytes())),
-            filter: tags_filter(*schema, schema.metric_width(), &wanted),
+            filter: tags_filter(*schema, schema.metric_width(), &tags),
             ..Scan::default()
         };
-        let mut rows = self.inner.storage.scan(&self.inner.config.tables.meta, scan);
-        let _open = self.run.acquire_scan_permit().await;
+        let mut rows = self.shared.storage.scan(&self.shared.config.tables.meta, scan);
+        let _open = self.context.acquire_scan_permit().await;
         while let Some(batch) = rows.next_rows().await? {
-            let slice = self.run.time_slice().await?;
+            let slice = self.context.time_slice().await?;
             for row in batch {
-                // A key that names no series was not written by a daemon.
+                // Ignores keys that are no TSUID: a daemon did not write them.
                 if let Ok(tsuid) = Tsuid::try_new(schema, &row.key)
                     && let Some(hour) = row.cells.first().map(|cell| hour_of(cell.timestamp_ms))
                 {
-                    self.add(tsuid, Hours::One(hour), candidates)?;
+                    self.add(tsuid, CandidateHours::One(hour), candidates)?;
                 }
             }
             slice.finish();
@@ -250,23 +245,26 @@ impl Search<'_> {
             Family::Name,
             Bytes::from_static(TS_COUNTER_QUALIFIER.as_bytes()),
         );
-        let row = self.inner.storage.get(&self.inner.config.tables.meta, get).await?;
+        let row = self.shared.storage.get(&self.shared.config.tables.meta, get).await?;
         Ok(row.and_then(|row| row.cells.first().map(|cell| hour_of(cell.timestamp_ms))))
     }
 
-    /// The newest point in the first row that holds one.
+    /// The newest point of the first row that has one.
     async fn newest(&self, candidate: Candidate) -> Result<Option<LastPoint>, QueryFailure> {
         let Candidate { tsuid, hours } = candidate;
-        let key = SeriesKey::from_tsuid(&self.inner.config.schema, &tsuid);
+        let key = SeriesKey::from_tsuid(&self.shared.config.schema, &tsuid);
         let (first, earlier) = match hours {
-            Hours::One(hour) => (hour, 0),
-            Hours::Backwards(first, earlier) => (first, earlier.min(first / HOUR)),
+            CandidateHours::One(hour) => (hour, 0),
+            CandidateHours::BackScan(first, earlier) => {
+                (first, earlier.min(first / BaseTime::SPAN_SECONDS))
+            }
         };
-        let mut hours = (0..=earlier).map(|back| BaseTime::containing(first - back * HOUR));
+        let mut hours =
+            (0..=earlier).map(|back| BaseTime::containing(first - back * BaseTime::SPAN_SECONDS));
         // Most series have a point in the current hour or the one before.
-        let mut rows_a_read = 2;
+        let mut rows_per_read = 2;
         loop {
-            let bases: Vec<BaseTime> = hours.by_ref().take(rows_a_read).collect();
+            let bases: Vec<BaseTime> = hours.by_ref().take(rows_per_read).collect();
             if bases.is_empty() {
                 return Ok(None);
             }
@@ -278,12 +276,12 @@ impl Search<'_> {
                     qualifiers: Vec::new(),
                 })
                 .collect();
-            let rows = self.inner.storage.multi_get(&self.inner.config.tables.data, gets).await?;
-            let slice = self.run.time_slice().await?;
+            let rows = self.shared.storage.multi_get(&self.shared.config.tables.data, gets).await?;
+            let slice = self.context.time_slice().await?;
             for (base, row) in bases.into_iter().zip(rows) {
                 let Some(row) = row else { continue };
                 let mut points = PointColumns::default();
-                // Two values at one instant are no reason to show none.
+                // Duplicate points are no error here.
                 decode_row(&row, base, MergeRule::Newest, &mut points, &mut RowExtras::default())
                     .map_err(|error| QueryError::failed(error.to_string()))?;
                 let newest = points.len().wrapping_sub(1);
@@ -295,7 +293,7 @@ impl Search<'_> {
                 }
             }
             slice.finish();
-            rows_a_read = (rows_a_read * 4).min(ROWS_A_READ);
+            rows_per_read = (rows_per_read * 4).min(MAX_ROWS_PER_READ);
         }
     }
 }
@@ -306,7 +304,7 @@ fn hour_of(timestamp_ms: i64) -> u32 {
     BaseTime::containing(secs).as_secs()
 }
 
-/// A name or UID that nobody knows, in OpenTSDB's words.
+/// Maps an unknown name or UID to OpenTSDB's error.
 fn unresolved(error: UidError) -> QueryFailure {
     match error {
         UidError::NoSuchName { kind, name } => {
@@ -363,7 +361,7 @@ mod tests {
         vec![0, 0, 1, 0, 0, 1, 0, 0, host, 0, 0, 2, 0, 0, 2]
     }
 
-    async fn ask(
+    async fn last(
         engine: &EngineHandle,
         series: &[LastSeries],
         back_scan_hours: u32,
@@ -373,7 +371,7 @@ mod tests {
         points.into_iter().map(|p| (p.timestamp_ms / 1_000 - NOW, p.value)).collect()
     }
 
-    async fn refused(
+    async fn rejected(
         engine: &EngineHandle,
         series: LastSeries,
         back_scan_hours: u32,
@@ -400,48 +398,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_are_searched_backwards_as_far_as_asked() {
+    async fn back_scan_reads_the_requested_hours() {
         for salt_width in [0, 1] {
             let (_store, engine) = filled(salt_width).await;
             let a = by_names(&[("dc", "x"), ("host", "a")]);
             let b = by_names(&[("host", "b"), ("dc", "x")]);
             // 80 s into its hour a point's qualifier begins with the byte that marks append columns.
             let newest = (-3_520, Value::Integer(2));
-            assert_eq!(ask(&engine, std::slice::from_ref(&a), 1).await, [newest]);
-            assert_eq!(ask(&engine, &[b.clone(), a.clone()], 3).await, [newest]);
+            assert_eq!(last(&engine, std::slice::from_ref(&a), 1).await, [newest]);
+            assert_eq!(last(&engine, &[b.clone(), a.clone()], 3).await, [newest]);
             let both = [(-14_400, Value::Integer(3)), newest];
-            assert_eq!(ask(&engine, &[b.clone(), a], 4).await, both);
-            assert_eq!(ask(&engine, &[LastSeries::Tsuid(tsuid(3)), b], 5_000).await, [both[0]; 2]);
-            assert_eq!(ask(&engine, &[by_names(&[("host", "a")])], 9).await, [], "no such series");
+            assert_eq!(last(&engine, &[b.clone(), a], 4).await, both);
+            assert_eq!(last(&engine, &[LastSeries::Tsuid(tsuid(3)), b], 5_000).await, [both[0]; 2]);
+            assert_eq!(last(&engine, &[by_names(&[("host", "a")])], 9).await, [], "no such series");
         }
     }
 
     #[tokio::test]
-    async fn counters_of_the_meta_table_name_the_hour() {
+    async fn counters_of_the_meta_table_give_the_hour() {
         let (store, engine) = filled(1).await;
         let everything = [by_names(&[])];
-        assert_eq!(ask(&engine, &everything, 0).await, [], "no series was tracked");
+        assert_eq!(last(&engine, &everything, 0).await, [], "no series was tracked");
         count(&store, &tsuid(1), NOW - 3_000).await;
         count(&store, &tsuid(3), NOW - 4 * 3_600).await;
         let (a, b) = ((-3_520, Value::Integer(2)), (-14_400, Value::Integer(3)));
-        assert_eq!(ask(&engine, &everything, 0).await, [a, b]);
-        assert_eq!(ask(&engine, &[by_names(&[("host", "b")])], 0).await, [b]);
-        assert_eq!(ask(&engine, &[LastSeries::Tsuid(tsuid(1))], 0).await, [a]);
+        assert_eq!(last(&engine, &everything, 0).await, [a, b]);
+        assert_eq!(last(&engine, &[by_names(&[("host", "b")])], 0).await, [b]);
+        assert_eq!(last(&engine, &[LastSeries::Tsuid(tsuid(1))], 0).await, [a]);
         count(&store, &tsuid(1), NOW).await;
-        assert_eq!(ask(&engine, &everything, 0).await, [b], "the hour holds no point");
+        assert_eq!(last(&engine, &everything, 0).await, [b], "the hour has no point");
     }
 
     #[tokio::test]
-    async fn a_series_nobody_tracked_is_looked_for_in_the_current_hour() {
+    async fn untracked_series_are_read_in_the_current_hour() {
         let (_store, engine) = filled(0).await;
         let a = [LastSeries::Tsuid(tsuid(1))];
-        assert_eq!(ask(&engine, &a, 0).await, []);
+        assert_eq!(last(&engine, &a, 0).await, []);
         put_one(&engine, "m", "host=a dc=x", NOW + 5, 7).await.unwrap();
-        assert_eq!(ask(&engine, &a, 0).await, [(5, Value::Integer(7))]);
+        assert_eq!(last(&engine, &a, 0).await, [(5, Value::Integer(7))]);
     }
 
     #[tokio::test]
-    async fn names_come_where_they_are_asked_for() {
+    async fn names_are_returned_if_requested() {
         let (_store, engine) = filled(0).await;
         let series = vec![LastSeries::Tsuid(tsuid(3)), LastSeries::Tsuid(tsuid(1))];
         let query = LastQuery { series, back_scan_hours: 24, resolve: true };
@@ -458,7 +456,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_are_opentsdbs() {
+    async fn errors_are_opentsdbs() {
         let (_store, engine) = filled(0).await;
         let unknown = LastSeries::Metric { metric: "n".to_owned(), tags: Vec::new() };
         for (series, back_scan_hours, message) in [
@@ -471,13 +469,13 @@ mod tests {
                 "TSUID must not be null and must have a metric and at least one tag pair",
             ),
         ] {
-            let error = refused(&engine, series, back_scan_hours).await;
+            let error = rejected(&engine, series, back_scan_hours).await;
             assert_eq!((error.class.status(), error.message.as_str()), (400, message));
         }
     }
 
     #[tokio::test]
-    async fn a_failed_read_fails_the_request_and_time_ends_it() {
+    async fn failed_reads_and_timeouts_fail_the_request() {
         let store = store();
         let mut settings = settings(0);
         settings.query.timeout = Some(Duration::from_millis(20));

@@ -28,7 +28,7 @@ mod testing;
 mod uid;
 mod writer;
 
-pub use annotations::{AnnotationEdit, AnnotationError, EditOutcome};
+pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError};
 pub use clock::{Clock, SystemClock};
 pub use config::{
     CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, Tables,
@@ -38,7 +38,7 @@ pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
 pub use ingest::{ExtraCell, IngestSession, NameText, PointInput, RollupPlace};
 pub use last::{LastPoint, LastQuery, LastSeries};
-pub use lookup::{Lookup, LookupAnswer, LookupSeries};
+pub use lookup::{Lookup, LookupResult, LookupSeries};
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use put_error::{CommitReport, PointFailure, PutError};

@@ -1,7 +1,7 @@
-//! Which series there are: `/api/search/lookup`.
+//! Series look-up (`/api/search/lookup`).
 //!
-//! The meta table has a row a series, where the tracking of series is on. The data table has a row for
-//! each hour of a series; OpenTSDB lists a series once an hour from there, here it is listed once.
+//! If series tracking is on, the meta table has one row per series. The data table has one row per
+//! series and hour; from there OpenTSDB lists a series once per hour, this module once.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -16,40 +16,40 @@ use tsd_storage::{Scan, Table};
 
 use crate::{
     EngineHandle,
-    handle::Inner,
+    handle::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, QueryStage},
     series_names::series_names,
-    series_scan::{WantedTags, prefix_range, tags_filter},
+    series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
 };
 
-/// What a series takes in memory beside its TSUID: its names.
+/// Memory of a series beside its TSUID: its names.
 const SERIES_BYTES: usize = 512;
-/// Rows a batch where the series wanted are few.
+/// Most rows per scan batch of a limited look-up.
 const MAX_BATCH_ROWS: usize = 1_024;
 
-/// Which series are wanted.
+/// A request for series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// Of this metric; `None`, `*` and nothing take any.
+    /// Metric; `None`, `*` and the empty string match any.
     pub metric: Option<String>,
-    /// With these tags; `None`, `*` and nothing stand for any key or any value. Pairs of one key are
-    /// alternatives, and so are values under any key; a key with any value overrides its other pairs.
+    /// Tags; `None`, `*` and the empty string match any key or value. Pairs of one key are alternatives,
+    /// and so are values of any key; a key with any value overrides its other pairs.
     pub tags: Vec<(Option<String>, Option<String>)>,
-    /// Most series; 0 lists all. In the data table each salt bucket lists its share.
+    /// Most series; 0: no limit. In the data table the limit is divided among the salt buckets.
     pub limit: usize,
-    /// Reads the meta table, not the data table.
+    /// Reads the meta table instead of the data table.
     pub use_meta: bool,
 }
 
-/// The series found.
+/// Result of a look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LookupAnswer {
+pub struct LookupResult {
     /// In the order of the table's keys.
     pub series: Vec<LookupSeries>,
 }
 
-/// A series.
+/// A series of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSeries {
     /// Its TSUID.
@@ -66,78 +66,79 @@ impl Default for Lookup {
     }
 }
 
-/// A look-up whose names are UIDs.
+/// A look-up with UIDs instead of names.
 #[derive(Default)]
-struct Wanted {
+struct ResolvedLookup {
     metric: Option<Uid>,
-    tags: WantedTags,
-    /// Under any key; none takes any.
+    tags: TagUids,
+    /// Values of any key; empty matches all.
     tagvs: BTreeSet<Uid>,
 }
 
-/// Rows of one table.
-struct Rows {
+/// A scan for series.
+struct SeriesScan {
     table: Table,
     scan: Scan,
-    /// Most of them; 0 is no limit.
+    /// Most series; 0: no limit.
     limit: usize,
 }
 
 impl EngineHandle {
-    /// Lists series by metric and tags. It is a query among the others, with their limits and their
-    /// turns; dropping the future ends it. The guard is for whoever writes the answer.
+    /// Lists series by metric and tags. Limited and scheduled like a query; dropping the future cancels
+    /// it. Keep the guard until the response is written.
     pub async fn lookup(
         &self,
         lookup: Lookup,
         control: QueryControl,
-    ) -> Result<(LookupAnswer, QueryGuard), QueryFailure> {
-        let inner = Arc::clone(self.inner());
-        let work = |_, run: Arc<QueryContext>| async move { find(&inner, &run, lookup).await };
-        self.inner().queries.run(control, (false, false), work).await
+    ) -> Result<(LookupResult, QueryGuard), QueryFailure> {
+        let shared = Arc::clone(self.shared());
+        let work =
+            |_, context: Arc<QueryContext>| async move { find(&shared, &context, lookup).await };
+        self.shared().queries.run(control, (false, false), work).await
     }
 }
 
 /// Finds series.
 async fn find(
-    inner: &Inner,
-    run: &QueryContext,
+    shared: &EngineShared,
+    context: &QueryContext,
     lookup: Lookup,
-) -> Result<LookupAnswer, QueryFailure> {
-    let wanted = resolve(inner, &lookup).await?;
-    let rows = if lookup.use_meta {
-        vec![meta_rows(inner, &wanted, lookup.limit)]
+) -> Result<LookupResult, QueryFailure> {
+    let resolved = resolve(shared, &lookup).await?;
+    let scans = if lookup.use_meta {
+        vec![meta_scan(shared, &resolved, lookup.limit)]
     } else {
-        data_rows(inner, &wanted, lookup.limit)
+        data_scans(shared, &resolved, lookup.limit)
     };
-    run.add_scans(rows.len());
-    let mut scans = stream::iter(rows)
-        .map(|rows| read(inner, run, rows, lookup.use_meta, &wanted.tagvs))
-        .buffered(inner.config.query.max_scans.max(1));
+    context.add_scans(scans.len());
+    let mut scans = stream::iter(scans)
+        .map(|scan| read(shared, context, scan, lookup.use_meta, &resolved.tagvs))
+        .buffered(shared.config.query.max_scans.max(1));
     let mut tsuids = Vec::new();
     while let Some(found) = scans.try_next().await? {
-        run.finish_scan();
+        context.finish_scan();
         tsuids.extend(found);
     }
-    run.set_stage(QueryStage::Naming);
-    let names = series_names(&inner.config.schema, &inner.uids, &tsuids).await;
+    context.set_stage(QueryStage::Naming);
+    let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
     let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
     let series = tsuids
         .into_iter()
         .zip(names)
         .map(|(tsuid, (metric, tags))| LookupSeries { tsuid, metric, tags })
         .collect();
-    Ok(LookupAnswer { series })
+    Ok(LookupResult { series })
 }
 
-/// Turns names into UIDs. Which name has none is not told, as in OpenTSDB.
-async fn resolve(inner: &Inner, lookup: &Lookup) -> Result<Wanted, QueryFailure> {
+/// Resolves names to UIDs. As in OpenTSDB, the error does not tell which name has none.
+async fn resolve(shared: &EngineShared, lookup: &Lookup) -> Result<ResolvedLookup, QueryFailure> {
     let uid = async |kind, name: &str| {
-        let found = inner.uids.uid_of(kind, name).await;
+        let found = shared.uids.uid_of(kind, name).await;
         found.map_err(|e| unresolved(e, "Unable to resolve one or more UIDs"))
     };
-    let mut wanted = Wanted::default();
+    let mut resolved = ResolvedLookup::default();
     if let Some(metric) = named(lookup.metric.as_deref()) {
-        wanted.metric = Some(uid(UidKind::Metric, metric).await?);
+        resolved.metric = Some(uid(UidKind::Metric, metric).await?);
     }
     for (tagk, tagv) in &lookup.tags {
         match (named(tagk.as_deref()), named(tagv.as_deref())) {
@@ -150,86 +151,86 @@ async fn resolve(inner: &Inner, lookup: &Lookup) -> Result<Wanted, QueryFailure>
                 .into());
             }
             (None, Some(tagv)) => {
-                wanted.tagvs.insert(uid(UidKind::Tagv, tagv).await?);
+                resolved.tagvs.insert(uid(UidKind::Tagv, tagv).await?);
             }
             (Some(tagk), None) => {
-                wanted.tags.insert(uid(UidKind::Tagk, tagk).await?, None);
+                resolved.tags.insert(uid(UidKind::Tagk, tagk).await?, None);
             }
             (Some(tagk), Some(tagv)) => {
                 let tagk = uid(UidKind::Tagk, tagk).await?;
                 let tagv = uid(UidKind::Tagv, tagv).await?;
-                let tagvs = wanted.tags.entry(tagk).or_insert_with(|| Some(BTreeSet::new()));
+                let tagvs = resolved.tags.entry(tagk).or_insert_with(|| Some(BTreeSet::new()));
                 if let Some(tagvs) = tagvs {
                     tagvs.insert(tagv);
                 }
             }
         }
     }
-    Ok(wanted)
+    Ok(resolved)
 }
 
-/// A name that stands for itself alone.
+/// A name that is no wildcard.
 fn named(name: Option<&str>) -> Option<&str> {
     name.filter(|name| !matches!(*name, "" | "*"))
 }
 
-fn meta_rows(inner: &Inner, wanted: &Wanted, limit: usize) -> Rows {
-    let schema = &inner.config.schema;
-    let metric = wanted.metric.as_ref().map(Uid::as_bytes).unwrap_or_default();
+fn meta_scan(shared: &EngineShared, resolved: &ResolvedLookup, limit: usize) -> SeriesScan {
+    let schema = &shared.config.schema;
+    let metric = resolved.metric.as_ref().map(Uid::as_bytes).unwrap_or_default();
     let (start, stop) = prefix_range(metric);
     let scan = Scan {
         start,
         stop,
         family: Some(Family::Name),
-        filter: tags_filter(*schema, schema.metric_width(), &wanted.tags),
+        filter: tags_filter(*schema, schema.metric_width(), &resolved.tags),
         ..Scan::default()
     };
-    Rows { table: inner.config.tables.meta.clone(), scan, limit }
+    SeriesScan { table: shared.config.tables.meta.clone(), scan, limit }
 }
 
-/// The rows of each salt bucket, or of the whole table.
-fn data_rows(inner: &Inner, wanted: &Wanted, limit: usize) -> Vec<Rows> {
-    let schema = &inner.config.schema;
+/// One scan per salt bucket, or one of the whole table.
+fn data_scans(shared: &EngineShared, resolved: &ResolvedLookup, limit: usize) -> Vec<SeriesScan> {
+    let schema = &shared.config.schema;
     let buckets = if schema.salt_width() == 0 { 1 } else { schema.salt_buckets() };
     let limit = if limit == 0 { 0 } else { (limit / buckets as usize).max(1) };
     (0..buckets)
         .map(|bucket| {
             let mut prefix = SaltBucket::from_index(bucket).salt(schema.salt_width()).to_vec();
-            prefix.extend(wanted.metric.as_ref().map(Uid::as_bytes).unwrap_or_default());
+            prefix.extend(resolved.metric.as_ref().map(Uid::as_bytes).unwrap_or_default());
             let (start, stop) = prefix_range(&prefix);
             let scan = Scan {
                 start,
                 stop,
                 family: Some(Family::T),
-                filter: tags_filter(*schema, schema.tags_start(), &wanted.tags),
+                filter: tags_filter(*schema, schema.tags_start(), &resolved.tags),
                 ..Scan::default()
             };
-            Rows { table: inner.config.tables.data.clone(), scan, limit }
+            SeriesScan { table: shared.config.tables.data.clone(), scan, limit }
         })
         .collect()
 }
 
-/// The TSUIDs of rows that have one of `tagvs`, under any key.
+/// The TSUIDs of a scan's rows that have one of `tagvs`, for any key.
 async fn read(
-    inner: &Inner,
-    run: &QueryContext,
-    rows: Rows,
+    shared: &EngineShared,
+    context: &QueryContext,
+    scan: SeriesScan,
     meta: bool,
     tagvs: &BTreeSet<Uid>,
 ) -> Result<Vec<Bytes>, QueryFailure> {
-    let schema = &inner.config.schema;
-    let Rows { table, mut scan, limit } = rows;
+    let schema = &shared.config.schema;
+    let SeriesScan { table, mut scan, limit } = scan;
     if limit > 0 {
         scan.batch_rows = Some(limit.min(MAX_BATCH_ROWS));
     }
-    let mut scanner = inner.storage.scan(&table, scan);
+    let mut scanner = shared.storage.scan(&table, scan);
     let mut found = Vec::new();
-    // Of one salt bucket, in which all rows of a series lie.
+    // All rows of a series are in one salt bucket.
     let mut seen: HashSet<Bytes> = HashSet::new();
-    let _open = run.acquire_scan_permit().await;
+    let _open = context.acquire_scan_permit().await;
     while let Some(batch) = scanner.next_rows().await? {
-        run.record_rows(batch.len() as u64, 0, 0);
-        let slice = run.time_slice().await?;
+        context.record_rows(batch.len() as u64, 0, 0);
+        let slice = context.time_slice().await?;
         for row in batch {
             let tsuid = if meta {
                 Tsuid::try_new(schema, &row.key).ok()
@@ -237,13 +238,13 @@ async fn read(
                 let key = RowKey::decode(schema, &row.key).ok();
                 key.filter(|key| !key.is_global()).map(|key| key.tsuid())
             };
-            // Keys that name no series are those of global annotations, or damaged.
+            // Ignores keys of global annotations, and invalid ones.
             let Some(tsuid) = tsuid else { continue };
             let bytes = tsuid.as_bytes();
             let tags = bytes.get(schema.metric_width()..).unwrap_or_default();
             let has = |tag: &[u8]| {
                 let tagv = tag.get(schema.tagk_width()..).unwrap_or_default();
-                tagvs.iter().any(|wanted| wanted.as_bytes() == tagv)
+                tagvs.iter().any(|resolved| resolved.as_bytes() == tagv)
             };
             if !tagvs.is_empty() && !tags.chunks_exact(schema.tag_pair_width()).any(has) {
                 continue;
@@ -251,7 +252,7 @@ async fn read(
             if seen.contains(bytes) {
                 continue;
             }
-            run.reserve(bytes.len() + SERIES_BYTES)?;
+            context.reserve(bytes.len() + SERIES_BYTES)?;
             let tsuid = Bytes::copy_from_slice(bytes);
             if !meta {
                 seen.insert(tsuid.clone());
@@ -266,7 +267,7 @@ async fn read(
     Ok(found)
 }
 
-/// A name or UID that nobody knows is a 404 here.
+/// Maps an unknown name or UID to a 404.
 fn unresolved(error: UidError, message: &str) -> QueryFailure {
     match error {
         UidError::NoSuchName { .. } | UidError::NoSuchUid { .. } => QueryError {
@@ -311,7 +312,7 @@ mod tests {
         (store, engine)
     }
 
-    /// Writes what a daemon that tracks series does. Values `a`, `x`, `b`, `c`, `y` are 1 to 5.
+    /// Writes the meta rows that series tracking creates. Values `a`, `x`, `b`, `c`, `y` are 1 to 5.
     async fn track(store: &TestStore) {
         let meta = crate::EngineConfig::default().tables.meta;
         for tsuid in [
@@ -331,7 +332,7 @@ mod tests {
         }
     }
 
-    fn asked(metric: &str, tags: &str) -> Lookup {
+    fn lookup_of(metric: &str, tags: &str) -> Lookup {
         let word = |word: &str| Some(word.to_owned()).filter(|word| !word.is_empty());
         let tags = tags
             .split_whitespace()
@@ -360,10 +361,10 @@ mod tests {
     const N: &str = "n{host=a}";
 
     #[tokio::test]
-    async fn the_meta_table_lists_series_once() {
+    async fn meta_table_lists_each_series_once() {
         for salt_width in [0, 1] {
             let (store, engine) = filled(salt_width).await;
-            assert!(found(&engine, asked("m", "")).await.is_empty(), "no series was tracked");
+            assert!(found(&engine, lookup_of("m", "")).await.is_empty(), "no series was tracked");
             track(&store).await;
             for (metric, tags, expected) in [
                 ("", "", &[A, B, C, N][..]),
@@ -382,22 +383,25 @@ mod tests {
                 ("n", "dc=x", &[]),
             ] {
                 assert_eq!(
-                    found(&engine, asked(metric, tags)).await,
+                    found(&engine, lookup_of(metric, tags)).await,
                     expected,
                     "{metric}{{{tags}}}"
                 );
             }
-            assert_eq!(found(&engine, Lookup { limit: 2, ..asked("", "") }).await, [A, B]);
-            assert_eq!(found(&engine, Lookup { limit: 0, ..asked("", "") }).await, [A, B, C, N]);
+            assert_eq!(found(&engine, Lookup { limit: 2, ..lookup_of("", "") }).await, [A, B]);
+            assert_eq!(
+                found(&engine, Lookup { limit: 0, ..lookup_of("", "") }).await,
+                [A, B, C, N]
+            );
         }
     }
 
     #[tokio::test]
-    async fn the_data_table_lists_series_once_whatever_their_hours() {
+    async fn data_table_lists_each_series_once() {
         for salt_width in [0, 1] {
             let (_store, engine) = filled(salt_width).await;
             let list = async |metric, tags, limit| {
-                let lookup = Lookup { use_meta: false, limit, ..asked(metric, tags) };
+                let lookup = Lookup { use_meta: false, limit, ..lookup_of(metric, tags) };
                 let mut found = found(&engine, lookup).await;
                 found.sort();
                 found
@@ -405,7 +409,7 @@ mod tests {
             assert_eq!(list("", "", 0).await, [A, B, C, N]);
             assert_eq!(list("m", "=x", 0).await, [A, B]);
             assert_eq!(list("m", "host=a host=b", 0).await, [A, B]);
-            // A share of a bucket is at least one.
+            // The limit of a bucket is at least one.
             let limited = list("m", "host=a", 1).await;
             assert_eq!(limited, [A]);
             assert_eq!(list("", "", 1).await.len(), if salt_width == 0 { 1 } else { 4 });
@@ -413,28 +417,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_knows_is_not_found() {
+    async fn unknown_names_and_uids_are_not_found() {
         let (store, engine) = filled(0).await;
         track(&store).await;
-        let refused = async |lookup| match engine.lookup(lookup, QueryControl::default()).await {
+        let rejected = async |lookup| match engine.lookup(lookup, QueryControl::default()).await {
             Err(QueryFailure::Rejected(error)) => (error.class.status(), error.message),
             other => panic!("{other:?}"),
         };
         let unknown = (404, "Unable to resolve one or more UIDs".to_owned());
         for (metric, tags) in [("zz", ""), ("m", "zz="), ("m", "host=a|b"), ("", "=zz")] {
-            assert_eq!(refused(asked(metric, tags)).await, unknown);
+            assert_eq!(rejected(lookup_of(metric, tags)).await, unknown);
         }
         for tags in ["=", "*=", "*=*"] {
-            assert_eq!(refused(asked("m", tags)).await, (400, "Unable to parse query".to_owned()));
+            assert_eq!(
+                rejected(lookup_of("m", tags)).await,
+                (400, "Unable to parse query".to_owned())
+            );
         }
         engine.delete_uid(UidKind::Tagv, "y").await.unwrap();
         engine.drop_caches();
         let unknown = (404, "Unable to resolve one or more TSUIDs".to_owned());
-        assert_eq!(refused(asked("m", "")).await, unknown);
+        assert_eq!(rejected(lookup_of("m", "")).await, unknown);
     }
 
     #[tokio::test]
-    async fn more_series_than_memory_allows_are_refused() {
+    async fn look_up_over_the_memory_limit_is_rejected() {
         let store = store();
         let mut settings = config();
         settings.query.max_memory_bytes = 1_100;
@@ -442,7 +449,7 @@ mod tests {
         for host in ["a", "b", "c"] {
             put_one(&engine, "m", &format!("host={host}"), HOUR, 1).await.unwrap();
         }
-        let all = Lookup { use_meta: false, limit: 0, ..asked("m", "") };
+        let all = Lookup { use_meta: false, limit: 0, ..lookup_of("m", "") };
         match engine.lookup(all.clone(), QueryControl::default()).await {
             Err(QueryFailure::Rejected(error)) => assert_eq!(error.class.status(), 413),
             other => panic!("{other:?}"),
@@ -451,11 +458,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_up_is_a_query_that_can_be_seen_and_cancelled() {
+    async fn look_up_is_listed_and_can_be_cancelled() {
         let (store, engine) = filled(0).await;
         store.script(Operation::ScanBatch, vec![Fault::Delay(Duration::from_mins(1)); 8]);
-        let all = Lookup { use_meta: false, limit: 0, ..asked("m", "") };
-        let asking = tokio::spawn({
+        let all = Lookup { use_meta: false, limit: 0, ..lookup_of("m", "") };
+        let request = tokio::spawn({
             let engine = engine.clone();
             async move { engine.lookup(all, QueryControl::default()).await }
         });
@@ -466,7 +473,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
         assert!(engine.cancel_query(id));
-        assert!(matches!(asking.await.unwrap(), Err(QueryFailure::CancelledByOperator)));
+        assert!(matches!(request.await.unwrap(), Err(QueryFailure::CancelledByOperator)));
         assert!(engine.queries().running.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! From TSUIDs to names, many at a time: what the last points and the look-up of series show.
+//! Resolves TSUIDs to the names of their series, in batches.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,21 +9,21 @@ use tsd_model::{TableSchema, Uid, UidKind};
 
 use crate::uid::{UidAdmin, UidError};
 
-/// UIDs in one read of the UID table.
-const UIDS_A_READ: usize = 1_024;
-/// Such reads at once.
-const READS_AT_ONCE: usize = 4;
+/// UIDs per read of the UID table.
+const UIDS_PER_READ: usize = 1_024;
+/// Concurrent reads.
+const CONCURRENT_READS: usize = 4;
 
-/// Metric and tags of a series; the tags by the UIDs of their keys.
+/// Metric and tags of a series; the tags in order of the UIDs of their keys.
 pub(crate) type SeriesName = (String, Vec<(String, String)>);
 
-/// A TSUID, taken apart.
+/// The UIDs of a TSUID.
 struct SeriesUids {
     metric: Uid,
     tags: Vec<(Uid, Uid)>,
 }
 
-/// Names of series, in the order asked. A UID without a name fails them all.
+/// Names of series, in the order of `tsuids`. Fails if any UID has no name.
 pub(crate) async fn series_names(
     schema: &TableSchema,
     uids: &UidAdmin,
@@ -35,7 +35,7 @@ pub(crate) async fn series_names(
     let pairs = || series.iter().flat_map(|s| s.tags.iter().copied());
     let tagks = names(uids, UidKind::Tagk, pairs().map(|(tagk, _)| tagk)).await?;
     let tagvs = names(uids, UidKind::Tagv, pairs().map(|(_, tagv)| tagv)).await?;
-    // Each of them was looked up, and a UID without name is an error.
+    // Every UID was resolved above.
     let name = |names: &HashMap<Uid, String>, uid| names.get(uid).cloned().unwrap_or_default();
     Ok(series
         .iter()
@@ -65,13 +65,13 @@ fn split(schema: TableSchema, tsuid: &[u8]) -> Result<SeriesUids, UidError> {
 async fn names(
     uids: &UidAdmin,
     kind: UidKind,
-    wanted: impl Iterator<Item = Uid>,
+    requested: impl Iterator<Item = Uid>,
 ) -> Result<HashMap<Uid, String>, UidError> {
-    let distinct: Vec<Uid> = wanted.collect::<BTreeSet<_>>().into_iter().collect();
-    let reads: Vec<Vec<Uid>> = distinct.chunks(UIDS_A_READ).map(<[Uid]>::to_vec).collect();
+    let distinct: Vec<Uid> = requested.collect::<BTreeSet<_>>().into_iter().collect();
+    let reads: Vec<Vec<Uid>> = distinct.chunks(UIDS_PER_READ).map(<[Uid]>::to_vec).collect();
     let mut reads = stream::iter(reads)
         .map(|chunk| async move { (uids.names_of(kind, &chunk).await, chunk) })
-        .buffer_unordered(READS_AT_ONCE);
+        .buffer_unordered(CONCURRENT_READS);
     let mut found = HashMap::with_capacity(distinct.len());
     while let Some((names, chunk)) = reads.next().await {
         for (uid, name) in chunk.into_iter().zip(names?) {

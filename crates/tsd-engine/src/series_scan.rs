@@ -1,5 +1,4 @@
-//! What finding series by their tags takes, in the meta table and in the data table: ranges of keys and a
-//! filter for the store.
+//! Key ranges and row filters that find series by their tags, in the meta table and the data table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,20 +9,20 @@ use bytes::Bytes;
 use tsd_model::{TableSchema, Uid};
 use tsd_storage::{RowFilter, TagCondition, TagPattern};
 
-/// Tag keys that must be there, each with the values it may have; `None` takes any.
-pub(crate) type WantedTags = BTreeMap<Uid, Option<BTreeSet<Uid>>>;
+/// Required tag keys with their allowed values; `None` allows any.
+pub(crate) type TagUids = BTreeMap<Uid, Option<BTreeSet<Uid>>>;
 
-/// The filter for rows whose tags begin at `tags_start`; `None` where every row will do.
+/// The filter for keys whose tags start at `tags_start`; `None` if every row matches.
 pub(crate) fn tags_filter(
     schema: TableSchema,
     tags_start: usize,
-    wanted: &WantedTags,
+    tags: &TagUids,
 ) -> Option<RowFilter> {
-    if wanted.is_empty() {
+    if tags.is_empty() {
         return None;
     }
     let bytes = |uid: &Uid| Bytes::copy_from_slice(uid.as_bytes());
-    let wanted = wanted
+    let conditions = tags
         .iter()
         .map(|(tagk, tagvs)| TagCondition {
             tagk: bytes(tagk),
@@ -34,21 +33,26 @@ pub(crate) fn tags_filter(
         tags_start,
         tagk_width: schema.tagk_width(),
         tagv_width: schema.tagv_width(),
-        conditions: wanted,
+        conditions,
         explicit: false,
     })))
 }
 
-/// First key with a prefix, and the one to stop before; empty where there is none.
+/// Start and exclusive stop key of the rows with a prefix.
 pub(crate) fn prefix_range(prefix: &[u8]) -> (Bytes, Bytes) {
-    let mut stop = prefix.to_vec();
-    while let Some(last) = stop.pop() {
+    (Bytes::copy_from_slice(prefix), prefix_end(prefix))
+}
+
+/// The first key after all keys with `prefix`; empty if there is none, which is the end of a table.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
         if let Some(next) = last.checked_add(1) {
-            stop.push(next);
+            end.push(next);
             break;
         }
     }
-    (Bytes::copy_from_slice(prefix), stop.into())
+    end.into()
 }
 
 #[cfg(test)]
@@ -56,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_where_the_next_begins() {
-        let stop = |prefix: &[u8]| prefix_range(prefix).1.to_vec();
+    fn prefix_ends_at_the_next_prefix() {
+        let stop = |prefix: &[u8]| prefix_end(prefix).to_vec();
         assert_eq!(stop(&[0, 0, 1]), [0, 0, 2]);
         assert_eq!(stop(&[0, 7, 255]), [0, 8]);
         assert!(stop(&[255, 255]).is_empty());

@@ -1,8 +1,8 @@
 //! Names and their UIDs: caches, look-ups, assignment, changes.
 //!
-//! Correctness rests on compare-and-set in the store, by OpenTSDB's own protocol, so that its
-//! daemons and several of ours may assign at the same time. The actor only saves work: one flight
-//! per name, one increment for many names.
+//! Correctness depends only on compare-and-set in the storage, by OpenTSDB's own protocol, so its
+//! daemons and several of ours may assign concurrently. The actor only saves work: look-ups are
+//! single-flight, and one increment serves many names.
 
 mod admin;
 mod assign;

@@ -57,8 +57,8 @@ impl Shard {
         self.index.find(spread(hash), same).map(|slot| slot.entry)
     }
 
-    /// Takes a series in, or its last_notified where it is there. With `limit` entries, one of them goes; then the
-    /// answer is true. `hash_of` gives the hash of an entry.
+    /// Inserts a series, or updates its last notified row. Evicts an entry, and returns true, if there
+    /// are `limit` already. `hash_of` returns the hash of an entry.
     pub(super) fn insert(
         &mut self,
         limit: usize,

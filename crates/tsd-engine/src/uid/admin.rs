@@ -1,4 +1,4 @@
-//! What people do with names: look up, suggest, assign, rename, delete.
+//! Administration of names: look up, suggest, assign, rename, delete.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,29 +9,30 @@ use tsd_model::{
 use tsd_storage::{CellBatch, CellRef, Column, Delete, Recovery, Scan, StorageError};
 
 use super::{Resolver, UidError, UidTable};
-use crate::{ingest::NameRules, series_cache::SeriesCache};
+use crate::{ingest::NameRules, series_cache::SeriesCache, series_scan::prefix_end};
 
-/// Tries of a rename's puts, and the pause after the first, which doubles.
-const RENAME_TRIES: u32 = 6;
+/// Attempts of a rename's puts.
+const RENAME_ATTEMPTS: u32 = 6;
+/// Pause after the first attempt; it doubles with each further one.
 const RENAME_PAUSE: Duration = Duration::from_millis(800);
 
-/// Work on names by hand.
+/// Operations on names, requested by clients.
 #[derive(Clone, Debug)]
 pub(crate) struct UidAdmin {
     pub(crate) table: UidTable,
     pub(crate) resolver: Resolver,
     pub(crate) rules: NameRules,
-    /// Names and UIDs that are being changed by this process.
+    /// Names that this process is changing.
     pub(crate) changing: Arc<papaya::HashSet<(UidKind, Bytes)>>,
 }
 
-/// Marks a name as being changed while it lives.
-struct Change<'a> {
+/// Marks a name as being changed until it is dropped.
+struct NameChange<'a> {
     admin: &'a UidAdmin,
     key: (UidKind, Bytes),
 }
 
-impl Drop for Change<'_> {
+impl Drop for NameChange<'_> {
     fn drop(&mut self) {
         self.admin.changing.pin().remove(&self.key);
     }
@@ -46,7 +47,7 @@ impl UidAdmin {
             .ok_or_else(|| UidError::NoSuchName { kind, name: name.to_owned() })
     }
 
-    /// UIDs of names, those the caches lack in one read.
+    /// UIDs of names; those not cached are read in one call.
     pub(crate) async fn uids_of(
         &self,
         kind: UidKind,
@@ -66,7 +67,7 @@ impl UidAdmin {
             .ok_or_else(|| UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() })
     }
 
-    /// Names of UIDs, those the caches lack in one read.
+    /// Names of UIDs; those not cached are read in one call.
     pub(crate) async fn names_of(
         &self,
         kind: UidKind,
@@ -81,9 +82,9 @@ impl UidAdmin {
         if missing.is_empty() {
             return Ok(names);
         }
-        let asked: Vec<Uid> = missing.iter().filter_map(|&i| uids.get(i).copied()).collect();
-        let found = self.table.names(kind, &asked).await?;
-        for ((i, uid), name) in missing.into_iter().zip(asked).zip(found) {
+        let uncached: Vec<Uid> = missing.iter().filter_map(|&i| uids.get(i).copied()).collect();
+        let found = self.table.names(kind, &uncached).await?;
+        for ((i, uid), name) in missing.into_iter().zip(uncached).zip(found) {
             if let (Some(name), Some(slot)) = (name, names.get_mut(i)) {
                 caches.insert_name_at(epoch, kind, &name, uid);
                 *slot = Some(decode_latin1(&name));
@@ -103,7 +104,7 @@ impl UidAdmin {
         let (start, stop) = if prefix.is_empty() {
             (b"!".to_vec(), b"~".to_vec())
         } else {
-            let stop = end_of_prefix(&prefix);
+            let stop = prefix_end(&prefix).to_vec();
             (prefix, stop)
         };
         let scan = Scan {
@@ -131,7 +132,7 @@ impl UidAdmin {
         Ok(names)
     }
 
-    /// Gives a new name a UID, whether points may create such names or not.
+    /// Assigns a UID to a new name, regardless of the auto-create settings.
     pub(crate) async fn assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let stored = self.check(kind, name)?;
         if let Some(uid) = self.find(kind, stored.clone()).await? {
@@ -150,7 +151,7 @@ impl UidAdmin {
         }
     }
 
-    /// Gives a UID another name. Not atomic: a crash in between leaves both names with the UID.
+    /// Renames a UID. Not atomic: after a crash both names may have the UID.
     pub(crate) async fn rename(
         &self,
         kind: UidKind,
@@ -177,13 +178,13 @@ impl UidAdmin {
             self.delete_column(UidTable::forward(kind, &old_stored)).await
         }
         .await;
-        // After a failure the table may hold either state: read it again.
-        self.resolver.caches.forget(kind, &old_stored, uid);
+        // After a failure either name may be stored, so the caches are invalidated in any case.
+        self.resolver.caches.invalidate(kind, &old_stored, uid);
         series.clear();
         Ok(result?)
     }
 
-    /// Takes a name out of the UID table. Rows of its series stay, and nobody can read them.
+    /// Deletes a name from the UID table. Rows of its series remain but cannot be read.
     pub(crate) async fn delete(
         &self,
         kind: UidKind,
@@ -203,7 +204,7 @@ impl UidAdmin {
             self.delete_column(UidTable::forward(kind, &stored)),
             self.table.storage.delete(&self.table.table, names),
         );
-        self.resolver.caches.forget(kind, &stored, uid);
+        self.resolver.caches.invalidate(kind, &stored, uid);
         series.clear();
         forward?;
         Ok(names?)
@@ -216,7 +217,7 @@ impl UidAdmin {
         }
     }
 
-    /// The bytes of a name that is to be stored.
+    /// Checks a name and encodes it as stored.
     fn check(&self, kind: UidKind, name: &str) -> Result<Bytes, UidError> {
         let role = match kind {
             UidKind::Metric => NameRole::Metric,
@@ -243,9 +244,9 @@ impl UidAdmin {
         kind: UidKind,
         stored: Bytes,
         name: &str,
-    ) -> Result<Change<'_>, UidError> {
+    ) -> Result<NameChange<'_>, UidError> {
         if self.changing.pin().insert((kind, stored.clone())) {
-            Ok(Change { admin: self, key: (kind, stored) })
+            Ok(NameChange { admin: self, key: (kind, stored) })
         } else {
             Err(UidError::BeingChanged { kind, name: name.to_owned() })
         }
@@ -260,7 +261,7 @@ impl UidAdmin {
         };
         let batch = CellBatch::single(&column.row, cell)?;
         let mut pause = RENAME_PAUSE;
-        for _ in 1..RENAME_TRIES {
+        for _ in 1..RENAME_ATTEMPTS {
             match self.table.storage.put(&self.table.table, batch.clone()).await {
                 Err(error) if error.recovery() == Recovery::RetryLater => {
                     tokio::time::sleep(pause).await;
@@ -277,16 +278,4 @@ impl UidAdmin {
             Delete::Columns { row: column.row, columns: vec![(column.family, column.qualifier)] };
         self.table.storage.delete(&self.table.table, delete).await
     }
-}
-
-/// The first key after all that begin with `prefix`; empty where there is none.
-fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            break;
-        }
-    }
-    end
 }

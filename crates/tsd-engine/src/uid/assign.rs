@@ -1,9 +1,9 @@
-//! OpenTSDB's protocol of assignment, for a batch of names of one kind.
+//! OpenTSDB's UID assignment protocol, for a batch of names of one kind.
 //!
-//! A number from the counter (or a random one), then the mapping from the UID, then the one from
-//! the name, each by compare-and-set against an absent cell. A crash in between leaves at worst a
-//! UID whose name does not know it, never a name with a UID that has no name. A batch takes its
-//! numbers with one increment; each name then goes its own way.
+//! Takes a number from the counter (or a random one), then writes the mapping from the UID, then the
+//! one from the name, each by compare-and-set against an absent cell. A crash in between leaves at
+//! worst an orphaned UID, never a name whose UID has no name. A batch takes its numbers with one
+//! increment; its names are then assigned independently.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -12,35 +12,35 @@ use tsd_storage::{Column, StorageError};
 
 use super::{UidError, UidTable};
 
-/// Full tries of a name, counted or random. Those of OpenTSDB, so that a damaged table fails alike.
-const TRIES: u32 = 2;
-// OpenTSDB counts one more than it makes.
-const RANDOM_TRIES: u32 = 9;
+/// Attempts per name; as many as OpenTSDB's, so that a damaged table fails in the same way.
+const ATTEMPTS: u32 = 2;
+/// Attempts per name with random numbers. OpenTSDB reports one more than it makes.
+const RANDOM_ATTEMPTS: u32 = 9;
 
-/// Names of a batch in work at the store at once.
+/// Names of a batch assigned concurrently.
 const CONCURRENT_NAMES: usize = 256;
 
-/// How numbers are found.
+/// How the numbers of UIDs are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UidAllocation {
-    /// One after the other, by the counter.
+    /// Consecutive, by the counter.
     Counter,
-    /// By a secure generator.
+    /// By a cryptographic random number generator.
     Random,
 }
 
-/// A name's outcome, or why it has to be tried again.
-enum Try {
+/// Result of one attempt to assign a UID.
+enum Attempt {
     Done(Result<Uid, UidError>),
     Taken,
     Failed(StorageError),
 }
 
-/// What a batch came to.
-pub(crate) struct Assigned {
-    /// One result a name, in order.
+/// Results of a batch.
+pub(crate) struct AssignedBatch {
+    /// One result per name, in order.
     pub(crate) results: Vec<Result<Uid, UidError>>,
-    /// Random numbers that were taken already.
+    /// Random UIDs that were taken already.
     pub(crate) collisions: u64,
 }
 
@@ -50,27 +50,27 @@ pub(crate) async fn assign(
     kind: UidKind,
     names: &[Bytes],
     allocation: UidAllocation,
-) -> Assigned {
+) -> AssignedBatch {
     let mut results: Vec<Option<Result<Uid, UidError>>> = vec![None; names.len()];
     let mut open: Vec<usize> = (0..names.len()).collect();
     let mut collisions = 0;
-    let tries = if allocation == UidAllocation::Random { RANDOM_TRIES } else { TRIES };
-    for left in (0..tries).rev() {
+    let attempts = if allocation == UidAllocation::Random { RANDOM_ATTEMPTS } else { ATTEMPTS };
+    for left in (0..attempts).rev() {
         if open.is_empty() {
             break;
         }
-        let attempts = attempt(table, kind, names, &open, allocation).await;
+        let tried = attempt(table, kind, names, &open, allocation).await;
         open.clear();
-        for (i, attempt) in attempts {
+        for (i, attempt) in tried {
             let result = match attempt {
-                Try::Done(result) => result,
-                Try::Taken if left > 0 => {
+                Attempt::Done(result) => result,
+                Attempt::Taken if left > 0 => {
                     collisions += 1;
                     open.push(i);
                     continue;
                 }
-                Try::Failed(error) if left > 0 => {
-                    tracing::debug!(%kind, %error, "a UID assignment is tried again");
+                Attempt::Failed(error) if left > 0 => {
+                    tracing::debug!(%kind, %error, "retrying a UID assignment");
                     open.push(i);
                     continue;
                 }
@@ -82,17 +82,17 @@ pub(crate) async fn assign(
         }
         open.sort_unstable();
     }
-    Assigned {
+    AssignedBatch {
         results: results.into_iter().map(|r| r.unwrap_or(Err(UidError::Lost))).collect(),
         collisions,
     }
 }
 
-/// Writes the meta objects of new names. What fails is logged: a name does not need one.
+/// Writes meta objects of new names. Failures are only logged: a name does not need one.
 pub(super) async fn create_meta_objects(
     table: &UidTable,
     kind: UidKind,
-    assigned: &Assigned,
+    assigned: &AssignedBatch,
     now_secs: i64,
 ) {
     let json = Bytes::from(UidMeta::new(kind, now_secs).to_json());
@@ -105,35 +105,35 @@ pub(super) async fn create_meta_objects(
                     family: Family::Name,
                     qualifier: Bytes::from_static(kind.meta_qualifier().as_bytes()),
                 };
-                // Absent before: where another process gave the name its UID, the object is its own.
+                // Only if absent: if another process assigned the UID, it wrote the object.
                 let put = table.storage.compare_and_set(&table.table, column, None, json).await;
                 if let Err(error) = put {
-                    tracing::warn!(%kind, %error, "a name got no meta object");
+                    tracing::warn!(%kind, %error, "meta object of a UID not written");
                 }
             }
         })
         .await;
 }
 
-/// One try of the open names.
+/// One attempt for the open names.
 async fn attempt(
     table: &UidTable,
     kind: UidKind,
     names: &[Bytes],
     open: &[usize],
     allocation: UidAllocation,
-) -> Vec<(usize, Try)> {
-    let drawn = match draw(table, kind, open.len(), allocation).await {
-        Ok(drawn) => drawn,
-        Err(error) => return open.iter().map(|&i| (i, Try::Failed(error.clone()))).collect(),
+) -> Vec<(usize, Attempt)> {
+    let numbers = match allocate(table, kind, open.len(), allocation).await {
+        Ok(numbers) => numbers,
+        Err(error) => return open.iter().map(|&i| (i, Attempt::Failed(error.clone()))).collect(),
     };
     let width = kind.width(&table.schema);
-    futures_util::stream::iter(open.iter().copied().zip(drawn))
+    futures_util::stream::iter(open.iter().copied().zip(numbers))
         .map(|(i, number)| async move {
             let name = names.get(i).cloned().unwrap_or_default();
             let attempt = match u64::try_from(number).map(|n| Uid::from_number(n, width)) {
-                Ok(Ok(uid)) => map_both_ways(table, kind, name, uid).await,
-                _ => Try::Done(Err(UidError::AllAssigned { kind, width })),
+                Ok(Ok(uid)) => write_mappings(table, kind, name, uid).await,
+                _ => Attempt::Done(Err(UidError::AllAssigned { kind, width })),
             };
             (i, attempt)
         })
@@ -142,8 +142,8 @@ async fn attempt(
         .await
 }
 
-/// UidAllocation for `count` names, in order.
-async fn draw(
+/// Allocates `count` numbers, in order.
+async fn allocate(
     table: &UidTable,
     kind: UidKind,
     count: usize,
@@ -171,46 +171,48 @@ fn random_number(width: usize) -> Result<i64, getrandom::Error> {
     if let Some(low) = bytes.get_mut(8_usize.saturating_sub(width)..) {
         getrandom::fill(low)?;
     }
-    // Eight bytes would not fit Java's long.
+    // Eight bytes must fit Java's signed long.
     Ok((i64::from_be_bytes(bytes) & i64::MAX).max(1))
 }
 
-/// Reverse mapping first, then the forward one.
-async fn map_both_ways(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) -> Try {
+/// Writes the reverse mapping, then the forward one.
+async fn write_mappings(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) -> Attempt {
     let value = Bytes::copy_from_slice(uid.as_bytes());
     let UidTable { storage, table: uid_table, .. } = table;
     match storage.compare_and_set(uid_table, UidTable::reverse(kind, uid), None, name.clone()).await
     {
         Ok(true) => {}
-        Ok(false) => return Try::Taken,
-        Err(error) => return Try::Failed(error),
+        Ok(false) => return Attempt::Taken,
+        Err(error) => return Attempt::Failed(error),
     }
     match storage.compare_and_set(uid_table, UidTable::forward(kind, &name), None, value).await {
-        Ok(true) => Try::Done(Ok(uid)),
-        // Another process was first. Its UID counts; ours stays behind as an orphan.
+        Ok(true) => Attempt::Done(Ok(uid)),
+        // Another process assigned a UID first. Ours becomes an orphan.
         Ok(false) => match table.uid(kind, &name).await {
-            Ok(Some(winner)) => Try::Done(Ok(winner)),
-            Ok(None) => Try::Failed(StorageError::Backend("a mapping came and went".into())),
-            Err(UidError::Storage(error)) => Try::Failed(error),
-            Err(error) => Try::Done(Err(error)),
+            Ok(Some(winner)) => Attempt::Done(Ok(winner)),
+            Ok(None) => Attempt::Failed(StorageError::Backend(
+                "a UID mapping was deleted concurrently".into(),
+            )),
+            Err(UidError::Storage(error)) => Attempt::Failed(error),
+            Err(error) => Attempt::Done(Err(error)),
         },
-        Err(error) => Try::Failed(error),
+        Err(error) => Attempt::Failed(error),
     }
 }
 
-/// The error of a name that used up its tries.
+/// The error of a name after its last attempt.
 fn exhausted(
     kind: UidKind,
     name: Option<&Bytes>,
-    failed: Try,
+    failed: Attempt,
     allocation: UidAllocation,
 ) -> UidError {
     let name = decode_latin1(name.map_or(&[][..], |name| name));
     match (failed, allocation) {
         (_, UidAllocation::Random) => {
-            UidError::RandomExhausted { kind, name, attempts: RANDOM_TRIES + 1 }
+            UidError::RandomExhausted { kind, name, attempts: RANDOM_ATTEMPTS + 1 }
         }
-        (Try::Failed(error), UidAllocation::Counter) => UidError::Storage(error),
+        (Attempt::Failed(error), UidAllocation::Counter) => UidError::Storage(error),
         _ => UidError::NumbersTaken { kind, name },
     }
 }

@@ -1,7 +1,7 @@
-//! Name to UID and back, for each kind, read by every thread without locks.
+//! UID caches: name to UID and back, for each kind; reads are lock-free.
 //!
-//! Filled by look-ups, assignments and suggestions, never expired. Above its bound a map starts
-//! afresh: the table is the truth, so that costs look-ups and nothing else.
+//! Filled by look-ups, assignments and suggestions; entries do not expire. A full map is cleared,
+//! which costs only look-ups.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use tsd_model::{Uid, UidKind};
 
 use super::PerKind;
 
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+type UidMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The caches of all kinds.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct UidCaches {
 /// The caches of one kind.
 #[derive(Debug)]
 struct KindCache {
-    uids: Map<Box<[u8]>, Uid>,
-    names: Map<Uid, Box<[u8]>>,
+    uids: UidMap<Box<[u8]>, Uid>,
+    names: UidMap<Uid, Box<[u8]>>,
     max_entries: usize,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -33,8 +33,8 @@ impl UidCaches {
     /// Empty caches of at most `max_entries` names a kind.
     pub(crate) fn new(max_entries: usize) -> Self {
         let kind = |_| KindCache {
-            uids: Map::default(),
-            names: Map::default(),
+            uids: UidMap::default(),
+            names: UidMap::default(),
             max_entries,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -58,7 +58,7 @@ impl UidCaches {
         found
     }
 
-    /// Raised whenever mappings change or are forgotten: what was read before may be out of date.
+    /// Incremented when mappings change or are removed: values read in an earlier epoch may be stale.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -67,14 +67,14 @@ impl UidCaches {
     pub(crate) fn insert_at(&self, epoch: u64, kind: UidKind, name: &[u8], uid: Uid) {
         if self.epoch() == epoch {
             self.insert(kind, name, uid);
-            // A change may have come in between; then forgetting is always right.
+            // A concurrent change may have passed the first check; removing the entry is always correct.
             if self.epoch() != epoch {
                 self.remove(kind, name, uid);
             }
         }
     }
 
-    /// Notes the name of a UID and nothing else: an orphan has a name that does not know it.
+    /// Inserts only the name of a UID: an orphaned UID has a name that maps to another one.
     pub(crate) fn insert_name_at(&self, epoch: u64, kind: UidKind, name: &[u8], uid: Uid) {
         if self.epoch() == epoch {
             let names = self.kinds[kind].names.pin();
@@ -88,7 +88,7 @@ impl UidCaches {
         }
     }
 
-    /// Notes what the table holds, both ways.
+    /// Inserts both directions of a mapping.
     fn insert(&self, kind: UidKind, name: &[u8], uid: Uid) {
         let cache = &self.kinds[kind];
         let (uids, names) = (cache.uids.pin(), cache.names.pin());
@@ -100,8 +100,8 @@ impl UidCaches {
         names.insert(uid, name.into());
     }
 
-    /// Forgets a name and its UID.
-    pub(crate) fn forget(&self, kind: UidKind, name: &[u8], uid: Uid) {
+    /// Removes a name and its UID, and starts a new epoch.
+    pub(crate) fn invalidate(&self, kind: UidKind, name: &[u8], uid: Uid) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.remove(kind, name, uid);
     }
@@ -112,7 +112,7 @@ impl UidCaches {
         cache.names.pin().remove(&uid);
     }
 
-    /// Forgets everything.
+    /// Removes everything, and starts a new epoch.
     pub(crate) fn clear(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         for (_, cache) in self.kinds.iter() {
@@ -121,7 +121,7 @@ impl UidCaches {
         }
     }
 
-    /// Hits, misses and entries (both ways) of a kind.
+    /// Hits, misses and entries (both directions) of a kind.
     pub(crate) fn counts(&self, kind: UidKind) -> (u64, u64, usize) {
         let cache = &self.kinds[kind];
         (

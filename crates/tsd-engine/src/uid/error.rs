@@ -7,7 +7,7 @@ use tsd_storage::StorageError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UidError {
-    /// The name has no UID and none may be created here.
+    /// The name has no UID, and may not get one.
     #[error("no such name for '{kind}': '{name}'")]
     NoSuchName {
         /// Kind of the name.
@@ -23,7 +23,7 @@ pub enum UidError {
         /// Its bytes.
         uid: Vec<u8>,
     },
-    /// An assignment or rename found the name taken.
+    /// The name to assign or rename to has a UID.
     #[error("the {kind} name '{name}' already has UID {uid:?}")]
     NameTaken {
         /// Kind of the name.
@@ -33,17 +33,17 @@ pub enum UidError {
         /// Its UID.
         uid: Vec<u8>,
     },
-    /// The name is empty or holds a character that names must not have (`None`: it is empty).
+    /// The name is empty or has an invalid character.
     #[error("illegal name '{name}' for '{kind}'")]
     IllegalName {
         /// Kind of the name.
         kind: UidKind,
         /// The name.
         name: String,
-        /// The first illegal character.
+        /// The first invalid character; `None` if the name is empty.
         character: Option<char>,
     },
-    /// The white list keeps new names like this out.
+    /// The UID filter rejects the name.
     #[error("the {kind} name '{name}' is blocked by the UID filter")]
     BlockedByFilter {
         /// Kind of the name.
@@ -51,7 +51,7 @@ pub enum UidError {
         /// The name.
         name: String,
     },
-    /// Every UID of the kind's width is handed out.
+    /// Every UID of the kind's width is assigned.
     #[error("all unique IDs for {kind} on {width} bytes are already assigned")]
     AllAssigned {
         /// The kind.
@@ -59,7 +59,7 @@ pub enum UidError {
         /// Width of its UIDs.
         width: usize,
     },
-    /// The numbers tried had names already, though the counter had not reached them.
+    /// The numbers tried had names already, though the counter was below them.
     #[error("the {kind} numbers tried for '{name}' were all taken")]
     NumbersTaken {
         /// Kind of the name.
@@ -67,7 +67,7 @@ pub enum UidError {
         /// The name.
         name: String,
     },
-    /// Random UIDs met taken ones too often.
+    /// Every random UID tried was taken.
     #[error("failed to assign a random ID for {kind} '{name}' after {attempts} attempts")]
     RandomExhausted {
         /// Kind of the name.
@@ -77,7 +77,7 @@ pub enum UidError {
         /// Attempts made.
         attempts: u32,
     },
-    /// The table holds a UID of another width.
+    /// The stored UID has another width than configured.
     #[error("the {kind} name '{name}' has a UID of {found} bytes, not {expected}")]
     WrongWidth {
         /// Kind of the name.
@@ -97,16 +97,16 @@ pub enum UidError {
         /// The name.
         name: String,
     },
-    /// The store failed.
+    /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// Too many names wait for a UID.
-    #[error("too many names wait for a UID")]
+    #[error("too many names are waiting for a UID")]
     Throttled,
-    /// The assigner failed while it worked on the name.
-    #[error("the UID assigner failed")]
+    /// The UID actor panicked while it processed the name.
+    #[error("the UID actor panicked")]
     Lost,
-    /// The engine was shut down.
+    /// The engine is shut down.
     #[error("the engine is shut down")]
     Closed,
 }

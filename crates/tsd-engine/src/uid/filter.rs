@@ -6,7 +6,7 @@ use tsd_model::UidKind;
 use super::PerKind;
 use crate::config::WhiteList;
 
-/// A pattern of a white list that is no regular expression.
+/// A pattern of a white list that is no valid regular expression.
 #[derive(Debug, thiserror::Error)]
 #[error("pattern {pattern:?} of the white list for '{kind}'")]
 pub struct FilterError {
@@ -15,14 +15,14 @@ pub struct FilterError {
     source: regex::Error,
 }
 
-/// Compiled white lists. A name passes if every pattern of its kind is found in it.
+/// Compiled white lists. A name is allowed if every pattern of its kind matches somewhere in it.
 #[derive(Debug, Default)]
 pub(crate) struct NameFilter {
     lists: PerKind<Vec<Regex>>,
 }
 
 impl NameFilter {
-    /// Compiles the lists; none lets every name pass.
+    /// Compiles the lists; `None` allows every name.
     pub(crate) fn new(list: Option<&WhiteList>) -> Result<Self, FilterError> {
         let Some(list) = list else { return Ok(Self::default()) };
         let compile = |kind, patterns: &[String]| {
@@ -47,7 +47,7 @@ impl NameFilter {
         })
     }
 
-    /// Whether a name may get a UID.
+    /// True if a name may get a UID.
     pub(crate) fn allows(&self, kind: UidKind, name: &str) -> bool {
         self.lists[kind].iter().all(|pattern| pattern.is_match(name))
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_of_the_kind_must_be_found_somewhere() {
+    fn every_pattern_of_the_kind_must_match() {
         let list = WhiteList {
             metric_patterns: vec!["^sys".into(), "cpu".into()],
             ..WhiteList::default()
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pattern_is_named() {
+    fn error_names_the_invalid_pattern() {
         let list = WhiteList { tagk_patterns: vec!["(".into()], ..WhiteList::default() };
         let error = NameFilter::new(Some(&list)).unwrap_err();
         assert_eq!(error.to_string(), "pattern \"(\" of the white list for 'tagk'");

@@ -1,4 +1,4 @@
-//! One of something for each kind of name.
+//! A value per kind of name.
 
 use std::ops::{Index, IndexMut};
 
@@ -13,7 +13,7 @@ pub(crate) struct PerKind<T> {
 }
 
 impl<T> PerKind<T> {
-    /// The values that `make` makes.
+    /// Creates each value by `make`.
     pub(crate) fn from_fn(mut make: impl FnMut(UidKind) -> T) -> Self {
         Self { metric: make(UidKind::Metric), tagk: make(UidKind::Tagk), tagv: make(UidKind::Tagv) }
     }

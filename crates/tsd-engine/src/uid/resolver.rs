@@ -1,9 +1,8 @@
-//! From the names of points to their series.
+//! Resolves the names of points to their series.
 //!
-//! Most names are in the caches. Those that are not go to the UID actor, all of a chunk together,
-//! but with the outcome OpenTSDB has when it takes one point after another and one name after
-//! another: UIDs are numbered in that order, and where a name gets no UID the names behind it in
-//! its point are not created for its sake.
+//! Most names are cached. The others are requested from the UID actor, all of a chunk together, but with
+//! the same result as OpenTSDB, which processes points and names one by one: UIDs are numbered in
+//! that order, and if a name gets no UID, later names of its point are not created for that point.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -21,7 +20,7 @@ use crate::{
     ingest::{NameList, ResolvedSeries},
 };
 
-/// Resolves names, and creates them where points may.
+/// Resolves names, and creates them where points may do so.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver {
     pub(crate) schema: TableSchema,
@@ -34,20 +33,20 @@ pub(crate) struct Resolver {
     pub(crate) shards: usize,
 }
 
-type Names = HashMap<(UidKind, Bytes), Known, foldhash::fast::RandomState>;
+type ResolvedNames = HashMap<(UidKind, Bytes), ResolvedName, foldhash::fast::RandomState>;
 
-/// What is known of a name.
+/// Result for a name.
 #[derive(Clone, Debug)]
-enum Known {
+enum ResolvedName {
     Uid(Uid),
     Absent,
     Error(UidError),
 }
 
-/// The names of one point, with the UIDs the caches had.
+/// A point with names that are not cached.
 struct OpenPoint<'a> {
     names: &'a NameList,
-    place: usize,
+    index: usize,
 }
 
 /// Kind of the `i`-th name of a point.
@@ -67,7 +66,7 @@ impl Resolver {
     ) -> Vec<Result<ResolvedSeries, UidError>> {
         let mut results: Vec<Result<ResolvedSeries, UidError>> = Vec::with_capacity(points.len());
         let mut open = Vec::new();
-        for (place, names) in points.iter().enumerate() {
+        for (index, names) in points.iter().enumerate() {
             let uids: Option<SmallVec<[Uid; 9]>> = names
                 .iter()
                 .enumerate()
@@ -76,25 +75,25 @@ impl Resolver {
             results.push(if let Some(uids) = uids {
                 self.series(&uids)
             } else {
-                open.push(OpenPoint { names, place });
+                open.push(OpenPoint { names, index });
                 Err(UidError::Lost)
             });
         }
         if open.is_empty() {
             return results;
         }
-        let mut known = self.look_up_all(&open).await;
-        self.create_missing(&open, &mut known).await;
+        let mut resolved = self.look_up_all(&open).await;
+        self.create_missing(&open, &mut resolved).await;
         for point in open {
             let uids: Result<SmallVec<[Uid; 9]>, UidError> = point
                 .keys()
-                .map(|(kind, name)| match known.get(&(kind, name)) {
-                    Some(Known::Uid(uid)) => Ok(*uid),
-                    Some(Known::Error(error)) => Err(error.clone()),
-                    Some(Known::Absent) | None => Err(UidError::Lost),
+                .map(|(kind, name)| match resolved.get(&(kind, name)) {
+                    Some(ResolvedName::Uid(uid)) => Ok(*uid),
+                    Some(ResolvedName::Error(error)) => Err(error.clone()),
+                    Some(ResolvedName::Absent) | None => Err(UidError::Lost),
                 })
                 .collect();
-            if let Some(result) = results.get_mut(point.place) {
+            if let Some(result) = results.get_mut(point.index) {
                 *result = uids.and_then(|uids| self.series(&uids));
             }
         }
@@ -110,7 +109,7 @@ impl Resolver {
                 _ => None,
             })
             .collect();
-        // Widths were checked where the UIDs were read.
+        // Widths were checked when the UIDs were read.
         let key = SeriesKey::try_new(&self.schema, metric, &tags).map_err(|_| UidError::Lost)?;
         let mut template = Vec::with_capacity(key.key_len());
         key.write_row_key(BaseTime::containing(0), &mut template);
@@ -118,17 +117,17 @@ impl Resolver {
         Ok(ResolvedSeries { template, shard })
     }
 
-    /// What the caches and the table say of every name.
-    async fn look_up_all(&self, open: &[OpenPoint<'_>]) -> Names {
-        let mut known = Names::default();
+    /// Looks every name up, in the caches and the table.
+    async fn look_up_all(&self, open: &[OpenPoint<'_>]) -> ResolvedNames {
+        let mut resolved = ResolvedNames::default();
         let mut missing: PerKind<Vec<Bytes>> = PerKind::default();
         for (kind, name) in open.iter().flat_map(OpenPoint::keys) {
-            if let Entry::Vacant(entry) = known.entry((kind, name)) {
+            if let Entry::Vacant(entry) = resolved.entry((kind, name)) {
                 if let Some(uid) = self.caches.uid(kind, &entry.key().1) {
-                    entry.insert(Known::Uid(uid));
+                    entry.insert(ResolvedName::Uid(uid));
                 } else {
                     missing[kind].push(entry.key().1.clone());
-                    entry.insert(Known::Absent);
+                    entry.insert(ResolvedName::Absent);
                 }
             }
         }
@@ -142,44 +141,44 @@ impl Resolver {
             [(UidKind::Metric, metrics), (UidKind::Tagk, tagks), (UidKind::Tagv, tagvs)]
         {
             for (name, lookup) in found {
-                let state = match lookup {
-                    Ok(Some(uid)) => Known::Uid(uid),
+                let result = match lookup {
+                    Ok(Some(uid)) => ResolvedName::Uid(uid),
                     Ok(None) => self.absent(kind, &name),
-                    Err(error) => Known::Error(error),
+                    Err(error) => ResolvedName::Error(error),
                 };
-                known.insert((kind, name), state);
+                resolved.insert((kind, name), result);
             }
         }
-        known
+        resolved
     }
 
-    /// What a name without UID means: one to create, or an error.
-    fn absent(&self, kind: UidKind, name: &[u8]) -> Known {
+    /// Result for a name without a UID: absent, so to be created, or an error.
+    fn absent(&self, kind: UidKind, name: &[u8]) -> ResolvedName {
         let text = decode_latin1(name);
         if !self.auto_create[kind] {
-            Known::Error(UidError::NoSuchName { kind, name: text })
+            ResolvedName::Error(UidError::NoSuchName { kind, name: text })
         } else if self.filter.allows(kind, &text) {
-            Known::Absent
+            ResolvedName::Absent
         } else {
             self.stats.filtered[kind].fetch_add(1, Ordering::Relaxed);
-            Known::Error(UidError::BlockedByFilter { kind, name: text })
+            ResolvedName::Error(UidError::BlockedByFilter { kind, name: text })
         }
     }
 
-    async fn create_missing(&self, open: &[OpenPoint<'_>], known: &mut Names) {
+    async fn create_missing(&self, open: &[OpenPoint<'_>], resolved: &mut ResolvedNames) {
         if let [only] = open {
-            // One name after another: a failure keeps every later name from being created.
+            // One name after another: after a failure no later name is created.
             loop {
-                let Some((kind, name)) = only.missing(known).next() else { return };
-                self.create(kind, vec![name], known).await;
+                let Some((kind, name)) = only.missing(resolved).next() else { return };
+                self.create(kind, vec![name], resolved).await;
             }
         }
         for kind in UidKind::ALL {
             let mut names: Vec<Bytes> = Vec::new();
             let mut seen = hashbrown::HashSet::<Bytes, foldhash::fast::RandomState>::default();
             for point in open {
-                for (missing, name) in point.missing(known) {
-                    // Tags wait until the metric has its UID.
+                for (missing, name) in point.missing(resolved) {
+                    // Tags are created only after the metric has its UID.
                     if missing == kind && seen.insert(name.clone()) {
                         names.push(name);
                     } else if missing == UidKind::Metric {
@@ -188,22 +187,22 @@ impl Resolver {
                 }
             }
             if !names.is_empty() {
-                self.create(kind, names, known).await;
+                self.create(kind, names, resolved).await;
             }
         }
     }
 
-    async fn create(&self, kind: UidKind, names: Vec<Bytes>, known: &mut Names) {
+    async fn create(&self, kind: UidKind, names: Vec<Bytes>, resolved: &mut ResolvedNames) {
         for (name, assignment) in self.assign(kind, names).await {
-            let state = match assignment {
-                Ok(uid) => Known::Uid(uid),
-                Err(error) => Known::Error(error),
+            let result = match assignment {
+                Ok(uid) => ResolvedName::Uid(uid),
+                Err(error) => ResolvedName::Error(error),
             };
-            known.insert((kind, name), state);
+            resolved.insert((kind, name), result);
         }
     }
 
-    /// Asks the UID actor for the UIDs of names.
+    /// Requests the UIDs of names from the UID actor.
     pub(crate) async fn look_up(
         &self,
         kind: UidKind,
@@ -212,22 +211,22 @@ impl Resolver {
         if names.is_empty() {
             return Vec::new();
         }
-        let asked = names.clone();
-        let answer =
-            self.assigner.ask(|reply| UidMessage::Lookup { kind, names: asked, reply }).await;
-        pair(names, answer)
+        let requested = names.clone();
+        let response =
+            self.assigner.ask(|reply| UidMessage::Lookup { kind, names: requested, reply }).await;
+        pair(names, response)
     }
 
-    /// Asks the UID actor to give names UIDs.
+    /// Requests the assignment of UIDs from the UID actor.
     pub(crate) async fn assign(
         &self,
         kind: UidKind,
         names: Vec<Bytes>,
     ) -> Vec<(Bytes, UidAssignment)> {
-        let asked = names.clone();
-        let answer =
-            self.assigner.ask(|reply| UidMessage::Assign { kind, names: asked, reply }).await;
-        pair(names, answer)
+        let requested = names.clone();
+        let response =
+            self.assigner.ask(|reply| UidMessage::Assign { kind, names: requested, reply }).await;
+        pair(names, response)
     }
 }
 
@@ -236,29 +235,29 @@ impl OpenPoint<'_> {
         self.names.iter().enumerate().map(|(i, name)| (kind_at(i), Bytes::copy_from_slice(name)))
     }
 
-    /// Names to create: those without UID, up to the first that has an error.
-    fn missing(&self, known: &Names) -> impl Iterator<Item = (UidKind, Bytes)> {
+    /// Names to create: those without a UID, up to the first that has an error.
+    fn missing(&self, resolved: &ResolvedNames) -> impl Iterator<Item = (UidKind, Bytes)> {
         self.keys()
-            .map_while(|key| match known.get(&key) {
-                Some(Known::Error(_)) | None => None,
-                Some(Known::Absent) => Some(Some(key)),
-                Some(Known::Uid(_)) => Some(None),
+            .map_while(|key| match resolved.get(&key) {
+                Some(ResolvedName::Error(_)) | None => None,
+                Some(ResolvedName::Absent) => Some(Some(key)),
+                Some(ResolvedName::Uid(_)) => Some(None),
             })
             .flatten()
     }
 }
 
-/// Names with their results; a question without answer fails them all.
+/// Pairs names with their results; without a response every name fails.
 fn pair<T>(
     names: Vec<Bytes>,
-    answer: Result<Vec<Result<T, UidError>>, AskError>,
+    response: Result<Vec<Result<T, UidError>>, AskError>,
 ) -> Vec<(Bytes, Result<T, UidError>)> {
-    let failure = match &answer {
+    let failure = match &response {
         Err(AskError::Full) => UidError::Throttled,
         Err(AskError::Closed) => UidError::Closed,
         Ok(_) | Err(AskError::Failed) => UidError::Lost,
     };
-    let mut results = answer.unwrap_or_default().into_iter();
+    let mut results = response.unwrap_or_default().into_iter();
     names
         .into_iter()
         .map(|name| {

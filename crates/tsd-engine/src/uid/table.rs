@@ -1,4 +1,4 @@
-//! Cells of the UID table: where each mapping lives and how it is read.
+//! The UID table: columns of counters and mappings, and their reads.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::UidError;
 /// Row of the counters.
 const COUNTER_ROW: &[u8] = &[0];
 
-/// The UID table of a store.
+/// The UID table of a storage.
 #[derive(Clone, Debug)]
 pub(crate) struct UidTable {
     pub(crate) storage: Arc<dyn Storage>,
@@ -47,13 +47,13 @@ impl UidTable {
         }
     }
 
-    /// UID of a name, as the table has it.
+    /// Reads the UID of a name.
     pub(crate) async fn uid(&self, kind: UidKind, name: &Bytes) -> Result<Option<Uid>, UidError> {
         let row = self.storage.get(&self.table, get(Self::forward(kind, name))).await?;
         row.and_then(first_cell).map(|cell| self.uid_in(kind, name, &cell)).transpose()
     }
 
-    /// UIDs of names, as the table has them.
+    /// Reads the UIDs of names.
     pub(crate) async fn uids(
         &self,
         kind: UidKind,
@@ -71,7 +71,7 @@ impl UidTable {
             .collect())
     }
 
-    /// Names of UIDs, as the table has them.
+    /// Reads the names of UIDs.
     pub(crate) async fn names(
         &self,
         kind: UidKind,
@@ -82,7 +82,7 @@ impl UidTable {
         Ok(rows.into_iter().map(|row| row.and_then(first_cell).map(|cell| cell.value)).collect())
     }
 
-    /// The UID in a cell, if it has the right width.
+    /// Decodes the UID of a cell. Fails if its width is wrong.
     pub(crate) fn uid_in(&self, kind: UidKind, name: &[u8], cell: &Cell) -> Result<Uid, UidError> {
         let expected = kind.width(&self.schema);
         Uid::with_width(&cell.value, expected).map_err(|_| UidError::WrongWidth {
@@ -93,7 +93,7 @@ impl UidTable {
         })
     }
 
-    /// The highest number of a kind that was handed out.
+    /// The highest assigned number of a kind.
     pub(crate) async fn used(&self, kind: UidKind) -> Result<i64, StorageError> {
         let row = self.storage.get(&self.table, get(Self::counter(kind))).await?;
         let Some(cell) = row.and_then(first_cell) else { return Ok(0) };

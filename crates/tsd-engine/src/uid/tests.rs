@@ -41,22 +41,22 @@ async fn checked_names(store: &TestStore) -> BTreeMap<(String, Vec<u8>), Vec<u8>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn series_that_are_new_to_all_connections_get_one_uid_each() {
-    // Every name is new to some tasks and just being assigned by others.
+async fn concurrently_created_series_get_one_uid_each() {
+    // Every name is new to some tasks while others assign it.
     new_series_from_many_connections(2_000, 37, 2_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_hundred_thousand_new_series_at_once_get_one_uid_each() {
-    // Each name comes from two tasks.
+async fn hundred_thousand_new_series_get_one_uid_each() {
+    // Each name is sent by two tasks.
     new_series_from_many_connections(100_000, 6_250, 12_500).await;
 }
 
-/// Puts a point of each of `hosts` series from 16 tasks: each task starts `stride` further and walks over `walk` of them.
+/// Puts a point of each of `hosts` series from 16 tasks: task `i` puts `walk` series from `i * stride` on.
 async fn new_series_from_many_connections(hosts: usize, stride: usize, walk: usize) {
     let store = store();
     let mut config = config();
-    // However busy the machine is.
+    // Independent of the load of the machine.
     config.ingest.queue_deadline = Duration::from_mins(10);
     config.ingest.store_deadline = Duration::from_mins(10);
     let engine = start(config, &store);
@@ -82,11 +82,11 @@ async fn new_series_from_many_connections(hosts: usize, stride: usize, walk: usi
     let names = checked_names(&store).await;
     assert_eq!(names.len(), 50 + 2 + hosts + 7);
     let data = cells(&store, &EngineConfig::default().tables.data).await;
-    assert_eq!(data.len(), hosts, "one cell a series, however many put it");
+    assert_eq!(data.len(), hosts, "one cell per series");
 }
 
 #[tokio::test]
-async fn names_are_numbered_as_opentsdb_does_it() {
+async fn names_are_numbered_as_in_opentsdb() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "sys.cpu", "cpu=zero host=web01", 1_356_998_400, 1).await.unwrap();
@@ -101,7 +101,7 @@ async fn names_are_numbered_as_opentsdb_does_it() {
         assert_eq!(uid.to_number(), number, "{name}");
         assert_eq!(engine.name_of(kind, uid).await.unwrap(), name);
     }
-    // The points of one chunk count as if they came one by one.
+    // Points of one chunk are numbered as if sent one by one.
     let mut session = engine.ingest_session(NameText::Utf8);
     put(&mut session, "b", "x=1 host=h2", 1, 1, 0).unwrap();
     put(&mut session, "a", "w=1 host=h1", 1, 1, 1).unwrap();
@@ -117,12 +117,12 @@ async fn names_are_numbered_as_opentsdb_does_it() {
     checked_names(&store).await;
 }
 
-async fn kinds_left(store: &TestStore) -> Vec<(String, Vec<u8>)> {
+async fn stored_names(store: &TestStore) -> Vec<(String, Vec<u8>)> {
     checked_names(store).await.into_keys().collect()
 }
 
 #[tokio::test]
-async fn names_behind_one_that_is_refused_are_not_created() {
+async fn names_after_a_rejected_name_are_not_created() {
     let kind_names = |names: &[(UidKind, &str)]| {
         names
             .iter()
@@ -148,13 +148,13 @@ async fn names_behind_one_that_is_refused_are_not_created() {
                 PutError::Uid(UidError::NoSuchName { kind: UidKind::Tagk, ref name }) if name == "cpu"
             ));
         }
-        // `host` stands before `cpu` in the hash map, so its value is created.
+        // `host` is before `cpu` in the hash map, so its value is created.
         let mut expected =
             vec![(UidKind::Metric, "m"), (UidKind::Tagk, "host"), (UidKind::Tagv, "a")];
         if many {
             expected.push((UidKind::Tagv, "b"));
         }
-        assert_eq!(kinds_left(&store).await, kind_names(&expected));
+        assert_eq!(stored_names(&store).await, kind_names(&expected));
     }
     let store = store();
     let engine = start(EngineConfig::default(), &store);
@@ -163,11 +163,11 @@ async fn names_behind_one_that_is_refused_are_not_created() {
         error,
         PutError::Uid(UidError::NoSuchName { kind: UidKind::Metric, ref name }) if name == "m"
     ));
-    assert!(kinds_left(&store).await.is_empty(), "an unknown metric creates no tags");
+    assert!(stored_names(&store).await.is_empty(), "an unknown metric creates no tags");
 }
 
 #[tokio::test]
-async fn the_white_list_keeps_names_out_and_counts() {
+async fn white_list_rejects_new_names() {
     let store = store();
     let mut settings = config();
     settings.uids.filter =
@@ -176,7 +176,7 @@ async fn the_white_list_keeps_names_out_and_counts() {
     let error = put_one(&engine, "my.cpu", "host=a", 1, 1).await.unwrap_err();
     assert!(matches!(error, PutError::Uid(UidError::BlockedByFilter { .. })));
     assert!(put_one(&engine, "sys.cpu", "host=a", 1, 1).await.is_ok());
-    assert_eq!(kinds_left(&store).await.len(), 3);
+    assert_eq!(stored_names(&store).await.len(), 3);
     assert!(engine.assign(UidKind::Metric, "other").await.is_err());
 }
 
@@ -190,7 +190,7 @@ async fn set_counter(store: &TestStore, kind: UidKind, count: i64) {
 }
 
 #[tokio::test]
-async fn the_last_uid_is_assigned_and_then_none() {
+async fn last_uid_is_assigned_and_then_none() {
     let store = store();
     set_counter(&store, UidKind::Metric, 0xFF_FFFE).await;
     let engine = start(config(), &store);
@@ -205,12 +205,12 @@ async fn the_last_uid_is_assigned_and_then_none() {
     }
     let counter = UidTable::counter(UidKind::Metric);
     let sum = store.inner().increment(&uid_table(), counter, 0).await.unwrap();
-    assert_eq!(sum, 0x100_0001, "every attempt moves the counter");
-    assert!(engine.uid_of(UidKind::Tagv, "b").await.is_err(), "and creates no tags");
+    assert_eq!(sum, 0x100_0001, "every attempt increments the counter");
+    assert!(engine.uid_of(UidKind::Tagv, "b").await.is_err(), "no tags are created");
 }
 
 #[tokio::test]
-async fn a_counter_behind_skips_one_taken_number_and_fails_on_two() {
+async fn stale_counter_skips_one_taken_number_and_fails_on_two() {
     let store = store();
     for uid in 1..=3_u8 {
         plant(&store, &[0, 0, uid], Family::Name, UidKind::Tagk, b"taken").await;
@@ -226,11 +226,11 @@ async fn a_counter_behind_skips_one_taken_number_and_fails_on_two() {
 }
 
 #[tokio::test]
-async fn another_process_that_is_first_wins() {
+async fn first_of_two_processes_wins() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "other", "host=a", 1, 1).await.unwrap();
-    // The look-up misses, the other process assigns, then ours finds the name taken.
+    // The look-up misses, the other process assigns, then our compare-and-set fails.
     store.script(Operation::Increment, [Fault::Delay(Duration::from_millis(500))]);
     let (put, ()) = tokio::join!(put_one(&engine, "m", "host=a", 1, 1), async {
         while !store.is_used_up(Operation::Increment) {
@@ -250,7 +250,7 @@ async fn another_process_that_is_first_wins() {
 }
 
 #[tokio::test]
-async fn a_stored_uid_of_another_width_is_an_error() {
+async fn stored_uid_of_another_width_is_an_error() {
     let store = store();
     plant(&store, b"m", Family::Id, UidKind::Metric, &[1, 2]).await;
     let engine = start(config(), &store);
@@ -259,7 +259,7 @@ async fn a_stored_uid_of_another_width_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_failed_assignment_is_not_remembered() {
+async fn failed_assignment_is_not_cached() {
     let store = store();
     let engine = start(config(), &store);
     let down = || StorageError::Backend("down".into());
@@ -277,7 +277,7 @@ async fn a_failed_assignment_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_at_worst_an_orphan() {
+async fn lost_acknowledgement_leaves_at_worst_an_orphan() {
     for operation in [Operation::Increment, Operation::CompareAndSet] {
         let store = store();
         let engine = start(config(), &store);
@@ -292,7 +292,7 @@ async fn a_lost_answer_leaves_at_worst_an_orphan() {
 }
 
 #[tokio::test]
-async fn random_metric_uids_leave_the_counter_alone() {
+async fn random_metric_uids_do_not_use_the_counter() {
     let store = store();
     let mut settings = config();
     settings.uids.random_metrics = true;
@@ -327,14 +327,14 @@ async fn both(engine: &EngineHandle, name: &str) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_renamed_or_deleted_name_is_not_served_from_any_cache() {
+async fn renamed_or_deleted_name_is_not_cached() {
     let store = store();
     let engine = start(config(), &store);
     put_one(&engine, "m", "host=old", 1, 1).await.unwrap();
     engine.rename_uid(UidKind::Tagv, "old", "new").await.unwrap();
     assert_eq!((both(&engine, "old").await, both(&engine, "new").await), (None, Some(1)));
     put_one(&engine, "m", "host=old", 1, 1).await.unwrap();
-    assert_eq!(both(&engine, "old").await, Some(2), "the old name is a new one now");
+    assert_eq!(both(&engine, "old").await, Some(2), "the old name is new");
     assert!(matches!(
         engine.rename_uid(UidKind::Tagv, "old", "new").await,
         Err(UidError::NameTaken { .. })
@@ -351,7 +351,7 @@ async fn a_renamed_or_deleted_name_is_not_served_from_any_cache() {
 }
 
 #[tokio::test]
-async fn too_many_waiting_names_are_throttled() {
+async fn too_many_pending_names_are_throttled() {
     let store = store();
     let mut settings = config();
     settings.uids.max_pending = 3;
@@ -366,7 +366,7 @@ async fn too_many_waiting_names_are_throttled() {
 }
 
 #[tokio::test]
-async fn a_failed_assigner_fails_its_points_and_is_back() {
+async fn panicked_assigner_fails_its_points_and_restarts() {
     let store = store();
     let engine = start(config(), &store);
     store.script(Operation::MultiGet, [Fault::Delay(Duration::from_millis(500))]);

@@ -2,7 +2,7 @@
 //! global annotations.
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{Annotation, AnnotationEdit, AnnotationError, EditOutcome, Tsuid};
+use tsd_engine::{Annotation, AnnotationEdit, AnnotationEditOutcome, AnnotationError, Tsuid};
 use tsd_protocol::{
     ApiError, parse_annotation_body, parse_annotation_range_body, parse_annotation_range_uri,
     parse_annotation_uri, parse_annotations_body, render_annotation, render_annotations,
@@ -80,8 +80,8 @@ async fn edit(
     let tsuid = tsuid(request, &note.tsuid)?;
     let outcome = request.state.engine.edit_annotation(edit_of(note, tsuid), replace).await;
     Ok(match outcome.map_err(to_api_error)? {
-        EditOutcome::Stored(note) => HttpResponse::json(render_annotation(&note)),
-        EditOutcome::Unchanged => HttpResponse::status_only(StatusCode::NOT_MODIFIED),
+        AnnotationEditOutcome::Stored(note) => HttpResponse::json(render_annotation(&note)),
+        AnnotationEditOutcome::Unchanged => HttpResponse::status_only(StatusCode::NOT_MODIFIED),
     })
 }
 
@@ -111,8 +111,8 @@ async fn edit_all(request: &HttpRequest<'_>, replace: bool) -> Result<HttpRespon
             note.tsuid, note.start_time, note.description
         );
         match request.state.engine.edit_annotation(edit_of(note, tsuid), replace).await {
-            Ok(EditOutcome::Stored(note)) => stored.push(note),
-            Ok(EditOutcome::Unchanged) => {}
+            Ok(AnnotationEditOutcome::Stored(note)) => stored.push(note),
+            Ok(AnnotationEditOutcome::Unchanged) => {}
             Err(error @ AnnotationError::NoStartTime) => {
                 let details = format!("Annotation error: {shown}");
                 return Err(ApiError::new(400, error.to_string()).with_details(details).into());
