@@ -1,8 +1,7 @@
-//! What a real OpenTSDB answered to the same questions over the same points: every recorded case,
-//! over HTTP, against a daemon of its own.
+//! Query responses recorded from a real OpenTSDB, replayed over HTTP against a daemon per case.
 //!
 //! Each case runs with unsalted keys and with twenty salt buckets. Series, timestamps and values are
-//! compared, doubles to the last bit; so are refusals. None is left out.
+//! compared, doubles bit by bit, and so are error responses.
 
 mod compare;
 pub(crate) mod json;
@@ -19,13 +18,13 @@ use tokio::runtime::Runtime;
 
 use crate::report;
 
-/// Cases at once.
+/// Cases replayed at once.
 const WORKERS: usize = 2;
 /// Salt buckets of a run; 0 is unsalted.
 const BUCKETS: [u32; 2] = [0, 20];
 
 #[test]
-fn recorded_cases_are_answered_as_opentsdb_did() {
+fn responses_equal_those_recorded_from_opentsdb() {
     let queries = load(include_str!("data/query-cases.json"));
     let value_filters = load(include_str!("data/value-filter-cases.json"));
     let runs: Vec<(&Json, u32)> = queries
@@ -53,23 +52,23 @@ fn load(text: &str) -> Vec<Json> {
     Json::parse(text).expect("a list of cases").items().to_vec()
 }
 
-/// Replays all; what failed, in the order of the list.
+/// Replays all; returns the failures in the order of the list.
 fn run(runs: &[(&Json, u32)]) -> Vec<String> {
     let next = AtomicUsize::new(0);
-    let work = || {
+    let worker = || {
         let runtime = Runtime::new().expect("a runtime");
         let mut failures = Vec::new();
         loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some((case, buckets)) = runs.get(place) else { break failures };
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((case, buckets)) = runs.get(index) else { break failures };
             if let Err(difference) = replay(&runtime, case, *buckets) {
-                let name = case.text_of("name").unwrap_or("a case without name");
-                failures.push((place, format!("{name}, {buckets} buckets: {difference}")));
+                let name = case.text_of("name").unwrap_or("an unnamed case");
+                failures.push((index, format!("{name}, {buckets} buckets: {difference}")));
             }
         }
     };
     let mut failures = thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(worker)).collect();
         workers.into_iter().flat_map(|w| w.join().expect("no panic")).collect::<Vec<_>>()
     });
     failures.sort();

@@ -1,10 +1,10 @@
-//! What OpenTSDB 2.4.1 left in its tables after the same steps: cell for cell, on every store.
+//! Tables recorded from OpenTSDB 2.4.1 are compared, cell by cell, with ours after the same steps.
 //!
-//! Cases whose steps need what is not there yet stand by name in `golden/not_yet.txt` and are
-//! counted; every other case runs. The recording is in `data/golden/`, explained by its README.
+//! `golden/not_yet.txt` lists the cases whose steps are not implemented; they are counted, every other
+//! case runs. The recording is in `data/golden/`, explained by its README.
 
 mod case;
-mod mend;
+mod defects;
 mod replay;
 
 use std::{
@@ -13,38 +13,38 @@ use std::{
     thread,
 };
 
-use case::{Case, TOPICS, load};
-use replay::{Store, replay};
+use case::{GoldenCase, TOPICS, load};
+use replay::{GoldenStore, replay};
 
 use crate::report;
 
 const NOT_YET: &str = include_str!("golden/not_yet.txt");
-/// Cases at once; most of a case is waiting.
+/// Cases replayed at once; a case mostly waits.
 const WORKERS: usize = 4;
 
 #[test]
 fn tables_equal_the_recorded_ones_on_the_memory_store() {
-    run(Store::Memory);
+    run(GoldenStore::Memory);
 }
 
 #[test]
 fn tables_equal_the_recorded_ones_on_the_embedded_store() {
-    run(Store::Embedded);
+    run(GoldenStore::Embedded);
 }
 
 #[test]
-fn cases_not_yet_run_are_cases_of_the_recording() {
+fn skipped_cases_exist_in_the_recording() {
     let names: BTreeSet<String> = TOPICS.into_iter().flat_map(load).map(|c| title(&c)).collect();
-    let strangers: Vec<_> = not_yet().difference(&names).cloned().collect();
-    assert!(strangers.is_empty(), "not in the recording: {strangers:#?}");
+    let unknown: Vec<_> = not_yet().difference(&names).cloned().collect();
+    assert!(unknown.is_empty(), "not in the recording: {unknown:#?}");
 }
 
-fn run(store: Store) {
+fn run(store: GoldenStore) {
     let not_yet = not_yet();
-    let (waiting, mut cases): (Vec<_>, Vec<_>) =
+    let (skipped, mut cases): (Vec<_>, Vec<_>) =
         TOPICS.into_iter().flat_map(load).partition(|case| not_yet.contains(&title(case)));
     for case in &mut cases {
-        mend::mend(case);
+        defects::correct(case);
     }
     let next = AtomicUsize::new(0);
     let failures: Vec<String> = thread::scope(|scope| {
@@ -67,12 +67,12 @@ fn run(store: Store) {
         "golden: {} run, {} passed, {} not yet run ({store:?})",
         cases.len(),
         cases.len() - failures.len(),
-        waiting.len()
+        skipped.len()
     ));
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-fn title(case: &Case) -> String {
+fn title(case: &GoldenCase) -> String {
     format!("{}: {}", case.topic, case.name)
 }
 

@@ -1,4 +1,4 @@
-//! A daemon in this process: the real one, listener and all, whose inside a test can reach.
+//! A whole daemon, listener included, in the test process, so that a test can reach its engine.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tsd_cli::{Node, config::Config};
 
-/// A directory for a daemon that nothing outlives: in memory where the system has such a place, since
-/// on a busy disk each of many short lives waits for its syncs.
+/// A temporary directory, in memory where possible: tests start many daemons, and each waits for the
+/// syncs of its log.
 pub(crate) fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("temporary directory")
 }
 
-/// Starts a daemon on a directory and a free port, in UTC, with these settings over the defaults.
+/// Starts a daemon on a directory and a free port, in UTC, with `settings` over the defaults.
 pub(crate) fn start(
     runtime: &Runtime,
     directory: &Path,
@@ -33,7 +33,7 @@ pub(crate) fn start(
     runtime.block_on(Node::start(&config)).map_err(|error| format!("{error:#}"))
 }
 
-/// Ends a daemon in order.
+/// Shuts a daemon down.
 pub(crate) fn stop(runtime: &Runtime, node: Node) {
-    runtime.block_on(node.shutdown()).expect("an orderly end");
+    runtime.block_on(node.shutdown()).expect("a clean shutdown");
 }

@@ -1,24 +1,21 @@
-//! What must hold whatever the points are, seen over HTTP: an answer hangs on the points alone, not on
-//! how they came or where they lie, and parts put together are the whole.
+//! Properties of query results over HTTP for random points: a result depends on the points only, not
+//! on how they were written or are stored, and partial aggregates combine to the whole.
 
 mod points;
 
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 use tsd_cli::Node;
+use tsd_testkit::{HttpResponse, exchange, http};
 
-use crate::{
-    conformance::json::Json,
-    in_process,
-    socket::{Answer, converse, http},
-};
-use points::{Point, START, data_set, put_body, question, rollup_body, telnet_lines};
+use crate::{conformance::json::Json, in_process};
+use points::{START, SamplePoint, metric_query, points, put_body, rollup_body, telnet_lines};
 
-/// Data sets a test draws; each starts daemons of its own.
+/// Random data sets per test; each starts daemons of its own.
 const CASES: u32 = 6;
 
-/// Questions of many kinds over three hours.
-const QUESTIONS: &[&str] = &[
+/// Queries of many kinds over three hours.
+const QUERIES: &[&str] = &[
     "none:m",
     "sum:m{host=*}",
     "avg:m{dc=x}",
@@ -36,26 +33,26 @@ const QUESTIONS: &[&str] = &[
     "pfsum:1hc-min:m{dc=x|y}",
 ];
 
-/// Rolled-up hours beside the points.
+/// Rollup tables of minutes and hours.
 const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0,"count":1,"min":2,"max":3},"intervals":[
     {"table":"tsdb","preAggregationTable":"tsdb-preagg","interval":"1m","rowSpan":"1h","defaultInterval":true},
     {"table":"tsdb-1h","preAggregationTable":"tsdb-preagg-1h","interval":"1h","rowSpan":"1d"}]}"#;
 
 /// A daemon with a directory of its own.
-struct Daemon {
+struct TestDaemon {
     runtime: Runtime,
     directory: tempfile::TempDir,
     settings: Vec<(&'static str, &'static str)>,
     node: Option<Node>,
 }
 
-impl Daemon {
-    /// One with the names of every point assigned, so that all have the same UIDs.
+impl TestDaemon {
+    /// Starts a daemon and assigns all names, so that all daemons have the same UIDs.
     fn start(salted: bool) -> Self {
         Self::start_with(salted, &[])
     }
 
-    fn start_with(salted: bool, more: &[(&'static str, &'static str)]) -> Self {
+    fn start_with(salted: bool, settings: &[(&'static str, &'static str)]) -> Self {
         let mut daemon = Self {
             runtime: Runtime::new().expect("a runtime"),
             directory: in_process::directory(),
@@ -65,7 +62,7 @@ impl Daemon {
             ],
             node: None,
         };
-        daemon.settings.extend(more);
+        daemon.settings.extend(settings);
         daemon.open();
         let names = r#"{"metric":["m"],"tagk":["host","dc"],"tagv":["a","b","c","x","y"]}"#;
         assert_eq!(daemon.post("/api/uid/assign", names), 200);
@@ -89,24 +86,24 @@ impl Daemon {
     }
 
     fn node(&self) -> &Node {
-        self.node.as_ref().expect("it runs")
+        self.node.as_ref().expect("a running daemon")
     }
 
     fn post(&self, uri: &str, body: &str) -> u16 {
         http(self.node().address(), "POST", uri, Some(body)).status
     }
 
-    /// Writes points over HTTP, so many a request.
-    fn put(&self, points: &[Point], a_request: usize) {
-        for chunk in points.chunks(a_request) {
+    /// Writes points over HTTP in requests of `per_request` points.
+    fn put(&self, points: &[SamplePoint], per_request: usize) {
+        for chunk in points.chunks(per_request) {
             assert_eq!(self.post("/api/put", &put_body(chunk)), 204);
         }
     }
 
-    /// Writes points by telnet and waits until they are there.
-    fn put_lines(&self, points: &[Point]) {
-        let said = converse(self.node().address(), telnet_lines(points).as_bytes());
-        assert_eq!(String::from_utf8_lossy(&said), "");
+    /// Writes points by telnet and waits until they are stored.
+    fn put_lines(&self, points: &[SamplePoint]) {
+        let received = exchange(self.node().address(), telnet_lines(points).as_bytes());
+        assert_eq!(String::from_utf8_lossy(&received), "");
         self.runtime.block_on(self.node().engine().drain_writes());
     }
 
@@ -114,32 +111,32 @@ impl Daemon {
         self.runtime.block_on(self.node().engine().flush_compactions());
     }
 
-    /// The series of an answer.
-    fn ask(&self, m: &str) -> String {
-        let answer = self.try_ask(m);
-        assert_eq!(answer.status, 200, "{m}: {}", answer.body);
-        answer.body
+    /// The body of a query result.
+    fn query(&self, m: &str) -> String {
+        let response = self.try_query(m);
+        assert_eq!(response.status, 200, "{m}: {}", response.body);
+        response.body
     }
 
-    fn try_ask(&self, m: &str) -> Answer {
+    fn try_query(&self, m: &str) -> HttpResponse {
         let m = m.replace('{', "%7B").replace('}', "%7D").replace('|', "%7C");
         let uri = format!("/api/query?start={START}&end={}&ms&arrays&m={m}", START + 10_799);
         http(self.node().address(), "GET", &uri, None)
     }
 
-    fn answers<'m>(&self, drawn: &'m [String]) -> Vec<(&'m str, u16, String)> {
-        let fixed = QUESTIONS.iter().copied();
+    fn results<'m>(&self, random: &'m [String]) -> Vec<(&'m str, u16, String)> {
+        let fixed = QUERIES.iter().copied();
         fixed
-            .chain(drawn.iter().map(String::as_str))
+            .chain(random.iter().map(String::as_str))
             .map(|m| {
-                let Answer { status, body } = self.try_ask(m);
+                let HttpResponse { status, body } = self.try_query(m);
                 (m, status, body)
             })
             .collect()
     }
 }
 
-impl Drop for Daemon {
+impl Drop for TestDaemon {
     fn drop(&mut self) {
         self.stop();
     }
@@ -149,11 +146,11 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Points of the answer to `m`, as points of the metric `metric`.
-fn as_points(daemon: &Daemon, m: &str, metric: &str) -> Vec<Point> {
-    let answer = Json::parse(&daemon.ask(m)).expect("JSON");
+/// Points of the result of `m`, as points of the metric `metric`.
+fn as_points(daemon: &TestDaemon, m: &str, metric: &str) -> Vec<SamplePoint> {
+    let response = Json::parse(&daemon.query(m)).expect("JSON");
     let mut points = Vec::new();
-    for series in answer.items() {
+    for series in response.items() {
         let tags = series.get("tags").map(Json::fields).unwrap_or_default();
         let tag = |key: &str| match tags.iter().find(|(name, _)| name == key) {
             Some((_, Json::Text(tagv))) => tagv.clone(),
@@ -161,9 +158,9 @@ fn as_points(daemon: &Daemon, m: &str, metric: &str) -> Vec<Point> {
         };
         for point in series.get("dps").map(Json::items).unwrap_or_default() {
             let [Json::Number(time), Json::Number(value)] = point.items() else {
-                panic!("no point: {point}");
+                panic!("not a point: {point}");
             };
-            points.push(Point {
+            points.push(SamplePoint {
                 metric: metric.to_owned(),
                 time_ms: time.parse().expect("a time"),
                 value: value.clone(),
@@ -175,18 +172,18 @@ fn as_points(daemon: &Daemon, m: &str, metric: &str) -> Vec<Point> {
     points
 }
 
-/// Times and numbers of the one series an answer has, or of none.
-fn numbers(daemon: &Daemon, m: &str) -> Vec<(i64, f64)> {
-    let answer = Json::parse(&daemon.ask(m)).expect("JSON");
-    assert!(answer.items().len() <= 1, "{m} is one group");
-    let points = answer.items().iter().filter_map(|s| s.get("dps").map(Json::items));
+/// Times and values of the series of a result, which has one or none.
+fn numbers(daemon: &TestDaemon, m: &str) -> Vec<(i64, f64)> {
+    let response = Json::parse(&daemon.query(m)).expect("JSON");
+    assert!(response.items().len() <= 1, "{m} is one group");
+    let points = response.items().iter().filter_map(|s| s.get("dps").map(Json::items));
     points
         .flatten()
         .map(|point| match point.items() {
             [Json::Number(time), Json::Number(value)] => {
                 (time.parse().expect("a time"), value.parse().expect("a number"))
             }
-            _ => panic!("no point: {point}"),
+            _ => panic!("not a point: {point}"),
         })
         .collect()
 }
@@ -195,63 +192,63 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn answers_hang_on_the_points_alone(
-        (points, shuffled) in data_set(false).prop_flat_map(|points| {
+    fn results_depend_on_the_points_only(
+        (points, shuffled) in points(false).prop_flat_map(|points| {
             (Just(points.clone()), Just(points).prop_shuffle())
         }),
-        a_request in 1..40_usize,
-        drawn in prop::collection::vec(question(), 20),
+        per_request in 1..40_usize,
+        random in prop::collection::vec(metric_query(), 20),
     ) {
-        let mut in_order = Daemon::start(false);
+        let mut in_order = TestDaemon::start(false);
         in_order.put(&points, usize::MAX);
-        let expected = in_order.answers(&drawn);
+        let expected = in_order.results(&random);
         {
-            let salted = Daemon::start(true);
-            salted.put(&shuffled, a_request);
-            prop_assert_eq!(&salted.answers(&drawn), &expected, "salted, in another order");
+            let salted = TestDaemon::start(true);
+            salted.put(&shuffled, per_request);
+            prop_assert_eq!(&salted.results(&random), &expected, "salted, in another order");
             salted.compact();
-            prop_assert_eq!(&salted.answers(&drawn), &expected, "salted, compacted");
+            prop_assert_eq!(&salted.results(&random), &expected, "salted, compacted");
         }
         {
-            let telnet = Daemon::start(false);
+            let telnet = TestDaemon::start(false);
             let (lines, bodies) = shuffled.split_at(shuffled.len() / 2);
             telnet.put_lines(lines);
-            telnet.put(bodies, a_request);
-            prop_assert_eq!(&telnet.answers(&drawn), &expected, "half of them by telnet");
+            telnet.put(bodies, per_request);
+            prop_assert_eq!(&telnet.results(&random), &expected, "half of them by telnet");
         }
         in_order.restart();
-        prop_assert_eq!(&in_order.answers(&drawn), &expected, "after a restart");
+        prop_assert_eq!(&in_order.results(&random), &expected, "after a restart");
         in_order.compact();
-        prop_assert_eq!(&in_order.answers(&drawn), &expected, "compacted");
+        prop_assert_eq!(&in_order.results(&random), &expected, "compacted");
         in_order.restart();
-        prop_assert_eq!(&in_order.answers(&drawn), &expected, "compacted, after a restart");
+        prop_assert_eq!(&in_order.results(&random), &expected, "compacted, after a restart");
     }
 
     #[test]
-    fn a_late_half_is_merged_into_compacted_rows(
-        (points, at) in data_set(false).prop_shuffle().prop_flat_map(|points| {
+    fn late_points_are_merged_into_compacted_rows(
+        (points, at) in points(false).prop_shuffle().prop_flat_map(|points| {
             let len = points.len();
             (Just(points), 0..=len)
         }),
-        drawn in prop::collection::vec(question(), 20),
+        random in prop::collection::vec(metric_query(), 20),
     ) {
-        let whole = Daemon::start(false);
+        let whole = TestDaemon::start(false);
         whole.put(&points, usize::MAX);
-        let mut late = Daemon::start(false);
+        let mut late = TestDaemon::start(false);
         let (early, rest) = points.split_at(at);
         late.put(early, usize::MAX);
         late.compact();
         late.restart();
         late.put(rest, usize::MAX);
-        let expected = whole.answers(&drawn);
-        prop_assert_eq!(&late.answers(&drawn), &expected, "rows in pieces");
+        let expected = whole.results(&random);
+        prop_assert_eq!(&late.results(&random), &expected, "rows partly compacted");
         late.compact();
-        prop_assert_eq!(&late.answers(&drawn), &expected, "rows compacted twice");
+        prop_assert_eq!(&late.results(&random), &expected, "rows compacted twice");
     }
 
     #[test]
-    fn a_downsample_of_a_downsample_is_the_coarser_one(points in data_set(true)) {
-        let daemon = Daemon::start(true);
+    fn downsampling_twice_equals_the_coarser_downsampling(points in points(true)) {
+        let daemon = TestDaemon::start(true);
         daemon.put(&points, usize::MAX);
         for (finer, coarser) in [
             ("sum", "sum"), ("min", "min"), ("max", "max"), ("count", "sum"),
@@ -270,8 +267,8 @@ proptest! {
     }
 
     #[test]
-    fn groups_put_together_are_the_whole(points in data_set(true)) {
-        let daemon = Daemon::start(true);
+    fn aggregated_groups_equal_the_whole(points in points(true)) {
+        let daemon = TestDaemon::start(true);
         daemon.put(&points, usize::MAX);
         for aggregator in ["zimsum", "mimmin", "mimmax"] {
             let whole = numbers(&daemon, &format!("{aggregator}:m"));
@@ -286,22 +283,22 @@ proptest! {
     }
 
     #[test]
-    fn rolled_up_hours_answer_as_their_points(points in data_set(true), salted: bool) {
+    fn results_of_rollups_equal_those_of_raw_points(points in points(true), salted: bool) {
         let settings = [("tsd.rollups.enable", "true"), ("tsd.rollups.config", ROLLUPS)];
-        let daemon = Daemon::start_with(salted, &settings);
+        let daemon = TestDaemon::start_with(salted, &settings);
         daemon.put(&points, usize::MAX);
         for aggregator in ["sum", "count", "min", "max"] {
             let hours = as_points(&daemon, &format!("none:1h-{aggregator}:rollup_raw:m"), "m");
             let status = daemon.post("/api/rollup", &rollup_body(&hours, "1h", aggregator));
             prop_assert_eq!(status, 204);
         }
-        for question in ["1h-sum", "1h-count", "1h-max", "1h-avg", "3h-sum", "3h-min", "3h-avg"] {
+        for downsample in ["1h-sum", "1h-count", "1h-max", "1h-avg", "3h-sum", "3h-min", "3h-avg"] {
             for aggregator in ["zimsum", "mimmax", "mimmin"] {
                 let of = |usage: &str| {
-                    numbers(&daemon, &format!("{aggregator}:{question}:{usage}:m"))
+                    numbers(&daemon, &format!("{aggregator}:{downsample}:{usage}:m"))
                 };
                 prop_assert_eq!(
-                    of("rollup_nofallback"), of("rollup_raw"), "{}:{}", aggregator, question
+                    of("rollup_nofallback"), of("rollup_raw"), "{}:{}", aggregator, downsample
                 );
             }
         }

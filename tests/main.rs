@@ -1,32 +1,38 @@
-//! What is seen from outside: one binary, a module an area.
+//! Tests of the daemon as a client or operator sees it: one test binary, a module per area.
+//!
+//! Tests on a real HBase are in `hbase/`, a binary of their own.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::io::Write;
+use std::{io::Write, path::Path};
+
+use tsd_testkit::DaemonBuilder;
 
 mod conformance;
+mod connections;
 mod crash;
-mod crowd;
-mod daemon;
 mod golden;
 mod hbase_fake;
 mod http;
 mod in_process;
 mod invariants;
 mod metrics;
-#[path = "hbase/rehearsal.rs"]
-mod rehearsal;
 mod search;
 mod seeds;
-mod socket;
 mod start;
 mod telnet;
 mod tidy;
-#[path = "hbase/workload/mod.rs"]
-mod workload;
 
-/// Says something that is worth reading also when the test passes: past the harness, which keeps
-/// what is printed to itself.
+/// Path of the binary under test.
+const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");
+
+/// The daemon under test on the data directory `data`.
+fn tsdb(data: &Path) -> DaemonBuilder {
+    DaemonBuilder::new(TSDB, data)
+}
+
+/// Writes a line to standard error past the test harness, which shows the output of failed tests
+/// only.
 fn report(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

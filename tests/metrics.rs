@@ -1,16 +1,15 @@
-//! `/metrics` as Prometheus reads it: a page that breaks one of its rules is refused whole.
+//! `/metrics` in the exposition format of Prometheus, which rejects a page with one malformed line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    daemon::Start,
-    socket::{converse, http},
-};
+use tsd_testkit::{exchange, http};
 
-/// A daemon that everybody scrapes must not grow with what clients send.
+use crate::tsdb;
+
+/// The number of series must not grow with what clients send.
 const MAX_SERIES: usize = 2_000;
 
-/// Metrics of one name: what is said of them, and their samples.
+/// The metrics of one name.
 #[derive(Debug, Default)]
 struct Family {
     helps: Vec<String>,
@@ -25,9 +24,9 @@ struct Sample {
     value: f64,
 }
 
-/// Takes a page apart; a line that is out of its place fails the test.
+/// Parses a page; a line out of order fails the test.
 fn parse(page: &str) -> BTreeMap<String, Family> {
-    assert!(page.ends_with('\n'), "the last line has an end");
+    assert!(page.ends_with('\n'), "the last line is terminated");
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut current = String::new();
     for line in page.lines().filter(|line| !line.is_empty()) {
@@ -62,7 +61,7 @@ fn parse_sample(line: &str) -> Sample {
         None => (series, ""),
     };
     let mut parsed = BTreeMap::new();
-    // Every value here comes from a fixed list, so that none needs an escape or holds a comma.
+    // All label values are from fixed lists without commas and characters that need an escape.
     for pair in labels.split(',').filter(|pair| !pair.is_empty()) {
         let (label, quoted) = pair.split_once('=').expect("a value of the label");
         let value = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).expect("quotes");
@@ -128,11 +127,12 @@ fn check(name: &str, family: &Family) {
 }
 
 #[test]
-fn metrics_are_an_exposition_without_fault() {
+fn metrics_are_a_valid_exposition() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let daemon = Start::on(dir.path()).serve();
+    let daemon = tsdb(dir.path()).start();
     let address = daemon.address();
-    converse(address, b"put telnet.metric 1600000000 1 host=a\nput telnet.metric\nnonsense\n");
+    let _ =
+        exchange(address, b"put telnet.metric 1600000000 1 host=a\nput telnet.metric\nnonsense\n");
     let points: Vec<_> = (0..100)
         .map(|n| {
             format!(
@@ -146,7 +146,7 @@ fn metrics_are_an_exposition_without_fault() {
     let query = "/api/query?start=1599999990&end=1600000200&m=sum:m7%7Bhost=*%7D";
     assert_eq!(http(address, "GET", query, None).status, 200);
     assert_eq!(http(address, "GET", "/no/such/route%22", None).status, 404);
-    http(address, "GET", "/metrics", None);
+    let _ = http(address, "GET", "/metrics", None);
 
     let page = http(address, "GET", "/metrics", None);
     assert_eq!(page.status, 200);
@@ -156,9 +156,9 @@ fn metrics_are_an_exposition_without_fault() {
     }
     let samples: Vec<_> = families.values().flat_map(|family| &family.samples).collect();
     let distinct: BTreeSet<_> = samples.iter().map(|s| (&s.name, &s.labels)).collect();
-    assert_eq!(distinct.len(), samples.len(), "a series stands once");
+    assert_eq!(distinct.len(), samples.len(), "each series appears once");
     assert!(samples.len() < MAX_SERIES, "{} series", samples.len());
-    // Every layer is there, and has counted.
+    // Every layer publishes its metrics and counts.
     for (name, least) in [
         ("tsd_server_requests_total", 4.0),
         ("tsd_ingest_points_received_total", 100.0),
@@ -169,7 +169,7 @@ fn metrics_are_an_exposition_without_fault() {
         ("tsd_wal_memtable_limit_bytes", 1.0),
         ("tsd_lsm_cache_capacity_bytes", 1.0),
     ] {
-        let family = families.get(name).unwrap_or_else(|| panic!("{name} is there"));
+        let family = families.get(name).unwrap_or_else(|| panic!("{name} is missing"));
         let sum: f64 = family.samples.iter().map(|s| s.value).sum();
         assert!(sum >= least, "{name}: {sum}");
     }

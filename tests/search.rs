@@ -1,13 +1,14 @@
-//! Newest points and the series there are, as a dashboard asks for them.
+//! `/api/query/last` and `/api/search/lookup`, with and without the meta table.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Runtime;
+use tsd_testkit::{http, wait_for};
 
-use crate::{daemon::wait_for, in_process, socket::http};
+use crate::in_process;
 
 #[test]
-fn the_newest_point_and_its_series_are_found() {
+fn newest_point_and_series_are_found_in_the_data_table() {
     let runtime = Runtime::new().expect("a runtime");
     let directory = in_process::directory();
     let node = in_process::start(
@@ -16,9 +17,9 @@ fn the_newest_point_and_its_series_are_found() {
         &[("tsd.storage.salt.width", "1"), ("tsd.core.auto_create_metrics", "true")],
     )
     .expect("a daemon");
-    let ask = |method: &str, uri: &str, body: Option<&str>| {
-        let answer = http(node.address(), method, uri, body);
-        (answer.status, answer.body)
+    let request = |method: &str, uri: &str, body: Option<&str>| {
+        let response = http(node.address(), method, uri, body);
+        (response.status, response.body)
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
     let mut points = Vec::new();
@@ -29,28 +30,28 @@ fn the_newest_point_and_its_series_are_found() {
         ));
     }
     let body = format!("[{}]", points.join(","));
-    assert_eq!(ask("POST", "/api/put", Some(&body)).0, 204);
+    assert_eq!(request("POST", "/api/put", Some(&body)).0, 204);
 
     let uri = "/api/query/last?timeseries=m%7Bhost=a%7D&back_scan=24&resolve";
     let time_ms = (now - 3 * 3_600) * 1_000;
     let expected = format!(
         r#"[{{"metric":"m","timestamp":{time_ms},"value":"1.5","tags":{{"host":"a"}},"tsuid":"000001000001000001"}}]"#
     );
-    assert_eq!(ask("GET", uri, None), (200, expected));
+    assert_eq!(request("GET", uri, None), (200, expected));
     let both = r#"{"queries":[{"metric":"m","tags":{"host":"b"}},{"tsuids":["000001000001000001"]}],"backScan":3}"#;
     let expected =
         format!(r#"[{{"timestamp":{time_ms},"value":"1.5","tsuid":"000001000001000001"}}]"#);
-    assert_eq!(ask("POST", "/api/query/last", Some(both)), (200, expected));
+    assert_eq!(request("POST", "/api/query/last", Some(both)), (200, expected));
 
-    let (status, body) = ask(
+    let (status, body) = request(
         "POST",
         "/api/search/lookup",
         Some(r#"{"metric":"m","tags":[{"key":"host","value":"b"}],"useMeta":false,"limit":0}"#),
     );
     let series = r#""results":[{"tsuid":"000001000001000002","metric":"m","tags":{"host":"b"}}]"#;
     assert!(status == 200 && body.contains(series), "{body}");
-    let (status, body) = ask("GET", "/api/search/lookup?m=m", None);
-    assert!(status == 200 && body.contains(r#""results":[]"#), "nobody tracked series: {body}");
+    let (status, body) = request("GET", "/api/search/lookup?m=m", None);
+    assert!(status == 200 && body.contains(r#""results":[]"#), "no series is tracked: {body}");
     in_process::stop(&runtime, node);
 }
 
@@ -68,25 +69,25 @@ fn tracked_series_are_found_in_the_meta_table() {
         ],
     )
     .expect("a daemon");
-    let ask = |method: &str, uri: &str, body: Option<&str>| {
-        let answer = http(node.address(), method, uri, body);
-        (answer.status, answer.body)
+    let request = |method: &str, uri: &str, body: Option<&str>| {
+        let response = http(node.address(), method, uri, body);
+        (response.status, response.body)
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
     let point = |host: &str, time: u64| {
         format!(r#"{{"metric":"m","timestamp":{time},"value":5,"tags":{{"host":"{host}"}}}}"#)
     };
-    // Series `a` has a point in the hour in which it is written, also if that one ends just now; that of
-    // `b` is older.
+    // Series `a` has a point in the present hour even if that ends between the two; that of `b` is
+    // older.
     let points = [point("a", now), point("a", now + 10), point("b", now - 7_200)];
     let body = format!("[{}]", points.join(","));
-    assert_eq!(ask("POST", "/api/put", Some(&body)).0, 204);
+    assert_eq!(request("POST", "/api/put", Some(&body)).0, 204);
     let found = |uri: &str, expected: &str| {
-        // Nobody waits for the meta table when points are acknowledged.
+        // Points are acknowledged before the meta table is written.
         wait_for(Duration::from_secs(20), || {
-            ask("GET", uri, None).1.contains(expected).then_some(())
+            request("GET", uri, None).1.contains(expected).then_some(())
         })
-        .unwrap_or_else(|| panic!("{uri}: {:?}", ask("GET", uri, None)));
+        .unwrap_or_else(|| panic!("{uri}: {:?}", request("GET", uri, None)));
     };
     found(
         "/api/search/lookup?m=m%7Bhost=*%7D",

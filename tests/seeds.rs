@@ -1,18 +1,20 @@
-//! Bytes from outside never make anything panic: the fuzz targets over their seeds, over the recorded
-//! queries, and over small changes of both.
+//! Runs the fuzz targets on their seeds, on the recorded queries, and on mutations of both: input from
+//! outside never causes a panic.
 
 #[path = "../fuzz/src/targets.rs"]
 mod targets;
 
 use std::{fs, path::Path};
 
+use tsd_testkit::Xorshift64;
+
 use crate::conformance::json::Json;
 
-/// Changed copies of each input.
-const CHANGES: usize = 40;
+/// Mutations of each input.
+const MUTATIONS: usize = 40;
 
-/// Bytes that mean something somewhere.
-const WORDS: &[&[u8]] = &[
+/// Tokens of the parsed languages.
+const TOKENS: &[&[u8]] = &[
     b"{",
     b"}",
     b"[",
@@ -53,9 +55,9 @@ const WORDS: &[&[u8]] = &[
 ];
 
 #[test]
-fn seeds_and_what_lies_near_them_are_read_or_refused() {
+fn seeds_and_their_mutations_are_accepted_or_rejected() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let mut mutator = Mutator(Xorshift64::new(0x9E37_79B9_7F4A_7C15));
     let mut inputs = 0;
     for directory in fs::read_dir(root.join("fuzz/seeds")).expect("seeds") {
         let directory = directory.expect("a directory").path();
@@ -70,8 +72,8 @@ fn seeds_and_what_lies_near_them_are_read_or_refused() {
         seeds.extend(recorded(name));
         for seed in &seeds {
             targets::run(name, seed);
-            for _ in 0..CHANGES {
-                targets::run(name, &dice.change(seed, &seeds));
+            for _ in 0..MUTATIONS {
+                targets::run(name, &mutator.mutate(seed, &seeds));
                 inputs += 1;
             }
         }
@@ -79,7 +81,7 @@ fn seeds_and_what_lies_near_them_are_read_or_refused() {
     assert!(inputs > 1_000, "{inputs} inputs");
 }
 
-/// The recorded queries that a target reads.
+/// The recorded queries in the format of a target.
 fn recorded(name: &str) -> Vec<Vec<u8>> {
     let cases = Json::parse(include_str!("data/query-cases.json")).expect("cases");
     let uri = |case: &Json| case.get("request").and_then(|r| r.text_of("uri")).map(str::to_owned);
@@ -99,19 +101,16 @@ fn recorded(name: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Numbers that look like chance and are the same in every run.
-struct Dice(u64);
+/// Mutates inputs, in every run the same way.
+struct Mutator(Xorshift64);
 
-impl Dice {
+impl Mutator {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % limit.max(1)
+        self.0.below(limit as u64) as usize
     }
 
-    /// A copy with one to three small changes.
-    fn change(&mut self, seed: &[u8], others: &[Vec<u8>]) -> Vec<u8> {
+    /// Returns a copy with one to three small changes.
+    fn mutate(&mut self, seed: &[u8], others: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len() + 1);
@@ -125,12 +124,12 @@ impl Dice {
                     }
                 }
                 3 => {
-                    let piece = bytes[at..end].repeat(1 + self.below(5));
-                    bytes.splice(at..at, piece);
+                    let repeated = bytes[at..end].repeat(1 + self.below(5));
+                    bytes.splice(at..at, repeated);
                 }
                 4 => {
-                    let word = WORDS[self.below(WORDS.len())];
-                    bytes.splice(at..end, word.iter().copied());
+                    let token = TOKENS[self.below(TOKENS.len())];
+                    bytes.splice(at..end, token.iter().copied());
                 }
                 _ => {
                     let other = &others[self.below(others.len())];

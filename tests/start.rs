@@ -1,34 +1,33 @@
-//! Starting and stopping: configuration, the data directory, signals.
+//! Start and shutdown of the daemon: configuration, data directory, signals, a damaged log.
 
 use std::{fs, io::Write, net::TcpStream};
 
-use crate::{
-    daemon::{Start, TSDB},
-    socket::{connect, converse, http},
-};
+use tsd_testkit::{connect, exchange, http};
+
+use crate::{TSDB, tsdb};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("temporary directory")
 }
 
 #[test]
-fn a_bad_value_stops_with_its_key() {
+fn a_bad_value_stops_the_start_with_its_key() {
     let dir = directory();
     let file = dir.path().join("opentsdb.conf");
     fs::write(&file, "tsd.network.port = 4242\ntsd.storage.salt.width = many\n").expect("write");
     let file = file.to_str().expect("a path");
-    let (status, said) = Start::on(dir.path()).args(&["--config", file]).fail();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("tsd.storage.salt.width = \"many\""), "{said}");
-    assert!(said.contains("line 2"), "{said}");
+    let (status, stderr) = tsdb(dir.path()).args(&["--config", file]).run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("tsd.storage.salt.width = \"many\""), "{stderr}");
+    assert!(stderr.contains("line 2"), "{stderr}");
 }
 
 #[test]
-fn a_missing_file_stops() {
+fn a_missing_configuration_file_stops_the_start() {
     let dir = directory();
-    let (status, said) = Start::on(dir.path()).args(&["--config", "/nowhere/tsd.conf"]).fail();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("/nowhere/tsd.conf"), "{said}");
+    let (status, stderr) = tsdb(dir.path()).args(&["--config", "/nowhere/tsd.conf"]).run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("/nowhere/tsd.conf"), "{stderr}");
 }
 
 #[test]
@@ -37,11 +36,10 @@ fn unknown_keys_warn_once_each() {
     let file = dir.path().join("opentsdb.conf");
     fs::write(&file, "tsd.storage.salt.bucket = 20\ntsd.core.authentication.enable = true\n")
         .expect("write");
-    let daemon =
-        Start::on(&dir.path().join("data")).args(&["--config", file.to_str().expect("a path")]);
-    let daemon = daemon.serve();
+    let daemon = tsdb(&dir.path().join("data")).args(&["--config", file.to_str().expect("a path")]);
+    let daemon = daemon.start();
     let warnings: Vec<_> =
-        daemon.at_level("WARN").iter().map(|e| e["message"].to_string()).collect();
+        daemon.events_at_level("WARN").iter().map(|e| e["message"].to_string()).collect();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings.iter().any(|w| w.contains("unknown key tsd.storage.salt.bucket")));
     assert!(
@@ -55,46 +53,46 @@ fn unknown_keys_warn_once_each() {
 #[test]
 fn the_environment_sets_keys_and_api_config_shows_them() {
     let dir = directory();
-    let daemon = Start::on(dir.path()).env("TSD_STORAGE_MAX_TAGS", "11").serve();
+    let daemon = tsdb(dir.path()).env("TSD_STORAGE_MAX_TAGS", "11").start();
     let shown = http(daemon.address(), "GET", "/api/config", None);
     assert!(shown.body.contains(r#""tsd.storage.max_tags":"11""#), "{}", shown.body);
     assert!(daemon.terminate().success());
 }
 
 #[test]
-fn one_process_a_data_directory() {
+fn a_data_directory_is_opened_by_one_process() {
     let dir = directory();
-    let daemon = Start::on(dir.path()).serve();
-    let (status, said) = Start::on(dir.path()).fail();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("in use"), "{said}");
+    let daemon = tsdb(dir.path()).start();
+    let (status, stderr) = tsdb(dir.path()).run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("in use"), "{stderr}");
     let query = std::process::Command::new(TSDB)
         .args(["query", "--data", dir.path().to_str().expect("a path"), "1h-ago", "sum", "m"])
         .output()
         .expect("run tsdb");
-    let said = String::from_utf8_lossy(&query.stderr);
-    assert_eq!(query.status.code(), Some(1), "{said}");
-    assert!(said.contains("HTTP"), "{said}");
+    let stderr = String::from_utf8_lossy(&query.stderr);
+    assert_eq!(query.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("HTTP"), "{stderr}");
     assert!(daemon.terminate().success());
 }
 
 #[test]
-fn a_directory_refuses_another_shape_of_keys() {
+fn a_data_directory_rejects_another_key_schema() {
     let dir = directory();
-    assert!(Start::on(dir.path()).serve().terminate().success());
-    let (status, said) = Start::on(dir.path()).env("TSD_STORAGE_SALT_BUCKETS", "7").fail();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("tsd.storage.salt.buckets = 7 contradicts"), "{said}");
+    assert!(tsdb(dir.path()).start().terminate().success());
+    let (status, stderr) = tsdb(dir.path()).env("TSD_STORAGE_SALT_BUCKETS", "7").run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("tsd.storage.salt.buckets = 7 contradicts"), "{stderr}");
 }
 
 #[test]
-fn the_first_line_says_where_and_what_was_replayed() {
+fn ready_event_has_directory_and_replayed_cells() {
     let dir = directory();
-    let daemon = Start::on(dir.path()).serve();
+    let daemon = tsdb(dir.path()).start();
     let put = r#"{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a"}}"#;
     assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
     daemon.kill();
-    let daemon = Start::on(dir.path()).serve();
+    let daemon = tsdb(dir.path()).start();
     let ready = daemon.events("ready to serve").pop().expect("a line");
     assert_eq!(ready["data"].as_str(), dir.path().to_str());
     assert!(ready["replayed_cells"].as_u64().expect("a number") >= 1, "{ready}");
@@ -102,32 +100,32 @@ fn the_first_line_says_where_and_what_was_replayed() {
 }
 
 #[test]
-fn sigterm_finishes_what_is_under_way_and_exits_0() {
+fn sigterm_stores_received_points_and_exits_0() {
     let dir = directory();
-    let daemon = Start::on(dir.path()).serve();
+    let daemon = tsdb(dir.path()).start();
     let address = daemon.address();
-    // A telnet point carries no acknowledgement; it must still be there after an orderly end.
+    // A telnet point is not acknowledged; it must still be stored by a clean shutdown.
     let mut telnet = connect(address);
     telnet.write_all(b"put m 1600000000 1 host=a\nversion\n").expect("send");
     let mut first = [0];
-    std::io::Read::read_exact(&mut telnet, &mut first).expect("the answer to `version`");
+    std::io::Read::read_exact(&mut telnet, &mut first).expect("the response to `version`");
     assert!(daemon.terminate().success());
-    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
-    let daemon = Start::on(dir.path()).serve();
-    let answer = http(
+    assert!(TcpStream::connect(address).is_err(), "the listener is closed");
+    let daemon = tsdb(dir.path()).start();
+    let response = http(
         daemon.address(),
         "GET",
         "/api/query?start=1599999999&end=1600000001&m=sum:m%7Bhost=a%7D",
         None,
     );
-    assert!(answer.body.contains(r#""1600000000":1"#), "{}", answer.body);
+    assert!(response.body.contains(r#""1600000000":1"#), "{}", response.body);
     assert!(daemon.terminate().success());
 }
 
 #[test]
-fn an_idle_connection_does_not_hold_up_the_end() {
+fn idle_connections_do_not_delay_shutdown() {
     let dir = directory();
-    let daemon = Start::on(dir.path()).env("TSD_SHUTDOWN_TIMEOUT", "2").serve();
+    let daemon = tsdb(dir.path()).env("TSD_SHUTDOWN_TIMEOUT", "2").start();
     let _telnet = connect(daemon.address());
     let mut half = connect(daemon.address());
     half.write_all(b"POST /api/put HTTP/1.1\r\nHost: tsd\r\nContent-Length: 100\r\n\r\n[")
@@ -137,19 +135,19 @@ fn an_idle_connection_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn memory_engine_keeps_nothing() {
+fn memory_engine_writes_no_files() {
     let dir = directory();
     let data = dir.path().join("never");
-    let daemon = Start::on(&data).env("TSD_STORAGE_ENGINE", "memory").serve();
-    assert!(converse(daemon.address(), b"put m 1600000000 1 host=a\n").is_empty());
+    let daemon = tsdb(&data).env("TSD_STORAGE_ENGINE", "memory").start();
+    assert!(exchange(daemon.address(), b"put m 1600000000 1 host=a\n").is_empty());
     assert!(daemon.terminate().success());
     assert!(!data.exists());
 }
 
 #[test]
-fn a_damaged_log_is_opened_only_with_consent() {
+fn a_damaged_log_is_opened_only_with_accept_damage() {
     let dir = directory();
-    let daemon = Start::on(dir.path()).serve();
+    let daemon = tsdb(dir.path()).start();
     for second in 0..20 {
         let point = format!(
             r#"{{"metric":"m","timestamp":{},"value":1,"tags":{{"host":"a"}}}}"#,
@@ -169,13 +167,13 @@ fn a_damaged_log_is_opened_only_with_consent() {
     bytes[written / 2] ^= 0x10;
     fs::write(&segment, bytes).expect("write");
 
-    let (status, said) = Start::on(dir.path()).fail();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("--accept-damage"), "{said}");
+    let (status, stderr) = tsdb(dir.path()).run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("--accept-damage"), "{stderr}");
     let name = segment.file_name().and_then(|name| name.to_str()).expect("a name");
-    assert!(said.contains(name), "{said}");
+    assert!(stderr.contains(name), "{stderr}");
 
-    let daemon = Start::on(dir.path()).args(&["--accept-damage"]).serve();
-    assert!(!daemon.at_level("ERROR").is_empty(), "what is lost is said");
+    let daemon = tsdb(dir.path()).args(&["--accept-damage"]).start();
+    assert!(!daemon.events_at_level("ERROR").is_empty(), "lost records are logged");
     assert!(daemon.terminate().success());
 }

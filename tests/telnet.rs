@@ -1,39 +1,38 @@
-//! The line protocol, as `nc` sees it.
+//! The telnet protocol over a real socket: the first put of the README, and responses to bad lines.
 
-use crate::{
-    daemon::Start,
-    socket::{converse, http},
-};
+use tsd_testkit::{exchange, http};
+
+use crate::tsdb;
 
 #[test]
-fn first_put_of_the_readme() {
+fn put_of_the_readme_is_found_by_a_query() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let daemon = Start::on(dir.path()).serve();
-    let answer = converse(daemon.address(), b"put sys.load 1600000000 0.5 host=a\n");
-    assert_eq!(String::from_utf8_lossy(&answer), "");
+    let daemon = tsdb(dir.path()).start();
+    let received = exchange(daemon.address(), b"put sys.load 1600000000 0.5 host=a\n");
+    assert_eq!(String::from_utf8_lossy(&received), "");
     let uri = "/api/query?start=1599999990&end=1600000010&m=sum:sys.load";
-    let answer = http(daemon.address(), "GET", uri, None);
+    let response = http(daemon.address(), "GET", uri, None);
     assert_eq!(
-        answer.body,
+        response.body,
         r#"[{"metric":"sys.load","tags":{"host":"a"},"aggregateTags":[],"dps":{"1600000000":0.5}}]"#
     );
     assert!(daemon.terminate().success());
 }
 
 #[test]
-fn each_bad_line_is_answered_and_the_good_ones_are_kept() {
+fn each_bad_line_is_answered_and_good_lines_are_stored() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let daemon = Start::on(dir.path()).serve();
+    let daemon = tsdb(dir.path()).start();
     let lines = "put m 1600000000 1 host=a\n\
                  put m 1600000001 x host=a\n\
                  nonsense\n\
                  put m 1600000002 3 host=a\n\
                  put m 1600000003 4\n";
-    let answer = converse(daemon.address(), lines.as_bytes());
-    let answer = String::from_utf8_lossy(&answer);
-    let answers: Vec<_> = answer.lines().collect();
+    let received = exchange(daemon.address(), lines.as_bytes());
+    let received = String::from_utf8_lossy(&received);
+    let responses: Vec<_> = received.lines().collect();
     assert_eq!(
-        answers,
+        responses,
         [
             "put: invalid value: Invalid character 'x' in x",
             "unknown command: nonsense.  Try `help'.",
@@ -41,7 +40,11 @@ fn each_bad_line_is_answered_and_the_good_ones_are_kept() {
         ]
     );
     let uri = "/api/query?start=1599999990&end=1600000010&m=sum:m";
-    let answer = http(daemon.address(), "GET", uri, None);
-    assert!(answer.body.contains(r#""dps":{"1600000000":1,"1600000002":3}"#), "{}", answer.body);
+    let response = http(daemon.address(), "GET", uri, None);
+    assert!(
+        response.body.contains(r#""dps":{"1600000000":1,"1600000002":3}"#),
+        "{}",
+        response.body
+    );
     assert!(daemon.terminate().success());
 }

@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hbase-rs", &["hbase-rs-protobuf"]),
     ("tsd-model", &[]),
     ("hbase-fake", &["hbase-rs", "hbase-rs-protobuf"]),
+    ("tsd-testkit", &["hbase-rs"]),
     ("cluster", &["hbase-rs"]),
     ("tsd-query", &["tsd-model"]),
     ("tsd-protocol", &["tsd-model", "tsd-query"]),

@@ -1,20 +1,20 @@
-//! The cells of the load: those that `cluster/java/Rival.java` makes, byte for byte.
+//! Cells of the load, the same bytes as those of `cluster/java/BenchProgram.java`.
 //!
-//! Rows and columns are shaped as OpenTSDB's: salt, metric, base time, two tags; two bytes of
-//! qualifier and a four-byte integer a point.
+//! They have OpenTSDB's format: a row key of salt, metric, base time and two tags; a qualifier of two
+//! bytes and an integer of four bytes per point.
 
 /// Family of the load.
 pub(crate) const FAMILY: &[u8] = b"t";
 /// Seconds between two points of a series.
 pub(crate) const STEP_SECS: u32 = 10;
-/// A full hour, long past.
+/// The start of an hour, so long ago that row compaction is due.
 pub(crate) const FIRST_SECOND: u32 = 1_599_998_400;
-/// The first byte of a row: regions are split by it.
+/// Values of the first byte of a row; each has a region.
 pub(crate) const BUCKETS: u32 = 8;
-/// Of a four-byte integer.
+/// Flags of a four-byte integer.
 const FLAGS: u32 = 3;
 
-/// Row of a series at a step.
+/// Row key of a series at a step.
 pub(crate) fn row(series: u32, step: u32) -> [u8; 20] {
     let second = FIRST_SECOND + step * STEP_SECS;
     let mut row = [0; 20];
@@ -28,13 +28,13 @@ pub(crate) fn row(series: u32, step: u32) -> [u8; 20] {
     row
 }
 
-/// Column of a step.
+/// Qualifier of a step.
 pub(crate) const fn qualifier(step: u32) -> [u8; 2] {
     let second = FIRST_SECOND + step * STEP_SECS;
     (((second % 3600) << 4 | FLAGS) as u16).to_be_bytes()
 }
 
-/// Version of a step's cell.
+/// Cell timestamp of a step.
 pub(crate) const fn timestamp(step: u32) -> u64 {
     (FIRST_SECOND as u64 + step as u64 * STEP_SECS as u64) * 1000
 }
@@ -46,30 +46,30 @@ pub(crate) const fn number(series: u32, step: u32) -> u32 {
     (mixed >> 33) as u32
 }
 
-/// Some cells of all series.
+/// Size of the load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct CellLoad {
     pub(crate) series: u32,
     pub(crate) steps: u32,
     /// Points of a row in one put.
-    pub(crate) together: u32,
+    pub(crate) points_per_put: u32,
 }
 
-/// What is in a table.
+/// Count and sum of the cells of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Total {
+pub(crate) struct CellTotal {
     pub(crate) cells: u64,
     pub(crate) sum: u64,
 }
 
-impl Load {
+impl CellLoad {
     pub(crate) const fn cells(self) -> u64 {
         self.series as u64 * self.steps as u64
     }
 
-    /// What the table holds when all of it is written.
-    pub(crate) fn total(self) -> Total {
+    /// Count and sum of the whole load.
+    pub(crate) fn total(self) -> CellTotal {
         let each = |series| (0..self.steps).map(move |step| u64::from(number(series, step)));
-        Total { cells: self.cells(), sum: (0..self.series).flat_map(each).sum() }
+        CellTotal { cells: self.cells(), sum: (0..self.series).flat_map(each).sum() }
     }
 }

@@ -1,54 +1,47 @@
-//! The native client beside HBase's own, and the daemon on HBase, in one run against one HBase.
+//! The native client compared with HBase's Java client, and the daemon on HBase, in one run on one
+//! HBase.
 //!
 //! ```text
 //! cargo bench --bench hbase -- [--parts write,scan,get,put,store,log,opentsdb] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //! ```
 //!
-//! HBase (two region servers, a master, ZooKeeper) is started as processes of their own, with the
-//! full compiler. Rivals take turns on the same emptied table; the Java programs of `cluster/java`
-//! stay up over all rounds and have run before the first that counts. Everything that was written
-//! is read back before a figure is printed. Needs a JDK; says so and ends where there is none.
+//! HBase (two region servers, a master, ZooKeeper) runs as processes of its own, with the full JIT
+//! compiler. Clients are measured in alternating rounds on the same truncated table; the Java programs
+//! of `cluster/java` run over all rounds and are warmed up. Everything written is read back before a
+//! number is printed. Skipped if there is no JDK.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may stop")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
+mod bench_cluster;
 mod cells;
-#[path = "../../tests/daemon.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
 mod daemon;
-mod daemons;
-mod figures;
+mod daemon_puts;
 mod gets;
-mod load;
+mod java_client;
 mod opentsdb;
-mod process;
-mod rival;
+mod point_load;
+mod report;
 mod scans;
-#[path = "../ingest/send.rs"]
-mod send;
-mod site;
-#[path = "../../tests/socket.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
-mod socket;
 mod table;
-mod tsd;
 mod writes;
 
-use std::{env, path::PathBuf, time::Instant};
+use std::{path::PathBuf, time::Instant};
 
-use cells::Load;
+use bench_cluster::BenchCluster;
+use cells::CellLoad;
 use cluster::Cluster;
-use rival::Programs;
-use site::Site;
+use java_client::JavaPrograms;
+use tsd_testkit::Arguments;
 use writes::Baseline;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Everything that can be measured.
+/// All parts.
 const PARTS: [&str; 7] = ["write", "scan", "get", "put", "store", "log", "opentsdb"];
 
-/// What is asked for on the command line.
+/// Options of the command line.
 struct Options {
     parts: Vec<String>,
     rounds: usize,
@@ -57,7 +50,8 @@ struct Options {
     scan_series: u32,
     gets: u32,
     held_rounds: usize,
-    /// Points a second that are offered to a daemon that holds rows; else a little more than is hoped for.
+    /// Points per second offered to a daemon that holds rows; `None` for a multiple of the Java client's
+    /// rate.
     offered: Option<f64>,
     attach: Option<PathBuf>,
 }
@@ -69,53 +63,53 @@ fn main() {
         return;
     }
     let start = Instant::now();
-    let site = Site::open(options.attach.as_ref(), options.has("opentsdb"));
+    let cluster = BenchCluster::open(options.attach.as_ref(), options.has("opentsdb"));
     let directory = tempfile::tempdir().expect("temporary directory");
-    let programs = Programs::compile(&site, directory.path());
-    site.wait(table::create(&site.client));
+    let programs = JavaPrograms::compile(&cluster, directory.path());
+    cluster.block_on(table::create(&cluster.client));
     println!("HBase serves after {:.0} s", start.elapsed().as_secs_f64());
     let needs_baseline = ["write", "store", "log"].iter().any(|part| options.has(part));
-    let mut baseline = needs_baseline.then(|| Baseline::start(&site, &programs, &options));
+    let mut baseline = needs_baseline.then(|| Baseline::start(&cluster, &programs, &options));
     if let Some(baseline) = baseline.as_mut().filter(|_| options.has("write")) {
-        writes::run(&site, baseline, &options);
+        writes::run(&cluster, baseline, &options);
     }
     if options.has("scan") {
-        scans::run(&site, &programs, &options);
+        scans::run(&cluster, &programs, &options);
     }
     if options.has("get") {
         let load =
-            if options.has("scan") { options.scan_load() } else { scans::fill(&site, &options) };
-        gets::run(&site, &programs, &options, load);
+            if options.has("scan") { options.scan_load() } else { scans::fill(&cluster, &options) };
+        gets::run(&cluster, &programs, &options, load);
     }
     if options.has("put") {
-        daemons::light(&site, directory.path());
+        daemon_puts::light(&cluster, directory.path());
     }
     if let Some(baseline) = baseline.as_mut().filter(|_| options.has("store")) {
-        daemons::stored(&site, directory.path(), baseline, &options);
+        daemon_puts::stored(&cluster, directory.path(), baseline, &options);
     }
     if let Some(baseline) = baseline.as_mut().filter(|_| options.has("log")) {
-        daemons::held(&site, directory.path(), baseline, &options);
+        daemon_puts::held(&cluster, directory.path(), baseline, &options);
     }
     if options.has("opentsdb") {
-        opentsdb::run(&site, directory.path(), &options);
+        opentsdb::run(&cluster, directory.path(), &options);
     }
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
-    site.close();
+    cluster.close();
 }
 
 impl Options {
     fn has(&self, part: &str) -> bool {
-        self.parts.iter().any(|asked| asked == part)
+        self.parts.iter().any(|requested| requested == part)
     }
 
-    /// What bulk loads write.
-    const fn load(&self, together: u32) -> Load {
-        Load { series: self.series, steps: self.steps, together }
+    /// The load of bulk writes.
+    const fn load(&self, points_per_put: u32) -> CellLoad {
+        CellLoad { series: self.series, steps: self.steps, points_per_put }
     }
 
-    /// What scans read: rows of a hundred cells.
-    const fn scan_load(&self) -> Load {
-        Load { series: self.scan_series, steps: 100, together: 10 }
+    /// The load of scans: rows of a hundred cells.
+    const fn scan_load(&self) -> CellLoad {
+        CellLoad { series: self.scan_series, steps: 100, points_per_put: 10 }
     }
 
     fn parse() -> Self {
@@ -130,39 +124,33 @@ impl Options {
             offered: None,
             attach: None,
         };
-        let mut words = env::args().skip(1);
-        while let Some(word) = words.next() {
-            let mut text = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
-            let number = |text: String| -> u32 {
-                text.replace('_', "").parse().unwrap_or_else(|_| panic!("{word} needs a number"))
-            };
-            match word.as_str() {
+        let mut arguments = Arguments::of_process();
+        while let Some(option) = arguments.next_option() {
+            match option.as_str() {
                 "--parts" => {
-                    options.parts = text().split(',').map(str::to_owned).collect();
+                    options.parts = arguments.text().split(',').map(str::to_owned).collect();
                     let unknown = options.parts.iter().find(|part| !PARTS.contains(&part.as_str()));
                     assert!(unknown.is_none(), "parts are {}", PARTS.join(", "));
                 }
-                "--rounds" => options.rounds = number(text()) as usize,
-                "--series" => options.series = number(text()),
+                "--rounds" => options.rounds = arguments.number(),
+                "--series" => options.series = arguments.number(),
                 "--steps" => {
-                    options.steps = number(text());
+                    options.steps = arguments.number();
                     assert!(options.steps.is_multiple_of(6), "six points of a row make a put");
                 }
-                "--scan-series" => options.scan_series = number(text()),
-                "--gets" => options.gets = number(text()),
-                "--offered" => options.offered = Some(f64::from(number(text()))),
-                "--held-rounds" => options.held_rounds = number(text()) as usize,
-                "--attach" => options.attach = Some(text().into()),
-                // Shows nothing but that it works.
+                "--scan-series" => options.scan_series = arguments.number(),
+                "--gets" => options.gets = arguments.number(),
+                "--offered" => options.offered = Some(arguments.number()),
+                "--held-rounds" => options.held_rounds = arguments.number(),
+                "--attach" => options.attach = Some(arguments.text().into()),
+                // A small run that only tests the bench.
                 "--quick" => {
                     options.rounds = 1;
                     options.series = 2_000;
                     options.scan_series = 2_000;
                     options.gets = 500;
                 }
-                // What cargo says to every bench.
-                "--bench" => {}
-                _ => panic!("unknown option {word}"),
+                _ => arguments.unknown(),
             }
         }
         options

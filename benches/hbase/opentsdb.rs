@@ -1,4 +1,4 @@
-//! OpenTSDB beside the daemon: what a point costs each.
+//! OpenTSDB and the daemon: rate and CPU cost of puts over HTTP.
 
 use std::{
     net::SocketAddr,
@@ -7,52 +7,55 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tsd_testkit::{
+    process,
+    put_load::{PutProtocol, send, sum_of_points},
+};
+
 use crate::{
     Options,
-    figures::{self, Round, thousands},
-    load::Lines,
-    process,
-    send::{self, Protocol},
-    site::Site,
-    tsd,
+    bench_cluster::BenchCluster,
+    daemon,
+    point_load::PointLoad,
+    report::{self, Measurement, thousands},
 };
 
 const CONNECTIONS: u32 = 8;
 
-/// Puts over HTTP into both; prints the table of figures.
-pub(crate) fn run(site: &Site, directory: &Path, options: &Options) {
-    let lines = Lines { series: options.series, steps: 0..options.steps };
-    // An hour of their own, for hours are what is asked for.
-    let warm = Lines { series: options.series, steps: 720..730 };
-    let address = site.cluster().opentsdb_address().expect("OpenTSDB");
+/// Puts over HTTP into both; prints the table.
+pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
+    let lines = PointLoad { series: options.series, steps: 0..options.steps };
+    // In an hour of its own, because the check queries whole hours.
+    let warm = PointLoad { series: options.series, steps: 720..730 };
+    let address = cluster.processes().opentsdb_address().expect("OpenTSDB");
     let address: SocketAddr = address.parse().expect("an address");
     let theirs = {
         put(address, &warm);
         wait_for(address, &warm);
-        let (cpu, server) = (site.opentsdb_cpu(), site.server_cpu());
+        let (cpu, server) = (cluster.opentsdb_cpu(), cluster.region_server_cpu());
         let seconds = put(address, &lines);
-        // It has answered before it writes; its buffers leave within a second or so.
+        // It answers before it writes; its buffers are flushed within a second or so.
         thread::sleep(Duration::from_secs(3));
-        let round = Round::of(
+        let round = Measurement::new(
             lines.points(),
             seconds,
-            site.opentsdb_cpu() - cpu,
-            site.server_cpu() - server,
+            cluster.opentsdb_cpu() - cpu,
+            cluster.region_server_cpu() - server,
         );
         wait_for(address, &lines);
-        tsd::verify(address, &lines);
+        daemon::verify(address, &lines);
         round
     };
-    tsd::create_tables(site);
-    let daemon = tsd::start(site, &directory.join("beside"), &[]);
-    put(daemon.address(), &warm);
-    let (cpu, server) = (process::cpu_seconds(daemon.pid()), site.server_cpu());
-    let seconds = put(daemon.address(), &lines);
-    let cpu = process::cpu_seconds(daemon.pid()) - cpu;
-    let ours = Round::of(lines.points(), seconds, cpu, site.server_cpu() - server);
-    tsd::verify(daemon.address(), &lines);
-    assert!(daemon.terminate().success(), "a clean end");
-    figures::head(&[
+    daemon::create_tables(cluster);
+    let tsdb = daemon::start(cluster, &directory.join("beside"), &[]);
+    put(tsdb.address(), &warm);
+    let (cpu, server) = (process::cpu_seconds(tsdb.pid()), cluster.region_server_cpu());
+    let seconds = put(tsdb.address(), &lines);
+    let cpu = process::cpu_seconds(tsdb.pid()) - cpu;
+    let ours = Measurement::new(lines.points(), seconds, cpu, cluster.region_server_cpu() - server);
+    daemon::verify(tsdb.address(), &lines);
+    assert!(tsdb.terminate().success(), "a clean shutdown");
+    report::print_head(&[
         "HTTP, 50 points a request, 8 connections",
         "points/s",
         "TSD cpu-s per M",
@@ -63,38 +66,39 @@ pub(crate) fn run(site: &Site, directory: &Path, options: &Options) {
         ("Saltern, acknowledged by HBase", ours),
     ];
     for (name, round) in rows {
-        figures::row(&[
+        report::print_row(&[
             name.to_owned(),
             thousands(round.rate),
-            format!("{:.2}", round.client),
-            format!("{:.2}", round.server),
+            format!("{:.2}", round.client_cpu),
+            format!("{:.2}", round.server_cpu),
         ]);
     }
-    figures::row(&[
+    report::print_row(&[
         "ratio".to_owned(),
         format!("{:.2}", ours.rate / theirs.rate),
-        format!("**{:.3}**", ours.client / theirs.client),
-        format!("{:.2}", ours.server / theirs.server),
+        format!("**{:.3}**", ours.client_cpu / theirs.client_cpu),
+        format!("{:.2}", ours.server_cpu / theirs.server_cpu),
     ]);
 }
 
-fn put(address: SocketAddr, lines: &Lines) -> f64 {
-    let bodies = lines.render(Protocol::Http, CONNECTIONS);
+fn put(address: SocketAddr, lines: &PointLoad) -> f64 {
+    let loads = lines.render(PutProtocol::Http, CONNECTIONS);
     let start = Instant::now();
-    send::send(address, Protocol::Http, bodies, 1);
+    send(address, PutProtocol::Http, loads, 1);
     start.elapsed().as_secs_f64()
 }
 
-/// Waits until the points can be read.
-fn wait_for(address: SocketAddr, lines: &Lines) {
+/// Waits until all points are readable.
+fn wait_for(address: SocketAddr, lines: &PointLoad) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    let is_there = || {
-        let mut totals = lines.totals().into_iter();
-        totals.all(|(metric, total)| {
-            tsd::ask(address, lines, &format!("sum:1h-count:{metric}")) as u64 == total.count
+    let is_readable = || {
+        let (start, end) = lines.seconds();
+        lines.totals().iter().all(|total| {
+            let m = format!("sum:1h-count:{}", total.metric);
+            sum_of_points(address, start, end, &m) as u64 == total.count
         })
     };
-    while !is_there() && Instant::now() < deadline {
+    while !is_readable() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(500));
     }
 }

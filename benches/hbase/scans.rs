@@ -1,86 +1,86 @@
-//! Reading a whole table: HBase's own scanner and ours with the same settings, by turns.
+//! Scans of a whole table: HBase's Java scanner and ours with the same settings, in alternating rounds.
 
 use std::time::Instant;
 
 use hbase_rs::{Scan, Selection};
+use tsd_testkit::process;
 
 use crate::{
     Options,
-    cells::{FAMILY, Load, Total},
-    figures::{self, Round, median, ratio, thousands},
-    process,
-    rival::{Programs, Rival},
-    site::Site,
+    bench_cluster::BenchCluster,
+    cells::{CellLoad, CellTotal, FAMILY},
+    java_client::{JavaClient, JavaPrograms},
+    report::{self, Measurement, median, ratio, thousands},
     table, writes,
 };
 
-/// Rows a call; the bytes stop it before.
-const ROWS_A_CALL: u32 = 100_000;
-/// Bytes a call; HBase's default.
-const BYTES_A_CALL: u64 = 2 << 20;
+/// Rows per call; the limit of bytes is reached first.
+const ROWS_PER_CALL: u32 = 100_000;
+/// Bytes per call; HBase's default.
+const BYTES_PER_CALL: u64 = 2 << 20;
 
-/// Fills the table and reads it; prints the table of figures.
-pub(crate) fn run(site: &Site, programs: &Programs, options: &Options) {
-    let load = fill(site, options);
-    let mut program = programs.start(site, "ScannerLoad");
-    java_round(site, &mut program, load);
-    native_round(site, load);
+/// Fills the table and reads it; prints the table.
+pub(crate) fn run(cluster: &BenchCluster, programs: &JavaPrograms, options: &Options) {
+    let load = fill(cluster, options);
+    let mut program = programs.start(cluster, "ScannerLoad");
+    java_round(cluster, &mut program, load);
+    native_round(cluster, load);
     let (mut java, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
-        java.push(java_round(site, &mut program, load));
-        ours.push(native_round(site, load));
+        java.push(java_round(cluster, &mut program, load));
+        ours.push(native_round(cluster, load));
     }
-    figures::head(&["scan", "client", "cells/s", "client cpu-s per M", "server cpu-s per M"]);
+    report::print_head(&["scan", "client", "cells/s", "client cpu-s per M", "server cpu-s per M"]);
     let what = format!("{} M cells, {} a row", load.cells() / 1_000_000, load.steps);
     for (name, rounds) in [("Java, asynchronous prefetch", &java), ("hbase-rs", &ours)] {
-        figures::row(&[
+        report::print_row(&[
             what.clone(),
             name.to_owned(),
             thousands(median(rounds, |r| r.rate)),
-            format!("{:.3}", median(rounds, |r| r.client)),
-            format!("{:.3}", median(rounds, |r| r.server)),
+            format!("{:.3}", median(rounds, |r| r.client_cpu)),
+            format!("{:.3}", median(rounds, |r| r.server_cpu)),
         ]);
     }
-    figures::row(&[
+    report::print_row(&[
         what,
         format!("ratio, median of {}", options.rounds),
         format!("**{:.2}**", ratio(&ours, &java, |r| r.rate)),
-        format!("{:.2}", ratio(&ours, &java, |r| r.client)),
-        format!("{:.2}", ratio(&ours, &java, |r| r.server)),
+        format!("{:.2}", ratio(&ours, &java, |r| r.client_cpu)),
+        format!("{:.2}", ratio(&ours, &java, |r| r.server_cpu)),
     ]);
 }
 
-/// Writes the cells that scans and gets read, and brings them to the servers' files.
-pub(crate) fn fill(site: &Site, options: &Options) -> Load {
+/// Writes the cells that scans and gets read, and flushes them to the servers' files.
+pub(crate) fn fill(cluster: &BenchCluster, options: &Options) -> CellLoad {
     let load = options.scan_load();
-    site.wait(async {
-        table::truncate(&site.client, &table::name()).await;
-        writes::write(&site.client, load).await;
-        site.client.admin().flush_table(&table::name()).await.expect("flush");
+    cluster.block_on(async {
+        table::truncate(&cluster.client, &table::name()).await;
+        writes::write(&cluster.client, load).await;
+        cluster.client.admin().flush_table(&table::name()).await.expect("flush");
     });
     load
 }
 
-fn java_round(site: &Site, program: &mut Rival, load: Load) -> Round {
-    let server = site.server_cpu();
-    let order = format!("{} {ROWS_A_CALL} {BYTES_A_CALL} true", table::NAME);
-    let said = program.order(&order);
-    let server = site.server_cpu() - server;
-    let total = Total { cells: said.rest[1], sum: said.rest[2] };
+fn java_round(cluster: &BenchCluster, program: &mut JavaClient, load: CellLoad) -> Measurement {
+    let server = cluster.region_server_cpu();
+    let request = format!("{} {ROWS_PER_CALL} {BYTES_PER_CALL} true", table::NAME);
+    let result = program.run(&request);
+    let server = cluster.region_server_cpu() - server;
+    let total = CellTotal { cells: result.values[1], sum: result.values[2] };
     assert_eq!(total, load.total(), "everything was read");
-    Round::of(load.cells(), said.seconds, said.cpu, server)
+    Measurement::new(load.cells(), result.seconds, result.cpu, server)
 }
 
-fn native_round(site: &Site, load: Load) -> Round {
-    let server = site.server_cpu();
+fn native_round(cluster: &BenchCluster, load: CellLoad) -> Measurement {
+    let server = cluster.region_server_cpu();
     let cpu = process::own_cpu_seconds();
     let start = Instant::now();
     let selection = Selection::all().family(FAMILY).without_block_cache();
-    let scan = Scan::all().select(selection).per_call(ROWS_A_CALL, BYTES_A_CALL);
-    let total = site.wait(table::total(&site.client, scan));
+    let scan = Scan::all().select(selection).per_call(ROWS_PER_CALL, BYTES_PER_CALL);
+    let total = cluster.block_on(table::total(&cluster.client, scan));
     let seconds = start.elapsed().as_secs_f64();
     let cpu = process::own_cpu_seconds() - cpu;
-    let server = site.server_cpu() - server;
+    let server = cluster.region_server_cpu() - server;
     assert_eq!(total, load.total(), "everything was read");
-    Round::of(load.cells(), seconds, cpu, server)
+    Measurement::new(load.cells(), seconds, cpu, server)
 }

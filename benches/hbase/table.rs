@@ -1,9 +1,9 @@
-//! The table of the load: made, emptied, and read to see whether everything is there.
+//! The table of the load: creates and truncates it, and sums up its cells.
 
 use bytes::Bytes;
 use hbase_rs::{Client, FamilyDescriptor, Scan, TableDescriptor, TableName, TableState};
 
-use crate::cells::{BUCKETS, FAMILY, Total};
+use crate::cells::{BUCKETS, CellTotal, FAMILY};
 
 /// Its name.
 pub(crate) const NAME: &str = "bench";
@@ -12,16 +12,16 @@ pub(crate) fn name() -> TableName {
     NAME.parse().expect("a name")
 }
 
-/// Makes the table of the load anew, with a region a bucket.
+/// Recreates the table of the load, with a region per bucket.
 pub(crate) async fn create(client: &Client) {
     let family = FamilyDescriptor::new(FAMILY).bloom_filter("ROW");
     let table = TableDescriptor::new(name()).family(family);
     let splits = (1..BUCKETS).map(|bucket| Bytes::from(vec![bucket as u8]));
-    create_as(client, &table, splits).await;
+    recreate(client, &table, splits).await;
 }
 
-/// Makes a table anew.
-pub(crate) async fn create_as(
+/// Recreates a table.
+pub(crate) async fn recreate(
     client: &Client,
     table: &TableDescriptor,
     splits: impl IntoIterator<Item = Bytes>,
@@ -34,11 +34,11 @@ pub(crate) async fn create_as(
     admin.create_table(table, splits).await.expect("create table");
 }
 
-/// Empties a table; its regions stay as they are cut.
+/// Truncates a table; its regions are kept.
 pub(crate) async fn truncate(client: &Client, name: &TableName) {
     disable(client, name).await;
     client.admin().truncate_table(name, true).await.expect("truncate");
-    // They are known before the clock starts.
+    // Fills the region cache before the clock starts.
     client.table(name.clone()).regions().await.expect("regions");
 }
 
@@ -50,15 +50,15 @@ async fn disable(client: &Client, name: &TableName) {
     }
 }
 
-/// Counts and adds up what is there.
-pub(crate) async fn read(client: &Client) -> Total {
+/// Count and sum of all cells.
+pub(crate) async fn read(client: &Client) -> CellTotal {
     total(client, Scan::all()).await
 }
 
-/// Counts and adds up what a scan brings.
-pub(crate) async fn total(client: &Client, scan: Scan) -> Total {
+/// Count and sum of the cells of a scan.
+pub(crate) async fn total(client: &Client, scan: Scan) -> CellTotal {
     let mut rows = client.table(name()).scan(scan);
-    let mut total = Total::default();
+    let mut total = CellTotal::default();
     while let Some(row) = rows.next().await {
         for cell in row.expect("a row").row.cells() {
             let value = cell.value.first_chunk::<4>().expect("a value of four bytes");

@@ -1,134 +1,145 @@
-//! Bulk loads: HBase's own BufferedMutator and ours, the same cells into the same emptied table, by
-//! turns.
+//! Bulk writes: HBase's BufferedMutator and ours write the same cells into the same truncated table,
+//! in alternating rounds.
 
 use std::time::Instant;
 
 use hbase_rs::{BufferConfig, Client};
+use tsd_testkit::process;
 
 use crate::{
     Options,
-    cells::{FAMILY, Load, number, qualifier, row, timestamp},
-    figures::{self, Round, median, ratio, thousands},
-    process,
-    rival::{Programs, Rival},
-    site::Site,
+    bench_cluster::BenchCluster,
+    cells::{CellLoad, FAMILY, number, qualifier, row, timestamp},
+    java_client::{JavaClient, JavaPrograms},
+    report::{self, Measurement, median, ratio, thousands},
     table,
 };
 
-/// Mutations that are handed over at a time.
-const TOGETHER: usize = 512;
-/// Orders to the Java program before its code counts as compiled.
+/// Mutations per submitted batch.
+const BATCH_MUTATIONS: usize = 512;
+/// Rounds until the Java code is compiled.
 const WARM_UP: usize = 3;
-/// What it buffers; its default.
+/// Bytes that the Java client buffers; its default.
 const JAVA_BUFFER: usize = 2 << 20;
 
-/// Java's bulk client, warm, on the table of the load.
+/// Java's bulk client, warmed up, on the table of the load.
 pub(crate) struct Baseline {
-    program: Rival,
+    program: JavaClient,
 }
 
 impl Baseline {
-    /// Starts it and lets it write until its code is compiled.
-    pub(crate) fn start(site: &Site, programs: &Programs, options: &Options) -> Self {
-        let mut program = programs.start(site, "BufferedMutatorLoad");
+    /// Starts it and runs it until its code is compiled.
+    pub(crate) fn start(
+        cluster: &BenchCluster,
+        programs: &JavaPrograms,
+        options: &Options,
+    ) -> Self {
+        let mut program = programs.start(cluster, "BufferedMutatorLoad");
         for points_a_put in [1, 6] {
             for _ in 0..WARM_UP {
-                program.order(&order(options.load(points_a_put)));
-                site.wait(table::truncate(&site.client, &table::name()));
+                program.run(&java_request(options.load(points_a_put)));
+                cluster.block_on(table::truncate(&cluster.client, &table::name()));
             }
         }
         Self { program }
     }
 
-    /// One round into the emptied table, read back.
-    pub(crate) fn round(&mut self, site: &Site, load: Load) -> Round {
-        site.wait(table::truncate(&site.client, &table::name()));
-        let server = site.server_cpu();
-        let said = self.program.order(&order(load));
-        let server = site.server_cpu() - server;
-        check(site, load);
-        Round::of(load.cells(), said.seconds, said.cpu, server)
+    /// One round into the truncated table, read back.
+    pub(crate) fn round(&mut self, cluster: &BenchCluster, load: CellLoad) -> Measurement {
+        cluster.block_on(table::truncate(&cluster.client, &table::name()));
+        let server = cluster.region_server_cpu();
+        let result = self.program.run(&java_request(load));
+        let server = cluster.region_server_cpu() - server;
+        check(cluster, load);
+        Measurement::new(load.cells(), result.seconds, result.cpu, server)
     }
 }
 
-/// Both clients, both shapes; prints the table.
-pub(crate) fn run(site: &Site, baseline: &mut Baseline, options: &Options) {
-    figures::head(&["writes", "client", "points/s", "client cpu-s per M", "server cpu-s per M"]);
+/// Both clients, with one cell and with six cells per put; prints the table.
+pub(crate) fn run(cluster: &BenchCluster, baseline: &mut Baseline, options: &Options) {
+    report::print_head(&[
+        "writes",
+        "client",
+        "points/s",
+        "client cpu-s per M",
+        "server cpu-s per M",
+    ]);
     for points_a_put in [1, 6] {
         let load = options.load(points_a_put);
         let what = match points_a_put {
             1 => "one cell a put".to_owned(),
             n => format!("{n} points of a row a put"),
         };
-        // Warm in this shape; the other side is warm already.
-        native_round(site, load);
+        // The Java client is warmed up already.
+        native_round(cluster, load);
         let (mut java, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds {
-            java.push(baseline.round(site, load));
-            ours.push(native_round(site, load));
+            java.push(baseline.round(cluster, load));
+            ours.push(native_round(cluster, load));
         }
         for (name, rounds) in [("BufferedMutator", &java), ("hbase-rs", &ours)] {
-            figures::row(&[
+            report::print_row(&[
                 what.clone(),
                 name.to_owned(),
                 thousands(median(rounds, |r| r.rate)),
-                format!("{:.2}", median(rounds, |r| r.client)),
-                format!("{:.2}", median(rounds, |r| r.server)),
+                format!("{:.2}", median(rounds, |r| r.client_cpu)),
+                format!("{:.2}", median(rounds, |r| r.server_cpu)),
             ]);
         }
-        figures::row(&[
+        report::print_row(&[
             what,
             format!("ratio, median of {}", options.rounds),
             format!("**{:.2}**", ratio(&ours, &java, |r| r.rate)),
-            format!("**{:.2}**", ratio(&ours, &java, |r| r.client)),
-            format!("{:.2}", ratio(&ours, &java, |r| r.server)),
+            format!("**{:.2}**", ratio(&ours, &java, |r| r.client_cpu)),
+            format!("{:.2}", ratio(&ours, &java, |r| r.server_cpu)),
         ]);
     }
 }
 
-fn order(load: Load) -> String {
-    let Load { series, steps, together } = load;
-    format!("{} {series} 0 {steps} {together} 1 {JAVA_BUFFER}", table::NAME)
+fn java_request(load: CellLoad) -> String {
+    let CellLoad { series, steps, points_per_put } = load;
+    format!("{} {series} 0 {steps} {points_per_put} 1 {JAVA_BUFFER}", table::NAME)
 }
 
-fn native_round(site: &Site, load: Load) -> Round {
-    site.wait(table::truncate(&site.client, &table::name()));
-    let server = site.server_cpu();
+fn native_round(cluster: &BenchCluster, load: CellLoad) -> Measurement {
+    cluster.block_on(table::truncate(&cluster.client, &table::name()));
+    let server = cluster.region_server_cpu();
     let cpu = process::own_cpu_seconds();
-    let seconds = site.wait(write(&site.client, load));
+    let seconds = cluster.block_on(write(&cluster.client, load));
     let cpu = process::own_cpu_seconds() - cpu;
-    let server = site.server_cpu() - server;
-    check(site, load);
-    Round::of(load.cells(), seconds, cpu, server)
+    let server = cluster.region_server_cpu() - server;
+    check(cluster, load);
+    Measurement::new(load.cells(), seconds, cpu, server)
 }
 
-fn check(site: &Site, load: Load) {
-    let total = site.wait(table::read(&site.client));
-    assert_eq!(total, load.total(), "what was written is there");
+fn check(cluster: &BenchCluster, load: CellLoad) {
+    let total = cluster.block_on(table::read(&cluster.client));
+    assert_eq!(total, load.total(), "everything was written");
 }
 
-/// Writes the load, a step (or several) of all series before the next; returns the seconds from the
-/// first cell until the last one is acknowledged.
-pub(crate) async fn write(client: &Client, load: Load) -> f64 {
+/// Writes the load, the points of one put for all series before the next; returns the seconds from
+/// the first cell until the last acknowledgement.
+pub(crate) async fn write(client: &Client, load: CellLoad) -> f64 {
     let start = Instant::now();
     let writer = client.table(table::name()).buffered(BufferConfig::default());
     let mut receipts = Vec::new();
-    let new_batch = || writer.batch(TOGETHER, TOGETHER * 50 * load.together as usize);
+    let new_batch =
+        || writer.batch(BATCH_MUTATIONS, BATCH_MUTATIONS * 50 * load.points_per_put as usize);
     let mut batch = new_batch();
-    for step in (0..load.steps).step_by(load.together as usize) {
+    for step in (0..load.steps).step_by(load.points_per_put as usize) {
         for series in 0..load.series {
             let row = row(series, step);
-            for step in step..step + load.together {
+            for step in step..step + load.points_per_put {
                 let value = number(series, step).to_be_bytes();
                 batch.put(&row, FAMILY, &qualifier(step), timestamp(step), &value).expect("a cell");
             }
-            if batch.len() == TOGETHER {
+            if batch.len() == BATCH_MUTATIONS {
                 let full = std::mem::replace(&mut batch, new_batch());
-                receipts.push(writer.submit(full).await.expect("room"));
+                receipts.push(writer.submit(full).await.expect("memory of the buffer"));
             }
         }
     }
-    receipts.push(writer.submit(batch).await.expect("room"));
+    receipts.push(writer.submit(batch).await.expect("memory of the buffer"));
     for receipt in receipts {
         receipt.await.expect("written");
     }

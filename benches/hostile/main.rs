@@ -1,60 +1,47 @@
-//! Queries that want too much, and what small queries and ingest feel beside them.
+//! HeavyQuery queries, and the latency of small queries and of ingest beside them.
 //!
 //! ```text
 //! cargo bench --bench hostile -- [--quick] [--seconds N] [--clients N] [--data DIR] [--only TEXT]
 //! ```
 //!
-//! Several clients ask the same heavy query again and again. Meanwhile one client asks small
-//! queries, and another puts points at a steady pace and waits for each acknowledgement. The same
-//! is measured without heavy queries before. At the end the heavy clients hang up in the middle of
-//! their queries, and the time is taken until the daemon has let go of them.
+//! Several clients repeat the same heavy query. Meanwhile one client sends small queries, and another
+//! puts points at a constant rate and waits for each acknowledgement. Both are first measured without
+//! heavy queries. At the end the heavy clients close their connections during their queries, and the
+//! time until the daemon is idle is measured.
 //!
-//! It prints the table of docs/performance.md. `--data` is a directory that `--bench query` kept.
+//! Prints the table of docs/performance.md. `--data` is a directory kept by `--bench query`.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may stop")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
-#[path = "../query/client.rs"]
-#[expect(dead_code, reason = "the bench of queries uses more of it")]
-mod client;
-#[path = "../../tests/daemon.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
-mod daemon;
-#[path = "../query/day.rs"]
-#[expect(dead_code, reason = "the bench of queries uses more of it")]
-mod day;
-mod heavy;
-#[path = "../query/process.rs"]
-#[expect(dead_code, reason = "the bench of queries uses more of it")]
-mod process;
-mod steady;
+mod heavy_query;
+mod light_load;
 
 use std::{
-    env, fs,
+    fs,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use daemon::{Daemon, Start};
-use day::Day;
-use heavy::{Heavy, Outcomes};
-use steady::{Latencies, Steady};
+use heavy_query::{HeavyQuery, StatusCounts};
+use light_load::{IngestResult, Latencies};
+use tsd_testkit::{Arguments, Daemon, DaemonBuilder, day_load::DayLoad, process};
 
-/// What is asked for on the command line.
+/// Options of the command line.
 struct Options {
-    day: Day,
+    day: DayLoad,
     time: Duration,
     clients: usize,
     data: Option<PathBuf>,
     only: Option<String>,
 }
 
-/// What one stretch of time showed.
-struct Felt {
+/// Measurements of one interval.
+struct LightLoadResult {
     small: Latencies,
-    ingest: Steady,
+    ingest: IngestResult,
     peak_bytes: u64,
 }
 
@@ -65,7 +52,7 @@ fn main() {
     if !directory.join("WRITTEN").exists() {
         let daemon = start(&directory);
         options.day.write(daemon.address());
-        assert!(daemon.terminate().success(), "a clean end");
+        assert!(daemon.terminate().success(), "a clean shutdown");
         fs::write(directory.join("WRITTEN"), "").expect("mark");
     }
     let daemon = start(&directory);
@@ -75,134 +62,136 @@ fn main() {
         options.clients,
         options.time.as_secs(),
         options.day.series,
-        steady::POINTS_A_SECOND,
+        light_load::POINTS_PER_SECOND,
     );
     println!(
         "| heavy query | answers | small p50, ms: alone, beside | p99: alone, beside | \
          points/s: alone, beside | put p99, ms: alone, beside | peak MiB | let go, ms |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for heavy in heavy::all(options.day) {
+    for heavy in heavy_query::all(options.day) {
         if options.only.as_ref().is_some_and(|only| !heavy.name.contains(only.as_str())) {
             continue;
         }
-        let alone = feel(&daemon, &options, || {});
-        let mut outcomes = Outcomes::default();
-        let mut let_go = Duration::ZERO;
-        let beside = beside(&daemon, &options, &heavy, &mut outcomes, &mut let_go);
-        print_row(&heavy, &outcomes, &alone, &beside, let_go);
+        let alone = measure(&daemon, &options, || {});
+        let mut statuses = StatusCounts::default();
+        let mut time_to_idle = Duration::ZERO;
+        let beside = measure_beside(&daemon, &options, &heavy, &mut statuses, &mut time_to_idle);
+        print_row(&heavy, &statuses, &alone, &beside, time_to_idle);
     }
-    assert!(daemon.terminate().success(), "a clean end");
+    assert!(daemon.terminate().success(), "a clean shutdown");
 }
 
-fn start(directory: &std::path::Path) -> Daemon {
-    Start::on(directory).args(&["--log-level", "warn,tsd_cli=info"]).serve()
+fn start(directory: &Path) -> Daemon {
+    DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), directory)
+        .args(&["--log-level", "warn,tsd_cli=info"])
+        .start()
 }
 
-/// Measures small queries and ingest for a while; calls `at_end` when it is over, before ingest
-/// stops.
-fn feel(daemon: &Daemon, options: &Options, at_end: impl FnOnce()) -> Felt {
-    process::forget_peak(daemon.pid());
+/// Measures small queries and ingest for the time of the options, then calls `at_end`.
+fn measure(daemon: &Daemon, options: &Options, at_end: impl FnOnce()) -> LightLoadResult {
+    process::reset_peak(daemon.pid());
     let stop = AtomicBool::new(false);
     let end = Instant::now() + options.time;
     let small_uri = options.day.small_uri();
     thread::scope(|scope| {
-        let ingest = scope.spawn(|| steady::put(daemon.address(), end, &stop));
+        let ingest = scope.spawn(|| light_load::put(daemon.address(), end, &stop));
         let small = Latencies::measure(daemon.address(), &small_uri, end);
         let ingest = {
             stop.store(true, Ordering::Relaxed);
             ingest.join().expect("ingest")
         };
         at_end();
-        Felt { small, ingest, peak_bytes: process::peak_resident_bytes(daemon.pid()) }
+        LightLoadResult { small, ingest, peak_bytes: process::peak_resident_bytes(daemon.pid()) }
     })
 }
 
-/// As [`feel`], with heavy queries all the time.
-fn beside(
+/// As [`measure`], with concurrent heavy queries; also measures the time until the daemon is idle
+/// after them.
+fn measure_beside(
     daemon: &Daemon,
     options: &Options,
-    heavy: &Heavy,
-    outcomes: &mut Outcomes,
-    let_go: &mut Duration,
-) -> Felt {
+    heavy: &HeavyQuery,
+    statuses: &mut StatusCounts,
+    time_to_idle: &mut Duration,
+) -> LightLoadResult {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let clients: Vec<_> = (0..options.clients)
-            .map(|_| scope.spawn(|| heavy.ask_until(daemon.address(), &stop)))
+            .map(|_| scope.spawn(|| heavy.repeat_until(daemon.address(), &stop)))
             .collect();
         thread::sleep(Duration::from_millis(50));
-        let felt = feel(daemon, options, || stop.store(true, Ordering::Relaxed));
+        let result = measure(daemon, options, || stop.store(true, Ordering::Relaxed));
         for client in clients {
-            outcomes.add(client.join().expect("a client"));
+            statuses.add(client.join().expect("a client"));
         }
-        *let_go = time_until_idle(daemon.address(), daemon.pid());
-        felt
+        *time_to_idle = time_until_idle(daemon.address(), daemon.pid());
+        result
     })
 }
 
-/// Time until the daemon uses next to no processor any more.
+/// Time until the daemon uses almost no CPU.
 fn time_until_idle(address: SocketAddr, pid: u32) -> Duration {
-    const LOOK: Duration = Duration::from_millis(10);
+    const INTERVAL: Duration = Duration::from_millis(10);
     let start = Instant::now();
-    let mut before = process::cpu_seconds(pid);
+    let mut before = process::thread_cpu_seconds(pid);
     loop {
-        thread::sleep(LOOK);
-        let now = process::cpu_seconds(pid);
-        if now - before < LOOK.as_secs_f64() / 5.0 {
+        thread::sleep(INTERVAL);
+        let now = process::thread_cpu_seconds(pid);
+        if now - before < INTERVAL.as_secs_f64() / 5.0 {
             break;
         }
         before = now;
-        assert!(start.elapsed() < Duration::from_mins(1), "{address} never lets go");
+        assert!(start.elapsed() < Duration::from_mins(1), "{address} is not idle after a minute");
     }
-    start.elapsed().saturating_sub(LOOK)
+    start.elapsed().saturating_sub(INTERVAL)
 }
 
-fn print_row(heavy: &Heavy, outcomes: &Outcomes, alone: &Felt, beside: &Felt, let_go: Duration) {
+fn print_row(
+    heavy: &HeavyQuery,
+    statuses: &StatusCounts,
+    alone: &LightLoadResult,
+    beside: &LightLoadResult,
+    time_to_idle: Duration,
+) {
     println!(
         "| {} | {} | {:.1}, {:.1} | {:.1}, {:.1} | {:.0}, {:.0} | {:.1}, {:.1} | {} | {} |",
         heavy.name,
-        outcomes,
+        statuses,
         alone.small.at(0.5),
         beside.small.at(0.5),
         alone.small.at(0.99),
         beside.small.at(0.99),
-        alone.ingest.points_a_second,
-        beside.ingest.points_a_second,
+        alone.ingest.points_per_second,
+        beside.ingest.points_per_second,
         alone.ingest.latencies.at(0.99),
         beside.ingest.latencies.at(0.99),
         beside.peak_bytes >> 20,
-        let_go.as_millis(),
+        time_to_idle.as_millis(),
     );
 }
 
 impl Options {
     fn parse() -> Self {
         let mut options = Self {
-            day: Day { series: 1_000, steps: 8_640 },
+            day: DayLoad { series: 1_000, steps: 8_640 },
             time: Duration::from_secs(5),
             clients: 4,
             data: None,
             only: None,
         };
-        let mut words = env::args().skip(1);
-        while let Some(word) = words.next() {
-            let mut number = || -> usize {
-                let value = words.next().unwrap_or_default();
-                value.replace('_', "").parse().unwrap_or_else(|_| panic!("{word} needs a number"))
-            };
-            match word.as_str() {
+        let mut arguments = Arguments::of_process();
+        while let Some(option) = arguments.next_option() {
+            match option.as_str() {
                 "--quick" => {
-                    options.day = Day { series: 50, steps: 720 };
+                    options.day = DayLoad { series: 50, steps: 720 };
                     options.time = Duration::from_millis(300);
                 }
-                "--seconds" => options.time = Duration::from_secs(number() as u64),
-                "--clients" => options.clients = number(),
-                "--data" => options.data = words.next().map(PathBuf::from),
-                "--only" => options.only = words.next(),
-                // What cargo says to every bench.
-                "--bench" => {}
-                _ => panic!("unknown option {word}"),
+                "--seconds" => options.time = Duration::from_secs(arguments.number()),
+                "--clients" => options.clients = arguments.number(),
+                "--data" => options.data = Some(arguments.text().into()),
+                "--only" => options.only = Some(arguments.text()),
+                _ => arguments.unknown(),
             }
         }
         options

@@ -1,43 +1,38 @@
-//! What is sent: series of four kinds, a point each every ten seconds.
+//! The load: series of four kinds with a point every ten seconds, as telnet lines or put bodies.
 
-use crate::send::{Body, Protocol, REQUEST_POINTS};
+use tsd_testkit::{
+    Xorshift64,
+    put_load::{ConnectionLoad, MetricTotal, PutProtocol, REQUEST_POINTS},
+};
 
 /// Seconds between two points of a series.
 pub(crate) const STEP_SECS: u64 = 10;
-/// Time of the first point: a full hour, long past.
+/// Time of the first point: the start of an hour, so long ago that row compaction is due.
 pub(crate) const FIRST_SECOND: u64 = 1_599_998_400;
-/// Metrics the series are spread over; their kind goes by number.
+/// Metrics the series are distributed over; the metric decides the kind of a series.
 const METRICS: usize = 8;
 
-/// Series and steps.
-pub(crate) struct Load {
+/// Size of the load, and its totals.
+pub(crate) struct IngestLoad {
     series: usize,
     steps: usize,
-    /// What a query must say of each metric.
-    pub(crate) totals: Vec<Total>,
+    /// Count and sum of each metric.
+    pub(crate) totals: Vec<MetricTotal>,
 }
 
-/// Count and sum of a metric's points.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Total {
-    pub(crate) metric: String,
-    pub(crate) count: u64,
-    pub(crate) sum: f64,
-}
-
-impl Load {
+impl IngestLoad {
     pub(crate) fn new(series: usize, steps: usize) -> Self {
-        assert!(steps > 0, "at least one point a series");
-        let mut totals = vec![Total::default(); METRICS];
+        assert!(steps > 0, "at least one point per series");
+        let mut totals = vec![MetricTotal::default(); METRICS];
         for (i, total) in totals.iter_mut().enumerate() {
             total.metric = metric(i);
         }
-        let mut walks: Vec<_> = (0..series).map(Walk::new).collect();
+        let mut all: Vec<_> = (0..series).map(SeriesValues::new).collect();
         for _ in 0..steps {
-            for walk in &mut walks {
-                let total = &mut totals[walk.series % METRICS];
+            for values in &mut all {
+                let total = &mut totals[values.series % METRICS];
                 total.count += 1;
-                total.sum += walk.next() as f64 / if walk.is_float() { 100.0 } else { 1.0 };
+                total.sum += values.next() as f64 / if values.is_float() { 100.0 } else { 1.0 };
             }
         }
         Self { series, steps, totals }
@@ -51,81 +46,74 @@ impl Load {
         FIRST_SECOND + self.steps as u64 * STEP_SECS
     }
 
-    /// Everything every connection sends; a series keeps to one connection.
-    pub(crate) fn render(&self, protocol: Protocol, connections: usize) -> Vec<Body> {
+    /// Renders what each connection sends; a series is sent by one connection.
+    pub(crate) fn render(&self, protocol: PutProtocol, connections: usize) -> Vec<ConnectionLoad> {
         (0..connections)
             .map(|connection| {
-                let walks: Vec<_> = (connection..self.series)
+                let series: Vec<_> = (connection..self.series)
                     .step_by(connections)
-                    .map(|series| (Walk::new(series), Names::new(series)))
+                    .map(|series| (SeriesValues::new(series), Names::new(series)))
                     .collect();
                 match protocol {
-                    Protocol::Telnet => self.render_lines(walks),
-                    Protocol::Http => self.render_requests(walks),
+                    PutProtocol::Telnet => self.render_lines(series),
+                    PutProtocol::Http => self.render_requests(series),
                 }
             })
             .collect()
     }
 
-    fn render_lines(&self, mut walks: Vec<(Walk, Names)>) -> Body {
-        let mut bytes = Vec::with_capacity(walks.len() * self.steps * 64);
+    fn render_lines(&self, mut series: Vec<(SeriesValues, Names)>) -> ConnectionLoad {
+        let mut bytes = Vec::with_capacity(series.len() * self.steps * 64);
         let mut numbers = itoa::Buffer::new();
         for step in 0..self.steps {
-            for (walk, names) in &mut walks {
+            for (values, names) in &mut series {
                 bytes.extend_from_slice(b"put ");
                 bytes.extend_from_slice(names.metric.as_bytes());
                 bytes.push(b' ');
                 bytes.extend_from_slice(numbers.format(second(step)).as_bytes());
                 bytes.push(b' ');
-                walk.render(&mut bytes);
-                bytes.extend_from_slice(names.words.as_bytes());
+                values.render(&mut bytes);
+                bytes.extend_from_slice(names.telnet_tags.as_bytes());
                 bytes.push(b'\n');
             }
         }
         let request_ends = vec![bytes.len()];
-        Body { bytes, request_ends }
+        ConnectionLoad { bytes, request_ends }
     }
 
-    fn render_requests(&self, mut walks: Vec<(Walk, Names)>) -> Body {
-        let mut bytes = Vec::with_capacity(walks.len() * self.steps * 128);
-        let mut request_ends = Vec::new();
+    fn render_requests(&self, mut series: Vec<(SeriesValues, Names)>) -> ConnectionLoad {
+        let mut load = ConnectionLoad {
+            bytes: Vec::with_capacity(series.len() * self.steps * 128),
+            request_ends: Vec::new(),
+        };
         let mut body = Vec::new();
-        let mut held = 0;
+        let mut points = 0;
         let mut numbers = itoa::Buffer::new();
         for step in 0..self.steps {
-            for (walk, names) in &mut walks {
-                body.push(if held == 0 { b'[' } else { b',' });
+            for (values, names) in &mut series {
+                body.push(if points == 0 { b'[' } else { b',' });
                 body.extend_from_slice(b"{\"metric\":\"");
                 body.extend_from_slice(names.metric.as_bytes());
                 body.extend_from_slice(b"\",\"timestamp\":");
                 body.extend_from_slice(numbers.format(second(step)).as_bytes());
                 body.extend_from_slice(b",\"value\":");
-                walk.render(&mut body);
-                body.extend_from_slice(names.json.as_bytes());
-                held += 1;
-                if held == REQUEST_POINTS {
-                    finish_request(&mut bytes, &mut body, &mut request_ends);
-                    held = 0;
+                values.render(&mut body);
+                body.extend_from_slice(names.json_tags.as_bytes());
+                points += 1;
+                if points == REQUEST_POINTS {
+                    body.push(b']');
+                    load.push_put_request(&body);
+                    body.clear();
+                    points = 0;
                 }
             }
         }
-        if held > 0 {
-            finish_request(&mut bytes, &mut body, &mut request_ends);
+        if points > 0 {
+            body.push(b']');
+            load.push_put_request(&body);
         }
-        Body { bytes, request_ends }
+        load
     }
-}
-
-fn finish_request(bytes: &mut Vec<u8>, body: &mut Vec<u8>, ends: &mut Vec<usize>) {
-    body.push(b']');
-    let head = format!(
-        "POST /api/put HTTP/1.1\r\nHost: tsd\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n",
-        body.len()
-    );
-    bytes.extend_from_slice(head.as_bytes());
-    bytes.append(body);
-    ends.push(bytes.len());
 }
 
 const fn second(step: usize) -> u64 {
@@ -136,11 +124,11 @@ fn metric(i: usize) -> String {
     format!("bench.metric.{}", i % METRICS)
 }
 
-/// Names of a series as each protocol writes them.
+/// Metric and tags of a series, as each protocol writes them.
 struct Names {
     metric: String,
-    words: String,
-    json: String,
+    telnet_tags: String,
+    json_tags: String,
 }
 
 impl Names {
@@ -149,23 +137,24 @@ impl Names {
         let dc = format!("dc{}", series % 4);
         Self {
             metric: metric(series),
-            words: format!(" host={host} dc={dc}"),
-            json: format!(",\"tags\":{{\"host\":\"{host}\",\"dc\":\"{dc}\"}}}}"),
+            telnet_tags: format!(" host={host} dc={dc}"),
+            json_tags: format!(",\"tags\":{{\"host\":\"{host}\",\"dc\":\"{dc}\"}}}}"),
         }
     }
 }
 
-/// Values of one series: a walk in hundredths, a counter, a gauge that seldom changes, or a constant.
-struct Walk {
+/// Values of one series: a random walk in hundredths, a counter, a gauge that seldom changes, or a
+/// constant.
+struct SeriesValues {
     series: usize,
     step: u64,
-    random: u64,
+    random: Xorshift64,
     value: i64,
 }
 
-impl Walk {
+impl SeriesValues {
     fn new(series: usize) -> Self {
-        let random = (series as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let random = Xorshift64::new((series as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let value = if (series % METRICS).is_multiple_of(4) { 5_000 } else { 7 };
         Self { series, step: 0, random, value }
     }
@@ -174,12 +163,9 @@ impl Walk {
         (self.series % METRICS).is_multiple_of(4)
     }
 
-    /// The next value; in hundredths where the series is floating.
+    /// The next value; of a walk in hundredths.
     fn next(&mut self) -> i64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let random = (self.random >> 11) as i64;
+        let random = self.random.next_bits() as i64;
         match self.series % METRICS % 4 {
             0 => self.value = (self.value + random % 101 - 50).max(0),
             1 => self.value += random % 1_500,

@@ -1,5 +1,5 @@
-//! Raw points by the million: when the first byte comes, what memory it takes, and what a small
-//! query beside them waits.
+//! Queries of millions of raw points: time to the first byte, memory, and the latency of a small query
+//! meanwhile.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -7,41 +7,41 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    client::{self, Body},
-    daemon::Daemon,
-    day::{Day, FIRST_SECOND, Kind, STEP_SECS},
+use tsd_testkit::{
+    Daemon,
+    day_load::{DayLoad, FIRST_SECOND, STEP_SECS, ValueKind},
     process,
+    timed_http::{self, BodyUse},
 };
 
-/// Heavy queries that run beside the small ones.
+/// Concurrent heavy queries.
 const HEAVY: usize = 4;
-/// Small queries that are timed.
+/// Timed small queries.
 const SMALL: usize = 300;
 
-/// Asks for `points` points, each time of a fresh daemon, then for small answers, alone and beside
-/// four that large.
-pub(crate) fn run(start: impl Fn() -> Daemon, day: Day, points: usize) {
+/// Queries `points` points, each time from a daemon just started, then measures small queries alone
+/// and beside [`HEAVY`] such queries.
+pub(crate) fn run(start: impl Fn() -> Daemon, day: DayLoad, points: usize) {
     let steps = points.div_ceil(day.series).min(day.steps);
     println!();
     println!(
         "{:<10} {:<15} {:>9} {:>12} {:>9} {:>9} {:>9} {:>9}",
         "raw", "metric", "points", "first byte", "all ms", "cpu-s/M", "MiB out", "peak MiB"
     );
-    for kind in Kind::ALL {
+    for kind in ValueKind::ALL {
         for aggregator in ["none", "sum"] {
             let daemon = start();
             process::wait_until_idle(daemon.pid());
             raw(&daemon, day, kind, aggregator, steps);
-            assert!(daemon.terminate().success(), "a clean end");
+            assert!(daemon.terminate().success(), "a clean shutdown");
         }
     }
     println!();
     let daemon = start();
     process::wait_until_idle(daemon.pid());
-    let small = |note: &str, millis: &mut Vec<f64>| {
-        millis.sort_by(f64::total_cmp);
-        let at = |part: f64| millis[((millis.len() - 1) as f64 * part) as usize];
+    let small = |note: &str, times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
         println!(
             "small query, {note:<28} p50 {:>8.2} ms   p99 {:>8.2} ms   worst {:>8.2} ms",
             at(0.5),
@@ -50,38 +50,39 @@ pub(crate) fn run(start: impl Fn() -> Daemon, day: Day, points: usize) {
         );
     };
     let uri = day.small_uri();
-    let ask = || client::get(daemon.address(), &uri, Body::Drop).whole.as_secs_f64() * 1e3;
-    let mut alone: Vec<f64> = (0..SMALL).map(|_| ask()).collect();
+    let millis =
+        || timed_http::get(daemon.address(), &uri, BodyUse::Discard).total.as_secs_f64() * 1e3;
+    let mut alone: Vec<f64> = (0..SMALL).map(|_| millis()).collect();
     small("alone", &mut alone);
 
-    process::forget_peak(daemon.pid());
-    let heavy = raw_uri(Kind::Walk, "none", steps);
+    process::reset_peak(daemon.pid());
+    let heavy = raw_uri(ValueKind::Walk, "none", steps);
     let stop = AtomicBool::new(false);
     let mut beside = thread::scope(|scope| {
         for _ in 0..HEAVY {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    client::get(daemon.address(), &heavy, Body::Drop);
+                    let _ = timed_http::get(daemon.address(), &heavy, BodyUse::Discard);
                 }
             });
         }
         thread::sleep(Duration::from_millis(100));
-        let beside: Vec<f64> = (0..SMALL).map(|_| ask()).collect();
+        let beside: Vec<f64> = (0..SMALL).map(|_| millis()).collect();
         stop.store(true, Ordering::Relaxed);
         beside
     });
     small("beside four raw ones", &mut beside);
     println!("peak resident meanwhile: {:.0} MiB", mib(process::peak_resident_bytes(daemon.pid())));
-    assert!(daemon.terminate().success(), "a clean end");
+    assert!(daemon.terminate().success(), "a clean shutdown");
 }
 
-fn raw(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
+fn raw(daemon: &Daemon, day: DayLoad, kind: ValueKind, aggregator: &str, steps: usize) {
     let uri = raw_uri(kind, aggregator, steps);
     let resting = process::resident_bytes(daemon.pid());
-    process::forget_peak(daemon.pid());
-    let before = process::cpu_seconds(daemon.pid());
-    let timed = client::get(daemon.address(), &uri, Body::Drop);
-    let cpu = process::cpu_seconds(daemon.pid()) - before;
+    process::reset_peak(daemon.pid());
+    let before = process::thread_cpu_seconds(daemon.pid());
+    let timed = timed_http::get(daemon.address(), &uri, BodyUse::Discard);
+    let cpu = process::thread_cpu_seconds(daemon.pid()) - before;
     let peak = process::peak_resident_bytes(daemon.pid());
     assert_eq!(timed.status, 200);
     let points = day.series * steps;
@@ -89,7 +90,7 @@ fn raw(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
         "{aggregator:<10} {:<15} {points:>9} {:>9.1} ms {:>9.1} {:>9.3} {:>9.1} {:>9.0}   (resting {:.0})",
         kind.metric(),
         timed.first_byte.as_secs_f64() * 1e3,
-        timed.whole.as_secs_f64() * 1e3,
+        timed.total.as_secs_f64() * 1e3,
         cpu / points as f64 * 1e6,
         mib(timed.bytes as u64),
         mib(peak),
@@ -98,10 +99,11 @@ fn raw(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
     check(daemon, day, kind, aggregator, steps);
 }
 
-/// Counts what comes out and adds it up, in hundredths so that the order does not matter.
-fn check(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) {
-    let answer = client::get(daemon.address(), &raw_uri(kind, aggregator, steps), Body::Keep);
-    let text = std::str::from_utf8(&answer.body).expect("text");
+/// Compares count and sum of the points; the sum is in hundredths, so that the order is irrelevant.
+fn check(daemon: &Daemon, day: DayLoad, kind: ValueKind, aggregator: &str, steps: usize) {
+    let response =
+        timed_http::get(daemon.address(), &raw_uri(kind, aggregator, steps), BodyUse::Keep);
+    let text = std::str::from_utf8(&response.body).expect("text");
     let (mut count, mut sum) = (0, 0_i64);
     for dps in text.split("\"dps\":{").skip(1) {
         let dps = dps.split('}').next().expect("the end of the points");
@@ -116,7 +118,7 @@ fn check(daemon: &Daemon, day: Day, kind: Kind, aggregator: &str, steps: usize) 
     assert_eq!(sum, day.sum_of_hundredths(kind, steps), "sum over all points of {aggregator}");
 }
 
-fn raw_uri(kind: Kind, aggregator: &str, steps: usize) -> String {
+fn raw_uri(kind: ValueKind, aggregator: &str, steps: usize) -> String {
     let end = FIRST_SECOND + (steps as u64 - 1) * STEP_SECS;
     format!("/api/query?start={FIRST_SECOND}&end={end}&m={aggregator}:{}", kind.metric())
 }

@@ -16,7 +16,7 @@ import org.apache.hadoop.hbase.client.Put;
  * <p>Order: {@code table series first_step steps points_a_put threads buffer_bytes}. Says the
  * seconds from the first cell until the last one is acknowledged.
  */
-final class BufferedMutatorLoad extends Rival {
+final class BufferedMutatorLoad extends BenchProgram {
     public static void main(String[] arguments) throws Exception {
         new BufferedMutatorLoad().obey(arguments);
     }

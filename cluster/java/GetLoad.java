@@ -18,7 +18,7 @@ import org.apache.hadoop.hbase.util.Bytes;
  * <p>Order: {@code table series steps gets threads}. Says seconds, then median and 99th percentile of
  * a get in microseconds.
  */
-final class GetLoad extends Rival {
+final class GetLoad extends BenchProgram {
     public static void main(String[] arguments) throws Exception {
         new GetLoad().obey(arguments);
     }

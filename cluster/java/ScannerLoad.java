@@ -13,7 +13,7 @@ import org.apache.hadoop.hbase.util.Bytes;
  * <p>Order: {@code table rows_a_call bytes_a_call prefetch}. Says seconds, rows, cells and the sum of
  * the values.
  */
-final class ScannerLoad extends Rival {
+final class ScannerLoad extends BenchProgram {
     public static void main(String[] arguments) throws Exception {
         new ScannerLoad().obey(arguments);
     }

@@ -1,50 +1,51 @@
-//! Compares an answer with the recorded one.
+//! Compares a response with the recorded one.
+
+use tsd_testkit::HttpResponse;
 
 use super::json::Json;
-use crate::socket::Answer;
 
-/// Checks an answer against `expect` or `expect_error` of a case.
-pub(crate) fn check(case: &Json, answer: &Answer) -> Result<(), String> {
-    let got = Json::parse(&answer.body);
-    let told = |what: &str| {
+/// Checks a response against `expect` or `expect_error` of a case.
+pub(crate) fn check(case: &Json, response: &HttpResponse) -> Result<(), String> {
+    let got = Json::parse(&response.body);
+    let failure = |what: &str| {
         let expected = case.get("expect").or_else(|| case.get("expect_error"));
         let expected = expected.map_or_else(String::new, Json::to_string);
         Err(format!(
             "{what}\n  expected {expected}\n  got {} {}",
-            answer.status,
-            shortened(&answer.body)
+            response.status,
+            shortened(&response.body)
         ))
     };
-    let Ok(got) = got else { return told("no JSON") };
+    let Ok(got) = got else { return failure("no JSON") };
     if let Some(expected) = case.get("expect_error") {
         let error = got.get("error");
         let code = error.and_then(|error| error.get("code"));
         let message = error.and_then(|error| error.text_of("message")).unwrap_or_default();
-        let wanted = expected.text_of("message").unwrap_or_default();
-        let says = match expected.text_of("match") {
-            Some("exact") => message == wanted,
-            _ => message.contains(wanted),
+        let expected_text = expected.text_of("message").unwrap_or_default();
+        let has_message = match expected.text_of("match") {
+            Some("exact") => message == expected_text,
+            _ => message.contains(expected_text),
         };
-        let status = Json::Number(answer.status.to_string());
+        let status = Json::Number(response.status.to_string());
         let has_status = expected.get("status") == Some(&status) && code == Some(&status);
-        return if says && has_status { Ok(()) } else { told("another refusal") };
+        return if has_message && has_status { Ok(()) } else { failure("another error") };
     }
-    if answer.status != 200 {
-        return told("refused");
+    if response.status != 200 {
+        return failure("rejected");
     }
-    let Some(expected) = case.get("expect") else { return told("nothing to compare with") };
-    // Expressions repeat the request, which was not recorded.
+    let Some(expected) = case.get("expect") else { return failure("nothing to compare with") };
+    // Responses of expressions repeat the request, which was not recorded.
     let got = match got {
         Json::Object(fields) if expected.get("query").is_none() => {
             Json::Object(fields.into_iter().filter(|(key, _)| key != "query").collect())
         }
         other => other,
     };
-    same(expected, &got, "").or_else(|what| told(&what))
+    same(expected, &got, "").or_else(|what| failure(&what))
 }
 
-/// Equal, but for the order of keys; points keep theirs. Doubles are equal to the last bit and no
-/// integers.
+/// Checks equality apart from the order of keys; the order of points matters. Doubles are equal bit
+/// by bit, and never equal to an integer.
 fn same(expected: &Json, got: &Json, path: &str) -> Result<(), String> {
     let differ = || Err(format!("at {path}: {got} instead of {expected}"));
     match (expected, got) {
@@ -80,20 +81,20 @@ fn is_float(digits: &str) -> bool {
     digits.contains(['.', 'e', 'E'])
 }
 
-/// A stack trace or a long answer, cut.
+/// The start of a body; stack traces are long.
 fn shortened(body: &str) -> String {
     const LENGTH: usize = 2_000;
     body.chars().take(LENGTH).collect()
 }
 
 #[test]
-fn what_differs_is_seen() {
+fn differences_are_found() {
     let expected = r#"{"expect":[{"metric":"m","tags":{"a":"x","b":"y"},"aggregateTags":["c","d"],"dps":{"1":4,"2":0.1,"3":"NaN","4":null}}]}"#;
     let case = Json::parse(expected).expect("JSON");
     let series = |tags: &str, aggregated: &str, dps: &str| {
         let tags = format!(r#""tags":{{{tags}}},"aggregateTags":[{aggregated}]"#);
         let body = format!(r#"[{{"metric":"m",{tags},"dps":{{{dps}}}}}]"#);
-        check(&case, &Answer { status: 200, body })
+        check(&case, &HttpResponse { status: 200, body })
     };
     let (tags, aggregated) = (r#""b":"y","a":"x""#, r#""c","d""#);
     let dps = r#""1":4,"2":0.1,"3":"NaN","4":null"#;
@@ -115,7 +116,7 @@ fn what_differs_is_seen() {
     let case = Json::parse(refusal).expect("JSON");
     let refused = |status: u16, message: &str| {
         let body = format!(r#"{{"error":{{"code":{status},"message":"{message}"}}}}"#);
-        check(&case, &Answer { status, body })
+        check(&case, &HttpResponse { status, body })
     };
     assert_eq!(refused(400, "no"), Ok(()));
     assert!(refused(500, "no").is_err());

@@ -1,7 +1,7 @@
-//! JSON as it was written: numbers keep their digits, objects their order and their double keys.
+//! JSON parsed without loss: numbers keep their digits, objects their order and duplicate keys.
 //!
-//! An answer may hold a key twice (several points inside one second), integers must be told from
-//! floats, and doubles are compared to the last bit; a general-purpose reader blurs all three.
+//! A response may have a key twice (several points in one second), integers differ from floats, and
+//! doubles are compared bit by bit; `serde_json` preserves none of these.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use std::fmt;
 pub(crate) enum Json {
     Null,
     Bool(bool),
-    /// The digits as they stand.
+    /// The digits as written.
     Number(String),
     Text(String),
     Array(Vec<Json>),
@@ -18,9 +18,9 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    /// Reads a whole text.
+    /// Parses a whole text.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut reader = Reader { rest: text };
+        let mut reader = JsonReader { rest: text };
         let value = reader.value()?;
         reader.skip_blanks();
         if reader.rest.is_empty() { Ok(value) } else { Err(reader.unexpected()) }
@@ -88,11 +88,11 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str(&serde_json::to_string(text).map_err(|_| fmt::Error)?)
 }
 
-struct Reader<'t> {
+struct JsonReader<'t> {
     rest: &'t str,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> JsonReader<'t> {
     fn value(&mut self) -> Result<Json, String> {
         self.skip_blanks();
         match self.rest.chars().next() {
@@ -139,7 +139,7 @@ impl<'t> Reader<'t> {
         Ok(Json::Array(items))
     }
 
-    /// A text; its escapes are left to the library.
+    /// A text; `serde_json` decodes its escapes.
     fn text(&mut self) -> Result<String, String> {
         let mut escaped = false;
         let end = self.rest.char_indices().skip(1).find(|(_, c)| {
@@ -165,24 +165,24 @@ impl<'t> Reader<'t> {
         self.rest = self.rest.trim_ascii_start();
     }
 
-    fn take(&mut self, wanted: char) -> bool {
+    fn take(&mut self, expected: char) -> bool {
         self.skip_blanks();
-        let rest = self.rest.strip_prefix(wanted);
+        let rest = self.rest.strip_prefix(expected);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
     }
 
-    fn expect(&mut self, wanted: char) -> Result<(), String> {
-        if self.take(wanted) { Ok(()) } else { Err(self.unexpected()) }
+    fn expect(&mut self, expected: char) -> Result<(), String> {
+        if self.take(expected) { Ok(()) } else { Err(self.unexpected()) }
     }
 
     fn unexpected(&self) -> String {
-        format!("no JSON from here on: {}", self.rest.chars().take(60).collect::<String>())
+        format!("invalid JSON at: {}", self.rest.chars().take(60).collect::<String>())
     }
 }
 
 #[test]
-fn what_is_read_is_written_again() {
+fn parsed_json_is_rendered_unchanged() {
     let text = r#"{"a":[1,1.0,1E5,-0.0,"x\"é\\",null,true],"a":{},"b":[]}"#;
     assert_eq!(Json::parse(text).expect("JSON").to_string(), text);
     for broken in ["", "{", "[1,]", "{\"a\"}", "\"a", "nul", "1 2"] {

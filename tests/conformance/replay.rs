@@ -1,15 +1,13 @@
-//! Carries out a case against a daemon of its own: names, points and the question, all over HTTP.
+//! Replays a case against a new daemon: UIDs, points and the query, all over HTTP.
 
 use std::collections::BTreeMap;
 
 use tokio::runtime::Runtime;
 use tsd_cli::Node;
+use tsd_testkit::{HttpResponse, http};
 
 use super::{compare, json::Json};
-use crate::{
-    in_process,
-    socket::{Answer, http},
-};
+use crate::in_process;
 
 /// Replays a case; the error says what differs. Without buckets keys are not salted.
 pub(crate) fn replay(runtime: &Runtime, case: &Json, buckets: u32) -> Result<(), String> {
@@ -42,23 +40,23 @@ impl Replay<'_> {
         for request in self.list("setup_requests") {
             let uri = request.text_of("uri").unwrap_or_default();
             let method = request.text_of("method").unwrap_or("GET");
-            let answer = self.ask(method, uri, request.get("body"));
-            if answer.status >= 300 {
-                return Err(format!("{uri}: {answer:?}"));
+            let response = self.request(method, uri, request.get("body"));
+            if response.status >= 300 {
+                return Err(format!("{uri}: {response:?}"));
             }
         }
         let request = self.case.get("request");
-        let word = |key| request.and_then(|request| request.text_of(key));
-        let (method, uri) = (word("method").unwrap_or("POST"), word("uri"));
+        let text_of = |key| request.and_then(|request| request.text_of(key));
+        let (method, uri) = (text_of("method").unwrap_or("POST"), text_of("uri"));
         let body = self.case.get("query").filter(|body| **body != Json::Null);
-        let answer = self.ask(method, uri.unwrap_or("/api/query"), body);
-        compare::check(self.case, &answer)
+        let response = self.request(method, uri.unwrap_or("/api/query"), body);
+        compare::check(self.case, &response)
     }
 
-    /// Gives names their UIDs in the order of the recording, which decides the order of groups.
+    /// Assigns UIDs in the order of the recording, which decides the order of groups.
     fn assign(&self) -> Result<(), String> {
         let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        let mut note = |kind, name| {
+        let mut add = |kind, name| {
             let names = names.entry(kind).or_default();
             if !names.contains(&name) {
                 names.push(name);
@@ -66,15 +64,15 @@ impl Replay<'_> {
         };
         for uid in self.list("uids") {
             if let [Json::Text(kind), Json::Text(name)] = uid.items() {
-                note(kind, name);
+                add(kind, name);
             }
         }
         for point in self.list("points") {
-            note("metric", point.text_of("metric").ok_or("a point without metric")?);
+            add("metric", point.text_of("metric").ok_or("a point without metric")?);
             for (tagk, tagv) in point.get("tags").map(Json::fields).unwrap_or_default() {
-                note("tagk", tagk);
+                add("tagk", tagk);
                 if let Json::Text(tagv) = tagv {
-                    note("tagv", tagv);
+                    add("tagv", tagv);
                 }
             }
         }
@@ -90,12 +88,12 @@ impl Replay<'_> {
         self.set_up("/api/uid/assign", &Json::Object(body))
     }
 
-    /// Writes points in the order of the recording, neighbours of one kind in one request.
+    /// Writes points in the order of the recording, successive ones of one endpoint in one request.
     fn write(&self) -> Result<(), String> {
         let endpoint = |point: &Json| {
-            let of_rollup = ["interval", "aggregator", "groupByAggregator"];
-            let rolled = of_rollup.iter().any(|key| point.get(key).is_some());
-            if rolled { "/api/rollup" } else { "/api/put" }
+            let rollup_keys = ["interval", "aggregator", "groupByAggregator"];
+            let is_rollup = rollup_keys.iter().any(|key| point.get(key).is_some());
+            if is_rollup { "/api/rollup" } else { "/api/put" }
         };
         for chunk in self.list("points").chunk_by(|a, b| endpoint(a) == endpoint(b)) {
             let Some(first) = chunk.first() else { continue };
@@ -109,15 +107,15 @@ impl Replay<'_> {
         self.case.get(key).map(Json::items).unwrap_or_default()
     }
 
-    fn ask(&self, method: &str, uri: &str, body: Option<&Json>) -> Answer {
+    fn request(&self, method: &str, uri: &str, body: Option<&Json>) -> HttpResponse {
         let body = body.map(Json::to_string);
         http(self.node.address(), method, uri, body.as_deref())
     }
 
     fn set_up(&self, uri: &str, body: &Json) -> Result<(), String> {
-        match self.ask("POST", uri, Some(body)) {
-            Answer { status: 200, .. } => Ok(()),
-            answer => Err(format!("{uri}: {answer:?}")),
+        match self.request("POST", uri, Some(body)) {
+            HttpResponse { status: 200, .. } => Ok(()),
+            response => Err(format!("{uri}: {response:?}")),
         }
     }
 }

@@ -1,24 +1,24 @@
-//! A recorded case: settings, steps, and the tables after them.
+//! Parser of recorded cases: settings, steps, and the tables after them.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use serde_json::Value;
 
-/// Everything recorded under one name.
-pub(crate) struct Case {
+/// A recorded case.
+pub(crate) struct GoldenCase {
     pub(crate) topic: &'static str,
     pub(crate) name: String,
     pub(crate) config: BTreeMap<String, String>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<GoldenStep>,
     pub(crate) tables: Tables,
-    /// A daemon does not start with these settings.
-    pub(crate) refused: bool,
+    /// True if a daemon does not start with these settings.
+    pub(crate) fails_to_start: bool,
 }
 
 /// Table name to its cells, in order.
 pub(crate) type Tables = BTreeMap<String, Vec<GoldenCell>>;
 
-/// A cell: row, family, qualifier, value (hexadecimal, upper case), and its time where pinned.
+/// A cell in upper-case hexadecimal, with its timestamp where the case pins it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GoldenCell {
     pub(crate) row: String,
@@ -28,8 +28,8 @@ pub(crate) struct GoldenCell {
     pub(crate) timestamp_ms: Option<i64>,
 }
 
-/// One step.
-pub(crate) enum Step {
+/// A step of a case.
+pub(crate) enum GoldenStep {
     Telnet {
         line: String,
         reply: Option<String>,
@@ -46,15 +46,15 @@ pub(crate) enum Step {
         ms: u64,
     },
     Tables(Tables),
-    /// A tool; only `import` is carried out.
+    /// A command-line tool; only `import` is replayed.
     Tool {
-        words: Vec<String>,
+        arguments: Vec<String>,
         file: Vec<String>,
         exit: i64,
     },
 }
 
-/// Files of the recording, one a topic.
+/// Topics of the recording, a file each.
 pub(crate) const TOPICS: [&str; 13] = [
     "annotations",
     "appends",
@@ -72,31 +72,31 @@ pub(crate) const TOPICS: [&str; 13] = [
 ];
 
 /// All cases of a topic.
-pub(crate) fn load(topic: &'static str) -> Vec<Case> {
+pub(crate) fn load(topic: &'static str) -> Vec<GoldenCase> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data/golden")
         .join(format!("{topic}.json"));
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let cases: Vec<Value> = serde_json::from_str(&text).expect("an array of cases");
-    cases.iter().map(|case| Case::read(topic, case)).collect()
+    cases.iter().map(|case| GoldenCase::parse(topic, case)).collect()
 }
 
-impl Case {
-    fn read(topic: &'static str, case: &Value) -> Self {
+impl GoldenCase {
+    fn parse(topic: &'static str, case: &Value) -> Self {
         let config = object(&case["config"]).map(|(key, value)| (key.clone(), string(value)));
         Self {
             topic,
             name: string(&case["name"]),
             config: config.collect(),
-            steps: array(&case["steps"]).map(Step::read).collect(),
+            steps: array(&case["steps"]).map(GoldenStep::parse).collect(),
             tables: tables(&case["tables"]),
-            refused: false,
+            fails_to_start: false,
         }
     }
 }
 
-impl Step {
-    fn read(step: &Value) -> Self {
+impl GoldenStep {
+    fn parse(step: &Value) -> Self {
         let reply = step.get("reply").map(string);
         if let Some(line) = step.get("telnet") {
             Self::Telnet { line: string(line), reply }
@@ -112,7 +112,7 @@ impl Step {
             let cells = array(cells).map(|cell| {
                 let (table, rest) =
                     cell.as_array().and_then(|c| c.split_first()).expect("a planted cell");
-                (string(table), GoldenCell::read(rest))
+                (string(table), GoldenCell::parse(rest))
             });
             Self::Plant(cells.collect())
         } else if let Some(ms) = step.get("wait_ms") {
@@ -123,7 +123,7 @@ impl Step {
             let words = step.get("cli").unwrap_or_else(|| panic!("unknown step {step}"));
             let lines = step.get("file").map(|lines| array(lines).map(string).collect());
             Self::Tool {
-                words: array(words).map(string).collect(),
+                arguments: array(words).map(string).collect(),
                 file: lines.unwrap_or_default(),
                 exit: step["exit"].as_i64().expect("an exit status"),
             }
@@ -132,7 +132,7 @@ impl Step {
 }
 
 impl GoldenCell {
-    fn read(cell: &[Value]) -> Self {
+    fn parse(cell: &[Value]) -> Self {
         let field = |i: usize| string(cell.get(i).expect("four fields"));
         Self {
             row: field(0),
@@ -147,7 +147,7 @@ impl GoldenCell {
     }
 }
 
-/// Bytes as the recording has them.
+/// Upper-case hexadecimal, as in the recording.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat()
 }
@@ -155,7 +155,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 fn tables(tables: &Value) -> Tables {
     object(tables)
         .map(|(name, cells)| {
-            let cells = array(cells).map(|cell| GoldenCell::read(cell.as_array().expect("a cell")));
+            let cells =
+                array(cells).map(|cell| GoldenCell::parse(cell.as_array().expect("a cell")));
             (name.clone(), cells.collect())
         })
         .collect()

@@ -1,7 +1,6 @@
-//! Carries out the steps of a case against a daemon in this process and compares its tables.
+//! Replays the steps of a case against a daemon in this process and compares its tables.
 //!
-//! The daemon is the real one, listener and all; only planting and reading of raw cells goes past
-//! it, straight to the store it runs on.
+//! Raw cells are planted in and read from the daemon's store directly; all else is over its socket.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,29 +13,30 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tsd_cli::{ImportOptions, Node, config::Config, import};
+use tsd_cli::{ImportOptions, Node, import};
 use tsd_engine::{Engine, MetaTracking};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
+use tsd_testkit::{exchange, http};
 
-use super::case::{Case, GoldenCell, Step, Tables, hex};
-use crate::socket;
+use super::case::{GoldenCase, GoldenCell, GoldenStep, Tables, hex};
+use crate::in_process;
 
 /// Which store a replay runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Store {
+pub(crate) enum GoldenStore {
     Memory,
     Embedded,
 }
 
-/// How long background work may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait for background work.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Replays one case; the error says what differs.
-pub(crate) fn replay(case: &Case, store: Store) -> Result<(), String> {
+pub(crate) fn replay(case: &GoldenCase, store: GoldenStore) -> Result<(), String> {
     let mut replay = match Replay::start(case, store) {
-        Ok(_) if case.refused => return Err("the daemon started".to_owned()),
-        Err(_) if case.refused => return Ok(()),
+        Ok(_) if case.fails_to_start => return Err("the daemon started".to_owned()),
+        Err(_) if case.fails_to_start => return Ok(()),
         started => started?,
     };
     let mut result = Ok(());
@@ -55,111 +55,102 @@ struct Replay {
     runtime: Runtime,
     node: Node,
     directory: TempDir,
-    /// Planted cells are older than what the daemon writes, and each later than the one before.
+    /// Planted cells so far. They are older than all cells of the daemon, each newer than the last.
     planted: i64,
 }
 
 impl Replay {
-    fn start(case: &Case, store: Store) -> Result<Self, String> {
+    fn start(case: &GoldenCase, store: GoldenStore) -> Result<Self, String> {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let mut config = Config::new();
-        let engine = if store == Store::Memory { "memory" } else { "embedded" };
-        for (key, value) in [
+        let engine = if store == GoldenStore::Memory { "memory" } else { "embedded" };
+        let mut settings = vec![
             ("tsd.storage.engine", engine),
-            ("tsd.storage.data_directory", directory.path().to_str().expect("a path")),
-            ("tsd.network.bind", "127.0.0.1"),
-            ("tsd.network.port", "0"),
-            // What OpenTSDB was recorded with, where our defaults differ.
+            // Settings of the recorded OpenTSDB that differ from our defaults.
             ("tsd.storage.salt.width", "0"),
-            ("tsd.core.timezone", "UTC"),
             ("tsd.storage.compaction.min_flush_threshold", "1000000"),
-        ] {
-            config.set_flag("golden", key, value);
-        }
-        for (key, value) in &case.config {
-            config.set_flag("golden", key, value.as_str());
-        }
+        ];
+        settings.extend(case.config.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         let runtime = Runtime::new().expect("runtime");
-        let node = runtime.block_on(Node::start(&config)).map_err(|e| format!("no daemon: {e}"))?;
+        let node = in_process::start(&runtime, directory.path(), &settings)?;
         Ok(Self { runtime, node, directory, planted: 0 })
     }
 
     fn stop(self) {
-        self.runtime.block_on(self.node.shutdown()).expect("a clean shutdown");
+        in_process::stop(&self.runtime, self.node);
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), String> {
+    fn step(&mut self, step: &GoldenStep) -> Result<(), String> {
         match step {
-            Step::Telnet { line, reply } => self.telnet(line, reply.as_deref()),
-            Step::Http { method, uri, body, status, reply } => {
-                let answer = socket::http(self.node.address(), method, uri, body.as_deref());
-                // Where the original broke (500), a refusal will do.
-                let good = match status {
-                    500 => answer.status >= 400,
-                    status => answer.status == *status,
+            GoldenStep::Telnet { line, reply } => self.telnet(line, reply.as_deref()),
+            GoldenStep::Http { method, uri, body, status, reply } => {
+                let response = http(self.node.address(), method, uri, body.as_deref());
+                // Where OpenTSDB failed with 500, any error is accepted.
+                let accepted = match status {
+                    500 => response.status >= 400,
+                    status => response.status == *status,
                 };
-                if !good {
-                    return Err(format!("{uri}: {} {}", answer.status, answer.body));
+                if !accepted {
+                    return Err(format!("{uri}: {} {}", response.status, response.body));
                 }
-                // A step begins when the writes of the one before are stored.
+                // A step starts when the writes of the previous one are stored.
                 self.runtime.block_on(self.node.engine().compactions_idle());
                 match status {
-                    200 if uri.starts_with("/api/query") => same_query_reply(reply, &answer.body),
-                    // Answers about notes are exact to the byte, those about points are JSON.
+                    200 if uri.starts_with("/api/query") => same_query_reply(reply, &response.body),
+                    // Responses about annotations are compared as bytes, those about points as JSON.
                     200 | 400 if uri.starts_with("/api/uid/rename") => {
-                        same_text(reply, &answer.body)
+                        same_text(reply, &response.body)
                     }
-                    200 if uri.starts_with("/api/annotation") => same_text(reply, &answer.body),
+                    200 if uri.starts_with("/api/annotation") => same_text(reply, &response.body),
                     200 | 400
                         if uri.starts_with("/api/rollup") || uri.starts_with("/api/histogram") =>
                     {
-                        same_json(reply, &answer.body)
+                        same_json(reply, &response.body)
                     }
                     _ => Ok(()),
                 }
             }
-            Step::Plant(cells) => {
+            GoldenStep::Plant(cells) => {
                 self.plant(cells);
                 Ok(())
             }
-            Step::Wait { ms } => {
-                // The recorder waited for a clock of milliseconds (60, 100) or for background work
-                // (9 000), of which there is a round a second.
+            GoldenStep::Wait { ms } => {
+                // The recorder waited for the next millisecond (60, 100) or for background work (9 000),
+                // which runs every second.
                 thread::sleep(Duration::from_millis(if *ms > 1_000 { 2_500 } else { 5 }));
                 Ok(())
             }
-            Step::Tables(tables) => self.compare(tables),
-            Step::Tool { words, file, exit } => self.import(words, file, *exit),
+            GoldenStep::Tables(tables) => self.compare(tables),
+            GoldenStep::Tool { arguments, file, exit } => self.import(arguments, file, *exit),
         }
     }
 
     /// Sends one line and reads until the daemon, its points stored, closes.
     fn telnet(&self, line: &str, reply: Option<&str>) -> Result<(), String> {
-        let answer = socket::converse(self.node.address(), format!("{line}\n").as_bytes());
-        let answer = answer.strip_suffix(b"\n").unwrap_or(&answer);
-        let latin_1: String = answer.iter().copied().map(char::from).collect();
+        let response = exchange(self.node.address(), format!("{line}\n").as_bytes());
+        let response = response.strip_suffix(b"\n").unwrap_or(&response);
+        let latin_1: String = response.iter().copied().map(char::from).collect();
         let reply = reply.unwrap_or_default();
-        if reply != latin_1 && reply.as_bytes() != answer {
+        if reply != latin_1 && reply.as_bytes() != response {
             return Err(format!("telnet {line:?}: {latin_1:?} instead of {reply:?}"));
         }
         Ok(())
     }
 
-    /// The importer, over the daemon's own store: it is open once.
-    fn import(&self, words: &[String], file: &[String], exit: i64) -> Result<(), String> {
-        let [tool, flags @ ..] = words else { return Err("no tool".to_owned()) };
-        let known = ["--skip-errors", "--auto-metric"];
-        if tool != "import" || flags.iter().any(|flag| !known.contains(&flag.as_str())) {
-            return Err(format!("{words:?} cannot be replayed"));
+    /// Runs the importer on the daemon's store, which only one process can open.
+    fn import(&self, arguments: &[String], file: &[String], exit: i64) -> Result<(), String> {
+        let [tool, flags @ ..] = arguments else { return Err("no tool".to_owned()) };
+        let supported = ["--skip-errors", "--auto-metric"];
+        if tool != "import" || flags.iter().any(|flag| !supported.contains(&flag.as_str())) {
+            return Err(format!("{arguments:?} cannot be replayed"));
         }
-        let has = |wanted| flags.iter().any(|flag| flag == wanted);
+        let has = |name| flags.iter().any(|flag| flag == name);
         let path = self.directory.path().join("points");
         fs::write(&path, file.join("\n")).expect("write");
         let options = ImportOptions { skip_errors: has("--skip-errors"), ..Default::default() };
         let mut settings = self.node.engine().config().clone();
         settings.uids.auto_create_metrics |= has("--auto-metric");
         settings.meta_tracking = MetaTracking::Off;
-        // A process of its own would know no names either.
+        // A new process would not have cached UIDs.
         let engine = Engine::start(settings, Arc::clone(self.node.storage())).expect("an engine");
         let done = self.runtime.block_on(import(&engine, &[path], options));
         self.node.engine().drop_caches();
@@ -186,17 +177,17 @@ impl Replay {
             let table = table_of(table);
             self.runtime.block_on(self.node.storage().put(&table, batch)).expect("planted");
         }
-        let answer = socket::http(self.node.address(), "GET", "/api/dropcaches", None);
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let response = http(self.node.address(), "GET", "/api/dropcaches", None);
+        assert_eq!(response.status, 200, "{}", response.body);
     }
 
     fn dump(&self, table: &Table) -> Vec<GoldenCell> {
         self.runtime.block_on(dump(&**self.node.storage(), table))
     }
 
-    /// Compares tables; background work may still be under way, so an early difference is no answer.
+    /// Compares tables, repeatedly until they are equal because background work may still run.
     fn compare(&self, expected: &Tables) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let result =
                 expected.iter().try_for_each(|(table, cells)| self.compare_table(table, cells));
@@ -210,9 +201,9 @@ impl Replay {
     fn compare_table(&self, name: &str, expected: &[GoldenCell]) -> Result<(), String> {
         let mut found = self.dump(&table_of(name));
         let mut expected = expected.to_vec();
-        draw_random_uid(&mut expected, &self.dump(&table_of("uid")));
+        replace_random_uid(&mut expected, &self.dump(&table_of("uid")));
         for (i, cell) in found.iter_mut().enumerate() {
-            if expected.get(i).is_none_or(|wanted| wanted.timestamp_ms.is_none()) {
+            if expected.get(i).is_none_or(|cell| cell.timestamp_ms.is_none()) {
                 cell.timestamp_ms = None;
             }
         }
@@ -233,7 +224,7 @@ impl Replay {
     }
 }
 
-/// The table that a recording means: those of rollups have the names of the configuration.
+/// The table of a recorded name; those of rollups have the names of the configuration.
 fn table_of(name: &str) -> Table {
     Table::new(match name {
         "data" => "tsdb",
@@ -265,22 +256,25 @@ async fn dump(storage: &dyn Storage, table: &Table) -> Vec<GoldenCell> {
     cells
 }
 
-/// `RRRRRR` stands for the same three bytes in all places: those that `6D` (the metric `m`) got.
-fn draw_random_uid(expected: &mut [GoldenCell], uids: &[GoldenCell]) {
-    const DRAWN: &str = "RRRRRR";
-    if !expected.iter().any(|cell| cell.value.contains(DRAWN) || cell.row.contains(DRAWN)) {
+/// Replaces `RRRRRR` by the UID assigned to `6D` (the metric `m`).
+fn replace_random_uid(expected: &mut [GoldenCell], uids: &[GoldenCell]) {
+    const PLACEHOLDER: &str = "RRRRRR";
+    if !expected
+        .iter()
+        .any(|cell| cell.value.contains(PLACEHOLDER) || cell.row.contains(PLACEHOLDER))
+    {
         return;
     }
     let mapping = uids.iter().find(|cell| cell.row == "6D" && cell.family == "id");
-    let Some(drawn) = mapping.map(|cell| cell.value.as_str()) else { return };
+    let Some(uid) = mapping.map(|cell| cell.value.as_str()) else { return };
     for cell in &mut *expected {
-        cell.row = cell.row.replace(DRAWN, drawn);
-        cell.value = cell.value.replace(DRAWN, drawn);
+        cell.row = cell.row.replace(PLACEHOLDER, uid);
+        cell.value = cell.value.replace(PLACEHOLDER, uid);
     }
     expected.sort();
 }
 
-/// Compares two answers byte for byte, as far as the recording goes.
+/// Compares two responses as bytes; a recorded one may end in `...`.
 fn same_text(expected: &str, found: &str) -> Result<(), String> {
     let same = match expected.strip_suffix("...") {
         Some(start) => found.starts_with(start),
@@ -289,7 +283,7 @@ fn same_text(expected: &str, found: &str) -> Result<(), String> {
     if same { Ok(()) } else { Err(format!("{found}\n  instead of\n    {expected}")) }
 }
 
-/// Compares two answers as JSON.
+/// Compares two responses as JSON.
 fn same_json(expected: &str, found: &str) -> Result<(), String> {
     let value = |text: &str| serde_json::from_str::<Value>(text).ok();
     if value(expected).is_some() && value(expected) == value(found) {
@@ -298,7 +292,7 @@ fn same_json(expected: &str, found: &str) -> Result<(), String> {
     same_text(expected, found)
 }
 
-/// Compares two answers of a query as JSON; the series have no order.
+/// Compares two query results as JSON, ignoring the order of series.
 fn same_query_reply(expected: &str, found: &str) -> Result<(), String> {
     if expected.ends_with("...") {
         return Ok(());
@@ -310,7 +304,7 @@ fn same_query_reply(expected: &str, found: &str) -> Result<(), String> {
     if series(expected).is_some() && series(expected) == series(found) {
         return Ok(());
     }
-    Err(format!("query answers\n    {found}\n  instead of\n    {expected}"))
+    Err(format!("query result\n    {found}\n  instead of\n    {expected}"))
 }
 
 fn canonical(value: &Value) -> String {
@@ -324,7 +318,7 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// A value without the time at which a meta object was made, as it was recorded.
+/// A value with the creation time of a meta object replaced by 0, as recorded.
 fn without_clock(value: &[u8]) -> Vec<u8> {
     const CREATED: &[u8] = b"\"created\":";
     let Some(at) = value.windows(CREATED.len()).position(|window| window == CREATED) else {

@@ -1,4 +1,4 @@
-//! The suite that every store passes, on HBase.
+//! Runs the conformance suite of the `Storage` trait on HBase.
 
 use std::panic::AssertUnwindSafe;
 
@@ -6,14 +6,14 @@ use cluster::Cluster;
 use futures_util::FutureExt;
 use tsd_storage_hbase::{HBaseConfig, conformance};
 
-use crate::regions::Outcome;
+use crate::regions::ScenarioResult;
 
-/// Each case on tables of its own, through the links.
-pub(crate) async fn run(cluster: &Cluster) -> Outcome<()> {
+/// Runs each case on tables of its own, through the links.
+pub(crate) async fn run(cluster: &Cluster) -> ScenarioResult<()> {
     let mut config = HBaseConfig::new(cluster.client_quorum());
     config.hosts = cluster.links().hosts();
     "conformance-".clone_into(&mut config.table_prefix);
-    // A case fails by a panic, which has said why.
+    // A failed case panics with its reason.
     let suite = AssertUnwindSafe(conformance::run(config)).catch_unwind().await;
     suite.map_err(|_| "a case failed".into())
 }

@@ -1,4 +1,4 @@
-//! Carries the script out, and writes down how the workloads met it.
+//! Runs the steps of `fault_steps` under all workloads and records their effect on each.
 
 use std::{
     fs,
@@ -12,20 +12,22 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
+use tsd_testkit::hbase_workload::TableWorkload;
 
 use crate::{
-    load::Load,
-    points::Points,
-    regions::{Outcome, PATIENCE, merge, split, spread, wait_for_regions, wait_for_servers},
-    script::{Act, Hold, STEPS, Step, Who},
-    table::{Line, render},
+    daemon_workload::DaemonWorkload,
+    fault_report::{FaultLine, render},
+    fault_steps::{FaultAction, FaultDuration, FaultStep, FaultTarget, STEPS},
+    regions::{
+        ScenarioResult, TIMEOUT, distribute, merge, split, wait_for_regions, wait_for_servers,
+    },
     tsd,
     workload::Workload,
 };
 
-/// Between the writes of one writer.
+/// Pause between the writes of one writer.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Tables of the daemons, split by their salt.
+/// Tables of the daemons, split by salt bucket.
 const TABLES: [(&str, &str); 6] = [
     ("tsd.storage.hbase.data_table", "faults-tsdb"),
     ("tsd.storage.hbase.uid_table", "faults-tsdb-uid"),
@@ -34,44 +36,47 @@ const TABLES: [(&str, &str); 6] = [
     ("tsd.storage.salt.width", "1"),
     ("tsd.storage.salt.buckets", "6"),
 ];
-/// Settings of the daemon that acknowledges when its log has the points.
-const LOG: [(&str, &str); 2] = [("tsd.storage.ack", "log"), ("tsd.storage.hold_seconds", "2")];
-/// What is let pass after a fault before the next one.
-const REST: Duration = Duration::from_secs(1);
+/// Settings of the daemon whose log acknowledges.
+const LOG_SETTINGS: [(&str, &str); 2] =
+    [("tsd.storage.ack", "log"), ("tsd.storage.hold_seconds", "2")];
+/// Pause between two faults.
+const STEP_PAUSE: Duration = Duration::from_secs(1);
 
-/// Loads under faults.
-pub(crate) struct Faults<'a> {
-    pub(crate) cluster: &'a mut Cluster,
-    /// Gives orders and looks at the cluster; the loads have clients of their own.
-    pub(crate) client: Client,
+/// Workloads under faults.
+struct FaultRun<'a> {
+    cluster: &'a mut Cluster,
+    /// Administers the cluster; the workloads have clients of their own.
+    client: Client,
     /// Tables whose regions move, split and merge.
-    pub(crate) tables: Vec<Table>,
-    pub(crate) loads: Vec<Arc<dyn Load>>,
-    pub(crate) lines: Vec<Line>,
+    tables: Vec<Table>,
+    workloads: Vec<Arc<dyn Workload>>,
+    lines: Vec<FaultLine>,
 }
 
-/// Servers as a step means them.
+/// Region servers of a step's targets, by index.
 #[derive(Clone, Copy, Debug)]
-struct Cast {
+struct TargetServers {
     meta: usize,
     other: usize,
 }
 
-impl Cast {
-    fn nodes(self, who: Who) -> Vec<Node> {
-        match who {
-            Who::Meta => vec![Node::RegionServer(self.meta)],
-            Who::Other => vec![Node::RegionServer(self.other)],
-            Who::Servers => vec![Node::RegionServer(self.meta), Node::RegionServer(self.other)],
-            Who::Master => vec![Node::Master],
-            Who::ZooKeeper => vec![Node::ZooKeeper],
+impl TargetServers {
+    fn nodes(self, target: FaultTarget) -> Vec<Node> {
+        match target {
+            FaultTarget::Meta => vec![Node::RegionServer(self.meta)],
+            FaultTarget::Other => vec![Node::RegionServer(self.other)],
+            FaultTarget::Servers => {
+                vec![Node::RegionServer(self.meta), Node::RegionServer(self.other)]
+            }
+            FaultTarget::Master => vec![Node::Master],
+            FaultTarget::ZooKeeper => vec![Node::ZooKeeper],
         }
     }
 }
 
-impl Faults<'_> {
-    /// All steps whose names contain the text, so many times.
-    pub(crate) async fn run(&mut self, rounds: usize, only: &str) -> Outcome<()> {
+impl FaultRun<'_> {
+    /// Runs all steps whose names contain `only`, `rounds` times.
+    pub(crate) async fn run(&mut self, rounds: usize, only: &str) -> ScenarioResult<()> {
         for round in 0..rounds {
             for step in STEPS.iter().filter(|step| step.name.contains(only)) {
                 self.settle(round).await?;
@@ -81,87 +86,95 @@ impl Faults<'_> {
         Ok(())
     }
 
-    /// Ends the loads, reads everything back, and judges.
-    async fn end(self) -> Outcome<()> {
+    /// Stops the workloads, reads everything back, and prints the fault table.
+    async fn finish(self) -> ScenarioResult<()> {
         let mut wrong = Vec::new();
-        for load in &self.loads {
-            let name = load.name();
-            let counts = load.counts();
-            for complaint in load.complaints() {
-                println!("{name}: {complaint}");
+        for workload in &self.workloads {
+            let name = workload.name();
+            let counts = workload.counts();
+            for problem in workload.problems() {
+                println!("{name}: {problem}");
             }
-            let flaws = load.finish().await?;
-            println!("{name}: {} acknowledged in all, read back: {flaws:?}", counts.acknowledged);
-            wrong.extend(flaws);
+            let errors = workload.finish().await?;
+            println!("{name}: {} acknowledged in all, read back: {errors:?}", counts.acknowledged);
+            wrong.extend(errors);
         }
         let text = render(&self.lines);
         print!("{text}");
         if let Ok(path) = std::env::var("HBASE_TABLE") {
             fs::write(path, &text)?;
         }
-        let bad = self.lines.iter().filter(|line| !line.is_good()).count();
-        if bad > 0 || !wrong.is_empty() {
-            return Err(format!("{bad} lines of the table are bad; {}", wrong.join("; ")).into());
+        let failed = self.lines.iter().filter(|line| !line.is_correct()).count();
+        if failed > 0 || !wrong.is_empty() {
+            return Err(
+                format!("{failed} faults lost or corrupted data; {}", wrong.join("; ")).into()
+            );
         }
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step, round: usize) -> Outcome<()> {
-        let cast = self.cast().await?;
-        let before: Vec<_> = self.loads.iter().map(|load| load.counts()).collect();
-        for load in &self.loads {
-            load.take_longest();
+    async fn step(&mut self, step: &FaultStep, round: usize) -> ScenarioResult<()> {
+        let servers = self.target_servers().await?;
+        let before: Vec<_> = self.workloads.iter().map(|workload| workload.counts()).collect();
+        for workload in &self.workloads {
+            workload.take_longest_wait();
         }
         println!("{} ...", step.name);
-        let begun = Instant::now();
-        for act in step.acts {
-            self.act(*act, cast, round).await?;
+        let start = Instant::now();
+        for action in step.actions {
+            self.apply(*action, servers, round).await?;
         }
-        let (proven, mut proofs) = watch::channel(0);
-        let proving: Vec<_> = self
-            .loads
+        let (checked, mut all_checked) = watch::channel(0);
+        let checks: Vec<_> = self
+            .workloads
             .iter()
-            .map(|load| {
-                let (load, proven) = (Arc::clone(load), proven.clone());
+            .map(|workload| {
+                let (workload, checked) = (Arc::clone(workload), checked.clone());
                 tokio::spawn(async move {
-                    load.recover().await?;
-                    let recovery = begun.elapsed();
-                    let lost = load.prove().await?;
-                    proven.send_modify(|count| *count += 1);
+                    workload.wait_for_recovery().await?;
+                    let recovery = start.elapsed();
+                    let lost = workload.count_lost().await?;
+                    checked.send_modify(|count| *count += 1);
                     Ok::<_, String>((lost, recovery))
                 })
             })
             .collect();
-        match step.hold {
-            Hold::For(time) => sleep(time).await,
-            Hold::UntilRecovered(least) => {
-                // Where a proof fails, that is told below.
-                let all = self.loads.len();
-                let _ = timeout(PATIENCE, proofs.wait_for(|count| *count == all)).await;
-                sleep(least.saturating_sub(begun.elapsed())).await;
+        match step.duration {
+            FaultDuration::For(time) => sleep(time).await,
+            FaultDuration::UntilRecovered(least) => {
+                // A failed check is reported below.
+                let workloads = self.workloads.len();
+                let _ = timeout(TIMEOUT, all_checked.wait_for(|count| *count == workloads)).await;
+                sleep(least.saturating_sub(start.elapsed())).await;
             }
         }
-        for act in step.mends {
-            self.act(*act, cast, round).await?;
+        for action in step.repairs {
+            self.apply(*action, servers, round).await?;
         }
         let mut recoveries = Vec::new();
-        for (load, proof) in self.loads.iter().zip(proving) {
-            let proof = proof.await?.map_err(|error| self.failure(step, &**load, &error))?;
-            recoveries.push(proof);
+        for (workload, check) in self.workloads.iter().zip(checks) {
+            let check =
+                check.await?.map_err(|error: String| self.failure(step, &**workload, &error))?;
+            recoveries.push(check);
         }
-        for load in &self.loads {
-            load.progress().await.map_err(|error| self.failure(step, &**load, &error))?;
+        for workload in &self.workloads {
+            workload
+                .wait_for_progress()
+                .await
+                .map_err(|error| self.failure(step, &**workload, &error))?;
         }
-        sleep(REST).await;
+        sleep(STEP_PAUSE).await;
         let from = self.lines.len();
-        for ((load, before), (lost, recovery)) in self.loads.iter().zip(before).zip(recoveries) {
-            self.lines.push(Line {
+        for ((workload, before), (lost, recovery)) in
+            self.workloads.iter().zip(before).zip(recoveries)
+        {
+            self.lines.push(FaultLine {
                 fault: step.name.to_owned(),
-                load: load.name(),
+                workload: workload.name(),
                 before,
-                after: load.counts(),
+                after: workload.counts(),
                 lost,
-                longest: load.take_longest(),
+                longest_wait: workload.take_longest_wait(),
                 recovery,
             });
         }
@@ -169,67 +182,75 @@ impl Faults<'_> {
         Ok(())
     }
 
-    fn failure(&self, step: &Step, load: &dyn Load, error: &str) -> String {
-        let (name, complaints) = (load.name(), load.complaints().join("\n  "));
-        format!("{}: {name}: {error}\n  {complaints}\n{}", step.name, render(&self.lines))
+    fn failure(&self, step: &FaultStep, workload: &dyn Workload, error: &str) -> String {
+        let (name, problems) = (workload.name(), workload.problems().join("\n  "));
+        format!("{}: {name}: {error}\n  {problems}\n{}", step.name, render(&self.lines))
     }
 
-    async fn act(&mut self, act: Act, cast: Cast, round: usize) -> Outcome<()> {
-        let nodes = match act {
-            Act::Move => {
-                return spread(&self.client, &self.tables, &self.servers(), round + 1).await;
+    async fn apply(
+        &mut self,
+        action: FaultAction,
+        servers: TargetServers,
+        round: usize,
+    ) -> ScenarioResult<()> {
+        let nodes = match action {
+            FaultAction::Move => {
+                return distribute(&self.client, &self.tables, &self.servers(), round + 1).await;
             }
-            Act::Split => return split(&self.client, &self.tables).await,
-            Act::Merge => return merge(&self.client, &self.tables).await,
-            Act::Wait(time) => {
+            FaultAction::Split => return split(&self.client, &self.tables).await,
+            FaultAction::Merge => return merge(&self.client, &self.tables).await,
+            FaultAction::Wait(time) => {
                 sleep(time).await;
                 return Ok(());
             }
-            Act::Terminate(who)
-            | Act::Kill(who)
-            | Act::Pause(who)
-            | Act::Resume(who)
-            | Act::Restart(who)
-            | Act::Cut(who)
-            | Act::Delay(who, _)
-            | Act::Break(who)
-            | Act::Mend(who) => cast.nodes(who),
+            FaultAction::Terminate(target)
+            | FaultAction::Kill(target)
+            | FaultAction::Pause(target)
+            | FaultAction::Resume(target)
+            | FaultAction::Restart(target)
+            | FaultAction::Cut(target)
+            | FaultAction::Delay(target, _)
+            | FaultAction::Break(target)
+            | FaultAction::Restore(target) => servers.nodes(target),
         };
         for node in nodes {
-            match act {
-                Act::Terminate(_) => self.cluster.terminate(node)?,
-                Act::Kill(_) => self.cluster.kill(node)?,
-                Act::Pause(_) => self.cluster.pause(node)?,
-                Act::Resume(_) => self.cluster.resume(node)?,
-                Act::Restart(_) => {
+            match action {
+                FaultAction::Terminate(_) => self.cluster.terminate(node)?,
+                FaultAction::Kill(_) => self.cluster.kill(node)?,
+                FaultAction::Pause(_) => self.cluster.pause(node)?,
+                FaultAction::Resume(_) => self.cluster.resume(node)?,
+                FaultAction::Restart(_) => {
                     if self.cluster.is_running(node)? {
                         self.cluster.kill(node)?;
                     }
                     self.cluster.restart(node).await?;
                 }
-                Act::Cut(_) => self.cluster.links().cut(node),
-                Act::Delay(_, delay) => self.cluster.links().delay(node, delay),
-                Act::Break(_) => self.cluster.links().break_connections(node),
-                Act::Mend(_) => self.cluster.links().mend(node),
-                Act::Move | Act::Split | Act::Merge | Act::Wait(_) => {}
+                FaultAction::Cut(_) => self.cluster.links().cut(node),
+                FaultAction::Delay(_, delay) => self.cluster.links().delay(node, delay),
+                FaultAction::Break(_) => self.cluster.links().break_connections(node),
+                FaultAction::Restore(_) => self.cluster.links().mend(node),
+                FaultAction::Move
+                | FaultAction::Split
+                | FaultAction::Merge
+                | FaultAction::Wait(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Which server has hbase:meta.
-    async fn cast(&self) -> Outcome<Cast> {
+    /// Finds the server of hbase:meta.
+    async fn target_servers(&self) -> ScenarioResult<TargetServers> {
         let location = self.client.table(TableName::meta()).locate("x".into()).await?;
         let meta = usize::from(self.cluster.server_name(1) == location.server);
-        Ok(Cast { meta, other: 1 - meta })
+        Ok(TargetServers { meta, other: 1 - meta })
     }
 
-    /// Both servers serve and have regions of every table.
-    async fn settle(&self, round: usize) -> Outcome<()> {
+    /// Waits until both servers serve, and distributes the regions of every table.
+    async fn settle(&self, round: usize) -> ScenarioResult<()> {
         let servers = self.servers();
         wait_for_servers(&self.client, &servers).await?;
         wait_for_regions(&self.tables, &servers).await?;
-        spread(&self.client, &self.tables, &servers, round).await
+        distribute(&self.client, &self.tables, &servers, round).await
     }
 
     fn servers(&self) -> [ServerName; 2] {
@@ -237,29 +258,31 @@ impl Faults<'_> {
     }
 }
 
-/// All faults under all loads.
-pub(crate) async fn run(cluster: &mut Cluster) -> Outcome<()> {
+/// Runs all faults under all workloads.
+pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let rounds = variable("HBASE_ROUNDS").parse().unwrap_or(1);
     let only = variable("HBASE_FAULTS");
     let client = cluster.client();
     let name: TableName = "faults".parse()?;
-    Workload::create_table(&client, &name).await?;
+    TableWorkload::create_table(&client, &name).await?;
     let table = cluster.client().table(name.clone());
-    let mut loads: Vec<Arc<dyn Load>> = vec![Arc::new(Workload::start(&table, PAUSE))];
+    let mut workloads: Vec<Arc<dyn Workload>> = vec![Arc::new(TableWorkload::start(&table, PAUSE))];
     let directory = tempfile::tempdir()?;
     tsd::create_tables(cluster, &TABLES)?;
-    let ways = [("tsdb, ack = storage", "storage", &[][..]), ("tsdb, ack = log", "log", &LOG)];
+    let daemons_by_ack =
+        [("tsdb, ack = storage", "storage", &[][..]), ("tsdb, ack = log", "log", &LOG_SETTINGS)];
     let mut daemons = Vec::new();
-    for (name, way, settings) in ways {
+    for (name, ack, settings) in daemons_by_ack {
         let settings = [&TABLES[..], settings].concat();
-        let daemon = tsd::start(cluster, &directory.path().join(way), &settings);
-        let load = Points::start(name, &format!("faults.{way}"), daemon.address(), 3 * PAUSE);
-        loads.push(Arc::new(load));
+        let daemon = tsd::start(cluster, &directory.path().join(ack), &settings);
+        let workload =
+            DaemonWorkload::start(name, &format!("faults.{ack}"), daemon.address(), 3 * PAUSE);
+        workloads.push(Arc::new(workload));
         daemons.push(daemon);
     }
     let tables = vec![client.table(name), client.table("faults-tsdb".parse()?)];
-    let mut faults = Faults { cluster, client, tables, loads, lines: Vec::new() };
-    faults.run(rounds, &only).await?;
-    faults.end().await
+    let mut run = FaultRun { cluster, client, tables, workloads, lines: Vec::new() };
+    run.run(rounds, &only).await?;
+    run.finish().await
 }

@@ -1,14 +1,14 @@
-//! The client's own tests of single operations, `crates/hbase-rs/tests/live`.
+//! Runs the tests of single client operations, `crates/hbase-rs/tests/live`, on the shared cluster.
 
 use std::process::Command;
 
 use cluster::Cluster;
 use tokio::task::block_in_place;
 
-use crate::regions::Outcome;
+use crate::regions::ScenarioResult;
 
-/// Lets cargo build and run them.
-pub(crate) fn run(cluster: &Cluster) -> Outcome<()> {
+/// Builds and runs them with cargo.
+pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .args(["test", "--locked", "-p", "hbase-rs", "--features", "live", "--test", "live"])

@@ -1,52 +1,48 @@
-//! Everything against a real HBase that this starts itself: ZooKeeper, a master and two region
-//! servers, each a process of its own.
+//! Tests on a real HBase, which this program starts: ZooKeeper, a master and two region servers as
+//! processes of their own.
 //!
 //! ```text
-//! tests/hbase.sh [scenario...]       all of them without a name
+//! tests/hbase.sh [scenario...]       all scenarios if none is named
 //! ```
 //!
 //! | variable | |
 //! |---|---|
-//! | `HBASE_ROUNDS` | how often the faults are gone through, 1 unless set |
-//! | `HBASE_FAULTS` | only faults whose names contain this |
-//! | `HBASE_TABLE` | a file that gets the fault table too |
+//! | `HBASE_ROUNDS` | number of rounds over the faults, 1 unless set |
+//! | `HBASE_FAULTS` | only faults whose names contain this text |
+//! | `HBASE_TABLE` | file to which the fault table is written too |
 //!
-//! The scenarios share one cluster and come one after the other, so this is a program and not a set
-//! of tests. Without Java it says so and is content.
+//! The scenarios share one cluster and run one after the other, so this is a program without the test
+//! harness. Without Java it is skipped and succeeds.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
-mod away;
 mod conformance;
-#[path = "../daemon.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
-mod daemon;
+mod daemon_workload;
+mod fault_report;
+mod fault_steps;
 mod faults;
 mod live;
-mod load;
 mod opentsdb;
-mod points;
+mod outage;
 mod regions;
-mod script;
-mod several;
-#[path = "../socket.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
-mod socket;
 mod suite;
-mod table;
 mod tsd;
+mod two_daemons;
 mod workload;
 
 use std::process::ExitCode;
 
 use cluster::Cluster;
 
+/// Path of the binary under test.
+const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");
+
 fn main() -> ExitCode {
     if Cluster::java().is_none() {
         println!("hbase: skipped, there is no Java 17");
         return ExitCode::SUCCESS;
     }
-    // Names of scenarios; cargo's own options mean nothing here.
+    // Names of scenarios; options of the test harness are ignored.
     let names: Vec<_> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");

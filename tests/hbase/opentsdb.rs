@@ -1,5 +1,5 @@
-//! OpenTSDB 2.4.1 on the same tables: it reads what we wrote in each of our ways, we read what it
-//! wrote, and the cells are the same bytes.
+//! OpenTSDB 2.4.1 on the same tables: each side reads what the other wrote in every storage mode, and
+//! the cells are the same bytes.
 
 use std::net::SocketAddr;
 
@@ -7,39 +7,39 @@ use cluster::{Cluster, Node};
 use hbase_rs::{Client, Get, Scan, TableName};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
+use tsd_testkit::Daemon;
 
 use crate::{
-    daemon::Daemon,
-    regions::{Outcome, PATIENCE},
-    tsd::{self, Settings, ask, put, query},
+    regions::{ScenarioResult, TIMEOUT},
+    tsd::{self, Settings, put, query, request},
 };
 
 const SECOND: u64 = 1_600_000_000;
 
-/// How points are written: a name, and our settings; OpenTSDB has none.
-const WAYS: [(&str, Option<&Settings<'static>>); 4] = [
+/// How points are written: a name, and the settings of our daemon; `None` for OpenTSDB.
+const STORAGE_MODES: [(&str, Option<&Settings<'static>>); 4] = [
     ("opentsdb", None),
     ("cells", Some(&[("tsd.storage.enable_compaction", "false")])),
     ("appends", Some(&[("tsd.storage.enable_appends", "true")])),
     ("coalesced", Some(&[("tsd.storage.ack", "log"), ("tsd.storage.hold_seconds", "1")])),
 ];
 
-/// Writes the same points in each way, and lets both sides read all of them.
-pub(crate) async fn run(cluster: &mut Cluster) -> Outcome<()> {
+/// Writes the same points in each mode and reads all of them from both sides.
+pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     let opentsdb = cluster.opentsdb_address().ok_or("OpenTSDB does not run")?.parse()?;
     let directory = tempfile::tempdir()?;
     let mut ours: Vec<Daemon> = Vec::new();
-    for (way, settings) in WAYS {
-        let points = points(way);
+    for (mode, settings) in STORAGE_MODES {
+        let points = points(mode);
         let Some(settings) = settings else {
             put(opentsdb, "/api/put?sync", &points)?;
             continue;
         };
-        let daemon = tsd::start(cluster, &directory.path().join(way), settings);
+        let daemon = tsd::start(cluster, &directory.path().join(mode), settings);
         put(daemon.address(), "/api/put", &points)?;
         ours.push(daemon);
     }
-    // Before any query: OpenTSDB compacts the rows that it reads, a moment later.
+    // Before any query: OpenTSDB compacts the rows that it reads.
     let client = cluster.client();
     let (theirs, cells) =
         (cells(&client, "mixed.opentsdb").await?, cells(&client, "mixed.cells").await?);
@@ -47,23 +47,23 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Outcome<()> {
         return Err(format!("cells differ: OpenTSDB {theirs:?}, ours {cells:?}").into());
     }
     let reader = ours.first().ok_or("no daemon of ours")?.address();
-    for (way, _) in WAYS {
-        agree(opentsdb, reader, way).await?;
+    for (mode, _) in STORAGE_MODES {
+        compare_results(opentsdb, reader, mode).await?;
     }
     annotations(opentsdb, reader)?;
     println!(
-        "opentsdb: {} ways read alike by both, {} cells are the same",
-        WAYS.len(),
+        "opentsdb: {} modes read alike by both, {} cells are the same",
+        STORAGE_MODES.len(),
         cells.len()
     );
     drop(ours);
-    // The rest of the suite needs its memory and time.
+    // Its memory and CPU are needed by the other scenarios.
     cluster.kill(Node::OpenTsdb)?;
     Ok(())
 }
 
 /// Integers of all widths, floats, seconds and milliseconds, two hours, two series.
-fn points(way: &str) -> Value {
+fn points(mode: &str) -> Value {
     let values = [
         json!(0),
         json!(1),
@@ -84,7 +84,7 @@ fn points(way: &str) -> Value {
                 // Every third point at a millisecond.
                 let time = if at % 3 == 2 { second * 1_000 + 250 } else { second };
                 points.push(json!({
-                    "metric": format!("mixed.{way}"),
+                    "metric": format!("mixed.{mode}"),
                     "timestamp": time,
                     "value": value,
                     "tags": {"host": host, "dc": "lga"},
@@ -95,57 +95,62 @@ fn points(way: &str) -> Value {
     Value::Array(points)
 }
 
-/// Both answer the same, and all of it.
-async fn agree(opentsdb: SocketAddr, ours: SocketAddr, way: &str) -> Outcome<()> {
-    let deadline = Instant::now() + PATIENCE;
+/// Compares the results of queries to both, until all points are returned.
+async fn compare_results(opentsdb: SocketAddr, ours: SocketAddr, mode: &str) -> ScenarioResult<()> {
+    let deadline = Instant::now() + TIMEOUT;
     for aggregate in ["none", "sum", "max:1m-avg", "sum:rate"] {
         let uri = format!(
-            "/api/query?start={}&end={}&ms=true&m={aggregate}:mixed.{way}%7Bhost=*%7D",
+            "/api/query?start={}&end={}&ms=true&m={aggregate}:mixed.{mode}%7Bhost=*%7D",
             SECOND - 60,
             SECOND + 7_200
         );
         loop {
-            let answers = query(opentsdb, &uri).and_then(|a| Ok((a, query(ours, &uri)?)));
+            let results = query(opentsdb, &uri).and_then(|a| Ok((a, query(ours, &uri)?)));
             let count = |series: &[Value]| {
                 let counts =
                     series.iter().map(|one| one["dps"].as_object().map_or(0, serde_json::Map::len));
                 counts.sum::<usize>()
             };
-            // Held rows come a moment later.
-            match &answers {
+            // Held rows are not flushed yet.
+            match &results {
                 Ok((theirs, ours))
                     if theirs == ours && (aggregate != "none" || count(ours) == 40) =>
                 {
                     break;
                 }
-                _ if Instant::now() < deadline => sleep(tsd::REST).await,
-                _ => return Err(format!("{uri}: {answers:?}").into()),
+                _ if Instant::now() < deadline => sleep(tsd::POLL_INTERVAL).await,
+                _ => return Err(format!("{uri}: {results:?}").into()),
             }
         }
     }
     Ok(())
 }
 
-/// Each side writes a note, the other reads it.
-fn annotations(opentsdb: SocketAddr, ours: SocketAddr) -> Outcome<()> {
+/// Each side writes an annotation that the other reads.
+fn annotations(opentsdb: SocketAddr, ours: SocketAddr) -> ScenarioResult<()> {
     let uri = format!("/api/query?start={SECOND}&show_tsuids=true&m=none:mixed.cells");
     let series = query(ours, &uri)?;
     let tsuid = series[0]["tsuids"][0].as_str().ok_or("no TSUID")?.to_owned();
     for (writer, reader, at) in [(opentsdb, ours, SECOND + 1), (ours, opentsdb, SECOND + 2)] {
-        let note = json!({"startTime": at, "tsuid": tsuid, "description": format!("note {at}")});
-        put(writer, "/api/annotation", &note)?;
-        let read =
-            ask(reader, "GET", &format!("/api/annotation?start_time={at}&tsuid={tsuid}"), None)?;
+        let annotation =
+            json!({"startTime": at, "tsuid": tsuid, "description": format!("note {at}")});
+        put(writer, "/api/annotation", &annotation)?;
+        let read = request(
+            reader,
+            "GET",
+            &format!("/api/annotation?start_time={at}&tsuid={tsuid}"),
+            None,
+        )?;
         let read: Value = serde_json::from_str(&read.body)?;
-        if read["description"] != note["description"] {
-            return Err(format!("annotation {note} is read as {read}").into());
+        if read["description"] != annotation["description"] {
+            return Err(format!("annotation {annotation} is read as {read}").into());
         }
     }
     Ok(())
 }
 
 /// Cells of a metric: row without the metric, qualifier, value.
-async fn cells(client: &Client, metric: &str) -> Outcome<Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>> {
+async fn cells(client: &Client, metric: &str) -> ScenarioResult<Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>> {
     let uids = client.table("tsdb-uid".parse::<TableName>()?);
     let row = uids.get(&Get::try_new(metric.to_owned())?).await?;
     let uid = row.value(b"id", b"metrics").ok_or("no UID")?.to_vec();
@@ -155,7 +160,7 @@ async fn cells(client: &Client, metric: &str) -> Outcome<Vec<(Vec<u8>, Vec<u8>, 
         let row = row?.row;
         for cell in row.cells() {
             let key = row.key().get(uid.len()..).unwrap_or_default().to_vec();
-            // Annotations have an odd first byte of three.
+            // Qualifiers of annotations have three bytes.
             if cell.qualifier.len() % 2 == 0 {
                 found.push((key, cell.qualifier.to_vec(), cell.value.to_vec()));
             }

@@ -1,4 +1,4 @@
-//! Regions of tables: spread, moved, split and merged by the master's orders.
+//! Moves, splits and merges regions through the master, and waits for servers and regions.
 
 use std::{error::Error, time::Duration};
 
@@ -6,23 +6,23 @@ use bytes::Bytes;
 use hbase_rs::{Client, MetaRow, Scan, ServerName, Table};
 use tokio::time::{Instant, sleep};
 
-/// For so long the cluster may take for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
-/// Rows that are looked at to find one to split at.
-const SAMPLE: u32 = 200;
+/// Longest wait for the cluster.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
+/// Rows that are read to choose a split point.
+const SAMPLE_ROWS: u32 = 200;
 
-/// What fails is told to whoever runs the suite.
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+/// Result of a scenario.
+pub(crate) type ScenarioResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Asks until the answer is yes.
+/// Polls until the condition is true.
 pub(crate) async fn wait_until(
-    what: &str,
-    mut ask: impl AsyncFnMut() -> Outcome<bool>,
-) -> Outcome<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !ask().await? {
+    condition: &str,
+    mut poll: impl AsyncFnMut() -> ScenarioResult<bool>,
+) -> ScenarioResult<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    while !poll().await? {
         if Instant::now() > deadline {
-            return Err(format!("{what} did not come about in {PATIENCE:?}").into());
+            return Err(format!("{condition}: not in {TIMEOUT:?}").into());
         }
         sleep(Duration::from_millis(100)).await;
     }
@@ -30,15 +30,18 @@ pub(crate) async fn wait_until(
 }
 
 /// Regions of a table that are or will be open, in order.
-async fn regions(table: &Table) -> Outcome<Vec<MetaRow>> {
+async fn regions(table: &Table) -> ScenarioResult<Vec<MetaRow>> {
     let mut rows = table.regions().await?;
     rows.retain(|row| !row.region.is_split_parent() && row.state.as_deref() != Some("SPLIT"));
     Ok(rows)
 }
 
 /// Waits until exactly these servers serve.
-pub(crate) async fn wait_for_servers(client: &Client, servers: &[ServerName]) -> Outcome<()> {
-    wait_until("that all region servers serve", async || {
+pub(crate) async fn wait_for_servers(
+    client: &Client,
+    servers: &[ServerName],
+) -> ScenarioResult<()> {
+    wait_until("all region servers serve", async || {
         let serving = client.admin().cluster_status().await?.servers;
         Ok(serving.len() == servers.len() && servers.iter().all(|one| serving.contains(one)))
     })
@@ -46,8 +49,11 @@ pub(crate) async fn wait_for_servers(client: &Client, servers: &[ServerName]) ->
 }
 
 /// Waits until all regions of the tables are open on servers that serve.
-pub(crate) async fn wait_for_regions(tables: &[Table], servers: &[ServerName]) -> Outcome<()> {
-    wait_until("that all regions are open", async || {
+pub(crate) async fn wait_for_regions(
+    tables: &[Table],
+    servers: &[ServerName],
+) -> ScenarioResult<()> {
+    wait_until("all regions are open", async || {
         for table in tables {
             for row in regions(table).await? {
                 if !row.location().is_some_and(|location| servers.contains(&location.server)) {
@@ -60,13 +66,13 @@ pub(crate) async fn wait_for_regions(tables: &[Table], servers: &[ServerName]) -
     .await
 }
 
-/// Gives each server every second region; `shift` by one moves all of them.
-pub(crate) async fn spread(
+/// Assigns the regions to the servers in turn; another `shift` moves all of them.
+pub(crate) async fn distribute(
     client: &Client,
     tables: &[Table],
     servers: &[ServerName],
     shift: usize,
-) -> Outcome<()> {
+) -> ScenarioResult<()> {
     for table in tables {
         for (at, row) in regions(table).await?.iter().enumerate() {
             let to = &servers[(at + shift) % servers.len()];
@@ -78,14 +84,14 @@ pub(crate) async fn spread(
     Ok(())
 }
 
-/// Splits a region of each table in the middle of what it holds.
-pub(crate) async fn split(client: &Client, tables: &[Table]) -> Outcome<()> {
+/// Splits the region of each table with the most rows at its middle row.
+pub(crate) async fn split(client: &Client, tables: &[Table]) -> ScenarioResult<()> {
     for table in tables {
         let mut widest: Option<(usize, MetaRow, Bytes)> = None;
         for row in regions(table).await? {
             let (start, end) = (row.region.start_key().clone(), row.region.end_key().clone());
             let mut keys = Vec::new();
-            let mut rows = table.scan(Scan::range(start.clone(), end).limit(SAMPLE));
+            let mut rows = table.scan(Scan::range(start.clone(), end).limit(SAMPLE_ROWS));
             while let Some(found) = rows.next().await {
                 keys.push(found?.row.key_bytes());
             }
@@ -102,9 +108,9 @@ pub(crate) async fn split(client: &Client, tables: &[Table]) -> Outcome<()> {
     Ok(())
 }
 
-/// Merges two regions of each table. Daughters of a split cannot be merged before their files are
-/// their own, so pairs are tried in turn, and compacted in between.
-pub(crate) async fn merge(client: &Client, tables: &[Table]) -> Outcome<()> {
+/// Merges two regions of each table. Daughters of a split can be merged only once compaction has
+/// replaced their reference files, so pairs are tried in turn, with compactions in between.
+pub(crate) async fn merge(client: &Client, tables: &[Table]) -> ScenarioResult<()> {
     for table in tables {
         wait_until("a merge", async || {
             for pair in regions(table).await?.windows(2) {

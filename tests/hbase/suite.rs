@@ -1,23 +1,22 @@
-//! The scenarios and the cluster they share.
+//! Runs the scenarios on the cluster they share.
 
 use std::{process::ExitCode, time::Instant};
 
 use cluster::{Cluster, ClusterConfig};
 use futures_util::future::LocalBoxFuture;
+use tsd_testkit::hbase_workload::error_chain;
 
-use crate::{
-    away, conformance, faults, live, opentsdb, regions::Outcome, several, workload::chain,
-};
+use crate::{conformance, faults, live, opentsdb, outage, regions::ScenarioResult, two_daemons};
 
-type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Outcome<()>>;
+type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
 
-/// All scenarios, in their order: the faults leave servers that have been through much.
+/// All scenarios, in their order; the faults are last because they disturb the cluster most.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("live", |cluster| Box::pin(async { live::run(cluster) })),
     ("conformance", |cluster| Box::pin(conformance::run(cluster))),
-    ("several", |cluster| Box::pin(several::run(cluster))),
+    ("two-daemons", |cluster| Box::pin(two_daemons::run(cluster))),
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
-    ("away", |cluster| Box::pin(away::run(cluster))),
+    ("outage", |cluster| Box::pin(outage::run(cluster))),
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 
@@ -29,37 +28,37 @@ pub(crate) async fn run(names: &[String]) -> ExitCode {
         eprintln!("hbase: no scenario {name}, there are {}", known.join(", "));
         return ExitCode::FAILURE;
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut cluster = match Cluster::start(config()).await {
         Ok(cluster) => cluster,
         Err(error) => {
-            eprintln!("hbase: {}", chain(&error));
+            eprintln!("hbase: {}", error_chain(&error));
             return ExitCode::FAILURE;
         }
     };
-    println!("hbase: serves after {:.1?}", begun.elapsed());
+    println!("hbase: serves after {:.1?}", start.elapsed());
     let mut failed = Vec::new();
     for (name, scenario) in SCENARIOS {
-        if !names.is_empty() && !names.iter().any(|wanted| wanted == name) {
+        if !names.is_empty() && !names.iter().any(|requested| requested == name) {
             continue;
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         match scenario(&mut cluster).await {
-            Ok(()) => println!("hbase: {name}: passed in {:.1?}", begun.elapsed()),
+            Ok(()) => println!("hbase: {name}: passed in {:.1?}", start.elapsed()),
             Err(error) => {
-                println!("hbase: {name}: FAILED after {:.1?}", begun.elapsed());
-                failed.push(format!("{name}: {}", chain(&*error)));
+                println!("hbase: {name}: FAILED after {:.1?}", start.elapsed());
+                failed.push(format!("{name}: {}", error_chain(&*error)));
             }
         }
     }
     if let Err(error) = cluster.shut_down().await {
-        failed.push(format!("the end of the cluster: {}", chain(&error)));
+        failed.push(format!("shutdown of the cluster: {}", error_chain(&error)));
     }
     if failed.is_empty() {
-        println!("hbase: all passed in {:.1?}", begun.elapsed());
+        println!("hbase: all passed in {:.1?}", start.elapsed());
         return ExitCode::SUCCESS;
     }
-    // Last, where whoever sees the end of a long report finds them.
+    // Last, so that they end a long report.
     for failure in failed {
         println!("hbase: failed: {failure}");
     }
@@ -71,8 +70,8 @@ fn config() -> ClusterConfig {
     config.proxied = true;
     config.opentsdb = true;
     config.properties = vec![
-        // The local file system that writes what it is given, instead of the one that keeps up to a
-        // checksum's worth in memory: a server's log must survive its death.
+        // The checksummed local file system buffers up to a checksum block in memory; a server's log
+        // must survive SIGKILL.
         ("fs.file.impl".to_owned(), "org.apache.hadoop.fs.RawLocalFileSystem".to_owned()),
     ];
     config

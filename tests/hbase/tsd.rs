@@ -1,21 +1,18 @@
-//! Daemons of ours on the cluster, and what they are asked.
+//! Daemons on the cluster, their tables, and requests to them.
 
 use std::{collections::BTreeSet, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use cluster::Cluster;
 use serde_json::Value;
 use tokio::task::block_in_place;
+use tsd_testkit::{Daemon, DaemonBuilder, HttpResponse, try_http};
 
-use crate::{
-    daemon::{Daemon, Start, TSDB},
-    regions::Outcome,
-    socket::{Answer, try_http},
-};
+use crate::{TSDB, regions::ScenarioResult};
 
-/// Settings, by their names.
+/// Keys and values of settings.
 pub(crate) type Settings<'a> = [(&'a str, &'a str)];
 
-/// The variable that holds a setting.
+/// The environment variable of a setting.
 fn variable(name: &str) -> String {
     name.to_uppercase().replace('.', "_")
 }
@@ -31,56 +28,56 @@ fn settings(cluster: &Cluster, more: &Settings<'_>) -> Vec<(String, String)> {
     all
 }
 
-/// A daemon that serves, with its log in this directory.
+/// Starts a daemon with its log in `data`.
 pub(crate) fn start(cluster: &Cluster, data: &Path, more: &Settings<'_>) -> Daemon {
     let level = ["--log-level", "warn,tsd_cli=info"];
-    let start = Start::on(data).args(&level);
-    let start =
-        settings(cluster, more).iter().fold(start, |start, (name, value)| start.env(name, value));
-    block_in_place(|| start.serve())
+    let daemon = DaemonBuilder::new(TSDB, data).args(&level);
+    let environment = settings(cluster, more);
+    let daemon = environment.iter().fold(daemon, |daemon, (name, value)| daemon.env(name, value));
+    block_in_place(|| daemon.start())
 }
 
-/// Makes the tables, as an operator does.
-pub(crate) fn create_tables(cluster: &Cluster, more: &Settings<'_>) -> Outcome<()> {
+/// Creates the tables with `tsdb table create`.
+pub(crate) fn create_tables(cluster: &Cluster, more: &Settings<'_>) -> ScenarioResult<()> {
     let mut create = Command::new(TSDB);
     create.args(["table", "create"]).envs(settings(cluster, more));
     let output = block_in_place(|| create.output())?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(format!("tsdb table create: {}: {said}", output.status).into())
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(format!("tsdb table create: {}: {stderr}", output.status).into())
 }
 
-/// One request.
-pub(crate) fn ask(
+/// Sends one request.
+pub(crate) fn request(
     address: SocketAddr,
     method: &str,
     uri: &str,
     body: Option<&str>,
-) -> Outcome<Answer> {
-    let answer = block_in_place(|| try_http(address, method, uri, body));
-    answer.map_err(|error| format!("{method} {address}{uri}: {error}").into())
+) -> ScenarioResult<HttpResponse> {
+    let response = block_in_place(|| try_http(address, method, uri, body));
+    response.map_err(|error| format!("{method} {address}{uri}: {error}").into())
 }
 
 /// Puts points; they must be acknowledged.
-pub(crate) fn put(address: SocketAddr, uri: &str, points: &Value) -> Outcome<()> {
-    let answer = ask(address, "POST", uri, Some(&points.to_string()))?;
-    if answer.status == 204 || answer.status == 200 {
+pub(crate) fn put(address: SocketAddr, uri: &str, points: &Value) -> ScenarioResult<()> {
+    let response = request(address, "POST", uri, Some(&points.to_string()))?;
+    if response.status == 204 || response.status == 200 {
         return Ok(());
     }
-    Err(format!("{uri}: {} {}", answer.status, answer.body).into())
+    Err(format!("{uri}: {} {}", response.status, response.body).into())
 }
 
-/// What a query answers; series in the order of their text, for daemons may order them differently.
-pub(crate) fn query(address: SocketAddr, uri: &str) -> Outcome<Vec<Value>> {
-    let answer = ask(address, "GET", uri, None)?;
-    if answer.status != 200 {
-        return Err(format!("{uri}: {} {}", answer.status, answer.body).into());
+/// Result of a query; series are sorted by their text because daemons may order them differently.
+pub(crate) fn query(address: SocketAddr, uri: &str) -> ScenarioResult<Vec<Value>> {
+    let response = request(address, "GET", uri, None)?;
+    if response.status != 200 {
+        return Err(format!("{uri}: {} {}", response.status, response.body).into());
     }
-    let mut series: Vec<Value> = serde_json::from_str(&answer.body)?;
+    let mut series: Vec<Value> = serde_json::from_str(&response.body)?;
     for one in &mut series {
-        // Sets, told as lists.
+        // Lists without an order.
         if let Some(tags) = one["aggregateTags"].as_array() {
             let tags: BTreeSet<_> = tags.iter().filter_map(Value::as_str).collect();
             let tags = tags.into_iter().map(Value::from).collect();
@@ -91,5 +88,5 @@ pub(crate) fn query(address: SocketAddr, uri: &str) -> Outcome<Vec<Value>> {
     Ok(series)
 }
 
-/// Rest between questions.
-pub(crate) const REST: Duration = Duration::from_millis(200);
+/// Pause between two polls.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! Points to draw, and how they are written.
+//! Random points and queries, and the bodies that write the points.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -10,40 +10,40 @@ const HOURS: i64 = 3;
 
 /// A point of one of the series.
 #[derive(Clone, Debug)]
-pub(crate) struct Point {
+pub(crate) struct SamplePoint {
     pub(crate) metric: String,
     pub(crate) time_ms: i64,
-    /// As it is written.
+    /// Its text in a request.
     pub(crate) value: String,
     pub(crate) host: String,
     pub(crate) dc: String,
 }
 
-impl Point {
-    /// Whole seconds are written as such.
+impl SamplePoint {
+    /// Whole seconds are written in seconds, other times in milliseconds.
     fn time(&self) -> i64 {
         if self.time_ms % 1_000 == 0 { self.time_ms / 1_000 } else { self.time_ms }
     }
 }
 
-/// Points of a few series over three hours, one an instant and series, in the order of their times.
-pub(crate) fn data_set(integers_alone: bool) -> impl Strategy<Value = Vec<Point>> {
+/// Points of a few series over three hours, at most one per time and series, in time order.
+pub(crate) fn points(integers_only: bool) -> impl Strategy<Value = Vec<SamplePoint>> {
     let series = (select(vec!["a", "b", "c"]), select(vec!["x", "y"]));
-    let point = (series, time_ms(), if integers_alone { integer().boxed() } else { value() });
+    let point = (series, time_ms(), if integers_only { integer().boxed() } else { value() });
     prop::collection::vec(point, 1..80).prop_map(|drawn| {
         let points: BTreeMap<_, _> = drawn
             .into_iter()
             .map(|((host, dc), time_ms, value)| {
                 let (host, dc) = (host.to_owned(), dc.to_owned());
                 let key = (time_ms, host.clone(), dc.clone());
-                (key, Point { metric: "m".to_owned(), time_ms, value, host, dc })
+                (key, SamplePoint { metric: "m".to_owned(), time_ms, value, host, dc })
             })
             .collect();
         points.into_values().collect()
     })
 }
 
-/// Mostly on a grid that series share; some anywhere, some at the edges of rows.
+/// Mostly multiples of ten seconds, which series share; some arbitrary, some at the edges of rows.
 fn time_ms() -> impl Strategy<Value = i64> {
     let start = START * 1_000;
     prop_oneof![
@@ -69,12 +69,12 @@ fn value() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// The body of a put.
-pub(crate) fn put_body(points: &[Point]) -> String {
+/// A body of `/api/put`.
+pub(crate) fn put_body(points: &[SamplePoint]) -> String {
     let points: Vec<String> = points
         .iter()
         .map(|point| {
-            let Point { metric, value, host, dc, .. } = point;
+            let SamplePoint { metric, value, host, dc, .. } = point;
             let tags = format!(r#"{{"host":"{host}","dc":"{dc}"}}"#);
             let time = point.time();
             format!(r#"{{"metric":"{metric}","timestamp":{time},"value":{value},"tags":{tags}}}"#)
@@ -83,23 +83,23 @@ pub(crate) fn put_body(points: &[Point]) -> String {
     format!("[{}]", points.join(","))
 }
 
-/// The body that puts points as rolled-up ones.
-pub(crate) fn rollup_body(points: &[Point], interval: &str, aggregator: &str) -> String {
-    let rolled_up = format!(r#"{{"interval":"{interval}","aggregator":"{aggregator}","metric""#);
-    put_body(points).replace(r#"{"metric""#, &rolled_up)
+/// A body of `/api/rollup`.
+pub(crate) fn rollup_body(points: &[SamplePoint], interval: &str, aggregator: &str) -> String {
+    let prefix = format!(r#"{{"interval":"{interval}","aggregator":"{aggregator}","metric""#);
+    put_body(points).replace(r#"{"metric""#, &prefix)
 }
 
-/// Lines that put the points.
-pub(crate) fn telnet_lines(points: &[Point]) -> String {
+/// `put` lines.
+pub(crate) fn telnet_lines(points: &[SamplePoint]) -> String {
     points.iter().fold(String::new(), |mut lines, point| {
-        let Point { metric, value, host, dc, .. } = point;
+        let SamplePoint { metric, value, host, dc, .. } = point;
         let _ = writeln!(lines, "put {metric} {} {value} dc={dc} host={host}", point.time());
         lines
     })
 }
 
-/// A question of `m=`, of any kind there is.
-pub(crate) fn question() -> impl Strategy<Value = String> {
+/// A random value of `m=`.
+pub(crate) fn metric_query() -> impl Strategy<Value = String> {
     let aggregator = select(vec![
         "sum",
         "avg",

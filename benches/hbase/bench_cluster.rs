@@ -1,0 +1,66 @@
+//! The HBase of the bench, and the runtime of the native client.
+
+use std::{future::Future, path::PathBuf};
+
+use cluster::{Cluster, ClusterConfig, Node};
+use hbase_rs::{Client, ClientConfig};
+use tokio::runtime::{Builder, Runtime};
+
+/// Number of region servers.
+pub(crate) const SERVERS: usize = 2;
+
+/// A running HBase and its clients.
+pub(crate) struct BenchCluster {
+    // Dropped before the runtime.
+    processes: Cluster,
+    pub(crate) client: Client,
+    runtime: Runtime,
+}
+
+impl BenchCluster {
+    /// Starts a cluster, or attaches to the one in a directory.
+    pub(crate) fn open(attach: Option<&PathBuf>, opentsdb: bool) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let processes = attach.map_or_else(
+            || {
+                let mut config = ClusterConfig::new(SERVERS);
+                config.bench = true;
+                config.region_server_heap_mb = 2_048;
+                config.opentsdb = opentsdb;
+                runtime.block_on(Cluster::start(config)).expect("a cluster")
+            },
+            |directory| {
+                runtime.block_on(async { Cluster::attach(directory) }).expect("a running cluster")
+            },
+        );
+        let client = processes.client_with(ClientConfig::new("bench"));
+        Self { processes, client, runtime }
+    }
+
+    /// Runs a future of the native client to completion.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// CPU seconds of all region servers.
+    pub(crate) fn region_server_cpu(&self) -> f64 {
+        let of = |index| self.processes.cpu_time(Node::RegionServer(index));
+        (0..SERVERS).map(|index| of(index).as_secs_f64()).sum()
+    }
+
+    /// CPU seconds of OpenTSDB.
+    pub(crate) fn opentsdb_cpu(&self) -> f64 {
+        self.processes.cpu_time(Node::OpenTsdb).as_secs_f64()
+    }
+
+    /// Its processes.
+    pub(crate) const fn processes(&self) -> &Cluster {
+        &self.processes
+    }
+
+    /// Stops a cluster that was started; one that was attached to keeps running.
+    pub(crate) fn close(self) {
+        drop(self.processes);
+    }
+}

@@ -1,0 +1,125 @@
+//! The points of the load as telnet lines and put bodies, and the totals that queries must return.
+
+use std::ops::Range;
+
+use tsd_testkit::put_load::{ConnectionLoad, MetricTotal, PutProtocol, REQUEST_POINTS};
+
+use crate::cells::{FIRST_SECOND, STEP_SECS, number};
+
+/// Metrics the series are distributed over.
+const METRICS: u32 = 8;
+
+/// Some steps of all series, as points.
+#[derive(Clone, Debug)]
+pub(crate) struct PointLoad {
+    pub(crate) series: u32,
+    pub(crate) steps: Range<u32>,
+}
+
+impl PointLoad {
+    pub(crate) const fn points(&self) -> u64 {
+        self.series as u64 * (self.steps.end - self.steps.start) as u64
+    }
+
+    /// First and last second of its time range.
+    pub(crate) const fn seconds(&self) -> (u64, u64) {
+        (second(self.steps.start) as u64, second(self.steps.end) as u64 - 1)
+    }
+
+    /// Count and sum of each metric.
+    pub(crate) fn totals(&self) -> Vec<MetricTotal> {
+        let mut totals: Vec<_> = (0..METRICS)
+            .map(|at| MetricTotal { metric: metric(at), ..MetricTotal::default() })
+            .collect();
+        for series in 0..self.series {
+            let total = &mut totals[(series % METRICS) as usize];
+            for step in self.steps.clone() {
+                total.count += 1;
+                total.sum += f64::from(number(series, step));
+            }
+        }
+        totals
+    }
+
+    /// Renders what each connection sends, step by step; a series is sent by one connection.
+    pub(crate) fn render(&self, protocol: PutProtocol, connections: u32) -> Vec<ConnectionLoad> {
+        (0..connections)
+            .map(|connection| {
+                let series = (connection..self.series).step_by(connections as usize);
+                let names: Vec<_> = series.map(|series| (series, Names::new(series))).collect();
+                match protocol {
+                    PutProtocol::Telnet => self.render_lines(&names),
+                    PutProtocol::Http => self.render_requests(&names),
+                }
+            })
+            .collect()
+    }
+
+    fn render_lines(&self, names: &[(u32, Names)]) -> ConnectionLoad {
+        let mut bytes = Vec::with_capacity(names.len() * self.steps.len() * 64);
+        let mut request_ends = Vec::new();
+        let (mut time, mut value) = (itoa::Buffer::new(), itoa::Buffer::new());
+        for step in self.steps.clone() {
+            let time = time.format(second(step)).as_bytes();
+            for (series, names) in names {
+                let value = value.format(number(*series, step)).as_bytes();
+                let put = [b"put ", names.metric.as_bytes(), b" ", time, b" ", value];
+                for part in put {
+                    bytes.extend_from_slice(part);
+                }
+                bytes.extend_from_slice(names.telnet_tags.as_bytes());
+            }
+            request_ends.push(bytes.len());
+        }
+        ConnectionLoad { bytes, request_ends }
+    }
+
+    fn render_requests(&self, names: &[(u32, Names)]) -> ConnectionLoad {
+        let mut load = ConnectionLoad {
+            bytes: Vec::with_capacity(names.len() * self.steps.len() * 128),
+            request_ends: Vec::new(),
+        };
+        let points: Vec<_> =
+            self.steps.clone().flat_map(|step| names.iter().map(move |one| (step, one))).collect();
+        for points in points.chunks(REQUEST_POINTS) {
+            let points: Vec<_> = points.iter().map(|(step, (s, n))| n.json(*s, *step)).collect();
+            load.push_put_request(format!("[{}]", points.join(",")).as_bytes());
+        }
+        load
+    }
+}
+
+const fn second(step: u32) -> u32 {
+    FIRST_SECOND + step * STEP_SECS
+}
+
+fn metric(at: u32) -> String {
+    format!("bench.metric.{at}")
+}
+
+/// Metric and tags of a series, as each protocol writes them.
+struct Names {
+    metric: String,
+    telnet_tags: String,
+    tags: String,
+}
+
+impl Names {
+    fn new(series: u32) -> Self {
+        let host = format!("host{:06}", series / METRICS);
+        let dc = format!("dc{}", series % 16);
+        Self {
+            metric: metric(series % METRICS),
+            telnet_tags: format!(" host={host} dc={dc}\n"),
+            tags: format!("{{\"host\":\"{host}\",\"dc\":\"{dc}\"}}"),
+        }
+    }
+
+    fn json(&self, series: u32, step: u32) -> String {
+        let Self { metric, tags, .. } = self;
+        let (time, value) = (second(step), number(series, step));
+        format!(
+            "{{\"metric\":\"{metric}\",\"timestamp\":{time},\"value\":{value},\"tags\":{tags}}}"
+        )
+    }
+}

@@ -1,0 +1,178 @@
+//! The `tsdb` daemon as a child process on a free port.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::poll::wait_for;
+
+/// Longest wait for a daemon to serve, and to end.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A running daemon; killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    process: Child,
+    address: SocketAddr,
+    log: Arc<Mutex<Vec<Value>>>,
+}
+
+/// Arguments and environment of a daemon.
+#[derive(Debug)]
+#[must_use]
+pub struct DaemonBuilder {
+    binary: PathBuf,
+    data: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl DaemonBuilder {
+    /// A daemon of the program `binary` on the data directory `data`.
+    ///
+    /// Tests and benches of the root package pass `env!("CARGO_BIN_EXE_tsdb")`, which cargo sets for
+    /// them only.
+    pub fn new(binary: &str, data: &Path) -> Self {
+        Self {
+            binary: binary.into(),
+            data: data.to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|&a| a.to_owned()));
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["tsd", "--port", "0", "--bind", "127.0.0.1", "--log-format", "json", "--data"])
+            .arg(&self.data)
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts the daemon and waits until it serves.
+    #[must_use]
+    pub fn start(self) -> Daemon {
+        let mut process = self.command().spawn().expect("start tsdb");
+        let stderr = process.stderr.take().expect("standard error");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        thread::spawn({
+            let log = Arc::clone(&log);
+            move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                    log.lock().expect("log").push(event);
+                }
+            }
+        });
+        let address = wait_for(TIMEOUT, || {
+            let events = log.lock().expect("log");
+            if let Some(ready) = events.iter().find(|e| e["message"] == "ready to serve") {
+                return Some(ready["address"].as_str()?.parse().expect("an address"));
+            }
+            drop(events);
+            let exit = process.try_wait().expect("state of tsdb");
+            assert!(exit.is_none(), "tsdb exited: {exit:?} {:?}", log.lock().expect("log"));
+            None
+        });
+        Daemon { process, address: address.expect("tsdb serves within a minute"), log }
+    }
+
+    /// Runs a daemon that is expected to exit by itself; returns its status and standard error.
+    #[must_use]
+    pub fn run_to_exit(self) -> (ExitStatus, String) {
+        let output = self.command().output().expect("run tsdb");
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+impl Daemon {
+    /// Address of its listener.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Log events with this message.
+    #[must_use]
+    pub fn events(&self, message: &str) -> Vec<Value> {
+        self.events_where("message", message)
+    }
+
+    /// Log events at this level.
+    #[must_use]
+    pub fn events_at_level(&self, level: &str) -> Vec<Value> {
+        self.events_where("level", level)
+    }
+
+    fn events_where(&self, field: &str, value: &str) -> Vec<Value> {
+        let log = self.log.lock().expect("log");
+        log.iter().filter(|event| event[field] == value).cloned().collect()
+    }
+
+    /// Sends a signal, by its name without `SIG`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid().to_string()])
+            .status()
+            .expect("kill");
+        assert!(status.success());
+    }
+
+    /// Sends SIGKILL and waits until the process is gone.
+    pub fn kill(mut self) {
+        self.process.kill().expect("kill");
+        self.process.wait().expect("wait");
+    }
+
+    /// Waits for the exit.
+    #[must_use]
+    pub fn wait(mut self) -> ExitStatus {
+        wait_for(TIMEOUT, || self.process.try_wait().expect("state of tsdb"))
+            .expect("tsdb exits within a minute")
+    }
+
+    /// Sends SIGTERM and waits for the exit.
+    #[must_use]
+    pub fn terminate(self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

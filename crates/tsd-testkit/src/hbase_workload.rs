@@ -1,0 +1,242 @@
+//! Concurrent writers and readers of one HBase table, and the check of everything they read.
+//!
+//! Rows are only added, so every scan is checked in full: each row acknowledged before it started is
+//! returned once, in order, with its cells, and no row that was never written. Increments, appends
+//! and conditional puts beside them must take effect exactly once.
+
+mod ack_tracker;
+mod readers;
+mod scan_check;
+mod stats;
+mod writers;
+
+use std::{
+    error::Error,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use hbase_rs::{Client, FamilyDescriptor, OperationError, Table, TableDescriptor, TableName};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+pub use self::{
+    ack_tracker::AckTracker,
+    stats::{WorkloadCounts, WorkloadStats},
+};
+use self::{
+    ack_tracker::{FAMILY, SPLITS},
+    readers::{ScanOptions, get_repeatedly, scan_repeatedly, scan_table},
+    scan_check::ScanReport,
+    writers::{
+        AtomicUpdate, check_updates, touch_all_regions, update_repeatedly, write_batches,
+        write_rows,
+    },
+};
+
+/// Writers of rows: two of batches, one of single rows. Writers of atomic updates follow them.
+const ROW_WRITERS: usize = 3;
+/// Longest wait for a read: several operations, each with a timeout of its own.
+const TIMEOUT: Duration = Duration::from_mins(4);
+/// Problems that are kept.
+const MAX_PROBLEMS: usize = 100;
+
+/// A running workload.
+#[derive(Debug)]
+pub struct TableWorkload {
+    state: Arc<WorkloadState>,
+    table: Table,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// State shared by the tasks of a workload.
+#[derive(Debug)]
+struct WorkloadState {
+    rows: AckTracker,
+    updates: AckTracker,
+    stats: WorkloadStats,
+    stopped: AtomicBool,
+    /// Pause between the writes of one writer.
+    pause: Duration,
+    /// The first problems found.
+    problems: Mutex<Vec<String>>,
+}
+
+impl WorkloadState {
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
+    }
+
+    fn report(&self, problem: String) {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        if problems.len() < MAX_PROBLEMS {
+            problems.push(problem);
+        }
+    }
+
+    fn record_failed_write(&self, operation: &str, error: &OperationError) {
+        self.stats.record_failed_write();
+        self.report(format!("{operation}: {}", error_chain(error)));
+    }
+
+    fn record_failed_read(&self, operation: &str, error: &OperationError) {
+        self.stats.record_failed_read();
+        self.report(format!("{operation}: {}", error_chain(error)));
+    }
+
+    fn record_scan(&self, report: &ScanReport) {
+        self.stats.record_read(report.is_correct());
+        if !report.is_correct() {
+            self.report(format!("scan: {report:?}"));
+        }
+    }
+}
+
+impl TableWorkload {
+    /// Creates the table of a workload.
+    pub async fn create_table(client: &Client, name: &TableName) -> Result<(), OperationError> {
+        let family = FamilyDescriptor::new(FAMILY);
+        let table = TableDescriptor::new(name.clone()).family(family);
+        client.admin().create_table(&table, SPLITS.map(Into::into)).await
+    }
+
+    /// Starts writers and readers on an empty table, with `pause` between the writes of a writer.
+    #[must_use]
+    pub fn start(table: &Table, pause: Duration) -> Self {
+        let state = Arc::new(WorkloadState {
+            rows: AckTracker::new(ROW_WRITERS),
+            updates: AckTracker::new(AtomicUpdate::ALL.len()),
+            stats: WorkloadStats::new(ROW_WRITERS + AtomicUpdate::ALL.len()),
+            stopped: AtomicBool::default(),
+            pause,
+            problems: Mutex::default(),
+        });
+        let shared = || (Arc::clone(&state), table.clone());
+        let mut tasks = Vec::new();
+        for writer in 0..ROW_WRITERS {
+            let (state, table) = shared();
+            tasks.push(if writer + 1 < ROW_WRITERS {
+                tokio::spawn(write_batches(state, table, writer))
+            } else {
+                tokio::spawn(write_rows(state, table, writer))
+            });
+        }
+        for kind in AtomicUpdate::ALL {
+            let (state, table) = shared();
+            tasks.push(tokio::spawn(update_repeatedly(state, table, kind)));
+        }
+        for options in [
+            ScanOptions::default(),
+            ScanOptions { reversed: true, pause_after: None },
+            ScanOptions { reversed: false, pause_after: Some(400) },
+            ScanOptions { reversed: true, pause_after: Some(400) },
+        ] {
+            let (state, table) = shared();
+            tasks.push(tokio::spawn(scan_repeatedly(state, table, options)));
+        }
+        tasks.push(tokio::spawn(get_repeatedly(shared().0, shared().1)));
+        Self { table: table.clone(), state, tasks: Mutex::new(tasks) }
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub fn counts(&self) -> WorkloadCounts {
+        self.state.stats.counts(self.state.rows.total() + self.state.updates.total())
+    }
+
+    /// Takes the longest wait of a writer for its acknowledgement since the last call.
+    #[must_use]
+    pub fn take_longest_wait(&self) -> Duration {
+        self.state.stats.take_longest_wait()
+    }
+
+    /// The first problems found.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        self.state.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes to all regions and reads them until that succeeds.
+    pub async fn wait_for_recovery(&self) -> Result<(), String> {
+        let recovery = async {
+            while let Err(error) = touch_all_regions(&self.table).await {
+                self.state.record_failed_write("touch", &error);
+            }
+        };
+        let recovered = timeout(TIMEOUT, recovery).await;
+        recovered.map_err(|_| format!("no write to and read of all regions in {TIMEOUT:?}"))
+    }
+
+    /// Reads all rows until that succeeds; returns how many acknowledged ones are missing.
+    pub async fn count_lost(&self) -> Result<u64, String> {
+        let scan = async {
+            loop {
+                match scan_table(&self.state, &self.table, ScanOptions::default()).await {
+                    Ok(report) => {
+                        self.state.record_scan(&report);
+                        return report.missing;
+                    }
+                    Err(error) => self.state.record_failed_read("scan", &error),
+                }
+            }
+        };
+        timeout(TIMEOUT, scan).await.map_err(|_| format!("no scan in {TIMEOUT:?}"))
+    }
+
+    /// Waits until every writer has one more acknowledgement.
+    pub async fn wait_for_progress(&self) -> Result<(), String> {
+        let acknowledged =
+            || [self.state.rows.acknowledged(), self.state.updates.acknowledged()].concat();
+        let before = acknowledged();
+        let deadline = Instant::now() + TIMEOUT;
+        while acknowledged().iter().zip(&before).any(|(now, before)| now == before) {
+            if Instant::now() > deadline {
+                return Err(format!("no progress of a writer: {before:?}, {:?}", acknowledged()));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Stops all tasks and reads everything back; returns what is wrong.
+    pub async fn finish(&self) -> Result<Vec<String>, String> {
+        self.state.stopped.store(true, SeqCst);
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            let ended = timeout(TIMEOUT, task).await;
+            let ended = ended.map_err(|_| format!("a task does not end in {TIMEOUT:?}"))?;
+            ended.map_err(|error| error.to_string())?;
+        }
+        let failed = |error: OperationError| error_chain(&error);
+        let mut wrong = Vec::new();
+        for reversed in [false, true] {
+            let options = ScanOptions { reversed, pause_after: None };
+            let report = scan_table(&self.state, &self.table, options).await.map_err(failed)?;
+            self.state.record_scan(&report);
+            if !report.is_correct() || report.rows != self.state.rows.total() {
+                wrong.push(format!("read back: {report:?} of {}", self.state.rows.total()));
+            }
+        }
+        for (kind, count) in AtomicUpdate::ALL.into_iter().zip(self.state.updates.acknowledged()) {
+            wrong.extend(check_updates(&self.table, kind, count).await.map_err(failed)?);
+        }
+        Ok(wrong)
+    }
+}
+
+/// An error followed by its sources, separated by `: `.
+#[must_use]
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
+}

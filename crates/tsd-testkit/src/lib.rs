@@ -1,0 +1,30 @@
+//! What tests and benches of the workspace share: daemon processes, sockets and HTTP, process
+//! meters, command lines of benches, and loads whose results are known.
+//!
+//! Development dependency only; a failure panics. Fakes of HBase are in the crate `hbase-fake`.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    reason = "a broken test fails by panicking"
+)]
+
+mod arguments;
+mod daemon;
+pub mod day_load;
+pub mod hbase_workload;
+mod http;
+mod poll;
+pub mod process;
+pub mod put_load;
+mod random;
+mod socket;
+pub mod timed_http;
+
+pub use arguments::Arguments;
+pub use daemon::{Daemon, DaemonBuilder};
+pub use http::{HttpResponse, http, try_http};
+pub use poll::wait_for;
+pub use random::{SplitMix64, Xorshift64};
+pub use socket::{close_and_drain, connect, connect_with_timeout, exchange};

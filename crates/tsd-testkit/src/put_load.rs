@@ -1,0 +1,172 @@
+//! Put loads that are rendered before the clock starts, and the check that all of it was stored.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    thread,
+};
+
+use serde_json::Value;
+
+use crate::{http, socket};
+
+/// Points of an HTTP request.
+pub const REQUEST_POINTS: usize = 50;
+
+/// How points are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutProtocol {
+    /// Lines of `put`.
+    Telnet,
+    /// Bodies of `/api/put`.
+    Http,
+}
+
+impl PutProtocol {
+    /// Its name as an option.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Telnet => "telnet",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// Everything that one connection sends.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionLoad {
+    /// All bytes.
+    pub bytes: Vec<u8>,
+    /// Ends of requests (HTTP), or of steps (telnet).
+    pub request_ends: Vec<usize>,
+}
+
+impl ConnectionLoad {
+    /// Appends a request with a body of `/api/put`.
+    pub fn push_put_request(&mut self, body: &[u8]) {
+        let head = format!(
+            "POST /api/put HTTP/1.1\r\nHost: tsd\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        self.bytes.extend_from_slice(head.as_bytes());
+        self.bytes.extend_from_slice(body);
+        self.request_ends.push(self.bytes.len());
+    }
+}
+
+/// Sends all loads, a thread per connection; returns when the daemon has acknowledged everything.
+/// `depth` is the number of unanswered HTTP requests per connection.
+pub fn send(address: SocketAddr, protocol: PutProtocol, loads: Vec<ConnectionLoad>, depth: usize) {
+    let senders: Vec<_> = loads
+        .into_iter()
+        .map(|load| {
+            let stream = socket::connect(address);
+            thread::spawn(move || match protocol {
+                PutProtocol::Telnet => send_lines(stream, &load),
+                PutProtocol::Http => send_requests(stream, &load, depth),
+            })
+        })
+        .collect();
+    for sender in senders {
+        sender.join().expect("a sender");
+    }
+}
+
+fn send_lines(mut stream: TcpStream, load: &ConnectionLoad) {
+    stream.write_all(&load.bytes).expect("send");
+    socket::close_and_drain(stream);
+}
+
+fn send_requests(mut stream: TcpStream, load: &ConnectionLoad, depth: usize) {
+    let mut responses = PutResponses::default();
+    let mut start = 0;
+    let mut unanswered = 0;
+    for group in load.request_ends.chunks(depth) {
+        while unanswered > 0 {
+            unanswered -= responses.read(&mut stream);
+        }
+        let end = *group.last().expect("a request");
+        stream.write_all(&load.bytes[start..end]).expect("send");
+        start = end;
+        unanswered = group.len();
+    }
+    while unanswered > 0 {
+        unanswered -= responses.read(&mut stream);
+    }
+}
+
+/// Reads responses of `/api/put` from a connection that stays open; all must be 204.
+#[derive(Clone, Debug)]
+pub struct PutResponses {
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
+impl Default for PutResponses {
+    fn default() -> Self {
+        Self { buffer: vec![0; 16 << 10], filled: 0 }
+    }
+}
+
+impl PutResponses {
+    /// Reads until at least one response is complete; returns how many are.
+    pub fn read(&mut self, stream: &mut TcpStream) -> usize {
+        let mut complete = 0;
+        while complete == 0 {
+            let read = stream.read(&mut self.buffer[self.filled..]).expect("a response");
+            assert!(read > 0, "the daemon closed the connection");
+            self.filled += read;
+            let mut start = 0;
+            while let Some(end) =
+                self.buffer[start..self.filled].windows(4).position(|four| four == b"\r\n\r\n")
+            {
+                let response = &self.buffer[start..start + end];
+                assert!(
+                    response.starts_with(b"HTTP/1.1 204"),
+                    "{}",
+                    String::from_utf8_lossy(&self.buffer[start..self.filled])
+                );
+                start += end + 4;
+                complete += 1;
+            }
+            self.buffer.copy_within(start..self.filled, 0);
+            self.filled -= start;
+        }
+        complete
+    }
+}
+
+/// Count and sum of a metric's points.
+#[derive(Clone, Debug, Default)]
+pub struct MetricTotal {
+    /// Name of the metric.
+    pub metric: String,
+    /// Number of points.
+    pub count: u64,
+    /// Sum of the values.
+    pub sum: f64,
+}
+
+/// Queries count and sum of every metric in `[start, end]`, in epoch seconds; panics if a point is
+/// missing or wrong.
+pub fn verify_totals(address: SocketAddr, start: u64, end: u64, totals: &[MetricTotal]) {
+    for MetricTotal { metric, count, sum } in totals {
+        let found = sum_of_points(address, start, end, &format!("sum:1h-count:{metric}"));
+        assert!(found as u64 == *count, "{metric}: {found} of {count} points");
+        let found = sum_of_points(address, start, end, &format!("sum:1h-sum:{metric}"));
+        assert!((found - sum).abs() <= sum.abs() * 1e-9, "{metric}: sum {found}, not {sum}");
+    }
+}
+
+/// Sum of the points of the first series that a query `m` returns; 0 if it returns none.
+#[must_use]
+pub fn sum_of_points(address: SocketAddr, start: u64, end: u64, m: &str) -> f64 {
+    let uri = format!("/api/query?start={start}&end={end}&m={m}");
+    let response = http::http(address, "GET", &uri, None);
+    assert_eq!(response.status, 200, "{uri}: {}", response.body);
+    let series: Value = serde_json::from_str(&response.body).expect("JSON");
+    let points = series[0]["dps"].as_object().map(|dps| dps.values().filter_map(Value::as_f64));
+    points.map_or(0.0, Iterator::sum)
+}

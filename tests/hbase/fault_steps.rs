@@ -1,0 +1,171 @@
+//! The faults as data: steps of actions on nodes and links of the cluster.
+
+use std::time::Duration;
+
+/// Target of an action. Region servers are chosen when the step starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultTarget {
+    /// The region server that has hbase:meta.
+    Meta,
+    /// A region server that does not.
+    Other,
+    /// Every region server.
+    Servers,
+    /// The master.
+    Master,
+    /// The ZooKeeper ensemble.
+    ZooKeeper,
+}
+
+/// An action on the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultAction {
+    /// Every region moves to another server.
+    Move,
+    /// A region of each table splits.
+    Split,
+    /// Two regions of each table merge.
+    Merge,
+    /// SIGTERM: a clean shutdown that closes its regions.
+    Terminate(FaultTarget),
+    /// SIGKILL.
+    Kill(FaultTarget),
+    /// SIGSTOP.
+    Pause(FaultTarget),
+    /// SIGCONT.
+    Resume(FaultTarget),
+    /// Restarts it, after SIGKILL if it still runs; ends when it serves.
+    Restart(FaultTarget),
+    /// Connections to it stay open but transmit nothing.
+    Cut(FaultTarget),
+    /// Traffic on its connections is delayed.
+    Delay(FaultTarget, Duration),
+    /// Connections to it are closed.
+    Break(FaultTarget),
+    /// Its links are restored.
+    Restore(FaultTarget),
+    /// Waits.
+    Wait(Duration),
+}
+
+/// How long a fault lasts before it is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultDuration {
+    /// This long.
+    For(Duration),
+    /// Until all workloads have recovered in spite of it, and at least this long.
+    UntilRecovered(Duration),
+}
+
+/// One line of the fault table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FaultStep {
+    /// Its name in the fault table.
+    pub(crate) name: &'static str,
+    /// Actions that start the fault.
+    pub(crate) actions: &'static [FaultAction],
+    /// Its duration.
+    pub(crate) duration: FaultDuration,
+    /// Actions that end it.
+    pub(crate) repairs: &'static [FaultAction],
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// All faults, in their order. ZooKeeper expires the session of a dead server after ten seconds.
+pub(crate) const STEPS: &[FaultStep] = &[
+    FaultStep {
+        name: "every region moves to the other server",
+        actions: &[FaultAction::Move],
+        duration: FaultDuration::For(secs(1)),
+        repairs: &[],
+    },
+    FaultStep {
+        name: "regions split",
+        actions: &[FaultAction::Split],
+        duration: FaultDuration::For(secs(1)),
+        repairs: &[],
+    },
+    FaultStep {
+        name: "regions merge",
+        actions: &[FaultAction::Merge],
+        duration: FaultDuration::For(secs(1)),
+        repairs: &[],
+    },
+    FaultStep {
+        name: "a region server is shut down cleanly",
+        actions: &[FaultAction::Terminate(FaultTarget::Other)],
+        duration: FaultDuration::UntilRecovered(secs(1)),
+        repairs: &[FaultAction::Restart(FaultTarget::Other)],
+    },
+    FaultStep {
+        name: "a region server is killed",
+        actions: &[FaultAction::Kill(FaultTarget::Other)],
+        duration: FaultDuration::UntilRecovered(secs(1)),
+        repairs: &[FaultAction::Restart(FaultTarget::Other)],
+    },
+    FaultStep {
+        name: "the server of hbase:meta is killed",
+        actions: &[FaultAction::Kill(FaultTarget::Meta)],
+        duration: FaultDuration::UntilRecovered(secs(1)),
+        repairs: &[FaultAction::Restart(FaultTarget::Meta)],
+    },
+    FaultStep {
+        name: "a region server is paused for 4 s",
+        actions: &[FaultAction::Pause(FaultTarget::Meta)],
+        duration: FaultDuration::For(secs(4)),
+        repairs: &[FaultAction::Resume(FaultTarget::Meta)],
+    },
+    FaultStep {
+        name: "a region server is paused for 25 s, past its session",
+        actions: &[FaultAction::Pause(FaultTarget::Other)],
+        duration: FaultDuration::UntilRecovered(secs(25)),
+        // It learns that its session expired, and aborts.
+        repairs: &[
+            FaultAction::Resume(FaultTarget::Other),
+            FaultAction::Wait(secs(3)),
+            FaultAction::Restart(FaultTarget::Other),
+        ],
+    },
+    FaultStep {
+        name: "a link to a region server transmits nothing for 15 s",
+        actions: &[FaultAction::Cut(FaultTarget::Other)],
+        duration: FaultDuration::For(secs(15)),
+        repairs: &[FaultAction::Restore(FaultTarget::Other)],
+    },
+    FaultStep {
+        name: "links are delayed by 200 ms for 8 s",
+        actions: &[FaultAction::Delay(FaultTarget::Servers, Duration::from_millis(200))],
+        duration: FaultDuration::For(secs(8)),
+        repairs: &[FaultAction::Restore(FaultTarget::Servers)],
+    },
+    FaultStep {
+        name: "all connections to region servers break",
+        actions: &[FaultAction::Break(FaultTarget::Servers)],
+        duration: FaultDuration::For(secs(1)),
+        repairs: &[],
+    },
+    FaultStep {
+        name: "ZooKeeper is killed and restarted",
+        actions: &[FaultAction::Kill(FaultTarget::ZooKeeper)],
+        duration: FaultDuration::For(secs(2)),
+        repairs: &[FaultAction::Restart(FaultTarget::ZooKeeper)],
+    },
+    FaultStep {
+        name: "the master is killed and restarted",
+        actions: &[FaultAction::Kill(FaultTarget::Master)],
+        duration: FaultDuration::For(secs(2)),
+        repairs: &[FaultAction::Restart(FaultTarget::Master)],
+    },
+    FaultStep {
+        name: "a region server is killed while there is no master",
+        actions: &[FaultAction::Kill(FaultTarget::Master), FaultAction::Kill(FaultTarget::Other)],
+        duration: FaultDuration::For(secs(2)),
+        repairs: &[
+            FaultAction::Restart(FaultTarget::Master),
+            FaultAction::Restart(FaultTarget::Other),
+        ],
+    },
+];

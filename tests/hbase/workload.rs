@@ -1,0 +1,67 @@
+//! The interface of workloads under faults: on the HBase client, and on a daemon.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tsd_testkit::hbase_workload::{TableWorkload, WorkloadCounts};
+
+/// Running writers and readers.
+pub(crate) trait Workload: Send + Sync {
+    /// Its name in the fault table.
+    fn name(&self) -> String;
+
+    /// Counters since the start.
+    fn counts(&self) -> WorkloadCounts;
+
+    /// Takes the longest wait of a writer for its acknowledgement since the last call.
+    fn take_longest_wait(&self) -> Duration;
+
+    /// The first problems found.
+    fn problems(&self) -> Vec<String>;
+
+    /// Writes to all regions and reads them until that succeeds.
+    fn wait_for_recovery(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Reads everything until that succeeds; returns how many acknowledged writes are missing.
+    fn count_lost(&self) -> BoxFuture<'_, Result<u64, String>>;
+
+    /// Waits until every writer has one more acknowledgement.
+    fn wait_for_progress(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Stops all tasks and reads everything back; returns what is wrong.
+    fn finish(&self) -> BoxFuture<'_, Result<Vec<String>, String>>;
+}
+
+impl Workload for TableWorkload {
+    fn name(&self) -> String {
+        "hbase-rs".to_owned()
+    }
+
+    fn counts(&self) -> WorkloadCounts {
+        self.counts()
+    }
+
+    fn take_longest_wait(&self) -> Duration {
+        self.take_longest_wait()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.problems()
+    }
+
+    fn wait_for_recovery(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.wait_for_recovery())
+    }
+
+    fn count_lost(&self) -> BoxFuture<'_, Result<u64, String>> {
+        Box::pin(self.count_lost())
+    }
+
+    fn wait_for_progress(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.wait_for_progress())
+    }
+
+    fn finish(&self) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(self.finish())
+    }
+}
