@@ -11,6 +11,7 @@ use tsd_testkit::DaemonBuilder;
 mod conformance;
 mod connections;
 mod crash;
+mod formats;
 mod golden;
 mod hbase_fake;
 mod http;

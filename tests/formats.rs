@@ -1,0 +1,279 @@
+//! Data directories recorded in `data/formats/` are opened by today's daemon, which must return every
+//! recorded point and annotation.
+//!
+//! **A change of a stored format says here what it does with these files**: it reads them, or converts
+//! them, or rejects them with an error that names the version to use. A new format adds a recording
+//! beside the old ones and leaves those as they are.
+//!
+//! | recording | contents |
+//! |---|---|
+//! | `embedded-log` | embedded store after SIGKILL: everything in the log, the tree empty |
+//! | `embedded-tables` | embedded store after two clean shutdowns: everything in tables of the tree |
+//! | `hbase-log` | log of `tsd.storage.ack = log` after SIGKILL, before any row was flushed to HBase |
+//!
+//! `data/formats/README.md` has the command that makes new recordings.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Once,
+};
+
+use serde_json::{Map, Value, json};
+use tsd_testkit::{DaemonBuilder, http};
+
+use crate::{hbase_fake::HBase, in_process, tsdb};
+
+/// Set to 1, the tests record instead of comparing.
+const RECORD: &str = "RECORD_FORMATS";
+/// Names the cluster of the rows in a log before HBase.
+const CLUSTER_FILE: &str = "hbase-log/cluster.conf";
+/// ZooKeeper's address in recordings.
+const RECORDED_QUORUM: &str = "127.0.0.1:2181";
+/// Results of the queries, the same for all recordings.
+const EXPECTED: &str = "expected.json";
+
+/// Start of an hour.
+const SECOND: u64 = 1_599_998_400;
+
+#[test]
+fn an_embedded_store_with_everything_in_its_log_is_read() {
+    check_embedded("embedded-log");
+}
+
+#[test]
+fn an_embedded_store_with_everything_in_tables_is_read() {
+    check_embedded("embedded-tables");
+}
+
+#[test]
+fn a_log_before_hbase_is_replayed() {
+    record_if_requested();
+    let hbase = HBase::with_tables();
+    let (other, data) = (in_process::directory(), in_process::directory());
+    let daemon = hbase.daemon(other.path()).start();
+    assign_uids(daemon.address());
+    // They are written to HBase directly, not to the log.
+    write_annotations(daemon.address());
+    copy(&recording("hbase-log"), data.path());
+    set_quorum(data.path(), RECORDED_QUORUM, hbase.quorum());
+    let owner = hbase.daemon_with_log(data.path()).start();
+    check_results(owner.address());
+    assert!(owner.terminate().success());
+    // Now all rows are in HBase.
+    check_results(daemon.address());
+}
+
+/// Checks a recording as it is, and again after its rows were flushed and compacted.
+#[track_caller]
+fn check_embedded(name: &str) {
+    record_if_requested();
+    let data = in_process::directory();
+    copy(&recording(name), data.path());
+    for _ in 0..2 {
+        let daemon = tsdb(data.path()).start();
+        assert!(daemon.events_at_level("ERROR").is_empty());
+        check_results(daemon.address());
+        assert!(daemon.terminate().success());
+    }
+}
+
+/// Records everything, once, if the environment requests it.
+fn record_if_requested() {
+    static RECORDED: Once = Once::new();
+    if std::env::var(RECORD).is_ok_and(|value| value == "1") {
+        RECORDED.call_once(|| {
+            record_embedded_log();
+            record_embedded_tables();
+            record_hbase_log();
+        });
+    }
+}
+
+fn record_embedded_log() {
+    let data = in_process::directory();
+    let daemon = small(tsdb(data.path())).start();
+    assign_uids(daemon.address());
+    write_first(daemon.address());
+    write_second(daemon.address());
+    write_annotations(daemon.address());
+    save_results(daemon.address());
+    daemon.kill();
+    save("embedded-log", data.path());
+}
+
+fn record_embedded_tables() {
+    let data = in_process::directory();
+    let daemon = small(tsdb(data.path())).start();
+    assign_uids(daemon.address());
+    write_first(daemon.address());
+    assert!(daemon.terminate().success());
+    let daemon = small(tsdb(data.path())).start();
+    write_second(daemon.address());
+    write_annotations(daemon.address());
+    assert!(daemon.terminate().success());
+    save("embedded-tables", data.path());
+}
+
+fn record_hbase_log() {
+    let hbase = HBase::with_tables();
+    let data = in_process::directory();
+    let daemon = small(hbase.daemon_with_log(data.path()));
+    let daemon = daemon.env("TSD_STORAGE_HOLD_SECONDS", "3600").start();
+    assign_uids(daemon.address());
+    write_first(daemon.address());
+    write_second(daemon.address());
+    daemon.kill();
+    set_quorum(data.path(), hbase.quorum(), RECORDED_QUORUM);
+    save("hbase-log", data.path());
+}
+
+fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats").join(name)
+}
+
+/// Small files, and no row compaction while recording.
+fn small(daemon: DaemonBuilder) -> DaemonBuilder {
+    daemon
+        .env("TSD_STORAGE_LOG_SEGMENT_SIZE", "65536")
+        .env("TSD_STORAGE_MEMTABLE_SIZE", "1048576")
+        .env("TSD_STORAGE_ENABLE_COMPACTION", "false")
+        .env("TSD_STORAGE_COMPACTION_ON_READ", "false")
+}
+
+#[track_caller]
+fn post(address: SocketAddr, uri: &str, body: &Value) {
+    let response = http(address, "POST", uri, Some(&body.to_string()));
+    assert!(matches!(response.status, 200 | 204), "{uri}: {response:?}");
+}
+
+/// Assigns the UIDs 1, 2, … of each kind, in this order.
+fn assign_uids(address: SocketAddr) {
+    let names = json!({
+        "metric": ["formats.int", "formats.float", "formats.ms", "formats.mixed"],
+        "tagk": ["host"],
+        "tagv": ["a", "b"],
+    });
+    post(address, "/api/uid/assign", &names);
+}
+
+fn point(metric: &str, host: &str, timestamp: u64, value: Value) -> Value {
+    let tags = json!({ "host": host });
+    json!({ "metric": metric, "timestamp": timestamp, "value": value, "tags": tags })
+}
+
+/// Integers of all widths, floats of both widths, seconds and milliseconds, in rows of two hours.
+fn write_first(address: SocketAddr) {
+    let integers = [1, -1, 300, -30_000, 70_000, -2_000_000_000, 5_000_000_000, i64::MIN, i64::MAX];
+    let floats = [0.5, -0.25, 0.1, 1e300, -4.9e-324, 0.0];
+    let mut points = Vec::new();
+    for host in ["a", "b"] {
+        for hour in [0, 3_600] {
+            for (at, value) in (0..).zip(integers) {
+                let second = SECOND + hour + at * 60;
+                points.push(point("formats.int", host, second, value.into()));
+                points.push(point("formats.ms", host, second * 1_000 + 1 + at, value.into()));
+            }
+            for (at, value) in (0..).zip(floats) {
+                let second = SECOND + hour + at * 90;
+                points.push(point("formats.float", host, second, value.into()));
+                points.push(point("formats.mixed", host, second * 1_000 + 250, value.into()));
+                points.push(point("formats.mixed", host, second + 1, (at + 1).into()));
+            }
+        }
+    }
+    post(address, "/api/put", &points.into());
+}
+
+/// Corrections of points, and more points in the same rows and in a new one.
+fn write_second(address: SocketAddr) {
+    let mut points = vec![
+        point("formats.int", "a", SECOND, 2.into()),
+        point("formats.float", "b", SECOND, 0.75.into()),
+        point("formats.ms", "a", SECOND * 1_000 + 1, (-2).into()),
+    ];
+    for metric in ["formats.int", "formats.mixed"] {
+        for second in [30, 3_599, 7_200] {
+            points.push(point(metric, "b", SECOND + second, second.into()));
+        }
+    }
+    post(address, "/api/put", &points.into());
+}
+
+fn write_annotations(address: SocketAddr) {
+    for annotation in [
+        json!({
+            "startTime": SECOND + 60,
+            "endTime": SECOND + 120,
+            "tsuid": "000001000001000001",
+            "description": "of a series",
+            "notes": "deployed",
+            "custom": { "owner": "ops" },
+        }),
+        json!({ "startTime": SECOND + 61, "description": "global" }),
+    ] {
+        post(address, "/api/annotation", &annotation);
+    }
+}
+
+/// Results of all queries, by URI.
+fn results(address: SocketAddr) -> Value {
+    let range = format!("start={}&end={}", SECOND - 1, SECOND + 10_800);
+    let mut uris: Vec<String> = ["int", "float", "ms", "mixed"]
+        .map(|name| format!("/api/query?{range}&ms&show_tsuids&m=none:formats.{name}"))
+        .into();
+    uris.push(format!("/api/query?{range}&global_annotations&m=sum:1h-count:formats.int"));
+    let annotation = "/api/annotation?start_time=";
+    uris.push(format!("{annotation}{}&tsuid=000001000001000001", SECOND + 60));
+    uris.push(format!("{annotation}{}", SECOND + 61));
+    let mut results = Map::new();
+    for uri in uris {
+        let response = http(address, "GET", &uri, None);
+        assert_eq!(response.status, 200, "{uri}: {}", response.body);
+        results.insert(uri, serde_json::from_str(&response.body).expect("JSON"));
+    }
+    Value::Object(results)
+}
+
+#[track_caller]
+fn check_results(address: SocketAddr) {
+    let expected = fs::read_to_string(recording(EXPECTED)).expect("expected results");
+    let expected: Value = serde_json::from_str(&expected).expect("JSON");
+    assert_eq!(results(address), expected);
+}
+
+fn save_results(address: SocketAddr) {
+    let text = serde_json::to_string_pretty(&results(address)).expect("JSON") + "\n";
+    fs::create_dir_all(recording("")).expect("directory");
+    fs::write(recording(EXPECTED), text).expect("write");
+}
+
+/// Replaces a recording by the files of a data directory.
+fn save(name: &str, data: &Path) {
+    let target = recording(name);
+    let _ = fs::remove_dir_all(&target);
+    copy(data, &target);
+}
+
+/// Copies the files of a directory, without the lock files of its process. Empty directories are not
+/// copied, because git does not keep them.
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy(&entry.path(), &target);
+        } else if !entry.file_name().eq_ignore_ascii_case("lock") {
+            fs::create_dir_all(to).expect("directory");
+            fs::copy(entry.path(), target).expect("copy");
+        }
+    }
+}
+
+fn set_quorum(data: &Path, from: &str, to: &str) {
+    let file = data.join(CLUSTER_FILE);
+    let text = fs::read_to_string(&file).expect("the cluster of the log");
+    assert!(text.contains(from), "{text}");
+    fs::write(&file, text.replace(from, to)).expect("write");
+}
