@@ -21,7 +21,7 @@ use crate::{
     active_memtable::ActiveMemtable,
     backend_policy::{Admission, CommitPolicy},
     change::Change,
-    decide::{Decision, GroupValues, PresentValues},
+    decision::{Decision, GroupValues, PresentValues},
     log::{LogError, RecordGroup},
     memtable::TableId,
     request::{CommitterMessage, WriteCommand, WriteOutcome, WriteRequest},

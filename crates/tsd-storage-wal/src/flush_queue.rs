@@ -1,15 +1,15 @@
-//! Queue of immutable memtables between the committer and the flusher, and their segments.
+//! Queue of immutable memtables between the committer and the flusher.
 
 use std::{
     collections::VecDeque,
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio::sync::{oneshot, watch};
 
-use crate::{files::LogDir, log::segment_name, memtable::Memtable, state::WalState};
+use crate::{files::LogDir, log::segment_name, memtable::Memtable};
 
 /// An immutable memtable to be flushed, with the segments that contain its changes.
 #[derive(Clone, Debug)]
@@ -42,35 +42,6 @@ impl ClosedSegment {
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => dir.sync(),
-        }
-    }
-}
-
-/// Segments of flushed memtables, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct FlushedSegments(VecDeque<ClosedSegment>);
-
-impl FlushedSegments {
-    pub(crate) fn extend(&mut self, segments: Vec<ClosedSegment>) {
-        self.0.extend(segments);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Removes the segments in order, each durably before the next: a replay must not find an old
-    /// segment without its successors. What cannot be removed now is retried by the next call.
-    pub(crate) fn remove_all(&mut self, state: &WalState) {
-        while let Some(segment) = self.0.front().copied() {
-            if let Err(error) = segment.remove(&*state.dir) {
-                let dir = state.dir.path().display();
-                let segment = segment.number;
-                tracing::warn!(%dir, segment, %error, "cannot remove a log segment");
-                return;
-            }
-            self.0.pop_front();
-            state.closed_segments.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

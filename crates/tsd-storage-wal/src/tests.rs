@@ -1,4 +1,4 @@
-//! The layer over the memory store: on a real directory, and on a disk that fails.
+//! Tests over the memory store, on a real directory and on a disk with faults.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -28,7 +28,7 @@ mod rewrites;
 
 type Store = WalStorage<MemoryStorage>;
 
-fn backend() -> Arc<MemoryStorage> {
+fn memory_backend() -> Arc<MemoryStorage> {
     Arc::new(MemoryStorage::new(conformance::tables()).with_clock(clock))
 }
 
@@ -37,12 +37,12 @@ fn data() -> Table {
     data
 }
 
-/// A clock that stands still, so that cells of two stores are equal to the last bit.
+/// A constant clock, so that the cells of two stores are equal.
 fn clock() -> i64 {
     1_356_998_400_000
 }
 
-/// Small bounds, so that freezes and flushes happen all the time.
+/// Small bounds, for frequent rotations and flushes.
 fn small(directory: &Path) -> WalConfig {
     WalConfig {
         memtable_bytes: 256 * 1024,
@@ -52,13 +52,13 @@ fn small(directory: &Path) -> WalConfig {
     }
 }
 
-/// Nothing is flushed unless it is asked for.
+/// Bounds that cause no flush unless a test requests it.
 fn lazy() -> WalConfig {
     WalConfig { segment_bytes: 64 * 1024, memtable_bytes: 64 << 20, ..small(Path::new("faulty")) }
 }
 
 async fn open(disk: &FaultyDisk, config: WalConfig) -> Result<(Store, ReplayReport), OpenError> {
-    Store::open_in(config, Arc::new(disk.clone()), backend()).await
+    Store::open_in(config, Arc::new(disk.clone()), memory_backend()).await
 }
 
 fn cells(row: &[u8], cells: &[(&[u8], &[u8])]) -> CellBatch {
@@ -81,7 +81,7 @@ async fn value(store: &impl Storage, row: &[u8]) -> Option<Bytes> {
     row.into_cells().unwrap().into_iter().find(|c| c.qualifier == b"q"[..]).map(|c| c.value)
 }
 
-/// Every cell of a table, by a scan.
+/// All cells of a table, read by a scan.
 async fn contents(store: &impl Storage, table: &Table) -> Vec<(Bytes, Vec<Cell>)> {
     let mut scanner = store.scan(table, Scan::default());
     let mut rows = Vec::new();

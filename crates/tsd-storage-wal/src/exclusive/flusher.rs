@@ -11,7 +11,8 @@ use tsd_storage::{FlushTarget, StorageError};
 use crate::{
     backoff::Backoff,
     executor::Executor,
-    flush_queue::{FlushJob, FlushedSegments},
+    flush_queue::FlushJob,
+    flushed_segments::FlushedSegments,
     memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
     state::WalState,
 };

@@ -1,4 +1,4 @@
-//! A disk in memory that fills up, fails, tears writes and forgets what was not synced.
+//! A simulated disk for tests: it fills up, fails, tears writes and loses unsynced bytes.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use super::{LogDir, LogFile};
 
 const SECTOR: usize = 512;
 
-/// Numbers that look random and are the same every time.
+/// Pseudorandom numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -20,12 +20,12 @@ impl Dice {
         Self(seed)
     }
 
-    pub(crate) fn roll(&mut self, below: u64) -> u64 {
+    pub(crate) fn roll(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % below.max(1)
+        (mixed ^ (mixed >> 31)) % bound.max(1)
     }
 
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
@@ -33,7 +33,7 @@ impl Dice {
     }
 }
 
-/// The disk. A clone is another handle of it.
+/// The disk. A clone is a handle of the same disk.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultyDisk(Arc<Mutex<Disk>>);
 
@@ -44,25 +44,25 @@ struct Disk {
     synced_names: BTreeMap<String, usize>,
     name_changes: Vec<NameChange>,
     dice: Dice,
-    /// Bytes that can still be written.
-    room: Option<usize>,
-    /// Syncs that fail, and how likely each other one does, in percent.
+    /// Free bytes.
+    free_bytes: Option<usize>,
+    /// Number of the next syncs that fail, and the probability of others to fail.
     failing_syncs: usize,
     sync_failure_percent: u64,
-    /// Calls until the power is cut.
+    /// Calls until the power cut.
     calls_left: Option<u64>,
     is_off: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    seen: Vec<u8>,
+    content: Vec<u8>,
     synced: Vec<u8>,
-    waiting: Vec<Change>,
+    unsynced: Vec<FileChange>,
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum FileChange {
     Write(usize, Vec<u8>),
     SetLen(usize),
 }
@@ -81,7 +81,7 @@ impl FaultyDisk {
             synced_names: BTreeMap::new(),
             name_changes: Vec::new(),
             dice: Dice::new(seed),
-            room: None,
+            free_bytes: None,
             failing_syncs: 0,
             sync_failure_percent: 0,
             calls_left: None,
@@ -89,8 +89,8 @@ impl FaultyDisk {
         })))
     }
 
-    pub(crate) fn set_room(&self, bytes: Option<usize>) {
-        self.lock().room = bytes;
+    pub(crate) fn set_free_bytes(&self, bytes: Option<usize>) {
+        self.lock().free_bytes = bytes;
     }
 
     pub(crate) fn fail_syncs(&self, count: usize) {
@@ -101,13 +101,12 @@ impl FaultyDisk {
         self.lock().sync_failure_percent = percent;
     }
 
-    /// Cuts the power after that many calls.
+    /// Cuts the power after a number of calls.
     pub(crate) fn cut_power_after(&self, calls: u64) {
         self.lock().calls_left = Some(calls);
     }
 
-    /// What is there when the power comes back: what was synced, and of the rest whatever sectors
-    /// happened to be written.
+    /// The disk after a power cut: synced bytes, and random sectors of the others.
     pub(crate) fn after_power_cut(&self) -> Self {
         let mut disk = self.lock().clone();
         let kept_names = disk.dice.roll(disk.name_changes.len() as u64 + 1) as usize;
@@ -118,10 +117,10 @@ impl FaultyDisk {
         let percent = *[0, 20, 50, 80, 100].get(disk.dice.roll(5) as usize).unwrap_or(&50);
         let mut dice = disk.dice.clone();
         for file in &mut disk.files {
-            for change in std::mem::take(&mut file.waiting) {
+            for change in std::mem::take(&mut file.unsynced) {
                 change.apply_some(&mut file.synced, &mut dice, percent);
             }
-            file.seen = file.synced.clone();
+            file.content = file.synced.clone();
         }
         Self::restarted(Disk {
             names: names.clone(),
@@ -132,14 +131,14 @@ impl FaultyDisk {
         })
     }
 
-    /// What is there after the process was killed: all that was written.
+    /// The disk after a kill of the process: all written bytes.
     pub(crate) fn after_kill(&self) -> Self {
         Self::restarted(self.lock().clone())
     }
 
     fn restarted(disk: Disk) -> Self {
         Self(Arc::new(Mutex::new(Disk {
-            room: None,
+            free_bytes: None,
             failing_syncs: 0,
             sync_failure_percent: 0,
             calls_left: None,
@@ -148,14 +147,14 @@ impl FaultyDisk {
         })))
     }
 
-    /// Names and contents.
+    /// Names and contents of all files.
     pub(crate) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let disk = self.lock();
-        let bytes = |at: &usize| disk.files.get(*at).map(|f| f.seen.clone()).unwrap_or_default();
+        let bytes = |at: &usize| disk.files.get(*at).map(|f| f.content.clone()).unwrap_or_default();
         disk.names.iter().map(|(name, at)| (name.clone(), bytes(at))).collect()
     }
 
-    /// Changes one byte, as a failing disk would.
+    /// Damages a byte.
     pub(crate) fn flip(&self, name: &str, at: usize, mask: u8) {
         self.edit(name, |bytes| {
             if let Some(byte) = bytes.get_mut(at) {
@@ -164,18 +163,18 @@ impl FaultyDisk {
         });
     }
 
-    /// Changes the contents of a file behind everybody's back.
+    /// Changes the contents of a file.
     pub(crate) fn edit(&self, name: &str, how: impl Fn(&mut Vec<u8>)) {
         let mut disk = self.lock();
         if let Some(at) = disk.names.get(name).copied()
             && let Some(file) = disk.files.get_mut(at)
         {
-            how(&mut file.seen);
-            file.synced = file.seen.clone();
+            how(&mut file.content);
+            file.synced = file.content.clone();
         }
     }
 
-    /// Makes a file vanish.
+    /// Removes a file.
     pub(crate) fn lose(&self, name: &str) {
         self.lock().names.remove(name);
     }
@@ -194,11 +193,11 @@ impl FaultyDisk {
 }
 
 impl Disk {
-    /// Counts a call; the power may go during it.
+    /// Counts a call. Returns true if the power is cut during it.
     fn count(&mut self) -> bool {
-        if let Some(left) = &mut self.calls_left {
-            *left = left.saturating_sub(1);
-            self.is_off = *left == 0;
+        if let Some(calls) = &mut self.calls_left {
+            *calls = calls.saturating_sub(1);
+            self.is_off = *calls == 0;
         }
         self.is_off
     }
@@ -221,23 +220,23 @@ impl Disk {
         let percent = self.sync_failure_percent;
         let fails = self.failing_syncs > 0 || self.dice.chance(percent);
         self.failing_syncs = self.failing_syncs.saturating_sub(1);
-        let goes_off = self.count();
+        let is_cut = self.count();
         let mut dice = self.dice.clone();
         let file = self.file(at)?;
         if fails {
-            // What could not be written is forgotten, and a second sync will not say so.
-            file.waiting.retain(|_| dice.chance(50));
-        } else if !goes_off {
-            for change in std::mem::take(&mut file.waiting) {
+            // Some unsynced changes are lost, and a second sync does not report that.
+            file.unsynced.retain(|_| dice.chance(50));
+        } else if !is_cut {
+            for change in std::mem::take(&mut file.unsynced) {
                 change.apply(&mut file.synced);
             }
         }
         self.dice = dice;
-        if fails || goes_off { Err(io::Error::other("sync failed")) } else { Ok(()) }
+        if fails || is_cut { Err(io::Error::other("sync failed")) } else { Ok(()) }
     }
 }
 
-impl Change {
+impl FileChange {
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::SetLen(len) => bytes.resize(*len, 0),
@@ -245,7 +244,7 @@ impl Change {
         }
     }
 
-    /// Applies what a power cut leaves of it.
+    /// Applies a random part of the change, as a power cut does.
     fn apply_some(&self, bytes: &mut Vec<u8>, dice: &mut Dice, percent: u64) {
         match self {
             Self::SetLen(len) => {
@@ -301,7 +300,7 @@ impl LogDir for FaultyDisk {
 
     fn read(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         self.call(|disk| {
-            let rest = disk.named(name)?.seen.get(offset as usize..).unwrap_or_default();
+            let rest = disk.named(name)?.content.get(offset as usize..).unwrap_or_default();
             Ok(rest.get(..len).unwrap_or(rest).to_vec())
         })
     }
@@ -322,9 +321,9 @@ impl LogDir for FaultyDisk {
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
         self.call(|disk| {
             let file = disk.named(name)?;
-            file.seen.truncate(len as usize);
-            file.synced = file.seen.clone();
-            file.waiting.clear();
+            file.content.truncate(len as usize);
+            file.synced = file.content.clone();
+            file.unsynced.clear();
             Ok(())
         })
     }
@@ -350,7 +349,7 @@ impl LogDir for FaultyDisk {
     fn sync(&self) -> io::Result<()> {
         self.call(|disk| {
             if disk.count() {
-                return Err(io::Error::other("the power went"));
+                return Err(io::Error::other("the power was cut"));
             }
             for change in std::mem::take(&mut disk.name_changes) {
                 change.apply(&mut disk.synced_names);
@@ -372,23 +371,23 @@ impl LogFile for FaultyFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.disk.call(|disk| {
             let offset = offset as usize;
-            let goes_off = disk.count();
+            let is_cut = disk.count();
             let mut len = bytes.len();
-            if goes_off {
+            if is_cut {
                 len = disk.dice.roll(len as u64 + 1) as usize;
             }
-            let fits = disk.room.map_or(len, |room| room.min(len));
-            if let Some(room) = &mut disk.room {
-                *room -= fits;
+            let fits = disk.free_bytes.map_or(len, |free| free.min(len));
+            if let Some(free) = &mut disk.free_bytes {
+                *free -= fits;
             }
             let written = bytes.get(..fits).unwrap_or_default();
             let file = disk.file(self.at)?;
-            write(&mut file.seen, offset, written);
-            file.waiting.push(Change::Write(offset, written.to_vec()));
+            write(&mut file.content, offset, written);
+            file.unsynced.push(FileChange::Write(offset, written.to_vec()));
             if fits < len {
                 Err(io::ErrorKind::StorageFull.into())
-            } else if goes_off {
-                Err(io::Error::other("the power went"))
+            } else if is_cut {
+                Err(io::Error::other("the power was cut"))
             } else {
                 Ok(())
             }
@@ -403,8 +402,8 @@ impl LogFile for FaultyFile {
         self.disk.call(|disk| {
             disk.count();
             let file = disk.file(self.at)?;
-            file.seen.resize(len as usize, 0);
-            file.waiting.push(Change::SetLen(len as usize));
+            file.content.resize(len as usize, 0);
+            file.unsynced.push(FileChange::SetLen(len as usize));
             Ok(())
         })
     }

@@ -29,7 +29,7 @@ pub(crate) struct VerifiedLog {
     pub(crate) next_segment: u64,
 }
 
-/// A segment of a [`VerifiedLog`] log.
+/// A segment of a [`VerifiedLog`].
 #[derive(Debug)]
 pub(crate) struct VerifiedSegment {
     pub(crate) number: u64,
@@ -141,7 +141,7 @@ impl Verifier<'_> {
                 SegmentItem::Record { offset, header, table, body } => {
                     self.expect(link.segment, header.sequence, offset);
                     self.expected = Some(header.sequence + 1);
-                    if !is_known(header, table, body) {
+                    if !is_readable(header, table, body) {
                         let bytes = header.record_len() as u64;
                         self.report(link.segment, Damage::UnknownRecord, offset as u64, bytes);
                     }
@@ -223,7 +223,8 @@ impl Verifier<'_> {
     }
 }
 
-fn is_known(header: RecordHeader, table: &[u8], body: &[u8]) -> bool {
+/// True if this version can decode the record.
+fn is_readable(header: RecordHeader, table: &[u8], body: &[u8]) -> bool {
     std::str::from_utf8(table).is_ok()
         && ChangeKind::from_byte(header.kind)
             .is_some_and(|kind| Change::decode(kind, body).is_some())

@@ -27,7 +27,7 @@ pub(crate) struct LogWriter {
     metrics: Arc<Metrics>,
     clock: fn() -> i64,
     /// Bytes preallocated for a segment, so that a sync need not write the file length.
-    reserve: u64,
+    preallocated_bytes: u64,
     position: LogPosition,
     active: Option<ActiveSegment>,
     /// Segments created since the last [`Self::take_segments`], used or not.
@@ -64,14 +64,14 @@ impl LogWriter {
         dir: Arc<dyn LogDir>,
         metrics: Arc<Metrics>,
         clock: fn() -> i64,
-        reserve: u64,
+        preallocated_bytes: u64,
         position: LogPosition,
     ) -> Self {
         Self {
             dir,
             metrics,
             clock,
-            reserve,
+            preallocated_bytes,
             position,
             active: None,
             created: Vec::new(),
@@ -208,7 +208,7 @@ impl LogWriter {
         };
         let created = active
             .file
-            .set_len(self.reserve)
+            .set_len(self.preallocated_bytes)
             .and_then(|()| active.file.write_at(0, &header.encode()))
             .and_then(|()| active.file.sync_data())
             .and_then(|()| self.dir.sync());

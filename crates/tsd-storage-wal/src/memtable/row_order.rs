@@ -1,6 +1,6 @@
 //! Rows of a table in key order, sorted lazily.
 //!
-//! Writes must not pay for an order that nobody reads. New rows are unsorted until there are
+//! A write must not pay for an order that may never be read. New rows are unsorted until there are
 //! [`MAX_UNSORTED`] of them, which become a sorted run; [`FAN_IN`] runs of a level are merged into
 //! one of the next. A scan merges the few dozen runs, a flush sorts them into one.
 

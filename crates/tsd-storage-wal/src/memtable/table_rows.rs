@@ -92,7 +92,7 @@ impl TableRows {
         let mut slots = std::mem::take(&mut self.scratch.slots);
         let mut ops = std::mem::take(&mut self.scratch.ops);
         slots.clear();
-        let touched = if self.is_in_order {
+        let prefetched = if self.is_in_order {
             self.find_in_order(batch, &mut slots)
         } else {
             self.find_all(batch, &mut slots)
@@ -115,7 +115,7 @@ impl TableRows {
         self.is_in_order = in_order > slots.len() / 4 * 3;
         self.cells += batch.cell_count();
         // Prevents the optimiser from removing the reads that prefetch the row ends.
-        std::hint::black_box(touched);
+        std::hint::black_box(prefetched);
         self.scratch = Scratch { slots, ops };
     }
 
@@ -129,26 +129,26 @@ impl TableRows {
             let found = self.index.find(widen(slot.hash), |s| s.hash == slot.hash);
             slot.row = found.map_or(NO_ROW, |s| s.row);
         }
-        let mut touched = 0;
+        let mut prefetched = 0;
         for (slot, row) in slots.iter_mut().zip(batch.rows()) {
             match self.rows.get(slot.row as usize) {
-                Some(entry) if self.key_of(*entry) == row.key => touched ^= self.tail(*entry),
+                Some(entry) if self.key_of(*entry) == row.key => prefetched ^= self.tail(*entry),
                 // New, or another key with the same hash: looked up by key in `put`.
                 _ => slot.row = NO_ROW,
             }
         }
-        touched
+        prefetched
     }
 
     /// As [`Self::find_all`], for rows in the order of their numbers: compares each with the row after
     /// the previous one, and looks it up only if that has another key.
     fn find_in_order(&self, batch: &CellBatch, slots: &mut Vec<IndexSlot>) -> u8 {
-        let (mut next, mut touched) = (self.next_row, 0);
+        let (mut next, mut prefetched) = (self.next_row, 0);
         for row in batch.rows() {
             let entry = self.rows.get(next as usize).copied();
             let slot = match entry {
                 Some(entry) if self.key_of(entry) == row.key => {
-                    touched ^= self.tail(entry);
+                    prefetched ^= self.tail(entry);
                     IndexSlot { hash: 0, row: next }
                 }
                 // After the last row: most likely new.
@@ -161,7 +161,7 @@ impl TableRows {
             next = if slot.row == NO_ROW { NO_ROW } else { slot.row + 1 };
             slots.push(slot);
         }
-        touched
+        prefetched
     }
 
     /// Adds operations to a row.

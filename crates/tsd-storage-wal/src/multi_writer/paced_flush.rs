@@ -34,7 +34,8 @@ use super::{
 use crate::{
     backoff::Backoff,
     executor::Executor,
-    flush_queue::{ClosedSegment, FlushJob, FlushedSegments},
+    flush_queue::{ClosedSegment, FlushJob},
+    flushed_segments::FlushedSegments,
     memtable::{CellPrecedence, Memtable, MemtableRows},
     state::WalState,
 };

@@ -1,17 +1,16 @@
-//! The power is cut at random moments, again and again: what was acknowledged is there, and nothing
-//! is there in part.
+//! Random power cuts: acknowledged writes survive, and writes are atomic.
 
 use super::{
     model::{Model, Operation},
     *,
 };
 
-/// Somebody who writes rows nobody else writes, one operation at a time.
+/// A writer with rows of its own, which executes one operation at a time.
 struct Writer {
     owner: String,
     dice: Dice,
     model: Model,
-    /// Operations that failed since the last that did not: the log may have them.
+    /// Operations that failed since the last success. The log may contain them.
     unknown: Vec<Operation>,
 }
 
@@ -25,7 +24,7 @@ impl Writer {
         }
     }
 
-    /// Runs operations until the store fails or there were enough.
+    /// Executes up to `operations` operations, or until the store fails.
     async fn work(&mut self, store: &Store, operations: u64) {
         for _ in 0..operations {
             let operation = Operation::random(&self.owner, &mut self.dice, &self.model);
@@ -38,7 +37,7 @@ impl Writer {
                 }
                 Err(StorageError::DiskFull) => {}
                 Err(_) => {
-                    // What failed is not seen by readers, though it may turn out to be in the log.
+                    // Not visible to readers, but it may be in the log.
                     self.unknown.push(operation);
                     if self.dice.chance(50) {
                         return;
@@ -48,7 +47,7 @@ impl Writer {
         }
     }
 
-    /// Checks what is there after a restart, and goes on from that.
+    /// Checks the rows after a restart, and continues with them.
     async fn check(&mut self, store: &Store, context: &str) {
         let found = Model::read(store, &self.owner).await;
         let mut allowed = vec![self.model.clone()];
@@ -60,7 +59,11 @@ impl Writer {
         }
         if !allowed.contains(&found) {
             let difference = found.difference(&self.model);
-            panic!("{context}: {} is unlike any of {}: {difference}", self.owner, allowed.len());
+            panic!(
+                "{context}: {} matches none of {} states: {difference}",
+                self.owner,
+                allowed.len()
+            );
         }
         for (row, qualifier) in found.0.keys() {
             let get = Get::column(row.clone(), Family::T, qualifier.clone());
@@ -72,14 +75,14 @@ impl Writer {
     }
 }
 
-/// One disk through several lives. How each ends is up to the dice.
-async fn lives(seed: u64) {
+/// Several runs on one disk, each with a random end.
+async fn check_runs(seed: u64) {
     let mut dice = Dice::new(seed);
     let mut disk = FaultyDisk::new(seed);
-    let backend = backend();
+    let backend = memory_backend();
     let mut writers: Vec<Writer> = (0..3).map(|number| Writer::new(number, seed)).collect();
-    for life in 0..4 {
-        let context = format!("seed {seed}, life {life}");
+    for run in 0..4 {
+        let context = format!("seed {seed}, run {run}");
         let config = WalConfig {
             memtable_bytes: [1, 70_000, 300_000, 1 << 30][dice.roll(4) as usize],
             segment_bytes: [8_192, 32_768, 100_000][dice.roll(3) as usize],
@@ -99,13 +102,13 @@ async fn lives(seed: u64) {
             disk.set_sync_failures(10);
         }
         if dice.chance(20) {
-            disk.set_room(Some(dice.roll(20_000) as usize));
+            disk.set_free_bytes(Some(dice.roll(20_000) as usize));
         }
         let operations = 5 + dice.roll(30);
         let work = writers.iter_mut().map(|writer| writer.work(&store, operations));
         futures_util::future::join_all(work).await;
         if dice.chance(20) {
-            // Often fails, the power being off.
+            // Usually fails, because the power is off.
             let _ = store.flush().await;
         }
         store.stop().await;
@@ -114,8 +117,8 @@ async fn lives(seed: u64) {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_and_nothing_is_there_in_part() {
+async fn acknowledged_writes_survive_and_writes_are_atomic() {
     for seed in 0..75 {
-        lives(seed).await;
+        check_runs(seed).await;
     }
 }

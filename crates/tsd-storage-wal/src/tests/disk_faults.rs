@@ -1,21 +1,24 @@
-//! A disk that fills up, and syncs that fail.
+//! Full disks and failed syncs.
 
 use super::*;
 
 #[tokio::test]
-async fn a_full_disk_is_an_error_that_passes() {
+async fn writes_succeed_again_after_a_full_disk() {
     let disk = FaultyDisk::new(5);
-    let below = backend();
+    let backend = memory_backend();
     let open = async |disk: &FaultyDisk| {
-        let below = Arc::clone(&below);
-        Store::open_in(lazy(), Arc::new(disk.clone()), below).await.unwrap().0
+        let backend = Arc::clone(&backend);
+        Store::open_in(lazy(), Arc::new(disk.clone()), backend).await.unwrap().0
     };
     let store = open(&disk).await;
     put(&store, b"before", b"1").await.unwrap();
-    for room in [0, 1, 40, 60, 70] {
-        disk.set_room(Some(room));
+    for free_bytes in [0, 1, 40, 60, 70] {
+        disk.set_free_bytes(Some(free_bytes));
         let failed = put(&store, b"full", b"lost").await;
-        assert!(matches!(failed, Err(StorageError::DiskFull)), "{failed:?} with {room} bytes");
+        assert!(
+            matches!(failed, Err(StorageError::DiskFull)),
+            "{failed:?} with {free_bytes} bytes"
+        );
         assert_eq!(value(&store, b"before").await.unwrap(), "1");
         assert_eq!(value(&store, b"full").await, None);
         let column = Column {
@@ -27,12 +30,12 @@ async fn a_full_disk_is_an_error_that_passes() {
             store.increment(&data(), column.clone(), 1).await,
             Err(StorageError::DiskFull)
         ));
-        disk.set_room(None);
-        // A failed increment did not count.
+        disk.set_free_bytes(None);
+        // The failed increment has no effect.
         let sum = store.increment(&data(), column.clone(), 1).await.unwrap();
         assert_eq!(sum, 1);
         store.delete(&data(), Delete::Row(column.row)).await.unwrap();
-        put(&store, b"after", &[room as u8]).await.unwrap();
+        put(&store, b"after", &[free_bytes as u8]).await.unwrap();
     }
     store.stop().await;
     for disk in [disk.after_kill(), disk.after_power_cut()] {
@@ -45,15 +48,18 @@ async fn a_full_disk_is_an_error_that_passes() {
 }
 
 #[tokio::test]
-async fn a_disk_too_full_for_a_segment_says_so() {
+async fn disk_too_full_for_a_segment_is_an_error() {
     let disk = FaultyDisk::new(5);
     let (store, _) = open(&disk, lazy()).await.unwrap();
-    for room in [0, 63, 64, 30] {
-        disk.set_room(Some(room));
+    for free_bytes in [0, 63, 64, 30] {
+        disk.set_free_bytes(Some(free_bytes));
         let failed = put(&store, b"full", b"lost").await;
-        assert!(matches!(failed, Err(StorageError::DiskFull)), "{failed:?} with {room} bytes");
+        assert!(
+            matches!(failed, Err(StorageError::DiskFull)),
+            "{failed:?} with {free_bytes} bytes"
+        );
     }
-    disk.set_room(None);
+    disk.set_free_bytes(None);
     put(&store, b"row", b"1").await.unwrap();
     store.stop().await;
     let (store, _) = open(&disk.after_power_cut(), lazy()).await.unwrap();
@@ -63,7 +69,7 @@ async fn a_disk_too_full_for_a_segment_says_so() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_is_not_tried_again_but_written_anew() {
+async fn group_is_written_to_a_new_segment_after_a_failed_sync() {
     for seed in 0..20 {
         let disk = FaultyDisk::new(seed);
         let (store, _) = open(&disk, lazy()).await.unwrap();
@@ -82,16 +88,16 @@ async fn a_failed_sync_is_not_tried_again_but_written_anew() {
 }
 
 #[tokio::test]
-async fn a_sync_that_fails_in_the_new_segment_too_is_an_error() {
+async fn second_failed_sync_is_an_error() {
     for seed in 0..20 {
         let disk = FaultyDisk::new(seed);
         let (store, _) = open(&disk, lazy()).await.unwrap();
         put(&store, b"a", b"1").await.unwrap();
-        // The group, and the making of the segment it moves to.
+        // The sync of the group, and that of the new segment.
         disk.fail_syncs(2);
         let failed = put(&store, b"b", b"2").await;
         assert!(matches!(failed, Err(StorageError::Io { .. })), "{failed:?}");
-        assert_eq!(value(&store, b"b").await, None, "what failed is not seen");
+        assert_eq!(value(&store, b"b").await, None, "failed writes are not visible");
         put(&store, b"c", b"3").await.unwrap();
         store.stop().await;
         let (store, _) = open(&disk.after_power_cut(), lazy()).await.unwrap();
@@ -103,15 +109,15 @@ async fn a_sync_that_fails_in_the_new_segment_too_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_in_use_is_named() {
+async fn directory_in_use_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(small(dir.path()), backend()).await.unwrap();
-    let error = Store::open(small(dir.path()), backend()).await.unwrap_err();
+    let (store, _) = Store::open(small(dir.path()), memory_backend()).await.unwrap();
+    let error = Store::open(small(dir.path()), memory_backend()).await.unwrap_err();
     let text = error.to_string();
     let OpenError::InUse { directory, pid } = error else { panic!("in use, not {text}") };
     assert_eq!((directory.as_path(), pid), (dir.path(), Some(std::process::id())));
-    let place = dir.path().display().to_string();
-    assert!(text.contains(&place) && text.contains(&std::process::id().to_string()), "{text}");
+    let path = dir.path().display().to_string();
+    assert!(text.contains(&path) && text.contains(&std::process::id().to_string()), "{text}");
     store.stop().await;
-    Store::open(small(dir.path()), backend()).await.unwrap().0.stop().await;
+    Store::open(small(dir.path()), memory_backend()).await.unwrap().0.stop().await;
 }

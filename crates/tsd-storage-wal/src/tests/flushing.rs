@@ -1,4 +1,4 @@
-//! Freezes, flushes, and the ends of a store.
+//! Rotation, flush, close and stop.
 
 use tsd_storage::{Fault, FaultyStorage, Operation};
 
@@ -10,70 +10,69 @@ async fn over_faulty(
     disk: &FaultyDisk,
     config: WalConfig,
 ) -> (FaultyStore, Arc<FaultyStorage<MemoryStorage>>) {
-    let below = Arc::new(FaultyStorage::new(backend()));
-    let opened = WalStorage::open_in(config, Arc::new(disk.clone()), Arc::clone(&below)).await;
-    (opened.unwrap().0, below)
+    let backend = Arc::new(FaultyStorage::new(memory_backend()));
+    let opened = WalStorage::open_in(config, Arc::new(disk.clone()), Arc::clone(&backend)).await;
+    (opened.unwrap().0, backend)
 }
 
 fn gauge(store: &impl Storage, name: &str) -> f64 {
     store.gauges().into_iter().find(|(n, _)| *n == name).unwrap().1
 }
 
-fn away(times: usize) -> Vec<Fault> {
+fn timeouts(times: usize) -> Vec<Fault> {
     vec![Fault::Error(StorageError::Timeout("backend")); times]
 }
 
 #[tokio::test]
-async fn closing_leaves_an_empty_log_and_stopping_a_log_to_replay() {
+async fn close_empties_the_log_and_stop_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
-    let below = || backend();
-    let kept = below();
-    let (store, report) = Store::open(small(dir.path()), Arc::clone(&kept)).await.unwrap();
+    let backend = memory_backend();
+    let (store, report) = Store::open(small(dir.path()), Arc::clone(&backend)).await.unwrap();
     assert_eq!((report.segments, report.records), (0, 0));
     put(&store, b"a", b"1").await.unwrap();
     put(&store, b"b", b"2").await.unwrap();
     store.stop().await;
     assert!(matches!(put(&store, b"c", b"3").await, Err(StorageError::Closed)));
-    assert_eq!(value(&*kept, b"a").await, None, "stopping flushes nothing");
+    assert_eq!(value(&*backend, b"a").await, None, "stopping flushes nothing");
 
-    let (store, report) = Store::open(small(dir.path()), Arc::clone(&kept)).await.unwrap();
+    let (store, report) = Store::open(small(dir.path()), Arc::clone(&backend)).await.unwrap();
     assert_eq!((report.segments, report.records, report.cells), (1, 2, 2));
     assert_eq!(value(&store, b"a").await.unwrap(), "1");
     store.flush().await.unwrap();
-    assert_eq!(value(&*kept, b"b").await.unwrap(), "2");
+    assert_eq!(value(&*backend, b"b").await.unwrap(), "2");
     assert!(gauge(&store, "tsd_wal_log_bytes") < 1.0, "the flushed segments do not count");
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(names.len(), 1, "only the lock is left: {names:?}");
+    assert_eq!(names.len(), 1, "only the lock file remains: {names:?}");
     put(&store, b"c", b"3").await.unwrap();
     store.close().await.unwrap();
     store.close().await.unwrap();
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(names.len(), 1, "only the lock is left: {names:?}");
+    assert_eq!(names.len(), 1, "only the lock file remains: {names:?}");
 }
 
 #[tokio::test]
-async fn a_backend_that_is_away_keeps_rows_held_and_readable() {
+async fn rows_stay_readable_while_flushes_fail() {
     let disk = FaultyDisk::new(1);
-    let (store, below) = over_faulty(&disk, lazy()).await;
+    let (store, backend) = over_faulty(&disk, lazy()).await;
     put(&store, b"a", b"1").await.unwrap();
-    below.script(Operation::FlushRows, away(2));
+    backend.script(Operation::FlushRows, timeouts(2));
     assert!(matches!(store.flush().await, Err(StorageError::Timeout(_))));
     assert_eq!(value(&store, b"a").await.unwrap(), "1");
     put(&store, b"b", b"2").await.unwrap();
-    below.heal();
+    backend.heal();
     store.flush().await.unwrap();
     for row in [b"a", b"b"] {
-        assert_eq!(value(&**below.inner(), row).await, value(&store, row).await);
+        assert_eq!(value(&**backend.inner(), row).await, value(&store, row).await);
     }
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_close_that_cannot_flush_ends_and_leaves_the_log() {
+async fn close_without_a_flush_fails_and_keeps_the_log() {
     let disk = FaultyDisk::new(1);
-    let (store, below) = over_faulty(&disk, lazy()).await;
+    let (store, backend) = over_faulty(&disk, lazy()).await;
     put(&store, b"a", b"1").await.unwrap();
-    below.script(Operation::FlushRows, away(1000));
+    backend.script(Operation::FlushRows, timeouts(1000));
     assert!(store.close().await.is_err());
     let (store, report) = open(&disk, lazy()).await.unwrap();
     assert_eq!(report.records, 1);
@@ -82,98 +81,99 @@ async fn a_close_that_cannot_flush_ends_and_leaves_the_log() {
 }
 
 #[tokio::test]
-async fn when_the_backend_lags_writers_wait_and_memory_does_not_grow() {
+async fn slow_flushes_delay_writes_at_the_memory_bound() {
     const BOUND: usize = 400_000;
     let disk = FaultyDisk::new(1);
     let config = WalConfig { memtable_bytes: BOUND, segment_bytes: 1 << 20, ..lazy() };
-    let (store, below) = over_faulty(&disk, config).await;
-    below.script(Operation::FlushRows, away(4));
+    let (store, backend) = over_faulty(&disk, config).await;
+    backend.script(Operation::FlushRows, timeouts(4));
     let write = async |writer: u32| {
-        let mut most = 0.0_f64;
+        let mut max_bytes = 0.0_f64;
         for i in 0..60_u32 {
             let row = (writer * 1000 + i).to_be_bytes();
             put(&store, &row, &[7; 4000]).await.unwrap();
-            most = most.max(gauge(&store, "tsd_wal_memtable_bytes"));
+            max_bytes = max_bytes.max(gauge(&store, "tsd_wal_memtable_bytes"));
         }
-        most
+        max_bytes
     };
-    let most = futures_util::future::join_all((0..4).map(write)).await;
-    let most = most.into_iter().fold(0.0, f64::max);
-    // A group of four puts may be on top, in blocks of the arena.
-    assert!(most < BOUND as f64 * 1.7, "{most} bytes held");
+    let max_bytes = futures_util::future::join_all((0..4).map(write)).await;
+    let max_bytes = max_bytes.into_iter().fold(0.0, f64::max);
+    // The bound may be exceeded by a group of four puts, in blocks of the arena.
+    assert!(max_bytes < BOUND as f64 * 1.7, "{max_bytes} bytes");
     store.flush().await.unwrap();
-    assert_eq!(contents(&**below.inner(), &data()).await.len(), 240);
+    assert_eq!(contents(&**backend.inner(), &data()).await.len(), 240);
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn when_the_backends_disk_is_full_writers_are_told() {
+async fn writes_fail_while_the_backends_disk_is_full() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { memtable_bytes: 100_000, segment_bytes: 1 << 20, ..lazy() };
-    let (store, below) = over_faulty(&disk, config).await;
-    below.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 1000]);
-    let mut taken = 0_u32;
-    let told = loop {
-        match put(&store, &taken.to_be_bytes(), &[7; 4000]).await {
-            Ok(()) => taken += 1,
+    let (store, backend) = over_faulty(&disk, config).await;
+    backend.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 1000]);
+    let mut written = 0_u32;
+    let error = loop {
+        match put(&store, &written.to_be_bytes(), &[7; 4000]).await {
+            Ok(()) => written += 1,
             Err(error) => break error,
         }
     };
-    assert!(matches!(told, StorageError::DiskFull), "{told}");
-    assert_eq!(contents(&store, &data()).await.len(), taken as usize, "reads go on");
-    below.heal();
+    assert!(matches!(error, StorageError::DiskFull), "{error}");
+    assert_eq!(contents(&store, &data()).await.len(), written as usize, "reads succeed");
+    backend.heal();
     while let Err(error) = put(&store, b"after", b"1").await {
         assert!(matches!(error, StorageError::DiskFull), "{error}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     store.flush().await.unwrap();
-    assert_eq!(contents(&**below.inner(), &data()).await.len(), taken as usize + 1);
+    assert_eq!(contents(&**backend.inner(), &data()).await.len(), written as usize + 1);
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn when_the_backend_lags_the_log_does_not_grow_for_ever() {
+async fn slow_flushes_delay_writes_at_the_log_bound() {
     const SEGMENT: usize = 4096;
     let disk = FaultyDisk::new(1);
     let config = WalConfig { segment_bytes: SEGMENT as u64, ..lazy() };
-    let (store, below) = over_faulty(&disk, config).await;
-    below.script(Operation::FlushRows, away(3));
+    let (store, backend) = over_faulty(&disk, config).await;
+    backend.script(Operation::FlushRows, timeouts(3));
     let column = |i: u8| Column {
         row: Bytes::copy_from_slice(&[i]),
         family: Family::T,
         qualifier: Bytes::from_static(b"n"),
     };
     let write = async |i: u8| {
-        let mut most = 0;
+        let mut max_segments = 0;
         for _ in 0..120 {
             store.increment(&data(), column(i), 1).await.unwrap();
-            most = most.max(disk.contents().len());
+            max_segments = max_segments.max(disk.contents().len());
         }
-        most
+        max_segments
     };
-    let most = futures_util::future::join_all((0..12).map(write)).await.into_iter().max().unwrap();
-    assert!((3..=18).contains(&most), "{most} segments");
+    let max_segments =
+        futures_util::future::join_all((0..12).map(write)).await.into_iter().max().unwrap();
+    assert!((3..=18).contains(&max_segments), "{max_segments} segments");
     store.flush().await.unwrap();
-    assert_eq!(contents(&**below.inner(), &data()).await.len(), 12);
+    assert_eq!(contents(&**backend.inner(), &data()).await.len(), 12);
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn rows_leave_when_they_are_old() {
+async fn aged_rows_are_flushed() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { max_age: Duration::from_millis(1), ..lazy() };
-    let below = backend();
-    let opened = Store::open_in(config, Arc::new(disk), Arc::clone(&below)).await;
+    let backend = memory_backend();
+    let opened = Store::open_in(config, Arc::new(disk), Arc::clone(&backend)).await;
     let (store, _) = opened.unwrap();
     put(&store, b"a", b"1").await.unwrap();
-    while value(&*below, b"a").await.is_none() {
+    while value(&*backend, b"a").await.is_none() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_counter_that_is_incremented_for_ever_does_not_fill_the_disk() {
+async fn repeated_increments_do_not_fill_the_disk() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { segment_bytes: 4096, ..lazy() };
     let (store, _) = open(&disk, config).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_counter_that_is_incremented_for_ever_does_not_fill_the_disk() {
 }
 
 #[tokio::test]
-async fn a_scan_across_a_flush_sees_every_row_once() {
+async fn scan_during_flushes_returns_every_row_once() {
     let disk = FaultyDisk::new(1);
     let (store, _) = open(&disk, lazy()).await.unwrap();
     let row = |i: u16| i.to_be_bytes();
@@ -223,30 +223,30 @@ async fn a_scan_across_a_flush_sees_every_row_once() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_held_does_not_touch_the_log() {
+async fn table_that_is_not_logged_bypasses_the_log() {
     let [data, uid] = conformance::tables();
     let disk = FaultyDisk::new(1);
-    let below = backend();
+    let backend = memory_backend();
     let config = WalConfig { logged: LoggedTables::Only(vec![data.clone()]), ..lazy() };
     let open = async |config| {
-        Store::open_in(config, Arc::new(disk.clone()), Arc::clone(&below)).await.unwrap().0
+        Store::open_in(config, Arc::new(disk.clone()), Arc::clone(&backend)).await.unwrap().0
     };
     let store = open(config).await;
     store.put(&uid, cells(b"row", &[(b"q", b"v")])).await.unwrap();
     assert!(disk.contents().is_empty());
-    assert_eq!(contents(&*below, &uid).await.len(), 1);
+    assert_eq!(contents(&*backend, &uid).await.len(), 1);
     store.put(&data, cells(b"row", &[(b"q", b"v")])).await.unwrap();
     store.stop().await;
-    assert!(contents(&*below, &data).await.is_empty());
+    assert!(contents(&*backend, &data).await.is_empty());
 
-    // What is in the log of a table that is held no more is in the backend before anybody reads.
+    // The rows of a table that is no longer logged are flushed before the first read.
     let store = open(WalConfig { logged: LoggedTables::Only(Vec::new()), ..lazy() }).await;
     assert_eq!(contents(&store, &data).await.len(), 1);
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_log_of_a_table_that_is_gone_is_refused() {
+async fn log_of_a_missing_table_is_an_error() {
     let disk = FaultyDisk::new(1);
     let (store, _) = open(&disk, lazy()).await.unwrap();
     put(&store, b"row", b"v").await.unwrap();
@@ -257,7 +257,7 @@ async fn a_log_of_a_table_that_is_gone_is_refused() {
 }
 
 #[tokio::test]
-async fn a_replay_larger_than_the_memtable_goes_to_the_backend_as_it_comes() {
+async fn replay_larger_than_memory_is_flushed_meanwhile() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { segment_bytes: 8 << 20, ..lazy() };
     let (store, _) = open(&disk, config.clone()).await.unwrap();
@@ -265,18 +265,18 @@ async fn a_replay_larger_than_the_memtable_goes_to_the_backend_as_it_comes() {
         put(&store, &i.to_be_bytes(), &[7; 4000]).await.unwrap();
     }
     store.stop().await;
-    let below = backend();
+    let backend = memory_backend();
     let config = WalConfig { memtable_bytes: 400_000, ..config };
-    let opened = Store::open_in(config, Arc::new(disk), Arc::clone(&below)).await;
+    let opened = Store::open_in(config, Arc::new(disk), Arc::clone(&backend)).await;
     let (store, report) = opened.unwrap();
     assert_eq!(report.records, 300);
-    assert!(!contents(&*below, &data()).await.is_empty());
+    assert!(!contents(&*backend, &data()).await.is_empty());
     assert_eq!(contents(&store, &data()).await.len(), 300);
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_call_that_no_segment_can_hold_is_refused() {
+async fn write_larger_than_a_segment_is_an_error() {
     let disk = FaultyDisk::new(1);
     let (store, _) = open(&disk, WalConfig { segment_bytes: 10_000, ..lazy() }).await.unwrap();
     assert!(put(&store, b"row", &[7; 11_000]).await.is_err());
@@ -285,19 +285,19 @@ async fn a_call_that_no_segment_can_hold_is_refused() {
 }
 
 #[tokio::test]
-async fn an_append_after_a_flush_reads_the_backend_once_more() {
+async fn append_after_a_flush_reads_the_backend_once() {
     let disk = FaultyDisk::new(1);
-    let (store, below) = over_faulty(&disk, lazy()).await;
+    let (store, backend) = over_faulty(&disk, lazy()).await;
     let batch = |value: &[u8]| cells(b"row", &[(b"\x05\0\0", value)]);
     store.append(&data(), batch(b"one")).await.unwrap();
     store.flush().await.unwrap();
-    below.script(Operation::MultiGet, away(1));
-    assert!(store.append(&data(), batch(b"two")).await.is_err(), "it cannot be known");
+    backend.script(Operation::MultiGet, timeouts(1));
+    assert!(store.append(&data(), batch(b"two")).await.is_err(), "the present value is unknown");
     store.append(&data(), batch(b"two")).await.unwrap();
-    // Held by now, so the backend is not asked.
-    below.script(Operation::MultiGet, away(1));
+    // The value is in the memtable, so the backend is not read.
+    backend.script(Operation::MultiGet, timeouts(1));
     store.append(&data(), batch(b"three")).await.unwrap();
-    below.heal();
+    backend.heal();
     let rows = contents(&store, &data()).await;
     assert_eq!(rows[0].1[0].value, "onetwothree");
     store.close().await.unwrap();

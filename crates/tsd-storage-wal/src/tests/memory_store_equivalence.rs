@@ -1,4 +1,4 @@
-//! Whatever is done to it, it answers as the memory store does.
+//! Random operations have the same results as with the memory store.
 
 use proptest::prelude::*;
 
@@ -53,12 +53,12 @@ async fn scanned(store: &impl Storage, scan: Scan) -> Vec<(Bytes, Vec<Cell>)> {
 
 async fn compare(steps: Vec<Step>, memtable_bytes: usize) {
     let memory = MemoryStorage::new(conformance::tables()).with_clock(clock);
-    let below = backend();
+    let backend = memory_backend();
     let mut disk = FaultyDisk::new(1);
     let config = || WalConfig { memtable_bytes, ..small(Path::new("faulty")) };
     let open = async |disk: &FaultyDisk| {
-        let below = Arc::clone(&below);
-        Store::open_in(config(), Arc::new(disk.clone()), below).await.unwrap().0
+        let backend = Arc::clone(&backend);
+        Store::open_in(config(), Arc::new(disk.clone()), backend).await.unwrap().0
     };
     let mut store = open(&disk).await;
     let mut model = Model::default();
@@ -88,7 +88,7 @@ async fn compare(steps: Vec<Step>, memtable_bytes: usize) {
     }
     assert_eq!(contents(&store, &data()).await, contents(&memory, &data()).await);
     store.flush().await.unwrap();
-    assert_eq!(contents(&*below, &data()).await, contents(&memory, &data()).await);
+    assert_eq!(contents(&*backend, &data()).await, contents(&memory, &data()).await);
     store.stop().await;
 }
 
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_answers_as_the_memory_store_does(
+    fn results_equal_those_of_the_memory_store(
         steps in prop::collection::vec(step(), 1..60),
         memtable_bytes in prop_oneof![Just(1_usize), Just(100_000), Just(1 << 30)],
     ) {

@@ -1,4 +1,4 @@
-//! Random operations, and what they come to.
+//! Random operations and a model of their result.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ type ColumnKey = (Bytes, Bytes);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Model(pub(super) BTreeMap<ColumnKey, Bytes>);
 
-/// An operation; compare-and-set and increments are aimed at what is there.
+/// An operation. Conditional ones are chosen so that most of them succeed.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Put(Vec<(Bytes, Bytes, Bytes)>),
@@ -20,7 +20,7 @@ pub(super) enum Operation {
     CompareAndDelete(ColumnKey, Bytes),
     DeleteRow(Bytes),
     DeleteColumns(Bytes, Vec<Bytes>),
-    /// Row, cell to put, columns to delete, and when they were read.
+    /// Row, cell to put, columns to delete, and the time of their cells.
     Rewrite(Bytes, Option<(Bytes, Bytes)>, Vec<Bytes>, i64),
 }
 
@@ -80,7 +80,7 @@ impl Operation {
                     delete.push(qualifier(dice));
                 }
                 let put = dice.chance(80).then(|| (text("compacted", dice.roll(2)), value(dice)));
-                // All cells have the one time of the clock: they are as they were read, or later.
+                // All cells have the constant time of the clock, so an earlier one is out of date.
                 let read_ms = if dice.chance(80) { clock() } else { clock() - 1 };
                 Self::Rewrite(row, put, delete, read_ms)
             }
@@ -99,13 +99,10 @@ impl Operation {
         }
     }
 
-    /// Whether it writes whatever is there, so that its success says that the log goes on.
+    /// True if the operation writes unconditionally, so that its success proves that the log works.
     pub(super) const fn always_writes(&self) -> bool {
-        match self {
-            // A row may have changed since it was planned.
-            Self::CompareAndSet(..) | Self::CompareAndDelete(..) | Self::Rewrite(..) => false,
-            _ => true,
-        }
+        // The row of a rewrite may have changed since it was planned.
+        !matches!(self, Self::CompareAndSet(..) | Self::CompareAndDelete(..) | Self::Rewrite(..))
     }
 
     pub(super) async fn run(&self, store: &impl Storage) -> Result<(), StorageError> {
@@ -165,7 +162,7 @@ impl Operation {
                     RowRewrite { row: row.clone(), put, delete, read: ReadVersion::default() };
                 match store.rewrite_row(table, rewrite).await {
                     Err(StorageError::Changed) => Ok(()),
-                    answer => answer,
+                    result => result,
                 }
             }
         }
@@ -219,7 +216,7 @@ impl Model {
         }
     }
 
-    /// The model of what a store holds in rows whose keys begin with `owner`.
+    /// Reads the rows of a store whose keys begin with `owner`.
     pub(super) async fn read(store: &impl Storage, owner: &str) -> Self {
         let mut model = Self::default();
         for (row, cells) in contents(store, &data()).await {
@@ -231,7 +228,7 @@ impl Model {
         model
     }
 
-    /// What is in only one of two models, or not the same in both.
+    /// Describes the columns that differ between two models.
     pub(super) fn difference(&self, other: &Self) -> String {
         let of = |a: &Self, b: &Self, sign| {
             let differs = a.0.iter().filter(|(key, value)| b.0.get(*key) != Some(*value));

@@ -1,19 +1,19 @@
-//! Row compactions beside writers of the same rows.
+//! Row compactions concurrent with writes of the same rows.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
 
-/// A clock that is later each time it is looked at, so that no two groups have one time.
+/// A clock that advances at each read, so that each group has a time of its own.
 fn ticking() -> i64 {
     static NOW: AtomicI64 = AtomicI64::new(1_000_000);
     NOW.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Values that each writer puts, one after the other.
+/// Number of values that each writer puts.
 const TURNS: u64 = 60;
 
-/// A value that no other writer puts, nor this one in another turn.
+/// A value that is unique per writer and turn.
 const fn of_turn(writer: u64, turn: u64) -> u64 {
     writer * TURNS + turn
 }
@@ -22,14 +22,15 @@ fn qualifier(second: u16) -> [u8; 2] {
     (second << 4).to_be_bytes()
 }
 
-/// What a row compaction does: reads the row, puts what it read as one cell, deletes the rest. Says
-/// whether the row was still as it was read. Every other time the store is told when that was.
+/// Compacts a row: reads it, puts its values as one cell and deletes the others. Returns true if the
+/// row was unchanged since the read. Every second call passes the read version.
 async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
     let row = Bytes::from_static(row);
-    let mark = if number.is_multiple_of(2) { store.read_version() } else { ReadVersion::default() };
+    let version =
+        if number.is_multiple_of(2) { store.read_version() } else { ReadVersion::default() };
     let read = store.get(&data(), Get::row(row.clone())).await.unwrap();
     let Some(read) = read else { return false };
-    // Let the writers put something in between.
+    // The writers may put values in between.
     tokio::task::yield_now().await;
     let cells: Vec<Cell> = read.into_cells().unwrap();
     let delete = cells.iter().map(|cell| ReplacedColumn {
@@ -44,7 +45,7 @@ async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
         timestamp_ms: 0,
     };
     let delete = delete.collect();
-    let rewrite = RowRewrite { row, put: Some((whole, None)), delete, read: mark };
+    let rewrite = RowRewrite { row, put: Some((whole, None)), delete, read: version };
     match store.rewrite_row(&data(), rewrite).await {
         Ok(()) => true,
         Err(StorageError::Changed) => false,
@@ -52,7 +53,7 @@ async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
     }
 }
 
-/// Every value that a row holds, whatever its columns.
+/// All values of a row, of any column.
 async fn values(store: &Store, row: &'static [u8]) -> Vec<u64> {
     let row = store.get(&data(), Get::row(Bytes::from_static(row))).await.unwrap();
     let cells = row.map_or_else(Vec::new, |row| row.into_cells().unwrap());
@@ -61,16 +62,17 @@ async fn values(store: &Store, row: &'static [u8]) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_value_is_lost_to_a_row_compaction_that_read_before_it() {
+async fn row_compaction_loses_no_concurrent_write() {
     for memtable_bytes in [1, 20_000, 64 << 20] {
-        let (disk, below) = (FaultyDisk::new(1), backend());
+        let (disk, backend) = (FaultyDisk::new(1), memory_backend());
         let config = || WalConfig { memtable_bytes, clock: ticking, ..lazy() };
         let open = async || {
-            let opened = Store::open_in(config(), Arc::new(disk.clone()), Arc::clone(&below)).await;
+            let opened =
+                Store::open_in(config(), Arc::new(disk.clone()), Arc::clone(&backend)).await;
             opened.unwrap().0
         };
         let store = Arc::new(open().await);
-        // Each writer puts its point again and again.
+        // Each writer overwrites its own point.
         let writers = (0..4_u16).map(|writer| {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
@@ -90,7 +92,7 @@ async fn no_value_is_lost_to_a_row_compaction_that_read_before_it() {
         for writer in writers {
             writer.await.unwrap();
         }
-        assert!(compact(&store, b"row", number).await, "nobody writes any more");
+        assert!(compact(&store, b"row", number).await, "all writers have ended");
         let found = values(&store, b"row").await;
         for writer in 0..4 {
             let last = of_turn(writer, TURNS - 1);
@@ -101,14 +103,14 @@ async fn no_value_is_lost_to_a_row_compaction_that_read_before_it() {
         let store = open().await;
         assert_eq!(contents(&store, &data()).await, before, "after a replay");
         store.flush().await.unwrap();
-        assert_eq!(contents(&*below, &data()).await, before, "in the backend");
+        assert_eq!(contents(&*backend, &data()).await, before, "in the backend");
         store.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_rewrite_sees_what_is_in_its_own_group() {
-    // All requests are in one group, or in several: the answers are the same.
+async fn rewrite_sees_earlier_writes_of_its_group() {
+    // The results do not depend on how the requests are grouped.
     let disk = FaultyDisk::new(1);
     let (store, _) = open(&disk, lazy()).await.unwrap();
     let rewrite = |row: &'static [u8]| {
@@ -118,27 +120,27 @@ async fn a_rewrite_sees_what_is_in_its_own_group() {
         RowRewrite { row: Bytes::from_static(row), put: None, delete: vec![old], read }
     };
     let table = data();
-    let answers = tokio::join!(
+    let results = tokio::join!(
         store.rewrite_row(&table, rewrite(b"row")),
         put(&store, b"row", b"1"),
         store.rewrite_row(&table, rewrite(b"row")),
         store.rewrite_row(&table, rewrite(b"row")),
-        store.append(&table, cells(b"row", &[(b"q", b"anew")])),
+        store.append(&table, cells(b"row", &[(b"q", b"again")])),
     );
-    let is_changed: Vec<bool> = <[_; 5]>::from(answers)
+    let is_changed: Vec<bool> = <[_; 5]>::from(results)
         .into_iter()
-        .map(|answer| matches!(answer, Err(StorageError::Changed)))
+        .map(|result| matches!(result, Err(StorageError::Changed)))
         .collect();
     assert_eq!(is_changed, [true, false, false, true, false]);
-    assert_eq!(value(&store, b"row").await.unwrap(), "anew");
+    assert_eq!(value(&store, b"row").await.unwrap(), "again");
     store.stop().await;
 }
 
 #[tokio::test]
-async fn the_backend_is_read_again_only_if_it_may_have_changed() {
-    let below = Arc::new(FaultyStorage::new(backend()));
+async fn rewrite_reads_the_backend_only_if_it_may_have_changed() {
+    let backend = Arc::new(FaultyStorage::new(memory_backend()));
     let disk = Arc::new(FaultyDisk::new(1));
-    let (store, _) = WalStorage::open_in(lazy(), disk, Arc::clone(&below)).await.unwrap();
+    let (store, _) = WalStorage::open_in(lazy(), disk, Arc::clone(&backend)).await.unwrap();
     let rewrite = async |read| {
         let row = store.get(&data(), Get::row(Bytes::from_static(b"row"))).await.unwrap();
         let cells = row.unwrap().into_cells().unwrap();
@@ -149,17 +151,17 @@ async fn the_backend_is_read_again_only_if_it_may_have_changed() {
         };
         let row = Bytes::from_static(b"row");
         let rewrite = RowRewrite { row, put: None, delete: vec![old], read };
-        below.script(Operation::Get, [Fault::Error(StorageError::Closed)]);
-        let outcome = store.rewrite_row(&data(), rewrite).await;
-        below.heal();
-        outcome
+        backend.script(Operation::Get, [Fault::Error(StorageError::Closed)]);
+        let result = store.rewrite_row(&data(), rewrite).await;
+        backend.heal();
+        result
     };
     let three: [(&[u8], &[u8]); 3] = [(b"q", b"1"), (b"r", b"2"), (b"s", b"3")];
     store.put(&data(), cells(b"row", &three)).await.unwrap();
     let before = store.read_version();
     store.flush().await.unwrap();
-    assert!(rewrite(before).await.is_err(), "read before the backend took the row");
-    assert!(rewrite(ReadVersion::default()).await.is_err(), "nobody said when it was read");
+    assert!(rewrite(before).await.is_err(), "read before the flush of the row");
+    assert!(rewrite(ReadVersion::default()).await.is_err(), "unknown read version");
     rewrite(store.read_version()).await.unwrap();
     assert_eq!(value(&store, b"row").await, None);
     store.stop().await;

@@ -1,4 +1,4 @@
-//! A backend that refuses some rows, and notes the pieces it is handed.
+//! A backend that rejects given rows, and records the ranges flushed to it.
 
 use std::sync::Mutex;
 
@@ -9,25 +9,25 @@ use tsd_storage::{
 
 use super::*;
 
-/// The memory store with faults by operation, and by row.
+/// The memory store with faults per operation and per row.
 #[derive(Debug)]
 pub(super) struct RowFaultBackend {
     pub(super) inner: FaultyStorage<MemoryStorage>,
-    /// Rows that are refused, until somebody mends the cause.
-    pub(super) refused: Mutex<Vec<Bytes>>,
-    /// Rows that no store could take.
+    /// Rows that are rejected until they are removed from this list.
+    pub(super) rejected: Mutex<Vec<Bytes>>,
+    /// Rows that are rejected permanently.
     pub(super) too_large: Mutex<Vec<Bytes>>,
-    /// Rows whose region cannot be reached.
+    /// Rows of an unavailable region.
     pub(super) unreachable: Mutex<Vec<Bytes>>,
-    /// Keys of each piece that was taken.
+    /// Keys of each flushed range.
     pub(super) ranges: Mutex<Vec<Vec<Bytes>>>,
 }
 
 impl RowFaultBackend {
     pub(super) fn new() -> Self {
         Self {
-            inner: FaultyStorage::new(backend()),
-            refused: Mutex::default(),
+            inner: FaultyStorage::new(memory_backend()),
+            rejected: Mutex::default(),
             too_large: Mutex::default(),
             unreachable: Mutex::default(),
             ranges: Mutex::default(),
@@ -45,8 +45,8 @@ impl RowFaultBackend {
         if has(&self.too_large) {
             return Err(StorageError::Rejected("too large".into()));
         }
-        if has(&self.refused) {
-            return Err(StorageError::Backend("refused".into()));
+        if has(&self.rejected) {
+            return Err(StorageError::Backend("rejected".into()));
         }
         self.ranges.lock().unwrap().push(rows.iter().map(|row| row.key.clone()).collect());
         Ok(())
@@ -116,10 +116,10 @@ impl FlushTarget for RowFaultBackend {
     }
 }
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
+type StorageFuture<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
 
 impl Storage for RowFaultBackend {
-    fn get<'a>(&'a self, table: &'a Table, get: Get) -> Answer<'a, Option<tsd_model::Row>> {
+    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<tsd_model::Row>> {
         self.inner.get(table, get)
     }
 
@@ -127,7 +127,7 @@ impl Storage for RowFaultBackend {
         &'a self,
         table: &'a Table,
         gets: Vec<Get>,
-    ) -> Answer<'a, Vec<Option<tsd_model::Row>>> {
+    ) -> StorageFuture<'a, Vec<Option<tsd_model::Row>>> {
         self.inner.multi_get(table, gets)
     }
 
@@ -135,15 +135,20 @@ impl Storage for RowFaultBackend {
         self.inner.scan(table, scan)
     }
 
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> Answer<'a, ()> {
+    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
         self.inner.put(table, batch)
     }
 
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> Answer<'a, ()> {
+    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
         self.inner.append(table, batch)
     }
 
-    fn increment<'a>(&'a self, table: &'a Table, column: Column, by: i64) -> Answer<'a, i64> {
+    fn increment<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        by: i64,
+    ) -> StorageFuture<'a, i64> {
         self.inner.increment(table, column, by)
     }
 
@@ -153,7 +158,7 @@ impl Storage for RowFaultBackend {
         column: Column,
         expected: Option<Bytes>,
         value: Bytes,
-    ) -> Answer<'a, bool> {
+    ) -> StorageFuture<'a, bool> {
         self.inner.compare_and_set(table, column, expected, value)
     }
 
@@ -162,27 +167,27 @@ impl Storage for RowFaultBackend {
         table: &'a Table,
         column: Column,
         expected: Bytes,
-    ) -> Answer<'a, bool> {
+    ) -> StorageFuture<'a, bool> {
         self.inner.compare_and_delete(table, column, expected)
     }
 
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> Answer<'a, ()> {
+    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
         self.inner.delete(table, delete)
     }
 
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> Answer<'a, ()> {
+    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         self.inner.rewrite_row(table, rewrite)
     }
 
-    fn table_exists<'a>(&'a self, table: &'a Table) -> Answer<'a, bool> {
+    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
         self.inner.table_exists(table)
     }
 
-    fn flush(&self) -> Answer<'_, ()> {
+    fn flush(&self) -> StorageFuture<'_, ()> {
         self.inner.flush()
     }
 
-    fn close(&self) -> Answer<'_, ()> {
+    fn close(&self) -> StorageFuture<'_, ()> {
         self.inner.close()
     }
 }

@@ -1,7 +1,5 @@
 //! Reads of rows by key, from memtables and backend.
 
-use std::sync::Arc;
-
 use tsd_model::Row;
 use tsd_storage::{FlushTarget, Get, StorageError, Table};
 
@@ -17,7 +15,7 @@ const MAX_ATTEMPTS: usize = 4;
 /// Reads rows of a logged table.
 pub(crate) struct RowReader<'a, B> {
     pub(crate) memtables: &'a MemtableList,
-    pub(crate) backend: &'a Arc<B>,
+    pub(crate) backend: &'a B,
     pub(crate) precedence: CellPrecedence,
 }
 
