@@ -1,11 +1,11 @@
-//! From `.proto` files to Rust, in one process.
+//! Code generation from `.proto` files.
 
 use std::{error::Error, fs, path::Path};
 
-/// Generated file, below the crate's directory.
+/// Path of the generated file in the crate.
 pub(crate) const OUTPUT: &str = "src/hbase.pb.rs";
 
-/// Text of the generated file.
+/// Returns the text of the generated file.
 pub(crate) fn generate(root: &Path) -> Result<String, Box<dyn Error>> {
     let proto = root.join("proto");
     let mut files: Vec<_> = fs::read_dir(proto.join("hbase"))?

@@ -1,6 +1,6 @@
-//! Writes `src/hbase.pb.rs` from the `.proto` files.
+//! Generates `src/hbase.pb.rs` from the `.proto` files.
 //!
-//! Run it after a change of those: `cargo run -p hbase-rs-protobuf --example generate`.
+//! Run it after a change of the `.proto` files: `cargo run -p hbase-rs-protobuf --example generate`.
 
 use std::{error::Error, fs, path::Path};
 

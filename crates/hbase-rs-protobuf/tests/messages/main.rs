@@ -1,4 +1,4 @@
-//! The messages give HBase's bytes, and the committed code is that of the `.proto` files.
+//! The encodings are those of HBase, and the committed code is up to date with the `.proto` files.
 
 #![expect(
     clippy::expect_used,
@@ -7,5 +7,5 @@
     reason = "tests and their helpers fail by panicking"
 )]
 
-mod fresh;
+mod generated_code;
 mod vectors;

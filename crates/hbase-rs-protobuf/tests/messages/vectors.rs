@@ -1,4 +1,4 @@
-//! Messages of `tests/data/hbase/vectors.json`: all decode, and encode to the same bytes again.
+//! Messages of `tests/data/hbase/vectors.json`: all decode and encode to the same bytes.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 use serde_json::Value;
 
-/// Reads a message, writes it again, and holds the two against each other.
-type Check = fn(&Vector, Bytes);
+/// Decodes a vector, encodes the message and compares.
+type VectorCheck = fn(&Vector, Bytes);
 
-/// Vectors by their message; a `*` stands for any end of the name. Frames come with the message behind the header.
-const MESSAGES: &[(&str, Check)] = &[
+/// Checks by vector; a trailing `*` matches any suffix.
+const MESSAGES: &[(&str, VectorCheck)] = &[
     ("connection-header-*", connection_header),
     ("get-request", request::<pb::GetRequest>),
     ("get-exists-probe", request::<pb::GetRequest>),
@@ -63,15 +63,15 @@ struct Vector {
 }
 
 impl Vector {
-    fn is(&self, pattern: &str) -> bool {
+    fn matches(&self, pattern: &str) -> bool {
         match pattern.strip_suffix('*') {
             Some(start) => self.name.starts_with(start),
             None => self.name == pattern,
         }
     }
 
-    /// Decodes `bytes`; encodes what came out; compares if the vector is exact.
-    fn message<M: Message + Default>(&self, bytes: impl Into<Bytes>) -> M {
+    /// Decodes a message, and compares its encoding if the vector is exact.
+    fn check_message<M: Message + Default>(&self, bytes: impl Into<Bytes>) -> M {
         let bytes = bytes.into();
         let message =
             M::decode(bytes.clone()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
@@ -85,10 +85,10 @@ impl Vector {
 fn vectors() -> Vec<(Vector, Bytes)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/hbase/vectors.json");
     let file: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    file["vectors"].as_array().unwrap().iter().map(read).collect()
+    file["vectors"].as_array().unwrap().iter().map(parse_vector).collect()
 }
 
-fn read(vector: &Value) -> (Vector, Bytes) {
+fn parse_vector(vector: &Value) -> (Vector, Bytes) {
     let name = vector["name"].as_str().unwrap().to_owned();
     let exact = vector["check"] == "byte-exact";
     let hex = vector["hex"].as_str().unwrap();
@@ -97,74 +97,76 @@ fn read(vector: &Value) -> (Vector, Bytes) {
     (Vector { name, exact }, bytes.collect())
 }
 
-/// The next piece behind a varint length.
-fn piece(bytes: &mut Bytes) -> Bytes {
+/// Removes and returns the next part, which is prefixed with its length as a varint.
+fn take_delimited(bytes: &mut Bytes) -> Bytes {
     let length = prost::decode_length_delimiter(&mut *bytes).unwrap();
     bytes.split_to(length)
 }
 
-/// A frame's parts: header, message, cell block.
+/// Splits a frame into its header and the rest.
 fn frame(vector: &Vector, mut bytes: Bytes) -> (Bytes, Bytes) {
     assert_eq!(bytes.get_u32() as usize, bytes.len(), "{}", vector.name);
-    (piece(&mut bytes), bytes)
+    (take_delimited(&mut bytes), bytes)
 }
 
 fn request<M: Message + Default>(vector: &Vector, bytes: Bytes) {
     let (header, mut rest) = frame(vector, bytes);
-    let header: pb::RequestHeader = vector.message(header);
+    let header: pb::RequestHeader = vector.check_message(header);
     assert_eq!(header.request_param, Some(true), "{}", vector.name);
-    vector.message::<M>(piece(&mut rest));
+    vector.check_message::<M>(take_delimited(&mut rest));
     assert_eq!(header.cell_block_meta.map_or(0, |meta| meta.length() as usize), rest.len());
 }
 
 fn response<M: Message + Default>(vector: &Vector, bytes: Bytes) {
     let (header, mut rest) = frame(vector, bytes);
-    let header: pb::ResponseHeader = vector.message(header);
+    let header: pb::ResponseHeader = vector.check_message(header);
     assert_eq!(header.exception, None, "{}", vector.name);
-    vector.message::<M>(piece(&mut rest));
+    vector.check_message::<M>(take_delimited(&mut rest));
     assert_eq!(header.cell_block_meta.map_or(0, |meta| meta.length() as usize), rest.len());
 }
 
 fn exception(vector: &Vector, bytes: Bytes) {
     let (header, rest) = frame(vector, bytes);
-    let header: pb::ResponseHeader = vector.message(header);
+    let header: pb::ResponseHeader = vector.check_message(header);
     assert!(header.exception.is_some() && rest.is_empty(), "{}", vector.name);
 }
 
 fn connection_header(vector: &Vector, mut bytes: Bytes) {
     assert_eq!(bytes.get_u32() as usize, bytes.len());
-    let header: pb::ConnectionHeader = vector.message(bytes);
+    let header: pb::ConnectionHeader = vector.check_message(bytes);
     assert!(header.service_name.is_some(), "{}", vector.name);
 }
 
-/// What ZooKeeper and hbase:meta store: an optional writer's mark, `PBUF`, the message.
+/// Checks a value of ZooKeeper or hbase:meta: optional metadata of the writer, `PBUF`, the message.
 fn znode<M: Message + Default>(vector: &Vector, mut bytes: Bytes) {
     if bytes[0] == 0xff {
         bytes.advance(1);
-        let mark = bytes.get_u32() as usize;
-        bytes.advance(mark);
+        let metadata = bytes.get_u32() as usize;
+        bytes.advance(metadata);
     }
     assert_eq!(bytes.split_to(4), "PBUF", "{}", vector.name);
-    vector.message::<M>(bytes);
+    vector.check_message::<M>(bytes);
 }
 
 fn whole<M: Message + Default>(vector: &Vector, bytes: Bytes) {
-    vector.message::<M>(bytes);
+    vector.check_message::<M>(bytes);
 }
 
 fn filter(vector: &Vector, bytes: Bytes) {
-    let filter: pb::Filter = vector.message(bytes);
+    let filter: pb::Filter = vector.check_message(bytes);
     let body = filter.serialized_filter.expect("sent even when empty");
     match filter.name.rsplit('.').next().unwrap() {
         "RowFilter" => {
-            let row: pb::RowFilter = vector.message(body);
+            let row: pb::RowFilter = vector.check_message(body);
             let comparator = row.compare_filter.comparator.unwrap();
-            vector.message::<pb::RegexStringComparator>(comparator.serialized_comparator.unwrap());
+            vector.check_message::<pb::RegexStringComparator>(
+                comparator.serialized_comparator.unwrap(),
+            );
         }
         "QualifierFilter" => {
-            let qualifier: pb::QualifierFilter = vector.message(body);
+            let qualifier: pb::QualifierFilter = vector.check_message(body);
             let comparator = qualifier.compare_filter.comparator.unwrap();
-            vector.message::<pb::BinaryComparator>(comparator.serialized_comparator.unwrap());
+            vector.check_message::<pb::BinaryComparator>(comparator.serialized_comparator.unwrap());
         }
         "PrefixFilter" => whole::<pb::PrefixFilter>(vector, body),
         "KeyOnlyFilter" => whole::<pb::KeyOnlyFilter>(vector, body),
@@ -182,14 +184,14 @@ fn filter(vector: &Vector, bytes: Bytes) {
 }
 
 #[test]
-fn every_message_of_the_vectors_is_read_and_written_alike() {
+fn messages_decode_and_encode_as_recorded() {
     let mut messages = 0;
     for (vector, bytes) in vectors() {
-        if OTHERS.iter().any(|pattern| vector.is(pattern)) {
+        if OTHERS.iter().any(|pattern| vector.matches(pattern)) {
             continue;
         }
         let (_, check) =
-            MESSAGES.iter().find(|(pattern, _)| vector.is(pattern)).expect(&vector.name);
+            MESSAGES.iter().find(|(pattern, _)| vector.matches(pattern)).expect(&vector.name);
         check(&vector, bytes);
         messages += 1;
     }
@@ -197,16 +199,16 @@ fn every_message_of_the_vectors_is_read_and_written_alike() {
 }
 
 #[test]
-fn every_pattern_names_a_vector() {
+fn every_pattern_matches_a_vector() {
     let names: Vec<_> = vectors().into_iter().map(|(vector, _)| vector).collect();
     let patterns = MESSAGES.iter().map(|(pattern, _)| *pattern).chain(OTHERS.iter().copied());
-    let idle: BTreeSet<_> =
-        patterns.filter(|pattern| !names.iter().any(|name| name.is(pattern))).collect();
-    assert!(idle.is_empty(), "{idle:?}");
+    let unused: BTreeSet<_> =
+        patterns.filter(|pattern| !names.iter().any(|name| name.matches(pattern))).collect();
+    assert!(unused.is_empty(), "{unused:?}");
 }
 
 #[test]
-fn repeated_numbers_are_read_packed_and_unpacked() {
+fn repeated_numbers_decode_packed_and_unpacked() {
     for bytes in [&[0x0a, 2, 2, 1][..], &[0x08, 2, 0x08, 1]] {
         let response = pb::ScanResponse::decode(bytes).unwrap();
         assert_eq!(response.cells_per_result, [2, 1]);
@@ -214,7 +216,7 @@ fn repeated_numbers_are_read_packed_and_unpacked() {
 }
 
 #[test]
-fn unknown_fields_are_passed_over() {
+fn unknown_fields_are_skipped() {
     let id = pb::ClusterId::decode(&[0xfa, 0x3f, 1, b'?', 0x0a, 2, b'i', b'd'][..]).unwrap();
     assert_eq!(id.cluster_id, "id");
 }

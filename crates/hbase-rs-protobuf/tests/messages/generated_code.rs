@@ -1,4 +1,4 @@
-//! Committed code against its source.
+//! Committed generated code.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 mod generator;
 
 #[test]
-fn generated_code_is_that_of_the_proto_files() {
+fn committed_code_is_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let committed = fs::read_to_string(root.join(generator::OUTPUT)).unwrap();
     let generated = generator::generate(root).unwrap();
