@@ -385,11 +385,11 @@ mod tests {
         const LENGTH: usize = 40 << 20;
         let reader = FrameReader::new(1 << 30);
         let mut buffer = BytesMut::from(&((LENGTH as u32).to_be_bytes())[..]);
-        let piece = vec![7; 1 << 20];
-        for _ in 0..LENGTH / piece.len() {
+        let part = vec![7; 1 << 20];
+        for _ in 0..LENGTH / part.len() {
             assert!(reader.next(&mut buffer).unwrap().is_none());
             assert!(buffer.capacity() <= 3 * buffer.len() + MAX_INITIAL_RESERVE + SLACK);
-            buffer.extend_from_slice(&piece);
+            buffer.extend_from_slice(&part);
         }
         assert_eq!(reader.next(&mut buffer).unwrap().unwrap().len(), LENGTH);
         assert!(buffer.is_empty());

@@ -26,7 +26,7 @@ use crate::{
 const DEAD_TIMEOUTS: u32 = 2;
 
 /// Minimum time without received data for that, since some callers have short timeouts.
-const DEAD_SILENCE: Duration = Duration::from_secs(2);
+const DEAD_DURATION: Duration = Duration::from_secs(2);
 
 /// A single timeout suffices if it was this long and no data was received during the call.
 const LONG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -133,7 +133,7 @@ impl PendingCalls {
     }
 
     /// Returns the time since data was last received.
-    fn silence(&self) -> Duration {
+    fn time_without_data(&self) -> Duration {
         let last_data = self.last_data_ms.load(Ordering::Relaxed).saturating_sub(1);
         self.opened.elapsed().saturating_sub(Duration::from_millis(last_data))
     }
@@ -223,9 +223,9 @@ impl PendingCall {
     pub(super) fn time_out(self, waited: Duration) -> bool {
         let sent = self.calls.map().waiters.remove(&self.id).is_some_and(|waiter| waiter.sent);
         let timeouts = self.calls.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-        let silence = self.calls.silence();
-        let long_timeout = sent && waited >= LONG_TIMEOUT && silence >= waited;
-        if long_timeout || timeouts >= DEAD_TIMEOUTS && silence >= DEAD_SILENCE {
+        let without_data = self.calls.time_without_data();
+        let long_timeout = sent && waited >= LONG_TIMEOUT && without_data >= waited;
+        if long_timeout || timeouts >= DEAD_TIMEOUTS && without_data >= DEAD_DURATION {
             self.calls.close(&DisconnectReason::Dead);
         }
         sent
@@ -365,16 +365,16 @@ mod tests {
         let time_out = |calls: &Arc<PendingCalls>| {
             let call = calls.register().unwrap();
             calls.mark_sent([call.id()].into_iter());
-            assert!(call.time_out(DEAD_SILENCE));
+            assert!(call.time_out(DEAD_DURATION));
         };
         let hasty = calls();
         let calls = calls();
-        advance(DEAD_SILENCE * 2).await;
+        advance(DEAD_DURATION * 2).await;
         time_out(&calls);
         assert!(calls.is_open());
         // Data in between resets the count.
         calls.data_received();
-        advance(DEAD_SILENCE * 2).await;
+        advance(DEAD_DURATION * 2).await;
         time_out(&calls);
         assert!(calls.is_open());
         time_out(&calls);

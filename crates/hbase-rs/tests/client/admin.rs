@@ -1,4 +1,4 @@
-//! Orders to the master.
+//! Administrative operations.
 
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
@@ -25,10 +25,10 @@ fn descriptor() -> TableDescriptor {
 }
 
 #[tokio::test]
-async fn a_table_lives_and_dies() {
+async fn tables_are_created_altered_and_deleted() {
     let (_cluster, client, admin) = start().await;
     assert_eq!(admin.table_state(&name()).await.unwrap(), None);
-    // Twice given and empty keys are no splits.
+    // Duplicate and empty keys are ignored.
     let splits = ["p", "g", "p", ""].map(Into::into);
     admin.create_table(&descriptor(), splits).await.unwrap();
     assert_eq!(admin.tables().await.unwrap(), [name()]);
@@ -54,7 +54,7 @@ async fn a_table_lives_and_dies() {
 }
 
 #[tokio::test]
-async fn a_namespace_lives_and_dies() {
+async fn namespaces_are_created_used_and_deleted() {
     let (cluster, client, admin) = start().await;
     let metrics = NamespaceDescriptor::new("metrics").property("owner", "ops");
     cluster.inject(InjectedFault::once("CreateNamespace", FaultKind::CloseAfter(0)));
@@ -68,7 +68,7 @@ async fn a_namespace_lives_and_dies() {
     assert_eq!(admin.describe_namespace("none").await.unwrap(), None);
     assert_eq!(metrics.get("owner"), Some("ops"));
 
-    // A table in it is like any other, and another one than that of its name elsewhere.
+    // A table of the same name in another namespace is a different table.
     let name: TableName = "metrics:t".parse().unwrap();
     let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
     admin.create_table(&table, ["m".into()]).await.unwrap();
@@ -96,8 +96,8 @@ async fn a_namespace_lives_and_dies() {
     admin.disable_table(&name).await.unwrap();
     admin.delete_table(&name).await.unwrap();
     admin.delete_namespace("metrics").await.unwrap();
-    let gone = admin.delete_namespace("metrics").await.unwrap_err();
-    assert_eq!(gone.class(), Some(ExceptionClass::NamespaceNotFound));
+    let missing = admin.delete_namespace("metrics").await.unwrap_err();
+    assert_eq!(missing.class(), Some(ExceptionClass::NamespaceNotFound));
     let nowhere = TableDescriptor::new(name).family(FamilyDescriptor::new("f"));
     let nowhere = admin.create_table(&nowhere, []).await.unwrap_err();
     assert_eq!(nowhere.class(), Some(ExceptionClass::NamespaceNotFound));
@@ -124,7 +124,7 @@ async fn regions_are_split_merged_and_moved() {
 }
 
 #[tokio::test]
-async fn a_procedure_that_fails_tells_why() {
+async fn failed_procedure_returns_its_cause() {
     let (_cluster, client, admin) = start().await;
     admin.create_table(&descriptor(), ["g".into(), "p".into()]).await.unwrap();
     let regions = client.table(name()).regions().await.unwrap();
@@ -134,7 +134,7 @@ async fn a_procedure_that_fails_tells_why() {
 }
 
 #[tokio::test]
-async fn what_the_master_refuses_is_told_at_once() {
+async fn permanent_exceptions_of_the_master_are_returned() {
     let (_cluster, _client, admin) = start().await;
     admin.create_table(&descriptor(), []).await.unwrap();
     let again = admin.create_table(&descriptor(), []).await.unwrap_err();
@@ -149,7 +149,7 @@ async fn what_the_master_refuses_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn an_order_whose_answer_was_lost_is_not_carried_out_twice() {
+async fn retry_after_a_lost_response_joins_the_procedure() {
     let (cluster, client, admin) = start().await;
     for fault in [FaultKind::CloseAfter(0), FaultKind::CloseAfter(6)] {
         cluster.inject(InjectedFault::once("CreateTable", fault));
@@ -160,10 +160,10 @@ async fn an_order_whose_answer_was_lost_is_not_carried_out_twice() {
 }
 
 #[tokio::test]
-async fn another_master_is_found() {
+async fn new_active_master_is_found() {
     let (cluster, _client, admin) = start().await;
     admin.create_table(&descriptor(), []).await.unwrap();
-    // The old one stands by now.
+    // The old one is a standby now.
     cluster.set_master(1);
     assert_eq!(admin.cluster_status().await.unwrap().master, Some(cluster.server(1)));
     cluster.set_master(0);
@@ -182,7 +182,7 @@ async fn another_master_is_found() {
 }
 
 #[tokio::test]
-async fn an_older_master_flushes_in_its_own_way() {
+async fn older_master_flushes_by_a_procedure() {
     let (cluster, _client, admin) = start().await;
     admin.create_table(&descriptor(), []).await.unwrap();
     cluster.remove_flush_table_rpc();

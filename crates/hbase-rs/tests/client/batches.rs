@@ -1,11 +1,11 @@
-//! Many actions at once.
+//! Batches of actions.
 
 use hbase_fake::{FaultKind, InjectedFault};
 use hbase_rs::{Action, Append, Delete, ExceptionClass, SERVER_TIME};
 
 use super::{config, fill, get, put, start, start_with, transient_faults, value};
 
-/// Rows of all three regions.
+/// Row keys of all three regions.
 fn rows() -> Vec<String> {
     ('a'..='z').flat_map(|letter| (0..4).map(move |at| format!("{letter}{at}"))).collect()
 }
@@ -19,7 +19,7 @@ fn gets() -> Vec<hbase_rs::Get> {
 }
 
 #[tokio::test]
-async fn a_batch_takes_one_call_a_server() {
+async fn batch_is_one_call_per_server() {
     let (cluster, table) = start().await;
     let results = table.batch(puts()).await;
     assert!(results.iter().all(Result::is_ok));
@@ -30,7 +30,7 @@ async fn a_batch_takes_one_call_a_server() {
 }
 
 #[tokio::test]
-async fn reads_and_writes_keep_their_places() {
+async fn results_are_in_the_order_of_the_actions() {
     let (_cluster, table) = start().await;
     fill(&table, &["a", "h", "q"]).await;
     let append = Append::try_new("h").unwrap().value(b"f", b"q", b"!").unwrap();
@@ -44,19 +44,19 @@ async fn reads_and_writes_keep_their_places() {
 }
 
 #[tokio::test]
-async fn calls_keep_to_their_bounds() {
+async fn batch_limits_are_respected() {
     let mut config = config();
     config.max_batch_actions = 10;
     config.max_batch_bytes = 200;
     let (cluster, table) = start_with(config).await;
     assert!(table.batch(puts()).await.iter().all(Result::is_ok));
-    // Cells of 29 or so bytes, in at most 200.
+    // Cells of about 29 bytes, at most 200 bytes per call.
     assert!(cluster.calls("Multi") >= 104 / 6, "{}", cluster.calls("Multi"));
     assert_eq!(table.get_many(gets()).await.unwrap().len(), 104);
 }
 
 #[tokio::test]
-async fn what_failed_for_now_is_sent_again() {
+async fn transient_failures_are_retried() {
     let (cluster, table) = start().await;
     for fault in transient_faults() {
         cluster.inject(InjectedFault::once("Multi", fault.clone()).times(3));
@@ -68,7 +68,7 @@ async fn what_failed_for_now_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_failed_for_good_fails_alone() {
+async fn permanent_failure_fails_only_its_action() {
     let (cluster, table) = start().await;
     let class = "regionserver.NoSuchColumnFamilyException";
     cluster.inject(
@@ -81,7 +81,7 @@ async fn what_failed_for_good_fails_alone() {
 }
 
 #[tokio::test]
-async fn regions_that_changed_are_grouped_anew() {
+async fn changed_regions_are_regrouped() {
     let (cluster, table) = start().await;
     assert!(table.batch(puts()).await.iter().all(Result::is_ok));
     cluster.split_region(table.name(), "c");
@@ -92,7 +92,7 @@ async fn regions_that_changed_are_grouped_anew() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_big_is_sent_in_halves() {
+async fn too_big_request_is_split() {
     let (cluster, table) = start().await;
     let fault = FaultKind::Exception { class: "exceptions.RequestTooBigException", text: "big" };
     cluster.inject(InjectedFault::once("Multi", fault).times(4));
@@ -100,7 +100,7 @@ async fn a_request_that_is_too_big_is_sent_in_halves() {
 }
 
 #[tokio::test]
-async fn in_doubt_only_what_may_be_repeated_is() {
+async fn only_idempotent_actions_are_retried_in_doubt() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "b"]).await;
     cluster.inject(InjectedFault::once("Multi", FaultKind::CloseAfter(5)));
@@ -114,7 +114,7 @@ async fn in_doubt_only_what_may_be_repeated_is() {
 }
 
 #[tokio::test]
-async fn a_region_without_a_server_does_not_hold_up_the_others() {
+async fn unavailable_region_does_not_delay_the_others() {
     let mut config = config();
     config.operation_timeout = std::time::Duration::from_millis(300);
     let (cluster, table) = start_with(config).await;

@@ -1,4 +1,4 @@
-//! Mutations gathered from many callers.
+//! Buffered mutations of many callers.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn batch(rows: &[String]) -> MutationBatch {
     batch
 }
 
-fn of(row: &str) -> MutationBatch {
+fn batch_of(row: &str) -> MutationBatch {
     batch(&[row.to_owned()])
 }
 
@@ -36,7 +36,7 @@ async fn read(table: &Table, rows: &[String]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_batch_is_written_with_a_call_a_server() {
+async fn batch_is_one_call_per_server() {
     let (cluster, table) = start().await;
     table.prefetch().await.unwrap();
     buffered(&table).write(batch(&rows())).await.unwrap();
@@ -45,11 +45,11 @@ async fn a_batch_is_written_with_a_call_a_server() {
 }
 
 #[tokio::test]
-async fn nothing_needs_to_be_known_before() {
+async fn uncached_regions_are_looked_up() {
     let (cluster, table) = start().await;
     buffered(&table).write(batch(&rows())).await.unwrap();
     assert_eq!(read(&table, &rows()).await, rows());
-    // The first lookup brings all neighbours along but those behind it.
+    // The first lookup also returns the following regions.
     assert!(cluster.calls("Scan") <= 3, "{}", cluster.calls("Scan"));
 }
 
@@ -93,7 +93,7 @@ async fn many_callers_share_calls() {
 }
 
 #[tokio::test]
-async fn what_failed_for_now_is_sent_again() {
+async fn transient_failures_are_retried() {
     let (cluster, table) = start().await;
     let writer = buffered(&table);
     for fault in transient_faults() {
@@ -105,7 +105,7 @@ async fn what_failed_for_now_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_failed_for_good_fails_alone_and_says_where() {
+async fn permanent_failure_fails_only_its_mutation() {
     let (cluster, table) = start().await;
     let class = "regionserver.NoSuchColumnFamilyException";
     cluster.inject(
@@ -121,7 +121,7 @@ async fn what_failed_for_good_fails_alone_and_says_where() {
 }
 
 #[tokio::test]
-async fn regions_that_changed_are_sorted_anew() {
+async fn changed_regions_are_regrouped() {
     let (cluster, table) = start().await;
     let writer = buffered(&table);
     writer.write(batch(&rows())).await.unwrap();
@@ -135,12 +135,12 @@ async fn regions_that_changed_are_sorted_anew() {
 }
 
 #[tokio::test]
-async fn a_region_that_is_away_does_not_hold_up_the_others() {
+async fn unavailable_region_does_not_delay_the_others() {
     let (cluster, table) = start().await;
     let writer = buffered(&table);
     writer.write(batch(&rows())).await.unwrap();
     cluster.kill(1).await;
-    let parked = writer.submit(of("h")).await.unwrap();
+    let receipt = writer.submit(batch_of("h")).await.unwrap();
     for at in 0..50 {
         writer.mutate(put(&format!("a{at}"), "v")).await.unwrap();
     }
@@ -149,47 +149,47 @@ async fn a_region_that_is_away_does_not_hold_up_the_others() {
     }
     assert_eq!(writer.client().stats().buffers.unavailable_regions, 1);
     cluster.evacuate(1, 0);
-    parked.await.unwrap();
+    receipt.await.unwrap();
     assert_eq!(read(&table, &["h".to_owned()]).await, ["h"]);
     assert_eq!(writer.client().stats().buffers.bytes, 0);
 }
 
 #[tokio::test]
-async fn parked_mutations_leave_half_of_the_room_to_others() {
+async fn unavailable_regions_use_at_most_half_of_the_buffer() {
     let (cluster, table) = start().await;
     let mut config = BufferConfig::default();
     config.max_bytes = 20_000;
     let writer = table.buffered(config);
     writer.write(batch(&rows())).await.unwrap();
     cluster.kill(1).await;
-    let crowd: Vec<_> = (0..400)
+    let tasks: Vec<_> = (0..400)
         .map(|at| {
             let writer = writer.clone();
             tokio::spawn(async move { writer.mutate(put(&format!("h{at}"), "v")).await })
         })
         .collect();
     while writer.client().stats().buffers.unavailable_bytes < 10_000 {
-        // What was taken before it was known is over the half for a moment.
+        // Mutations accepted before the failure may exceed the half for a moment.
         if writer.client().stats().buffers.bytes >= 19_000 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     cluster.evacuate(1, 0);
-    for one in crowd {
-        one.await.unwrap().unwrap();
+    for task in tasks {
+        task.await.unwrap().unwrap();
     }
     assert!(writer.client().stats().buffers.admission_waits > 0);
     assert_eq!(writer.client().stats().buffers.bytes, 0);
 }
 
 #[tokio::test]
-async fn callers_wait_for_room() {
+async fn callers_wait_for_buffer_capacity() {
     let (_cluster, table) = start().await;
     let mut config = BufferConfig::default();
     config.max_bytes = 500;
     let writer = table.buffered(config);
-    // More than all room: it goes alone.
+    // Larger than the buffer: sent alone.
     writer.write(batch(&rows())).await.unwrap();
     let tasks: Vec<_> = (0..100)
         .map(|at| {
@@ -207,7 +207,7 @@ async fn callers_wait_for_room() {
 }
 
 #[tokio::test]
-async fn a_mutation_out_of_time_says_what_kept_it() {
+async fn timeout_error_has_the_cause_of_the_last_attempt() {
     let (cluster, table) = start().await;
     let mut config = BufferConfig::default();
     config.timeout = Some(Duration::from_millis(300));
@@ -221,7 +221,7 @@ async fn a_mutation_out_of_time_says_what_kept_it() {
 }
 
 #[tokio::test]
-async fn in_doubt_only_what_may_be_repeated_is() {
+async fn only_idempotent_mutations_are_retried_in_doubt() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "b"]).await;
     let writer = buffered(&table);
@@ -238,7 +238,7 @@ async fn in_doubt_only_what_may_be_repeated_is() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_or_disabled_is_not_waited_for() {
+async fn missing_or_disabled_table_is_an_error() {
     let (cluster, table) = start().await;
     let client = Client::new(config(), cluster.discovery());
     let none = client.table("none".parse().unwrap()).buffered(BufferConfig::default());
@@ -254,7 +254,7 @@ async fn a_table_that_is_not_there_or_disabled_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_flush_waits_for_all_that_came_before() {
+async fn flush_waits_for_all_earlier_mutations() {
     let (cluster, table) = start().await;
     let mut config = BufferConfig::default();
     config.linger = Duration::from_secs(100);
@@ -262,7 +262,8 @@ async fn a_flush_waits_for_all_that_came_before() {
     writer.write(batch(&rows())).await.unwrap();
     cluster
         .inject(InjectedFault::once("Multi", FaultKind::Delay(Duration::from_millis(10))).times(1));
-    let receipts = [writer.submit(of("a")).await.unwrap(), writer.submit(of("b")).await.unwrap()];
+    let receipts =
+        [writer.submit(batch_of("a")).await.unwrap(), writer.submit(batch_of("b")).await.unwrap()];
     writer.flush().await;
     for row in ["a", "b"] {
         assert!(cluster.value(table.name(), row, "f", "q").is_some());
@@ -274,7 +275,7 @@ async fn a_flush_waits_for_all_that_came_before() {
 }
 
 #[tokio::test]
-async fn a_closed_writer_has_written_all_and_takes_nothing() {
+async fn close_writes_all_mutations_and_rejects_further_ones() {
     let (cluster, table) = start().await;
     let writer = buffered(&table);
     let receipt = writer.submit(batch(&rows())).await.unwrap();
@@ -282,13 +283,13 @@ async fn a_closed_writer_has_written_all_and_takes_nothing() {
     writer.close().await;
     assert!(cluster.value(table.name(), "z3", "f", "q").is_some());
     receipt.await.unwrap();
-    let error = other.submit(of("a")).await.unwrap_err();
+    let error = other.submit(batch_of("a")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::Closed), "{error:?}");
     other.close().await;
 }
 
 #[tokio::test]
-async fn a_dropped_writer_writes_what_it_took() {
+async fn dropped_buffer_writes_its_mutations() {
     let (cluster, table) = start().await;
     cluster.inject(InjectedFault::once("Multi", FaultKind::Delay(Duration::from_millis(5))));
     let writer = buffered(&table);
@@ -299,7 +300,7 @@ async fn a_dropped_writer_writes_what_it_took() {
 }
 
 #[test]
-fn a_writer_that_loses_its_runtime_says_so() {
+fn receipts_resolve_when_the_runtime_shuts_down() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let cluster = second.block_on(FakeCluster::start(1));
@@ -318,7 +319,7 @@ fn a_writer_that_loses_its_runtime_says_so() {
 }
 
 #[tokio::test]
-async fn a_cell_that_servers_would_refuse_is_refused_here() {
+async fn cells_over_the_limit_are_rejected() {
     let mut config = config();
     config.max_cell = 100;
     let (cluster, table) = start_with(config).await;

@@ -1,4 +1,4 @@
-//! Calls that go wrong.
+//! Failing RPCs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,8 +18,8 @@ fn exception(class: &'static str, text: &'static str) -> FaultKind {
     FaultKind::Exception { class, text }
 }
 
-/// The cause's own cause, for messages.
-fn chain(error: &OperationError) -> String {
+/// Formats an error with its sources.
+fn error_chain(error: &OperationError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -30,7 +30,7 @@ fn chain(error: &OperationError) -> String {
 }
 
 #[tokio::test]
-async fn passing_troubles_are_waited_out() {
+async fn transient_failures_are_retried() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     for fault in [
@@ -53,13 +53,13 @@ async fn passing_troubles_are_waited_out() {
         let row = table
             .get(&get("a"))
             .await
-            .unwrap_or_else(|error| panic!("{fault:?}: {}", chain(&error)));
+            .unwrap_or_else(|error| panic!("{fault:?}: {}", error_chain(&error)));
         assert_eq!(value(&row), "1", "{fault:?}");
     }
 }
 
 #[tokio::test]
-async fn troubles_that_do_not_pass_are_told_at_once() {
+async fn permanent_failures_are_not_retried() {
     let (cluster, table) = start().await;
     for (class, expected) in [
         ("regionserver.NoSuchColumnFamilyException", ExceptionClass::NoSuchFamily),
@@ -72,12 +72,12 @@ async fn troubles_that_do_not_pass_are_told_at_once() {
         assert_eq!(error.class(), Some(expected));
         assert!(!error.in_doubt);
         assert_eq!(error.attempts, 1);
-        assert!(chain(&error).ends_with(": the cause"), "{}", chain(&error));
+        assert!(error_chain(&error).ends_with(": the cause"), "{}", error_chain(&error));
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_noise_fails_its_call_and_no_other() {
+async fn undecodable_response_fails_only_its_call() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let connections = cluster.connections();
@@ -95,7 +95,7 @@ async fn an_answer_that_is_noise_fails_its_call_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_call_without_an_answer_ends_with_its_own_time() {
+async fn unanswered_call_is_retried_after_the_call_timeout() {
     let mut config = config();
     config.call_timeout = Duration::from_millis(60);
     let (cluster, table) = start_with(config).await;
@@ -111,7 +111,7 @@ async fn a_call_without_an_answer_ends_with_its_own_time() {
 }
 
 #[tokio::test]
-async fn answers_may_overtake_each_other() {
+async fn responses_arrive_in_any_order() {
     let (cluster, table) = start().await;
     super::fill(&table, &["a", "b", "c"]).await;
     cluster.inject(InjectedFault::once("Get", FaultKind::Delay(Duration::from_millis(50))));
@@ -123,7 +123,7 @@ async fn answers_may_overtake_each_other() {
 }
 
 #[tokio::test]
-async fn what_must_not_happen_twice_is_not_repeated_in_doubt() {
+async fn non_idempotent_mutations_are_not_retried_in_doubt() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let calls = cluster.calls("Mutate");
@@ -136,12 +136,12 @@ async fn what_must_not_happen_twice_is_not_repeated_in_doubt() {
         table.check_and_mutate(&Condition::absent("f", "q"), put("a", "2")).await.unwrap_err();
     assert!(error.in_doubt, "{error:?}");
     assert_eq!(cluster.calls("Mutate"), calls + 2);
-    // The server had done it.
+    // The server executed the mutation.
     assert_eq!(value(&table.get(&get("a")).await.unwrap()), "2");
 }
 
 #[tokio::test]
-async fn a_nonce_keeps_a_repeated_increment_from_counting_twice() {
+async fn nonce_makes_increments_idempotent() {
     let (cluster, table) = start().await;
     cluster.inject(InjectedFault::once("Mutate", FaultKind::CloseAfter(3)).times(3));
     let increment = Increment::try_new("a").unwrap().counter(b"f", b"n", 1).unwrap();
@@ -153,7 +153,7 @@ async fn a_nonce_keeps_a_repeated_increment_from_counting_twice() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_fails_its_calls_with_the_servers_words() {
+async fn refused_connection_fails_its_calls_with_the_servers_exception() {
     let (cluster, table) = start().await;
     table.locate("a".into()).await.unwrap();
     cluster.inject(InjectedFault::once("Get", FaultKind::FatalConnectionException));
@@ -163,30 +163,34 @@ async fn a_refused_connection_fails_its_calls_with_the_servers_words() {
         Failure::Call(CallError::Disconnected { reason: DisconnectReason::Refused(_), .. })
     );
     assert!(refused, "{error:?}");
-    assert!(chain(&error).contains("FatalConnectionException"), "{}", chain(&error));
+    assert!(error_chain(&error).contains("FatalConnectionException"), "{}", error_chain(&error));
 }
 
 #[tokio::test]
-async fn a_server_that_closes_in_silence_is_named_with_what_it_may_dislike() {
+async fn silent_close_is_reported_with_possible_causes() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
             let (mut socket, _) = listener.accept().await.unwrap();
-            // All of the first write, so that closing is no reset.
+            // Reads the whole first write, so that the close is not a reset.
             let _ = socket.read(&mut [0; 4096]).await;
         }
     });
     let discovery = FixedDiscovery::new(Some(ServerName::new("127.0.0.1", port, 1)), None);
     let table = Client::new(config(), discovery).table("t".parse().unwrap());
-    // It may come to itself, so time is what ends it here; the words are there all the same.
+    // Silent closes are transient at first, so the operation timeout ends the get.
     let error = table.with_timeout(Duration::from_millis(300)).get(&get("a")).await.unwrap_err();
-    assert!(chain(&error).contains("may not accept the connection header"), "{}", chain(&error));
+    assert!(
+        error_chain(&error).contains("may not accept the connection header"),
+        "{}",
+        error_chain(&error)
+    );
 }
 
 #[tokio::test]
-async fn nobody_listening_is_an_error_when_time_is_up() {
-    // Bound, so that nobody else takes the port, and not listening.
+async fn refused_connect_is_an_error_at_the_operation_timeout() {
+    // Bound to reserve the port, but not listening.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -198,14 +202,14 @@ async fn nobody_listening_is_an_error_when_time_is_up() {
 }
 
 #[tokio::test]
-async fn an_unknown_cluster_is_an_error_when_time_is_up() {
+async fn unknown_meta_server_is_an_error_at_the_operation_timeout() {
     let table = Client::new(config(), FixedDiscovery::default()).table("t".parse().unwrap());
     let error = table.with_timeout(Duration::from_millis(50)).get(&get("a")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn many_callers_share_a_connection_and_wait_for_room() {
+async fn many_callers_share_a_connection_and_wait_for_permits() {
     let mut config = config();
     config.max_calls = 4;
     config.max_call_bytes = 2_000;
@@ -230,7 +234,7 @@ async fn many_callers_share_a_connection_and_wait_for_room() {
 }
 
 #[tokio::test]
-async fn a_request_larger_than_all_room_goes_alone() {
+async fn request_over_the_byte_limit_is_sent_alone() {
     let mut config = config();
     config.max_call_bytes = 100;
     let (_cluster, table) = start_with(config).await;
@@ -239,7 +243,7 @@ async fn a_request_larger_than_all_room_goes_alone() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_leaves_the_connection_alone() {
+async fn dropped_call_keeps_the_connection() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let connections = cluster.connections();
@@ -253,7 +257,7 @@ async fn a_dropped_call_leaves_the_connection_alone() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_opened_again() {
+async fn idle_connection_is_closed_and_reopened() {
     let mut config = config();
     config.idle_timeout = Duration::from_millis(10);
     let (cluster, table) = start_with(config).await;
@@ -265,7 +269,7 @@ async fn an_idle_connection_is_closed_and_opened_again() {
 }
 
 #[tokio::test]
-async fn a_doubt_stays_whatever_the_next_attempt_meets() {
+async fn in_doubt_is_kept_over_later_attempts() {
     let (cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let refuse = || exception("DoNotRetryIOException", "no");

@@ -1,4 +1,4 @@
-//! Writers and readers while regions move, split and merge, servers die, and connections break.
+//! Concurrent writers and readers while regions move, split and merge, servers die, connections break.
 
 use std::{
     collections::BTreeSet,
@@ -16,14 +16,14 @@ use tokio::time::sleep;
 
 use super::{get, put, start, value};
 
-/// Rows that were acknowledged.
+/// Acknowledged rows.
 type Acknowledged = Arc<Mutex<BTreeSet<String>>>;
 
 const WRITERS: usize = 4;
 const ROWS: usize = 300;
 
 fn row(writer: usize, at: usize) -> String {
-    // Spread over all of the alphabet.
+    // Distributed over the alphabet.
     let letter = char::from(b'a' + ((at * 7 + writer) % 26) as u8);
     format!("{letter}{writer}-{at:04}")
 }
@@ -59,10 +59,10 @@ async fn write(table: Table, writer: usize, acknowledged: Acknowledged) {
     }
 }
 
-/// Scans over and over: each shows all that was acknowledged before it began, in order, once.
-async fn read(table: Table, acknowledged: Acknowledged, over: Arc<AtomicBool>) -> usize {
+/// Scans repeatedly: each scan returns all rows acknowledged before it started, in order, once.
+async fn read(table: Table, acknowledged: Acknowledged, done: Arc<AtomicBool>) -> usize {
     let mut scans = 0;
-    while !over.load(Ordering::SeqCst) {
+    while !done.load(Ordering::SeqCst) {
         let before = acknowledged.lock().unwrap().clone();
         let scan = if scans % 2 == 0 { Scan::all() } else { Scan::all().reversed() };
         let rows: Vec<_> = table.scan(scan).try_collect().await.unwrap();
@@ -79,33 +79,33 @@ async fn read(table: Table, acknowledged: Acknowledged, over: Arc<AtomicBool>) -
     scans
 }
 
-/// Numbers that look like chance and are the same in every run.
-struct Dice(u64);
+/// Deterministic pseudo-random numbers.
+struct Rng(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Rng {
+    fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % sides
+        self.0 % bound
     }
 
     fn letter(&mut self) -> String {
-        char::from(b'a' + self.roll(26) as u8).to_string()
+        char::from(b'a' + self.below(26) as u8).to_string()
     }
 }
 
-async fn trouble(cluster: &FakeCluster, table: &Table, over: &AtomicBool) {
-    let mut dice = Dice(0x5eed);
-    while !over.load(Ordering::SeqCst) {
-        let row = dice.letter();
-        let server = dice.roll(2) as usize;
-        match dice.roll(9) {
-            0 | 1 => cluster.move_region(table.name(), &row, server, dice.roll(2) == 0),
+async fn inject_faults(cluster: &FakeCluster, table: &Table, done: &AtomicBool) {
+    let mut rng = Rng(0x5eed);
+    while !done.load(Ordering::SeqCst) {
+        let row = rng.letter();
+        let server = rng.below(2) as usize;
+        match rng.below(9) {
+            0 | 1 => cluster.move_region(table.name(), &row, server, rng.below(2) == 0),
             2 => cluster.split_at(table.name(), &row),
             3 => cluster.merge_at(table.name(), &row),
             4 => {
-                // Its regions open elsewhere before it comes back.
+                // The regions open elsewhere before the server restarts.
                 cluster.kill(1).await;
                 cluster.evacuate(1, 0);
                 sleep(Duration::from_millis(5)).await;
@@ -114,17 +114,17 @@ async fn trouble(cluster: &FakeCluster, table: &Table, over: &AtomicBool) {
             5 => cluster.expire_scanners(),
             6 => cluster.inject(InjectedFault::once(
                 "Multi",
-                FaultKind::CloseAfter(dice.roll(30) as usize),
+                FaultKind::CloseAfter(rng.below(30) as usize),
             )),
             7 => cluster
-                .inject(InjectedFault::once("Scan", FaultKind::CloseAfter(dice.roll(90) as usize))),
+                .inject(InjectedFault::once("Scan", FaultKind::CloseAfter(rng.below(90) as usize))),
             _ => {
                 let (class, text) = [
                     ("RegionTooBusyException", "busy"),
                     ("CallQueueTooBigException", "full"),
                     ("regionserver.RegionServerStoppedException", "bye"),
-                ][dice.roll(3) as usize];
-                let method = ["Mutate", "Multi", "Scan"][dice.roll(3) as usize];
+                ][rng.below(3) as usize];
+                let method = ["Mutate", "Multi", "Scan"][rng.below(3) as usize];
                 cluster.inject(InjectedFault::once(method, FaultKind::Exception { class, text }));
             }
         }
@@ -137,18 +137,18 @@ async fn no_acknowledged_write_is_lost_and_no_scan_misses_or_repeats_a_row() {
     let (cluster, table) = start().await;
     cluster.limit_scan_responses(7, 0);
     let acknowledged = Acknowledged::default();
-    let over = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| tokio::spawn(write(table.clone(), writer, Arc::clone(&acknowledged))))
         .collect();
-    let reader = tokio::spawn(read(table.clone(), Arc::clone(&acknowledged), Arc::clone(&over)));
+    let reader = tokio::spawn(read(table.clone(), Arc::clone(&acknowledged), Arc::clone(&done)));
     let work = async {
         for writer in writers {
             writer.await.unwrap();
         }
-        over.store(true, Ordering::SeqCst);
+        done.store(true, Ordering::SeqCst);
     };
-    tokio::join!(work, trouble(&cluster, &table, &over));
+    tokio::join!(work, inject_faults(&cluster, &table, &done));
     assert!(reader.await.unwrap() > 0);
     let acknowledged = acknowledged.lock().unwrap().clone();
     assert_eq!(acknowledged.len(), WRITERS * ROWS);

@@ -1,4 +1,4 @@
-//! How many connections there are, what lies under them, and what is counted.
+//! Number of connections, transports and statistics.
 
 use std::{
     io,
@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 
 use super::{config, fill, get, put, start_with, value};
 
-/// Writes many large values at once.
-async fn press(table: &Table) {
+/// Writes many large values concurrently.
+async fn write_concurrently(table: &Table) {
     let table = Arc::new(table.clone());
     let tasks: Vec<_> = (0..40)
         .map(|at| {
@@ -35,7 +35,7 @@ async fn press(table: &Table) {
 }
 
 #[tokio::test]
-async fn another_connection_is_opened_when_there_is_much_to_carry() {
+async fn load_opens_further_connections() {
     for (connections, expected) in [(1, 1..=1), (3, 2..=3)] {
         let cluster = FakeCluster::start(1).await;
         let mut config = config();
@@ -44,18 +44,18 @@ async fn another_connection_is_opened_when_there_is_much_to_carry() {
         for _ in 0..20 {
             table.mutate(put("a", "1")).await.unwrap();
         }
-        // One for hbase:meta, and one is enough for little.
+        // One for hbase:meta and one for a low load.
         assert_eq!(cluster.connections(), 2);
         cluster.inject(
             InjectedFault::once("Mutate", FaultKind::Delay(Duration::from_millis(20))).times(20),
         );
-        press(&table).await;
+        write_concurrently(&table).await;
         assert!(expected.contains(&(cluster.connections() - 1)), "{}", cluster.connections());
     }
 }
 
 #[tokio::test]
-async fn connections_beside_the_first_are_closed_when_idle() {
+async fn idle_connections_are_closed() {
     let cluster = FakeCluster::start(1).await;
     let mut config = config();
     config.idle_timeout = Duration::from_millis(50);
@@ -64,7 +64,7 @@ async fn connections_beside_the_first_are_closed_when_idle() {
     cluster.inject(
         InjectedFault::once("Mutate", FaultKind::Delay(Duration::from_millis(20))).times(20),
     );
-    press(&table).await;
+    write_concurrently(&table).await;
     while client.stats().total.connections > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -74,20 +74,20 @@ async fn connections_beside_the_first_are_closed_when_idle() {
     assert_eq!(total.connections_opened as usize, cluster.connections());
 }
 
-/// Puts a layer that changes nothing on every socket, or does not come up.
+/// Transport that wraps every socket without changes, or fails, or hangs.
 #[derive(Debug, Default)]
-struct Layer {
-    made: AtomicUsize,
-    refuses: bool,
+struct TestTransport {
+    established: AtomicUsize,
+    fails: bool,
     hangs: bool,
 }
 
-impl Transport for Layer {
+impl Transport for TestTransport {
     fn establish<'a>(&'a self, socket: TcpStream, to: Destination<'a>) -> TransportFuture<'a> {
         Box::pin(async move {
-            self.made.fetch_add(1, Ordering::Relaxed);
+            self.established.fetch_add(1, Ordering::Relaxed);
             assert_eq!((to.user, to.server.host()), ("test", "127.0.0.1"));
-            if self.refuses {
+            if self.fails {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate"));
             }
             if self.hangs {
@@ -106,26 +106,26 @@ impl Transport for Layer {
 }
 
 #[tokio::test]
-async fn a_transport_lies_under_every_connection() {
-    let layer = Arc::new(Layer::default());
+async fn every_connection_uses_the_transport() {
+    let transport = Arc::new(TestTransport::default());
     let mut config = config();
-    config.transport = Arc::clone(&layer) as _;
+    config.transport = Arc::clone(&transport) as _;
     let (_cluster, table) = start_with(config).await;
     fill(&table, &["a", "h"]).await;
     table.mutate(put("b", &"v".repeat(300_000))).await.unwrap();
     assert_eq!(value(&table.get(&get("b")).await.unwrap()).len(), 300_000);
     assert!(table.scan(Scan::all()).next().await.unwrap().is_ok());
     // hbase:meta, two servers, a scan.
-    assert!(layer.made.load(Ordering::Relaxed) >= 4);
+    assert!(transport.established.load(Ordering::Relaxed) >= 4);
 }
 
 #[tokio::test]
-async fn a_transport_that_does_not_come_up_is_a_connection_that_does_not() {
-    for (refuses, hangs) in [(true, false), (false, true)] {
+async fn failed_transport_fails_the_connect() {
+    for (fails, hangs) in [(true, false), (false, true)] {
         let mut config = config();
         config.connect_timeout = Duration::from_millis(20);
         config.operation_timeout = Duration::from_millis(200);
-        config.transport = Arc::new(Layer { refuses, hangs, ..Layer::default() });
+        config.transport = Arc::new(TestTransport { fails, hangs, ..TestTransport::default() });
         let (_cluster, table) = start_with(config).await;
         let error = table.get(&get("a")).await.unwrap_err();
         assert!(matches!(&*error.cause, Failure::Call(CallError::Connect { .. })), "{error:?}");
@@ -133,7 +133,7 @@ async fn a_transport_that_does_not_come_up_is_a_connection_that_does_not() {
 }
 
 #[tokio::test]
-async fn what_was_done_is_counted() {
+async fn statistics_count_calls_and_bytes() {
     let cluster = FakeCluster::start(2).await;
     let client = Client::new(config(), cluster.discovery());
     let table = client.table(cluster.create_table("t", &["m"]));

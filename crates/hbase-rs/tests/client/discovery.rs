@@ -10,13 +10,13 @@ use tokio::time::timeout;
 
 use super::{config, fill, get};
 
-/// As HBase writes it: a mark of the writer, `PBUF`, the message.
-fn stored(message: &impl Message) -> Vec<u8> {
+/// Encodes a znode as HBase does: metadata of the writer, `PBUF`, the message.
+fn znode(message: &impl Message) -> Vec<u8> {
     [&b"\xff\0\0\0\x05mark!PBUF"[..], &message.encode_to_vec()].concat()
 }
 
 fn meta(server: &ServerName) -> Vec<u8> {
-    stored(&pb::MetaRegionServer {
+    znode(&pb::MetaRegionServer {
         server: server.to_message(),
         rpc_version: Some(0),
         state: Some(3),
@@ -24,14 +24,14 @@ fn meta(server: &ServerName) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn nodes_tell_meta_master_and_cluster() {
+async fn znodes_have_meta_server_master_and_cluster_id() {
     let ensemble = FakeEnsemble::start().await;
     let (one, two) = (ServerName::new("rs1", 16020, 5), ServerName::new("m1", 16000, 6));
     ensemble.set("/chroot/base/meta-region-server", meta(&one));
     let master =
         pb::Master { master: two.to_message(), rpc_version: None, info_port: Some(u32::MAX) };
-    ensemble.set("/chroot/base/master", stored(&master));
-    ensemble.set("/chroot/base/hbaseid", stored(&pb::ClusterId { cluster_id: "id".to_owned() }));
+    ensemble.set("/chroot/base/master", znode(&master));
+    ensemble.set("/chroot/base/hbaseid", znode(&pb::ClusterId { cluster_id: "id".to_owned() }));
     let quorum = format!("{}/chroot", ensemble.quorum());
     let discovery =
         ZooKeeperDiscovery::new(&quorum, "/base/").session_timeout(Duration::from_secs(6));
@@ -42,7 +42,7 @@ async fn nodes_tell_meta_master_and_cluster() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_is_asked_for_again() {
+async fn missing_znode_is_read_again() {
     let ensemble = FakeEnsemble::start().await;
     let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
     let missing = discovery.meta_server().await.unwrap_err();
@@ -60,19 +60,19 @@ async fn what_is_not_there_yet_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn cut_and_expired_sessions_are_replaced() {
+async fn disconnected_and_expired_sessions_are_replaced() {
     let ensemble = FakeEnsemble::start().await;
     let server = ServerName::new("rs1", 16020, 5);
     ensemble.set("/hbase/meta-region-server", meta(&server));
     let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
-    for trouble in [
+    for disrupt in [
         FakeEnsemble::close_connections,
         FakeEnsemble::expire_sessions,
         FakeEnsemble::expire_sessions,
     ] {
         assert_eq!(discovery.meta_server().await.unwrap(), server);
-        trouble(&ensemble);
-        // The question that meets the trouble may fail; the next one must not for long.
+        disrupt(&ensemble);
+        // The first requests may fail.
         while discovery.meta_server().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -81,7 +81,7 @@ async fn cut_and_expired_sessions_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_question_can_be_dropped_and_asked_again() {
+async fn dropped_lookup_can_be_repeated() {
     let ensemble = FakeEnsemble::start().await;
     let server = ServerName::new("rs1", 16020, 5);
     ensemble.set("/hbase/meta-region-server", meta(&server));
@@ -97,7 +97,7 @@ async fn a_question_can_be_dropped_and_asked_again() {
 }
 
 #[tokio::test]
-async fn a_client_finds_its_cluster_and_follows_meta() {
+async fn client_follows_hbase_meta() {
     let ensemble = FakeEnsemble::start().await;
     let cluster = FakeCluster::start(2).await;
     let name = cluster.create_table("t", &["m"]);
@@ -112,7 +112,7 @@ async fn a_client_finds_its_cluster_and_follows_meta() {
 }
 
 #[tokio::test]
-async fn an_ensemble_that_does_not_answer_costs_no_more_than_the_operation() {
+async fn unresponsive_ensemble_fails_at_the_operation_timeout() {
     let ensemble = FakeEnsemble::start().await;
     ensemble.set_silent(true);
     let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");

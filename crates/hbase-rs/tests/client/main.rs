@@ -1,4 +1,4 @@
-//! The client against a fake cluster: what it does, and what it does when things go wrong.
+//! Tests of the client against a fake cluster, with and without injected faults.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use std::time::Duration;
 use hbase_fake::{FakeCluster, FaultKind};
 use hbase_rs::{Backoff, Client, ClientConfig, Get, Put, Row, Table};
 
-/// A client in a hurry.
+/// A configuration with short backoff and timeouts.
 fn config() -> ClientConfig {
     let mut config = ClientConfig::new("test");
     config.backoff = Backoff {
@@ -40,7 +40,7 @@ fn config() -> ClientConfig {
     config
 }
 
-/// A cluster with the table `t`, regions beginning at its start, `g` and `p`, on two servers.
+/// Starts a cluster of two servers with the table `t`, split at `g` and `p`.
 async fn start() -> (FakeCluster, Table) {
     start_with(config()).await
 }
@@ -64,14 +64,14 @@ fn value(row: &Row) -> &str {
     std::str::from_utf8(row.value(b"f", b"q").unwrap_or_default()).unwrap()
 }
 
-/// Rows by their keys, each with its key as value.
+/// Writes rows with their keys as values.
 async fn fill(table: &Table, rows: &[&str]) {
     for row in rows {
         table.mutate(put(row, row)).await.unwrap();
     }
 }
 
-/// What a Multi may meet that another attempt gets over.
+/// Faults of a Multi that a retry recovers from.
 fn transient_faults() -> [FaultKind; 11] {
     [
         FaultKind::ActionException { class: "RegionTooBusyException", text: "busy" },

@@ -1,4 +1,4 @@
-//! Servers that are not there without saying so: hung, cut off, or behind something that is not.
+//! Unresponsive servers: hung, disconnected, or behind a proxy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use tokio::{
 
 use super::{config, fill, get, put, value};
 
-/// Calls that hang are given up soon.
-fn hasty() -> ClientConfig {
+/// A configuration with short call timeouts.
+fn short_timeouts() -> ClientConfig {
     let mut config = config();
     config.call_timeout = Duration::from_millis(200);
     config.scan_timeout = Duration::from_millis(200);
@@ -22,12 +22,12 @@ fn hasty() -> ClientConfig {
     config
 }
 
-/// A table on two servers, where the second is reached at another address, if one is said.
-async fn start(second_at: Option<String>) -> (FakeCluster, Table) {
+/// Starts a table on two servers. The client connects to the second at `second_address` if that is set.
+async fn start(second_address: Option<String>) -> (FakeCluster, Table) {
     let cluster = FakeCluster::start(2).await;
     let name = cluster.create_table("t", &["m"]);
     let second = cluster.server(1);
-    let config = hasty().map_addresses(move |server| match &second_at {
+    let config = short_timeouts().map_addresses(move |server| match &second_address {
         Some(address) if *server == second => address.clone(),
         _ => format!("{}:{}", server.host(), server.port()),
     });
@@ -35,8 +35,8 @@ async fn start(second_at: Option<String>) -> (FakeCluster, Table) {
     (cluster, table)
 }
 
-/// Everything that can be done to the region of the second server, while that does not answer.
-fn everything(table: &Table) -> Vec<JoinHandle<()>> {
+/// Starts every kind of operation on the region of the second server, which does not respond.
+fn spawn_all_operations(table: &Table) -> Vec<JoinHandle<()>> {
     let table = Arc::new(table.clone());
     let one = Arc::clone(&table);
     let mut tasks = vec![tokio::spawn(async move {
@@ -63,69 +63,69 @@ fn everything(table: &Table) -> Vec<JoinHandle<()>> {
     tasks
 }
 
-async fn all(tasks: Vec<JoinHandle<()>>) {
+async fn join_all(tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
         task.await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_left_when_its_regions_are_elsewhere() {
+async fn operations_leave_a_hung_server_when_its_regions_move() {
     let (cluster, table) = start(None).await;
     fill(&table, &["a", "o"]).await;
     for method in ["Get", "Mutate", "Multi", "Scan"] {
         cluster.inject(InjectedFault::once(method, FaultKind::NoResponse).on(1).times(usize::MAX));
     }
-    let tasks = everything(&table);
+    let tasks = spawn_all_operations(&table);
     tokio::time::sleep(Duration::from_millis(300)).await;
     cluster.evacuate(1, 0);
-    all(tasks).await;
+    join_all(tasks).await;
 }
 
 #[tokio::test]
-async fn a_server_that_answers_late_does_no_harm() {
+async fn late_responses_are_harmless() {
     let (cluster, table) = start(None).await;
     fill(&table, &["a", "o"]).await;
     for method in ["Get", "Mutate", "Multi", "Scan"] {
-        // As if it had been stopped for a while: all comes at once, and too late.
+        // Like a paused process: all responses arrive at once, after the timeout.
         let late = FaultKind::Delay(Duration::from_millis(400));
         cluster.inject(InjectedFault::once(method, late).on(1).times(3));
     }
-    all(everything(&table)).await;
+    join_all(spawn_all_operations(&table)).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
-    all(everything(&table)).await;
+    join_all(spawn_all_operations(&table)).await;
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_connected_to_is_left_when_its_regions_are_elsewhere() {
-    // Whoever comes when the queue of a socket is full hears nothing.
+async fn operations_leave_an_unconnectable_server_when_its_regions_move() {
+    // Connects to a socket with a full backlog get no response.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     let _listener = socket.listen(1).unwrap();
-    let crowd: Vec<_> = (0..8).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
+    let backlog: Vec<_> = (0..8).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
     tokio::time::sleep(Duration::from_millis(20)).await;
     let (cluster, table) = start(Some(address.to_string())).await;
     fill(&table, &["a"]).await;
     {
-        // By another client, for this one cannot.
+        // By another client, since this one cannot connect.
         let other = Client::new(config(), cluster.discovery()).table(table.name().clone());
         fill(&other, &["o"]).await;
     }
-    let tasks = everything(&table);
+    let tasks = spawn_all_operations(&table);
     tokio::time::sleep(Duration::from_millis(300)).await;
     cluster.evacuate(1, 0);
-    all(tasks).await;
-    for one in crowd {
+    join_all(tasks).await;
+    for one in backlog {
         one.abort();
     }
 }
 
 #[tokio::test]
-async fn a_proxy_whose_server_is_dead_is_left_when_the_regions_are_elsewhere() {
+async fn operations_leave_a_proxy_of_a_dead_server_when_its_regions_move() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // Takes connections, and closes them since there is nobody behind.
+    // Accepts connections and closes them.
     let proxy = tokio::spawn(async move {
         loop {
             let (mut socket, _) = listener.accept().await.unwrap();
@@ -138,18 +138,18 @@ async fn a_proxy_whose_server_is_dead_is_left_when_the_regions_are_elsewhere() {
         let other = Client::new(config(), cluster.discovery()).table(table.name().clone());
         fill(&other, &["o"]).await;
     }
-    let tasks = everything(&table);
+    let tasks = spawn_all_operations(&table);
     tokio::time::sleep(Duration::from_millis(300)).await;
     cluster.evacuate(1, 0);
-    all(tasks).await;
+    join_all(tasks).await;
     proxy.abort();
 }
 
 #[tokio::test]
-async fn callers_in_line_for_a_server_that_hangs_leave_it_too() {
+async fn callers_that_wait_for_a_permit_leave_a_hung_server() {
     let cluster = FakeCluster::start(2).await;
     let name = cluster.create_table("t", &["m"]);
-    let mut config = hasty();
+    let mut config = short_timeouts();
     config.max_calls = 1;
     config.connections_per_server = 1;
     let table = Arc::new(Client::new(config, cluster.discovery()).table(name));
@@ -169,10 +169,10 @@ async fn callers_in_line_for_a_server_that_hangs_leave_it_too() {
 }
 
 #[tokio::test]
-async fn the_server_of_meta_that_dies_is_found_again_elsewhere() {
+async fn hbase_meta_is_located_again_after_its_server_dies() {
     let cluster = FakeCluster::start(2).await;
     let name = cluster.create_table("t", &["m"]);
-    let table = Client::new(hasty(), cluster.discovery()).table(name);
+    let table = Client::new(short_timeouts(), cluster.discovery()).table(name);
     fill(&table, &["a", "o"]).await;
     cluster.kill(0).await;
     let (one, other) = (table.clone(), table.clone());
@@ -182,5 +182,5 @@ async fn the_server_of_meta_that_dies_is_found_again_elsewhere() {
     ];
     tokio::time::sleep(Duration::from_millis(100)).await;
     cluster.evacuate(0, 1);
-    all(tasks).await;
+    join_all(tasks).await;
 }

@@ -1,4 +1,4 @@
-//! Regions that are elsewhere, or other ones.
+//! Regions that move, split and merge.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::{config, fill, get, put, start, value};
 
 #[tokio::test]
-async fn a_lookup_brings_the_neighbours_along() {
+async fn lookup_caches_neighbouring_regions() {
     let (cluster, table) = start().await;
     table.mutate(put("z", "z")).await.unwrap();
     let lookups = cluster.calls("Scan");
@@ -19,7 +19,7 @@ async fn a_lookup_brings_the_neighbours_along() {
 }
 
 #[tokio::test]
-async fn a_moved_region_is_followed_without_a_lookup() {
+async fn moved_region_is_followed_without_a_lookup() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "h", "q"]).await;
     let lookups = cluster.calls("Scan");
@@ -29,7 +29,7 @@ async fn a_moved_region_is_followed_without_a_lookup() {
 }
 
 #[tokio::test]
-async fn a_region_that_moved_in_silence_is_looked_up() {
+async fn silently_moved_region_is_looked_up() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "h", "q"]).await;
     cluster.move_region(table.name(), "h", 0, true);
@@ -37,14 +37,14 @@ async fn a_region_that_moved_in_silence_is_looked_up() {
 }
 
 #[tokio::test]
-async fn two_servers_that_point_at_each_other_are_not_believed() {
+async fn servers_that_redirect_to_each_other_do_not_loop() {
     let (cluster, table) = start().await;
     fill(&table, &["h"]).await;
     cluster.move_region(table.name(), "h", 0, false);
     fill(&table, &["h"]).await;
     cluster.move_region(table.name(), "h", 1, false);
     cluster.move_region(table.name(), "h", 0, true);
-    // The first server has it, the second one says that the first knows better.
+    // The region is on the first server, which redirects to the second, and vice versa.
     assert_eq!(value(&table.get(&get("h")).await.unwrap()), "h");
 }
 
@@ -68,8 +68,8 @@ async fn regions_of_a_killed_server_are_found_where_they_open() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "h"]).await;
     cluster.kill(1).await;
-    let asked = get("h");
-    let (found, ()) = tokio::join!(table.get(&asked), async {
+    let request = get("h");
+    let (found, ()) = tokio::join!(table.get(&request), async {
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
         cluster.move_region(table.name(), "h", 0, true);
     });
@@ -77,7 +77,7 @@ async fn regions_of_a_killed_server_are_found_where_they_open() {
 }
 
 #[tokio::test]
-async fn a_server_in_a_new_life_is_another_server() {
+async fn restarted_server_is_reconnected() {
     let (cluster, table) = start().await;
     fill(&table, &["h"]).await;
     cluster.kill(1).await;
@@ -86,7 +86,7 @@ async fn a_server_in_a_new_life_is_another_server() {
 }
 
 #[tokio::test]
-async fn a_missing_table_is_told_at_once() {
+async fn missing_table_is_an_error_at_the_first_attempt() {
     let (cluster, table) = start().await;
     let other = Client::new(config(), cluster.discovery()).table("nope".parse().unwrap());
     let error = other.get(&get("a")).await.unwrap_err();
@@ -99,7 +99,7 @@ async fn a_missing_table_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_disabled_table_is_told_after_a_second_look() {
+async fn disabled_table_is_an_error() {
     let (cluster, table) = start().await;
     fill(&table, &["a"]).await;
     cluster.set_region_states(table.name(), "CLOSED");
@@ -110,7 +110,7 @@ async fn a_disabled_table_is_told_after_a_second_look() {
 }
 
 #[tokio::test]
-async fn troubles_of_meta_are_waited_out() {
+async fn transient_faults_of_meta_are_retried() {
     for fault in [
         FaultKind::Exception { class: "NotServingRegionException", text: "moving" },
         FaultKind::Exception { class: "exceptions.RegionOpeningException", text: "opening" },
@@ -127,7 +127,7 @@ async fn troubles_of_meta_are_waited_out() {
 }
 
 #[tokio::test]
-async fn a_row_out_of_its_region_is_looked_up_once() {
+async fn row_out_of_range_is_looked_up_once() {
     let (cluster, table) = start().await;
     fill(&table, &["a"]).await;
     let fault = FaultKind::Exception {
@@ -162,14 +162,14 @@ async fn all_regions_of_a_table_are_listed() {
 }
 
 #[tokio::test]
-async fn rows_of_meta_may_come_late_and_in_pieces() {
-    for (answers_before, cells_at_a_time) in [(50, 0), (0, 2), (50, 2)] {
+async fn rows_of_meta_may_follow_heartbeats_and_be_partial() {
+    for (heartbeats, cells_per_response) in [(50, 0), (0, 2), (50, 2)] {
         let (cluster, table) = start().await;
-        cluster.set_meta_heartbeats(answers_before);
-        cluster.limit_scan_responses(0, cells_at_a_time);
+        cluster.set_meta_heartbeats(heartbeats);
+        cluster.limit_scan_responses(0, cells_per_response);
         fill(&table, &["a", "z"]).await;
         assert_eq!(table.regions().await.unwrap().len(), 3);
-        // The calls that end scanners come when nobody waits.
+        // Scanners are closed in the background.
         while cluster.open_scanners() > 0 {
             sleep(Duration::from_millis(1)).await;
         }
@@ -187,13 +187,13 @@ async fn callers_of_one_region_share_lookups() {
 }
 
 #[tokio::test]
-async fn a_shared_lookup_of_a_region_that_split_serves_only_its_half() {
+async fn shared_lookup_of_a_split_region_serves_only_its_half() {
     let (cluster, table) = start().await;
     fill(&table, &["h", "m"]).await;
     cluster.split_region(table.name(), "k");
     let late = FaultKind::Delay(Duration::from_millis(200));
     cluster.inject(InjectedFault::once("Scan", late).of_meta());
-    // Looks the region up that holds "m"; meanwhile a scan wants its other half.
+    // The lookup is for the half with "m"; meanwhile a scan requests the other half.
     let (read, rows) = (get("m"), Scan::range("h", "j"));
     let scan = async {
         sleep(Duration::from_millis(100)).await;

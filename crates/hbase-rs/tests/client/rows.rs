@@ -8,7 +8,7 @@ use hbase_rs::{
 use super::{config, get, put, start, start_with, value};
 
 #[tokio::test]
-async fn what_is_written_is_read() {
+async fn written_rows_are_read() {
     let (_cluster, table) = start().await;
     for row in ["a", "g", "k", "z"] {
         table.mutate(put(row, row)).await.unwrap();
@@ -34,7 +34,7 @@ async fn columns_and_rows_are_deleted() {
 }
 
 #[tokio::test]
-async fn counters_and_appends_bring_their_new_value() {
+async fn increments_and_appends_return_the_new_value() {
     let (_cluster, table) = start().await;
     for expected in [5_i64, 10] {
         let increment = Increment::try_new("a").unwrap().counter(b"f", b"n", 5).unwrap();
@@ -48,7 +48,7 @@ async fn counters_and_appends_bring_their_new_value() {
 }
 
 #[tokio::test]
-async fn a_condition_decides() {
+async fn mutation_is_applied_only_if_its_condition_is_met() {
     let (_cluster, table) = start().await;
     let absent = Condition::absent("f", "q");
     assert!(table.check_and_mutate(&absent, put("a", "1")).await.unwrap());
@@ -60,7 +60,7 @@ async fn a_condition_decides() {
 }
 
 #[tokio::test]
-async fn a_row_is_changed_as_a_whole_or_not_at_all() {
+async fn row_mutations_are_atomic() {
     let (_cluster, table) = start().await;
     table.mutate(put("a", "1")).await.unwrap();
     let changes = || -> Vec<Mutation> {
@@ -78,7 +78,7 @@ async fn a_row_is_changed_as_a_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn cell_blocks_may_be_compressed_both_ways() {
+async fn cell_blocks_are_compressed_in_both_directions() {
     for compressor in [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib] {
         let mut config = config();
         config.compressor = Some(compressor);
@@ -93,7 +93,7 @@ async fn cell_blocks_may_be_compressed_both_ways() {
 }
 
 #[tokio::test]
-async fn cells_over_the_limit_are_not_sent() {
+async fn cells_over_the_limit_are_rejected() {
     let mut config = config();
     config.max_cell = 100;
     let (cluster, table) = start_with(config).await;

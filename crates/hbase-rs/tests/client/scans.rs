@@ -10,7 +10,7 @@ use super::{config, start, start_with};
 
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
 
-/// Rows `a` to `z` of 7 cells each.
+/// Writes rows `a` to `z` of 7 cells each.
 async fn letters() -> (FakeCluster, Table) {
     let (cluster, table) = start().await;
     for letter in LETTERS.chars() {
@@ -27,7 +27,7 @@ async fn collect(table: &Table, scan: Scan) -> Vec<ScanRow> {
     table.scan(scan).try_collect().await.unwrap()
 }
 
-/// The rows' keys; each must have all of its cells.
+/// Concatenates the row keys; each row must be complete.
 fn keys(rows: &[ScanRow]) -> String {
     rows.iter()
         .map(|row| {
@@ -47,7 +47,7 @@ fn reversed(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_scan_crosses_regions_both_ways() {
+async fn scan_crosses_regions_in_both_directions() {
     let (cluster, table) = letters().await;
     for (rows, cells) in [(0, 0), (1, 0), (3, 0), (0, 1), (0, 5), (4, 20), (0, 7)] {
         cluster.limit_scan_responses(rows, cells);
@@ -75,7 +75,7 @@ async fn a_scan_crosses_regions_both_ways() {
 }
 
 #[tokio::test]
-async fn a_limit_counts_over_regions() {
+async fn limit_counts_over_regions() {
     let (cluster, table) = letters().await;
     cluster.limit_scan_responses(2, 9);
     for limit in [0, 1, 5, 6, 7, 20, 26, 30] {
@@ -86,7 +86,7 @@ async fn a_limit_counts_over_regions() {
 }
 
 #[tokio::test]
-async fn batches_give_rows_in_pieces() {
+async fn batch_returns_partial_rows() {
     let (cluster, table) = letters().await;
     cluster.limit_scan_responses(4, 0);
     let rows = collect(&table, Scan::range("e", "i").batch(3)).await;
@@ -128,17 +128,17 @@ async fn no_fault_loses_or_repeats_a_row() {
 }
 
 #[tokio::test]
-async fn no_fault_loses_or_repeats_a_cell_of_pieces() {
+async fn no_fault_loses_or_repeats_a_cell_of_partial_rows() {
     let (cluster, table) = letters().await;
     cluster.limit_scan_responses(2, 0);
     for after in 0..12 {
         let fault = FaultKind::Exception { class: "UnknownScannerException", text: "lease" };
         cluster.inject(InjectedFault::once("Scan", fault).after(after));
-        let pieces = collect(&table, Scan::range("e", "k").batch(2)).await;
-        let cells: Vec<_> = pieces
+        let parts = collect(&table, Scan::range("e", "k").batch(2)).await;
+        let cells: Vec<_> = parts
             .iter()
-            .flat_map(|piece| {
-                piece.row.cells().map(|cell| (cell.row[0], cell.qualifier[0])).collect::<Vec<_>>()
+            .flat_map(|part| {
+                part.row.cells().map(|cell| (cell.row[0], cell.qualifier[0])).collect::<Vec<_>>()
             })
             .collect();
         let expected: Vec<_> =
@@ -173,7 +173,7 @@ async fn regions_may_change_during_a_scan() {
 }
 
 #[tokio::test]
-async fn a_server_killed_during_a_scan_is_waited_for() {
+async fn scan_waits_for_the_regions_of_a_killed_server() {
     let (cluster, table) = letters().await;
     cluster.limit_scan_responses(1, 0);
     let mut scanner = table.scan(Scan::all());
@@ -189,7 +189,7 @@ async fn a_server_killed_during_a_scan_is_waited_for() {
 }
 
 #[tokio::test]
-async fn troubles_that_do_not_pass_end_the_scan() {
+async fn permanent_failure_ends_the_scan() {
     let (cluster, table) = letters().await;
     cluster.limit_scan_responses(1, 0);
     let fault = FaultKind::Exception { class: "DoNotRetryIOException", text: "corrupt" };
@@ -211,18 +211,18 @@ async fn troubles_that_do_not_pass_end_the_scan() {
 }
 
 #[tokio::test]
-async fn a_row_over_the_bound_ends_the_scan() {
+async fn row_over_the_maximum_length_ends_the_scan() {
     let (cluster, table) = letters().await;
     cluster.limit_scan_responses(0, 2);
     let mut config = config();
     config.max_row = 100;
-    let short = hbase_rs::Client::new(config, cluster.discovery()).table(table.name().clone());
-    let error = short.scan(Scan::all()).try_collect::<Vec<_>>().await.unwrap_err();
+    let limited = hbase_rs::Client::new(config, cluster.discovery()).table(table.name().clone());
+    let error = limited.scan(Scan::all()).try_collect::<Vec<_>>().await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::Row(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_dropped_scan_closes_its_scanner() {
+async fn dropped_scan_closes_its_region_scanner() {
     let (cluster, table) = letters().await;
     cluster.limit_scan_responses(1, 0);
     let mut scanner = table.scan(Scan::all());
@@ -235,7 +235,7 @@ async fn a_dropped_scan_closes_its_scanner() {
 }
 
 #[tokio::test]
-async fn a_silent_server_costs_a_call_and_no_row() {
+async fn scan_timeout_loses_no_row() {
     let mut config = config();
     config.scan_timeout = Duration::from_millis(50);
     let (cluster, table) = start_with(config).await;

@@ -1,4 +1,4 @@
-//! Every wait has its end: each test makes one of them as long as it can be.
+//! Every wait is bounded: each test makes one of them as long as possible.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,72 +11,72 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::{config, get, put, start_with};
 
-/// Time for an operation.
-const PATIENCE: Duration = Duration::from_millis(150);
+/// Operation timeout.
+const TIMEOUT: Duration = Duration::from_millis(150);
 
-/// Calls that take longer than an operation may.
-fn patient() -> ClientConfig {
+/// A configuration whose call timeouts exceed the operation timeout.
+fn short_operations() -> ClientConfig {
     let mut config = config();
-    config.operation_timeout = PATIENCE;
-    config.procedure_timeout = PATIENCE;
+    config.operation_timeout = TIMEOUT;
+    config.procedure_timeout = TIMEOUT;
     config
 }
 
-/// Accepts connections, and neither reads nor writes.
-async fn mute() -> (ServerName, TcpListener) {
+/// Starts a listener that accepts connections and neither reads nor writes.
+async fn unresponsive_server() -> (ServerName, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     (ServerName::new("127.0.0.1", port, 1), listener)
 }
 
-/// A cluster that never answers calls of this method.
-async fn silent(method: &'static str, config: ClientConfig) -> (FakeCluster, Table) {
+/// Starts a cluster that never responds to calls of this method.
+async fn start_silent(method: &'static str, config: ClientConfig) -> (FakeCluster, Table) {
     let (cluster, table) = start_with(config).await;
     table.mutate(put("a", "1")).await.unwrap();
     cluster.inject(InjectedFault::once(method, FaultKind::NoResponse).times(usize::MAX));
     (cluster, table)
 }
 
-/// It ended, and by an error that has tried: that it comes at all is what is tested.
+/// Checks that the operation failed after an attempt.
 #[track_caller]
-fn ended(error: &OperationError) {
+fn assert_attempted(error: &OperationError) {
     assert!(error.attempts > 0, "{error:?}");
 }
 
 #[tokio::test]
-async fn a_read_that_is_not_answered() {
-    let (_cluster, table) = silent("Get", patient()).await;
+async fn unanswered_read_times_out() {
+    let (_cluster, table) = start_silent("Get", short_operations()).await;
     let error = table.get(&get("a")).await.unwrap_err();
-    ended(&error);
+    assert_attempted(&error);
     assert!(!error.in_doubt);
 }
 
 #[tokio::test]
-async fn a_change_that_is_not_answered() {
-    let (_cluster, table) = silent("Mutate", patient()).await;
+async fn unanswered_mutation_times_out_in_doubt() {
+    let (_cluster, table) = start_silent("Mutate", short_operations()).await;
     let error = table.mutate(put("a", "2")).await.unwrap_err();
-    ended(&error);
+    assert_attempted(&error);
     assert!(error.in_doubt);
 }
 
 #[tokio::test]
-async fn a_batch_that_is_not_answered() {
-    let (_cluster, table) = silent("Multi", patient()).await;
+async fn unanswered_batch_times_out() {
+    let (_cluster, table) = start_silent("Multi", short_operations()).await;
     for outcome in table.batch(vec![put("a", "2").into(), get("z").into()]).await {
-        ended(&outcome.unwrap_err());
+        assert_attempted(&outcome.unwrap_err());
     }
 }
 
 #[tokio::test]
-async fn a_scan_that_is_not_answered() {
-    let (_cluster, table) = silent("Scan", patient()).await;
+async fn unanswered_scan_times_out() {
+    let (_cluster, table) = start_silent("Scan", short_operations()).await;
     let mut scanner = table.scan(Scan::all());
-    ended(&scanner.next().await.unwrap().unwrap_err());
+    assert_attempted(&scanner.next().await.unwrap().unwrap_err());
     assert!(scanner.next().await.is_none());
 }
 
 #[tokio::test]
-async fn a_scan_that_brings_heartbeats_alone_is_at_work() {
+async fn heartbeats_are_progress_of_a_scan() {
     let (cluster, table) = start_with(config()).await;
     table.mutate(put("a", "1")).await.unwrap();
     cluster.inject(InjectedFault::once("Scan", FaultKind::Heartbeat).times(500));
@@ -84,39 +84,40 @@ async fn a_scan_that_brings_heartbeats_alone_is_at_work() {
 }
 
 #[tokio::test]
-async fn a_lookup_that_brings_heartbeats_alone() {
-    let (cluster, table) = start_with(patient()).await;
+async fn heartbeats_are_no_progress_of_a_lookup() {
+    let (cluster, table) = start_with(short_operations()).await;
     cluster.set_meta_heartbeats(usize::MAX);
-    ended(&table.get(&get("a")).await.unwrap_err());
-    ended(&table.regions().await.unwrap_err());
+    assert_attempted(&table.get(&get("a")).await.unwrap_err());
+    assert_attempted(&table.regions().await.unwrap_err());
 }
 
 #[tokio::test]
-async fn a_buffered_mutation_that_is_not_answered() {
-    let (_cluster, table) = silent("Multi", patient()).await;
+async fn unanswered_buffered_mutation_times_out() {
+    let (_cluster, table) = start_silent("Multi", short_operations()).await;
     let writer = table.buffered(BufferConfig::default());
     let error = writer.mutate(put("a", "2")).await.unwrap_err();
-    ended(&error);
+    assert_attempted(&error);
     assert!(error.in_doubt);
     writer.close().await;
 }
 
 #[tokio::test]
-async fn room_in_a_buffer() {
-    let (_cluster, table) = silent("Multi", patient()).await;
+async fn wait_for_buffer_capacity_times_out() {
+    let (_cluster, table) = start_silent("Multi", short_operations()).await;
     let mut config = BufferConfig::default();
     config.max_bytes = 10;
     let writer = table.buffered(config);
     let (first, second) = (put("a", "2"), put("b", "2"));
     let (first, second) = tokio::join!(writer.mutate(first), writer.mutate(second));
-    ended(&first.unwrap_err());
-    ended(&second.unwrap_err());
+    assert_attempted(&first.unwrap_err());
+    assert_attempted(&second.unwrap_err());
     writer.flush().await;
 }
 
 #[tokio::test]
-async fn a_buffered_mutation_whose_region_cannot_be_found() {
-    let table = Client::new(patient(), FixedDiscovery::default()).table("t".parse().unwrap());
+async fn buffered_mutation_without_discovery_times_out() {
+    let table =
+        Client::new(short_operations(), FixedDiscovery::default()).table("t".parse().unwrap());
     let writer = table.buffered(BufferConfig::default());
     let error = writer.mutate(put("a", "2")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
@@ -124,10 +125,10 @@ async fn a_buffered_mutation_whose_region_cannot_be_found() {
 }
 
 #[tokio::test]
-async fn room_on_a_connection() {
-    let mut config = patient();
+async fn wait_for_a_connection_permit_times_out() {
+    let mut config = short_operations();
     config.max_calls = 1;
-    let (_cluster, table) = silent("Get", config).await;
+    let (_cluster, table) = start_silent("Get", config).await;
     let table = Arc::new(table);
     let calls: Vec<_> = (0..5)
         .map(|_| {
@@ -136,13 +137,13 @@ async fn room_on_a_connection() {
         })
         .collect();
     for call in calls {
-        ended(&call.await.unwrap().unwrap_err());
+        assert_attempted(&call.await.unwrap().unwrap_err());
     }
 }
 
 #[tokio::test]
-async fn a_lookups_turn() {
-    let mut config = patient();
+async fn wait_for_a_lookup_permit_times_out() {
+    let mut config = short_operations();
     config.max_lookups = 1;
     let cluster = FakeCluster::start(1).await;
     let name = cluster.create_table("t", &["m"]);
@@ -150,66 +151,68 @@ async fn a_lookups_turn() {
     let table = Client::new(config, cluster.discovery()).table(name);
     let (a, z) = (get("a"), get("z"));
     let (a, z) = tokio::join!(table.get(&a), table.get(&z));
-    ended(&a.unwrap_err());
-    ended(&z.unwrap_err());
+    assert_attempted(&a.unwrap_err());
+    assert_attempted(&z.unwrap_err());
 }
 
 #[tokio::test]
-async fn a_server_that_neither_reads_nor_writes() {
-    let (server, _listener) = mute().await;
-    let client = Client::new(patient(), FixedDiscovery::new(Some(server.clone()), Some(server)));
-    ended(&client.table("t".parse().unwrap()).get(&get("a")).await.unwrap_err());
-    ended(&client.admin().cluster_status().await.unwrap_err());
+async fn unresponsive_server_times_out() {
+    let (server, _listener) = unresponsive_server().await;
+    let client =
+        Client::new(short_operations(), FixedDiscovery::new(Some(server.clone()), Some(server)));
+    assert_attempted(&client.table("t".parse().unwrap()).get(&get("a")).await.unwrap_err());
+    assert_attempted(&client.admin().cluster_status().await.unwrap_err());
 }
 
 #[tokio::test]
-async fn a_write_that_the_peer_does_not_take() {
-    let (server, _listener) = mute().await;
-    let mut config = patient();
-    // It takes a while to encode that much.
+async fn blocked_write_times_out_in_doubt() {
+    let (server, _listener) = unresponsive_server().await;
+    let mut config = short_operations();
+    // Encoding this much takes time.
     config.procedure_timeout = Duration::from_secs(1);
     config.max_call_bytes = 64 << 20;
     let client = Client::new(config, FixedDiscovery::new(None, Some(server)));
-    // More than the system's buffers hold.
+    // More than the socket buffers.
     let splits = (0..400_u32).map(|at| [&at.to_be_bytes()[..], &vec![0; 30_000]].concat().into());
     let table = hbase_rs::TableDescriptor::new("t".parse().unwrap());
     let error = client.admin().create_table(&table, splits).await.unwrap_err();
-    ended(&error);
+    assert_attempted(&error);
     assert!(error.in_doubt);
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_come_up() {
+async fn blocked_connect_times_out() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     let _listener = socket.listen(1).unwrap();
-    // Whoever comes when the queue is full waits.
-    let crowd: Vec<_> = (0..8).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
+    // Connects to a socket with a full backlog get no response.
+    let backlog: Vec<_> = (0..8).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
     tokio::time::sleep(Duration::from_millis(20)).await;
     let server = ServerName::new("127.0.0.1", address.port(), 1);
-    let mut config = patient();
+    let mut config = short_operations();
     config.connect_timeout = Duration::from_millis(30);
     let table =
         Client::new(config, FixedDiscovery::new(Some(server), None)).table("t".parse().unwrap());
-    ended(&table.get(&get("a")).await.unwrap_err());
-    for one in crowd {
+    assert_attempted(&table.get(&get("a")).await.unwrap_err());
+    for one in backlog {
         one.abort();
     }
 }
 
 #[tokio::test]
-async fn a_server_of_meta_that_nobody_knows() {
-    let table = Client::new(patient(), FixedDiscovery::default()).table("t".parse().unwrap());
+async fn unknown_server_of_meta_times_out() {
+    let table =
+        Client::new(short_operations(), FixedDiscovery::default()).table("t".parse().unwrap());
     let error = table.get(&get("a")).await.unwrap_err();
-    ended(&error);
+    assert_attempted(&error);
     assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_procedure_that_never_ends() {
+async fn endless_procedure_times_out() {
     let cluster = FakeCluster::start(1).await;
-    let client = Client::new(patient(), cluster.discovery());
+    let client = Client::new(short_operations(), cluster.discovery());
     let class = "PleaseHoldException";
     cluster.inject(
         InjectedFault::once("getProcedureResult", FaultKind::Exception { class, text: "later" })
@@ -217,5 +220,5 @@ async fn a_procedure_that_never_ends() {
     );
     let family = hbase_rs::FamilyDescriptor::new("f");
     let table = hbase_rs::TableDescriptor::new("t".parse().unwrap()).family(family);
-    ended(&client.admin().create_table(&table, []).await.unwrap_err());
+    assert_attempted(&client.admin().create_table(&table, []).await.unwrap_err());
 }

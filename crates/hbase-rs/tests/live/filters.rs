@@ -1,4 +1,4 @@
-//! Every filter is understood by the server.
+//! Server-side filters.
 
 use futures_util::TryStreamExt;
 use hbase_rs::{
@@ -9,7 +9,7 @@ use hbase_rs::{
 use super::Fixture;
 
 #[tokio::test]
-async fn filters_choose_what_they_say() {
+async fn filters_select_the_expected_cells() {
     let fixture = Fixture::new("live_filters").await;
     fixture.fill().await;
     let mut quoted = b"^".to_vec();
@@ -68,5 +68,5 @@ async fn filters_choose_what_they_say() {
         let rows: Vec<_> = fixture.table.scan(scan).try_collect().await.unwrap();
         assert_eq!(rows.len(), expected, "{filter:?}");
     }
-    fixture.end().await;
+    fixture.delete().await;
 }

@@ -1,6 +1,6 @@
-//! The client against a real HBase, whose ZooKeeper quorum the variable `HBASE_QUORUM` names.
+//! Tests of the client against a running HBase. `HBASE_QUORUM` is its ZooKeeper quorum.
 //!
-//! Each test makes a table of its own and removes it.
+//! Each test creates and deletes its own table.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ fn client_with(change: impl FnOnce(&mut ClientConfig)) -> Client {
     Client::new(config, ZooKeeperDiscovery::new(&quorum, "/hbase"))
 }
 
-/// A table of three regions that lives as long as the test.
+/// A table of three regions for one test.
 struct Fixture {
     client: Client,
     table: Table,
@@ -47,7 +47,7 @@ impl Fixture {
         self.client.admin()
     }
 
-    /// Rows `a000` to `z038`, each with its key as value.
+    /// Writes rows `a000` to `z038` with their keys as values.
     async fn fill(&self) -> Vec<String> {
         let rows: Vec<_> = ('a'..='z')
             .flat_map(|letter| (0..39).map(move |at| format!("{letter}{at:03}")))
@@ -59,7 +59,7 @@ impl Fixture {
         rows
     }
 
-    async fn end(self) {
+    async fn delete(self) {
         remove(&self.admin(), self.table.name()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Regions that change under readers and writers, and the master's answers.
+//! Regions that change during reads and writes, and administrative operations.
 
 use std::{
     sync::{
@@ -21,8 +21,8 @@ async fn no_row_is_lost_or_repeated_while_regions_split_move_and_merge() {
     let fixture = Fixture::new("live_regions").await;
     let rows = fixture.fill().await;
     let admin = fixture.admin();
-    let over = Arc::new(AtomicBool::new(false));
-    let (table, stop, expected) = (fixture.table.clone(), Arc::clone(&over), rows.clone());
+    let done = Arc::new(AtomicBool::new(false));
+    let (table, stop, expected) = (fixture.table.clone(), Arc::clone(&done), rows.clone());
     let reader = tokio::spawn(async move {
         let mut scans = 0;
         while !stop.load(Ordering::SeqCst) {
@@ -38,7 +38,7 @@ async fn no_row_is_lost_or_repeated_while_regions_split_move_and_merge() {
         }
         scans
     });
-    let (table, stop, keys) = (fixture.table.clone(), Arc::clone(&over), rows.clone());
+    let (table, stop, keys) = (fixture.table.clone(), Arc::clone(&done), rows.clone());
     let writer = tokio::spawn(async move {
         let mut writes = 0_usize;
         while !stop.load(Ordering::SeqCst) {
@@ -57,18 +57,18 @@ async fn no_row_is_lost_or_repeated_while_regions_split_move_and_merge() {
         }
     }
     sleep(Duration::from_secs(1)).await;
-    // Two that were never split: daughters cannot be merged while they refer to their parent's files.
+    // Regions that were never split: daughters cannot be merged while they have reference files.
     let regions = fixture.table.regions().await.unwrap();
     admin.merge_regions(&[&regions[0].region, &regions[1].region]).await.unwrap();
     admin.compact_table(fixture.table.name(), true).await.unwrap();
     admin.flush_table(fixture.table.name()).await.unwrap();
-    over.store(true, Ordering::SeqCst);
+    done.store(true, Ordering::SeqCst);
     println!("{} scans, {} writes", reader.await.unwrap(), writer.await.unwrap());
-    fixture.end().await;
+    fixture.delete().await;
 }
 
 #[tokio::test]
-async fn the_master_tells_of_its_cluster_and_tables() {
+async fn admin_describes_cluster_and_tables() {
     let fixture = Fixture::new("live_admin").await;
     let admin = fixture.admin();
     let name = fixture.table.name();
@@ -86,15 +86,15 @@ async fn the_master_tells_of_its_cluster_and_tables() {
     admin.truncate_table(name, true).await.unwrap();
     let rows: Vec<_> = fixture.table.scan(Scan::all()).try_collect().await.unwrap();
     assert!(rows.is_empty());
-    let was = admin.set_balancer(true).await.unwrap();
-    admin.set_balancer(was).await.unwrap();
-    fixture.end().await;
+    let previous = admin.set_balancer(true).await.unwrap();
+    admin.set_balancer(previous).await.unwrap();
+    fixture.delete().await;
 }
 
-/// A table's former regions stay in hbase:meta until it is compacted, as deleted rows that a scanner of it
-/// has to pass over: more than it does in one answer.
+/// Former regions of a table remain in hbase:meta as deleted rows until its compaction. A scanner skips
+/// more of them than one response allows.
 #[tokio::test]
-async fn regions_are_found_behind_many_that_are_deleted() {
+async fn regions_are_found_after_many_deleted_rows_of_meta() {
     const REGIONS: u32 = 60;
     let fixture = Fixture::new("live_deleted").await;
     let (admin, name) = (fixture.admin(), fixture.table.name().clone());
@@ -105,7 +105,7 @@ async fn regions_are_found_behind_many_that_are_deleted() {
     for _ in 0..4 {
         admin.disable_table(&name).await.unwrap();
         admin.truncate_table(&name, true).await.unwrap();
-        // Each time with nothing in the cache.
+        // A new client has an empty region cache.
         let table = client_with(|_| {}).table(name.clone());
         for row in ["00", "30", "59"] {
             table.mutate(put(row, row)).await.unwrap();
@@ -114,11 +114,11 @@ async fn regions_are_found_behind_many_that_are_deleted() {
         assert_eq!(regions.len(), REGIONS as usize);
         assert!(regions.iter().all(|region| region.server.is_some()));
     }
-    fixture.end().await;
+    fixture.delete().await;
 }
 
 #[tokio::test]
-async fn namespaces_hold_tables() {
+async fn namespaces_are_created_used_and_deleted() {
     let admin = client_with(|_| {}).admin();
     let name: TableName = "live_space:table".parse().unwrap();
     if admin.namespaces().await.unwrap().iter().any(|one| one.name() == "live_space") {
@@ -127,8 +127,8 @@ async fn namespaces_hold_tables() {
     }
     let space = NamespaceDescriptor::new("live_space").property("owner", "tests");
     admin.create_namespace(&space).await.unwrap();
-    let told = admin.describe_namespace("live_space").await.unwrap();
-    assert_eq!(told.unwrap().get("owner"), Some("tests"));
+    let described = admin.describe_namespace("live_space").await.unwrap();
+    assert_eq!(described.unwrap().get("owner"), Some("tests"));
     let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
     admin.create_table(&table, []).await.unwrap();
     assert_eq!(admin.tables_in("live_space").await.unwrap(), std::slice::from_ref(&name));

@@ -9,7 +9,7 @@ use hbase_rs::{
 use super::{Fixture, client_with, put};
 
 #[tokio::test]
-async fn rows_are_written_read_changed_and_removed() {
+async fn rows_are_written_read_changed_and_deleted() {
     let fixture = Fixture::new("live_rows").await;
     let table = &fixture.table;
     let get = |row: &str| Get::try_new(row.to_owned()).unwrap();
@@ -61,11 +61,11 @@ async fn rows_are_written_read_changed_and_removed() {
     assert_eq!(table.get(&get("c")).await.unwrap().value(b"f", b"q"), Some(&b"3"[..]));
     let family = Put::try_new("a").unwrap().cell(b"nope", b"q", 1, b"v").unwrap();
     assert_eq!(table.mutate(family).await.unwrap_err().class(), Some(ExceptionClass::NoSuchFamily));
-    fixture.end().await;
+    fixture.delete().await;
 }
 
 #[tokio::test]
-async fn batches_mix_all_kinds() {
+async fn batches_combine_all_kinds_of_actions() {
     let fixture = Fixture::new("live_batch").await;
     let rows = fixture.fill().await;
     let gets = rows.iter().map(|row| Get::try_new(row.clone()).unwrap()).collect();
@@ -87,7 +87,7 @@ async fn batches_mix_all_kinds() {
     assert_eq!(outcomes[3].as_ref().unwrap_err().class(), Some(ExceptionClass::NoSuchFamily));
     assert_eq!(outcomes[4].as_ref().unwrap().row.value(b"f", b"q"), Some(&b"z000!"[..]));
     assert!(outcomes[6].as_ref().unwrap().row.is_empty());
-    fixture.end().await;
+    fixture.delete().await;
 }
 
 #[tokio::test]
@@ -101,11 +101,11 @@ async fn cell_blocks_are_compressed() {
         let row = table.get(&Get::try_new("a").unwrap()).await.unwrap();
         assert_eq!(row.value(b"f", b"q"), Some(value.as_bytes()));
     }
-    fixture.end().await;
+    fixture.delete().await;
 }
 
 #[tokio::test]
-async fn a_buffer_writes_all_and_says_what_was_refused() {
+async fn buffer_writes_all_and_reports_rejected_mutations() {
     let fixture = Fixture::new("live_buffer").await;
     let writer = fixture.table.buffered(BufferConfig::default());
     let mut receipts = Vec::new();
@@ -134,5 +134,5 @@ async fn a_buffer_writes_all_and_says_what_was_refused() {
     let rows: Vec<_> = fixture.table.scan(Scan::all()).try_collect().await.unwrap();
     assert_eq!(rows.len(), 2_600);
     assert!(rows.iter().all(|row| row.row.value(b"f", b"q") == Some(row.row.key())));
-    fixture.end().await;
+    fixture.delete().await;
 }

@@ -10,7 +10,7 @@ fn keys(rows: &[ScanRow]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn ranges_limits_and_directions() {
+async fn scans_respect_ranges_limits_and_directions() {
     let fixture = Fixture::new("live_scans").await;
     let rows = fixture.fill().await;
     let collect = |scan: Scan| fixture.table.scan(scan).try_collect::<Vec<_>>();
@@ -29,11 +29,11 @@ async fn ranges_limits_and_directions() {
     assert_eq!(keys(&collect(Scan::prefix("p")).await.unwrap()), between("p", "q"));
     assert_eq!(keys(&collect(Scan::all().limit(500)).await.unwrap()), rows[..500]);
     assert_eq!(keys(&collect(Scan::range("h", "").limit(1)).await.unwrap()), ["h000"]);
-    fixture.end().await;
+    fixture.delete().await;
 }
 
 #[tokio::test]
-async fn long_rows_come_whole_or_in_pieces() {
+async fn long_rows_are_returned_whole_or_in_parts() {
     let fixture = Fixture::new("live_pieces").await;
     for row in ["a", "h", "z"] {
         let mut put = Put::try_new(row).unwrap();
@@ -42,21 +42,21 @@ async fn long_rows_come_whole_or_in_pieces() {
         }
         fixture.table.mutate(put).await.unwrap();
     }
-    // Answers far smaller than a row.
+    // Responses far smaller than a row.
     let small = Scan::all().per_call(u32::MAX >> 1, 10_000);
     let whole: Vec<_> = fixture.table.scan(small.clone()).try_collect().await.unwrap();
     assert!(whole.iter().all(|row| row.row.len() == 1_000 && !row.partial));
     assert_eq!(keys(&whole), ["a", "h", "z"]);
     for scan in [small.clone().batch(300), small.partial_rows()] {
-        let pieces: Vec<_> = fixture.table.scan(scan).try_collect().await.unwrap();
-        let cells: Vec<_> = pieces
+        let parts: Vec<_> = fixture.table.scan(scan).try_collect().await.unwrap();
+        let cells: Vec<_> = parts
             .iter()
-            .flat_map(|piece| {
-                piece.row.cells().map(|cell| (cell.row.to_vec(), cell.qualifier.to_vec()))
+            .flat_map(|part| {
+                part.row.cells().map(|cell| (cell.row.to_vec(), cell.qualifier.to_vec()))
             })
             .collect();
         assert_eq!(cells.len(), 3_000);
         assert!(cells.is_sorted());
     }
-    fixture.end().await;
+    fixture.delete().await;
 }
