@@ -1,8 +1,8 @@
-//! What the operators cost a point: a day of ten-second points, five-minute buckets, and groups.
+//! Cost of the operators per point: downsampling a day of ten-second points, and aggregating groups.
 //!
 //! `cargo bench -p tsd-query --bench operators -- --sample-count 20`
 
-#![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 
 use bytes::Bytes;
 use divan::{Bencher, counter::ItemsCount};
@@ -34,7 +34,7 @@ fn pipeline(m: &str) -> SeriesPipeline {
     SeriesPipeline::new(sub, &window, &query.zone)
 }
 
-/// A day of one series, a row an hour.
+/// A day of one series, one row per hour.
 fn day(value: impl Fn(i64) -> Value, shift_ms: i64) -> Vec<PointColumns> {
     let mut rows = Vec::new();
     for hour in 0..24 {
@@ -76,13 +76,13 @@ fn downsample(bencher: Bencher, spec: &str, rows: &[PointColumns]) {
 }
 
 #[divan::bench(args = ["sum", "avg", "max", "dev", "p99", "count"])]
-fn aggregate_100_series_that_share_times(bencher: Bencher, name: &str) {
+fn aggregate_100_series_with_equal_times(bencher: Bencher, name: &str) {
     let series: Vec<PointColumns> = (0..100).map(|_| joined(&day(walk, 0))).collect();
     group(bencher, name, &series, DAY_POINTS as usize);
 }
 
 #[divan::bench(args = ["sum", "zimsum"])]
-fn aggregate_20_series_with_times_of_their_own(bencher: Bencher, name: &str) {
+fn aggregate_20_series_with_different_times(bencher: Bencher, name: &str) {
     let series: Vec<PointColumns> = (0..20).map(|i| joined(&day(walk, i * 13))).collect();
     group(bencher, name, &series, 20 * DAY_POINTS as usize);
 }
@@ -97,7 +97,7 @@ fn joined(rows: &[PointColumns]) -> PointColumns {
     all
 }
 
-/// Items are points of the series, brought onto the group's times.
+/// Items are points of the series, resampled onto the group's times.
 fn group(bencher: Bencher, name: &str, series: &[PointColumns], expected: usize) {
     let series: Vec<&PointColumns> = series.iter().collect();
     let aggregator = Aggregator::from_name(name).unwrap();

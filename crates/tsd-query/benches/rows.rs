@@ -1,11 +1,11 @@
-//! From stored rows to an answer, on one core: decode, average over five minutes, aggregate.
+//! From stored rows to a result, on one core: decode, average over five minutes, aggregate.
 //!
-//! A hundred series of a day, a point every ten seconds. The rows are single cells as points were
-//! put, one compacted column each, or packed runs as the embedded store has them.
+//! A hundred series over a day, one point every ten seconds. Rows are stored as single cells, as one compacted
+//! column, or as packed runs as in the embedded store.
 //!
 //! `cargo bench -p tsd-query --bench rows`
 
-#![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 
 use bytes::Bytes;
 use divan::{Bencher, counter::ItemsCount};
@@ -28,32 +28,32 @@ fn main() {
     divan::main();
 }
 
-/// How rows are stored.
+/// Storage format of the rows.
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum RowFormat {
     Cells,
     Column,
     Run,
 }
 
-/// What the values are.
+/// Values of the points.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum ValueSeries {
     Integers,
     Walk,
 }
 
-const CASES: [(Form, Kind); 6] = [
-    (Form::Cells, Kind::Integers),
-    (Form::Cells, Kind::Walk),
-    (Form::Column, Kind::Integers),
-    (Form::Column, Kind::Walk),
-    (Form::Run, Kind::Integers),
-    (Form::Run, Kind::Walk),
+const CASES: [(RowFormat, ValueSeries); 6] = [
+    (RowFormat::Cells, ValueSeries::Integers),
+    (RowFormat::Cells, ValueSeries::Walk),
+    (RowFormat::Column, ValueSeries::Integers),
+    (RowFormat::Column, ValueSeries::Walk),
+    (RowFormat::Run, ValueSeries::Integers),
+    (RowFormat::Run, ValueSeries::Walk),
 ];
 
 /// The rows of one series.
-fn rows(form: Form, kind: Kind, series: u64) -> Vec<(BaseTime, Row)> {
+fn rows(form: RowFormat, kind: ValueSeries, series: u64) -> Vec<(BaseTime, Row)> {
     let mut random = (series + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut walk = 5_000_i64;
     (0..ROWS)
@@ -65,8 +65,8 @@ fn rows(form: Form, kind: Kind, series: u64) -> Vec<(BaseTime, Row)> {
                     random ^= random << 17;
                     let number = (random >> 11) as i64;
                     let value = match kind {
-                        Kind::Integers => PointValue::Integer(number % 2_000),
-                        Kind::Walk => {
+                        ValueSeries::Integers => PointValue::Integer(number % 2_000),
+                        ValueSeries::Walk => {
                             walk = (walk + number % 101 - 50).max(0);
                             PointValue::Double(walk as f64 / 100.0)
                         }
@@ -80,7 +80,7 @@ fn rows(form: Form, kind: Kind, series: u64) -> Vec<(BaseTime, Row)> {
         .collect()
 }
 
-fn row(form: Form, points: &[(Qualifier, Vec<u8>)]) -> Row {
+fn row(form: RowFormat, points: &[(Qualifier, Vec<u8>)]) -> Row {
     let (mut cells, mut runs) = (Vec::new(), Vec::new());
     let cell = |qualifier: Vec<u8>, value: Vec<u8>| Cell {
         family: Family::T,
@@ -91,7 +91,7 @@ fn row(form: Form, points: &[(Qualifier, Vec<u8>)]) -> Row {
     let stored: Vec<_> =
         points.iter().map(|(q, v)| StoredPoint { qualifier: *q, value: v }).collect();
     match form {
-        Form::Cells => {
+        RowFormat::Cells => {
             // As a store returns them: slices of one buffer.
             let all = Bytes::from(
                 points.iter().flat_map(|(q, v)| [q.as_bytes(), v].concat()).collect::<Vec<_>>(),
@@ -109,11 +109,11 @@ fn row(form: Form, points: &[(Qualifier, Vec<u8>)]) -> Row {
                 at = end;
             }
         }
-        Form::Column => {
+        RowFormat::Column => {
             let (qualifier, value) = encode_column(&stored);
             cells.push(cell(qualifier, value));
         }
-        Form::Run => {
+        RowFormat::Run => {
             let mut encoder = RunEncoder::new();
             for (qualifier, value) in points {
                 let point = PackablePoint::try_from_cell(qualifier.as_bytes(), value).unwrap();
@@ -143,7 +143,7 @@ fn pipeline(m: &str) -> SeriesPipeline {
 }
 
 #[divan::bench(args = CASES)]
-fn average_of_a_day(bencher: Bencher, (form, kind): (Form, Kind)) {
+fn average_of_a_day(bencher: Bencher, (form, kind): (RowFormat, ValueSeries)) {
     let pipeline = pipeline("avg:5m-avg:m");
     let all: Vec<_> = (0..SERIES).map(|series| rows(form, kind, series)).collect();
     let points = SERIES * u64::from(ROWS * ROW_POINTS);

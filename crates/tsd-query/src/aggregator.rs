@@ -1,8 +1,8 @@
 //! Aggregators: how several values become one.
 //!
-//! An aggregator has two forms. The integer form is used where every contributing value is an
-//! integer, wraps like Java's `long` and truncates; the floating form knows NaN as "no value".
-//! Values are always taken in the order given, since floating sums depend on it.
+//! An aggregator has two forms. The integer form is used if every contributing value is an integer; it wraps
+//! like Java's `long` and truncates. The floating-point form treats NaN as a missing value. Values are
+//! aggregated in the order given, since floating-point sums depend on it.
 
 mod floats;
 mod integers;
@@ -12,18 +12,18 @@ pub use floats::aggregate_floats;
 pub use integers::aggregate_integers;
 pub use percentile::{Estimation, percentile};
 
-/// How a series without a point of its own at an instant takes part in it.
+/// What a series contributes at a time at which it has no point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interpolation {
-    /// On the straight line between its neighbours.
+    /// Linear interpolation between the neighbouring points.
     Linear,
-    /// As zero.
+    /// Zero.
     Zero,
-    /// As the greatest value there is.
+    /// The greatest value of the type.
     Max,
-    /// As the smallest value there is.
+    /// The smallest value of the type.
     Min,
-    /// As its previous value.
+    /// The previous value.
     Previous,
 }
 
@@ -32,17 +32,17 @@ pub enum Interpolation {
 pub enum Aggregator {
     /// Sum, linear interpolation.
     Sum,
-    /// Sum, missing values count as the previous one.
+    /// Sum; a missing value is the previous one.
     Pfsum,
-    /// Sum, missing values count as zero.
+    /// Sum; a missing value is zero.
     Zimsum,
     /// Minimum, linear interpolation.
     Min,
-    /// Minimum, missing values do not matter.
+    /// Minimum; missing values are ignored.
     Mimmin,
     /// Maximum, linear interpolation.
     Max,
-    /// Maximum, missing values do not matter.
+    /// Maximum; missing values are ignored.
     Mimmax,
     /// Mean.
     Avg,
@@ -68,8 +68,7 @@ pub enum Aggregator {
     Percentile(Percentile),
 }
 
-/// Which percentile, and how it is estimated from integers (doubles are always estimated in the
-/// legacy way).
+/// A percentile and its estimation method for integers (doubles always use the legacy method).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Percentile {
     per_mille: u16,
@@ -83,7 +82,7 @@ impl Percentile {
         f64::from(self.per_mille) / 10.0 / 100.0
     }
 
-    /// How integers are estimated.
+    /// Estimation method for integers.
     #[must_use]
     pub const fn estimation(self) -> Estimation {
         self.estimation
@@ -151,7 +150,7 @@ impl Aggregator {
         REGISTERED.iter().find(|(_, a)| *a == self).map_or("none", |(name, _)| *name)
     }
 
-    /// What a series without an own value contributes.
+    /// What a series contributes at a time at which it has no point.
     #[must_use]
     pub const fn interpolation(self) -> Interpolation {
         match self {
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_aggregators() {
+    fn names_round_trip() {
         for (name, aggregator) in REGISTERED {
             assert_eq!(aggregator.name(), *name);
             assert_eq!(Aggregator::from_name(name), Some(*aggregator));

@@ -1,20 +1,20 @@
-//! Why a query is refused: the status a client sees and OpenTSDB's exact words.
+//! Errors of queries: the HTTP status and OpenTSDB's exact text.
 //!
 //! Dashboards show these texts and some clients match on them, so they are part of the interface.
-//! A message is the whole text, causes included, as the original writes it.
+//! A message is the whole text, causes included, as OpenTSDB writes it.
 
 use std::fmt;
 
-/// Class of a refusal; maps one to one to the HTTP status.
+/// Class of an error; maps one to one to the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueryErrorClass {
-    /// 400: the request is wrong.
+    /// 400: the request is invalid.
     BadRequest,
     /// 404: something named in the request does not exist.
     NotFound,
-    /// 413: the answer would be larger than a limit allows.
+    /// 413: the query exceeds a limit.
     TooLarge,
-    /// 500: OpenTSDB answers these client mistakes as internal errors, and so do we.
+    /// 500: client mistakes that OpenTSDB reports as internal errors.
     Internal,
 }
 
@@ -31,12 +31,12 @@ impl QueryErrorClass {
     }
 }
 
-/// What goes into `details` beside the message.
+/// Content of `details` beside the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorDetails {
     /// No `details` key.
     None,
-    /// The message once more.
+    /// The message again.
     SameAsMessage,
     /// A textual dump of the whole query.
     QueryDump,
@@ -44,14 +44,14 @@ pub enum ErrorDetails {
     Text(String),
 }
 
-/// A query that cannot be answered.
+/// A query that cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryError {
-    /// Status of the reply.
+    /// Class, and thereby HTTP status, of the response.
     pub class: QueryErrorClass,
-    /// `message` of the reply.
+    /// `message` of the response.
     pub message: String,
-    /// `details` of the reply.
+    /// `details` of the response.
     pub details: ErrorDetails,
 }
 
@@ -66,13 +66,13 @@ impl QueryError {
         }
     }
 
-    /// A 400 of the validation step, whose details hold a dump of the query.
+    /// A 400 of the validation step, with a dump of the query as details.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self { details: ErrorDetails::QueryDump, ..Self::bad_request(message) }
     }
 
-    /// A 400 raised while the answer is made; message and details are the same text.
+    /// A 400 raised during execution; message and details are the same text.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self { details: ErrorDetails::SameAsMessage, ..Self::bad_request(message) }
@@ -90,7 +90,7 @@ impl QueryError {
         Self { class: QueryErrorClass::TooLarge, ..Self::bad_request(message) }
     }
 
-    /// What OpenTSDB says for a JSON body it cannot turn into a query; `cause` goes to the details.
+    /// A 400 for a JSON body that is not a query, with `cause` as details.
     #[must_use]
     pub fn unreadable_json(cause: impl Into<String>) -> Self {
         Self {

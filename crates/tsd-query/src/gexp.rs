@@ -1,7 +1,7 @@
 //! `/api/query/gexp`: functions over series, `scale(sum:sys.cpu{host=*},10)`.
 //!
-//! OpenTSDB finds the series of a metric by its place among the sub queries, and reads the wrong
-//! ones as soon as something shifts. Here a metric's text leads to its series.
+//! OpenTSDB finds the series of a metric by its index among the sub queries, which can be the wrong one.
+//! Here they are found by the text of the metric.
 
 mod arithmetic;
 mod functions;
@@ -20,7 +20,7 @@ use functions::Function;
 
 pub use query::GexpQuery;
 
-/// Gives the series of a metric's text.
+/// Returns the series of a metric's text.
 type SeriesOf<'a> = dyn Fn(&str) -> &'a [NamedSeries] + 'a;
 
 /// A parsed expression.
@@ -29,27 +29,27 @@ pub struct Gexp {
     root: Call,
 }
 
-/// A series of an expression's answer.
+/// A series of an expression's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GexpSeries {
     /// The series.
     pub series: NamedSeries,
-    /// Whether an empty list of annotations is shown: series made of several have one, whatever notes
-    /// there are on those.
+    /// True if the response has an empty list of annotations: series combined from several have one,
+    /// whatever annotations those have.
     pub lists_annotations: bool,
 }
 
-/// A function with its parameters: series first, then words.
+/// A function call: its input series, then its other parameters.
 #[derive(Clone, Debug, PartialEq)]
 struct Call {
     function: Function,
-    inputs: Vec<Input>,
-    words: Vec<String>,
+    inputs: Vec<CallInput>,
+    parameters: Vec<String>,
 }
 
-/// Where a set of series comes from.
+/// Source of a set of series.
 #[derive(Clone, Debug, PartialEq)]
-enum Input {
+enum CallInput {
     /// A sub query, as its text.
     Metric(String),
     /// Another function.
@@ -57,12 +57,12 @@ enum Input {
 }
 
 impl Gexp {
-    /// Reads the value of an `exp` parameter.
+    /// Parses the value of an `exp` parameter.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
         parse::parse(text).map(|root| Self { root })
     }
 
-    /// Texts of the metrics mentioned, in order of appearance, each once.
+    /// Distinct texts of the metrics, in order of appearance.
     #[must_use]
     pub fn metrics(&self) -> Vec<&str> {
         let mut metrics = Vec::new();
@@ -75,9 +75,9 @@ impl Gexp {
         self.metrics().into_iter().map(parse_m_parameter).collect()
     }
 
-    /// Applies the functions. `series_of` gives the series of a metric's text with all points that
-    /// were read ([`crate::OutputSeries::from_group`] over the range of the scan); the answer is cut to
-    /// `range`, first and last millisecond.
+    /// Evaluates the expression. `series_of` returns the series of a metric's text with all points that were
+    /// read ([`crate::OutputSeries::from_group`] over the range of the scan); the result is cut to `range`,
+    /// first and last millisecond.
     pub fn evaluate<'a>(
         &self,
         range: (i64, i64),
@@ -86,27 +86,27 @@ impl Gexp {
         self.evaluate_with(range, series_of, &mut Unlimited)
     }
 
-    /// [`Self::evaluate`], asking whether to go on.
+    /// [`Self::evaluate`] within limits.
     pub fn evaluate_with<'a>(
         &self,
         range: (i64, i64),
         series_of: &(dyn Fn(&str) -> &'a [NamedSeries] + 'a),
         limits: &mut dyn ExecutionLimits,
     ) -> Result<Vec<GexpSeries>, QueryError> {
-        let mut answer = functions::apply(&self.root, range, series_of, limits)?;
-        for shown in &mut answer {
-            shown.series.cut(range.0, range.1);
+        let mut result = functions::apply(&self.root, range, series_of, limits)?;
+        for output in &mut result {
+            output.series.cut(range.0, range.1);
         }
-        Ok(answer)
+        Ok(result)
     }
 }
 
 fn collect_metrics<'a>(call: &'a Call, metrics: &mut Vec<&'a str>) {
     for input in &call.inputs {
         match input {
-            Input::Metric(text) if metrics.contains(&text.as_str()) => {}
-            Input::Metric(text) => metrics.push(text),
-            Input::Call(call) => collect_metrics(call, metrics),
+            CallInput::Metric(text) if metrics.contains(&text.as_str()) => {}
+            CallInput::Metric(text) => metrics.push(text),
+            CallInput::Call(call) => collect_metrics(call, metrics),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Histogram queries: percentiles and bucket counts instead of numbers.
 //!
-//! Histograms can only be added up: those of one downsampling bucket, and those of a group at the
-//! same instant. There is no interpolation, no fill and no rate.
+//! Histograms are only added: those of one downsampling bucket, and those of a group at the same time.
+//! There is no interpolation, fill or rate.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tsd_model::{PointColumns, SimpleHistogram, Value};
 use crate::{
     error::QueryError,
     limits::ExecutionLimits,
-    pipeline::{BucketChain, GroupTags, OutputSeries, SeriesPipeline, Span, group_spans},
+    pipeline::{BucketCursor, GroupTags, OutputSeries, SeriesPipeline, Span, group_spans},
     plan::SubQueryPlan,
     request::SubQuery,
 };
@@ -21,21 +21,21 @@ use crate::{
 pub struct HistogramSeries {
     /// Metric and tag UIDs, without salt.
     pub tsuid: Bytes,
-    /// Epoch milliseconds and histogram.
+    /// Epoch milliseconds and histograms.
     pub points: Vec<(i64, SimpleHistogram)>,
 }
 
-/// One series of the answer to a histogram query.
+/// One series of the result of a histogram query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistogramOutput {
-    /// What is appended to the name of the metric: `_pct_99.9`, `_10.0_20.0`, `_UNDERFLOW`.
+    /// Suffix of the metric name: `_pct_99.9`, `_10.0_20.0`, `_UNDERFLOW`.
     pub suffix: String,
     /// The series.
     pub series: OutputSeries,
 }
 
 impl HistogramSeries {
-    /// Bytes it holds, about.
+    /// Approximate memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let points = self.points.iter().map(|(_, histogram)| 8 + histogram.memory_bytes());
@@ -43,8 +43,8 @@ impl HistogramSeries {
     }
 }
 
-/// Adds up, groups and reads off what a histogram sub query asks for. The series given are taken as
-/// held already.
+/// Groups and merges histograms and computes what a sub query requests. Memory of `series` must be
+/// reserved already.
 pub fn evaluate_histograms(
     sub: &SubQuery,
     plan: &SubQueryPlan,
@@ -52,41 +52,42 @@ pub fn evaluate_histograms(
     series: Vec<HistogramSeries>,
     limits: &mut dyn ExecutionLimits,
 ) -> Result<Vec<HistogramOutput>, QueryError> {
-    // Groups are found as for numbers; the histograms wait here until then.
-    let mut waiting: BTreeMap<Bytes, BTreeMap<i64, SimpleHistogram>> = BTreeMap::new();
+    // Histograms by series, until groups are determined as for numbers.
+    let mut downsampled: BTreeMap<Bytes, BTreeMap<i64, SimpleHistogram>> = BTreeMap::new();
     for HistogramSeries { tsuid, points } in series {
-        if has_part(plan, &points) {
-            downsample(pipeline, points, waiting.entry(tsuid).or_default(), limits)?;
+        if is_in_scan_range(plan, &points) {
+            downsample(pipeline, points, downsampled.entry(tsuid).or_default(), limits)?;
         }
     }
-    let spans =
-        waiting.keys().map(|tsuid| Span { tsuid: tsuid.clone(), points: PointColumns::default() });
+    let spans = downsampled
+        .keys()
+        .map(|tsuid| Span { tsuid: tsuid.clone(), points: PointColumns::default() });
     let mut outputs = Vec::new();
     for group in group_spans(plan, sub.aggregator, spans.collect()) {
         let tsuids: Vec<Bytes> = group.spans.into_iter().map(|span| span.tsuid).collect();
         let mut merged: BTreeMap<i64, SimpleHistogram> = BTreeMap::new();
         for tsuid in &tsuids {
-            for (time, histogram) in waiting.remove(tsuid).unwrap_or_default() {
+            for (time, histogram) in downsampled.remove(tsuid).unwrap_or_default() {
                 limits.check()?;
                 merged.entry(time).or_default().add(&histogram);
             }
         }
-        let frame = OutputSeries {
+        let template = OutputSeries {
             group_tags: GroupTags::of(plan, &tsuids),
             group_key: group.key,
             tsuids,
             points: PointColumns::default(),
         };
-        read_off(sub, plan, &merged, &frame, &mut outputs, limits)?;
+        push_outputs(sub, plan, &merged, &template, &mut outputs, limits)?;
     }
     Ok(outputs)
 }
 
-/// What a time and a value take.
-const BYTES_A_POINT: usize = 16;
+/// Bytes of a time and a value.
+const BYTES_PER_POINT: usize = 16;
 
-/// Whether a series has a point at or before the end of the scan and one at or after its start.
-fn has_part(plan: &SubQueryPlan, points: &[(i64, SimpleHistogram)]) -> bool {
+/// True if the times of a series overlap the range of the scan.
+fn is_in_scan_range(plan: &SubQueryPlan, points: &[(i64, SimpleHistogram)]) -> bool {
     match (points.first(), points.last()) {
         (Some((first, _)), Some((last, _))) => {
             *first <= plan.window.scan_end_ms() && *last >= plan.window.scan_start_ms()
@@ -95,14 +96,14 @@ fn has_part(plan: &SubQueryPlan, points: &[(i64, SimpleHistogram)]) -> bool {
     }
 }
 
-/// Adds histograms of one bucket; without downsampling every instant is a bucket.
+/// Adds the histograms of each bucket; without downsampling every time is a bucket.
 fn downsample(
     pipeline: &SeriesPipeline,
     points: Vec<(i64, SimpleHistogram)>,
     buckets: &mut BTreeMap<i64, SimpleHistogram>,
     limits: &mut dyn ExecutionLimits,
 ) -> Result<(), QueryError> {
-    let mut chain = BucketChain::default();
+    let mut chain = BucketCursor::default();
     for (time, histogram) in points {
         limits.check()?;
         if let Some(start) = chain.bucket_start(pipeline, time) {
@@ -112,22 +113,22 @@ fn downsample(
     Ok(())
 }
 
-/// Percentiles first, ascending, then buckets: those of the group's first histogram.
-fn read_off(
+/// Appends percentiles, ascending, then bucket counts for the buckets of the group's first histogram.
+fn push_outputs(
     sub: &SubQuery,
     plan: &SubQueryPlan,
     merged: &BTreeMap<i64, SimpleHistogram>,
-    frame: &OutputSeries,
+    template: &OutputSeries,
     outputs: &mut Vec<HistogramOutput>,
     limits: &mut dyn ExecutionLimits,
 ) -> Result<(), QueryError> {
-    let shown = || merged.range(plan.window.start_ms..=plan.window.end_ms);
-    let frame_bytes = size_of::<OutputSeries>() + frame.tsuids.len() * size_of::<Bytes>();
-    let bytes = frame_bytes.saturating_add(shown().count().saturating_mul(BYTES_A_POINT));
+    let in_range = || merged.range(plan.window.start_ms..=plan.window.end_ms);
+    let template_bytes = size_of::<OutputSeries>() + template.tsuids.len() * size_of::<Bytes>();
+    let bytes = template_bytes.saturating_add(in_range().count().saturating_mul(BYTES_PER_POINT));
     let mut push = |suffix: String, value: &dyn Fn(&SimpleHistogram) -> Value| {
         limits.reserve(bytes)?;
-        let mut series = frame.clone();
-        for (time, histogram) in shown() {
+        let mut series = template.clone();
+        for (time, histogram) in in_range() {
             limits.check()?;
             series.points.push(*time, value(histogram));
         }
@@ -154,7 +155,7 @@ fn read_off(
     push("_OVERFLOW".to_owned(), &|histogram| Value::Integer(histogram.overflow))
 }
 
-/// Middle of the bucket in which a percentile lies. What is outside the buckets does not count.
+/// Midpoint of the bucket that contains a percentile. Underflow and overflow are not counted.
 fn percentile(histogram: &SimpleHistogram, p: f64) -> f64 {
     if !(1.0..=100.0).contains(&p) {
         return -1.0;
@@ -170,7 +171,7 @@ fn percentile(histogram: &SimpleHistogram, p: f64) -> f64 {
     0.0
 }
 
-/// A single as Java writes it.
+/// Formats a 32-bit float as Java does.
 fn java_single(value: f32) -> String {
     let size = value.abs();
     if value == 0.0 || (1e-3..1e7).contains(&size) || !value.is_finite() {
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_written_as_java_does() {
+    fn floats_are_formatted_as_in_java() {
         for (value, text) in [
             (50.0, "50.0"),
             (99.9, "99.9"),
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::float_cmp, reason = "middles of buckets are exact")]
-    fn percentiles_are_the_middles_of_buckets() {
+    fn percentiles_are_bucket_midpoints() {
         let histogram = SimpleHistogram::parse("u=9:o=9:0,10=1:10,20=2:20,30=7").unwrap();
         assert_eq!(percentile(&histogram, 10.0), 5.0);
         assert_eq!(percentile(&histogram, 30.0), 15.0);

@@ -1,8 +1,8 @@
 //! OpenTSDB's query engine over columns, without I/O.
 //!
-//! From the words of a request to numbers: [`RawQuery`] → [`Query`] → plan → series → groups.
-//! Nothing here waits, reads a clock or knows a store; what OpenTSDB answers is the measure,
-//! including the last bit of a sum and the oddities that dashboards have come to rely on.
+//! The stages are [`RawQuery`] → [`Query`] → plan → series → groups. Nothing here is async, reads a clock
+//! or knows a store. Results equal OpenTSDB's to the last bit of a sum, including the quirks that
+//! dashboards rely on.
 
 mod aggregator;
 mod error;
@@ -11,6 +11,7 @@ mod filter;
 mod gexp;
 mod histogram;
 mod limits;
+mod number;
 mod pipeline;
 mod plan;
 mod request;

@@ -1,17 +1,17 @@
-//! Who is asked, while something long is worked out, whether to go on.
+//! Limits of long computations.
 
 use crate::error::QueryError;
 
-/// Lets long work be ended early: by a deadline, a cancel, or a memory limit.
+/// Ends long computations early: on cancellation, at a deadline, or at a memory limit.
 pub trait ExecutionLimits {
-    /// Called for every thousand or so values; an error ends the work.
+    /// Called about every thousand values; an error ends the computation.
     fn check(&mut self) -> Result<(), QueryError>;
 
-    /// Called before about that many bytes are taken, which live until the work is done.
+    /// Called before approximately `bytes` are allocated until the end of the computation; an error ends it.
     fn reserve(&mut self, bytes: usize) -> Result<(), QueryError>;
 }
 
-/// Lets everything pass.
+/// No limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unlimited;
 

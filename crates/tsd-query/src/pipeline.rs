@@ -1,9 +1,9 @@
-//! From the points of series to the points of an answer.
+//! Operators: from the points of series to the points of a result.
 //!
-//! Two steps. **Per series**: value filters, downsampling, fill, rate ([`SeriesPipeline`]); this
-//! runs wherever the series' rows arrive, in parallel and row by row, and what a series becomes does
-//! not depend on how its rows were cut up. **Per group**: series are brought onto the union of
-//! their times and aggregated in series order ([`evaluate`]), since floating sums depend on it.
+//! Two steps. **Per series**: value filters, downsampling, fill, rate ([`SeriesPipeline`]); this runs in
+//! parallel and row by row, and its result does not depend on how the rows were split. **Per group**: series
+//! are resampled onto the union of their times and aggregated in series order ([`evaluate`]), since
+//! floating-point sums depend on the order.
 
 mod accumulator;
 mod aggregate;
@@ -23,6 +23,6 @@ pub use evaluate::{OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
 pub use named::NamedSeries;
 pub use series::{SeriesBuilder, Span};
-pub(crate) use series_pipeline::BucketChain;
+pub(crate) use series_pipeline::BucketCursor;
 pub use series_pipeline::SeriesPipeline;
 pub(crate) use time_union::TimeUnion;

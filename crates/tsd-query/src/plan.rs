@@ -1,7 +1,7 @@
-//! Planning: from a checked sub query to what is read from the table.
+//! Planning: what is read from the table for a validated sub query.
 //!
-//! A plan is data. It names key ranges, the pattern that row keys must satisfy, what is left to
-//! check afterwards and how series are grouped; it can be printed and tested without a store.
+//! A plan is plain data: key ranges, the pattern that row keys must match, the filters to check after the
+//! scan, and how series are grouped. It can be printed and tested without a store.
 
 mod explain;
 mod ranges;

@@ -1,4 +1,4 @@
-//! Rollups and pre-aggregates: which table answers a sub query, and how its cells combine.
+//! Rollups and pre-aggregates: which tables a sub query reads, and how their cells are combined.
 
 mod average;
 mod select;

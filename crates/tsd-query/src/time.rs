@@ -1,4 +1,4 @@
-//! Times as requests write them: absolute, relative, calendar text, durations and zones.
+//! Times in requests: absolute, relative, calendar text, durations and time zones.
 
 mod duration;
 mod expression;
@@ -8,12 +8,12 @@ pub use duration::{Duration, DurationError, TimeUnit};
 pub use expression::parse_time;
 pub use zone::find_zone;
 
-/// The moment and the zone that relative times and calendar texts are read against.
+/// The current time and time zone, for relative times and calendar texts.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// Current time, epoch milliseconds.
     pub now_ms: i64,
-    /// Zone of calendar texts where the request names none (`tsd.core.timezone`).
+    /// Time zone of calendar texts if the request has none (`tsd.core.timezone`).
     pub zone: jiff::tz::TimeZone,
 }
 

@@ -165,8 +165,10 @@ impl QueryEngine {
     async fn plan_names(&self, plan: &SubQueryPlan) -> Result<PlanNames, QueryFailure> {
         let (mut tagks, mut tagvs): (Vec<&Bytes>, Vec<&Bytes>) = (Vec::new(), Vec::new());
         if let SeriesSelection::Tags(tags) = &plan.selection {
-            tagks.extend(tags.wanted.iter().map(|want| &want.tagk));
-            tagvs.extend(tags.wanted.iter().filter_map(|want| want.tagvs.as_ref()).flatten());
+            tagks.extend(tags.conditions.iter().map(|condition| &condition.tagk));
+            tagvs.extend(
+                tags.conditions.iter().filter_map(|condition| condition.tagvs.as_ref()).flatten(),
+            );
         }
         Ok(PlanNames {
             tagks: self.names(UidKind::Tagk, tagks).await?,
@@ -195,23 +197,23 @@ fn name_and_uid(names: &NameMap, uid: &Bytes) -> String {
 
 /// Conditions that the store checks.
 fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
-    let TagSelection { wanted, explicit, one_deviation } = match &plan.selection {
+    let TagSelection { conditions, explicit, one_deviation } = match &plan.selection {
         SeriesSelection::Tags(tags) => tags,
         SeriesSelection::Tsuids(series) => {
             return series.iter().map(|tags| format!("tags are {}", to_hex(tags))).collect();
         }
     };
-    let mut lines: Vec<String> = wanted
+    let mut lines: Vec<String> = conditions
         .iter()
-        .map(|want| {
-            let values = match &want.tagvs {
+        .map(|condition| {
+            let values = match &condition.tagvs {
                 None => "anything".to_owned(),
                 Some(values) => {
                     let values: Vec<_> = values.iter().map(|value| names.tagv(value)).collect();
                     values.join(" or ")
                 }
             };
-            format!("{} is {values}", names.tagk(&want.tagk))
+            format!("{} is {values}", names.tagk(&condition.tagk))
         })
         .collect();
     if *explicit {
@@ -237,9 +239,9 @@ fn estimate(plan: &SubQueryPlan, content: &RowContent) -> (u64, String) {
     let (series, basis) = match &plan.selection {
         SeriesSelection::Tsuids(tags) => (tags.len() as u64, "the series that are named"),
         SeriesSelection::Tags(tags) => {
-            let values = tags.wanted.iter().filter_map(|want| want.tagvs.as_ref());
+            let values = tags.conditions.iter().filter_map(|condition| condition.tagvs.as_ref());
             let named = values.fold(1_u64, |n, values| n.saturating_mul(values.len() as u64));
-            let basis = if tags.wanted.iter().any(|want| want.tagvs.is_some()) {
+            let basis = if tags.conditions.iter().any(|condition| condition.tagvs.is_some()) {
                 "series, one for each combination of values that is named"
             } else {
                 "series; how many the metric has is not known"

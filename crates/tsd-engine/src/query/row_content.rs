@@ -72,14 +72,14 @@ impl SeriesState {
         let values = match content {
             RowContent::Points | RowContent::Rollup { cells: RollupCells::One(_), .. } => {
                 SeriesValues::Points(if is_continuation {
-                    pipeline.start_later_part()
+                    pipeline.start_continuation()
                 } else {
                     pipeline.start()
                 })
             }
             RowContent::Rollup { cells: RollupCells::SumAndCount { .. }, .. } => {
                 SeriesValues::Averages(Box::new(if is_continuation {
-                    RollupAverageBuilder::start_later_part(pipeline)
+                    RollupAverageBuilder::start_continuation(pipeline)
                 } else {
                     RollupAverageBuilder::start(pipeline)
                 }))
@@ -103,10 +103,10 @@ impl SeriesState {
     pub(crate) fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
         match (&mut self.values, later.values) {
             (SeriesValues::Points(earlier), SeriesValues::Points(later)) => {
-                earlier.join(pipeline, later)
+                earlier.append(pipeline, later)
             }
             (SeriesValues::Averages(earlier), SeriesValues::Averages(later)) => {
-                earlier.join(pipeline, *later)
+                earlier.append(pipeline, *later)
             }
             (
                 SeriesValues::Histograms { points, bytes },

@@ -9,11 +9,11 @@ use tsd_storage::{RowFilter, SeriesSet, TagCondition, TagPattern};
 pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
     match &plan.selection {
         SeriesSelection::Tags(tags) => {
-            if tags.wanted.is_empty() && !tags.explicit {
+            if tags.conditions.is_empty() && !tags.explicit {
                 return None;
             }
-            let wanted = tags
-                .wanted
+            let conditions = tags
+                .conditions
                 .iter()
                 .map(|tag| TagCondition { tagk: tag.tagk.clone(), tagvs: tag.tagvs.clone() })
                 .collect();
@@ -21,7 +21,7 @@ pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
                 tags_start: plan.schema.tags_start(),
                 tagk_width: plan.schema.tagk_width(),
                 tagv_width: plan.schema.tagv_width(),
-                conditions: wanted,
+                conditions,
                 explicit: tags.explicit,
             })))
         }

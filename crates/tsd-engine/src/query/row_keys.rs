@@ -68,14 +68,14 @@ fn series_of(plan: &SubQueryPlan, max: u64) -> Option<Vec<SeriesKey>> {
 /// All combinations of tag values; `None` if a tag accepts any value, or above `max`.
 fn combinations(tags: &TagSelection, max: u64) -> Option<Vec<Bytes>> {
     let mut combinations: Vec<Vec<u8>> = vec![Vec::new()];
-    for want in &tags.wanted {
-        let values = want.tagvs.as_ref()?;
+    for condition in &tags.conditions {
+        let values = condition.tagvs.as_ref()?;
         if (combinations.len() as u64).saturating_mul(values.len() as u64) > max {
             return None;
         }
         combinations = combinations
             .iter()
-            .flat_map(|prefix| values.iter().map(|v| [prefix, &*want.tagk, v].concat()))
+            .flat_map(|prefix| values.iter().map(|v| [prefix, &*condition.tagk, v].concat()))
             .collect();
     }
     Some(combinations.into_iter().map(Bytes::from).collect())

@@ -1,10 +1,10 @@
-//! The floating forms: NaN stands for "no value" in most of them.
+//! The floating-point forms; most treat NaN as a missing value.
 
 use super::{Aggregator, Estimation, percentile};
 
 /// Aggregates doubles in the order given.
 ///
-/// `values` may come back reordered: order statistics sort in place.
+/// May reorder `values`: order statistics sort in place.
 #[must_use]
 pub fn aggregate_floats(aggregator: Aggregator, values: &mut [f64]) -> f64 {
     match aggregator {
@@ -42,7 +42,7 @@ fn sum(values: impl Iterator<Item = f64>) -> (f64, usize) {
     values.filter(|v| !v.is_nan()).fold((0.0, 0), |(total, n), v| (total + v, n + 1))
 }
 
-/// The first of the values that none of the others beats; NaN where there is none.
+/// The extreme value, the first of equal ones; NaN if there is none.
 fn extreme(values: &[f64], beats: impl Fn(f64, f64) -> bool) -> f64 {
     let mut best = f64::NAN;
     for v in values {
@@ -67,7 +67,7 @@ fn deviation(values: &[f64]) -> f64 {
     (m2 / n).sqrt()
 }
 
-/// Very last value minus first value that is not NaN; a value alone differs by nothing.
+/// Last value minus the first that is not NaN; 0 for a single value.
 fn difference(values: &[f64]) -> f64 {
     let Some(at) = values.iter().position(|v| !v.is_nan()) else { return f64::NAN };
     match values.get(at..) {
@@ -76,7 +76,7 @@ fn difference(values: &[f64]) -> f64 {
     }
 }
 
-/// Moves NaN to the end and sorts the rest, which is returned.
+/// Moves NaN to the end, sorts the rest and returns it.
 fn sort(values: &mut [f64]) -> &[f64] {
     let mut present = 0;
     for i in 0..values.len() {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_no_value_to_most() {
+    fn most_aggregators_ignore_nan() {
         check("sum", &[NAN, 1.0, 2.0], 3.0);
         check("avg", &[NAN, 1.0, 2.0], 1.5);
         check("min", &[NAN, 2.0, 1.0], 1.0);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_nan() {
+    fn only_nan_values() {
         for name in ["sum", "avg", "min", "max", "dev", "median", "p99", "squareSum", "diff"] {
             check(name, &[NAN, NAN], NAN);
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_counts_where_position_or_product_decides() {
+    fn nan_counts_for_positions_and_products() {
         check("mult", &[2.0, NAN], NAN);
         check("first", &[NAN, 1.0], NAN);
         check("last", &[1.0, NAN], NAN);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_always_estimated_the_legacy_way() {
+    fn doubles_always_use_legacy_estimation() {
         check("ep75r3", &[15.0, 20.0, 35.0, 40.0, 50.0], 45.0);
         check("dev", &[5.0], 0.0);
     }

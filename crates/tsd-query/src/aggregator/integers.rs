@@ -1,10 +1,10 @@
-//! The integer forms: wrapping sums, divisions that truncate.
+//! The integer forms: wrapping sums, truncating divisions.
 
 use super::{Aggregator, percentile};
 
-/// Aggregates integers in the order given. No values give 0.
+/// Aggregates integers in the order given; 0 if there are none.
 ///
-/// `values` may come back reordered: order statistics sort in place.
+/// May reorder `values`: order statistics sort in place.
 #[must_use]
 pub fn aggregate_integers(aggregator: Aggregator, values: &mut [i64]) -> i64 {
     let first = values.first().copied().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! Percentiles of a few values, estimated as Commons Math does.
+//! Percentile estimation as in Commons Math.
 
-/// Where between two values a percentile lies.
+/// Estimation method: the rank of a percentile among `n` sorted values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Estimation {
     /// Position `q·(n+1)`.
@@ -11,7 +11,7 @@ pub enum Estimation {
     R7,
 }
 
-/// The `quantile` (0 to 1) of values sorted ascending; NaN where there are none.
+/// The `quantile` (0 to 1) of values sorted ascending; NaN if there are none.
 #[must_use]
 pub fn percentile(sorted: &[f64], quantile: f64, estimation: Estimation) -> f64 {
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return f64::NAN };
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn estimations_differ_between_the_ranks() {
+    fn estimation_methods_differ_between_ranks() {
         let values = [15.0, 20.0, 35.0, 40.0, 50.0];
         let check = |quantile, estimation, expected: f64| {
             let got = percentile(&values, quantile, estimation);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_is_every_percentile_and_none_is_nan() {
+    fn single_value_is_every_percentile_and_no_values_are_nan() {
         assert!((percentile(&[7.0], 0.999, Estimation::R7) - 7.0).abs() < f64::EPSILON);
         assert!(percentile(&[], 0.5, Estimation::Legacy).is_nan());
     }

@@ -1,4 +1,4 @@
-//! Works expressions out and lays their rows out.
+//! Evaluates expressions and builds the rows of the result.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -6,7 +6,7 @@ use tsd_model::{PointColumns, Value};
 
 use super::{
     ExpExpression, ExpQuery,
-    join::{Column, Variable, join, union_of_times},
+    join::{SeriesColumn, Variable, join, union_of_times},
     language,
 };
 use crate::{
@@ -15,39 +15,39 @@ use crate::{
     pipeline::NamedSeries,
 };
 
-/// Values of one column worked out before asking again whether to go on.
-const ROWS_AT_ONCE: usize = 256;
+/// Values of one column evaluated between two checks of the limits.
+const ROWS_PER_CHECK: usize = 256;
 
-/// Values laid out before asking again whether to go on.
-const VALUES_AT_ONCE: usize = 4096;
+/// Values written into rows between two checks of the limits.
+const VALUES_PER_CHECK: usize = 4096;
 
-/// What a time and a value take.
-const BYTES_A_POINT: usize = 16;
+/// Bytes of a time and a value.
+const BYTES_PER_POINT: usize = 16;
 
-/// What a row takes beside its values.
-const BYTES_A_ROW: usize = 48;
+/// Bytes of a row beside its values.
+const BYTES_PER_ROW: usize = 48;
 
-/// The answer to a request.
+/// Result of an expression request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpResult {
-    /// In the order asked for.
+    /// Outputs in request order.
     pub outputs: Vec<ExpOutput>,
 }
 
-/// One metric or expression that is shown.
+/// One metric or expression of the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpOutput {
     /// Its id.
     pub id: String,
     /// Its alias, if it was given one.
     pub alias: Option<String>,
-    /// Epoch milliseconds and a value for each column.
+    /// Epoch milliseconds, and a value for each column.
     pub rows: Vec<(i64, Vec<f64>)>,
     /// `dpsMeta.firstTimestamp`
     pub first_ms: i64,
     /// `dpsMeta.lastTimestamp`
     pub last_ms: i64,
-    /// What the columns are.
+    /// Descriptions of the columns.
     pub columns: Vec<ExpColumn>,
 }
 
@@ -63,13 +63,13 @@ pub struct ExpColumn {
 }
 
 impl ExpQuery {
-    /// Works out what the request asks for. `series_of` has for each sub query its series with all
-    /// points that were read ([`crate::OutputSeries::from_group`] over the range of the scan).
+    /// Evaluates the request. `series_of` has for each sub query its series with all points that were read
+    /// ([`crate::OutputSeries::from_group`] over the range of the scan).
     pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpResult, QueryError> {
         self.evaluate_with(series_of, &mut Unlimited)
     }
 
-    /// [`Self::evaluate`], asking whether to go on.
+    /// [`Self::evaluate`] within limits.
     pub fn evaluate_with(
         &self,
         series_of: &[Vec<NamedSeries>],
@@ -86,22 +86,22 @@ impl ExpQuery {
             variables.insert(&metric.id, variable);
         }
         for expression in &self.expressions {
-            let variable = work_out(expression, &variables, limits)?;
+            let variable = evaluate_expression(expression, &variables, limits)?;
             variables.insert(&expression.id, variable);
         }
         let is_expression = |id: &str| self.expressions.iter().any(|e| e.id == id);
         let mut outputs = Vec::new();
-        for (id, alias) in self.shown() {
+        for (id, alias) in self.requested_outputs() {
             let Some(variable) = variables.get(id.as_str()) else { continue };
             let range = (self.query.start_ms, self.query.end_ms);
             let range = is_expression(&id).then_some(range);
-            outputs.push(lay_out(id, alias, variable, range, limits)?);
+            outputs.push(build_output(id, alias, variable, range, limits)?);
         }
         Ok(ExpResult { outputs })
     }
 
-    /// What is shown: what was asked for, else all expressions, else all metrics.
-    fn shown(&self) -> Vec<(String, Option<String>)> {
+    /// Ids and aliases of the outputs: those requested, else all expressions, else all metrics.
+    fn requested_outputs(&self) -> Vec<(String, Option<String>)> {
         if !self.outputs.is_empty() {
             return self.outputs.clone();
         }
@@ -113,19 +113,20 @@ impl ExpQuery {
     }
 }
 
-/// Series of an expression.
-fn work_out<'v>(
+/// Evaluates an expression for all of its columns.
+fn evaluate_expression<'v>(
     expression: &ExpExpression,
-    known: &'v HashMap<&str, Variable<'_>>,
+    variables_by_id: &'v HashMap<&str, Variable<'_>>,
     limits: &mut dyn ExecutionLimits,
 ) -> Result<Variable<'static>, QueryError> {
     let mut variables: Vec<&'v Variable<'_>> = Vec::new();
     for name in &expression.program.variables {
-        // The original looks results up in lower case, so that other ids are never found.
-        let found =
-            known.get(name.as_str()).filter(|_| !name.bytes().any(|b| b.is_ascii_uppercase()));
+        // OpenTSDB looks results up in lower case, so that ids with upper-case letters are never found.
+        let variable = variables_by_id
+            .get(name.as_str())
+            .filter(|_| !name.bytes().any(|b| b.is_ascii_uppercase()));
         variables.push(
-            found.ok_or_else(|| {
+            variable.ok_or_else(|| {
                 QueryError::failed(format!("Missing results for variable {name}"))
             })?,
         );
@@ -143,8 +144,8 @@ fn work_out<'v>(
     for column in &columns {
         let series_at =
             |(variable, at): (&&'v Variable<'_>, &Option<usize>)| variable.series.get((*at)?);
-        // Shown are the tags of the first variable, and none where it has no such series; but what
-        // uses this expression joins by the tags that the column really has.
+        // The tags in the response are those of the first variable's series, or none. Expressions that use
+        // this one join by the tags that the column actually has.
         let first = variables.first().zip(column.first()).and_then(series_at);
         let mut named = first.map_or_else(NamedSeries::default, |first| NamedSeries {
             points: PointColumns::default(),
@@ -159,27 +160,31 @@ fn work_out<'v>(
     Ok(Variable { metrics, fill: f64::NAN, tag_keys: None, series: series.into() })
 }
 
-/// Values of one column at all times.
+/// Evaluates one column at all times.
 fn column_points(
     expression: &ExpExpression,
     variables: &[&Variable<'_>],
-    column: &Column,
+    column: &SeriesColumn,
     times: &[i64],
     limits: &mut dyn ExecutionLimits,
 ) -> Result<PointColumns, QueryError> {
-    let mut readers: Vec<Reader<'_>> = variables
+    let mut readers: Vec<SeriesReader<'_>> = variables
         .iter()
         .zip(column)
         .map(|(variable, at)| {
             let series = at.and_then(|at| variable.series.get(at));
-            Reader { points: series.map(|series| &series.points), fill: variable.fill, next: 0 }
+            SeriesReader {
+                points: series.map(|series| &series.points),
+                fill: variable.fill,
+                next: 0,
+            }
         })
         .collect();
-    limits.reserve(times.len().saturating_mul(BYTES_A_POINT))?;
+    limits.reserve(times.len().saturating_mul(BYTES_PER_POINT))?;
     let mut points = PointColumns::default();
     let mut scope = vec![0.0; readers.len()];
     for (row, time) in times.iter().enumerate() {
-        if row % ROWS_AT_ONCE == 0 {
+        if row % ROWS_PER_CHECK == 0 {
             limits.check()?;
         }
         for (value, reader) in scope.iter_mut().zip(&mut readers) {
@@ -196,15 +201,15 @@ fn column_points(
     Ok(points)
 }
 
-/// Reads a series at rising times.
-struct Reader<'a> {
+/// Reads a series at ascending times.
+struct SeriesReader<'a> {
     points: Option<&'a PointColumns>,
     fill: f64,
     next: usize,
 }
 
-impl Reader<'_> {
-    /// The point there, or what stands for it. A series that a variable lacks is always zero.
+impl SeriesReader<'_> {
+    /// The value at `time`, or the fill value. A missing series is always zero.
     fn at(&mut self, time: i64) -> f64 {
         let Some(points) = self.points else { return 0.0 };
         while points.times_ms.get(self.next).is_some_and(|own| *own < time) {
@@ -220,8 +225,8 @@ impl Reader<'_> {
     }
 }
 
-/// Rows of a variable. Those of expressions are cut to the query's range.
-fn lay_out(
+/// Builds the rows of a variable. Those of expressions are cut to the query range.
+fn build_output(
     id: String,
     alias: Option<String>,
     variable: &Variable<'_>,
@@ -232,17 +237,17 @@ fn lay_out(
     if let Some((from, to)) = range {
         times.retain(|time| (from..=to).contains(time));
     }
-    let mut readers: Vec<Reader<'_>> = variable
+    let mut readers: Vec<SeriesReader<'_>> = variable
         .series
         .iter()
-        .map(|series| Reader { points: Some(&series.points), fill: variable.fill, next: 0 })
+        .map(|series| SeriesReader { points: Some(&series.points), fill: variable.fill, next: 0 })
         .collect();
-    let row_bytes = readers.len().saturating_mul(size_of::<f64>()) + BYTES_A_ROW;
+    let row_bytes = readers.len().saturating_mul(size_of::<f64>()) + BYTES_PER_ROW;
     limits.reserve(times.len().saturating_mul(row_bytes))?;
     let mut rows: Vec<(i64, Vec<f64>)> = Vec::with_capacity(times.len());
-    let at_once = (VALUES_AT_ONCE / readers.len().max(1)).max(1);
+    let check_interval = (VALUES_PER_CHECK / readers.len().max(1)).max(1);
     for (row, time) in times.iter().enumerate() {
-        if row % at_once == 0 {
+        if row % check_interval == 0 {
             limits.check()?;
         }
         rows.push((*time, readers.iter_mut().map(|reader| reader.at(*time)).collect()));

@@ -1,4 +1,4 @@
-//! Which series of several variables belong together.
+//! Joins the series of several variables by their tags.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -16,27 +16,27 @@ use crate::{
 pub(super) struct Variable<'a> {
     /// Names of the metrics behind it, sorted.
     pub(super) metrics: Vec<String>,
-    /// What stands for a missing point or a NaN.
+    /// Value used for a missing point or a NaN.
     pub(super) fill: f64,
     /// Tag keys of the metric's filters; `None` for expressions, which keep all their tags.
     pub(super) tag_keys: Option<Vec<String>>,
     pub(super) series: Cow<'a, [NamedSeries]>,
 }
 
-/// One column: for each variable the place of its series, if it has one.
-pub(super) type Column = Vec<Option<usize>>;
+/// One column: for each variable the index of its series, if it has one.
+pub(super) type SeriesColumn = Vec<Option<usize>>;
 
 /// Columns of an expression, ordered by the UIDs of their tags.
 pub(super) fn join(
     expression: &ExpExpression,
     variables: &[&Variable<'_>],
-) -> Result<Vec<Column>, QueryError> {
-    let mut columns: BTreeMap<Vec<Bytes>, Column> = BTreeMap::new();
-    for (place, variable) in variables.iter().enumerate() {
+) -> Result<Vec<SeriesColumn>, QueryError> {
+    let mut columns: BTreeMap<Vec<Bytes>, SeriesColumn> = BTreeMap::new();
+    for (index, variable) in variables.iter().enumerate() {
         for (at, series) in variable.series.iter().enumerate() {
-            let column = columns.entry(key(expression, variable, series)).or_default();
+            let column = columns.entry(join_key(expression, variable, series)).or_default();
             column.resize(variables.len(), None);
-            if let Some(slot) = column.get_mut(place) {
+            if let Some(slot) = column.get_mut(index) {
                 slot.get_or_insert(at);
             }
         }
@@ -50,22 +50,26 @@ pub(super) fn join(
     Ok(columns.into_values().collect())
 }
 
-/// UIDs that a series is joined by: pairs of its tags, then its aggregated tags.
-fn key(expression: &ExpExpression, variable: &Variable<'_>, series: &NamedSeries) -> Vec<Bytes> {
-    let wanted = |name: Option<&String>| match &variable.tag_keys {
+/// UIDs that a series is joined by: its tag pairs, then its aggregated tags.
+fn join_key(
+    expression: &ExpExpression,
+    variable: &Variable<'_>,
+    series: &NamedSeries,
+) -> Vec<Bytes> {
+    let is_join_key = |name: Option<&String>| match &variable.tag_keys {
         Some(keys) if expression.use_query_tags => name.is_some_and(|name| keys.contains(name)),
         _ => true,
     };
     let mut key = Vec::new();
     for (i, (tagk, tagv)) in series.group_tags.tags.iter().enumerate() {
-        if wanted(series.tags.get(i).map(|(name, _)| name)) {
+        if is_join_key(series.tags.get(i).map(|(name, _)| name)) {
             key.push(tagk.clone());
             key.push(tagv.clone());
         }
     }
     if expression.include_agg_tags {
         for (i, tagk) in series.group_tags.aggregate_tags.iter().enumerate() {
-            if wanted(series.aggregate_tags.get(i)) {
+            if is_join_key(series.aggregate_tags.get(i)) {
                 key.push(tagk.clone());
             }
         }
@@ -73,7 +77,7 @@ fn key(expression: &ExpExpression, variable: &Variable<'_>, series: &NamedSeries
     key
 }
 
-/// All instants of some series, each once.
+/// The union of the times of several series, ascending.
 pub(super) fn union_of_times<'a>(series: impl Iterator<Item = &'a PointColumns>) -> Vec<i64> {
     let mut union = TimeUnion::default();
     for points in series {

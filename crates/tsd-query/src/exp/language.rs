@@ -1,4 +1,4 @@
-//! The expression language.
+//! The expression language: parser and interpreter.
 
 mod interpret;
 mod lexer;
@@ -6,37 +6,37 @@ mod number;
 mod parse;
 
 pub(super) use interpret::evaluate;
-pub(super) use parse::{ParseFault, parse};
+pub(super) use parse::{ExpressionError, parse};
 
 use number::Literal;
 
-/// An expression or a sequence of statements.
+/// Syntax tree of an expression or a sequence of statements.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     Literal(Literal),
-    /// A variable, by its place in [`Program::variables`].
+    /// A variable, by its index in [`Program::variables`].
     Variable(usize),
-    /// A call of a function. There are none, so its value is null.
+    /// A function call. No functions are defined, so its value is null.
     Call(Vec<Node>),
-    Unary(Unary, Box<Node>),
-    Binary(Binary, Box<Node>, Box<Node>),
-    /// `a ? b : c`, and `if (a) b else c`; without an else part null stands for it.
+    Unary(UnaryOperator, Box<Node>),
+    Binary(BinaryOperator, Box<Node>, Box<Node>),
+    /// `a ? b : c`, and `if (a) b else c`; a missing else part is null.
     Choice(Box<Node>, Box<Node>, Box<Node>),
     /// `a ?: b`
     Elvis(Box<Node>, Box<Node>),
-    /// Statements; the last one counts.
+    /// Statements; the value is that of the last one.
     Sequence(Vec<Node>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unary {
+pub(super) enum UnaryOperator {
     Negate,
     Not,
     Complement,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Binary {
+pub(super) enum BinaryOperator {
     Add,
     Subtract,
     Multiply,
@@ -59,7 +59,7 @@ pub(super) enum Binary {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
     pub(super) root: Node,
-    /// Names in order of appearance.
+    /// Distinct names in order of appearance.
     pub(super) variables: Vec<String>,
 }
 

@@ -1,11 +1,11 @@
-//! The request as it was written: what a body parser fills in.
+//! The request before validation, as a body parser fills it in.
 
 use crate::request::BodyFilter;
 
 /// A request before validation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawExpQuery {
-    /// `name`, not used.
+    /// `name`; unused.
     pub name: Option<String>,
     /// `time`
     pub time: Option<RawExpTime>,
@@ -19,7 +19,7 @@ pub struct RawExpQuery {
     pub outputs: Vec<RawExpOutput>,
 }
 
-/// `time`: the range and what holds for all metrics.
+/// `time`: the range and the settings of all metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawExpTime {
     /// Time expression; JSON numbers as their text.
@@ -28,43 +28,43 @@ pub struct RawExpTime {
     pub end: Option<String>,
     /// Zone name.
     pub timezone: Option<String>,
-    /// Aggregator of metrics that name none.
+    /// Aggregator of metrics without one.
     pub aggregator: Option<String>,
     /// `downsampler.interval`
     pub downsample_interval: Option<String>,
     /// `downsampler.aggregator`
     pub downsample_aggregator: Option<String>,
-    /// `downsampler.fillPolicy`, checked and not used.
+    /// `downsampler.fillPolicy`; validated but unused.
     pub downsample_fill: Option<RawExpFill>,
-    /// Whether rates are taken.
+    /// True to compute rates.
     pub rate: bool,
 }
 
 /// An entry of `filters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawExpFilter {
-    /// What metrics refer to it by.
+    /// Id that metrics refer to.
     pub id: Option<String>,
-    /// Filters on tags; value filters may stand among them.
+    /// Tag filters; value filters may be among them.
     pub tags: Vec<BodyFilter>,
-    /// Whether series with other tag keys are left out.
+    /// True to exclude series with other tag keys.
     pub explicit_tags: bool,
 }
 
 /// An entry of `metrics`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawExpMetric {
-    /// What expressions and outputs refer to it by.
+    /// Id that expressions and outputs refer to.
     pub id: Option<String>,
     /// Name of the metric.
     pub metric: Option<String>,
-    /// Id of its filter.
+    /// Id of its entry in `filters`.
     pub filter: Option<String>,
     /// Aggregator.
     pub aggregator: Option<String>,
-    /// What stands for a missing point.
+    /// Value used for a missing point.
     pub fill: Option<RawExpFill>,
-    /// Checked and not used.
+    /// Validated but unused.
     pub time_offset: Option<String>,
     /// Filters on point values.
     pub value_filters: Vec<crate::request::BodyValueFilter>,
@@ -73,13 +73,13 @@ pub struct RawExpMetric {
 /// An entry of `expressions`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawExpExpression {
-    /// What outputs and other expressions refer to it by.
+    /// Id that outputs and other expressions refer to.
     pub id: Option<String>,
     /// The expression.
     pub expr: Option<String>,
     /// How series are joined.
     pub join: Option<RawExpJoin>,
-    /// What stands for a missing point.
+    /// Value used for a missing point.
     pub fill: Option<RawExpFill>,
 }
 
@@ -105,7 +105,7 @@ impl Default for RawExpJoin {
 pub struct RawExpOutput {
     /// Id of a metric or expression.
     pub id: Option<String>,
-    /// Name shown beside the id.
+    /// Alias in the response.
     pub alias: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! Checks a request and turns its metrics into sub queries.
+//! Validates a request and converts its metrics to sub queries.
 
 use std::collections::HashSet;
 
 use super::{
     RawExpExpression, RawExpFill, RawExpFilter, RawExpMetric, RawExpQuery, RawExpTime, graph,
-    language::{self, ParseFault, Program},
+    language::{self, ExpressionError, Program},
 };
 use crate::{
     error::{ErrorDetails, QueryError, QueryErrorClass},
@@ -15,13 +15,13 @@ use crate::{
 /// A request that passed validation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpQuery {
-    /// The metrics as sub queries, each once.
+    /// The distinct sub queries of the metrics.
     pub query: Query,
     /// Metrics by id.
     pub metrics: Vec<ExpMetric>,
     /// Expressions, each after those that it uses.
     pub expressions: Vec<ExpExpression>,
-    /// Ids to show, with their aliases.
+    /// Ids of the requested outputs, with their aliases.
     pub outputs: Vec<(String, Option<String>)>,
 }
 
@@ -32,9 +32,9 @@ pub struct ExpMetric {
     pub id: String,
     /// Its name.
     pub metric: String,
-    /// Which sub query reads it.
+    /// Index of the sub query that reads it.
     pub sub_query: usize,
-    /// What stands for a missing point.
+    /// Value used for a missing point.
     pub fill: f64,
     /// Tag keys of its filters.
     pub tag_keys: Vec<String>,
@@ -56,32 +56,31 @@ pub struct ExpExpression {
     pub(super) program: Program,
 }
 
-/// Which series an expression is worked out for.
+/// Series for which an expression is evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum JoinOperator {
-    /// Those that any variable has.
+    /// Series that any variable has.
     #[default]
     Union,
-    /// Those that every variable has.
+    /// Series that every variable has.
     Intersection,
 }
 
 impl RawExpQuery {
-    /// Checks everything that can be checked without looking names up. What is wrong is a 500, as in
-    /// the original.
+    /// Checks everything that does not need name lookups. Errors are mostly a 500, as in OpenTSDB.
     pub fn validate(&self, clock: &Clock) -> Result<ExpQuery, QueryError> {
-        let wrong = QueryError::internal;
-        let time = self.time.as_ref().ok_or_else(|| wrong("missing time"))?;
+        let invalid = QueryError::internal;
+        let time = self.time.as_ref().ok_or_else(|| invalid("missing time"))?;
         check_time(time, clock)?;
         if self.metrics.is_empty() {
-            return Err(wrong("missing or empty metrics"));
+            return Err(invalid("missing or empty metrics"));
         }
         let mut ids = HashSet::new();
         for filter in &self.filters {
             let id = filter.id.as_deref().unwrap_or_default();
             check_id(id)?;
             if !ids.insert(id) {
-                return Err(wrong(&format!("duplicated filter id: {id}")));
+                return Err(invalid(&format!("duplicated filter id: {id}")));
             }
         }
         let mut metrics = Vec::with_capacity(self.metrics.len());
@@ -93,11 +92,11 @@ impl RawExpQuery {
             if raw.metric.as_deref().unwrap_or_default().is_empty()
                 || raw.time_offset.as_ref().is_some_and(bad_offset)
             {
-                return Err(wrong(&format!("Invalid metric at index {index}")));
+                return Err(invalid(&format!("Invalid metric at index {index}")));
             }
             check_id(id)?;
             if !ids.insert(id) {
-                return Err(wrong(&format!("duplicated metric id: {id}")));
+                return Err(invalid(&format!("duplicated metric id: {id}")));
             }
             let (metric, sub) = self.metric(raw, id, time)?;
             metrics.push(metric);
@@ -107,7 +106,7 @@ impl RawExpQuery {
         for raw in &self.expressions {
             let expression = expression(raw)?;
             if !ids.insert(raw.id.as_deref().unwrap_or_default()) {
-                return Err(wrong(&format!("duplicated expression id: {}", expression.id)));
+                return Err(invalid(&format!("duplicated expression id: {}", expression.id)));
             }
             expressions.push(expression);
         }
@@ -115,13 +114,13 @@ impl RawExpQuery {
             for variable in &expression.program.variables {
                 if !ids.contains(variable.as_str()) {
                     let text = &expression.text;
-                    return Err(wrong(&format!(
+                    return Err(invalid(&format!(
                         "Expression [{text}] was missing input {variable}"
                     )));
                 }
             }
         }
-        let expressions = graph::in_order(expressions)?;
+        let expressions = graph::topological_order(expressions)?;
         let outputs = self.outputs.iter().map(|output| {
             (output.id.clone().unwrap_or_default(), output.alias.clone().filter(|a| !a.is_empty()))
         });
@@ -133,8 +132,8 @@ impl RawExpQuery {
             ..RawQuery::default()
         };
         let query = raw.validate(clock).map_err(|e| QueryError::internal(e.message))?;
-        for (metric, place) in metrics.iter_mut().zip(raw.places()) {
-            metric.sub_query = place;
+        for (metric, index) in metrics.iter_mut().zip(raw.sub_query_indexes()) {
+            metric.sub_query = index;
         }
         Ok(ExpQuery { query, metrics, expressions, outputs: outputs.collect() })
     }
@@ -156,8 +155,8 @@ impl RawExpQuery {
         };
         let mut tag_keys = Vec::new();
         if let Some(filter) = raw.filter.as_deref().filter(|filter| !filter.is_empty()) {
-            let named = |f: &&RawExpFilter| f.id.as_deref() == Some(filter);
-            let found = self.filters.iter().find(named).ok_or_else(|| {
+            let has_id = |f: &&RawExpFilter| f.id.as_deref() == Some(filter);
+            let found = self.filters.iter().find(has_id).ok_or_else(|| {
                 QueryError::internal(format!("unrecognized filter id {filter} in metric {id}"))
             })?;
             sub.set_filters(&found.tags).map_err(unreadable)?;
@@ -176,7 +175,7 @@ impl RawExpQuery {
     }
 }
 
-/// What is no filter at all is a 500 here; a value filter with a bad number stays a 400.
+/// An invalid filter is a 500 here; a value filter with an invalid number stays a 400.
 fn unreadable(error: QueryError) -> QueryError {
     match error.details {
         ErrorDetails::Text(_) => QueryError { class: QueryErrorClass::Internal, ..error },
@@ -184,7 +183,7 @@ fn unreadable(error: QueryError) -> QueryError {
     }
 }
 
-/// The range, the aggregator and the downsampler, which knows neither calendars nor `0all`.
+/// Checks the range, the aggregator and the downsampler, which supports neither calendars nor `0all`.
 fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
     let invalid = || QueryError::internal("Invalid time");
     let zone = time.timezone.as_deref();
@@ -203,7 +202,7 @@ fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
     }
 }
 
-/// Ids are letters and digits, and no single digit.
+/// Ids consist of letters and digits and are not a single digit.
 fn check_id(id: &str) -> Result<(), QueryError> {
     if id.is_empty() {
         return Err(QueryError::internal("missing or empty id"));
@@ -222,9 +221,11 @@ fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
     if text.is_empty() {
         return Err(QueryError::internal("missing or empty expr"));
     }
-    let program = language::parse(text).map_err(|fault| match fault {
-        ParseFault::Grammar => QueryError::internal(format!("Unable to parse expression: {text}")),
-        ParseFault::TooLarge => {
+    let program = language::parse(text).map_err(|error| match error {
+        ExpressionError::Grammar => {
+            QueryError::internal(format!("Unable to parse expression: {text}"))
+        }
+        ExpressionError::TooLarge => {
             QueryError::bad_request(format!("The expression {id} is too long or nested too deeply"))
         }
     })?;
@@ -251,7 +252,7 @@ fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
     })
 }
 
-/// What stands for a missing point; zero unless something else is asked for.
+/// Value used for a missing point; zero by default.
 fn fill_value(fill: Option<&RawExpFill>) -> Result<f64, QueryError> {
     let Some(fill) = fill else { return Ok(0.0) };
     let policy = match fill.policy.as_deref() {
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn refuse(change: impl FnOnce(&mut RawExpQuery), status: u16, message: &str) {
+    fn check_error(change: impl FnOnce(&mut RawExpQuery), status: u16, message: &str) {
         let mut raw = request(&[("e", "a + b")]);
         change(&mut raw);
         let error = raw.validate(&Clock::utc(0)).unwrap_err();
@@ -338,39 +339,39 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_original_words() {
+    fn errors_match_opentsdb() {
         let expr = |text: &str| {
             let text = text.to_owned();
             move |raw: &mut RawExpQuery| raw.expressions[0].expr = Some(text)
         };
-        refuse(|raw| raw.time = None, 500, "missing time");
-        refuse(|raw| raw.metrics.clear(), 500, "missing or empty metrics");
-        refuse(|raw| raw.metrics[1].id = Some("a".into()), 500, "duplicated metric id: a");
-        refuse(
+        check_error(|raw| raw.time = None, 500, "missing time");
+        check_error(|raw| raw.metrics.clear(), 500, "missing or empty metrics");
+        check_error(|raw| raw.metrics[1].id = Some("a".into()), 500, "duplicated metric id: a");
+        check_error(
             |raw| raw.metrics[0].filter = Some("x".into()),
             500,
             "unrecognized filter id x in metric a",
         );
-        refuse(|raw| raw.metrics[1].metric = None, 500, "Invalid metric at index 1");
-        refuse(
+        check_error(|raw| raw.metrics[1].metric = None, 500, "Invalid metric at index 1");
+        check_error(
             |raw| raw.metrics[1].time_offset = Some("1m".into()),
             500,
             "Invalid metric at index 1",
         );
-        refuse(|raw| raw.metrics[0].id = Some("a b".into()), 500, "Invalid id: a b");
-        refuse(|raw| raw.metrics[0].id = Some("7".into()), 500, "Invalid id: 7");
+        check_error(|raw| raw.metrics[0].id = Some("a b".into()), 500, "Invalid id: a b");
+        check_error(|raw| raw.metrics[0].id = Some("7".into()), 500, "Invalid id: 7");
         let interval = |text: &str| {
             let text = Some(text.to_owned());
             move |raw: &mut RawExpQuery| raw.time.as_mut().unwrap().downsample_interval = text
         };
-        refuse(interval("1dc"), 500, "Invalid time");
-        refuse(interval("0all"), 500, "Invalid time");
-        refuse(expr("a + q"), 500, "Expression [a + q] was missing input q");
-        refuse(expr("1 + 2"), 500, "No variables found in expression: 1 + 2");
-        refuse(expr("1e3 + a"), 500, "Unable to parse expression: 1e3 + a");
-        refuse(expr("e + a"), 400, "Self referencing expression found: e");
+        check_error(interval("1dc"), 500, "Invalid time");
+        check_error(interval("0all"), 500, "Invalid time");
+        check_error(expr("a + q"), 500, "Expression [a + q] was missing input q");
+        check_error(expr("1 + 2"), 500, "No variables found in expression: 1 + 2");
+        check_error(expr("1e3 + a"), 500, "Unable to parse expression: 1e3 + a");
+        check_error(expr("e + a"), 400, "Self referencing expression found: e");
         let fill = RawExpFill { policy: Some("zero".into()), value: Some(1.0) };
-        refuse(
+        check_error(
             |raw| raw.metrics[0].fill = Some(fill),
             500,
             "The value 1 contradicts the fill policy zero",
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_refused_and_chains_are_ordered() {
+    fn cycles_are_rejected_and_chains_are_ordered() {
         let error =
             request(&[("x", "y + a"), ("y", "x + a")]).validate(&Clock::utc(0)).unwrap_err();
         assert_eq!(error.message, "Circular reference found: x");
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_of_expressions_join_by_tags() {
+    fn nested_expressions_join_by_tags() {
         let mut raw = request(&[("twice", "sum * 2"), ("sum", "a + b")]);
         raw.outputs = vec![
             RawExpOutput { id: Some("twice".into()), alias: Some("Twice".into()) },
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intersection_has_only_what_all_have() {
+    fn intersection_has_only_series_of_all_variables() {
         let mut raw = request(&[("e", "a + b")]);
         raw.expressions[0].join =
             Some(RawExpJoin { operator: Some("Intersection".into()), ..RawExpJoin::default() });

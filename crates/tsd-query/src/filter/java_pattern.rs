@@ -1,15 +1,15 @@
-//! Java's regular expressions in the words of Rust's.
+//! Translates Java's regular expressions to the syntax of the `regex` crate.
 //!
-//! Most patterns read the same in both. What would silently mean something else is rewritten
-//! (`\d` and its like are ASCII in Java, `\Q…\E` quotes, `\<` is a plain character) or refused
-//! (possessive quantifiers: `a*+` is a repeated repetition here). What Rust's engine cannot do at all, look-around
-//! and back references, it refuses by itself: it promises an answer in time linear in the text, which they would break.
+//! Most patterns mean the same in both. Constructs that would silently mean something else are rewritten
+//! (`\d` and the like are ASCII in Java, `\Q…\E` quotes, `\<` is a plain character) or rejected (possessive
+//! quantifiers: `a*+` is a repeated repetition in `regex`). Look-around and back references are rejected by
+//! `regex` itself, since they prevent matching in linear time.
 
 use std::{fmt::Write, iter::Peekable, str::Chars};
 
-/// Why a pattern is refused.
+/// A pattern that cannot be translated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PatternFault {
+pub(super) enum JavaPatternError {
     /// `*+`, `++`, `?+`, `{n}+`
     #[error("Possessive quantifiers are not supported: {0}")]
     Possessive(String),
@@ -34,11 +34,11 @@ pub(super) enum PatternFault {
     Incomplete(String),
 }
 
-/// Blank characters of a line (`\h`).
+/// Horizontal white space (`\h`).
 const HORIZONTAL: &str = r" \t\x{A0}\x{1680}\x{180E}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}";
-/// Ends of lines (`\v`).
+/// Vertical white space (`\v`).
 const VERTICAL: &str = r"\n\x0B\f\r\x{85}\x{2028}\x{2029}";
-/// Java's names of ASCII classes with those of Rust.
+/// Java's names of ASCII classes and those of `regex`.
 const POSIX: &[(&str, &str)] = &[
     ("Lower", "lower"),
     ("Upper", "upper"),
@@ -55,27 +55,27 @@ const POSIX: &[(&str, &str)] = &[
     ("Space", "space"),
 ];
 
-/// Rewrites a pattern.
-pub(super) fn translate(pattern: &str) -> Result<String, PatternFault> {
-    let mut writer = Translator {
+/// Translates a pattern.
+pub(super) fn translate(pattern: &str) -> Result<String, JavaPatternError> {
+    let mut translator = Translator {
         pattern,
         rest: pattern.chars().peekable(),
         out: String::with_capacity(pattern.len() + 16),
         classes: 0,
-        after: After::Other,
+        preceding: PrecedingItem::Other,
     };
-    writer.run()?;
-    Ok(writer.out)
+    translator.run()?;
+    Ok(translator.out)
 }
 
-/// What stands before the next sign.
+/// What precedes the next character.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
-    /// Something that can be repeated, or nothing.
+enum PrecedingItem {
+    /// Anything that can be repeated, or nothing.
     Other,
     /// A quantifier.
     Quantifier,
-    /// A quantifier that was made lazy.
+    /// A lazy quantifier.
     Lazy,
 }
 
@@ -83,18 +83,18 @@ struct Translator<'p> {
     pattern: &'p str,
     rest: Peekable<Chars<'p>>,
     out: String,
-    /// Brackets that are open.
+    /// Number of open brackets.
     classes: usize,
-    after: After,
+    preceding: PrecedingItem,
 }
 
 impl Translator<'_> {
-    fn run(&mut self) -> Result<(), PatternFault> {
+    fn run(&mut self) -> Result<(), JavaPatternError> {
         while let Some(c) = self.rest.next() {
             match c {
                 '\\' => {
                     self.escape()?;
-                    self.after = After::Other;
+                    self.preceding = PrecedingItem::Other;
                     continue;
                 }
                 '[' => self.classes += 1,
@@ -106,24 +106,26 @@ impl Translator<'_> {
                 '(' if self.classes == 0 && self.rest.peek() == Some(&'?') => {
                     self.out.push('(');
                     self.flags();
-                    self.after = After::Other;
+                    self.preceding = PrecedingItem::Other;
                     continue;
                 }
                 _ => {}
             }
             self.out.push(c);
-            self.after = After::Other;
+            self.preceding = PrecedingItem::Other;
         }
         Ok(())
     }
 
-    fn quantifier(&mut self, sign: char) -> Result<(), PatternFault> {
+    fn quantifier(&mut self, sign: char) -> Result<(), JavaPatternError> {
         let pattern = || self.pattern.to_owned();
-        self.after = match (self.after, sign) {
-            (After::Other, _) => After::Quantifier,
-            (After::Quantifier, '?') => After::Lazy,
-            (After::Quantifier, '+') => return Err(PatternFault::Possessive(pattern())),
-            _ => return Err(PatternFault::Dangling { sign, pattern: pattern() }),
+        self.preceding = match (self.preceding, sign) {
+            (PrecedingItem::Other, _) => PrecedingItem::Quantifier,
+            (PrecedingItem::Quantifier, '?') => PrecedingItem::Lazy,
+            (PrecedingItem::Quantifier, '+') => {
+                return Err(JavaPatternError::Possessive(pattern()));
+            }
+            _ => return Err(JavaPatternError::Dangling { sign, pattern: pattern() }),
         };
         self.out.push(sign);
         if sign == '{' {
@@ -137,8 +139,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `(?i)`, `(?i:`, and what else begins so. Flags that Rust lacks, or means otherwise, say nothing about
-    /// tag values.
+    /// Translates `(?i)`, `(?i:` and the like. Drops flags that `regex` lacks or interprets differently, which
+    /// do not affect tag values.
     fn flags(&mut self) {
         let flags = |c: &char| c.is_ascii_alphabetic() || *c == '-';
         let mut ahead = self.rest.clone();
@@ -153,7 +155,7 @@ impl Translator<'_> {
             self.rest = ahead;
             let empty = written.trim_matches('-').is_empty();
             match (empty, self.rest.next()) {
-                // An empty group stands for flags of which none is left.
+                // No flags remain: an empty group.
                 (true, Some(')')) => self.out.push_str("?:)"),
                 (true, _) => self.out.push_str("?:"),
                 (false, end) => {
@@ -164,13 +166,13 @@ impl Translator<'_> {
         }
     }
 
-    /// What follows a backslash.
-    fn escape(&mut self) -> Result<(), PatternFault> {
-        let incomplete = || PatternFault::Incomplete(self.pattern.to_owned());
+    /// Translates an escape after its backslash.
+    fn escape(&mut self) -> Result<(), JavaPatternError> {
+        let incomplete = || JavaPatternError::Incomplete(self.pattern.to_owned());
         let sign = self.rest.next().ok_or_else(incomplete)?;
         match sign {
             'Q' => self.quote(),
-            // An end of a quotation that was not begun.
+            // The end of a quotation that was not opened.
             'E' => {}
             'd' => self.class("0-9", false),
             'D' => self.class("0-9", true),
@@ -195,9 +197,9 @@ impl Translator<'_> {
             '0' => self.octal()?,
             'p' | 'P' => self.property(sign == 'P'),
             'G' | 'N' | 'X' => {
-                return Err(PatternFault::Escape { sign, pattern: self.pattern.to_owned() });
+                return Err(JavaPatternError::Escape { sign, pattern: self.pattern.to_owned() });
             }
-            // Boundaries of words in Rust, plain characters in Java.
+            // Word boundaries in `regex`, plain characters in Java.
             '<' | '>' => self.out.push(sign),
             sign if sign.is_ascii() => {
                 self.out.push('\\');
@@ -208,7 +210,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Text up to `\E`, all of it plain.
+    /// Translates quoted text up to `\E`.
     fn quote(&mut self) {
         let mut text = String::new();
         while let Some(c) = self.rest.next() {
@@ -220,7 +222,7 @@ impl Translator<'_> {
         self.out.push_str(&regex::escape(&text));
     }
 
-    /// A set of characters, inside or outside of brackets.
+    /// Writes a character class, inside or outside of brackets.
     fn class(&mut self, members: &str, negated: bool) {
         let _ = match (self.classes > 0, negated) {
             (true, false) => write!(self.out, "{members}"),
@@ -230,7 +232,7 @@ impl Translator<'_> {
     }
 
     /// `\0n`, `\0nn`, `\0mnn`
-    fn octal(&mut self) -> Result<(), PatternFault> {
+    fn octal(&mut self) -> Result<(), JavaPatternError> {
         let (mut value, mut digits) = (0, 0);
         while digits < 3
             && let Some(digit) = self.rest.peek().and_then(|c| c.to_digit(8))
@@ -241,13 +243,13 @@ impl Translator<'_> {
             self.rest.next();
         }
         if digits == 0 {
-            return Err(PatternFault::Incomplete(self.pattern.to_owned()));
+            return Err(JavaPatternError::Incomplete(self.pattern.to_owned()));
         }
         let _ = write!(self.out, r"\x{{{value:X}}}");
         Ok(())
     }
 
-    /// `\p{Lower}`: an ASCII class of that name, or a Unicode one, which Rust knows or refuses.
+    /// `\p{Lower}`: an ASCII class of that name, or a Unicode one, which `regex` accepts or rejects.
     fn property(&mut self, negated: bool) {
         let mut ahead = self.rest.clone();
         let mut name = String::new();
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_patterns_stay_as_they_are() {
+    fn common_patterns_are_unchanged() {
         for pattern in
             ["web[0-9]+\\.lax", "^(a|b)*?$", "a{2,3}", "(?<n>x)", "[^a-c&&[b]]", "\\x41\\u0042\\."]
         {
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_those_of_ascii() {
+    fn classes_are_ascii() {
         check(r"^\d+$", &["012"], &["٣", "a"]);
         check(r"^[\d.]+$", &["1.2"], &["٣.٣", "d"]);
         check(r"^\w\W\s\S$", &["a- x", "_é\tx"], &["é- x"]);
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_javas() {
+    fn escapes_match_java() {
         check(r"^\Qa.b*\E+$", &["a.b*", "a.b**"], &["aab"]);
         check(r"^[\Q]^\E]$", &["]", "^"], &["a"]);
         check(r"^\Qa\b", &[], &["a"]);
@@ -334,10 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn what_would_mean_something_else_is_refused() {
+    fn incompatible_constructs_are_rejected() {
         for pattern in ["a*+", "a++b", "a?+", "a{2}+"] {
-            let fault = translate(pattern).unwrap_err();
-            assert_eq!(fault, PatternFault::Possessive(pattern.to_owned()));
+            let error = translate(pattern).unwrap_err();
+            assert_eq!(error, JavaPatternError::Possessive(pattern.to_owned()));
         }
         for pattern in ["a**", "a+*", "a*?+", "\\", "\\0", "\\G", "\\c"] {
             translate(pattern).unwrap_err();
@@ -349,14 +351,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_translated_or_refused(pattern in "([a-z\\\\QEdwspPb0-9{}()\\[\\]?*+^<>:-]|\\PC)*") {
+        fn any_text_is_translated_or_rejected(pattern in "([a-z\\\\QEdwspPb0-9{}()\\[\\]?*+^<>:-]|\\PC)*") {
             if let Ok(translated) = translate(&pattern) {
                 let _ = Regex::new(&translated);
             }
         }
 
         #[test]
-        fn quoted_text_is_found_as_it_stands(text in "[^\\\\]*") {
+        fn quoted_text_matches_literally(text in "[^\\\\]*") {
             let translated = translate(&format!("\\Q{text}\\E"))?;
             prop_assert!(Regex::new(&translated)?.is_match(&text));
         }

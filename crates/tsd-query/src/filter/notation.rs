@@ -1,4 +1,4 @@
-//! The short notation of filters: the `tags` map of a body and the braces of a URI.
+//! Short notation of filters: the `tags` map of a body and the braces of a URI.
 
 use super::{
     TagFilter,
@@ -6,7 +6,7 @@ use super::{
     value_filter::{ValueFilter, ValueFilterError},
 };
 
-/// What one entry of a pair of braces turned out to be.
+/// A parsed entry of a pair of braces.
 #[derive(Debug)]
 pub(crate) enum BraceEntry {
     /// A filter on a tag.
@@ -15,7 +15,7 @@ pub(crate) enum BraceEntry {
     Value(ValueFilter),
 }
 
-/// Why an entry was refused.
+/// Why an entry is invalid.
 #[derive(Debug)]
 pub(crate) enum EntryError {
     /// Not `key=value`, or a filter that cannot be built.
@@ -24,7 +24,7 @@ pub(crate) enum EntryError {
     Value(ValueFilterError),
 }
 
-/// Reads one `key=expr` of a pair of braces.
+/// Parses one `key=expr` of a pair of braces.
 pub(crate) fn parse_brace_entry(entry: &str, group_by: bool) -> Result<BraceEntry, EntryError> {
     let invalid = || EntryError::Tag(format!("invalid tag: {entry}"));
     let (tagk, expr) = entry.split_once('=').ok_or_else(invalid)?;
@@ -44,7 +44,7 @@ pub(crate) fn parse_brace_entry(entry: &str, group_by: bool) -> Result<BraceEntr
         .map_err(|e| EntryError::Tag(e.to_string()))
 }
 
-/// Turns the short form of a filter into a filter.
+/// Parses the short form of a filter.
 pub(crate) fn short_filter(
     tagk: &str,
     expr: &str,
@@ -61,8 +61,7 @@ pub(crate) fn short_filter(
     TagFilter::try_new(tagk, kind, expr, group_by)
 }
 
-/// Adds a filter. A grouping one that equals one already there is not added; the one there groups
-/// from then on.
+/// Adds a filter. A group-by filter that equals an existing one makes that one a group-by filter instead.
 pub(crate) fn add_tag(filters: &mut Vec<TagFilter>, filter: TagFilter) {
     if filter.group_by
         && let Some(present) = filters.iter_mut().find(|present| present.same_filter(&filter))

@@ -1,12 +1,12 @@
-//! Which series of a metric a query reads, by the value of a tag.
+//! Filters on tag values.
 
 use regex::{Regex, RegexBuilder};
 
 use super::{java_pattern::translate, wildcard::Wildcard};
 
-/// Longest program a pattern may compile to. Matching is linear in the value whatever the pattern.
+/// Maximum size of a compiled pattern in bytes. Matching takes linear time for any pattern.
 const REGEX_SIZE_LIMIT: usize = 1 << 20;
-/// Memory a pattern may take while it matches.
+/// Maximum size of a pattern's matching cache in bytes.
 const REGEX_CACHE_LIMIT: usize = 1 << 19;
 
 /// A filter on one tag key.
@@ -14,18 +14,18 @@ const REGEX_CACHE_LIMIT: usize = 1 << 19;
 pub struct TagFilter {
     /// Tag key.
     pub tagk: String,
-    /// What accepts a value.
+    /// The condition on the value.
     pub kind: FilterKind,
-    /// The filter as it was written, without its type.
+    /// The filter expression as given, without its type.
     pub filter: String,
-    /// Whether series with different values form different groups.
+    /// True if series are grouped by the value.
     pub group_by: bool,
 }
 
-/// What accepts a tag value. Lists are sorted and have each value once.
+/// Condition on a tag value. Lists are sorted and distinct.
 #[derive(Clone, Debug)]
 pub enum FilterKind {
-    /// One of these; resolved to UIDs and pushed into the scan.
+    /// One of these; resolved to UIDs and pushed down into the scan.
     LiteralOr(Vec<String>),
     /// One of these, compared in lower case (the list is in lower case).
     IliteralOr(Vec<String>),
@@ -33,33 +33,33 @@ pub enum FilterKind {
     NotLiteralOr(Vec<String>),
     /// None of these, compared in lower case.
     NotIliteralOr(Vec<String>),
-    /// A pattern with stars.
+    /// A pattern with asterisks.
     Wildcard(Wildcard),
-    /// A pattern with stars, compared in lower case.
+    /// A pattern with asterisks, compared in lower case.
     Iwildcard(Wildcard),
-    /// An expression found anywhere in the value.
+    /// A regular expression that matches anywhere in the value.
     Regexp(Regex),
 }
 
-/// A filter that cannot be built.
+/// An invalid filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// No such type.
+    /// Unknown type.
     #[error("Could not find a tag value filter of the type: {0}")]
     UnknownType(String),
     /// No tag key.
     #[error("Tagk cannot be null or empty")]
     NoTagKey,
-    /// No text.
+    /// No expression.
     #[error("Filter cannot be null or empty")]
     Empty,
-    /// A literal filter of separators alone.
+    /// A literal filter of only separators.
     #[error("Filter must contain more than just a pipe")]
     OnlyPipes,
-    /// A wildcard without a star.
+    /// A wildcard without an asterisk.
     #[error("Filter must contain an asterisk")]
     NoStar,
-    /// An expression that does not compile.
+    /// A regular expression that does not compile.
     #[error("{0}")]
     Regexp(String),
 }
@@ -75,7 +75,7 @@ pub(crate) const TYPES: &[&str] = &[
     "regexp",
 ];
 
-/// A regular expression as Java understands it; one that grows too large is refused.
+/// Compiles a regular expression in Java's syntax; fails if the result is too large.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, FilterError> {
     let pattern = translate(pattern).map_err(|e| FilterError::Regexp(e.to_string()))?;
     RegexBuilder::new(&pattern)
@@ -135,7 +135,7 @@ impl TagFilter {
         TYPES.iter().copied()
     }
 
-    /// Whether a series with this tag value passes.
+    /// True if the filter accepts this tag value.
     #[must_use]
     pub fn accepts(&self, tagv: &str) -> bool {
         let lower = || tagv.to_lowercase();
@@ -153,7 +153,7 @@ impl TagFilter {
         }
     }
 
-    /// Whether every value passes, so that only the key must be there.
+    /// True if every value is accepted, so that only the key is required.
     #[must_use]
     pub fn accepts_all(&self) -> bool {
         match &self.kind {
@@ -162,7 +162,7 @@ impl TagFilter {
         }
     }
 
-    /// Whether two filters are the same, grouping aside.
+    /// True if two filters are equal, apart from `group_by`.
     #[must_use]
     pub fn same_filter(&self, other: &Self) -> bool {
         self.tagk == other.tagk
@@ -185,7 +185,7 @@ impl PartialEq for TagFilter {
     }
 }
 
-/// Alternatives between pipes, each once, sorted. Trailing empty ones vanish.
+/// Distinct alternatives between pipes, sorted. Trailing empty ones are dropped.
 fn alternatives(filter: &str) -> Result<Vec<String>, FilterError> {
     let trimmed = filter.trim_end_matches('|');
     if trimmed.is_empty() {
@@ -204,14 +204,14 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(kind: &str, filter: &str, accepted: &[&str], refused: &[&str]) {
+    fn check(kind: &str, filter: &str, accepted: &[&str], rejected: &[&str]) {
         let filter = TagFilter::try_new("host", kind, filter, false).unwrap();
         assert_eq!(filter.type_name(), kind);
         for value in accepted {
             assert!(filter.accepts(value), "{filter:?} must accept {value}");
         }
-        for value in refused {
-            assert!(!filter.accepts(value), "{filter:?} must refuse {value}");
+        for value in rejected {
+            assert!(!filter.accepts(value), "{filter:?} must reject {value}");
         }
     }
 
@@ -228,24 +228,24 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_built_is_named() {
-        let refuse = |kind, filter| TagFilter::try_new("host", kind, filter, false).unwrap_err();
+    fn errors_match_opentsdb() {
+        let error_of = |kind, filter| TagFilter::try_new("host", kind, filter, false).unwrap_err();
         assert_eq!(
-            refuse("not_key", "").to_string(),
+            error_of("not_key", "").to_string(),
             "Could not find a tag value filter of the type: not_key"
         );
-        assert_eq!(refuse("literal_or", "").to_string(), "Filter cannot be null or empty");
+        assert_eq!(error_of("literal_or", "").to_string(), "Filter cannot be null or empty");
         assert_eq!(
-            refuse("literal_or", "||").to_string(),
+            error_of("literal_or", "||").to_string(),
             "Filter must contain more than just a pipe"
         );
-        assert_eq!(refuse("wildcard", "web").to_string(), "Filter must contain an asterisk");
-        assert!(matches!(refuse("regexp", "(("), FilterError::Regexp(_)));
-        assert!(matches!(refuse("regexp", "(a{1000}){1000}"), FilterError::Regexp(_)));
+        assert_eq!(error_of("wildcard", "web").to_string(), "Filter must contain an asterisk");
+        assert!(matches!(error_of("regexp", "(("), FilterError::Regexp(_)));
+        assert!(matches!(error_of("regexp", "(a{1000}){1000}"), FilterError::Regexp(_)));
     }
 
     #[test]
-    fn empty_alternatives_stay_only_where_something_follows() {
+    fn only_trailing_empty_alternatives_are_dropped() {
         let filter = TagFilter::try_new("host", "literal_or", "|a||a|", false).unwrap();
         assert!(matches!(&filter.kind, FilterKind::LiteralOr(v) if v == &["", "a"]));
     }

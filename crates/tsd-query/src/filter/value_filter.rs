@@ -1,22 +1,23 @@
 //! Value filters: `{value=gt(16)}`. An extension; OpenTSDB has none.
 //!
-//! They act on decoded points before everything else, so that the rest of a query sees a series
-//! without the points that were left out.
+//! They are applied to decoded points before all other operators.
 
 use tsd_model::{PointColumns, Value, ValueKinds};
+
+use crate::number::as_double;
 
 /// A comparison that points must satisfy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueFilter {
     /// Type name in lower case.
     pub kind: &'static str,
-    /// What stands between the parentheses, as written.
+    /// The text between the parentheses, as given.
     pub filter: String,
-    /// What it means.
+    /// The comparison.
     pub comparison: Comparison,
 }
 
-/// Meaning of a value filter.
+/// Comparison of a value filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Comparison {
     /// Greater than.
@@ -37,16 +38,16 @@ pub enum Comparison {
     Outside(Value, Value),
 }
 
-/// A value filter that cannot be built.
+/// An invalid value filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueFilterError {
-    /// No number where one belongs.
+    /// A missing number.
     #[error("Missing number in value filter: {0}")]
     Missing(String),
-    /// Text that is no number, or too many of them.
+    /// Text that is not a number, or too many numbers.
     #[error("Invalid number in value filter: {0}")]
     Invalid(String),
-    /// A range that ends before it begins.
+    /// A range whose upper bound is below its lower bound.
     #[error("Value filter {0} has its bounds in the wrong order")]
     Bounds(String),
 }
@@ -54,16 +55,16 @@ pub enum ValueFilterError {
 const KINDS: &[&str] = &["gt", "ge", "lt", "le", "eq", "ne", "between", "outside"];
 
 impl ValueFilter {
-    /// The tag key that value filters stand under in the short notation.
+    /// The tag key of value filters in the short notation.
     pub const KEY: &'static str = "value";
 
-    /// Whether that is the name of a type, in any case.
+    /// True if `kind` is the name of a type, ignoring case.
     #[must_use]
     pub fn is_kind(kind: &str) -> bool {
         KINDS.iter().any(|k| k.eq_ignore_ascii_case(kind))
     }
 
-    /// Reads `gt(16)`; `None` where the text has not the form of a value filter at all.
+    /// Parses `gt(16)`; `None` if the text does not have the form of a value filter.
     #[must_use]
     pub fn parse(text: &str) -> Option<Result<Self, ValueFilterError>> {
         let (kind, rest) = text.split_once('(')?;
@@ -72,7 +73,7 @@ impl ValueFilter {
         Self::is_kind(kind).then(|| Self::try_new(kind, inner))
     }
 
-    /// Builds a filter of a type ([`Self::is_kind`]) from the numbers as text.
+    /// Builds a filter of a type (see [`Self::is_kind`]) from its operands as text.
     pub fn try_new(kind: &str, filter: &str) -> Result<Self, ValueFilterError> {
         let written = || format!("{}({filter})", kind.to_ascii_lowercase());
         let Some(kind) = KINDS.iter().find(|k| k.eq_ignore_ascii_case(kind)).copied() else {
@@ -110,7 +111,7 @@ impl ValueFilter {
         Ok(Self { kind, filter: filter.trim().to_owned(), comparison })
     }
 
-    /// Whether a point with this value stays.
+    /// True if the filter accepts this value.
     #[must_use]
     pub fn accepts(&self, value: Value) -> bool {
         match self.comparison {
@@ -128,30 +129,23 @@ impl ValueFilter {
     }
 }
 
-/// Drops the points that not every filter accepts.
+/// Retains the points that all filters accept.
 pub fn retain_values(filters: &[ValueFilter], columns: &mut PointColumns) {
     if filters.is_empty() {
         return;
     }
-    let mut kept = PointColumns::default();
+    let mut retained = PointColumns::default();
     for i in 0..columns.len() {
         if let (Some(value), Some(time)) = (columns.value(i), columns.times_ms.get(i))
             && filters.iter().all(|filter| filter.accepts(value))
         {
-            kept.push(*time, value);
+            retained.push(*time, value);
         }
     }
-    if kept.is_empty() {
-        kept.kinds = ValueKinds::AllIntegers;
+    if retained.is_empty() {
+        retained.kinds = ValueKinds::AllIntegers;
     }
-    *columns = kept;
-}
-
-fn as_double(value: Value) -> f64 {
-    match value {
-        Value::Integer(v) => v as f64,
-        Value::Float(v) => v,
-    }
+    *columns = retained;
 }
 
 fn less(a: Value, b: Value) -> bool {
@@ -161,7 +155,7 @@ fn less(a: Value, b: Value) -> bool {
     }
 }
 
-#[expect(clippy::float_cmp, reason = "the filter asks for equal numbers")]
+#[expect(clippy::float_cmp, reason = "the filter compares for equality")]
 fn equal(a: Value, b: Value) -> bool {
     match (a, b) {
         (Value::Integer(a), Value::Integer(b)) => a == b,
@@ -169,7 +163,7 @@ fn equal(a: Value, b: Value) -> bool {
     }
 }
 
-/// A plain decimal; words such as `inf` and `nan` are no numbers here.
+/// Parses a decimal number; `inf` and `nan` are not accepted.
 fn parse_number(text: &str) -> Option<Value> {
     if let Ok(integer) = text.parse::<i64>() {
         return Some(Value::Integer(integer));
@@ -187,13 +181,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, accepted: &[Value], refused: &[Value]) {
+    fn check(text: &str, accepted: &[Value], rejected: &[Value]) {
         let filter = ValueFilter::parse(text);
         let Some(Ok(filter)) = filter else { panic!("{text}: {filter:?}") };
         for value in accepted {
             assert!(filter.accepts(*value), "{text} must keep {value:?}");
         }
-        for value in refused {
+        for value in rejected {
             assert!(!filter.accepts(*value), "{text} must drop {value:?}");
         }
     }
@@ -207,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_are_of_numbers() {
+    fn comparisons_are_numeric() {
         check("gt(16)", &[int(17), float(16.1)], &[int(16), float(f64::NAN)]);
         check("GE( 16 )", &[int(16), float(16.0)], &[int(15)]);
         check("lt(1.5)", &[int(1), float(1.4)], &[float(1.5)]);
@@ -220,25 +214,25 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_no_value_filters() {
+    fn other_texts_are_not_value_filters() {
         for text in ["*", "17", "literal_or(x)", "gt", "gt(1", "gt1)", ""] {
             assert!(ValueFilter::parse(text).is_none(), "{text}");
         }
     }
 
     #[test]
-    fn refusals_name_the_filter() {
-        let refuse = |text| match ValueFilter::parse(text) {
+    fn errors_name_the_filter() {
+        let error_of = |text| match ValueFilter::parse(text) {
             Some(Err(e)) => e.to_string(),
             other => panic!("{text}: {other:?}"),
         };
-        assert_eq!(refuse("gt()"), "Missing number in value filter: gt()");
-        assert_eq!(refuse("gt(x)"), "Invalid number in value filter: gt(x)");
-        assert_eq!(refuse("gt(NaN)"), "Invalid number in value filter: gt(NaN)");
-        assert_eq!(refuse("between(5)"), "Missing number in value filter: between(5)");
-        assert_eq!(refuse("between(1,2,3)"), "Invalid number in value filter: between(1,2,3)");
+        assert_eq!(error_of("gt()"), "Missing number in value filter: gt()");
+        assert_eq!(error_of("gt(x)"), "Invalid number in value filter: gt(x)");
+        assert_eq!(error_of("gt(NaN)"), "Invalid number in value filter: gt(NaN)");
+        assert_eq!(error_of("between(5)"), "Missing number in value filter: between(5)");
+        assert_eq!(error_of("between(1,2,3)"), "Invalid number in value filter: between(1,2,3)");
         assert_eq!(
-            refuse("between(5,1)"),
+            error_of("between(5,1)"),
             "Value filter between(5,1) has its bounds in the wrong order"
         );
     }
@@ -261,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
+        fn any_text_is_parsed_or_rejected(text in "\\PC*") {
             let _ = ValueFilter::parse(&text);
         }
     }

@@ -1,8 +1,8 @@
 //! Wildcard patterns as OpenTSDB matches them.
 //!
-//! Two oddities are visible to users and kept: a pattern without a star at either end is anchored
-//! at neither (`web*.com` accepts `xweb01.lax.comx`), and the search position grows by a
-//! component's length only, so components may overlap.
+//! Two quirks are visible to users and kept: a pattern without an asterisk at either end is not anchored
+//! at all (`web*.com` accepts `xweb01.lax.comx`), and the search position advances only by a component's
+//! length, so components may overlap.
 
 /// A pattern with at least one `*`.
 #[derive(Clone, Debug)]
@@ -12,8 +12,8 @@ pub struct Wildcard {
     ends_with_star: bool,
 }
 
-/// Where the stars stand is not compared: `*a` equals `a*`, as in the original, which matters to
-/// the merging of equal filters.
+/// The positions of asterisks are not compared: `*a` equals `a*`, as in OpenTSDB, which affects the
+/// deduplication of filters.
 impl PartialEq for Wildcard {
     fn eq(&self, other: &Self) -> bool {
         self.components == other.components
@@ -23,7 +23,7 @@ impl PartialEq for Wildcard {
 impl Eq for Wildcard {}
 
 impl Wildcard {
-    /// Reads a pattern; `None` where it has no star.
+    /// Parses a pattern; `None` if it has no asterisk.
     #[must_use]
     pub fn parse(pattern: &str) -> Option<Self> {
         pattern.contains('*').then(|| Self {
@@ -33,13 +33,13 @@ impl Wildcard {
         })
     }
 
-    /// Whether every value matches.
+    /// True if every value matches.
     #[must_use]
     pub fn matches_all(&self) -> bool {
         self.components.is_empty()
     }
 
-    /// Whether `value` matches. For case-insensitive patterns both sides come in lower case.
+    /// True if `value` matches. For case-insensitive patterns both must be in lower case.
     #[must_use]
     pub fn matches(&self, value: &str) -> bool {
         let (Some(first), Some(last)) = (self.components.first(), self.components.last()) else {
@@ -53,7 +53,7 @@ impl Wildcard {
         }
         let mut from = 0;
         for component in &self.components {
-            if !found_at_or_after(value, component, from) {
+            if !occurs_at_or_after(value, component, from) {
                 return false;
             }
             from += component.len();
@@ -62,9 +62,9 @@ impl Wildcard {
     }
 }
 
-/// Whether `part` occurs in `text` at byte `from` or later. Bytes, since `from` may fall inside a
-/// character; a match of whole text can only begin at a character's start.
-fn found_at_or_after(text: &str, part: &str, from: usize) -> bool {
+/// True if `part` occurs in `text` at byte `from` or later. Compares bytes, since `from` may be inside a
+/// character; a match always begins at a character boundary.
+fn occurs_at_or_after(text: &str, part: &str, from: usize) -> bool {
     text.as_bytes()
         .get(from..)
         .is_some_and(|rest| rest.windows(part.len()).any(|window| window == part.as_bytes()))
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_at_the_ends_decide_the_anchors() {
+    fn asterisks_at_the_ends_determine_the_anchors() {
         check("*", "anything", true);
         check("***", "", true);
         check("*.com", "web01.com", true);
@@ -93,21 +93,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_between_two_texts_is_not_anchored() {
+    fn pattern_without_outer_asterisks_is_not_anchored() {
         check("web*.com", "web01.lax.com", true);
         check("web*.com", "xweb01.lax.comx", true);
         check("web*.com", "db01.lax.com", false);
     }
 
     #[test]
-    fn search_position_grows_by_length_only() {
+    fn search_position_advances_by_component_length() {
         check("*ab*bc*", "xxabc", true);
         check("ab*ab", "ab", false);
         check("ab*ab", "xxab", true);
     }
 
     #[test]
-    fn a_star_is_needed() {
+    fn asterisk_is_required() {
         assert_eq!(Wildcard::parse("web01"), None);
     }
 }

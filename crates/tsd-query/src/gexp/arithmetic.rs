@@ -1,20 +1,18 @@
 //! Sums, differences, products and quotients of sets of series.
 //!
-//! Series of different sets belong together where their tags are equal. Their points are combined
-//! by place, not by time; sets whose series differ in length are refused, as in the original.
+//! Series of different sets are joined by equal tags. Their points are combined by index, not by time; series
+//! of different lengths are an error, as in OpenTSDB.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tsd_model::{PointColumns, Value};
 
-use super::{
-    GexpSeries,
-    functions::{Function, as_double},
-};
+use super::{GexpSeries, functions::Function};
 use crate::{
     error::QueryError,
     limits::ExecutionLimits,
+    number::as_double,
     pipeline::{GroupTags, NamedSeries},
 };
 
@@ -33,14 +31,14 @@ pub(super) fn combine(
             sets.len()
         )));
     }
-    // By tag UIDs: the series of each set, if it has one.
+    // The series of each set, by tag UIDs.
     let mut joined: BTreeMap<&[(Bytes, Bytes)], Vec<Option<&NamedSeries>>> = BTreeMap::new();
-    for (place, set) in sets.iter().enumerate() {
-        for shown in set {
-            let row = joined.entry(&shown.series.group_tags.tags).or_default();
+    for (index, set) in sets.iter().enumerate() {
+        for output in set {
+            let row = joined.entry(&output.series.group_tags.tags).or_default();
             row.resize(sets.len(), None);
-            if let Some(slot) = row.get_mut(place) {
-                slot.get_or_insert(&shown.series);
+            if let Some(slot) = row.get_mut(index) {
+                slot.get_or_insert(&output.series);
             }
         }
     }
@@ -76,7 +74,7 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
         });
         points.push(time.copied().unwrap_or(0), Value::Float(value));
     }
-    // A series that the first set lacks is shown without tags.
+    // A series that the first set lacks has no tags.
     let mut series = match row.first() {
         Some(Some(first)) => {
             NamedSeries { points: PointColumns::default(), annotations: None, ..(*first).clone() }

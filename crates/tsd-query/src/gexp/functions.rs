@@ -1,9 +1,12 @@
-//! The functions that take the series of one set, and the way to the others.
+//! Evaluation of calls, and the functions over the series of one set.
 
 use tsd_model::{PointColumns, Value};
 
-use super::{Call, GexpSeries, Input, SeriesOf, arithmetic, moving_average::moving_average};
-use crate::{error::QueryError, limits::ExecutionLimits, pipeline::NamedSeries, time::Duration};
+use super::{Call, CallInput, GexpSeries, SeriesOf, arithmetic, moving_average::moving_average};
+use crate::{
+    error::QueryError, limits::ExecutionLimits, number::as_double, pipeline::NamedSeries,
+    time::Duration,
+};
 
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +55,8 @@ pub(super) fn apply(
     let mut sets = Vec::with_capacity(call.inputs.len());
     for input in &call.inputs {
         sets.push(match input {
-            Input::Metric(text) => copies(series_of(text), limits)?,
-            Input::Call(call) => apply(call, range, series_of, limits)?,
+            CallInput::Metric(text) => copies(series_of(text), limits)?,
+            CallInput::Call(call) => apply(call, range, series_of, limits)?,
         });
     }
     limits.check()?;
@@ -63,10 +66,10 @@ pub(super) fn apply(
         return arithmetic::combine(call.function, &sets, limits);
     }
     let mut series: Vec<GexpSeries> = sets.into_iter().flatten().collect();
-    let parameter = call.words.first().map(String::as_str);
+    let parameter = call.parameters.first().map(String::as_str);
     match call.function {
         Function::Scale => {
-            let text = parameter.ok_or_else(|| refused("Missing the factor"))?;
+            let text = parameter.ok_or_else(|| invalid("Missing the factor"))?;
             let factor = scale_factor(text)?;
             each_value(&mut series, limits, |value| scaled(value, factor))?;
         }
@@ -75,20 +78,20 @@ pub(super) fn apply(
             Value::Float(v) => Value::Float(v.abs()),
         })?,
         Function::Alias => {
-            if call.words.is_empty() {
-                return Err(refused("Missing the alias"));
+            if call.parameters.is_empty() {
+                return Err(invalid("Missing the alias"));
             }
-            let template = call.words.join(",");
-            for shown in &mut series {
-                rename(&mut shown.series, &template);
+            let template = call.parameters.join(",");
+            for output in &mut series {
+                rename(&mut output.series, &template);
             }
         }
         Function::FirstDiff => each_column(&mut series, limits, first_difference)?,
         Function::MovingAverage => {
-            let window = parameter.ok_or_else(|| refused("Missing moving average window size"))?;
-            for shown in &mut series {
-                shown.series.cut(range.0, range.1);
-                shown.series.points = moving_average(&shown.series.points, window, limits)?;
+            let window = parameter.ok_or_else(|| invalid("Missing moving average window size"))?;
+            for output in &mut series {
+                output.series.cut(range.0, range.1);
+                output.series.points = moving_average(&output.series.points, window, limits)?;
             }
         }
         Function::HighestMax => {
@@ -99,9 +102,9 @@ pub(super) fn apply(
             return highest(series, parameter, |points| current(points, last));
         }
         Function::Shift => {
-            let text = parameter.ok_or_else(|| refused("Need amount of timeshift"))?;
+            let text = parameter.ok_or_else(|| invalid("Need amount of timeshift"))?;
             let offset =
-                Duration::parse(text.trim_matches('\'')).map_err(|e| refused(&e.to_string()))?;
+                Duration::parse(text.trim_matches('\'')).map_err(|e| invalid(&e.to_string()))?;
             each_column(&mut series, limits, |points| {
                 let mut moved = points.clone();
                 for time in &mut moved.times_ms {
@@ -115,7 +118,7 @@ pub(super) fn apply(
     Ok(series)
 }
 
-/// Series of a metric for one mention of it; several may change them in different ways.
+/// Copies of a metric's series: each function that uses the metric may modify them differently.
 fn copies(
     series: &[NamedSeries],
     limits: &mut dyn ExecutionLimits,
@@ -129,7 +132,7 @@ fn copies(
     Ok(copies)
 }
 
-fn refused(message: &str) -> QueryError {
+fn invalid(message: &str) -> QueryError {
     QueryError::failed(message)
 }
 
@@ -138,9 +141,9 @@ fn each_column(
     limits: &mut dyn ExecutionLimits,
     f: impl Fn(&PointColumns) -> PointColumns,
 ) -> Result<(), QueryError> {
-    for shown in series {
+    for output in series {
         limits.check()?;
-        shown.series.points = f(&shown.series.points);
+        output.series.points = f(&output.series.points);
     }
     Ok(())
 }
@@ -164,10 +167,10 @@ fn each_value(
 fn scale_factor(text: &str) -> Result<f64, QueryError> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.'));
     let factor = text.parse::<f64>().ok().filter(|_| plain);
-    factor.ok_or_else(|| refused(&format!("Invalid scale factor: {text}")))
+    factor.ok_or_else(|| invalid(&format!("Invalid scale factor: {text}")))
 }
 
-/// Stays an integer where value and factor are.
+/// The result is an integer if value and factor are.
 fn scaled(value: Value, factor: f64) -> Value {
     match value {
         Value::Integer(v) if factor.fract() == 0.0 => Value::Integer(v.wrapping_mul(factor as i64)),
@@ -176,10 +179,10 @@ fn scaled(value: Value, factor: f64) -> Value {
     }
 }
 
-/// Puts a template in place of the metric; `@key` in it becomes the tag's value.
+/// Replaces the metric name by a template; `@key` in it becomes the tag's value.
 fn rename(series: &mut NamedSeries, template: &str) {
     let mut tags: Vec<(String, String)> = std::mem::take(&mut series.tags);
-    // A key that begins with another key goes first.
+    // Longer keys first: a key may be the prefix of another.
     tags.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
     series.metric = tags
         .iter()
@@ -200,18 +203,18 @@ fn first_difference(points: &PointColumns) -> PointColumns {
     differences
 }
 
-/// The `n` series with the greatest rank, descending; equals stay in order.
+/// The `n` series with the greatest rank, descending; ties keep their order.
 fn highest(
     series: Vec<GexpSeries>,
     parameter: Option<&str>,
     rank: impl Fn(&PointColumns) -> f64,
 ) -> Result<Vec<GexpSeries>, QueryError> {
-    let text = parameter.ok_or_else(|| refused("Missing the number of series"))?;
-    let n: usize = text.parse().map_err(|_| refused(&format!("For input string: \"{text}\"")))?;
+    let text = parameter.ok_or_else(|| invalid("Missing the number of series"))?;
+    let n: usize = text.parse().map_err(|_| invalid(&format!("For input string: \"{text}\"")))?;
     let mut ranked: Vec<(f64, GexpSeries)> =
-        series.into_iter().map(|shown| (rank(&shown.series.points), shown)).collect();
+        series.into_iter().map(|output| (rank(&output.series.points), output)).collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    Ok(ranked.into_iter().take(n).map(|(_, shown)| shown).collect())
+    Ok(ranked.into_iter().take(n).map(|(_, output)| output).collect())
 }
 
 /// Greatest value inside the range.
@@ -231,7 +234,7 @@ fn last_time(points: &PointColumns, (from, to): (i64, i64)) -> Option<i64> {
     points.times_ms.iter().rev().find(|time| (from..=to).contains(*time)).copied()
 }
 
-/// Value at a time, on the line between its neighbours; 0 where the series has ended or not begun.
+/// Value at a time, linearly interpolated; 0 before the series begins or after it ends.
 fn current(points: &PointColumns, at: Option<i64>) -> f64 {
     let Some(at) = at else { return 0.0 };
     let next = points.times_ms.partition_point(|time| *time < at);
@@ -243,12 +246,5 @@ fn current(points: &PointColumns, at: Option<i64>) -> f64 {
         (_, Some((time, value))) if time == at => value,
         (Some((x0, y0)), Some((x1, y1))) => y0 + (at - x0) as f64 * (y1 - y0) / (x1 - x0) as f64,
         _ => 0.0,
-    }
-}
-
-pub(super) fn as_double(value: Value) -> f64 {
-    match value {
-        Value::Integer(v) => v as f64,
-        Value::Float(v) => v,
     }
 }

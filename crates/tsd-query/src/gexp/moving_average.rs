@@ -1,22 +1,21 @@
-//! Moving averages over a number of points or a stretch of time.
+//! Moving averages over a number of points or a duration.
 
 use tsd_model::{PointColumns, Value};
 
-use super::functions::as_double;
-use crate::{error::QueryError, limits::ExecutionLimits};
+use crate::{error::QueryError, limits::ExecutionLimits, number::as_double};
 
-/// Most values added up for one series.
+/// Most additions for one series.
 const MAX_WORK: usize = 1_000_000_000;
 
-/// Values added up before asking whether to go on.
-const VALUES_AT_ONCE: usize = 4_096;
+/// Additions between two checks of the limits.
+const VALUES_PER_CHECK: usize = 4_096;
 
-enum Window {
+enum AverageWindow {
     Points(usize),
     Millis(i64),
 }
 
-/// The averages: 0 until a window is full. NaN is no value.
+/// The averages: 0 until the window is full. NaN values are skipped.
 pub(super) fn moving_average(
     points: &PointColumns,
     window: &str,
@@ -26,8 +25,8 @@ pub(super) fn moving_average(
     let values: Vec<f64> =
         (0..points.len()).filter_map(|i| points.value(i)).map(as_double).collect();
     let work: usize = match window {
-        Window::Points(n) => values.len().saturating_mul(n.min(values.len())),
-        Window::Millis(millis) => points
+        AverageWindow::Points(n) => values.len().saturating_mul(n.min(values.len())),
+        AverageWindow::Millis(millis) => points
             .times_ms
             .iter()
             .enumerate()
@@ -38,17 +37,17 @@ pub(super) fn moving_average(
         return Err(QueryError::too_large("The moving average window has too many points"));
     }
     let mut averages = PointColumns::default();
-    // About what each value takes; the first ones take less.
-    let each = work / values.len().max(1) + 1;
-    let at_once = (VALUES_AT_ONCE / each).max(1);
+    // Approximate additions per value; the first values need fewer.
+    let per_value = work / values.len().max(1) + 1;
+    let check_interval = (VALUES_PER_CHECK / per_value).max(1);
     for (i, time) in points.times_ms.iter().enumerate() {
-        if i % at_once == 0 {
+        if i % check_interval == 0 {
             limits.check()?;
         }
         let seen = values.get(..=i).unwrap_or_default();
         let average = match window {
-            Window::Points(n) => over_points(seen, n),
-            Window::Millis(millis) => {
+            AverageWindow::Points(n) => over_points(seen, n),
+            AverageWindow::Millis(millis) => {
                 over_time(seen, points.times_ms.get(..=i).unwrap_or_default(), millis)
             }
         };
@@ -57,7 +56,7 @@ pub(super) fn moving_average(
     Ok(averages)
 }
 
-/// Average of the last `n` values; a NaN makes the window reach further back.
+/// Average of the last `n` values; NaN values extend the window.
 fn over_points(seen: &[f64], n: usize) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for v in seen.iter().rev().filter(|v| !v.is_nan()).take(n) {
@@ -67,7 +66,7 @@ fn over_points(seen: &[f64], n: usize) -> f64 {
     if count < n { 0.0 } else { sum / count as f64 }
 }
 
-/// Average back to the point at which the window is full; that point is not part of it.
+/// Average of the points less than `millis` old; 0 if no point is older.
 fn over_time(seen: &[f64], times: &[i64], millis: i64) -> f64 {
     let Some(now) = times.last() else { return 0.0 };
     let (mut sum, mut count) = (0.0, 0_u32);
@@ -83,12 +82,12 @@ fn over_time(seen: &[f64], times: &[i64], millis: i64) -> f64 {
     0.0
 }
 
-fn parse_window(text: &str) -> Result<Window, QueryError> {
+fn parse_window(text: &str) -> Result<AverageWindow, QueryError> {
     let unparseable = || QueryError::failed(format!("Unparseable window size: {text}"));
     let Some(quoted) = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')) else {
         let n: i64 = text.parse().map_err(|_| unparseable())?;
         return match usize::try_from(n) {
-            Ok(n) if n > 0 => Ok(Window::Points(n)),
+            Ok(n) if n > 0 => Ok(AverageWindow::Points(n)),
             _ => Err(QueryError::failed(
                 "Moving average window must be an integer greater than zero",
             )),
@@ -111,5 +110,5 @@ fn parse_window(text: &str) -> Result<Window, QueryError> {
             return Err(QueryError::failed(format!("Unknown time unit={unit} in window={quoted}")));
         }
     };
-    number.checked_mul(millis).map(Window::Millis).ok_or_else(unparseable)
+    number.checked_mul(millis).map(AverageWindow::Millis).ok_or_else(unparseable)
 }

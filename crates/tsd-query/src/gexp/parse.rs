@@ -1,15 +1,15 @@
-//! The grammar: `name(param{,param})`, where a parameter is a call, a metric or a word.
+//! Parser of `name(param{,param})`, where a parameter is a call, a metric or a word.
 
-use super::{Call, Input, functions::Function};
+use super::{Call, CallInput, functions::Function};
 use crate::error::QueryError;
 
-/// How deep calls may stand inside each other.
+/// Maximum nesting depth of calls.
 const MAX_DEPTH: usize = 64;
 
-/// Longest expression. OpenTSDB takes them from a URI, whose line is a quarter of that.
+/// Maximum length of an expression: four times what fits into OpenTSDB's request line.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Reads an expression. What follows it is ignored.
+/// Parses an expression. Text after it is ignored.
 pub(super) fn parse(text: &str) -> Result<Call, QueryError> {
     if text.len() > MAX_BYTES {
         return Err(QueryError::bad_request(format!(
@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Result<Call, QueryError> {
         )));
     }
     let mut parser = Parser { text, rest: text };
-    let name = parser.word().ok_or_else(|| parser.failed())?;
+    let name = parser.word().ok_or_else(|| parser.error())?;
     parser.expect('(')?;
     parser.call(name, 0)
 }
@@ -27,14 +27,14 @@ struct Parser<'a> {
     rest: &'a str,
 }
 
-/// A parameter before its place among the others is known.
+/// A parsed parameter.
 enum Parameter {
-    Input(Input),
+    Input(CallInput),
     Word(String),
 }
 
 impl<'a> Parser<'a> {
-    fn failed(&self) -> QueryError {
+    fn error(&self) -> QueryError {
         QueryError::internal(format!("Failed to parse {}", self.text))
     }
 
@@ -42,9 +42,9 @@ impl<'a> Parser<'a> {
         self.rest = self.rest.trim_start();
     }
 
-    fn take(&mut self, wanted: char) -> bool {
+    fn take(&mut self, expected: char) -> bool {
         self.skip_blanks();
-        match self.rest.strip_prefix(wanted) {
+        match self.rest.strip_prefix(expected) {
             Some(rest) => {
                 self.rest = rest;
                 true
@@ -53,11 +53,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn expect(&mut self, wanted: char) -> Result<(), QueryError> {
-        if self.take(wanted) { Ok(()) } else { Err(self.failed()) }
+    fn expect(&mut self, expected: char) -> Result<(), QueryError> {
+        if self.take(expected) { Ok(()) } else { Err(self.error()) }
     }
 
-    /// Letters, digits and some signs, or a star alone.
+    /// Reads letters, digits and some punctuation, or a single star.
     fn word(&mut self) -> Option<&'a str> {
         self.skip_blanks();
         if let Some(rest) = self.rest.strip_prefix('*') {
@@ -71,7 +71,7 @@ impl<'a> Parser<'a> {
         (!word.is_empty()).then_some(word)
     }
 
-    /// The parameters of a call whose opening parenthesis was read.
+    /// Parses the parameters of a call after its opening parenthesis.
     fn call(&mut self, name: &str, depth: usize) -> Result<Call, QueryError> {
         if depth > MAX_DEPTH {
             return Err(QueryError::bad_request(format!(
@@ -79,13 +79,13 @@ impl<'a> Parser<'a> {
             )));
         }
         let mut inputs = Vec::new();
-        let mut words = Vec::new();
+        let mut parameters = Vec::new();
         if !self.take(')') {
             loop {
                 match self.parameter(depth)? {
-                    Parameter::Word(word) => words.push(word),
-                    Parameter::Input(_) if !words.is_empty() => {
-                        let word = words.concat();
+                    Parameter::Word(word) => parameters.push(word),
+                    Parameter::Input(_) if !parameters.is_empty() => {
+                        let word = parameters.concat();
                         return Err(QueryError::failed(format!("Unknown parameter type: {word}")));
                     }
                     Parameter::Input(input) => inputs.push(input),
@@ -99,13 +99,13 @@ impl<'a> Parser<'a> {
         let function = Function::from_name(name).ok_or_else(|| {
             QueryError::internal(format!("Function {name} has not been implemented"))
         })?;
-        Ok(Call { function, inputs, words })
+        Ok(Call { function, inputs, parameters })
     }
 
     fn parameter(&mut self, depth: usize) -> Result<Parameter, QueryError> {
-        let word = self.word().ok_or_else(|| self.failed())?;
+        let word = self.word().ok_or_else(|| self.error())?;
         if self.take('(') {
-            return Ok(Parameter::Input(Input::Call(self.call(word, depth + 1)?)));
+            return Ok(Parameter::Input(CallInput::Call(self.call(word, depth + 1)?)));
         }
         if !self.take(':') {
             return Ok(Parameter::Word(word.to_owned()));
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
         let mut metric = word.to_owned();
         loop {
             metric.push(':');
-            metric.push_str(self.word().ok_or_else(|| self.failed())?);
+            metric.push_str(self.word().ok_or_else(|| self.error())?);
             if !self.take(':') {
                 break;
             }
@@ -122,10 +122,10 @@ impl<'a> Parser<'a> {
             metric.push('{');
             if !self.take('}') {
                 loop {
-                    metric.push_str(self.word().ok_or_else(|| self.failed())?);
+                    metric.push_str(self.word().ok_or_else(|| self.error())?);
                     self.expect('=')?;
                     metric.push('=');
-                    metric.push_str(self.word().ok_or_else(|| self.failed())?);
+                    metric.push_str(self.word().ok_or_else(|| self.error())?);
                     if self.take('}') {
                         break;
                     }
@@ -135,6 +135,6 @@ impl<'a> Parser<'a> {
             }
             metric.push('}');
         }
-        Ok(Parameter::Input(Input::Metric(metric)))
+        Ok(Parameter::Input(CallInput::Metric(metric)))
     }
 }

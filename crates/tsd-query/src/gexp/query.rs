@@ -1,4 +1,4 @@
-//! A request of expressions: all their metrics as one query.
+//! A request of several expressions: one query that reads all their metrics.
 
 use std::collections::HashMap;
 
@@ -13,20 +13,20 @@ use crate::{
 
 /// Expressions of one request and the query that reads what they need.
 ///
-/// A metric is known by its text. Sub queries that came with the request otherwise, and texts that
-/// several expressions mention, lead nothing astray.
+/// Metrics are identified by their text, so other sub queries of the request and metrics used by several
+/// expressions are not confused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GexpQuery {
-    /// Sub queries of the request and of all expressions, each once.
+    /// The distinct sub queries of the request and of all expressions.
     pub query: Query,
     gexps: Vec<Gexp>,
-    /// Sub query of a metric's text.
-    places: HashMap<String, usize>,
+    /// Index of the sub query of a metric's text.
+    sub_query_of: HashMap<String, usize>,
 }
 
 impl GexpQuery {
-    /// Reads the values of all `exp` parameters. `raw` is the rest of the request; its sub queries
-    /// are read too, but not shown.
+    /// Parses the values of all `exp` parameters. `raw` is the rest of the request; its sub queries are read
+    /// too, but are not part of the result.
     pub fn new(mut raw: RawQuery, texts: &[&str], clock: &Clock) -> Result<Self, QueryError> {
         let gexps: Vec<Gexp> =
             texts.iter().map(|text| Gexp::parse(text)).collect::<Result<_, _>>()?;
@@ -38,26 +38,27 @@ impl GexpQuery {
             metrics.extend(gexp.metrics().into_iter().map(str::to_owned));
         }
         let query = raw.validate(clock)?;
-        let places = metrics.into_iter().zip(raw.places().into_iter().skip(first)).collect();
-        Ok(Self { query, gexps, places })
+        let sub_query_of =
+            metrics.into_iter().zip(raw.sub_query_indexes().into_iter().skip(first)).collect();
+        Ok(Self { query, gexps, sub_query_of })
     }
 
-    /// Applies the functions. `answers` has for each sub query its series with all points that were
-    /// read; what comes out is cut to the query's range.
+    /// Evaluates all expressions. `inputs` has for each sub query its series with all points that were read;
+    /// the result is cut to the query range.
     pub fn evaluate(
         &self,
-        answers: &[Vec<NamedSeries>],
+        inputs: &[Vec<NamedSeries>],
         limits: &mut dyn ExecutionLimits,
     ) -> Result<Vec<GexpSeries>, QueryError> {
         let range = (self.query.start_ms, self.query.end_ms);
         let series_of = |text: &str| {
-            let place = self.places.get(text);
-            place.and_then(|place| answers.get(*place)).map(Vec::as_slice).unwrap_or_default()
+            let index = self.sub_query_of.get(text);
+            index.and_then(|index| inputs.get(*index)).map(Vec::as_slice).unwrap_or_default()
         };
-        let mut shown = Vec::new();
+        let mut outputs = Vec::new();
         for gexp in &self.gexps {
-            shown.extend(gexp.evaluate_with(range, &series_of, limits)?);
+            outputs.extend(gexp.evaluate_with(range, &series_of, limits)?);
         }
-        Ok(shown)
+        Ok(outputs)
     }
 }

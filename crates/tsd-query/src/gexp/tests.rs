@@ -6,12 +6,12 @@ use tsd_model::{PointColumns, Value};
 use super::*;
 
 #[track_caller]
-fn refuse(text: &str, status: u16, message: &str) {
+fn check_error(text: &str, status: u16, message: &str) {
     let error = Gexp::parse(text).and_then(|gexp| gexp.evaluate((0, 10_000), &series)).unwrap_err();
     assert_eq!((error.class.status(), error.message.as_str()), (status, message), "{text}");
 }
 
-/// Series `a` and `b`: points each second. They live on, as what a test borrows may.
+/// Series `a` and `b`: points each second. They are leaked, since `evaluate` borrows them.
 fn series(metric: &str) -> &'static [NamedSeries] {
     let values: &[f64] = match metric {
         "sum:a" => &[1.0, -2.0, 3.0],
@@ -29,8 +29,8 @@ fn series(metric: &str) -> &'static [NamedSeries] {
 
 #[track_caller]
 fn check(text: &str, expected: &[f64]) {
-    let answer = Gexp::parse(text).unwrap().evaluate((0, 10_000), &series).unwrap();
-    let points = &answer[0].series.points;
+    let result = Gexp::parse(text).unwrap().evaluate((0, 10_000), &series).unwrap();
+    let points = &result[0].series.points;
     let got: Vec<_> = (0..points.len())
         .map(|i| match points.value(i) {
             Some(Value::Float(v)) => v,
@@ -41,7 +41,7 @@ fn check(text: &str, expected: &[f64]) {
 }
 
 #[test]
-fn functions_do_what_their_names_say() {
+fn functions_match_opentsdb() {
     check("scale(sum:a,-2)", &[-2.0, 4.0, -6.0]);
     check("absolute(sum:a)", &[1.0, 2.0, 3.0]);
     check("firstDiff(sum:a)", &[0.0, -3.0, 5.0]);
@@ -56,9 +56,9 @@ fn functions_do_what_their_names_say() {
 }
 
 #[test]
-fn shifted_points_leave_the_range() {
-    let answer = Gexp::parse("timeShift(sum:a,'9s')").unwrap().evaluate((0, 10_000), &series);
-    assert_eq!(answer.unwrap()[0].series.points.times_ms, [9_000, 10_000]);
+fn shifted_points_outside_the_range_are_cut() {
+    let result = Gexp::parse("timeShift(sum:a,'9s')").unwrap().evaluate((0, 10_000), &series);
+    assert_eq!(result.unwrap()[0].series.points.times_ms, [9_000, 10_000]);
 }
 
 #[test]
@@ -72,22 +72,22 @@ fn metrics_are_listed_once_in_order() {
 }
 
 #[test]
-fn refusals_have_the_original_words() {
-    refuse("nosuch(sum:a)", 500, "Function nosuch has not been implemented");
-    refuse("scale(sum:a", 500, "Failed to parse scale(sum:a");
-    refuse("", 500, "Failed to parse ");
-    refuse("scale(sum:a{host=web*},2)", 500, "Failed to parse scale(sum:a{host=web*},2)");
-    refuse("alias(sum:a)", 400, "Missing the alias");
-    refuse("sum(sum:a)", 400, "Must have 2 to 26 series, got 1 instead");
-    refuse("sum(sum:a,sum:short)", 400, "No more elements");
-    refuse("scale(3,sum:a)", 400, "Unknown parameter type: 3");
-    refuse(
+fn errors_match_opentsdb() {
+    check_error("nosuch(sum:a)", 500, "Function nosuch has not been implemented");
+    check_error("scale(sum:a", 500, "Failed to parse scale(sum:a");
+    check_error("", 500, "Failed to parse ");
+    check_error("scale(sum:a{host=web*},2)", 500, "Failed to parse scale(sum:a{host=web*},2)");
+    check_error("alias(sum:a)", 400, "Missing the alias");
+    check_error("sum(sum:a)", 400, "Must have 2 to 26 series, got 1 instead");
+    check_error("sum(sum:a,sum:short)", 400, "No more elements");
+    check_error("scale(3,sum:a)", 400, "Unknown parameter type: 3");
+    check_error(
         "movingAverage(sum:a,0)",
         400,
         "Moving average window must be an integer greater than zero",
     );
-    refuse("movingAverage(sum:a,x)", 400, "Unparseable window size: x");
-    refuse("movingAverage(sum:a,'2x')", 400, "Unknown time unit=x in window=2x");
+    check_error("movingAverage(sum:a,x)", 400, "Unparseable window size: x");
+    check_error("movingAverage(sum:a,'2x')", 400, "Unknown time unit=x in window=2x");
     let deep = format!("{}sum:a{}", "absolute(".repeat(1000), ")".repeat(1000));
     assert_eq!(Gexp::parse(&deep).unwrap_err().class.status(), 400);
     let long = format!("scale(sum:{},2)", "a".repeat(20_000));
@@ -96,12 +96,12 @@ fn refusals_have_the_original_words() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC*") {
+    fn any_text_is_parsed_or_rejected(text in "\\PC*") {
         let _ = Gexp::parse(&text);
     }
 
     #[test]
-    fn texts_near_the_grammar_are_read_or_refused(text in "(scale|sum)\\([a-z:{}=*,'()0-9 ]{0,30}") {
+    fn text_near_the_grammar_is_parsed_or_rejected(text in "(scale|sum)\\([a-z:{}=*,'()0-9 ]{0,30}") {
         if let Ok(gexp) = Gexp::parse(&text) {
             let _ = gexp.evaluate((0, 10_000), &series);
         }

@@ -1,33 +1,33 @@
-//! Folds the values of one downsampling bucket, in time order, in the aggregator's floating form.
+//! Incremental aggregation of one downsampling bucket, in the aggregator's floating-point form.
 //!
-//! Equal, bit for bit, to [`aggregate_floats`](crate::aggregate_floats) over the whole bucket, but
-//! values may come in several slices and only order statistics are kept.
+//! The result is bit for bit that of [`aggregate_floats`](crate::aggregate_floats) over the whole bucket, but
+//! values may arrive in several slices and are retained only for order statistics.
 
 use tsd_model::{PointColumns, ValueKinds};
 
 use crate::aggregator::{Aggregator, aggregate_floats};
 
-/// State of one bucket. What the fields mean depends on the aggregator.
+/// State of one bucket. The meaning of the fields depends on the aggregator.
 #[derive(Clone, Debug)]
 pub(super) struct Accumulator {
     function: Aggregator,
-    /// Values counted: those that are no NaN, or all of them where position decides.
+    /// Number of values: those that are not NaN, or all if their position matters.
     count: u64,
-    /// Sum, product, best, mean or first value.
+    /// Sum, product, extreme, mean or first value.
     main: f64,
     /// Welford's M₂ or last value.
     second: f64,
-    /// Values of order statistics.
+    /// Values, for order statistics.
     values: Vec<f64>,
 }
 
 impl Accumulator {
     pub(super) const fn new(function: Aggregator) -> Self {
-        Self { function, count: 0, main: start(function), second: 0.0, values: Vec::new() }
+        Self { function, count: 0, main: initial(function), second: 0.0, values: Vec::new() }
     }
 
     /// Folds points `from..to` of `columns`.
-    #[expect(clippy::indexing_slicing, reason = "the caller's range lies inside the columns")]
+    #[expect(clippy::indexing_slicing, reason = "the caller's range is inside the columns")]
     pub(super) fn fold(&mut self, columns: &PointColumns, from: usize, to: usize) {
         let bits = &columns.bits[from..to];
         match &columns.kinds {
@@ -46,11 +46,11 @@ impl Accumulator {
     fn fold_values(&mut self, values: impl Iterator<Item = f64> + Clone) {
         match self.function {
             Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum | Aggregator::Avg => {
-                self.add_up(values);
+                self.fold_sum(values);
             }
-            Aggregator::SquareSum => self.add_up(values.map(|v| v * v)),
-            Aggregator::Min | Aggregator::Mimmin => self.keep_best(values, |v, best| v < best),
-            Aggregator::Max | Aggregator::Mimmax => self.keep_best(values, |v, best| v > best),
+            Aggregator::SquareSum => self.fold_sum(values.map(|v| v * v)),
+            Aggregator::Min | Aggregator::Mimmin => self.fold_extreme(values, |v, best| v < best),
+            Aggregator::Max | Aggregator::Mimmax => self.fold_extreme(values, |v, best| v > best),
             Aggregator::Mult => {
                 self.main = values.fold(self.main, |product, v| product * v);
             }
@@ -77,9 +77,9 @@ impl Accumulator {
         }
     }
 
-    /// Adds in order. NaN is rare, so it is looked for only when it shows in the sum.
+    /// Adds in order. NaN is rare, so values are checked only if the sum is NaN.
     #[inline]
-    fn add_up(&mut self, values: impl Iterator<Item = f64> + Clone) {
+    fn fold_sum(&mut self, values: impl Iterator<Item = f64> + Clone) {
         let mut sum = self.main;
         let mut count = 0;
         for v in values.clone() {
@@ -99,7 +99,7 @@ impl Accumulator {
     }
 
     #[inline]
-    fn keep_best(
+    fn fold_extreme(
         &mut self,
         mut values: impl Iterator<Item = f64>,
         beats: impl Fn(f64, f64) -> bool,
@@ -137,7 +137,7 @@ impl Accumulator {
         }
     }
 
-    /// Value of the bucket; the accumulator is empty again.
+    /// Returns the value of the bucket and resets the accumulator.
     pub(super) fn take(&mut self) -> f64 {
         let result = match self.function {
             Aggregator::Median | Aggregator::Percentile(_) => {
@@ -152,19 +152,19 @@ impl Accumulator {
             Aggregator::Diff => self.second - self.main,
             _ => self.main,
         };
-        (self.count, self.main, self.second) = (0, start(self.function), 0.0);
+        (self.count, self.main, self.second) = (0, initial(self.function), 0.0);
         self.values.clear();
         result
     }
 
-    /// Bytes held beyond the struct itself.
+    /// Heap memory in bytes.
     pub(super) const fn heap_bytes(&self) -> usize {
         self.values.capacity() * 8
     }
 }
 
-/// What an empty bucket begins with.
-const fn start(function: Aggregator) -> f64 {
+/// Initial value of [`Accumulator::main`].
+const fn initial(function: Aggregator) -> f64 {
     if matches!(function, Aggregator::Mult) { 1.0 } else { 0.0 }
 }
 
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn folding_slices_equals_aggregating_the_whole(
+        fn folding_slices_equals_aggregating_all_values(
             values in proptest::collection::vec(value(), 1..40), cut in 0_usize..40,
         ) {
             let mut columns = PointColumns::default();

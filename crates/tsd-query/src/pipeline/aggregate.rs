@@ -1,9 +1,8 @@
-//! Several series into one.
+//! Aggregation of several series into one.
 //!
-//! The result has a point wherever any series has one. Times are worked off in blocks that fit the
-//! processor's cache; inside a block the series come one after the other, in their order, and each
-//! adds its run of values to the state of every time. That is the order in which the original
-//! adds up a single time, so sums are equal to the last bit.
+//! The result has a point at each time of any series. Times are processed in blocks that fit the CPU cache.
+//! Within a block, the series are processed in order, and each adds its values to the state of every time.
+//! OpenTSDB adds the values of a time in the same order, so sums are equal to the last bit.
 
 use tsd_model::{PointColumns, Value, ValueKinds};
 
@@ -20,18 +19,18 @@ mod folds;
 
 use folds::{FloatFold, IntegerFold};
 
-/// Times worked off at once.
-const BLOCK: usize = 1024;
+/// Times per block.
+const BLOCK_LEN: usize = 1024;
 
-/// Values that may wait for their time to be aggregated, where the aggregator wants all at once.
-const LISTED: usize = 1 << 22;
+/// Most values retained per block by aggregators that need all values of a time.
+const MAX_RETAINED_VALUES: usize = 1 << 22;
 
-/// What is aggregated.
+/// Input of an aggregation.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregateInput<'a> {
     /// The aggregator.
     pub aggregator: Aggregator,
-    /// Whether the points are rates; then the first of each series is the imaginary one.
+    /// True if the points are rates; then the first point of each series is the virtual first rate.
     pub is_rate: bool,
     /// Points of the series, in series order.
     pub series: &'a [&'a PointColumns],
@@ -46,14 +45,14 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
     aggregate_with(input, &mut || Ok(()))
 }
 
-/// [`aggregate`], asking every now and then whether to go on: many series with times of their own
-/// take long. `check` is called for every thousand or so values.
+/// [`aggregate`] with a `check` that is called about every thousand values and may end the aggregation: many
+/// series with different times take long.
 pub fn aggregate_with(
     input: &AggregateInput<'_>,
     check: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<PointColumns, QueryError> {
     if let [points] = input.series
-        && let Some(result) = alone(points, input)
+        && let Some(result) = aggregate_single(points, input)
     {
         return result;
     }
@@ -68,12 +67,12 @@ pub fn aggregate_with(
     let mut float_values = Vec::new();
     let mut integer_values = Vec::new();
     let interpolation = input.aggregator.interpolation();
-    let block = if floats.keeps_values() || integers.keeps_values() {
-        (LISTED / input.series.len().max(1)).clamp(1, BLOCK)
+    let block_len = if floats.keeps_values() || integers.keeps_values() {
+        (MAX_RETAINED_VALUES / input.series.len().max(1)).clamp(1, BLOCK_LEN)
     } else {
-        BLOCK
+        BLOCK_LEN
     };
-    for block in timeline.chunks(block) {
+    for block in timeline.chunks(block_len) {
         let mut floating = vec![all_floats; block.len()];
         if !all_floats && !all_integers {
             for points in input.series {
@@ -104,7 +103,7 @@ pub fn aggregate_with(
             if *floating {
                 let value = floats.result(i);
                 if value.is_infinite() {
-                    return Err(infinite(value));
+                    return Err(infinity_error(value));
                 }
                 result.push(*time, Value::Float(value));
             } else {
@@ -115,19 +114,19 @@ pub fn aggregate_with(
     Ok(result)
 }
 
-/// What an infinite result is refused with.
-pub(super) fn infinite(value: f64) -> QueryError {
+/// The error of an infinite result.
+pub(super) fn infinity_error(value: f64) -> QueryError {
     let sign = if value < 0.0 { "-" } else { "" };
     QueryError::failed(format!("Got Infinity: {sign}Infinity"))
 }
 
-/// One series that the aggregator leaves as it is, which is what queries by host and raw ones are
-/// made of; `None` where the long way has to be taken.
-fn alone(
+/// Fast path for a single series whose values the aggregator does not change, as in most queries grouped by
+/// host; `None` if the general algorithm is needed.
+fn aggregate_single(
     points: &PointColumns,
     input: &AggregateInput<'_>,
 ) -> Option<Result<PointColumns, QueryError>> {
-    // What becomes of a double. Zero and minus zero add up to zero.
+    // Maps each double. The sum of zero and minus zero is zero.
     let fold: fn(f64) -> f64 = match input.aggregator {
         Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum | Aggregator::Avg => {
             |v| if v.is_nan() { f64::NAN } else { 0.0 + v }
@@ -151,7 +150,7 @@ fn alone(
         let folded: Vec<u64> = bits.iter().map(|b| fold(f64::from_bits(*b)).to_bits()).collect();
         let first_infinite = folded.iter().map(|b| f64::from_bits(*b)).find(|v| v.is_infinite());
         if let Some(value) = first_infinite {
-            return Some(Err(infinite(value)));
+            return Some(Err(infinity_error(value)));
         }
         folded
     } else {
@@ -160,7 +159,7 @@ fn alone(
     Some(Ok(PointColumns { times_ms: times.to_vec(), bits, kinds: points.kinds.clone() }))
 }
 
-/// Union of the series' times inside the range.
+/// Union of the times of all series inside the range.
 fn timeline(
     input: &AggregateInput<'_>,
     check: &mut dyn FnMut() -> Result<(), QueryError>,
@@ -168,7 +167,7 @@ fn timeline(
     let mut union = TimeUnion::default();
     for points in input.series {
         check()?;
-        // The imaginary first rate is no time of the result.
+        // The time of the virtual first rate is not part of the result.
         let times = points.times_ms.get(usize::from(input.is_rate)..).unwrap_or_default();
         let from = times.partition_point(|time| *time < input.from_ms);
         let to = times.partition_point(|time| *time <= input.to_ms).max(from);

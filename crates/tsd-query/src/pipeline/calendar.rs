@@ -1,14 +1,14 @@
 //! Boundaries of calendar intervals.
 //!
-//! Two notions: the *anchor* of a time is the start of the interval that the calendar itself would
-//! put it in, the *chain* runs on from one boundary by adding units, without going back to the
-//! calendar. Which day starts a week depends on the original's locale; here it is Sunday.
+//! The *anchor* of a time is the start of its calendar interval. The *chain* continues from one boundary by
+//! adding units, without realigning to the calendar. In OpenTSDB the first day of a week depends on the
+//! locale; here it is Sunday.
 
 use jiff::{Span, Timestamp, Zoned, civil, tz::TimeZone};
 
 use crate::time::TimeUnit;
 
-/// Intervals of some units in a zone.
+/// Calendar intervals in a time zone.
 #[derive(Clone, Debug)]
 pub(super) struct Calendar {
     count: i64,
@@ -23,7 +23,7 @@ impl Calendar {
         Self { count, unit, zone }
     }
 
-    /// Start of the interval that holds `time_ms` by the calendar.
+    /// Start of the calendar interval that contains `time_ms`.
     pub(super) fn anchor(&self, time_ms: i64) -> i64 {
         self.local(time_ms).and_then(|local| self.anchor_of(&local)).unwrap_or(time_ms)
     }
@@ -33,9 +33,9 @@ impl Calendar {
         self.advance(boundary_ms, 1)
     }
 
-    /// The last boundary of the chain through `boundary_ms` that is not above `time_ms`.
-    pub(super) fn last_not_above(&self, boundary_ms: i64, time_ms: i64) -> i64 {
-        if let Some(step) = self.elapsed_step() {
+    /// The last boundary of the chain from `boundary_ms` that is not after `time_ms`.
+    pub(super) fn last_not_after(&self, boundary_ms: i64, time_ms: i64) -> i64 {
+        if let Some(step) = self.fixed_length() {
             return boundary_ms + (time_ms - boundary_ms).max(0) / step * step;
         }
         let mut at = boundary_ms;
@@ -48,8 +48,8 @@ impl Calendar {
         }
     }
 
-    /// Length of a step where steps are elapsed time.
-    fn elapsed_step(&self) -> Option<i64> {
+    /// Length of an interval in milliseconds, if it is constant.
+    fn fixed_length(&self) -> Option<i64> {
         let by_clock = matches!(
             self.unit,
             TimeUnit::Millisecond | TimeUnit::Second | TimeUnit::Minute | TimeUnit::Hour
@@ -61,7 +61,7 @@ impl Calendar {
 
     fn advance(&self, from_ms: i64, steps: i64) -> i64 {
         let amount = self.count.saturating_mul(steps);
-        if let Some(step) = self.elapsed_step() {
+        if let Some(step) = self.fixed_length() {
             return from_ms.saturating_add(step.saturating_mul(steps));
         }
         let span = match self.unit {
@@ -86,7 +86,7 @@ impl Calendar {
             let start = date.to_zoned(self.zone.clone()).ok()?;
             Some(start.timestamp().as_millisecond())
         };
-        // Within an hour the wall clock and elapsed time agree, but for the zone's offset.
+        // Within an hour, wall-clock time and elapsed time differ only by the zone's offset.
         let in_hour = i64::from(local.minute()) * 60_000
             + i64::from(local.second()) * 1_000
             + i64::from(local.millisecond());
@@ -121,7 +121,7 @@ impl Calendar {
         })
     }
 
-    /// Shortest length of an interval, for estimates.
+    /// Minimum length of an interval, for estimates.
     pub(super) const fn shortest_ms(&self) -> i64 {
         let unit = match self.unit {
             TimeUnit::Day => DAY_MS - 7_200_000,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_follow_the_calendar_of_the_zone() {
+    fn anchors_are_calendar_boundaries_of_the_zone() {
         let zone = "Asia/Kabul";
         check(1, TimeUnit::Hour, zone, "2013/05/17-13:45", "2013/05/17-13:00");
         check(7, TimeUnit::Hour, zone, "2013/05/02-05:00", "2013/05/02-04:00");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_as_long_as_the_zone_makes_them() {
+    fn day_length_follows_daylight_saving() {
         let zone = "America/New_York";
         let calendar = Calendar::new(1, TimeUnit::Day, find_zone(zone).unwrap_or(TimeZone::UTC));
         let day = at("2016/03/13", zone);
@@ -176,15 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_runs_on_without_the_calendar() {
+    fn chain_is_not_realigned_to_the_calendar() {
         let calendar = Calendar::new(7, TimeUnit::Hour, TimeZone::UTC);
         let start = at("2013/01/31-21:00", "UTC");
         let end = at("2013/02/01-04:00", "UTC");
         assert_eq!(calendar.next(start), end);
-        assert_eq!(calendar.last_not_above(start, end + 1), end);
-        assert_eq!(calendar.last_not_above(start, end - 1), start);
+        assert_eq!(calendar.last_not_after(start, end + 1), end);
+        assert_eq!(calendar.last_not_after(start, end - 1), start);
         let months = Calendar::new(5, TimeUnit::Month, TimeZone::UTC);
         let start = at("2013/11/01", "UTC");
-        assert_eq!(months.last_not_above(start, at("2014/10/01", "UTC")), at("2014/09/01", "UTC"));
+        assert_eq!(months.last_not_after(start, at("2014/10/01", "UTC")), at("2014/09/01", "UTC"));
     }
 }

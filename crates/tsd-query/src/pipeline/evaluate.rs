@@ -1,21 +1,21 @@
-//! The answer to one sub query.
+//! Aggregates groups of series into the result of a sub query.
 
 use bytes::Bytes;
 use tsd_model::{PointColumns, ValueKinds};
 
 use super::{
-    aggregate::{AggregateInput, aggregate_with, infinite},
+    aggregate::{AggregateInput, aggregate_with, infinity_error},
     group::{GroupTags, SpanGroup, group_spans},
     series::{Span, append},
 };
 use crate::{aggregator::Aggregator, error::QueryError, plan::SubQueryPlan, request::SubQuery};
 
-/// One series of the answer, its names still UIDs.
+/// One series of the result, with UIDs instead of names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutputSeries {
-    /// Tag keys on whose value the group agrees, and those on which it does not.
+    /// Tags that all series of the group have in common, and tag keys whose values differ.
     pub group_tags: GroupTags,
-    /// UIDs of the group-by values; what groups of split queries are joined by.
+    /// UIDs of the group-by values; groups of split queries are joined by it.
     pub group_key: Vec<u8>,
     /// TSUIDs of the series in the group, ascending.
     pub tsuids: Vec<Bytes>,
@@ -29,43 +29,43 @@ pub fn evaluate(
     plan: &SubQueryPlan,
     spans: Vec<Span>,
 ) -> Result<Vec<OutputSeries>, QueryError> {
-    let emitted = (plan.window.start_ms, plan.window.end_ms);
+    let output_range = (plan.window.start_ms, plan.window.end_ms);
     group_spans(plan, sub.aggregator, spans)
         .iter()
-        .map(|group| OutputSeries::from_group(sub, plan, group, emitted))
+        .map(|group| OutputSeries::from_group(sub, plan, group, output_range))
         .collect()
 }
 
 impl OutputSeries {
-    /// Aggregates one group over `emitted`, first and last millisecond. Groups are independent of
-    /// each other, so tasks may share them out.
+    /// Aggregates one group over `output_range`, first and last millisecond. Groups are independent of each
+    /// other and may be aggregated in parallel.
     pub fn from_group(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         group: &SpanGroup,
-        emitted: (i64, i64),
+        output_range: (i64, i64),
     ) -> Result<Self, QueryError> {
-        Self::from_group_with(sub, plan, group, emitted, &mut || Ok(()))
+        Self::from_group_with(sub, plan, group, output_range, &mut || Ok(()))
     }
 
-    /// Adds the points of a later stretch of the same group; see [`SpanGroup::stretches`].
+    /// Appends the points of a later time chunk of the same group; see [`SpanGroup::time_chunks`].
     pub fn append(&mut self, later: &PointColumns) {
         append(&mut self.points, later, 0, later.len());
     }
 
-    /// [`Self::from_group`], asking `check` every thousand or so values whether to go on.
+    /// [`Self::from_group`] with a `check` that is called about every thousand values and may end it.
     pub fn from_group_with(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         group: &SpanGroup,
-        emitted: (i64, i64),
+        output_range: (i64, i64),
         check: &mut dyn FnMut() -> Result<(), QueryError>,
     ) -> Result<Self, QueryError> {
-        let points = Self::points_with(sub, plan, group, emitted, check)?;
+        let points = Self::points_with(sub, plan, group, output_range, check)?;
         Ok(Self { points, ..Self::without_points(plan, group) })
     }
 
-    /// A group's tags and TSUIDs.
+    /// The tags and TSUIDs of a group, without points.
     #[must_use]
     pub fn without_points(plan: &SubQueryPlan, group: &SpanGroup) -> Self {
         Self {
@@ -76,12 +76,12 @@ impl OutputSeries {
         }
     }
 
-    /// The points of [`Self::from_group_with`] alone.
+    /// Only the points of [`Self::from_group_with`].
     pub fn points_with(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         group: &SpanGroup,
-        emitted: (i64, i64),
+        output_range: (i64, i64),
         check: &mut dyn FnMut() -> Result<(), QueryError>,
     ) -> Result<PointColumns, QueryError> {
         let series: Vec<&PointColumns> = group.spans.iter().map(|span| &span.points).collect();
@@ -89,27 +89,27 @@ impl OutputSeries {
             aggregator: sub.aggregator,
             is_rate: sub.rate.is_some(),
             series: &series,
-            from_ms: emitted.0,
-            to_ms: emitted.1.min(plan.window.scan_end_ms()),
+            from_ms: output_range.0,
+            to_ms: output_range.1.min(plan.window.scan_end_ms()),
         };
         aggregate_with(&input, check)
     }
 
-    /// [`Self::from_group_with`], ending the group: where its points are the answer's they are moved.
+    /// [`Self::from_group_with`], consuming the group: points that do not change are moved, not copied.
     pub fn from_owned_group(
         sub: &SubQuery,
         plan: &SubQueryPlan,
         mut group: SpanGroup,
-        emitted: (i64, i64),
+        output_range: (i64, i64),
         check: &mut dyn FnMut() -> Result<(), QueryError>,
     ) -> Result<Self, QueryError> {
-        let to_ms = emitted.1.min(plan.window.scan_end_ms());
-        let range = (emitted.0, to_ms, sub.rate.is_some());
+        let to_ms = output_range.1.min(plan.window.scan_end_ms());
+        let range = (output_range.0, to_ms, sub.rate.is_some());
         let [span] = group.spans.as_mut_slice() else {
-            return Self::from_group_with(sub, plan, &group, emitted, check);
+            return Self::from_group_with(sub, plan, &group, output_range, check);
         };
-        if sub.aggregator != Aggregator::None || !cut_alone(&mut span.points, range)? {
-            return Self::from_group_with(sub, plan, &group, emitted, check);
+        if sub.aggregator != Aggregator::None || !cut_single_series(&mut span.points, range)? {
+            return Self::from_group_with(sub, plan, &group, output_range, check);
         }
         let points = std::mem::take(&mut span.points);
         let tsuids = vec![span.tsuid.clone()];
@@ -117,23 +117,23 @@ impl OutputSeries {
     }
 }
 
-/// Cuts a series that is a result of its own; false where its numbers may change on the way, which
-/// is where integers and doubles alternate.
-fn cut_alone(
+/// Cuts a series that is a result by itself to the range. Returns false if its values may change, which is
+/// the case if it has both integers and doubles.
+fn cut_single_series(
     points: &mut PointColumns,
     (from_ms, to_ms, is_rate): (i64, i64, bool),
 ) -> Result<bool, QueryError> {
     if matches!(points.kinds, ValueKinds::Mixed(_)) {
         return Ok(false);
     }
-    // The imaginary first rate is no time of the result.
+    // The time of the virtual first rate is not part of the result.
     let from = points.times_ms.partition_point(|time| *time < from_ms).max(usize::from(is_rate));
     let to = points.times_ms.partition_point(|time| *time <= to_ms).max(from);
     points.keep(from, to);
     if points.kinds == ValueKinds::AllFloats {
         let values = points.bits.iter().map(|bits| f64::from_bits(*bits));
         if let Some(value) = values.into_iter().find(|value| value.is_infinite()) {
-            return Err(infinite(value));
+            return Err(infinity_error(value));
         }
     }
     Ok(true)
@@ -193,7 +193,7 @@ mod tests {
         )
     }
 
-    fn shown(result: Result<OutputSeries, QueryError>) -> Result<Vec<(i64, String)>, String> {
+    fn described(result: Result<OutputSeries, QueryError>) -> Result<Vec<(i64, String)>, String> {
         let points = result.map_err(|error| error.message)?.points;
         let value = |i| format!("{:?}", points.value(i).unwrap());
         Ok(points.times_ms.iter().enumerate().map(|(i, time)| (*time, value(i))).collect())
@@ -201,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_series_that_is_moved_is_the_series_that_is_aggregated(
+        fn moved_series_equals_aggregated_series(
             points in points(),
             m in prop::sample::select(vec!["none:m", "none:rate:m", "sum:m"]),
         ) {
@@ -218,12 +218,12 @@ mod tests {
                 prop_assert_eq!(&copied.group_tags, &moved.group_tags);
                 prop_assert_eq!(&copied.group_key, &moved.group_key);
             }
-            prop_assert_eq!(shown(moved), shown(copied));
+            prop_assert_eq!(described(moved), described(copied));
         }
     }
 
     #[test]
-    fn points_to_fill_are_known_before_they_are_made() {
+    fn points_to_fill_are_estimated() {
         use crate::pipeline::SeriesPipeline;
         for (m, expected) in [
             ("sum:m", None),

@@ -1,25 +1,25 @@
 //! Fill policies: a point for every interval of a grid, whether or not a series has data there.
 //!
-//! The grid is laid out from the scan's range, not from the data. Where calendar intervals of the
-//! data are out of step with it, data is not seen; and the calendar grid misses the interval that
-//! holds the end of the scan. Both are the original's behaviour.
+//! The grid is derived from the range of the scan, not from the data. Data in calendar intervals that are not
+//! aligned with it is dropped, and the calendar grid lacks the interval that contains the end of the scan.
+//! Both match OpenTSDB.
 
 use tsd_model::{PointColumns, Value};
 
 use super::calendar::Calendar;
 use crate::{error::QueryError, request::FillPolicy};
 
-/// Which instants are filled.
+/// Times that are filled.
 #[derive(Clone, Debug)]
-pub(super) enum Grid {
+pub(super) enum FillGrid {
     /// Multiples of an interval.
     Fixed(i64),
     /// A chain of calendar intervals.
     Calendar(Calendar),
 }
 
-impl Grid {
-    /// First instant, and the one to stop before.
+impl FillGrid {
+    /// First time, inclusive, and end, exclusive.
     fn range(&self, (scan_start_ms, scan_end_ms): (i64, i64)) -> (i64, i64) {
         match self {
             Self::Fixed(interval) => (
@@ -29,13 +29,13 @@ impl Grid {
             Self::Calendar(calendar) => {
                 let first = calendar.anchor(scan_start_ms);
                 let end = calendar.anchor(scan_end_ms);
-                // Even the shortest range gets one interval.
+                // Even the shortest range has one interval.
                 (first, end.max(first.saturating_add(1)))
             }
         }
     }
 
-    /// About how many instants there are; rather too many than too few.
+    /// Upper estimate of the number of times.
     pub(super) fn len(&self, scan: (i64, i64)) -> u64 {
         let shortest = match self {
             Self::Fixed(interval) => *interval,
@@ -46,10 +46,11 @@ impl Grid {
     }
 }
 
-/// Lays points on the grid over `[scan_start_ms, scan_end_ms)` and fills the rest.
+/// Aligns points to the grid over `[scan_start_ms, scan_end_ms)` and fills the gaps. Fails above
+/// `max_points`.
 pub(super) fn fill(
     points: &PointColumns,
-    grid: &Grid,
+    grid: &FillGrid,
     policy: FillPolicy,
     (scan_start_ms, scan_end_ms): (i64, i64),
     max_points: usize,
@@ -87,8 +88,8 @@ pub(super) fn fill(
             filled.push(at, value);
         }
         let following = match grid {
-            Grid::Fixed(interval) => at.saturating_add(*interval),
-            Grid::Calendar(calendar) => calendar.next(at),
+            FillGrid::Fixed(interval) => at.saturating_add(*interval),
+            FillGrid::Calendar(calendar) => calendar.next(at),
         };
         if following <= at {
             break;

@@ -1,11 +1,11 @@
-//! Which series are aggregated together, and what tags describe the result.
+//! Grouping of series, and the tags of a group.
 
 use bytes::Bytes;
 
 use super::series::Span;
 use crate::{aggregator::Aggregator, plan::SubQueryPlan};
 
-/// Series that become one.
+/// Series that are aggregated into one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanGroup {
     /// UIDs of the group-by values, keys in UID order; empty without grouping.
@@ -17,21 +17,21 @@ pub struct SpanGroup {
 /// Tags of a group, as UIDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupTags {
-    /// Tag keys on whose value all series that have the key agree, with that value.
+    /// Tag keys with the same value in all series that have the key, and that value.
     pub tags: Vec<(Bytes, Bytes)>,
     /// Tag keys with several values.
     pub aggregate_tags: Vec<Bytes>,
 }
 
-/// Puts series into the order in which aggregators see them: by metric and tag UIDs.
+/// Sorts series into aggregation order: by metric and tag UIDs.
 ///
-/// The original orders by whole row keys, salt included, so that there answers depend on salting.
+/// OpenTSDB sorts by whole row keys, salt included, so that its results depend on salting.
 pub fn sort_spans(spans: &mut [Span]) {
     spans.sort_by(|a, b| a.tsuid.cmp(&b.tsuid));
 }
 
-/// Groups series. Without a group-by key all are one group; with aggregator `none` each is its own;
-/// a series that lacks a group-by key belongs to none.
+/// Groups series. Without a group-by key all are one group; with aggregator `none` each is a group; a series
+/// that lacks a group-by key is dropped.
 #[must_use]
 pub fn group_spans(
     plan: &SubQueryPlan,
@@ -43,8 +43,8 @@ pub fn group_spans(
         return Vec::new();
     }
     if aggregator == Aggregator::None {
-        let alone = |span| SpanGroup { key: Vec::new(), spans: vec![span] };
-        return spans.into_iter().map(alone).collect();
+        let single = |span| SpanGroup { key: Vec::new(), spans: vec![span] };
+        return spans.into_iter().map(single).collect();
     }
     if plan.group_by.is_empty() {
         return vec![SpanGroup { key: Vec::new(), spans }];

@@ -1,31 +1,31 @@
-//! A series of an answer with names in place of UIDs.
+//! A series of a result with names instead of UIDs.
 
 use bytes::Bytes;
 use tsd_model::{Annotation, PointColumns, UidKind};
 
 use super::{evaluate::OutputSeries, group::GroupTags};
 
-/// One series of an answer, as it is shown.
+/// One series of a result, with names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedSeries {
     /// Name of the metric, or an alias.
     pub metric: String,
-    /// Tags on which the series of the group agree, by the UID of the key.
+    /// Tags that all series of the group have in common, ordered by the UID of the key.
     pub tags: Vec<(String, String)>,
-    /// Tag keys on which they do not, by UID.
+    /// Tag keys whose values differ, ordered by UID.
     pub aggregate_tags: Vec<String>,
-    /// Both as UIDs; what expressions join by.
+    /// The tags as UIDs; expressions join by them.
     pub group_tags: GroupTags,
     /// TSUIDs of the series in the group, ascending.
     pub tsuids: Vec<Bytes>,
     /// Points in time order.
     pub points: PointColumns,
-    /// Notes on the series; `None` where there are none to tell.
+    /// Annotations of the series; `None` if there are none to return.
     pub annotations: Option<Vec<Annotation>>,
 }
 
 impl NamedSeries {
-    /// Names a series. `name_of` names a UID.
+    /// Names a series. `name_of` returns the name of a UID.
     pub fn new(
         metric: String,
         series: OutputSeries,
@@ -41,24 +41,24 @@ impl NamedSeries {
         Self { metric, tags, aggregate_tags, group_tags, tsuids, points, annotations: None }
     }
 
-    /// Bytes it holds, about.
+    /// Approximate memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let texts = self.tags.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
             + self.aggregate_tags.iter().map(String::len).sum::<usize>();
-        let notes = self
+        let annotations = self
             .annotations
             .iter()
             .flatten()
-            .map(|note| size_of::<Annotation>() + note.description.len() + note.notes.len());
+            .map(|it| size_of::<Annotation>() + it.description.len() + it.notes.len());
         size_of::<Self>()
             + self.metric.len()
             + 2 * texts
             + self.points.memory_bytes()
-            + notes.sum::<usize>()
+            + annotations.sum::<usize>()
     }
 
-    /// Leaves out points before `from_ms` and after `to_ms`.
+    /// Drops points before `from_ms` and after `to_ms`.
     pub fn cut(&mut self, from_ms: i64, to_ms: i64) {
         let from = self.points.times_ms.partition_point(|time| *time < from_ms);
         let to = self.points.times_ms.partition_point(|time| *time <= to_ms);

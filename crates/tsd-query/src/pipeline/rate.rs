@@ -1,14 +1,14 @@
 //! Rates of one series.
 //!
-//! A series begins with an imaginary point (time 0, value 0), so a "first rate" exists before any
-//! two points do. It is never an output time, but it is what the series contributes to a group
-//! until its second point; the first entry of [`rates`] is that value.
+//! As in OpenTSDB, a series starts with a virtual point (time 0, value 0), so a first rate exists from a single
+//! point on. Its time is never part of a result, but until its second point the series contributes this rate
+//! to its group. It is the first entry of [`rates`].
 
 use tsd_model::{PointColumns, Value};
 
-use crate::request::RateOptions;
+use crate::{number::as_double, request::RateOptions};
 
-/// Rates between successive points; the first belongs to the imaginary point before the series.
+/// Rates between successive points; the first is relative to the virtual point before the series.
 pub(super) fn rates(points: &PointColumns, options: &RateOptions) -> PointColumns {
     let mut rates = PointColumns::default();
     let mut before = (0_i64, Value::Integer(0));
@@ -22,7 +22,7 @@ pub(super) fn rates(points: &PointColumns, options: &RateOptions) -> PointColumn
     rates
 }
 
-/// Rate per second between two points; `None` where a counter was reset and resets are dropped.
+/// Rate per second between two points; `None` at a counter reset if resets are dropped.
 fn rate_between(
     (t0, v0): (i64, Value),
     (t1, v1): (i64, Value),
@@ -49,13 +49,6 @@ fn rate_between(
     Some(delta / seconds)
 }
 
-fn as_double(value: Value) -> f64 {
-    match value {
-        Value::Integer(v) => v as f64,
-        Value::Float(v) => v,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,13 +73,13 @@ mod tests {
         RateOptions { counter: false, counter_max: i64::MAX, reset_value: 0, drop_resets: false };
 
     #[test]
-    fn the_first_rate_counts_from_the_epoch() {
+    fn first_rate_is_relative_to_the_epoch() {
         let points = [(100, Value::Integer(50)), (110, Value::Integer(60))];
         check(&points, PLAIN, &[(100, 0.5), (110, 1.0)]);
     }
 
     #[test]
-    fn counters_wrap_reset_or_drop() {
+    fn counter_resets_wrap_or_are_dropped() {
         let points: Vec<_> =
             [(1, 40), (2, 50), (3, 40)].map(|(t, v)| (t, Value::Integer(v))).into();
         let counter = RateOptions { counter: true, counter_max: 70, ..PLAIN };
@@ -105,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_of_integers_wrap_and_mixed_ones_are_double() {
+    fn integer_differences_wrap_and_mixed_ones_are_doubles() {
         let points = [(1, Value::Integer(i64::MAX)), (2, Value::Integer(i64::MIN))];
         check(&points, PLAIN, &[(1, i64::MAX as f64), (2, 1.0)]);
         let points = [(1, Value::Integer(1)), (2, Value::Float(1.5))];

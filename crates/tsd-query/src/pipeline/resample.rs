@@ -1,8 +1,7 @@
-//! One series on the times of its group.
+//! Resampling of one series onto the times of its group.
 //!
-//! A series is active from its first point to its last; in between, at times where it has no point
-//! of its own, it takes part with an interpolated value. So its contribution to a stretch of
-//! times is one contiguous run of values.
+//! A series is active from its first point to its last; at times between, where it has no point, it
+//! contributes an interpolated value. So its contribution to a range of times is one contiguous run of values.
 
 use std::ops::Range;
 
@@ -10,16 +9,16 @@ use tsd_model::{PointColumns, ValueKinds};
 
 use crate::aggregator::Interpolation;
 
-/// Where a series stands relative to a time.
+/// Position of a series relative to a time.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    /// It has a point there.
+enum SeriesPosition {
+    /// It has a point at the time, with this index.
     At(usize),
-    /// It has points before and after: the index is of the one before.
+    /// It has points before and after; the index is of the one before.
     After(usize),
 }
 
-/// Values of a series at `timeline` into `values`; returns which part of the timeline they are for.
+/// Writes the values of a series at `timeline` into `values`; returns the part of the timeline they are for.
 pub(super) fn resample_floats(
     points: &PointColumns,
     timeline: &[i64],
@@ -39,11 +38,11 @@ pub(super) fn resample_floats(
         }
         return range;
     }
-    walk(&points.times_ms, timeline, is_rate, |x, place| {
-        values.push(match place {
-            Place::At(i) => float_at(points, i),
-            Place::After(i) if is_rate => float_at(points, i),
-            Place::After(i) => match interpolation {
+    walk(&points.times_ms, timeline, is_rate, |x, position| {
+        values.push(match position {
+            SeriesPosition::At(i) => float_at(points, i),
+            SeriesPosition::After(i) if is_rate => float_at(points, i),
+            SeriesPosition::After(i) => match interpolation {
                 Interpolation::Linear => {
                     let (x0, x1) = neighbours(&points.times_ms, i);
                     let (y0, y1) = (float_at(points, i), float_at(points, i + 1));
@@ -58,8 +57,8 @@ pub(super) fn resample_floats(
     })
 }
 
-/// As [`resample_floats`], for series of integers. Floating points count as their bits; the caller
-/// does not use the results there.
+/// As [`resample_floats`], for series of integers. Floating-point values are interpreted as integer bits; the
+/// caller ignores the results at their times.
 pub(super) fn resample_integers(
     points: &PointColumns,
     timeline: &[i64],
@@ -73,10 +72,10 @@ pub(super) fn resample_integers(
         values.extend(bits.iter().map(|b| *b as i64));
         return range;
     }
-    walk(&points.times_ms, timeline, false, |x, place| {
-        values.push(match place {
-            Place::At(i) => at(i),
-            Place::After(i) => match interpolation {
+    walk(&points.times_ms, timeline, false, |x, position| {
+        values.push(match position {
+            SeriesPosition::At(i) => at(i),
+            SeriesPosition::After(i) => match interpolation {
                 Interpolation::Linear => {
                     let (x0, x1) = neighbours(&points.times_ms, i);
                     let rise = at(i + 1).wrapping_sub(at(i));
@@ -91,8 +90,8 @@ pub(super) fn resample_integers(
     })
 }
 
-/// Marks the times at which a series makes the result floating: where its current point or the
-/// next one is floating, even before the series begins.
+/// Marks the times at which a series makes the result a double: where its current point or the next one is a
+/// double, even before the series begins.
 pub(super) fn mark_floating(points: &PointColumns, timeline: &[i64], floating: &mut [bool]) {
     let Some(last) = points.times_ms.last() else { return };
     let end = timeline.partition_point(|x| x <= last);
@@ -114,8 +113,8 @@ pub(super) fn mark_floating(points: &PointColumns, timeline: &[i64], floating: &
     }
 }
 
-/// Whether the series' own points are the timeline where it is active; then the part of the timeline
-/// and the index of the first point.
+/// If the series has a point at every time of the timeline while active: that part of the timeline, and the
+/// index of the first point.
 fn own_times(
     points: &PointColumns,
     timeline: &[i64],
@@ -138,10 +137,10 @@ fn walk(
     times: &[i64],
     timeline: &[i64],
     is_rate: bool,
-    mut visit: impl FnMut(i64, Place),
+    mut visit: impl FnMut(i64, SeriesPosition),
 ) -> Range<usize> {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 0..0 };
-    // The imaginary first rate stands for the series before it begins; alone it stands for nothing.
+    // The virtual first rate is used before the series begins; a series of only that rate contributes nothing.
     if is_rate && times.len() < 2 {
         return 0..0;
     }
@@ -156,7 +155,7 @@ fn walk(
         }
         let current = next.saturating_sub(1);
         let own = times.get(current) == Some(x);
-        visit(*x, if own { Place::At(current) } else { Place::After(current) });
+        visit(*x, if own { SeriesPosition::At(current) } else { SeriesPosition::After(current) });
     }
     start..end.max(start)
 }

@@ -1,4 +1,4 @@
-//! Everything that happens to one series before it meets others.
+//! Builds one series: value filters and downsampling, row by row.
 
 use bytes::Bytes;
 use tsd_model::{PointColumns, ValueKinds};
@@ -6,18 +6,18 @@ use tsd_model::{PointColumns, ValueKinds};
 use super::{accumulator::Accumulator, series_pipeline::SeriesPipeline};
 use crate::{error::QueryError, filter::retain_values};
 
-/// A series on its way through the pipeline.
+/// Builds a series from its rows.
 ///
-/// Rows are pushed in time order. A series whose rows are read by several tasks is built by one
-/// builder per part, which are then joined in time order.
+/// Rows are pushed in time order. If several tasks read the rows of a series, each has a builder for its
+/// part; the builders are then appended in time order.
 #[derive(Clone, Debug)]
 pub struct SeriesBuilder {
     range: Option<(i64, i64)>,
-    /// Raw points: all of them where nothing is downsampled, else those of a later part's first
-    /// bucket, which an earlier part may have begun.
+    /// Raw points: all of them without downsampling; otherwise those of a continuation's first bucket, which
+    /// may have started in an earlier part.
     raw: PointColumns,
-    /// Whether points still go to `raw`.
-    keeps_raw: bool,
+    /// True while points are retained in `raw`.
+    retains_raw: bool,
     open: Option<OpenBucket>,
     done: PointColumns,
 }
@@ -34,44 +34,45 @@ struct OpenBucket {
 pub struct Span {
     /// Metric and tag UIDs, without salt.
     pub tsuid: Bytes,
-    /// Its points after the pipeline. With rates the first entry is the imaginary first rate.
+    /// Its points after the pipeline. With rates the first entry is the virtual first rate.
     pub points: PointColumns,
 }
 
 impl SeriesBuilder {
-    pub(super) const fn new(keeps_raw: bool) -> Self {
+    pub(super) const fn new(retains_raw: bool) -> Self {
         const fn no_points() -> PointColumns {
             PointColumns { times_ms: Vec::new(), bits: Vec::new(), kinds: ValueKinds::AllIntegers }
         }
-        Self { range: None, raw: no_points(), keeps_raw, open: None, done: no_points() }
+        Self { range: None, raw: no_points(), retains_raw, open: None, done: no_points() }
     }
 
-    /// Takes the next points of the series: later than all before.
+    /// Adds the next points of the series, later than all before.
     pub fn push(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
         if pipeline.value_filters.is_empty() {
             self.push_accepted(pipeline, columns);
         } else {
-            let mut kept = columns.clone();
-            retain_values(&pipeline.value_filters, &mut kept);
-            self.push_accepted(pipeline, &kept);
+            let mut accepted = columns.clone();
+            retain_values(&pipeline.value_filters, &mut accepted);
+            self.push_accepted(pipeline, &accepted);
         }
     }
 
-    /// [`Self::push`] of points that the value filters were asked about before.
+    /// [`Self::push`] of points that the value filters have accepted.
     pub(crate) fn push_accepted(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
         let (Some(first), Some(last)) = (columns.times_ms.first(), columns.times_ms.last()) else {
             return;
         };
         self.range = Some((self.range.map_or(*first, |(first, _)| first), *last));
-        let (from_ms, to_ms) = pipeline.folded_range();
+        let (from_ms, to_ms) = pipeline.input_range();
         let from = columns.times_ms.partition_point(|time| *time < from_ms);
         let to = columns.times_ms.partition_point(|time| *time < to_ms).max(from);
-        let from = if self.keeps_raw { self.keep(pipeline, columns, from, to) } else { from };
+        let from =
+            if self.retains_raw { self.retain_raw(pipeline, columns, from, to) } else { from };
         self.fold(pipeline, columns, from, to);
     }
 
-    /// Keeps raw points as long as they must be kept; returns the index of the first that need not.
-    fn keep(
+    /// Retains raw points as far as necessary; returns the index of the first point that can be folded.
+    fn retain_raw(
         &mut self,
         pipeline: &SeriesPipeline,
         columns: &PointColumns,
@@ -84,14 +85,14 @@ impl SeriesBuilder {
         {
             let (_, bucket_end) = pipeline.bucket_of(*first, None);
             end = columns.times_ms.partition_point(|time| *time < bucket_end).clamp(from, to);
-            self.keeps_raw = end == to;
+            self.retains_raw = end == to;
         }
         append(&mut self.raw, columns, from, end);
         end
     }
 
     /// Folds points `from..to` into their buckets.
-    #[expect(clippy::indexing_slicing, reason = "indices run below the length of the columns")]
+    #[expect(clippy::indexing_slicing, reason = "indexes are below the length of the columns")]
     fn fold(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns, from: usize, to: usize) {
         let times = &columns.times_ms[..to];
         let mut at = from;
@@ -103,7 +104,7 @@ impl SeriesBuilder {
                 self.open_bucket(pipeline, time);
             }
             let Some(open) = &mut self.open else { return };
-            // Most buckets hold as many points as the one before.
+            // Most buckets have as many points as the previous one.
             let guess = (at + run).min(to);
             let end =
                 if times[guess - 1] < open.end_ms && (guess == to || times[guess] >= open.end_ms) {
@@ -117,7 +118,7 @@ impl SeriesBuilder {
         }
     }
 
-    /// Moves the open bucket to the one of `time_ms`.
+    /// Opens the bucket of `time_ms`.
     fn open_bucket(&mut self, pipeline: &SeriesPipeline, time_ms: i64) {
         match &mut self.open {
             Some(open) => {
@@ -132,7 +133,7 @@ impl SeriesBuilder {
         }
     }
 
-    /// Turns the open bucket into a point; its accumulator is empty afterwards.
+    /// Emits the point of the open bucket and resets its accumulator.
     fn close(&mut self) {
         if let Some(open) = &mut self.open {
             self.done.kinds = ValueKinds::AllFloats;
@@ -142,30 +143,30 @@ impl SeriesBuilder {
     }
 
     /// Appends a later part of the same series.
-    pub fn join(&mut self, pipeline: &SeriesPipeline, later: Self) {
+    pub fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
         let Some((first, last)) = later.range else { return };
         self.range = Some((self.range.map_or(first, |(first, _)| first), last));
         if later.raw.is_empty() && later.open.is_none() {
             return;
         }
         let all = later.raw.len();
-        let from = if self.keeps_raw { self.keep(pipeline, &later.raw, 0, all) } else { 0 };
+        let from = if self.retains_raw { self.retain_raw(pipeline, &later.raw, 0, all) } else { 0 };
         self.fold(pipeline, &later.raw, from, all);
         if let Some(open) = later.open {
             self.close();
             append(&mut self.done, &later.done, 0, later.done.len());
             self.open = Some(open);
-            self.keeps_raw = false;
+            self.retains_raw = false;
         }
     }
 
-    /// Whether any point was pushed that the value filters let stay.
+    /// True if any accepted point was pushed.
     #[must_use]
     pub const fn has_points(&self) -> bool {
         self.range.is_some()
     }
 
-    /// Bytes this builder holds; what a memory budget counts.
+    /// Memory in bytes, for the memory budget.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         let columns = self.raw.times_ms.capacity() + self.done.times_ms.capacity();
@@ -176,7 +177,7 @@ impl SeriesBuilder {
         size_of::<Self>() + columns * 17 + values
     }
 
-    /// The finished series; `None` where it has no part in the answer.
+    /// Finishes the series; `None` if it is not part of the result.
     pub fn finish(
         self,
         pipeline: &SeriesPipeline,
@@ -188,7 +189,7 @@ impl SeriesBuilder {
         }
     }
 
-    /// The series after downsampling; `None` where it has no part in the answer.
+    /// The series after downsampling; `None` if it is not part of the result.
     pub(crate) fn into_buckets(mut self, pipeline: &SeriesPipeline) -> Option<PointColumns> {
         let (first, last) = self.range?;
         if first > pipeline.window().scan_end_ms() || last < pipeline.window().scan_start_ms() {
@@ -197,13 +198,13 @@ impl SeriesBuilder {
         if !pipeline.downsamples() {
             return Some(self.raw);
         }
-        if self.keeps_raw {
+        if self.retains_raw {
             let raw = std::mem::take(&mut self.raw);
             self.fold(pipeline, &raw, 0, raw.len());
         } else if !self.raw.is_empty() {
-            // A later part that nothing preceded.
+            // A continuation without an earlier part.
             let mut whole = pipeline.start();
-            whole.join(pipeline, self);
+            whole.append(pipeline, self);
             self = whole;
         }
         self.close();
@@ -316,7 +317,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn a_series_does_not_depend_on_how_its_rows_were_cut_up(
+        fn series_is_independent_of_row_boundaries(
             points in proptest::collection::btree_map(0_i64..90_000, value(), 1..60),
             cuts in proptest::collection::btree_set(0_i64..90_000, 0..5),
             m in proptest::sample::select(SHAPES),
@@ -339,20 +340,20 @@ mod tests {
                 })
                 .collect();
 
-            // Row after row into one builder.
+            // All rows into one builder.
             let mut rows = pipeline.start();
             for part in &parts {
                 rows.push(&pipeline, part);
             }
             prop_assert_eq!(shape(rows.finish(&pipeline, Bytes::new()).unwrap()), whole.clone());
 
-            // A builder a part, joined from the left.
+            // One builder per part, appended from the left.
             let builders: Vec<SeriesBuilder> = parts
                 .iter()
                 .enumerate()
                 .map(|(i, part)| {
                     let mut builder =
-                        if i == 0 { pipeline.start() } else { pipeline.start_later_part() };
+                        if i == 0 { pipeline.start() } else { pipeline.start_continuation() };
                     builder.push(&pipeline, part);
                     builder
                 })
@@ -361,28 +362,28 @@ mod tests {
             let mut joined = builders.next().unwrap();
             let rest: Vec<_> = builders.collect();
             for later in rest.clone() {
-                joined.join(&pipeline, later);
+                joined.append(&pipeline, later);
             }
             prop_assert_eq!(shape(joined.finish(&pipeline, Bytes::new()).unwrap()), whole.clone());
 
-            // And from the right, where only later parts meet first.
+            // And from the right, where continuations are appended to each other first.
             let mut later: Option<SeriesBuilder> = None;
             for mut part in rest.into_iter().rev() {
                 if let Some(later) = later {
-                    part.join(&pipeline, later);
+                    part.append(&pipeline, later);
                 }
                 later = Some(part);
             }
             let mut first = pipeline.start();
             first.push(&pipeline, &parts[0]);
             if let Some(later) = later {
-                first.join(&pipeline, later);
+                first.append(&pipeline, later);
             }
             prop_assert_eq!(shape(first.finish(&pipeline, Bytes::new()).unwrap()), whole);
         }
 
         #[test]
-        fn a_part_that_nothing_preceded_is_a_series(
+        fn continuation_without_earlier_part_is_a_series(
             points in proptest::collection::btree_map(0_i64..90_000, value(), 1..60),
             m in proptest::sample::select(SHAPES),
         ) {
@@ -391,12 +392,12 @@ mod tests {
                 builder.push(&pipeline, &columns(&points));
                 shape(builder.finish(&pipeline, Bytes::new()).unwrap())
             };
-            prop_assert_eq!(finish(pipeline.start_later_part()), finish(pipeline.start()));
+            prop_assert_eq!(finish(pipeline.start_continuation()), finish(pipeline.start()));
         }
     }
 
     #[test]
-    fn a_series_outside_the_rows_read_has_no_part_in_the_answer() {
+    fn series_outside_the_rows_read_is_dropped() {
         let pipeline = pipeline("sum:m", "UTC");
         let mut builder = pipeline.start();
         assert_eq!(builder.clone().finish(&pipeline, Bytes::new()), Ok(None));
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_without_an_accepted_value_has_no_part_in_the_answer() {
+    fn series_without_accepted_values_is_dropped() {
         let pipeline = pipeline("sum:m{value=gt(5)}", "UTC");
         let mut builder = pipeline.start();
         builder.push(&pipeline, &columns(&BTreeMap::from([(10, Value::Integer(1))])));
@@ -414,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_that_would_make_too_many_points_is_refused() {
+    fn fill_with_too_many_points_is_rejected() {
         let pipeline = pipeline("sum:1ms-sum-nan:m", "UTC").with_max_fill_points(1000);
         let mut builder = pipeline.start();
         builder.push(&pipeline, &columns(&BTreeMap::from([(10, Value::Integer(1))])));
@@ -422,7 +423,7 @@ mod tests {
         assert_eq!(error.class.status(), 413);
     }
 
-    /// Specifications at the ends of what is accepted.
+    /// Extreme specifications that are accepted.
     const EXTREMES: &[&str] = &[
         "1ms-sum",
         "9223372036854775807ms-avg-none",
@@ -440,7 +441,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_specification_range_or_time_is_too_much(
+        fn extreme_specifications_ranges_and_times_are_handled(
             start in 0_i64..10_000_000_000_000,
             length in prop_oneof![0_i64..100_000_000, 0_i64..10_000_000_000_000],
             times in proptest::collection::btree_set(0_i64..4_300_000_000_000, 0..20),

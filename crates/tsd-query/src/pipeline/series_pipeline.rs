@@ -1,11 +1,11 @@
-//! What is done to each series of a sub query, and into which buckets its times fall.
+//! The operators on each series of a sub query, and the downsampling buckets.
 
 use jiff::tz::TimeZone;
 use tsd_model::{PointColumns, Value};
 
 use super::{
     calendar::Calendar,
-    fill::{Grid, fill},
+    fill::{FillGrid, fill},
     rate::rates,
     series::SeriesBuilder,
 };
@@ -17,52 +17,53 @@ use crate::{
     request::{DownsampleWindow, FillPolicy, RateOptions, SubQuery},
 };
 
-/// What is done to each series of a sub query. Shared by all tasks that read it.
+/// Operators on each series of a sub query. Shared by all tasks that read it.
 #[derive(Clone, Debug)]
 pub struct SeriesPipeline {
     window: ScanWindow,
     pub(super) value_filters: Vec<ValueFilter>,
-    buckets: Option<Buckets>,
+    bucketing: Option<Bucketing>,
     pub(super) function: Aggregator,
     fill: FillPolicy,
     rate: Option<RateOptions>,
     max_fill_points: usize,
 }
 
-/// How times are put into buckets.
+/// Assignment of times to downsampling buckets.
 #[derive(Clone, Debug)]
-enum Buckets {
+enum Bucketing {
     Fixed { interval_ms: i64, from_ms: i64 },
     Calendar { calendar: Calendar, from_ms: i64 },
     All,
 }
 
-/// Most points that a fill policy may make of one series, unless told otherwise.
+/// Default limit of the points that a fill policy may produce for one series.
 const MAX_FILL_POINTS: usize = 10_000_000;
+
 impl SeriesPipeline {
-    /// The pipeline of a sub query over the rows of `window`. `zone` is the query's.
+    /// The pipeline of a sub query over the rows of `window`, in the query's time zone.
     #[must_use]
     pub fn new(sub: &SubQuery, window: &ScanWindow, zone: &TimeZone) -> Self {
         let scan_start = window.scan_start_ms();
-        let buckets = sub.downsample.as_ref().map(|spec| match spec.window {
-            DownsampleWindow::All => Buckets::All,
+        let bucketing = sub.downsample.as_ref().map(|spec| match spec.window {
+            DownsampleWindow::All => Bucketing::All,
             DownsampleWindow::Fixed { interval_ms } => {
                 let below = scan_start.rem_euclid(interval_ms);
                 let from_ms =
                     if below == 0 { scan_start } else { scan_start - below + interval_ms };
-                Buckets::Fixed { interval_ms, from_ms }
+                Bucketing::Fixed { interval_ms, from_ms }
             }
             DownsampleWindow::Calendar { count, unit, .. } => {
                 let calendar = Calendar::new(count, unit, zone.clone());
                 let anchor = calendar.anchor(scan_start);
                 let from_ms = if anchor < scan_start { calendar.next(anchor) } else { scan_start };
-                Buckets::Calendar { calendar, from_ms }
+                Bucketing::Calendar { calendar, from_ms }
             }
         });
         Self {
             window: *window,
             value_filters: sub.value_filters.clone(),
-            buckets,
+            bucketing,
             function: sub.downsample.as_ref().map_or(Aggregator::None, |spec| spec.function),
             fill: sub.downsample.as_ref().map_or(FillPolicy::None, |spec| spec.fill),
             rate: sub.rate,
@@ -70,32 +71,33 @@ impl SeriesPipeline {
         }
     }
 
-    /// The same pipeline with another bound on the points a fill policy may make of one series.
+    /// Sets the limit of the points that a fill policy may produce for one series.
     #[must_use]
     pub const fn with_max_fill_points(mut self, points: usize) -> Self {
         self.max_fill_points = points;
         self
     }
 
-    /// Points that a fill policy makes of each series, about and rather too many; `None` where
-    /// nothing is filled.
+    /// Upper estimate of the points that the fill policy produces for each series; `None` without filling.
     #[must_use]
     pub fn points_to_fill(&self) -> Option<u64> {
         let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
         self.grid().map(|grid| grid.len(scan))
     }
 
-    /// The instants that are filled, if any.
-    fn grid(&self) -> Option<Grid> {
-        match &self.buckets {
+    /// The times that are filled, if any.
+    fn grid(&self) -> Option<FillGrid> {
+        match &self.bucketing {
             _ if self.fill == FillPolicy::None => None,
-            Some(Buckets::Fixed { interval_ms, .. }) => Some(Grid::Fixed(*interval_ms)),
-            Some(Buckets::Calendar { calendar, .. }) => Some(Grid::Calendar(calendar.clone())),
-            Some(Buckets::All) | None => None,
+            Some(Bucketing::Fixed { interval_ms, .. }) => Some(FillGrid::Fixed(*interval_ms)),
+            Some(Bucketing::Calendar { calendar, .. }) => {
+                Some(FillGrid::Calendar(calendar.clone()))
+            }
+            Some(Bucketing::All) | None => None,
         }
     }
 
-    /// The range of rows this pipeline is for.
+    /// The range of rows of this pipeline.
     #[must_use]
     pub const fn window(&self) -> &ScanWindow {
         &self.window
@@ -104,21 +106,21 @@ impl SeriesPipeline {
     /// A builder for a series, or for the earliest part of one.
     #[must_use]
     pub const fn start(&self) -> SeriesBuilder {
-        SeriesBuilder::new(self.buckets.is_none())
+        SeriesBuilder::new(self.bucketing.is_none())
     }
 
-    /// A builder for a part of a series that an earlier part may precede.
+    /// A builder for a part of a series that may continue an earlier part.
     #[must_use]
-    pub const fn start_later_part(&self) -> SeriesBuilder {
+    pub const fn start_continuation(&self) -> SeriesBuilder {
         SeriesBuilder::new(true)
     }
 
-    /// Whether the value filters let a point stay.
+    /// True if the value filters accept a value.
     pub(crate) fn accepts_value(&self, value: Value) -> bool {
         self.value_filters.iter().all(|filter| filter.accepts(value))
     }
 
-    /// What is done to a series after downsampling: fill and rate.
+    /// Applies the operators after downsampling: fill and rate.
     pub(crate) fn complete(&self, mut points: PointColumns) -> Result<PointColumns, QueryError> {
         if let Some(grid) = self.grid() {
             let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
@@ -130,67 +132,66 @@ impl SeriesPipeline {
         })
     }
 
-    /// Whether anything is downsampled.
+    /// True if the series are downsampled.
     pub(super) const fn downsamples(&self) -> bool {
-        self.buckets.is_some()
+        self.bucketing.is_some()
     }
 
-    /// Fixed intervals can be folded without knowing what came before; a calendar chain hangs on the
-    /// first point of the series.
+    /// True for fixed intervals, which are independent of earlier points; a calendar chain depends on the first
+    /// point of the series.
     pub(super) const fn is_fixed(&self) -> bool {
-        matches!(self.buckets, Some(Buckets::Fixed { .. }))
+        matches!(self.bucketing, Some(Bucketing::Fixed { .. }))
     }
 
-    /// First time of interest and the time after the last.
-    pub(super) const fn folded_range(&self) -> (i64, i64) {
-        match &self.buckets {
+    /// Start, inclusive, and end, exclusive, of the times that are downsampled.
+    pub(super) const fn input_range(&self) -> (i64, i64) {
+        match &self.bucketing {
             None => (self.window.scan_start_ms(), i64::MAX),
-            Some(Buckets::Fixed { from_ms, .. } | Buckets::Calendar { from_ms, .. }) => {
+            Some(Bucketing::Fixed { from_ms, .. } | Bucketing::Calendar { from_ms, .. }) => {
                 (*from_ms, i64::MAX)
             }
-            Some(Buckets::All) => (self.window.start_ms, self.window.end_ms),
+            Some(Bucketing::All) => (self.window.start_ms, self.window.end_ms),
         }
     }
 
-    /// Start and end of the bucket of `time_ms`; `before` is start and end of an earlier bucket of
-    /// the series.
+    /// Start and end of the bucket of `time_ms`; `before` is an earlier bucket of the series.
     pub(super) fn bucket_of(&self, time_ms: i64, before: Option<(i64, i64)>) -> (i64, i64) {
-        match &self.buckets {
-            Some(Buckets::Fixed { interval_ms, .. }) => {
-                // Mostly it is the next one, which spares a division.
+        match &self.bucketing {
+            Some(Bucketing::Fixed { interval_ms, .. }) => {
+                // Usually it is the next bucket, which avoids a division.
                 let start = match before {
                     Some((_, end)) if (0..*interval_ms).contains(&(time_ms - end)) => end,
                     _ => time_ms - time_ms.rem_euclid(*interval_ms),
                 };
                 (start, start.saturating_add(*interval_ms))
             }
-            Some(Buckets::Calendar { calendar, .. }) => {
+            Some(Bucketing::Calendar { calendar, .. }) => {
                 let start = match before {
-                    Some((start, _)) => calendar.last_not_above(start, time_ms),
+                    Some((start, _)) => calendar.last_not_after(start, time_ms),
                     None => calendar.anchor(time_ms),
                 };
                 (start, calendar.next(start).max(time_ms.saturating_add(1)))
             }
-            Some(Buckets::All) | None => (self.window.start_ms, self.window.end_ms),
+            Some(Bucketing::All) | None => (self.window.start_ms, self.window.end_ms),
         }
     }
 }
 
-/// The buckets of one series whose values are no numbers, one after the other.
+/// Assigns the points of one histogram series to buckets, in time order.
 #[derive(Debug, Default)]
-pub(crate) struct BucketChain {
+pub(crate) struct BucketCursor {
     current: Option<(i64, i64)>,
 }
 
-impl BucketChain {
-    /// Start of the bucket of a time, which must not be below those asked before; `None` where the
-    /// time is in no bucket. Without downsampling every time is its own bucket.
+impl BucketCursor {
+    /// Start of the bucket of a time; times must be ascending. `None` if the time is in no bucket. Without
+    /// downsampling every time is its own bucket.
     pub(crate) fn bucket_start(&mut self, pipeline: &SeriesPipeline, time_ms: i64) -> Option<i64> {
-        let (from_ms, to_ms) = pipeline.folded_range();
+        let (from_ms, to_ms) = pipeline.input_range();
         if time_ms < from_ms || time_ms >= to_ms {
             return None;
         }
-        if pipeline.buckets.is_none() {
+        if pipeline.bucketing.is_none() {
             return Some(time_ms);
         }
         let bucket = match self.current {

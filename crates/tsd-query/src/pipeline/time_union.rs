@@ -1,19 +1,19 @@
-//! The times of several series, each once.
+//! Union of the times of several series.
 
-/// Collects sorted lists of times into one.
+/// Merges sorted lists of times, dropping duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct TimeUnion {
-    /// Sorted, each once.
+    /// Sorted and distinct.
     times: Vec<i64>,
-    /// Not merged yet: runs, one after the other.
+    /// Sorted runs that are not merged yet.
     pending: Vec<i64>,
 }
 
-/// Times that may wait before they are merged.
-const PATIENCE: usize = 1 << 16;
+/// Most pending times beyond the number of merged ones.
+const MAX_PENDING: usize = 1 << 16;
 
 impl TimeUnion {
-    /// Adds sorted times. Series mostly share theirs, which costs one comparison.
+    /// Adds sorted times. Most series have the same times, which takes one comparison.
     pub(crate) fn add(&mut self, times: &[i64]) {
         if self.times == times || times.is_empty() {
             return;
@@ -23,7 +23,7 @@ impl TimeUnion {
             return;
         }
         self.pending.extend_from_slice(times);
-        if self.pending.len() > self.times.len() + PATIENCE {
+        if self.pending.len() > self.times.len() + MAX_PENDING {
             self.merge();
         }
     }
@@ -35,7 +35,7 @@ impl TimeUnion {
         self.times.dedup();
     }
 
-    /// All times.
+    /// The union, ascending.
     pub(crate) fn finish(mut self) -> Vec<i64> {
         if !self.pending.is_empty() {
             self.merge();
@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_union_has_every_time_once(
+        fn union_has_every_time_once(
             lists in proptest::collection::vec(
                 proptest::collection::btree_set(-50_i64..50, 0..30), 0..6,
             ),

@@ -1,12 +1,15 @@
-//! A plan as text, for people who ask why a query is slow.
+//! A plan as text, for logs and tests.
 
 use std::fmt;
+
+use tsd_model::BaseTime;
 
 use super::{SeriesSelection, SubQueryPlan};
 
 impl fmt::Display for SubQueryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = (self.window.scan_end_secs - self.window.scan_start_secs) / 3600;
+        let rows = (self.window.scan_end_secs - self.window.scan_start_secs)
+            / i64::from(BaseTime::SPAN_SECONDS);
         writeln!(f, "metric {}", hex(&self.metric))?;
         writeln!(
             f,
@@ -27,9 +30,9 @@ impl fmt::Display for SubQueryPlan {
                 }
             }
             SeriesSelection::Tags(tags) => {
-                for want in &tags.wanted {
-                    write!(f, "pushed down: {} = ", hex(&want.tagk))?;
-                    match &want.tagvs {
+                for condition in &tags.conditions {
+                    write!(f, "pushed down: {} = ", hex(&condition.tagk))?;
+                    match &condition.tagvs {
                         None => writeln!(f, "any")?,
                         Some(values) => {
                             let values: Vec<_> = values.iter().map(|v| hex(v)).collect();

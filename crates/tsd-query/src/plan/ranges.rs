@@ -1,24 +1,23 @@
-//! Which rows are read.
+//! Ranges of rows to read.
 //!
-//! The rows decide more than performance: points in them that lie outside the query range take
-//! part in interpolation, rates and the choice between integers and doubles. So the range is
-//! OpenTSDB's to the row.
+//! The row range affects results, not only performance: points outside the query range take part in
+//! interpolation, rates and the choice between integers and doubles. So it equals OpenTSDB's exactly.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use tsd_model::TableSchema;
+use tsd_model::{BaseTime, TableSchema};
 
-const ROW_SECS: i64 = 3_600;
+const ROW_SECS: i64 = BaseTime::SPAN_SECONDS as i64;
 
-/// The query's range and the range of rows read for it.
+/// The query range and the range of rows read for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScanWindow {
-    /// First millisecond of the answer.
+    /// First millisecond of the query range.
     pub start_ms: i64,
-    /// Last millisecond of the answer.
+    /// Last millisecond of the query range.
     pub end_ms: i64,
     /// Base time of the first row read, in seconds.
     pub scan_start_secs: i64,
-    /// Base time that ends the rows read, itself excluded, in seconds.
+    /// End of the base times of the rows read, exclusive, in seconds.
     pub scan_end_secs: i64,
 }
 
@@ -56,19 +55,19 @@ const fn next_row(secs: i64) -> i64 {
     (secs - secs % ROW_SECS).saturating_add(ROW_SECS)
 }
 
-/// Row keys from `start` up to, not including, `stop`.
+/// A range of row keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The salt bucket; `None` where keys are not salted.
+    /// The salt bucket; `None` if keys are not salted.
     pub bucket: Option<u32>,
-    /// First row key.
+    /// First row key, inclusive.
     pub start: Bytes,
-    /// Row key to stop before.
+    /// End of the range, exclusive.
     pub stop: Bytes,
 }
 
-/// One range per salt bucket, or one where keys are not salted. `stop_tail` is appended to the
-/// stop keys.
+/// One range per salt bucket, or a single one if keys are not salted. `stop_tail` is appended to the stop
+/// keys.
 pub(super) fn key_ranges(
     schema: TableSchema,
     metric: &[u8],
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_in_the_last_second_of_an_hour_reads_one_more() {
+    fn end_in_the_last_second_of_an_hour_reads_the_next_row() {
         check(0, 3_500, 0, (0, 3_600));
         check(0, 3_598, 0, (0, 3_600));
         check(0, 3_599, 0, (0, 7_200));
@@ -141,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_query_range_is_inside_the_rows_read(
+        fn query_range_is_inside_the_rows_read(
             start in 0_i64..10_000_000_000_000, length in 0_i64..10_000_000_000_000,
             interval in 0_i64..40_000_000_000,
         ) {

@@ -1,4 +1,4 @@
-//! Which names a sub query needs UIDs of, and the sub query once they are known.
+//! Resolution of the names in a sub query to UIDs.
 
 use bytes::Bytes;
 use tsd_model::{TableSchema, UidKind};
@@ -9,15 +9,15 @@ use crate::{
     request::{SeriesSource, SubQuery},
 };
 
-/// Settings of the server that shape plans.
+/// Server settings that affect plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanSettings {
-    /// Most literals that are pushed into the scan (`tsd.query.filter.expansion_limit`).
+    /// Most literals that are pushed down into the scan (`tsd.query.filter.expansion_limit`).
     pub expansion_limit: usize,
-    /// Leave out tag values that do not exist, instead of failing
+    /// Skip unknown tag values instead of failing
     /// (`tsd.query.skip_unresolved_tagvs`).
     pub skip_unresolved_tagvs: bool,
-    /// Read what OpenTSDB's fuzzy row filter would read where tags are explicit
+    /// With explicit tags, select what OpenTSDB's fuzzy row filter selects
     /// (`tsd.query.enable_fuzzy_filter`).
     pub fuzzy_filter: bool,
 }
@@ -28,17 +28,17 @@ impl Default for PlanSettings {
     }
 }
 
-/// A sub query's names as UIDs.
+/// The UIDs of a sub query's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolvedSubQuery {
     /// Series of a metric.
     Metric {
         /// Its UID.
         metric: Bytes,
-        /// As long as the sub query's filters, in their order.
+        /// One for each filter of the sub query, in the same order.
         filters: Vec<ResolvedFilter>,
     },
-    /// These series: metric and tag UIDs, sorted.
+    /// Series by their TSUIDs (metric and tag UIDs), sorted.
     Tsuids(Vec<Bytes>),
 }
 
@@ -47,13 +47,13 @@ pub enum ResolvedSubQuery {
 pub struct ResolvedFilter {
     /// UID of the tag key.
     pub tagk: Bytes,
-    /// UIDs of its literals, in the order written; `None` where they were not looked up and the
-    /// filter is applied to names after the scan.
+    /// UIDs of its literals, in request order; `None` if they were not looked up and the filter is applied to
+    /// names after the scan.
     pub literals: Option<Vec<Bytes>>,
 }
 
 impl SubQuery {
-    /// The names whose UIDs [`Self::resolve`] asks for.
+    /// The names whose UIDs [`Self::resolve`] needs.
     #[must_use]
     pub fn names(&self, settings: &PlanSettings) -> Vec<(UidKind, &str)> {
         let SeriesSource::Metric(metric) = &self.source else { return Vec::new() };
@@ -67,7 +67,8 @@ impl SubQuery {
         names
     }
 
-    /// Puts UIDs in place of names. `uid_of` answers `None` for a name that does not exist.
+    /// Resolves names to UIDs. `uid_of` returns `None` for an unknown name, which is an error unless settings
+    /// skip unknown tag values.
     pub fn resolve(
         &self,
         schema: &TableSchema,
@@ -108,7 +109,7 @@ impl SubQuery {
     }
 }
 
-/// The literals of a filter that are few enough to be looked up.
+/// The literals of a filter; `None` if it has none or too many to be looked up.
 fn pushed_literals<'a>(filter: &'a TagFilter, settings: &PlanSettings) -> Option<&'a [String]> {
     match &filter.kind {
         FilterKind::LiteralOr(literals) if literals.len() <= settings.expansion_limit => {
@@ -118,7 +119,7 @@ fn pushed_literals<'a>(filter: &'a TagFilter, settings: &PlanSettings) -> Option
     }
 }
 
-/// Bytes of hexadecimal TSUIDs, which must share their metric.
+/// Decodes hexadecimal TSUIDs, which must all have the same metric.
 fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, QueryError> {
     let mut resolved: Vec<Bytes> = Vec::with_capacity(tsuids.len());
     let mut first_metric: Option<&str> = None;

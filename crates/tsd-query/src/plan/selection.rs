@@ -1,25 +1,25 @@
-//! Which series of a metric are read, decided from the bytes of their row keys.
+//! Selection of series by the bytes of their row keys.
 
 use bytes::Bytes;
 
-/// Which series of a metric are read.
+/// The series of a metric that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesSelection {
-    /// Those whose tag pairs satisfy a pattern.
+    /// Series whose tag pairs match a pattern.
     Tags(TagSelection),
-    /// Those with exactly these tag pairs; sorted.
+    /// Series with exactly these tag pairs; sorted.
     Tsuids(Vec<Bytes>),
 }
 
-/// What the tag pairs of a series must satisfy.
+/// Conditions on the tag pairs of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagSelection {
-    /// Tag keys that must be present, by UID.
-    pub wanted: Vec<TagUidCondition>,
-    /// Whether other keys rule a series out.
+    /// Tag keys that must be present, ascending by UID.
+    pub conditions: Vec<TagUidCondition>,
+    /// True if a series must not have other keys.
     pub explicit: bool,
-    /// Whether at most one key may have another than its first wanted value. That is what
-    /// OpenTSDB's fuzzy row filter lets through.
+    /// True if at most one key may have a value other than its first accepted one, as OpenTSDB's fuzzy row
+    /// filter requires.
     pub one_deviation: bool,
 }
 
@@ -28,23 +28,24 @@ pub struct TagSelection {
 pub struct TagUidCondition {
     /// UID of the tag key.
     pub tagk: Bytes,
-    /// UIDs of the values, sorted; `None` takes any value.
+    /// UIDs of the accepted values, sorted; `None` accepts any value.
     pub tagvs: Option<Vec<Bytes>>,
 }
 
 impl SeriesSelection {
-    /// Whether nothing can match.
+    /// True if nothing can match.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {
-            Self::Tags(tags) => {
-                tags.wanted.iter().any(|want| want.tagvs.as_ref().is_some_and(Vec::is_empty))
-            }
+            Self::Tags(tags) => tags
+                .conditions
+                .iter()
+                .any(|condition| condition.tagvs.as_ref().is_some_and(Vec::is_empty)),
             Self::Tsuids(tsuids) => tsuids.is_empty(),
         }
     }
 
-    /// Whether a series with these tag pairs (key UID, value UID, …; sorted by key) is read.
+    /// True if a series with these tag pairs (key UID, value UID, …; sorted by key) is selected.
     #[must_use]
     pub fn admits(&self, tags: &[u8], tagk_width: usize, tagv_width: usize) -> bool {
         match self {
@@ -58,11 +59,11 @@ impl SeriesSelection {
 
 impl TagSelection {
     fn admits(&self, tags: &[u8], tagk_width: usize, tagv_width: usize) -> bool {
-        let mut wanted = self.wanted.iter().peekable();
+        let mut conditions = self.conditions.iter().peekable();
         let mut deviations = 0;
         for pair in tags.chunks_exact(tagk_width + tagv_width) {
             let (tagk, tagv) = pair.split_at(tagk_width);
-            match wanted.next_if(|want| want.tagk.as_ref() == tagk) {
+            match conditions.next_if(|condition| condition.tagk.as_ref() == tagk) {
                 Some(TagUidCondition { tagvs: Some(tagvs), .. }) => {
                     match tagvs.binary_search_by(|v| v.as_ref().cmp(tagv)) {
                         Ok(0) => {}
@@ -74,7 +75,7 @@ impl TagSelection {
                 Some(_) | None => {}
             }
         }
-        wanted.peek().is_none() && !(self.one_deviation && deviations > 1)
+        conditions.peek().is_none() && !(self.one_deviation && deviations > 1)
     }
 }
 
@@ -82,7 +83,7 @@ impl TagSelection {
 mod tests {
     use super::*;
 
-    fn want(tagk: u8, tagvs: Option<&[u8]>) -> TagUidCondition {
+    fn condition(tagk: u8, tagvs: Option<&[u8]>) -> TagUidCondition {
         TagUidCondition {
             tagk: vec![tagk].into(),
             tagvs: tagvs.map(|v| v.iter().map(|v| vec![*v].into()).collect()),
@@ -90,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn wanted_keys_must_be_there_with_a_wanted_value() {
-        let wanted = vec![want(1, Some(&[5, 7])), want(3, None)];
-        let mut tags = TagSelection { wanted, explicit: false, one_deviation: false };
+    fn required_keys_must_have_an_accepted_value() {
+        let conditions = vec![condition(1, Some(&[5, 7])), condition(3, None)];
+        let mut tags = TagSelection { conditions, explicit: false, one_deviation: false };
         assert!(tags.admits(&[1, 5, 3, 9], 1, 1));
         assert!(tags.admits(&[1, 7, 2, 2, 3, 9, 4, 4], 1, 1));
         assert!(!tags.admits(&[1, 6, 3, 9], 1, 1));
@@ -103,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn the_fuzzy_filter_lets_one_key_deviate() {
-        let wanted = vec![want(1, Some(&[5, 7])), want(3, Some(&[8, 9]))];
-        let tags = TagSelection { wanted, explicit: true, one_deviation: true };
+    fn fuzzy_filter_accepts_one_deviating_key() {
+        let conditions = vec![condition(1, Some(&[5, 7])), condition(3, Some(&[8, 9]))];
+        let tags = TagSelection { conditions, explicit: true, one_deviation: true };
         assert!(tags.admits(&[1, 5, 3, 9], 1, 1));
         assert!(tags.admits(&[1, 7, 3, 8], 1, 1));
         assert!(!tags.admits(&[1, 7, 3, 9], 1, 1));

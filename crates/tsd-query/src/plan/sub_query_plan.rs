@@ -12,26 +12,26 @@ use crate::{
     request::{DownsampleSpec, SubQuery},
 };
 
-/// What is read for a sub query and what remains to be done with it.
+/// What is read for a sub query, and what remains to be done afterwards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubQueryPlan {
-    /// Widths and salting the keys below were made with.
+    /// Widths and salting of the keys below.
     pub schema: TableSchema,
     /// UID of the metric.
     pub metric: Bytes,
-    /// The query's range and the range of rows.
+    /// The query range and the range of rows.
     pub window: ScanWindow,
     /// Row keys to scan, one range per salt bucket.
     pub ranges: Vec<KeyRange>,
     /// Which series the scan returns; may be pushed down to the store.
     pub selection: SeriesSelection,
-    /// What is checked by name afterwards.
+    /// Filters that are checked by name after the scan.
     pub post_filters: Vec<PostFilter>,
-    /// UIDs of the tag keys that group, ascending.
+    /// UIDs of the group-by tag keys, ascending.
     pub group_by: Vec<Bytes>,
 }
 
-/// A filter that needs the name of a tag value.
+/// A filter on the name of a tag value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PostFilter {
     /// UID of the tag key.
@@ -102,11 +102,11 @@ impl SubQueryPlan {
         let keys = keys_in_order(&sub.filters, resolved);
         let explicit = sub.explicit_tags && !keys.is_empty();
         let fuzzy = explicit && settings.fuzzy_filter;
-        let mut wanted = Vec::with_capacity(keys.len());
+        let mut conditions = Vec::with_capacity(keys.len());
         let mut post_filters = Vec::new();
         let mut budget = settings.expansion_limit;
-        for (place, (tagk, filters)) in keys.iter().enumerate() {
-            let mut tagvs = pushed_values(filters, place == 0);
+        for (index, (tagk, filters)) in keys.iter().enumerate() {
+            let mut tagvs = pushed_values(filters, index == 0);
             let mut over_budget = false;
             if let Some(values) = &tagvs {
                 if values.len() <= budget {
@@ -116,13 +116,13 @@ impl SubQueryPlan {
                 }
             }
             for (filter, literals) in filters {
-                let is_settled = literals.is_some() && !over_budget;
-                if !is_settled && !filter.accepts_all() {
+                let is_pushed_down = literals.is_some() && !over_budget;
+                if !is_pushed_down && !filter.accepts_all() {
                     let tagk = tagk.clone();
                     post_filters.push(PostFilter { tagk, filter: (*filter).clone() });
                 }
             }
-            wanted.push(TagUidCondition { tagk: tagk.clone(), tagvs });
+            conditions.push(TagUidCondition { tagk: tagk.clone(), tagvs });
         }
         // The fuzzy filter's stop key reaches into the row that begins at the end of the scan.
         let stop_tail =
@@ -133,7 +133,7 @@ impl SubQueryPlan {
             window,
             ranges: key_ranges(schema, metric, &window, &stop_tail),
             selection: SeriesSelection::Tags(TagSelection {
-                wanted,
+                conditions,
                 explicit,
                 one_deviation: fuzzy,
             }),
@@ -146,25 +146,25 @@ impl SubQueryPlan {
         }
     }
 
-    /// Whether the answer is empty whatever the table holds.
+    /// True if no row can match.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.selection.is_empty()
     }
 
-    /// Whether a series with these tag pairs is read. To be asked once per series even where the
-    /// selection was pushed down, since a store may return more.
+    /// True if a series with these tag pairs is selected. Must be checked even if the selection was pushed
+    /// down, since a store may return more rows.
     #[must_use]
     pub fn admits(&self, tags: &[u8]) -> bool {
         self.selection.admits(tags, self.schema.tagk_width(), self.schema.tagv_width())
     }
 
-    /// UIDs of the tag values whose names [`Self::accepts`] needs for a series.
+    /// UIDs of the tag values of a series whose names [`Self::accepts`] needs.
     pub fn values_to_name<'a>(&'a self, tags: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.post_filters.iter().filter_map(|post| self.value_of(tags, &post.tagk))
     }
 
-    /// Whether the post-scan filters accept a series. `name_of` names a tag value's UID.
+    /// True if the post-scan filters accept a series. `name_of` returns the name of a tag value's UID.
     pub fn accepts<'n>(
         &self,
         tags: &[u8],
@@ -177,8 +177,8 @@ impl SubQueryPlan {
         })
     }
 
-    /// What groups a series: UIDs of its values of the tag keys that group, keys in UID order; empty
-    /// without grouping. `None` where the series lacks one of them.
+    /// Group key of a series: UIDs of its values of the group-by tag keys, in UID order of the keys; empty
+    /// without grouping. `None` if the series lacks one of the keys.
     #[must_use]
     pub fn group_key(&self, tags: &[u8]) -> Option<Vec<u8>> {
         let values: Option<Vec<&[u8]>> =
@@ -196,7 +196,7 @@ impl SubQueryPlan {
     }
 }
 
-/// A filter and the UIDs of its literals, if it has any that were looked up.
+/// A filter, and the UIDs of its literals if they were looked up.
 type KeyFilter<'a> = (&'a TagFilter, Option<&'a [Bytes]>);
 
 /// Filters by tag key, keys ascending by UID, filters of a key in request order.
@@ -218,8 +218,8 @@ fn keys_in_order<'a>(
 
 /// Values of one key that go into the row-key pattern.
 ///
-/// With several filters on one key OpenTSDB unites the literals on the lowest key, while on later
-/// keys each filter replaces what an earlier one left. Answers depend on it, so it is kept.
+/// With several filters on one key OpenTSDB takes the union of the literals on the lowest key, while on
+/// later keys each filter replaces the literals of earlier ones. Results depend on it, so it is kept.
 fn pushed_values(filters: &[KeyFilter<'_>], lowest_key: bool) -> Option<Vec<Bytes>> {
     let mut values: Option<Vec<Bytes>> = None;
     for (filter, literals) in filters {
@@ -229,7 +229,7 @@ fn pushed_values(filters: &[KeyFilter<'_>], lowest_key: bool) -> Option<Vec<Byte
             }
             continue;
         }
-        // A list too long to be looked up is checked by name and stays out of the pattern.
+        // A list too long to be looked up is checked by name and is not part of the pattern.
         let Some(literals) = literals else { continue };
         match &mut values {
             Some(values) if lowest_key => values.extend_from_slice(literals),
@@ -302,13 +302,13 @@ mod tests {
     fn shape(plan: &SubQueryPlan) -> (String, Vec<&'static str>) {
         let SeriesSelection::Tags(tags) = &plan.selection else { panic!("no tag pattern") };
         let pattern: Vec<_> = tags
-            .wanted
+            .conditions
             .iter()
-            .map(|want| match &want.tagvs {
-                None => format!("{}=*", want.tagk[2]),
+            .map(|condition| match &condition.tagvs {
+                None => format!("{}=*", condition.tagk[2]),
                 Some(values) => {
                     let values: Vec<_> = values.iter().map(|v| v[2].to_string()).collect();
-                    format!("{}={}", want.tagk[2], values.join(","))
+                    format!("{}={}", condition.tagk[2], values.join(","))
                 }
             })
             .collect();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_pushed_down_and_the_rest_is_checked_afterwards() {
+    fn literals_are_pushed_down_and_other_filters_checked_afterwards() {
         check("sum:m", "", &[]);
         check("sum:m{h=1}", "1=1", &[]);
         check("sum:m{h=2|1,d=*}", "1=1,2;2=*", &[]);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn several_literal_filters_unite_on_the_lowest_key_and_replace_on_later_ones() {
+    fn literal_filters_are_united_on_the_lowest_key_and_replaced_on_later_ones() {
         check("sum:m{h=1,h=2}", "1=1,2", &[]);
         check("sum:m{h=*,d=1,d=2}", "1=*;2=2", &[]);
         check("sum:m{h=*,d=1,d=regexp(x)}", "1=*;2=*", &["regexp"]);
@@ -361,21 +361,21 @@ mod tests {
         assert!(!plan.admits(&[0, 0, 1, 0, 0, 5, 0, 0, 2, 0, 0, 1]));
         let settings = PlanSettings { fuzzy_filter: false, ..PlanSettings::default() };
         assert_eq!(plan_with("sum:explicit_tags:m{h=*}", &settings).ranges[0].stop.len(), 7);
-        // Without filters there is nothing to be explicit about.
+        // Without filters `explicit_tags` has no effect.
         assert!(self::plan("sum:explicit_tags:m").admits(&[0, 0, 1, 0, 0, 5]));
     }
 
     #[test]
-    fn unknown_names_are_refused_or_skipped() {
+    fn unknown_names_are_rejected_or_skipped() {
         let schema = TableSchema::opentsdb_default();
-        let refuse = |m: &str| {
+        let error_of = |m: &str| {
             let sub = sub_query(m);
             sub.resolve(&schema, &PlanSettings::default(), uid_of).unwrap_err().message
         };
-        assert_eq!(refuse("sum:x{h=1}"), "No such name for 'metrics': 'x'");
-        assert_eq!(refuse("sum:m{q=1}"), "No such name for 'tagk': 'q'");
-        assert_eq!(refuse("sum:m{h=1|nope}"), "No such name for 'tagv': 'nope'");
-        assert_eq!(refuse("sum:m{h=|1}"), "Missing UID name");
+        assert_eq!(error_of("sum:x{h=1}"), "No such name for 'metrics': 'x'");
+        assert_eq!(error_of("sum:m{q=1}"), "No such name for 'tagk': 'q'");
+        assert_eq!(error_of("sum:m{h=1|nope}"), "No such name for 'tagv': 'nope'");
+        assert_eq!(error_of("sum:m{h=|1}"), "Missing UID name");
         let settings = PlanSettings { skip_unresolved_tagvs: true, ..PlanSettings::default() };
         assert_eq!(shape(&plan_with("sum:m{h=1|nope}", &settings)).0, "1=1");
         assert!(plan_with("sum:m{h=nope}", &settings).is_empty());
@@ -388,23 +388,23 @@ mod tests {
         assert!(plan.admits(&[0, 0, 1, 0, 0, 2]));
         assert!(!plan.admits(&[0, 0, 1, 0, 0, 3]));
         let schema = TableSchema::opentsdb_default();
-        let refuse = |m: &str| {
+        let error_of = |m: &str| {
             let sub = sub_query(m);
             sub.resolve(&schema, &PlanSettings::default(), uid_of).unwrap_err()
         };
-        let error = refuse("sum:000009000001000002,000008000001000001");
+        let error = error_of("sum:000009000001000002,000008000001000001");
         assert_eq!(
             error.message,
             "One or more TSUIDs did not share the same metric [000009] [000008]"
         );
         assert_eq!(error.class.status(), 500);
         for text in ["sum:xyz", "sum:000009", "sum:00000900000100000"] {
-            assert_eq!(refuse(text).class.status(), 500, "{text}");
+            assert_eq!(error_of(text).class.status(), 500, "{text}");
         }
     }
 
     #[test]
-    fn names_asked_for_are_those_resolved() {
+    fn requested_names_are_those_resolved() {
         let sub = sub_query("sum:m{h=1|2,d=regexp(x)}");
         let names = sub.names(&PlanSettings::default());
         let texts: Vec<_> =
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn post_filters_see_names() {
+    fn post_filters_check_names() {
         let plan = plan("sum:m{h=web*}");
         let tags = [0, 0, 1, 0, 0, 5];
         assert_eq!(plan.values_to_name(&tags).collect::<Vec<_>>(), [&[0, 0, 5]]);

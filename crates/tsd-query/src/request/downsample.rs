@@ -5,20 +5,20 @@ use crate::{
     time::{Duration, DurationError, TimeUnit},
 };
 
-/// How a series is thinned before it is aggregated with others.
+/// How a series is downsampled before aggregation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DownsampleSpec {
     /// The text as given.
     pub text: String,
-    /// Which points share a bucket.
+    /// Buckets of points.
     pub window: DownsampleWindow,
-    /// What makes one value of them.
+    /// Aggregator of the points of a bucket.
     pub function: Aggregator,
-    /// What stands for an empty bucket.
+    /// Value of an empty bucket.
     pub fill: FillPolicy,
 }
 
-/// Which points share a bucket.
+/// Buckets of points.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DownsampleWindow {
     /// Buckets of equal length, aligned to the epoch.
@@ -32,14 +32,14 @@ pub enum DownsampleWindow {
         count: i64,
         /// Calendar unit.
         unit: TimeUnit,
-        /// Length as a plain duration, by which the scan range is widened.
+        /// Length as a plain duration, for the range of the scan.
         interval_ms: i64,
     },
     /// One bucket for the whole query range.
     All,
 }
 
-/// What stands for an empty bucket.
+/// Value of an empty bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FillPolicy {
     /// Nothing: the bucket has no point.
@@ -51,11 +51,11 @@ pub enum FillPolicy {
     Null,
     /// Zero.
     Zero,
-    /// Accepted in requests and refused as soon as a bucket has to be filled.
+    /// Accepted in requests; an error once a bucket has to be filled.
     Scalar,
 }
 
-/// Text that is no downsampling specification.
+/// An invalid downsampling specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DownsampleError {
     /// Fewer than two parts.
@@ -67,19 +67,19 @@ pub enum DownsampleError {
          fill policy"
     )]
     TooManyParts(String),
-    /// A function nobody registered.
+    /// An unknown function.
     #[error("No such downsampling function: {0}")]
     UnknownFunction(String),
-    /// `none`, which makes no single value.
+    /// `none`, which does not aggregate.
     #[error("cannot use the NONE aggregator for downsampling")]
     NoneFunction,
     /// A fill policy that does not exist.
     #[error("Unrecognized fill policy: {0}")]
     UnknownFill(String),
-    /// The interval is no duration.
+    /// The interval is not a duration.
     #[error(transparent)]
     Interval(#[from] DurationError),
-    /// A calendar interval with something between number and unit.
+    /// A calendar interval with text between number and unit.
     #[error("For input string: \"{0}\"")]
     CalendarCount(String),
 }
@@ -107,7 +107,7 @@ impl FillPolicy {
 }
 
 impl DownsampleSpec {
-    /// Reads a specification. With `use_calendar` a plain interval is read as a calendar one.
+    /// Parses a specification. With `use_calendar` a plain interval is a calendar interval.
     pub fn parse(text: &str, use_calendar: bool) -> Result<Self, DownsampleError> {
         let (interval, function, fill) = split(text)?;
         let window = if interval.contains("all") {
@@ -132,7 +132,7 @@ impl DownsampleSpec {
         Ok(Self { text: text.to_owned(), window, function, fill })
     }
 
-    /// Interval as a plain duration; 0 where the window is the whole range.
+    /// Interval as a plain duration; 0 if the window is the whole range.
     #[must_use]
     pub const fn interval_ms(&self) -> i64 {
         match self.window {
@@ -143,7 +143,7 @@ impl DownsampleSpec {
     }
 }
 
-/// Interval, function and fill policy. Empty parts at the end vanish, as in Java's `split`.
+/// Splits into interval, function and fill policy. Trailing empty parts are dropped, as by Java's `split`.
 fn split(text: &str) -> Result<(&str, &str, Option<&str>), DownsampleError> {
     let mut parts = text.trim_end_matches('-').split('-');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -180,13 +180,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn refuse(text: &str, use_calendar: bool, message: &str) {
+    fn check_error(text: &str, use_calendar: bool, message: &str) {
         let got = DownsampleSpec::parse(text, use_calendar).map_err(|e| e.to_string());
         assert_eq!(got, Err(message.to_owned()), "{text}");
     }
 
     #[test]
-    fn three_kinds_of_windows() {
+    fn windows_are_fixed_calendar_or_all() {
         let fixed = |interval_ms| DownsampleWindow::Fixed { interval_ms };
         check("1m-avg", fixed(60_000), Aggregator::Avg, FillPolicy::None);
         check("1.5h-sum-NaN", fixed(3_600_000), Aggregator::Sum, FillPolicy::Nan);
@@ -200,40 +200,40 @@ mod tests {
     }
 
     #[test]
-    fn use_calendar_turns_plain_intervals() {
+    fn use_calendar_applies_to_plain_intervals() {
         let spec = DownsampleSpec::parse("1d-sum", true).map(|spec| spec.window);
         assert!(matches!(spec, Ok(DownsampleWindow::Calendar { count: 1, .. })));
     }
 
     #[test]
-    fn refusals_have_the_original_words() {
+    fn errors_match_opentsdb() {
         let few =
             "Invalid downsampling specifier '1m': must provide at least interval and function";
-        refuse("1m", false, few);
-        refuse(
+        check_error("1m", false, few);
+        check_error(
             "1m-avg-nan-x",
             false,
             "Invalid downsampling specifier '1m-avg-nan-x': must consist of interval, function, \
              and optional fill policy",
         );
-        refuse("1m-nope", false, "No such downsampling function: nope");
-        refuse("1m-none", false, "cannot use the NONE aggregator for downsampling");
-        refuse("1m-avg-bad", false, "Unrecognized fill policy: bad");
-        refuse("1q-avg", false, "Invalid duration (suffix): 1q");
-        refuse("1h30mc-sum", false, "For input string: \"1h30\"");
-        refuse("1.5hc-sum", false, "For input string: \"1.5\"");
-        refuse("1.5h-sum", true, "For input string: \"1.5\"");
-        refuse("c-sum", false, "Cannot parse null or empty duration");
+        check_error("1m-nope", false, "No such downsampling function: nope");
+        check_error("1m-none", false, "cannot use the NONE aggregator for downsampling");
+        check_error("1m-avg-bad", false, "Unrecognized fill policy: bad");
+        check_error("1q-avg", false, "Invalid duration (suffix): 1q");
+        check_error("1h30mc-sum", false, "For input string: \"1h30\"");
+        check_error("1.5hc-sum", false, "For input string: \"1.5\"");
+        check_error("1.5h-sum", true, "For input string: \"1.5\"");
+        check_error("c-sum", false, "Cannot parse null or empty duration");
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*", calendar: bool) {
+        fn any_text_is_parsed_or_rejected(text in "\\PC*", calendar: bool) {
             let _ = DownsampleSpec::parse(&text, calendar);
         }
 
         #[test]
-        fn texts_near_the_grammar_are_read_or_refused(text in "[0-9]{0,20}[.a-z]{0,4}-[a-z-]{0,12}") {
+        fn text_near_the_grammar_is_parsed_or_rejected(text in "[0-9]{0,20}[.a-z]{0,4}-[a-z-]{0,12}") {
             let _ = DownsampleSpec::parse(&text, true);
         }
     }

@@ -1,4 +1,4 @@
-//! A checked query: everything in it is known to be meaningful.
+//! A validated query.
 
 use jiff::tz::TimeZone;
 
@@ -12,92 +12,92 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of the request")]
 pub struct Query {
-    /// First millisecond of the answer.
+    /// First millisecond of the query range.
     pub start_ms: i64,
-    /// Last millisecond of the answer.
+    /// Last millisecond of the query range.
     pub end_ms: i64,
     /// Zone of calendar downsampling.
     pub zone: TimeZone,
-    /// Sub queries in request order, each once.
+    /// Distinct sub queries in request order.
     pub sub_queries: Vec<SubQuery>,
-    /// Timestamps of the answer are in milliseconds.
+    /// Timestamps of the response are in milliseconds.
     pub ms_resolution: bool,
-    /// The answer names the series' TSUIDs.
+    /// The response has the TSUIDs of the series.
     pub show_tsuids: bool,
-    /// The answer repeats the sub query.
+    /// The response repeats the sub query.
     pub show_query: bool,
-    /// The answer has statistics per series.
+    /// The response has statistics per series.
     pub show_stats: bool,
-    /// The answer ends with a summary of statistics.
+    /// The response has a summary of statistics.
     pub show_summary: bool,
-    /// No annotations at all.
+    /// The response has no annotations.
     pub no_annotations: bool,
-    /// Global annotations too.
+    /// The response has global annotations too.
     pub global_annotations: bool,
     /// Delete the rows that are read.
     pub delete: bool,
-    /// Asks to lift the byte limit.
+    /// Ignore the byte limit, if the server allows it.
     pub override_byte_limit: bool,
-    /// Asks to lift the data point limit.
+    /// Ignore the data point limit, if the server allows it.
     pub override_data_point_limit: bool,
 }
 
 /// One sub query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubQuery {
-    /// Place in the request.
+    /// Index in the request.
     pub index: usize,
-    /// What makes one series of a group.
+    /// Aggregator of the series of a group.
     pub aggregator: Aggregator,
-    /// What is read.
+    /// The series to read.
     pub source: SeriesSource,
     /// Filters on tags, in request order. TSUID queries ignore them.
     pub filters: Vec<TagFilter>,
     /// Filters on point values, all of which must hold.
     pub value_filters: Vec<ValueFilter>,
-    /// How each series is thinned first.
+    /// Downsampling of each series.
     pub downsample: Option<DownsampleSpec>,
-    /// Whether and how rates are taken of each series.
+    /// Rate of each series.
     pub rate: Option<RateOptions>,
-    /// Rate options as given even where `rate` is off; for the echo.
+    /// Rate options as given even without `rate`, to repeat them in the response.
     pub rate_options: Option<RateOptions>,
-    /// Series with other tag keys than those filtered on are left out.
+    /// Exclude series with other tag keys than those of the filters.
     pub explicit_tags: bool,
-    /// Percentiles asked of histograms.
+    /// Percentiles of histograms to compute.
     pub percentiles: Vec<f32>,
-    /// Bucket counts asked of histograms.
+    /// Return the bucket counts of histograms.
     pub show_histogram_buckets: bool,
     /// Read pre-aggregated data.
     pub pre_aggregate: bool,
-    /// Which rollup tables may be read.
+    /// Use of rollup tables.
     pub rollup_usage: RollupUsage,
 }
 
-/// What a sub query reads.
+/// The series that a sub query reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesSource {
     /// All series of a metric that pass the filters.
     Metric(String),
-    /// These series, as hexadecimal TSUIDs.
+    /// Series by their hexadecimal TSUIDs.
     Tsuids(Vec<String>),
 }
 
-/// Which rollup tables a sub query may read.
+/// Rollup tables that a sub query may read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RollupUsage {
-    /// None: raw data.
+    /// Only raw data.
     Raw,
-    /// The best one or nothing.
+    /// Only the best one.
     #[default]
     NoFallback,
-    /// The best one, else the next shorter ones, down to raw data.
+    /// The best one, then the next shorter ones, then raw data.
     Fallback,
-    /// The best one, else raw data.
+    /// The best one, then raw data.
     FallbackRaw,
 }
 
 impl RollupUsage {
-    /// The usage of that name in any case; the default for unknown names.
+    /// The usage of that name, ignoring case; the default for unknown names.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         [Self::Raw, Self::Fallback, Self::FallbackRaw]
@@ -119,7 +119,7 @@ impl RollupUsage {
 }
 
 impl SubQuery {
-    /// Whether histograms are read instead of numbers.
+    /// True if histograms are read instead of numbers.
     #[must_use]
     pub fn is_histogram(&self) -> bool {
         !self.percentiles.is_empty() || self.show_histogram_buckets

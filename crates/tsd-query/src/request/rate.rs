@@ -1,17 +1,17 @@
-//! How rates of counters are taken.
+//! Rate options.
 
 use crate::error::QueryError;
 
-/// Options of a rate.
+/// Options of a rate computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RateOptions {
     /// A falling value means the counter wrapped.
     pub counter: bool,
     /// Value at which the counter wraps.
     pub counter_max: i64,
-    /// Rates above this become zero, if it is positive and the counter wrapped.
+    /// If positive, a rate above this at a counter wrap becomes zero.
     pub reset_value: i64,
-    /// Leave the point out where the counter wrapped.
+    /// Drop the point at which the counter wrapped.
     pub drop_resets: bool,
 }
 
@@ -22,19 +22,19 @@ impl Default for RateOptions {
 }
 
 impl RateOptions {
-    /// Reads the middle piece of a URI sub query that starts with `rate`.
-    pub(crate) fn parse(piece: &str) -> Result<Self, QueryError> {
-        if piece.eq_ignore_ascii_case("rate") {
+    /// Parses the part of a URI sub query that starts with `rate`.
+    pub(crate) fn parse(text: &str) -> Result<Self, QueryError> {
+        if text.eq_ignore_ascii_case("rate") {
             return Ok(Self::default());
         }
-        // Between the sixth character and the last one, whatever those are.
-        let count = piece.chars().count();
+        // As in OpenTSDB, the text between the fifth and the last character, whatever these are.
+        let count = text.chars().count();
         if count < 6 {
             return Err(QueryError::bad_request(format!(
-                "Invalid rate options specification: {piece}"
+                "Invalid rate options specification: {text}"
             )));
         }
-        let inner: String = piece.chars().take(count - 1).skip(5).collect();
+        let inner: String = text.chars().take(count - 1).skip(5).collect();
         let parts: Vec<&str> = inner.split(',').collect();
         if parts.len() > 3 {
             return Err(QueryError::bad_request(format!(
@@ -46,10 +46,10 @@ impl RateOptions {
         let part = |i: usize| parts.get(i).copied().unwrap_or_default();
         let mut options = Self { counter: part(0).ends_with("counter"), ..Self::default() };
         options.drop_resets = part(0) == "dropcounter";
-        let number = |text: &str, what: &str| {
-            text.parse().map_err(|_| {
+        let number = |number: &str, what: &str| {
+            number.parse().map_err(|_| {
                 QueryError::bad_request(format!(
-                    "{what} value of counter was not a number, received '{text}'"
+                    "{what} value of counter was not a number, received '{number}'"
                 ))
             })
         };
@@ -70,18 +70,18 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(piece: &str, counter: bool, counter_max: i64, reset_value: i64, drop_resets: bool) {
+    fn check(text: &str, counter: bool, counter_max: i64, reset_value: i64, drop_resets: bool) {
         let expected = RateOptions { counter, counter_max, reset_value, drop_resets };
-        assert_eq!(RateOptions::parse(piece), Ok(expected), "{piece}");
+        assert_eq!(RateOptions::parse(text), Ok(expected), "{text}");
     }
 
     #[track_caller]
-    fn refuse(piece: &str, message: &str) {
-        assert_eq!(RateOptions::parse(piece).map_err(|e| e.message), Err(message.to_owned()));
+    fn check_error(text: &str, message: &str) {
+        assert_eq!(RateOptions::parse(text).map_err(|e| e.message), Err(message.to_owned()));
     }
 
     #[test]
-    fn braces_hold_kind_maximum_and_reset() {
+    fn braces_contain_kind_maximum_and_reset() {
         check("rate", false, i64::MAX, 0, false);
         check("rate{counter}", true, i64::MAX, 0, false);
         check("rate{foocounter}", true, i64::MAX, 0, false);
@@ -92,20 +92,20 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_original_words() {
-        refuse("rate{", "Invalid rate options specification: rate{");
-        refuse(
+    fn errors_match_opentsdb() {
+        check_error("rate{", "Invalid rate options specification: rate{");
+        check_error(
             "rate{counter,1,2,3}",
             "Incorrect number of values in rate options specification, must be counter[,counter \
              max value,reset value], recieved: 4 parts",
         );
-        refuse("rate{counter,x}", "Max value of counter was not a number, received 'x'");
-        refuse("rate{counter,1,x}", "Reset value of counter was not a number, received 'x'");
+        check_error("rate{counter,x}", "Max value of counter was not a number, received 'x'");
+        check_error("rate{counter,1,x}", "Reset value of counter was not a number, received 'x'");
     }
 
     proptest! {
         #[test]
-        fn any_piece_is_read_or_refused(piece in "rate\\PC*") {
+        fn any_piece_is_parsed_or_rejected(piece in "rate\\PC*") {
             let _ = RateOptions::parse(&piece);
         }
     }

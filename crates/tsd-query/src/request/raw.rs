@@ -1,4 +1,4 @@
-//! A query as it was written: plain texts that a body or URI parser fills in.
+//! The query before validation, as a body or URI parser fills it in.
 
 use super::RateOptions;
 use crate::{
@@ -12,17 +12,17 @@ use crate::{
 pub struct RawQuery {
     /// Time expression; JSON numbers as their text.
     pub start: Option<String>,
-    /// Time expression; the present where absent.
+    /// Time expression; now by default.
     pub end: Option<String>,
-    /// Zone name.
+    /// Time zone name.
     pub timezone: Option<String>,
-    /// Sub queries; `None` where the body has none, which the original answers with a null pointer.
+    /// Sub queries; `None` if the body has none, which OpenTSDB reports as a null pointer exception.
     pub queries: Option<Vec<RawSubQuery>>,
-    /// Accepted and not used; for the echo.
+    /// Accepted but unused; repeated in the response.
     pub padding: bool,
-    /// Asks for the plan instead of the data.
+    /// Return the plan instead of the data.
     pub explain: bool,
-    /// Every downsampling follows the calendar.
+    /// All downsampling intervals are calendar intervals.
     pub use_calendar: bool,
     /// See [`super::Query::ms_resolution`].
     pub ms_resolution: bool,
@@ -54,17 +54,17 @@ pub struct RawSubQuery {
     pub aggregator: Option<String>,
     /// Name of the metric.
     pub metric: Option<String>,
-    /// Hexadecimal TSUIDs; they win over the metric.
+    /// Hexadecimal TSUIDs; they take precedence over the metric.
     pub tsuids: Vec<String>,
     /// Downsampling specification.
     pub downsample: Option<String>,
-    /// Whether rates are taken.
+    /// True to compute rates.
     pub rate: bool,
-    /// How, where given.
+    /// Options of the rates.
     pub rate_options: Option<RateOptions>,
     /// Filters on tags. Bodies use [`Self::set_filters`] and [`Self::set_tags`].
     pub filters: Vec<TagFilter>,
-    /// Filters on point values, from wherever they were written.
+    /// Filters on point values.
     pub value_filters: Vec<ValueFilter>,
     /// See [`super::SubQuery::explicit_tags`].
     pub explicit_tags: bool,
@@ -101,9 +101,9 @@ pub struct BodyValueFilter {
 }
 
 impl RawSubQuery {
-    /// Takes `filters` of a body; replaces what `tags` or an earlier `filters` put there.
+    /// Sets the filters of a body's `filters`, replacing those of `tags` or of an earlier `filters`.
     ///
-    /// An entry under the key `value` with the type of a value filter becomes one.
+    /// An entry with the key `value` and the type of a value filter becomes a value filter.
     pub fn set_filters(&mut self, filters: &[BodyFilter]) -> Result<(), QueryError> {
         self.filters.clear();
         for entry in filters {
@@ -121,7 +121,7 @@ impl RawSubQuery {
         Ok(())
     }
 
-    /// Takes `tags` of a body: grouping filters in short notation; replaces what `filters` put there.
+    /// Sets the filters of a body's `tags`, group-by filters in short notation, replacing those of `filters`.
     pub fn set_tags<'a>(
         &mut self,
         tags: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -135,7 +135,7 @@ impl RawSubQuery {
         Ok(())
     }
 
-    /// Takes `valueFilters` of a body, beside those from `filters`.
+    /// Adds the filters of a body's `valueFilters` to those of `filters`.
     pub fn add_value_filters(&mut self, filters: &[BodyValueFilter]) -> Result<(), QueryError> {
         for entry in filters {
             let kind = entry.kind.as_deref().unwrap_or_default();

@@ -1,7 +1,6 @@
 //! Sub queries in a URI: `m=sum:1m-avg:rate:sys.cpu.user{host=*}{dc=lga}`.
 //!
-//! The grammar is a split at colons, so a colon inside a filter breaks it; that is the original's
-//! behaviour and clients avoid it.
+//! Like OpenTSDB the parser splits at colons, so a filter cannot contain a colon.
 
 use super::{RateOptions, RawSubQuery};
 use crate::{
@@ -9,18 +8,18 @@ use crate::{
     filter::{BraceEntry, EntryError, ValueFilter, add_tag, parse_brace_entry},
 };
 
-/// Reads the value of an `m` parameter.
+/// Parses the value of an `m` parameter.
 pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
-    let (mut sub, pieces, last) = split(text, "m")?;
-    for piece in pieces {
-        let lower = piece.to_lowercase();
-        if common_piece(piece, &lower, &mut sub)? {
+    let (mut sub, options, last) = split(text, "m")?;
+    for option in options {
+        let lower = option.to_lowercase();
+        if parse_common_option(option, &lower, &mut sub)? {
             continue;
         }
         if lower.starts_with("pre-agg") {
             sub.pre_aggregate = true;
         } else if lower.starts_with("rollup_") {
-            sub.rollup_usage = Some(piece.to_owned());
+            sub.rollup_usage = Some(option.to_owned());
         } else if lower.starts_with("explicit_tags") {
             sub.explicit_tags = true;
         }
@@ -29,17 +28,17 @@ pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
     Ok(sub)
 }
 
-/// Reads the value of a `tsuid` parameter.
+/// Parses the value of a `tsuid` parameter.
 pub fn parse_tsuid_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
-    let (mut sub, pieces, last) = split(text, "tsuid")?;
-    for piece in pieces {
-        common_piece(piece, &piece.to_lowercase(), &mut sub)?;
+    let (mut sub, options, last) = split(text, "tsuid")?;
+    for option in options {
+        parse_common_option(option, &option.to_lowercase(), &mut sub)?;
     }
     sub.tsuids = last.trim_end_matches(',').split(',').map(str::to_owned).collect();
     Ok(sub)
 }
 
-/// Cuts at colons: the aggregator, the pieces in the middle, the last piece.
+/// Splits at colons into the aggregator, the options, and the last part.
 fn split<'a>(
     text: &'a str,
     parameter: &str,
@@ -48,32 +47,36 @@ fn split<'a>(
         return Err(QueryError::bad_request("The query string was empty"));
     }
     let mut pieces: Vec<&str> = text.split(':').collect();
-    let wrong = |how: &str| {
+    let invalid = |how: &str| {
         QueryError::bad_request(format!(
             "Invalid parameter {parameter}={text} ({how} :-separated parts)"
         ))
     };
     if pieces.len() > 5 {
-        return Err(wrong("too many"));
+        return Err(invalid("too many"));
     }
-    let last = pieces.pop().filter(|_| !pieces.is_empty()).ok_or_else(|| wrong("not enough"))?;
+    let last = pieces.pop().filter(|_| !pieces.is_empty()).ok_or_else(|| invalid("not enough"))?;
     let aggregator = pieces.remove(0).to_owned();
     let sub = RawSubQuery { aggregator: Some(aggregator), ..RawSubQuery::default() };
     Ok((sub, pieces, last))
 }
 
-/// Reads a middle piece that both parameters know; false where it is none.
-fn common_piece(piece: &str, lower: &str, sub: &mut RawSubQuery) -> Result<bool, QueryError> {
+/// Parses an option that both parameters have; returns false for any other.
+fn parse_common_option(
+    option: &str,
+    lower: &str,
+    sub: &mut RawSubQuery,
+) -> Result<bool, QueryError> {
     let Some(first) = lower.chars().next() else {
         return Err(QueryError::internal("String index out of range: 0"));
     };
     if lower.starts_with("rate") {
         sub.rate = true;
-        sub.rate_options = Some(RateOptions::parse(piece)?);
+        sub.rate_options = Some(RateOptions::parse(option)?);
     } else if first.is_ascii_digit() {
-        sub.downsample = Some(piece.to_owned());
+        sub.downsample = Some(option.to_owned());
     } else if lower.starts_with("percentiles") {
-        sub.percentiles = parse_percentiles(piece)?;
+        sub.percentiles = parse_percentiles(option)?;
     } else if lower.starts_with("show-histogram-buckets") {
         sub.show_histogram_buckets = true;
     } else {
@@ -83,15 +86,15 @@ fn common_piece(piece: &str, lower: &str, sub: &mut RawSubQuery) -> Result<bool,
 }
 
 /// `percentiles[50,99.9]`
-fn parse_percentiles(piece: &str) -> Result<Vec<f32>, QueryError> {
+fn parse_percentiles(option: &str) -> Result<Vec<f32>, QueryError> {
     let malformed =
-        || QueryError::bad_request(format!("Malformated percentile query paramater: {piece}"));
-    let (_, rest) = piece.split_once('[').ok_or_else(malformed)?;
+        || QueryError::bad_request(format!("Malformated percentile query paramater: {option}"));
+    let (_, rest) = option.split_once('[').ok_or_else(malformed)?;
     let (list, _) = rest.split_once(']').ok_or_else(malformed)?;
     list.split(',').map(|p| p.trim().parse().map_err(|_| malformed())).collect()
 }
 
-/// Reads `name{group by}{filter}` and returns the name.
+/// Parses `name{group by}{filter}` and returns the name.
 fn parse_metric<'a>(text: &'a str, sub: &mut RawSubQuery) -> Result<&'a str, QueryError> {
     let Some((name, braces)) = text.split_once('{') else { return Ok(text) };
     let missing = || QueryError::internal(format!("Missing '}}' at the end of: {text}"));
@@ -119,7 +122,7 @@ fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<()
         if is_open_value_filter(piece)
             && let Some(rest) = pieces.clone().next()
         {
-            // The comma between the bounds of a range is no separator of entries.
+            // The comma between the bounds of a range does not separate entries.
             pieces.next();
             joined = format!("{piece},{rest}");
             entry = &joined;
@@ -136,7 +139,7 @@ fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<()
     Ok(())
 }
 
-/// Whether an entry is a range whose second bound was cut off.
+/// True if an entry is a range whose second bound is in the next entry.
 fn is_open_value_filter(entry: &str) -> bool {
     let Some((ValueFilter::KEY, expr)) = entry.split_once('=') else { return false };
     let Some((kind, rest)) = expr.split_once('(') else { return false };
@@ -153,13 +156,13 @@ mod tests {
     use crate::error::QueryErrorClass;
 
     #[track_caller]
-    fn refuse(text: &str, status: u16, message: &str) {
+    fn check_error(text: &str, status: u16, message: &str) {
         let error = parse_m_parameter(text).unwrap_err();
         assert_eq!((error.class.status(), error.message.as_str()), (status, message), "{text}");
     }
 
     #[test]
-    fn middle_pieces_come_in_any_order() {
+    fn options_may_be_in_any_order() {
         for text in ["sum:rate:1m-max:m", "sum:1m-max:rate:m", "sum:RATE:all-sum:1m-max:m"] {
             let sub = parse_m_parameter(text).unwrap();
             assert_eq!(sub.aggregator.as_deref(), Some("sum"));
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn first_braces_group_and_second_do_not() {
+    fn only_first_braces_group() {
         let sub = parse_m_parameter("sum:m{host=*,dc=lga|phx}{rack=regexp(r[0-9])}").unwrap();
         let got: Vec<_> = sub
             .filters
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn either_pair_of_braces_may_be_empty() {
+    fn either_braces_may_be_empty() {
         for text in ["sum:m{}", "sum:m{}{}", "sum:m"] {
             assert_eq!(parse_m_parameter(text).unwrap().filters.len(), 0, "{text}");
         }
@@ -204,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn an_equal_filter_of_the_second_braces_becomes_grouping() {
+    fn filter_in_both_braces_groups() {
         let sub = parse_m_parameter("sum:m{host=web01}{host=web01}").unwrap();
         assert_eq!(sub.filters.len(), 1);
         assert!(sub.filters[0].group_by);
     }
 
     #[test]
-    fn value_filters_stand_in_either_braces() {
+    fn value_filters_are_allowed_in_either_braces() {
         let sub = parse_m_parameter("sum:m{value=gt(1),value=*}{value=BETWEEN( 0 , 10 )}").unwrap();
         assert_eq!(sub.value_filters.len(), 2);
         assert_eq!(sub.filters.len(), 1);
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn tsuids_are_listed_with_commas() {
+    fn tsuids_are_separated_by_commas() {
         let sub = parse_tsuid_parameter("sum:rate:000001000001000001,000001000001000002").unwrap();
         assert_eq!(sub.tsuids, ["000001000001000001", "000001000001000002"]);
         assert!(sub.rate);
@@ -229,38 +232,42 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_original_words() {
-        refuse("sum", 400, "Invalid parameter m=sum (not enough :-separated parts)");
-        refuse("a:b:c:d:e:f", 400, "Invalid parameter m=a:b:c:d:e:f (too many :-separated parts)");
-        refuse("", 400, "The query string was empty");
-        refuse("sum:m{host=a", 500, "Missing '}' at the end of: m{host=a");
-        refuse("sum:m{host}", 500, "When parsing tag 'host': invalid tag: host");
-        refuse("sum:m{host=a=b}", 500, "When parsing tag 'host=a=b': invalid tag: host=a=b");
-        refuse(
+    fn errors_match_opentsdb() {
+        check_error("sum", 400, "Invalid parameter m=sum (not enough :-separated parts)");
+        check_error(
+            "a:b:c:d:e:f",
+            400,
+            "Invalid parameter m=a:b:c:d:e:f (too many :-separated parts)",
+        );
+        check_error("", 400, "The query string was empty");
+        check_error("sum:m{host=a", 500, "Missing '}' at the end of: m{host=a");
+        check_error("sum:m{host}", 500, "When parsing tag 'host': invalid tag: host");
+        check_error("sum:m{host=a=b}", 500, "When parsing tag 'host=a=b': invalid tag: host=a=b");
+        check_error(
             "sum:m{host=nope(a)}",
             500,
             "When parsing tag 'host=nope(a)': Could not find a tag value filter of the type: nope",
         );
-        refuse("sum:rate{:m", 400, "Invalid rate options specification: rate{");
-        refuse(
+        check_error("sum:rate{:m", 400, "Invalid rate options specification: rate{");
+        check_error(
             "sum:percentiles[x]:m",
             400,
             "Malformated percentile query paramater: percentiles[x]",
         );
-        refuse("sum:m{value=gt()}", 400, "Missing number in value filter: gt()");
+        check_error("sum:m{value=gt()}", 400, "Missing number in value filter: gt()");
         let error = parse_m_parameter("sum::m").unwrap_err();
         assert_eq!(error.class, QueryErrorClass::Internal);
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
+        fn any_text_is_parsed_or_rejected(text in "\\PC*") {
             let _ = parse_m_parameter(&text);
             let _ = parse_tsuid_parameter(&text);
         }
 
         #[test]
-        fn texts_near_the_grammar_are_read_or_refused(
+        fn text_near_the_grammar_is_parsed_or_rejected(
             text in "sum:(rate\\{?[a-z,0-9]{0,9}\\}?:)?m[{}a-z=*|(),0-9é]{0,24}",
         ) {
             let _ = parse_m_parameter(&text);

@@ -1,4 +1,4 @@
-//! Checks a query in the original's order, with the original's words.
+//! Validates a query in OpenTSDB's order, with OpenTSDB's error texts.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use crate::{
     time::{Clock, find_zone, parse_time},
 };
 
-/// Greatest time OpenTSDB accepts: thirteen digits.
+/// Greatest time that OpenTSDB accepts: thirteen digits.
 const LAST_MS: i64 = 9_999_999_999_999;
 
 impl RawQuery {
-    /// Checks everything that can be checked without looking names up.
+    /// Checks everything that does not need name lookups.
     pub fn validate(&self, clock: &Clock) -> Result<Query, QueryError> {
         let queries = self
             .queries
@@ -35,11 +35,11 @@ impl RawQuery {
             return Err(QueryError::invalid("Missing queries"));
         }
         let mut sub_queries: Vec<SubQuery> = Vec::with_capacity(queries.len());
-        for (raw, place) in queries.iter().zip(self.places()) {
-            if place < sub_queries.len() {
+        for (raw, index) in queries.iter().zip(self.sub_query_indexes()) {
+            if index < sub_queries.len() {
                 continue;
             }
-            let sub = raw.validate(place, self.use_calendar)?;
+            let sub = raw.validate(index, self.use_calendar)?;
             if sub.downsample.is_some()
                 && let Some(name) = zone_name.filter(|name| !name.is_empty())
                 && find_zone(name).is_none()
@@ -76,34 +76,34 @@ impl RawQuery {
 }
 
 impl RawQuery {
-    /// For each of `queries` the index that it has among the sub queries of the validated query,
-    /// where equal ones are one.
+    /// For each of `queries` its index in the validated query, which has duplicates only once.
     #[must_use]
-    pub fn places(&self) -> Vec<usize> {
+    pub fn sub_query_indexes(&self) -> Vec<usize> {
         let queries = self.queries.as_deref().unwrap_or_default();
         let mut distinct: Vec<&RawSubQuery> = Vec::new();
-        // Sub queries of different metrics or aggregators are the many; they are told apart first.
+        // Most sub queries differ in metric or aggregator, so these are compared first.
         let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
-        let mut places = Vec::with_capacity(queries.len());
+        let mut indexes = Vec::with_capacity(queries.len());
         for raw in queries {
-            let alike = by_name.entry((&raw.metric, &raw.aggregator, &raw.tsuids)).or_default();
-            let earlier = alike
+            let candidates =
+                by_name.entry((&raw.metric, &raw.aggregator, &raw.tsuids)).or_default();
+            let earlier = candidates
                 .iter()
                 .copied()
-                .find(|at| distinct.get(*at).is_some_and(|earlier| raw.same_question(earlier)));
-            places.push(earlier.unwrap_or_else(|| {
-                alike.push(distinct.len());
+                .find(|at| distinct.get(*at).is_some_and(|earlier| raw.is_duplicate_of(earlier)));
+            indexes.push(earlier.unwrap_or_else(|| {
+                candidates.push(distinct.len());
                 distinct.push(raw);
                 distinct.len() - 1
             }));
         }
-        places
+        indexes
     }
 }
 
 impl RawSubQuery {
-    /// Whether two sub queries collapse into one: everything counts but the rollup usage.
-    fn same_question(&self, other: &Self) -> bool {
+    /// True if two sub queries are duplicates: equal but for the rollup usage.
+    fn is_duplicate_of(&self, other: &Self) -> bool {
         self.aggregator == other.aggregator
             && self.metric == other.metric
             && self.tsuids == other.tsuids
@@ -164,7 +164,7 @@ impl RawSubQuery {
 }
 
 impl SubQuery {
-    /// Histograms can only be added up.
+    /// Checks that a histogram query only adds histograms.
     fn check_histogram(&self) -> Result<(), QueryError> {
         if !self.is_histogram() {
             return Ok(());
@@ -207,65 +207,65 @@ mod tests {
     }
 
     #[track_caller]
-    fn refuse(raw: &RawQuery, status: u16, message: &str) {
+    fn check_error(raw: &RawQuery, status: u16, message: &str) {
         let error = raw.validate(&Clock::utc(NOW_MS)).unwrap_err();
         assert_eq!((error.class.status(), error.message.as_str()), (status, message));
     }
 
     #[test]
-    fn end_defaults_to_the_present() {
+    fn end_defaults_to_now() {
         let checked = query("1356998400", "", &["sum:m"]).validate(&Clock::utc(NOW_MS)).unwrap();
         assert_eq!((checked.start_ms, checked.end_ms), (1_356_998_400_000, NOW_MS));
         assert!(query("5", "5", &["sum:m"]).validate(&Clock::utc(NOW_MS)).is_ok());
     }
 
     #[test]
-    fn refusals_have_the_original_words() {
-        refuse(&query("", "", &["sum:m"]), 400, "Missing start time");
-        refuse(
+    fn errors_match_opentsdb() {
+        check_error(&query("", "", &["sum:m"]), 400, "Missing start time");
+        check_error(
             &query("1356998410", "1356998400", &["sum:m"]),
             400,
             "End time [1356998400000] must be greater than or equal to the start time [1356998410000]",
         );
-        refuse(&query("1", "2", &[]), 400, "Missing queries");
-        refuse(
+        check_error(&query("1", "2", &[]), 400, "Missing queries");
+        check_error(
             &RawQuery { start: Some("1".into()), ..RawQuery::default() },
             500,
             "An internal null pointer exception was thrown",
         );
-        refuse(&query("1", "2", &["nope:m"]), 400, "No such aggregation function: nope");
-        refuse(&query("1", "2", &[":m"]), 400, "Missing the aggregation function");
-        refuse(
+        check_error(&query("1", "2", &["nope:m"]), 400, "No such aggregation function: nope");
+        check_error(&query("1", "2", &[":m"]), 400, "Missing the aggregation function");
+        check_error(
             &query("1", "2", &["sum:"]),
             400,
             "Missing the metric or tsuids, provide at least one",
         );
-        refuse(
+        check_error(
             &query("1", "2", &["sum:1m-none:m"]),
             400,
             "cannot use the NONE aggregator for downsampling",
         );
-        refuse(
+        check_error(
             &query("1", "2", &["sum:percentiles[101]:m"]),
             400,
             "Invalid percentile parameters: 101.0",
         );
-        refuse(
+        check_error(
             &query("1", "2", &["max:percentiles[50]:m"]),
             400,
             "Only NONE or SUM aggregation function supported for histogram query",
         );
-        refuse(
+        check_error(
             &query("1", "2", &["sum:1m-max:percentiles[50]:m"]),
             400,
             "Only SUM downsampling aggregation supported for histogram query",
         );
-        refuse(
+        check_error(
             &query("1", "2", &["sum:percentiles[50]:m{value=gt(1)}"]),
             400,
             "Value filters cannot be used with histograms",
         );
-        refuse(
+        check_error(
             &query("13569984000000", "13569984000001", &["sum:m"]),
             500,
             "Invalid timestamp: 13569984000000",
@@ -273,17 +273,17 @@ mod tests {
     }
 
     #[test]
-    fn zone_is_checked_only_where_something_downsamples() {
+    fn zone_is_checked_only_with_downsampling() {
         let mut raw = query("1356998400", "", &["sum:m"]);
         raw.timezone = Some("Nowhere".into());
         assert!(raw.validate(&Clock::utc(NOW_MS)).is_ok());
         let mut raw = query("1356998400", "", &["sum:1d-sum:m"]);
         raw.timezone = Some("Nowhere".into());
-        refuse(&raw, 400, "The timezone specification could not be found");
+        check_error(&raw, 400, "The timezone specification could not be found");
     }
 
     #[test]
-    fn equal_sub_queries_collapse_but_for_their_value_filters() {
+    fn equal_sub_queries_collapse() {
         let checked = |m: &[&str]| query("1", "2", m).validate(&Clock::utc(NOW_MS)).unwrap();
         assert_eq!(checked(&["max:m", "min:m", "max:m"]).sub_queries.len(), 2);
         assert_eq!(checked(&["max:rollup_raw:m", "max:m"]).sub_queries.len(), 1);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_options_count_only_with_rate() {
+    fn rate_options_apply_only_with_rate() {
         let mut raw = query("1", "2", &["sum:m"]);
         let options = RateOptions { counter: true, ..RateOptions::default() };
         raw.queries.as_mut().unwrap()[0].rate_options = Some(options);

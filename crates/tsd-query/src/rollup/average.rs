@@ -5,11 +5,12 @@ use tsd_model::{PointColumns, Value};
 
 use crate::{
     error::QueryError,
+    number::as_double,
     pipeline::{SeriesBuilder, SeriesPipeline, Span},
 };
 
-/// A series of averages on its way through the pipeline: the sum of a bucket's sums over the sum
-/// of its counts, using only instants that have both.
+/// Builds a series of averages: the sum of a bucket's sums divided by the sum of its counts, over the times
+/// that have both.
 #[derive(Clone, Debug)]
 pub struct RollupAverageBuilder {
     sums: SeriesBuilder,
@@ -23,13 +24,13 @@ impl RollupAverageBuilder {
         Self { sums: pipeline.start(), counts: pipeline.start() }
     }
 
-    /// A builder for a part of a series that an earlier part may precede.
+    /// A builder for a part of a series that may continue an earlier part.
     #[must_use]
-    pub const fn start_later_part(pipeline: &SeriesPipeline) -> Self {
-        Self { sums: pipeline.start_later_part(), counts: pipeline.start_later_part() }
+    pub const fn start_continuation(pipeline: &SeriesPipeline) -> Self {
+        Self { sums: pipeline.start_continuation(), counts: pipeline.start_continuation() }
     }
 
-    /// Takes the next sums and counts of the series, each in time order.
+    /// Adds the next sums and counts of the series, each in time order.
     pub fn push(&mut self, pipeline: &SeriesPipeline, sums: &PointColumns, counts: &PointColumns) {
         let mut both = (PointColumns::default(), PointColumns::default());
         let mut at = 0;
@@ -52,24 +53,24 @@ impl RollupAverageBuilder {
     }
 
     /// Appends a later part of the same series.
-    pub fn join(&mut self, pipeline: &SeriesPipeline, later: Self) {
-        self.sums.join(pipeline, later.sums);
-        self.counts.join(pipeline, later.counts);
+    pub fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
+        self.sums.append(pipeline, later.sums);
+        self.counts.append(pipeline, later.counts);
     }
 
-    /// Whether any instant had both a sum and a count.
+    /// True if any time had both a sum and a count.
     #[must_use]
     pub const fn has_points(&self) -> bool {
         self.sums.has_points()
     }
 
-    /// Bytes this builder holds; what a memory budget counts.
+    /// Memory in bytes, for the memory budget.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.sums.memory_bytes() + self.counts.memory_bytes()
     }
 
-    /// The finished series; `None` where it has no part in the answer.
+    /// Finishes the series; `None` if it is not part of the result.
     pub fn finish(
         self,
         pipeline: &SeriesPipeline,
@@ -80,7 +81,7 @@ impl RollupAverageBuilder {
         else {
             return Ok(None);
         };
-        // Both saw the same instants, so they have the same buckets.
+        // Both have the same times, so they have the same buckets.
         let mut averages = PointColumns::default();
         for (i, time) in sums.times_ms.iter().enumerate() {
             if let (Some(sum), Some(count)) = (sums.value(i), counts.value(i)) {
@@ -94,11 +95,4 @@ impl RollupAverageBuilder {
 
 fn quotient(sum: f64, count: f64) -> f64 {
     if count == 0.0 { 0.0 } else { sum / count }
-}
-
-fn as_double(value: Value) -> f64 {
-    match value {
-        Value::Integer(v) => v as f64,
-        Value::Float(v) => v,
-    }
 }

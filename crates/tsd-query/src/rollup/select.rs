@@ -1,8 +1,8 @@
-//! Which table a sub query reads.
+//! Selection of the tables that a sub query reads.
 //!
-//! Of the rollup intervals that divide the downsampling interval the longest is best. What happens
-//! if it has no series is up to the request. Falling back to raw data keeps the interval of the last
-//! rollup tried instead of the requested one, and forgets the calendar; dashboards show it so.
+//! The best rollup interval is the longest one that divides the downsampling interval. The request determines
+//! the fallback if it has no series. As in OpenTSDB, a fallback to raw data uses the interval of the last
+//! rollup tried instead of the requested one, and ignores the calendar.
 
 use tsd_model::{RollupConfig, RollupInterval};
 
@@ -14,19 +14,19 @@ use crate::{
     request::{DownsampleSpec, DownsampleWindow, RollupUsage, SubQuery},
 };
 
-/// Settings of the server about rollups.
+/// Server settings of rollups.
 #[derive(Clone, Debug)]
 pub struct RollupSettings<'a> {
-    /// The rollups there are; `None` where rollups are off.
+    /// The configured rollups; `None` if rollups are disabled.
     pub config: Option<&'a RollupConfig>,
-    /// Tag key that tells pre-aggregates apart (`tsd.rollups.agg_tag_key`).
+    /// Tag key of pre-aggregates (`tsd.rollups.agg_tag_key`).
     pub aggregate_tag_key: &'a str,
     /// Its value for data that is not aggregated (`tsd.rollups.raw_agg_tag_value`).
     pub raw_tag_value: &'a str,
-    /// Whether recent data, not rolled up yet, is read from the data table
+    /// True to read recent data, not rolled up yet, from the data table
     /// (`tsd.rollups.split_query.enable`).
     pub split_queries: bool,
-    /// The present, epoch milliseconds.
+    /// Current time in epoch milliseconds.
     pub now_ms: i64,
 }
 
@@ -42,12 +42,12 @@ impl Default for RollupSettings<'_> {
     }
 }
 
-/// How a sub query is answered from the tables.
+/// The reads of a sub query and how they are combined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReadStrategy {
-    /// The first of these that has any series; never empty.
+    /// The first of these reads that has any series; never empty.
     FirstWithSeries(Vec<ReadAttempt>),
-    /// Both, joined by [`super::join_split`]: rollups up to a moment, raw data from there on.
+    /// Both, joined by [`super::join_split`]: rollups up to the split time, raw data from there on.
     Split {
         /// The older part.
         rollup: Box<ReadAttempt>,
@@ -59,15 +59,15 @@ pub enum ReadStrategy {
 /// One read of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadAttempt {
-    /// What is read.
+    /// The table and its cells.
     pub source: ReadSource,
-    /// The sub query as this read answers it. Plans and pipelines are to be made of this one.
+    /// The sub query of this read; use it for plans and pipelines.
     pub sub: SubQuery,
-    /// The rows, and the range of the answer.
+    /// The range of rows, and that of the result.
     pub window: ScanWindow,
 }
 
-/// What is read.
+/// A table and its cells.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReadSource {
     /// Points of the data table, or of a table of pre-aggregates at the default interval.
@@ -79,19 +79,19 @@ pub enum ReadSource {
     Rollup {
         /// The table.
         table: String,
-        /// Its interval, which places cells in rows.
+        /// Its interval, which maps cells to times.
         interval: Box<RollupInterval>,
-        /// Which cells.
+        /// The cells to read.
         cells: RollupCells,
     },
 }
 
-/// Which cells of a rollup table are read.
+/// Cells of a rollup table to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RollupCells {
     /// Cells of one aggregator id.
     One(u8),
-    /// Sums and counts, whose quotient is the average; see [`super::RollupAverageBuilder`].
+    /// Sums and counts, for averages; see [`super::RollupAverageBuilder`].
     SumAndCount {
         /// Id of sums.
         sum: u8,
@@ -106,7 +106,7 @@ pub fn choose_reads(
     (start_ms, end_ms): (i64, i64),
     settings: &RollupSettings<'_>,
 ) -> Result<ReadStrategy, QueryError> {
-    let pre_aggregate = sub.pre_aggregate || asks_pre_aggregate(sub, settings);
+    let pre_aggregate = sub.pre_aggregate || selects_pre_aggregate(sub, settings);
     let Some(config) = settings.config else {
         if sub.pre_aggregate {
             return Err(QueryError::failed("An internal null pointer exception was thrown"));
@@ -147,8 +147,8 @@ pub fn choose_reads(
         last = interval;
     }
     if matches!(sub.rollup_usage, RollupUsage::Fallback | RollupUsage::FallbackRaw) {
-        let fallen = fallen_back(sub, last);
-        attempts.push(raw(fallen, (start_ms, end_ms), default_table()));
+        let fallback = raw_fallback(sub, last);
+        attempts.push(raw(fallback, (start_ms, end_ms), default_table()));
     }
     Ok(ReadStrategy::FirstWithSeries(attempts))
 }
@@ -161,23 +161,23 @@ fn only(attempt: ReadAttempt) -> ReadStrategy {
     ReadStrategy::FirstWithSeries(vec![attempt])
 }
 
-/// Intervals that divide the downsampling interval, longest first; none where raw data is wanted.
+/// Intervals that divide the downsampling interval, longest first; empty if raw data is requested.
 fn candidates<'c>(sub: &SubQuery, config: &'c RollupConfig) -> Vec<&'c RollupInterval> {
     let interval_ms = sub.downsample.as_ref().map_or(0, DownsampleSpec::interval_ms);
     if interval_ms == 0 || sub.rollup_usage == RollupUsage::Raw || sub.is_histogram() {
         return Vec::new();
     }
-    let mut found: Vec<_> = config
+    let mut candidates: Vec<_> = config
         .intervals()
         .iter()
         .filter(|interval| millis(interval) > 0 && interval_ms % millis(interval) == 0)
         .collect();
-    found.sort_by_key(|interval| std::cmp::Reverse(interval.seconds));
-    found
+    candidates.sort_by_key(|interval| std::cmp::Reverse(interval.seconds));
+    candidates
 }
 
-/// Whether a filter on the aggregate tag names anything but raw data.
-fn asks_pre_aggregate(sub: &SubQuery, settings: &RollupSettings<'_>) -> bool {
+/// True if a filter on the aggregate tag accepts anything but raw data.
+fn selects_pre_aggregate(sub: &SubQuery, settings: &RollupSettings<'_>) -> bool {
     sub.filters.iter().filter(|filter| filter.tagk == settings.aggregate_tag_key).any(|filter| {
         match &filter.kind {
             FilterKind::LiteralOr(values) => values.iter().any(|v| v != settings.raw_tag_value),
@@ -192,18 +192,18 @@ fn raw(sub: SubQuery, (start_ms, end_ms): (i64, i64), table: Option<String>) -> 
     ReadAttempt { source: ReadSource::Points { table }, sub, window }
 }
 
-/// The sub query after the rollups had nothing.
-fn fallen_back(sub: &SubQuery, last: &RollupInterval) -> SubQuery {
+/// The sub query of a fallback to raw data.
+fn raw_fallback(sub: &SubQuery, last: &RollupInterval) -> SubQuery {
     let mut sub = sub.clone();
     if let Some(spec) = &mut sub.downsample {
         spec.window = DownsampleWindow::Fixed { interval_ms: millis(last) };
-        spec.function = mapped(spec.function);
+        spec.function = stored_aggregator(spec.function);
     }
     sub
 }
 
-/// The aggregator whose cells stand for a function.
-const fn mapped(function: Aggregator) -> Aggregator {
+/// The aggregator whose cells are used for a function.
+const fn stored_aggregator(function: Aggregator) -> Aggregator {
     match function {
         Aggregator::Zimsum => Aggregator::Sum,
         Aggregator::Mimmin => Aggregator::Min,
@@ -220,7 +220,8 @@ fn rolled_up(
     pre_aggregate: bool,
 ) -> Result<ReadAttempt, QueryError> {
     let mut sub = sub.clone();
-    let function = sub.downsample.as_ref().map_or(Aggregator::Sum, |spec| mapped(spec.function));
+    let function =
+        sub.downsample.as_ref().map_or(Aggregator::Sum, |spec| stored_aggregator(spec.function));
     let id = |function: Aggregator| {
         let name = function.name();
         config
@@ -240,7 +241,7 @@ fn rolled_up(
         other => RollupCells::One(id(other)?),
     };
     if let Some(spec) = &mut sub.downsample {
-        // Counts and sums are added up; everything else is made as the function says.
+        // Counts and sums are summed; other cells are aggregated with their own function.
         spec.function = match function {
             Aggregator::Count | Aggregator::Avg => Aggregator::Sum,
             other => other,
@@ -253,7 +254,7 @@ fn rolled_up(
     Ok(ReadAttempt { source, sub, window })
 }
 
-/// Rows of a rollup table for a query range. A rate reads the row before, too.
+/// Rows of a rollup table for a query range. A rate also reads the preceding row.
 fn window(start_ms: i64, end_ms: i64, interval: &RollupInterval, rate: bool) -> ScanWindow {
     let base = |secs: i64| {
         let secs = u32::try_from(secs.max(0)).unwrap_or(u32::MAX);
@@ -333,13 +334,13 @@ mod tests {
         let ReadStrategy::FirstWithSeries(attempts) =
             choose_with(m, (T_MS, T_MS + HOUR_MS), &settings).unwrap()
         else {
-            panic!("no split was asked for");
+            panic!("unexpected split");
         };
         assert_eq!(attempts.iter().map(describe).collect::<Vec<_>>(), expected, "{m}");
     }
 
     #[test]
-    fn the_longest_interval_that_divides_is_best() {
+    fn longest_dividing_interval_is_chosen() {
         check("sum:2h-sum:m", &["1h id 0 7200s-sum"]);
         check("sum:30m-mimmax:m", &["10m id 3 1800s-max"]);
         check("sum:45m-sum:m", &["data 2700s-sum"]);
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_decides_what_follows_an_empty_rollup() {
+    fn usage_determines_the_fallback() {
         check("sum:1h-zimsum:rollup_raw:m", &["data 3600s-zimsum"]);
         check("sum:1h-zimsum:rollup_fallback_raw:m", &["1h id 0 3600s-sum", "data 3600s-sum"]);
         check(
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn pre_aggregates_have_tables_of_their_own() {
+    fn pre_aggregates_use_their_own_tables() {
         check("sum:1h-sum:pre-agg:m", &["1h-agg id 0 3600s-sum"]);
         check("sum:1h-sum:m{}{_aggregate=SUM}", &["1h-agg id 0 3600s-sum"]);
         check("sum:1h-sum:m{}{_aggregate=RAW}", &["1h id 0 3600s-sum"]);
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_cells_are_refused() {
+    fn functions_without_cells_are_rejected() {
         let config = config();
         let settings = RollupSettings { config: Some(&config), ..RollupSettings::default() };
         for (m, name) in [("sum:1h-dev:m", "dev"), ("sum:1h-p99:m", "p99")] {
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_the_span_of_the_table() {
+    fn rows_are_aligned_to_the_row_span() {
         let config = config();
         let settings = RollupSettings { config: Some(&config), ..RollupSettings::default() };
         let window = |m: &str| {
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn recent_data_is_split_off() {
+    fn recent_data_is_read_raw() {
         let config = config();
         let now_ms = T_MS + 10 * HOUR_MS;
         let settings = RollupSettings {

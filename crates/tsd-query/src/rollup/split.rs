@@ -1,4 +1,4 @@
-//! Joins what a rollup table and the data table answered for neighbouring ranges.
+//! Joins the results of a rollup table and of the data table for adjacent ranges.
 
 use tsd_model::PointColumns;
 
@@ -8,8 +8,8 @@ use crate::{
     request::SubQuery,
 };
 
-/// Joins groups of the same key: tags over the series of both, the points of `rollup` before those
-/// of `raw`. A bucket that both parts have appears twice. `plan` is either part's.
+/// Joins groups with the same key: tags over the series of both, the points of `rollup` before those of
+/// `raw`. A bucket that both parts have appears twice. `plan` may be either part's.
 #[must_use]
 pub fn join_split(
     sub: &SubQuery,
@@ -17,21 +17,21 @@ pub fn join_split(
     rollup: Vec<OutputSeries>,
     raw: Vec<OutputSeries>,
 ) -> Vec<OutputSeries> {
-    // Without aggregation a group is known by its one series.
-    let alone = sub.aggregator == crate::aggregator::Aggregator::None;
+    // Without aggregation a group is identified by its single series.
+    let ungrouped = sub.aggregator == crate::aggregator::Aggregator::None;
     let same = |a: &OutputSeries, b: &OutputSeries| {
-        a.group_key == b.group_key && (!alone || a.tsuids == b.tsuids)
+        a.group_key == b.group_key && (!ungrouped || a.tsuids == b.tsuids)
     };
     let mut joined = rollup;
-    for younger in raw {
-        match joined.iter_mut().find(|older| same(older, &younger)) {
-            None => joined.push(younger),
-            Some(older) => {
-                older.tsuids.extend(younger.tsuids);
-                older.tsuids.sort();
-                older.tsuids.dedup();
-                older.group_tags = GroupTags::of(plan, &older.tsuids);
-                append(&mut older.points, &younger.points);
+    for later in raw {
+        match joined.iter_mut().find(|earlier| same(earlier, &later)) {
+            None => joined.push(later),
+            Some(earlier) => {
+                earlier.tsuids.extend(later.tsuids);
+                earlier.tsuids.sort();
+                earlier.tsuids.dedup();
+                earlier.group_tags = GroupTags::of(plan, &earlier.tsuids);
+                append(&mut earlier.points, &later.points);
             }
         }
     }
@@ -39,10 +39,10 @@ pub fn join_split(
     joined
 }
 
-fn append(older: &mut PointColumns, younger: &PointColumns) {
-    for (i, time) in younger.times_ms.iter().enumerate() {
-        if let Some(value) = younger.value(i) {
-            older.push(*time, value);
+fn append(earlier: &mut PointColumns, later: &PointColumns) {
+    for (i, time) in later.times_ms.iter().enumerate() {
+        if let Some(value) = later.value(i) {
+            earlier.push(*time, value);
         }
     }
 }

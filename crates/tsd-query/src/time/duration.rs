@@ -1,7 +1,7 @@
 //! Durations such as `5m` or `1d`.
 //!
-//! OpenTSDB reads the leading digits and the last character and ignores what stands between:
-//! `1h30m` is one minute. Dashboards in use rely on such texts being accepted.
+//! OpenTSDB parses the leading digits and the last character and ignores the text between them: `1h30m` is one
+//! minute. Existing dashboards rely on such texts being accepted.
 
 /// Unit of a duration or of a calendar interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,22 +41,22 @@ impl TimeUnit {
     }
 }
 
-/// A duration above zero.
+/// A positive duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Duration {
     /// Length in milliseconds.
     pub millis: i64,
-    /// Unit it was written in.
+    /// Unit as given.
     pub unit: TimeUnit,
 }
 
-/// Text that is no duration.
+/// An invalid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Nothing there.
+    /// Empty text.
     #[error("Cannot parse null or empty duration")]
     Empty,
-    /// Digits alone.
+    /// Only digits.
     #[error("Invalid duration, must have an integer and unit: {0}")]
     NoUnit(String),
     /// No digits, or more than fit.
@@ -65,7 +65,7 @@ pub enum DurationError {
     /// Zero.
     #[error("Zero or negative duration: {0}")]
     Zero(String),
-    /// A unit that does not exist.
+    /// Unknown unit.
     #[error("Invalid duration (suffix): {0}")]
     Suffix(String),
     /// More milliseconds than fit.
@@ -74,7 +74,7 @@ pub enum DurationError {
 }
 
 impl Duration {
-    /// Reads a duration.
+    /// Parses a duration.
     pub fn parse(text: &str) -> Result<Self, DurationError> {
         let Some(last) = text.chars().next_back() else { return Err(DurationError::Empty) };
         let Some(digits) = text.find(|c: char| !c.is_ascii_digit()).and_then(|at| text.get(..at))
@@ -93,7 +93,7 @@ impl Duration {
     }
 }
 
-/// Unit by the last character; milliseconds need a lower-case `m` before it.
+/// Unit by the last character; milliseconds require a lower-case `m` before it.
 fn unit_of(text: &str, last: char) -> Option<TimeUnit> {
     Some(match last.to_ascii_lowercase() {
         's' if text.chars().rev().nth(1) == Some('m') => TimeUnit::Millisecond,
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn units_and_their_lengths() {
+    fn units_have_their_lengths() {
         check("250ms", Ok(250));
         check("30s", Ok(30_000));
         check("5m", Ok(300_000));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_original_words() {
+    fn errors_match_opentsdb() {
         check("", Err("Cannot parse null or empty duration"));
         check("60", Err("Invalid duration, must have an integer and unit: 60"));
         check("h", Err("Invalid duration (number): h"));
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
+        fn any_text_is_parsed_or_rejected(text in "\\PC*") {
             if let Ok(duration) = Duration::parse(&text) {
                 prop_assert!(duration.millis > 0);
             }

@@ -1,17 +1,16 @@
 //! Time expressions: `1h-ago`, `2013/01/01-00:00:31`, `1356998400`, `now`.
 //!
-//! Which rule reads a text is decided by its shape alone, in a fixed order, and several shapes
-//! mean something surprising (`1356998400.5` is a time in 1970). They are kept, since saved
-//! dashboards contain them.
+//! The format of a text is determined by fixed rules, in order. Some results are surprising (`1356998400.5` is
+//! a time in 1970) but kept, since saved dashboards contain such texts.
 
 use jiff::{civil, tz::TimeZone};
 
 use super::{Clock, Duration, find_zone};
 use crate::error::QueryError;
 
-/// Reads a time expression into epoch milliseconds; `None` where the text is empty.
+/// Parses a time expression to epoch milliseconds; `None` if the text is empty.
 ///
-/// `zone_name` is the zone the request names, if any; it matters for calendar text only.
+/// `zone_name` is the time zone of the request, if any; it applies to calendar text only.
 pub fn parse_time(
     text: &str,
     zone_name: Option<&str>,
@@ -20,14 +19,14 @@ pub fn parse_time(
     if text.is_empty() {
         return Ok(None);
     }
-    let refuse = |why: &str| Err(QueryError::invalid(format!("Invalid time: {text}. {why}")));
+    let invalid = |why: &str| Err(QueryError::invalid(format!("Invalid time: {text}. {why}")));
     if let Some(digits) = text.strip_suffix("ms")
         && !digits.is_empty()
         && digits.bytes().all(|b| b.is_ascii_digit())
     {
         return match digits.parse() {
             Ok(ms) => Ok(Some(ms)),
-            Err(_) => refuse(&format!("Value too long: {digits}")),
+            Err(_) => invalid(&format!("Value too long: {digits}")),
         };
     }
     if text.eq_ignore_ascii_case("now") {
@@ -43,28 +42,28 @@ pub fn parse_time(
     if text.contains('.') {
         return match dotted(text) {
             Some(ms) => Ok(Some(ms)),
-            None => refuse(
+            None => invalid(
                 "Millisecond timestamps must be in the format <seconds>.<ms> where the \
                  milliseconds are limited to 3 digits",
             ),
         };
     }
     match parse_long(text) {
-        Err(why) => refuse(&why),
-        Ok(n) if n < 0 => refuse("Negative timestamps are not supported."),
+        Err(why) => invalid(&why),
+        Ok(n) if n < 0 => invalid("Negative timestamps are not supported."),
         Ok(n) if text.len() <= 10 => Ok(Some(n * 1000)),
         Ok(n) => Ok(Some(n)),
     }
 }
 
-/// What stands before `-ago`, in any case.
+/// The text before `-ago`, ignoring case.
 fn strip_ago(text: &str) -> Option<&str> {
     let at = text.len().checked_sub(4)?;
     let tail = text.get(at..)?;
     if tail.eq_ignore_ascii_case("-ago") { text.get(..at) } else { None }
 }
 
-/// Ten digits, a dot, one to three digits; the dot is dropped and the rest taken as milliseconds.
+/// Parses ten digits, a dot, and one to three digits: the digits without the dot are milliseconds.
 fn dotted(text: &str) -> Option<i64> {
     let (secs, fraction) = text.split_once('.')?;
     let all_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
@@ -77,7 +76,7 @@ fn dotted(text: &str) -> Option<i64> {
     format!("{secs}{fraction}").parse().ok()
 }
 
-/// A signed decimal with the original's complaints.
+/// Parses a signed decimal, with OpenTSDB's error texts.
 fn parse_long(text: &str) -> Result<i64, String> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() {
@@ -93,7 +92,7 @@ fn parse_long(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| format!("{flow} in {text}"))
 }
 
-/// Text whose length alone chooses the pattern.
+/// Parses calendar text, whose pattern is chosen by its length.
 fn parse_calendar(text: &str, zone_name: Option<&str>, clock: &Clock) -> Result<i64, QueryError> {
     let pattern: &str = match text.encode_utf16().count() {
         10 => "y/M/d",
@@ -113,7 +112,7 @@ fn parse_calendar(text: &str, zone_name: Option<&str>, clock: &Clock) -> Result<
     )
 }
 
-/// Fields of a calendar text, each of any size: `2013/13/45` is 14 February 2014.
+/// Fields of a calendar text, which may overflow: `2013/13/45` is 14 February 2014.
 #[derive(Debug)]
 struct CalendarFields {
     year: i64,
@@ -164,8 +163,8 @@ impl CalendarFields {
             .checked_add(self.second)?;
         let first = civil::DateTime::new(year, month, 1, 0, 0, 0, 0).ok()?;
         let local = first.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()?;
-        // Java takes the standard (later) one of two equal wall times, and moves a wall time that
-        // does not exist forward.
+        // Like Java: of two equal wall-clock times the later one (standard time); a wall-clock time that
+        // does not exist moves forward.
         let instant = zone.to_ambiguous_timestamp(local).later().ok()?;
         Some(instant.as_millisecond())
     }
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn length_of_the_text_tells_seconds_from_milliseconds() {
+    fn text_length_distinguishes_seconds_from_milliseconds() {
         check("1356998400", Ok(1_356_998_400_000));
         check("0", Ok(0));
         check("1356998400000", Ok(1_356_998_400_000));
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_text_is_no_time() {
+    fn empty_text_is_none() {
         assert_eq!(parse_time("", None, &Clock::utc(0)), Ok(None));
     }
 
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn calendar_text_is_read_by_its_length() {
+    fn calendar_pattern_is_chosen_by_length() {
         check("2013/01/01", Ok(1_356_998_400_000));
         check("2013/01/01-00:30", Ok(1_357_000_200_000));
         check("2013/01/01 00:30", Ok(1_357_000_200_000));
@@ -238,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn doubtful_wall_times_resolve_as_in_java() {
+    fn ambiguous_wall_times_resolve_as_in_java() {
         // 02:30 does not exist, 01:30 exists twice.
         check_in("2015/03/08-02:30", Some("America/New_York"), Ok(1_425_799_800_000));
         check_in("2015/11/01-01:30", Some("America/New_York"), Ok(1_446_359_400_000));
     }
 
     #[test]
-    fn dotted_times_lose_their_dot() {
+    fn dots_in_times_are_ignored() {
         check("1356998400.500", Ok(1_356_998_400_500));
         check("1356998400.50", Ok(135_699_840_050));
         check("1356998400.5", Ok(13_569_984_005));
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_times() {
+    fn invalid_numbers_are_rejected() {
         check("-5", Err("Invalid time: -5. Negative timestamps are not supported."));
         check("12x4", Err("Invalid time: 12x4. Invalid character 'x' in 12x4"));
         check(" 12", Err("Invalid time:  12. Invalid character ' ' in  12"));
@@ -267,12 +266,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*", zone in proptest::option::of("\\PC*")) {
+        fn any_text_is_parsed_or_rejected(text in "\\PC*", zone in proptest::option::of("\\PC*")) {
             let _ = parse_time(&text, zone.as_deref(), &Clock::utc(NOW_MS));
         }
 
         #[test]
-        fn texts_near_the_grammar_are_read_or_refused(text in "[-0-9/: .amsghoNW]{0,20}") {
+        fn text_near_the_grammar_is_parsed_or_rejected(text in "[-0-9/: .amsghoNW]{0,20}") {
             let _ = parse_time(&text, Some("America/New_York"), &Clock::utc(NOW_MS));
         }
     }

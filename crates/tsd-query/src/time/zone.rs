@@ -1,4 +1,4 @@
-//! Zone names, found the way Java finds them.
+//! Time zone lookup by Java's rules.
 
 use jiff::tz::TimeZone;
 
@@ -31,7 +31,7 @@ const SHORT_IDS: &[(&str, &str)] = &[
     ("VST", "Asia/Ho_Chi_Minh"),
 ];
 
-/// The zone of that exact name. Upper and lower case differ, as they do in Java.
+/// The time zone of that name. Names are case-sensitive, as in Java.
 #[must_use]
 pub fn find_zone(name: &str) -> Option<TimeZone> {
     if name == "UTC" {

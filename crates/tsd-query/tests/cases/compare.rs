@@ -1,4 +1,4 @@
-//! Compares an answer with the recorded one.
+//! Compares a result with the recorded one.
 
 use serde_json::Value as Json;
 use tsd_query::QueryError;
@@ -6,7 +6,7 @@ use tsd_query::QueryError;
 pub(crate) fn check(case: &Json, got: &Result<Json, QueryError>) -> Result<(), String> {
     match (case.get("expect_error"), got) {
         (None, Ok(got)) => same(&case["expect"], got, ""),
-        (None, Err(e)) => Err(format!("refused: {e}")),
+        (None, Err(e)) => Err(format!("failed: {e}")),
         (Some(expected), Ok(got)) => Err(format!("{expected} expected, got {got}")),
         (Some(expected), Err(e)) => {
             let message = expected["message"].as_str().unwrap();
@@ -24,7 +24,7 @@ pub(crate) fn check(case: &Json, got: &Result<Json, QueryError>) -> Result<(), S
     }
 }
 
-/// Equal, but for the order of object keys; doubles are equal to the last bit and no integers.
+/// Equal apart from the order of object keys; doubles are equal to the last bit and distinct from integers.
 fn same(expected: &Json, got: &Json, path: &str) -> Result<(), String> {
     let differ = || Err(format!("at {path}: expected {expected}, got {got}"));
     match (expected, got) {

@@ -1,4 +1,4 @@
-//! Reads the request of a case, well enough for the cases.
+//! Parses the request of a case, as far as the cases need it.
 
 use serde_json::Value as Json;
 use tsd_query::{

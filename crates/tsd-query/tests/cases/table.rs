@@ -1,4 +1,4 @@
-//! A table of rows in memory, keyed as the real one.
+//! An in-memory table with the row keys of the real one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tsd_query::{
     SeriesPipeline, Span, SubQueryPlan,
 };
 
-/// UIDs by name, from 1 in order of first appearance.
+/// UIDs by name, counting from 1 in order of first appearance.
 #[derive(Default)]
 pub(crate) struct Names {
     kinds: [Vec<String>; 3],
@@ -38,7 +38,7 @@ impl Names {
 }
 
 /// A row: values by aggregator id (raw points have none) and time.
-type Row = BTreeMap<(Option<u8>, i64), Value>;
+type TableRow = BTreeMap<(Option<u8>, i64), Value>;
 
 /// The data table and those of rollups.
 pub(crate) struct Tables {
@@ -46,7 +46,7 @@ pub(crate) struct Tables {
     pub(crate) names: Names,
     pub(crate) rollups: Option<RollupConfig>,
     histograms: BTreeMap<Vec<u8>, Vec<(i64, SimpleHistogram)>>,
-    by_name: BTreeMap<String, BTreeMap<Vec<u8>, Row>>,
+    by_name: BTreeMap<String, BTreeMap<Vec<u8>, TableRow>>,
 }
 
 const DATA: &str = "tsdb";
@@ -129,7 +129,7 @@ impl Tables {
             let (single, pre) = (&interval.table, &interval.pre_aggregation_table);
             table = if grouped { pre.clone() } else { single.clone() };
         }
-        // Which bucket a series is in does not matter, as long as it is one and the same.
+        // Any salt bucket will do, as long as each series has one.
         let salt = tags.iter().fold(7, |n: u32, b| n * 31 % 251 + u32::from(*b));
         let salt = (salt % self.schema.salt_buckets()) as u8;
         let mut key = vec![salt; self.schema.salt_width()];
@@ -155,18 +155,19 @@ impl Tables {
 
     /// Histograms of the series of a plan.
     pub(crate) fn histograms(&self, plan: &SubQueryPlan) -> Vec<HistogramSeries> {
-        let mut found = Vec::new();
+        let mut matches = Vec::new();
         for (tsuid, points) in &self.histograms {
             if tsuid.starts_with(&plan.metric) && plan.admits(&tsuid[plan.metric.len()..]) {
-                found.push(HistogramSeries { tsuid: tsuid.clone().into(), points: points.clone() });
+                matches
+                    .push(HistogramSeries { tsuid: tsuid.clone().into(), points: points.clone() });
             }
         }
-        found
+        matches
     }
 
     /// Rows of a plan, by tags, in time order.
-    fn rows<'t>(&'t self, table: &str, plan: &SubQueryPlan) -> Vec<(&'t [u8], &'t Row)> {
-        let mut found = Vec::new();
+    fn rows<'t>(&'t self, table: &str, plan: &SubQueryPlan) -> Vec<(&'t [u8], &'t TableRow)> {
+        let mut matches = Vec::new();
         for range in &plan.ranges {
             let rows = self.by_name.get(table).into_iter();
             for (key, row) in rows.flat_map(|t| t.range(range.start.to_vec()..range.stop.to_vec()))
@@ -174,14 +175,14 @@ impl Tables {
                 let tags = &key[self.schema.tags_start()..];
                 let name_of = |uid: &[u8]| Some(self.names.name(UidKind::Tagv, uid));
                 if plan.admits(tags) && plan.accepts(tags, name_of) {
-                    found.push((tags, row));
+                    matches.push((tags, row));
                 }
             }
         }
-        found
+        matches
     }
 
-    /// Reads what an attempt says, through the pipeline.
+    /// Reads the cells of an attempt through the pipeline.
     pub(crate) fn read(
         &self,
         source: &ReadSource,
@@ -223,7 +224,7 @@ impl Tables {
     }
 }
 
-fn columns(row: &Row, id: Option<u8>) -> PointColumns {
+fn columns(row: &TableRow, id: Option<u8>) -> PointColumns {
     let mut columns = PointColumns::default();
     for ((cell, time), value) in row {
         if *cell == id {

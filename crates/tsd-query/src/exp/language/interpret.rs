@@ -1,12 +1,12 @@
-//! Works an expression out, with JEXL's lenient arithmetic.
+//! Interpreter with JEXL's lenient arithmetic.
 
-use super::{Binary, Node, Program, Unary, number::Literal};
+use super::{BinaryOperator, Node, Program, UnaryOperator, number::Literal};
 
-/// Values of the variables, by their place in the program.
+/// Values of the variables, by their index in the program.
 type Scope<'a> = &'a [f64];
 
-/// Value of an expression; an error names the Java class of a result that is no number. Booleans
-/// count 1 and 0.
+/// Value of an expression; booleans are 1 and 0. The error is the Java class of a result that is not a
+/// double.
 pub(in crate::exp) fn evaluate(program: &Program, scope: Scope<'_>) -> Result<f64, &'static str> {
     match value(&program.root, scope) {
         Literal::Double(v) => Ok(v),
@@ -21,10 +21,10 @@ fn value(node: &Node, scope: Scope<'_>) -> Literal {
         Node::Variable(at) => scope.get(*at).map_or(Literal::Null, |v| Literal::Double(*v)),
         Node::Call(_) => Literal::Null,
         Node::Unary(operator, inner) => unary(*operator, &value(inner, scope)),
-        Node::Binary(Binary::And, left, right) => {
+        Node::Binary(BinaryOperator::And, left, right) => {
             Literal::Boolean(value(left, scope).to_boolean() && value(right, scope).to_boolean())
         }
-        Node::Binary(Binary::Or, left, right) => {
+        Node::Binary(BinaryOperator::Or, left, right) => {
             Literal::Boolean(value(left, scope).to_boolean() || value(right, scope).to_boolean())
         }
         Node::Binary(operator, left, right) => {
@@ -43,34 +43,38 @@ fn value(node: &Node, scope: Scope<'_>) -> Literal {
     }
 }
 
-fn unary(operator: Unary, inner: &Literal) -> Literal {
+fn unary(operator: UnaryOperator, inner: &Literal) -> Literal {
     match (operator, inner) {
-        (Unary::Not, inner) => Literal::Boolean(!inner.to_boolean()),
-        (Unary::Complement, inner) => {
+        (UnaryOperator::Not, inner) => Literal::Boolean(!inner.to_boolean()),
+        (UnaryOperator::Complement, inner) => {
             inner.to_whole().map_or(Literal::Null, |v| Literal::Long(!(v as i64)))
         }
-        (Unary::Negate, Literal::Integer(v)) => Literal::Integer(v.wrapping_neg()),
-        (Unary::Negate, Literal::Long(v)) => Literal::Long(v.wrapping_neg()),
-        (Unary::Negate, Literal::Single(v)) => Literal::Single(-v),
-        (Unary::Negate, Literal::Double(v)) => Literal::Double(-v),
-        (Unary::Negate, Literal::Boolean(b)) => Literal::Boolean(!b),
-        (Unary::Negate, other) => other.to_double().map_or(Literal::Null, |v| Literal::Double(-v)),
+        (UnaryOperator::Negate, Literal::Integer(v)) => Literal::Integer(v.wrapping_neg()),
+        (UnaryOperator::Negate, Literal::Long(v)) => Literal::Long(v.wrapping_neg()),
+        (UnaryOperator::Negate, Literal::Single(v)) => Literal::Single(-v),
+        (UnaryOperator::Negate, Literal::Double(v)) => Literal::Double(-v),
+        (UnaryOperator::Negate, Literal::Boolean(b)) => Literal::Boolean(!b),
+        (UnaryOperator::Negate, other) => {
+            other.to_double().map_or(Literal::Null, |v| Literal::Double(-v))
+        }
     }
 }
 
-fn binary(operator: Binary, left: &Literal, right: &Literal) -> Literal {
+fn binary(operator: BinaryOperator, left: &Literal, right: &Literal) -> Literal {
     match operator {
-        Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Remainder => {
-            arithmetic(operator, left, right)
-        }
-        Binary::BitAnd | Binary::BitOr | Binary::BitXor => {
+        BinaryOperator::Add
+        | BinaryOperator::Subtract
+        | BinaryOperator::Multiply
+        | BinaryOperator::Divide
+        | BinaryOperator::Remainder => arithmetic(operator, left, right),
+        BinaryOperator::BitAnd | BinaryOperator::BitOr | BinaryOperator::BitXor => {
             let (Some(left), Some(right)) = (left.to_whole(), right.to_whole()) else {
                 return Literal::Null;
             };
             let (left, right) = (left as i64, right as i64);
             Literal::Long(match operator {
-                Binary::BitAnd => left & right,
-                Binary::BitOr => left | right,
+                BinaryOperator::BitAnd => left & right,
+                BinaryOperator::BitOr => left | right,
                 _ => left ^ right,
             })
         }
@@ -78,18 +82,18 @@ fn binary(operator: Binary, left: &Literal, right: &Literal) -> Literal {
     }
 }
 
-fn arithmetic(operator: Binary, left: &Literal, right: &Literal) -> Literal {
+fn arithmetic(operator: BinaryOperator, left: &Literal, right: &Literal) -> Literal {
     if left.is_floating() || right.is_floating() {
         let (Some(l), Some(r)) = (left.to_double(), right.to_double()) else {
             return not_numbers(operator, left, right);
         };
         return Literal::Double(match operator {
-            Binary::Add => l + r,
-            Binary::Subtract => l - r,
-            Binary::Multiply => l * r,
+            BinaryOperator::Add => l + r,
+            BinaryOperator::Subtract => l - r,
+            BinaryOperator::Multiply => l * r,
             // Division by zero is zero.
             _ if r == 0.0 => 0.0,
-            Binary::Divide => l / r,
+            BinaryOperator::Divide => l / r,
             _ => l % r,
         });
     }
@@ -97,11 +101,11 @@ fn arithmetic(operator: Binary, left: &Literal, right: &Literal) -> Literal {
         return not_numbers(operator, left, right);
     };
     let whole = match operator {
-        Binary::Add => l.wrapping_add(r),
-        Binary::Subtract => l.wrapping_sub(r),
-        Binary::Multiply => l.wrapping_mul(r),
+        BinaryOperator::Add => l.wrapping_add(r),
+        BinaryOperator::Subtract => l.wrapping_sub(r),
+        BinaryOperator::Multiply => l.wrapping_mul(r),
         _ if r == 0 => return Literal::Double(0.0),
-        Binary::Divide => l.wrapping_div(r),
+        BinaryOperator::Divide => l.wrapping_div(r),
         _ => l.wrapping_rem(r),
     };
     match (left, right, i64::try_from(whole)) {
@@ -110,9 +114,9 @@ fn arithmetic(operator: Binary, left: &Literal, right: &Literal) -> Literal {
     }
 }
 
-/// Texts that are no numbers can be put together; everything else with them has no value.
-fn not_numbers(operator: Binary, left: &Literal, right: &Literal) -> Literal {
-    if operator != Binary::Add {
+/// Adding texts that are not numbers concatenates; any other operation on them is null.
+fn not_numbers(operator: BinaryOperator, left: &Literal, right: &Literal) -> Literal {
+    if operator != BinaryOperator::Add {
         return Literal::Null;
     }
     let text = |side: &Literal| match side {
@@ -122,29 +126,31 @@ fn not_numbers(operator: Binary, left: &Literal, right: &Literal) -> Literal {
     Literal::Text(text(left) + &text(right))
 }
 
-#[expect(clippy::float_cmp, reason = "the expression asks for equal numbers")]
-fn compare(operator: Binary, left: &Literal, right: &Literal) -> bool {
+#[expect(clippy::float_cmp, reason = "the expression compares for equality")]
+fn compare(operator: BinaryOperator, left: &Literal, right: &Literal) -> bool {
     if let (Literal::Null, _) | (_, Literal::Null) = (left, right) {
         let same = left == right;
         return match operator {
-            Binary::Equal | Binary::LessOrEqual | Binary::GreaterOrEqual => same,
-            Binary::NotEqual => !same,
+            BinaryOperator::Equal
+            | BinaryOperator::LessOrEqual
+            | BinaryOperator::GreaterOrEqual => same,
+            BinaryOperator::NotEqual => !same,
             _ => false,
         };
     }
     let (Some(l), Some(r)) = (left.to_double(), right.to_double()) else {
         return match operator {
-            Binary::Equal => left == right,
-            Binary::NotEqual => left != right,
+            BinaryOperator::Equal => left == right,
+            BinaryOperator::NotEqual => left != right,
             _ => false,
         };
     };
     match operator {
-        Binary::Equal => l == r,
-        Binary::NotEqual => l != r,
-        Binary::Less => l < r,
-        Binary::LessOrEqual => l <= r,
-        Binary::Greater => l > r,
+        BinaryOperator::Equal => l == r,
+        BinaryOperator::NotEqual => l != r,
+        BinaryOperator::Less => l < r,
+        BinaryOperator::LessOrEqual => l <= r,
+        BinaryOperator::Greater => l > r,
         _ => l >= r,
     }
 }

@@ -1,4 +1,4 @@
-//! Words and signs of an expression.
+//! Lexer of the expression language.
 
 use super::number::{Literal, read_number};
 
@@ -9,13 +9,13 @@ pub(super) enum Token {
     Sign(&'static str),
 }
 
-/// Longer signs first.
+/// Operators and punctuation, longest first.
 const SIGNS: &[&str] = &[
     "?:", "==", "!=", "<=", ">=", "&&", "||", "+", "-", "*", "/", "%", "<", ">", "!", "?", ":",
     "(", ")", "{", "}", ",", ";", "&", "|", "^", "~", "=",
 ];
 
-/// Words that stand for signs or values.
+/// Keywords and the operators that they stand for.
 const WORDS: &[(&str, &str)] = &[
     ("eq", "=="),
     ("ne", "!="),
@@ -32,7 +32,7 @@ const WORDS: &[(&str, &str)] = &[
     ("else", "else"),
 ];
 
-/// Cuts an expression into tokens; `None` where something belongs to none.
+/// Splits an expression into tokens; `None` if a part of it is no token.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -45,7 +45,7 @@ pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
             let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '@');
             let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
             let (word, mut after) = rest.split_at_checked(end)?;
-            // A path such as `Math.sqrt` is known by its first part.
+            // A path such as `Math.sqrt` is identified by its first part.
             while let Some(part) = after.strip_prefix('.') {
                 let end = part.find(|c| !is_name(c)).unwrap_or(part.len());
                 after = part.get(end..)?;

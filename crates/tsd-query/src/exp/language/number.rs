@@ -1,11 +1,11 @@
-//! Values of the language and how JEXL turns one kind into another.
+//! Values of the language and JEXL's conversions between their types.
 
-/// A value. The kinds are Java's, since they decide how arithmetic is done.
+/// A value. The types are Java's, since they determine the arithmetic.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::exp) enum Literal {
     Null,
     Boolean(bool),
-    /// Whole numbers of any size are one kind, but for what the result is called.
+    /// `int` and `BigInteger`: they differ only in the class name of a result.
     Integer(i128),
     Long(i64),
     Single(f32),
@@ -13,7 +13,7 @@ pub(in crate::exp) enum Literal {
     Text(String),
 }
 
-/// Reads the number a text begins with; `None` where it is malformed.
+/// Reads the number at the start of a text; `None` if it is malformed.
 pub(super) fn read_number(text: &str) -> Option<(Literal, &str)> {
     let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -48,14 +48,14 @@ pub(super) fn read_number(text: &str) -> Option<(Literal, &str)> {
     Some((literal, no_name(after)?))
 }
 
-/// A name may not follow a number at once: `1e3` is an error, not a number.
+/// Rejects a name directly after a number: `1e3` is an error.
 fn no_name(rest: &str) -> Option<&str> {
     let follows = rest.chars().next().is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '.');
     (!follows).then_some(rest)
 }
 
 impl Literal {
-    /// Whether arithmetic with it is done in doubles.
+    /// True if arithmetic with it uses doubles.
     pub(super) fn is_floating(&self) -> bool {
         match self {
             Self::Single(_) | Self::Double(_) => true,
@@ -64,14 +64,14 @@ impl Literal {
         }
     }
 
-    /// As a double; `None` where a text is no number.
+    /// Converts to a double; `None` if a text is not a number.
     pub(super) fn to_double(&self) -> Option<f64> {
         Some(match self {
             Self::Null => 0.0,
             Self::Boolean(b) => f64::from(u8::from(*b)),
             Self::Integer(v) => *v as f64,
             Self::Long(v) => *v as f64,
-            // By way of the shortest text, so that 0.1 is 0.1.
+            // Through the shortest decimal text, so that 0.1 stays 0.1.
             Self::Single(v) => v.to_string().parse().ok()?,
             Self::Double(v) => *v,
             Self::Text(text) if text.is_empty() => f64::NAN,
@@ -79,7 +79,7 @@ impl Literal {
         })
     }
 
-    /// As a whole number; `None` where a text is no number.
+    /// Converts to an integer; `None` if a text is not a number.
     pub(super) fn to_whole(&self) -> Option<i128> {
         Some(match self {
             Self::Null => 0,
@@ -93,7 +93,7 @@ impl Literal {
         })
     }
 
-    /// As a condition.
+    /// Converts to a condition.
     pub(super) fn to_boolean(&self) -> bool {
         match self {
             Self::Null => false,

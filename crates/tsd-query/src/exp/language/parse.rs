@@ -1,58 +1,62 @@
-//! The grammar, by descent.
+//! Recursive-descent parser.
 
 use super::{
-    Binary, Node, Program, Unary,
+    BinaryOperator, Node, Program, UnaryOperator,
     lexer::{Token, tokens},
     number::Literal,
 };
 
-/// How deep an expression may be nested.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 64;
 
-/// Most tokens of an expression; long chains of operators nest, too.
+/// Maximum number of tokens; long operator chains nest, too.
 const MAX_TOKENS: usize = 2_000;
 
 /// Operators that associate to the left, weakest first.
-const LEVELS: &[&[(&str, Binary)]] = &[
-    &[("||", Binary::Or)],
-    &[("&&", Binary::And)],
-    &[("|", Binary::BitOr)],
-    &[("^", Binary::BitXor)],
-    &[("&", Binary::BitAnd)],
-    &[("==", Binary::Equal), ("!=", Binary::NotEqual)],
+const LEVELS: &[&[(&str, BinaryOperator)]] = &[
+    &[("||", BinaryOperator::Or)],
+    &[("&&", BinaryOperator::And)],
+    &[("|", BinaryOperator::BitOr)],
+    &[("^", BinaryOperator::BitXor)],
+    &[("&", BinaryOperator::BitAnd)],
+    &[("==", BinaryOperator::Equal), ("!=", BinaryOperator::NotEqual)],
     &[
-        ("<", Binary::Less),
-        ("<=", Binary::LessOrEqual),
-        (">", Binary::Greater),
-        (">=", Binary::GreaterOrEqual),
+        ("<", BinaryOperator::Less),
+        ("<=", BinaryOperator::LessOrEqual),
+        (">", BinaryOperator::Greater),
+        (">=", BinaryOperator::GreaterOrEqual),
     ],
-    &[("+", Binary::Add), ("-", Binary::Subtract)],
-    &[("*", Binary::Multiply), ("/", Binary::Divide), ("%", Binary::Remainder)],
+    &[("+", BinaryOperator::Add), ("-", BinaryOperator::Subtract)],
+    &[
+        ("*", BinaryOperator::Multiply),
+        ("/", BinaryOperator::Divide),
+        ("%", BinaryOperator::Remainder),
+    ],
 ];
 
-/// Why a text is no expression.
+/// Why a text is not an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::exp) enum ParseFault {
+pub(in crate::exp) enum ExpressionError {
     /// It does not follow the grammar.
     Grammar,
-    /// It is longer or nested deeper than is read.
+    /// It is too long or nested too deeply.
     TooLarge,
 }
 
-/// Reads an expression.
-pub(in crate::exp) fn parse(text: &str) -> Result<Program, ParseFault> {
-    let tokens = tokens(text).ok_or(ParseFault::Grammar)?;
+/// Parses an expression.
+pub(in crate::exp) fn parse(text: &str) -> Result<Program, ExpressionError> {
+    let tokens = tokens(text).ok_or(ExpressionError::Grammar)?;
     if tokens.len() > MAX_TOKENS {
-        return Err(ParseFault::TooLarge);
+        return Err(ExpressionError::TooLarge);
     }
     let mut parser = Parser { tokens: &tokens, at: 0, variables: Vec::new(), depth: 0 };
     match parser.statements(None) {
         Some(root) if parser.at == tokens.len() => {
             Ok(Program { root, variables: parser.variables })
         }
-        // Depth is given back only by what was read whole.
-        _ if parser.depth > MAX_DEPTH => Err(ParseFault::TooLarge),
-        _ => Err(ParseFault::Grammar),
+        // The depth is decremented only after a complete construct, so it still shows the excess.
+        _ if parser.depth > MAX_DEPTH => Err(ExpressionError::TooLarge),
+        _ => Err(ExpressionError::Grammar),
     }
 }
 
@@ -78,7 +82,7 @@ impl Parser<'_> {
         self.take(sign).then_some(())
     }
 
-    /// Statements up to `end`, or to the end of the text.
+    /// Parses statements up to `end`, or to the end of the text.
     fn statements(&mut self, end: Option<&str>) -> Option<Node> {
         let mut statements = Vec::new();
         loop {
@@ -114,7 +118,7 @@ impl Parser<'_> {
             Node::Choice(Box::new(condition), Box::new(then), Box::new(other))
         } else {
             let expression = self.expression()?;
-            // Statements are kept apart by semicolons.
+            // Statements are separated by semicolons.
             let ends = matches!(self.peek(), None | Some(Token::Sign(";" | "}" | "else")));
             ends.then_some(expression)?
         };
@@ -152,7 +156,11 @@ impl Parser<'_> {
     }
 
     fn unary(&mut self) -> Option<Node> {
-        let signs = [("-", Unary::Negate), ("!", Unary::Not), ("~", Unary::Complement)];
+        let signs = [
+            ("-", UnaryOperator::Negate),
+            ("!", UnaryOperator::Not),
+            ("~", UnaryOperator::Complement),
+        ];
         let Some((_, operator)) = signs.iter().find(|(sign, _)| self.take(sign)) else {
             return self.primary();
         };
@@ -188,7 +196,7 @@ impl Parser<'_> {
                 Some(Node::Call(arguments))
             }
             Token::Name(name) => {
-                let at = self.variables.iter().position(|known| *known == name);
+                let at = self.variables.iter().position(|other| *other == name);
                 Some(Node::Variable(at.unwrap_or_else(|| {
                     self.variables.push(name);
                     self.variables.len() - 1

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// `a` is 6, `b` is 0, everything else 2.
-fn work_out(text: &str) -> Result<f64, &'static str> {
+fn evaluate_text(text: &str) -> Result<f64, &'static str> {
     let program = parse(text).unwrap_or_else(|_| panic!("{text} must parse"));
     let scope: Vec<f64> = program
         .variables
@@ -21,11 +21,11 @@ fn work_out(text: &str) -> Result<f64, &'static str> {
 
 #[track_caller]
 fn check(text: &str, expected: f64) {
-    assert_eq!(work_out(text).map(f64::to_bits), Ok(expected.to_bits()), "{text}");
+    assert_eq!(evaluate_text(text).map(f64::to_bits), Ok(expected.to_bits()), "{text}");
 }
 
 #[test]
-fn operators_bind_as_usual() {
+fn operators_have_the_usual_precedence() {
     check("a + a * 2", 18.0);
     check("(a + a) * 2", 24.0);
     check("a - 1 - 1", 4.0);
@@ -38,7 +38,7 @@ fn operators_bind_as_usual() {
 }
 
 #[test]
-fn arithmetic_is_that_of_jexl() {
+fn arithmetic_matches_jexl() {
     check("7 / 2 * a", 18.0);
     check("a * 7 / 2", 21.0);
     check("a / (b - b)", 0.0);
@@ -57,7 +57,7 @@ fn arithmetic_is_that_of_jexl() {
 }
 
 #[test]
-fn statements_end_in_a_value() {
+fn statements_have_the_value_of_the_last_one() {
     check("a; a + 1", 7.0);
     check("if (a > 5) a * 2 else b", 12.0);
     check("if (a > 5) { a * 2; } else { b }", 12.0);
@@ -65,7 +65,7 @@ fn statements_end_in_a_value() {
 }
 
 #[test]
-fn other_results_than_doubles_and_booleans_are_refused() {
+fn results_other_than_doubles_and_booleans_are_rejected() {
     for (text, class) in [
         ("a > 5 ? 1 : 0", "java.lang.Integer"),
         ("a > 5 ? 1.0 : 0.0", "java.lang.Float"),
@@ -76,7 +76,7 @@ fn other_results_than_doubles_and_booleans_are_refused() {
         ("5000000000", "java.lang.Long"),
         ("if (b > 5) a", "null"),
     ] {
-        assert_eq!(work_out(text), Err(class), "{text}");
+        assert_eq!(evaluate_text(text), Err(class), "{text}");
     }
 }
 
@@ -89,30 +89,30 @@ fn variables_are_listed_in_order_of_appearance() {
 }
 
 #[test]
-fn malformed_expressions_are_no_programs() {
+fn malformed_expressions_are_rejected() {
     for text in ["a +", "1e3", "a b", "(a", "a ? b", "a = 1", "a #", "'a", "08", "1x"] {
-        assert_eq!(parse(text), Err(ParseFault::Grammar), "{text}");
+        assert_eq!(parse(text), Err(ExpressionError::Grammar), "{text}");
     }
     assert_eq!(
         parse(&format!("{}a{}", "(".repeat(5000), ")".repeat(5000))),
-        Err(ParseFault::TooLarge)
+        Err(ExpressionError::TooLarge)
     );
-    assert_eq!(parse(&format!("{}a", "-".repeat(5000))), Err(ParseFault::TooLarge));
-    assert_eq!(parse(&format!("{}a", "a+".repeat(5_000))), Err(ParseFault::TooLarge));
-    assert!(work_out(&format!("{}a", "a+".repeat(999))).is_ok());
-    assert_eq!(parse(&format!("{}a", "if (a) ".repeat(5000))), Err(ParseFault::TooLarge));
+    assert_eq!(parse(&format!("{}a", "-".repeat(5000))), Err(ExpressionError::TooLarge));
+    assert_eq!(parse(&format!("{}a", "a+".repeat(5_000))), Err(ExpressionError::TooLarge));
+    assert!(evaluate_text(&format!("{}a", "a+".repeat(999))).is_ok());
+    assert_eq!(parse(&format!("{}a", "if (a) ".repeat(5000))), Err(ExpressionError::TooLarge));
 }
 
 proptest! {
     #[test]
-    fn any_text_is_worked_out_or_refused(text in "\\PC*") {
+    fn any_text_is_evaluated_or_rejected(text in "\\PC*") {
         if let Ok(program) = parse(&text) {
             let _ = evaluate(&program, &[1.5]);
         }
     }
 
     #[test]
-    fn texts_near_the_grammar_are_worked_out_or_refused(
+    fn text_near_the_grammar_is_evaluated_or_rejected(
         text in "[ab0-9+*/%()?:<>=&|!~^;{}.D' -]{0,30}",
     ) {
         if let Ok(program) = parse(&text) {

@@ -15,8 +15,8 @@ fn columns(points: &[(i64, Value)]) -> PointColumns {
     columns
 }
 
-/// One time after the other, the way the rules are told: slow and plain.
-fn plainly(input: &AggregateInput<'_>) -> Result<Vec<(i64, Value)>, QueryError> {
+/// Reference implementation: one time after the other.
+fn aggregate_by_time(input: &AggregateInput<'_>) -> Result<Vec<(i64, Value)>, QueryError> {
     let skipped = usize::from(input.is_rate);
     let mut times: Vec<i64> =
         input.series.iter().flat_map(|s| s.times_ms.iter().skip(skipped).copied()).collect();
@@ -40,8 +40,8 @@ fn plainly(input: &AggregateInput<'_>) -> Result<Vec<(i64, Value)>, QueryError> 
             let next = s.times_ms.iter().position(|time| *time > x);
             let current = next.unwrap_or(s.len()).checked_sub(1);
             let current = current.or_else(|| input.is_rate.then_some(0));
-            let shown = [current, next].into_iter().flatten();
-            is_float |= shown.clone().any(|i| !s.is_integer(i));
+            let indexes = [current, next].into_iter().flatten();
+            is_float |= indexes.clone().any(|i| !s.is_integer(i));
             if let Some(current) = current {
                 let (time, value) = point(current);
                 active.push((time, value, next.map(point)));
@@ -121,7 +121,7 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Series on a coarse raster of times, so that some instants are shared.
+/// Series on a coarse grid of times, so that some times are shared.
 fn series() -> impl Strategy<Value = PointColumns> {
     let mixed = proptest::collection::btree_map((0_i64..60).prop_map(|t| t * 500), value(), 0..20);
     let integers = proptest::collection::btree_map(
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn blocks_of_columns_equal_one_time_after_the_other(
+    fn aggregation_by_blocks_equals_aggregation_by_time(
         series in proptest::collection::vec(series(), 0..6),
         aggregator in aggregator(),
         from_ms in -5_i64..20_000, length in 0_i64..40_000,
@@ -165,12 +165,12 @@ proptest! {
                 (0..columns.len()).map(|i| (columns.times_ms[i], columns.value(i).unwrap())).collect();
             bits(&points)
         });
-        let expected = plainly(&input).map(|points| bits(&points));
+        let expected = aggregate_by_time(&input).map(|points| bits(&points));
         prop_assert_eq!(got.map_err(|_| ()), expected.map_err(|_| ()));
     }
 
     #[test]
-    fn stretches_of_time_are_parts_of_the_whole(
+    fn time_chunks_add_up_to_the_whole_range(
         series in proptest::collection::vec(series(), 1..4),
         aggregator in aggregator(),
         cuts in proptest::collection::btree_set(0_i64..30_000, 0..5),
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn rates_are_held_and_begin_before_their_series(
+    fn rates_are_carried_forward_and_start_early(
         series in proptest::collection::vec(
             proptest::collection::btree_map((1_i64..60).prop_map(|t| t * 500), -1e6..1e6, 0..12),
             0..5,
@@ -213,12 +213,12 @@ proptest! {
             AggregateInput { aggregator, is_rate: true, series: &series, from_ms: 0, to_ms: 25_000 };
         let got = aggregate(&input).unwrap();
         let got: Vec<_> = (0..got.len()).map(|i| (got.times_ms[i], got.value(i).unwrap())).collect();
-        prop_assert_eq!(bits(&got), bits(&plainly(&input).unwrap()));
+        prop_assert_eq!(bits(&got), bits(&aggregate_by_time(&input).unwrap()));
     }
 }
 
 #[test]
-fn many_series_with_times_of_their_own_are_united() {
+fn times_of_many_series_are_united() {
     let series: Vec<_> = (0..200_i64)
         .map(|i| columns(&[(i, Value::Integer(1)), (1000 + i * 7, Value::Integer(1))]))
         .collect();
@@ -231,7 +231,7 @@ fn many_series_with_times_of_their_own_are_united() {
         to_ms: 2000,
     };
     let got = aggregate(&input).unwrap();
-    let expected = plainly(&input).unwrap();
+    let expected = aggregate_by_time(&input).unwrap();
     let got: Vec<_> = (0..got.len()).map(|i| (got.times_ms[i], got.value(i).unwrap())).collect();
     assert_eq!(got, expected);
 }
@@ -255,7 +255,7 @@ fn infinity_is_an_error() {
 }
 
 #[test]
-fn aggregation_stops_when_told_to() {
+fn failed_check_ends_aggregation() {
     let series = columns(&[(1, Value::Integer(1)), (2, Value::Integer(1))]);
     let input = AggregateInput {
         aggregator: Aggregator::Sum,
@@ -264,10 +264,10 @@ fn aggregation_stops_when_told_to() {
         from_ms: 0,
         to_ms: 10,
     };
-    let mut left = 4;
+    let mut remaining = 4;
     let stopped = aggregate_with(&input, &mut || {
-        left -= 1;
-        if left > 0 { Ok(()) } else { Err(QueryError::too_large("enough")) }
+        remaining -= 1;
+        if remaining > 0 { Ok(()) } else { Err(QueryError::too_large("enough")) }
     });
     assert_eq!(stopped.unwrap_err().message, "enough");
 }

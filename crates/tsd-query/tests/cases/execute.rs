@@ -1,4 +1,4 @@
-//! Asks the query of a case.
+//! Executes the query of a case.
 
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
@@ -11,13 +11,13 @@ use tsd_query::{
 
 use crate::{request, table::Tables};
 
-/// The answer as JSON, or the refusal.
-pub(crate) fn ask(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
+/// The result as JSON, or the error.
+pub(crate) fn execute(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
     let tables = Tables::of_case(case, salt_buckets);
-    let asker = Asker { tables: &tables, settings: settings(case) };
+    let executor = QueryExecutor { tables: &tables, settings: settings(case) };
     let uri = case["request"]["uri"].as_str().unwrap_or("/api/query");
     if uri == "/api/query/exp" {
-        return asker.exp(&case["query"]);
+        return executor.exp(&case["query"]);
     }
     let parameters = request::parameters(uri);
     let raw = match &case["query"] {
@@ -26,16 +26,16 @@ pub(crate) fn ask(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
     };
     if uri.starts_with("/api/query/gexp") {
         let texts = parameters.iter().filter(|(key, _)| key == "exp").map(|(_, text)| text);
-        return asker.gexp(raw, &texts.map(String::as_str).collect::<Vec<_>>());
+        return executor.gexp(raw, &texts.map(String::as_str).collect::<Vec<_>>());
     }
     let in_arrays = parameters.iter().any(|(key, _)| key == "arrays");
     let query = validate(&raw)?;
-    let mut shown = Vec::new();
+    let mut results = Vec::new();
     for sub in &query.sub_queries {
-        let series = asker.series(&query, sub, (query.start_ms, query.end_ms))?;
-        shown.extend(series.iter().map(|series| show(&query, sub, series, in_arrays)));
+        let series = executor.series(&query, sub, (query.start_ms, query.end_ms))?;
+        results.extend(series.iter().map(|series| to_json(&query, sub, series, in_arrays)));
     }
-    Ok(Json::Array(shown))
+    Ok(Json::Array(results))
 }
 
 pub(crate) fn validate(raw: &RawQuery) -> Result<Query, QueryError> {
@@ -51,51 +51,51 @@ pub(crate) fn settings(case: &Json) -> PlanSettings {
     }
 }
 
-/// All the points that were read, not only those of the query's range.
+/// Range of all points that were read, not only those in the query range.
 pub(crate) const EVERYTHING: (i64, i64) = (i64::MIN, i64::MAX);
 
-/// Someone with tables to ask.
-pub(crate) struct Asker<'t> {
+/// Executes queries on tables.
+pub(crate) struct QueryExecutor<'t> {
     pub(crate) tables: &'t Tables,
     pub(crate) settings: PlanSettings,
 }
 
-impl Asker<'_> {
+impl QueryExecutor<'_> {
     fn gexp(&self, raw: RawQuery, texts: &[&str]) -> Result<Json, QueryError> {
         let gexps = GexpQuery::new(raw, texts, &Clock::utc(1_500_000_000_000))?;
         let query = &gexps.query;
-        let mut answers = Vec::new();
+        let mut inputs = Vec::new();
         for sub in &query.sub_queries {
-            answers.push(self.series(query, sub, EVERYTHING)?);
+            inputs.push(self.series(query, sub, EVERYTHING)?);
         }
-        let mut shown = Vec::new();
-        for answer in gexps.evaluate(&answers, &mut Unlimited)? {
-            let mut json = show(query, &query.sub_queries[0], &answer.series, false);
-            if answer.lists_annotations {
+        let mut results = Vec::new();
+        for output in gexps.evaluate(&inputs, &mut Unlimited)? {
+            let mut json = to_json(query, &query.sub_queries[0], &output.series, false);
+            if output.lists_annotations {
                 json["annotations"] = json!([]);
             }
-            shown.push(json);
+            results.push(json);
         }
-        Ok(Json::Array(shown))
+        Ok(Json::Array(results))
     }
 
     fn exp(&self, body: &Json) -> Result<Json, QueryError> {
         let exp = request::exp_from_body(body).validate(&Clock::utc(1_500_000_000_000))?;
         let query = &exp.query;
-        let mut answers = Vec::new();
+        let mut inputs = Vec::new();
         for sub in &query.sub_queries {
-            answers.push(self.series(query, sub, EVERYTHING)?);
+            inputs.push(self.series(query, sub, EVERYTHING)?);
         }
-        let outputs = exp.evaluate(&answers)?.outputs;
-        Ok(json!({"outputs": outputs.iter().map(show_output).collect::<Vec<_>>()}))
+        let outputs = exp.evaluate(&inputs)?.outputs;
+        Ok(json!({"outputs": outputs.iter().map(output_to_json).collect::<Vec<_>>()}))
     }
 
-    /// The answer to a sub query, points cut to `emitted`.
+    /// The result of a sub query, points cut to `output_range`.
     pub(crate) fn series(
         &self,
         query: &Query,
         sub: &SubQuery,
-        emitted: (i64, i64),
+        output_range: (i64, i64),
     ) -> Result<Vec<NamedSeries>, QueryError> {
         let Self { tables, settings } = self;
         let schema = &tables.schema;
@@ -121,7 +121,7 @@ impl Asker<'_> {
         let rollups =
             RollupSettings { config: tables.rollups.as_ref(), ..RollupSettings::default() };
         let ReadStrategy::FirstWithSeries(attempts) = choose_reads(sub, range, &rollups)? else {
-            panic!("no case asks for a split");
+            panic!("no case is split");
         };
         let mut outputs = Vec::new();
         let mut metric_uid = Bytes::new();
@@ -131,7 +131,7 @@ impl Asker<'_> {
             let spans = tables.read(source, &plan, &pipeline)?;
             metric_uid.clone_from(&plan.metric);
             for group in group_spans(&plan, sub.aggregator, spans) {
-                outputs.push(OutputSeries::from_group(sub, &plan, &group, emitted)?);
+                outputs.push(OutputSeries::from_group(sub, &plan, &group, output_range)?);
             }
             if !outputs.is_empty() {
                 break;
@@ -146,7 +146,7 @@ impl Asker<'_> {
 }
 
 /// A series as JSON.
-fn show(query: &Query, sub: &SubQuery, series: &NamedSeries, in_arrays: bool) -> Json {
+fn to_json(query: &Query, sub: &SubQuery, series: &NamedSeries, in_arrays: bool) -> Json {
     let tags: serde_json::Map<_, _> =
         series.tags.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
     let mut json =
@@ -174,7 +174,7 @@ fn show(query: &Query, sub: &SubQuery, series: &NamedSeries, in_arrays: bool) ->
 }
 
 /// An output of expressions as JSON.
-fn show_output(output: &ExpOutput) -> Json {
+fn output_to_json(output: &ExpOutput) -> Json {
     let double = |v: &f64| if v.is_nan() { json!("NaN") } else { json!(v) };
     let rows = output.rows.iter().map(|(time, values)| {
         let mut row = vec![json!(time)];
