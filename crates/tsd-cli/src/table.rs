@@ -152,14 +152,14 @@ fn regions(count: usize) -> String {
 
 fn describe(state: &TableState) -> String {
     match state {
-        TableState::Created { regions: count, compression, refused } => {
+        TableState::Created { regions: count, compression, rejected } => {
             let made = format!("created with {}, compression {compression}", regions(*count));
-            let refused = refused
+            let rejected = rejected
                 .iter()
                 .map(|(other, why)| format!("\n  the cluster cannot do {other}: {why}"));
-            std::iter::once(made).chain(refused).collect()
+            std::iter::once(made).chain(rejected).collect()
         }
-        TableState::Fits => "is there and fits".to_owned(),
+        TableState::Matches => "is there and fits".to_owned(),
         TableState::Differs(differences) => {
             format!("is there and was left alone, though {}", differences.join("; "))
         }

@@ -1,17 +1,16 @@
-//! Changes under a condition, and counters.
+//! Conditional writes of a column, and increments.
 //!
-//! The client never repeats a conditional change whose answer was lost: the second time the condition
-//! would meet what the first left behind. Here the row decides:
+//! The client never retries a conditional write whose response was lost: the retry would check the
+//! condition against the effect of the first attempt. Reading the column resolves the doubt:
 //!
-//! | after a lost answer the column | means |
+//! | the column, after a lost response | conclusion |
 //! |---|---|
-//! | has the new value (or is gone, for a delete) | it was done |
-//! | has the expected value | it was not done, or not yet: it is done again; a first attempt that arrives later finds nothing to do |
-//! | has another value | it was not done, as far as can be told: somebody else's change came first, or came on top |
+//! | has the new value (or is absent, for a delete) | the write was applied |
+//! | has the expected value | not applied, or not yet: retry; the condition then fails for the late one |
+//! | has another value | not applied, or overwritten: another writer won |
 //!
-//! A column that was gone before cannot be told from one that is gone now, so a delete looks first whether
-//! there is something to delete. A new value that was there before counts as set: the column is as it was
-//! to be.
+//! An absent column does not tell whether a delete was applied, so a delete reads the column first.
+//! A column that had the new value before the write counts as set.
 
 use std::time::{Duration, Instant};
 
@@ -25,32 +24,32 @@ use tsd_model::Family;
 use tsd_storage::{Column, StorageError, Table};
 
 use crate::{
-    error::{refused, storage_error},
+    error::{error_chain, request_error, storage_error},
     request::{family_name, timestamp},
 };
 
-/// Before a change is tried again.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Pause before a retry.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A conditional change of one column.
+/// A conditional write of one column.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub(crate) struct ConditionalWrite {
     pub(crate) column: Column,
-    /// `None`: there is no such column.
+    /// `None`: the column must be absent.
     pub(crate) expected: Option<Bytes>,
-    /// `None`: the column goes.
+    /// `None` deletes the column.
     pub(crate) new: Option<Bytes>,
-    /// Time of the new cell; the server's where none is said.
+    /// Timestamp of the new cell; `None` takes the server's clock.
     pub(crate) timestamp_ms: Option<i64>,
 }
 
-impl Change {
-    /// Does it if the column is as expected, and says whether it did.
-    pub(crate) async fn run(
+impl ConditionalWrite {
+    /// Writes if the column has the expected value; returns true if it did.
+    pub(crate) async fn execute(
         self,
         rows: &HBaseTable,
         table: &Table,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<bool, StorageError> {
         let started = Instant::now();
         let failed = |error: OperationError| storage_error(table, &error);
@@ -59,7 +58,8 @@ impl Change {
             return Ok(false);
         }
         let condition = match &self.expected {
-            // HBase takes an empty value for an absent column. Values of the UID table are never empty.
+            // HBase does not distinguish an empty value from an absent column. Values of the UID
+            // table are never empty.
             None => {
                 if *family == Family::T && self.read(rows).await.map_err(failed)?.is_some() {
                     return Ok(false);
@@ -82,11 +82,11 @@ impl Change {
                 let at = self.timestamp_ms.map_or(Ok(SERVER_TIME), timestamp)?;
                 let put =
                     Put::try_new(row.clone()).and_then(|p| p.cell(family, qualifier, at, value));
-                put.map_err(|error| refused(&error))?.into()
+                put.map_err(|error| request_error(&error))?.into()
             }
             None => Delete::try_new(row.clone())
                 .and_then(|delete| delete.column(family, qualifier, SERVER_TIME))
-                .map_err(|error| refused(&error))?
+                .map_err(|error| request_error(&error))?
                 .into(),
         };
         loop {
@@ -95,7 +95,7 @@ impl Change {
                 Err(error) if !error.in_doubt => return Err(failed(error)),
                 Err(error) => error,
             };
-            tracing::debug!(%table, error = crate::error::text(&error), "a conditional change is in doubt");
+            tracing::debug!(%table, error = error_chain(&error), "the result of a conditional write is unknown");
             let now = self.read(rows).await.map_err(failed)?;
             if now == self.new {
                 return Ok(true);
@@ -103,10 +103,10 @@ impl Change {
             if now != self.expected {
                 return Ok(false);
             }
-            if started.elapsed() >= patience {
+            if started.elapsed() >= timeout {
                 return Err(failed(error));
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -115,7 +115,7 @@ impl Change {
     }
 }
 
-/// Value of a column. A key or a column that HBase does not take is absent.
+/// Value of a column; absent if HBase does not accept the key.
 async fn read(rows: &HBaseTable, column: &Column) -> Result<Option<Bytes>, OperationError> {
     let Ok(get) = Get::try_new(column.row.clone()) else { return Ok(None) };
     let selection =
@@ -135,17 +135,17 @@ pub(crate) async fn increment(
     let family = column.family.as_str().as_bytes();
     let increment = Increment::try_new(column.row.clone())
         .and_then(|increment| increment.counter(family, &column.qualifier, amount))
-        .map_err(|error| refused(&error))?;
+        .map_err(|error| request_error(&error))?;
     let error = match rows.mutate(increment).await {
         Ok(row) => {
             let sum = row.value(family, &column.qualifier).and_then(|value| value.try_into().ok());
             return sum.map(i64::from_be_bytes).ok_or_else(|| {
-                StorageError::Backend("the answer to an increment holds no sum".into())
+                StorageError::Backend("the response to an increment has no sum".into())
             });
         }
         Err(error) => storage_error(table, &error),
     };
-    // The server only says that it is no counter, in words that differ from release to release.
+    // The server reports this as text that differs between releases.
     if matches!(error, StorageError::Backend(_))
         && let Ok(Some(value)) = read(rows, column).await
         && value.len() != 8

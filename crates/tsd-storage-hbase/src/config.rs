@@ -1,4 +1,4 @@
-//! Where the cluster is and how it is used.
+//! Configuration of the backend: address of the cluster, timeouts and limits.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,30 +6,30 @@ use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 
 use crate::metrics::with_rpc_metrics;
 
-/// Where the cluster is and how it is used.
+/// Address of the cluster, timeouts and limits.
 #[derive(Clone, Debug)]
 pub struct HBaseConfig {
-    /// ZooKeeper's ensemble: `host[:port],…[/chroot]`.
+    /// ZooKeeper ensemble: `host[:port],…[/chroot]`.
     pub quorum: String,
-    /// Node under which HBase keeps its own.
+    /// Root znode of HBase.
     pub root: String,
-    /// Name under which changes are made.
+    /// User name sent to HBase.
     pub user: String,
-    /// Where servers are really, if not where they say: `host` or `host:port` as a server calls itself,
-    /// and the address to connect to (without a port: the server's own).
+    /// Address overrides: `host` or `host:port` as a server announces itself, and the address to
+    /// connect to (without a port: the announced one).
     pub hosts: Vec<(String, String)>,
-    /// Rows that a scan asks for at a time.
+    /// Rows per call of a scanner.
     pub scanner_rows: u32,
-    /// Time of an operation with all its attempts, lookups and pauses.
+    /// Timeout of an operation with all its attempts, lookups and pauses.
     pub operation_timeout: Duration,
-    /// Put in front of the names of all tables; a namespace, say.
+    /// Prefix of all table names; a namespace, for example.
     pub table_prefix: String,
-    /// Bytes of puts on their way, a table; more wait.
+    /// Limit on the bytes of buffered puts per table; further puts wait.
     pub max_write_bytes: usize,
 }
 
 impl HBaseConfig {
-    /// Defaults for the cluster of an ensemble.
+    /// Default configuration for the cluster of a ZooKeeper ensemble.
     pub fn new(quorum: impl Into<String>) -> Self {
         Self {
             quorum: quorum.into(),
@@ -43,7 +43,7 @@ impl HBaseConfig {
         }
     }
 
-    /// A client of that cluster. Nothing is connected yet.
+    /// Creates a client of the cluster. It connects with the first call.
     #[must_use]
     pub fn client(&self) -> Client {
         let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
@@ -56,13 +56,13 @@ impl HBaseConfig {
     }
 }
 
-/// Address of a server: by host and port, by host, or what it says itself.
+/// Address of a server: overridden by host and port, overridden by host, or as announced.
 fn address(hosts: &HashMap<String, String>, server: &ServerName) -> String {
     let (host, port) = (server.host(), server.port());
-    let own =
+    let announced =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    match hosts.get(&own).or_else(|| hosts.get(host)) {
-        None => own,
+    match hosts.get(&announced).or_else(|| hosts.get(host)) {
+        None => announced,
         Some(mapped) if has_port(mapped) => mapped.clone(),
         Some(mapped) => format!("{mapped}:{port}"),
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_found_by_host_and_port_or_by_host() {
+    fn addresses_are_overridden_by_host_and_port_or_by_host() {
         let hosts = [("rs1:16020", "10.0.0.1:1"), ("rs2", "10.0.0.2"), ("rs3", "[::1]:7")];
         let hosts = hosts.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
         let check = |host, port, expected| {

@@ -1,12 +1,12 @@
-//! The storage suite on a cluster.
+//! The conformance suite of [`tsd_storage`] on a real cluster.
 //!
-//! Every case wants empty tables, and delete markers outlive what they delete. So each case gets tables
+//! Delete markers outlive the cells they delete, so tables cannot be reused: each case has tables
 //! of its own, under a prefix with its number.
 
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
-    reason = "a test suite: it panics where a store is wrong"
+    reason = "a test suite: it panics on a violation"
 )]
 
 use std::sync::{
@@ -21,17 +21,19 @@ use tsd_storage::conformance::{CASES, run_all, tables};
 
 use crate::{HBaseConfig, HBaseStorage};
 
-/// Tables that are made or removed at once.
-const AT_ONCE: usize = 8;
+/// Tables that are created or deleted concurrently.
+const CONCURRENCY: usize = 8;
 
-/// Runs every case of [`tsd_storage::conformance`] on the cluster that the configuration names. Tables are
-/// made for it, each with two boundaries between regions, and removed in the end; their names begin with
-/// the configuration's prefix.
+/// Runs every case of [`tsd_storage::conformance`] on the configured cluster.
+///
+/// Creates tables of three regions whose names have the configured prefix, and deletes them at the
+/// end.
 pub async fn run(config: HBaseConfig) {
     let client = config.client();
     let names: Vec<TableName> = (0..CASES.len()).flat_map(|case| names(&config, case)).collect();
-    let made = stream::iter(&names).map(|name| create(&client, name)).buffer_unordered(AT_ONCE);
-    made.collect::<Vec<()>>().await;
+    let created =
+        stream::iter(&names).map(|name| create(&client, name)).buffer_unordered(CONCURRENCY);
+    created.collect::<Vec<()>>().await;
     let case = AtomicUsize::new(0);
     run_all(async || {
         let prefix = prefix(&config, case.fetch_add(1, Ordering::Relaxed));
@@ -39,18 +41,22 @@ pub async fn run(config: HBaseConfig) {
         Arc::new(HBaseStorage::connect(config).expect("a runtime and a quorum"))
     })
     .await;
-    let gone = stream::iter(&names).map(|name| remove(&client, name)).buffer_unordered(AT_ONCE);
-    gone.collect::<Vec<()>>().await;
+    let deleted =
+        stream::iter(&names).map(|name| delete(&client, name)).buffer_unordered(CONCURRENCY);
+    deleted.collect::<Vec<()>>().await;
 }
 
-/// In front of the names of a case's tables.
+/// Prefix of the table names of a case.
 fn prefix(config: &HBaseConfig, case: usize) -> String {
     format!("{}case{case:02}-", config.table_prefix)
 }
 
 fn names(config: &HBaseConfig, case: usize) -> Vec<TableName> {
     let prefix = prefix(config, case);
-    tables().iter().map(|table| format!("{prefix}{table}").parse().expect("a name")).collect()
+    tables()
+        .iter()
+        .map(|table| format!("{prefix}{table}").parse().expect("a valid table name"))
+        .collect()
 }
 
 async fn create(client: &Client, name: &TableName) {
@@ -59,10 +65,10 @@ async fn create(client: &Client, name: &TableName) {
         table.family(FamilyDescriptor::new(family.as_str()).versions(1))
     });
     let splits = ["b", "row"].map(|key| key.as_bytes().to_vec().into());
-    client.admin().create_table(&table, splits).await.expect("a table is made");
+    client.admin().create_table(&table, splits).await.expect("create a table");
 }
 
-async fn remove(client: &Client, name: &TableName) {
-    client.admin().disable_table(name).await.expect("a table is disabled");
-    client.admin().delete_table(name).await.expect("a table is removed");
+async fn delete(client: &Client, name: &TableName) {
+    client.admin().disable_table(name).await.expect("disable a table");
+    client.admin().delete_table(name).await.expect("delete a table");
 }

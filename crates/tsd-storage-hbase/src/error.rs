@@ -1,19 +1,19 @@
-//! Failures of the client as failures of a store.
+//! Maps errors of the client to errors of the store.
 
 use std::{error::Error, fmt::Write};
 
 use hbase_rs::{CallError, ExceptionClass, Failure, OperationError, Recovery, RemoteException};
 use tsd_storage::{StorageError, Table};
 
-/// Sorts a failed operation. The client has already tried what made sense; what is left to say is
-/// whether a later call may fare better.
+/// Classifies a failed operation. The client has already retried it; the class says whether a later
+/// call may succeed.
 pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageError {
     if error.class() == Some(ExceptionClass::TableNotFound) {
         return StorageError::NoSuchTable(table.clone());
     }
     match &*error.cause {
         Failure::NoTable(_) => StorageError::NoSuchTable(table.clone()),
-        Failure::Time => StorageError::Timeout("HBase did not answer"),
+        Failure::Time => StorageError::Timeout("HBase did not respond"),
         Failure::TableDisabled(_)
         | Failure::InTransition(_)
         | Failure::Lost
@@ -21,11 +21,11 @@ pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageErr
         | Failure::ReaderGone => unavailable(error),
         Failure::Discovery(cause) if !cause.is_permanent() => unavailable(error),
         Failure::Call(CallError::Timeout { .. }) => {
-            tracing::debug!(%table, error = text(error), "HBase did not answer in time");
-            StorageError::Timeout("HBase did not answer")
+            tracing::debug!(%table, error = error_chain(error), "HBase did not respond in time");
+            StorageError::Timeout("HBase did not respond")
         }
         Failure::Call(CallError::Remote { exception, .. }) | Failure::Action(exception) => {
-            of_exception(exception, error)
+            exception_error(exception, error)
         }
         Failure::Call(cause) => match cause.recovery() {
             Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => backend(error),
@@ -35,14 +35,14 @@ pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageErr
     }
 }
 
-fn of_exception(exception: &RemoteException, error: &OperationError) -> StorageError {
+fn exception_error(exception: &RemoteException, error: &OperationError) -> StorageError {
     if exception.is_overload() {
-        return StorageError::Throttled("HBase has too much to do");
+        return StorageError::Throttled("HBase is overloaded");
     }
     match exception.class() {
         ExceptionClass::RegionTooBusy => StorageError::Throttled("a region of HBase is too busy"),
         ExceptionClass::TableNotEnabled => unavailable(error),
-        _ if is_too_large(exception) => StorageError::Rejected(text(error).into()),
+        _ if is_too_large(exception) => StorageError::Rejected(error_chain(error).into()),
         _ => match exception.recovery() {
             Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => backend(error),
             _ => unavailable(error),
@@ -50,8 +50,9 @@ fn of_exception(exception: &RemoteException, error: &OperationError) -> StorageE
     }
 }
 
-/// Whether a cell is larger than the server's `hbase.server.keyvalue.maxsize`. It has no exception of
-/// its own, only words: `Cell[...] with size 10485800 exceeds limit of 10485760 bytes`.
+/// True if a cell is larger than the server's `hbase.server.keyvalue.maxsize`. There is no
+/// exception class for it, only a text: `Cell[...] with size 10485800 exceeds limit of 10485760
+/// bytes`.
 fn is_too_large(exception: &RemoteException) -> bool {
     let text = exception.message();
     exception.class_name().ends_with("DoNotRetryIOException")
@@ -60,15 +61,15 @@ fn is_too_large(exception: &RemoteException) -> bool {
 }
 
 fn unavailable(error: &OperationError) -> StorageError {
-    StorageError::Unavailable(text(error).into())
+    StorageError::Unavailable(error_chain(error).into())
 }
 
 fn backend(error: &OperationError) -> StorageError {
-    StorageError::Backend(text(error).into())
+    StorageError::Backend(error_chain(error).into())
 }
 
-/// An error with everything that led to it.
-pub(crate) fn text(error: &dyn Error) -> String {
+/// The text of an error and of its sources.
+pub(crate) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -79,7 +80,7 @@ pub(crate) fn text(error: &dyn Error) -> String {
     text
 }
 
-/// A request that HBase would not take.
-pub(crate) fn refused(error: &dyn Error) -> StorageError {
-    StorageError::Backend(text(error).into())
+/// The error of an invalid request.
+pub(crate) fn request_error(error: &dyn Error) -> StorageError {
+    StorageError::Backend(error_chain(error).into())
 }

@@ -1,8 +1,8 @@
-//! Row filters as far as a server can evaluate them.
+//! Translates row filters to filters of the region server.
 //!
-//! What is pushed down may let rows through that the filter does not want, never the other way round;
-//! every row is looked at again here. Patterns are bounded: a set that is too large for one is left
-//! out of it, and only costs the transfer of the rows.
+//! A server filter may accept rows that do not match, never the reverse; the client checks every
+//! row again. Patterns are bounded in size: a set that is too large is left out, at the cost of
+//! transferring more rows.
 
 mod pattern;
 
@@ -10,90 +10,94 @@ use bytes::Bytes;
 use hbase_rs::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL};
 use tsd_storage::{RowFilter, Scan, TagPattern};
 
-/// Keys with wildcards in one filter at most: the server tries them in turn.
+/// Limit on fuzzy keys in one filter: the server tests them one after the other.
 const MAX_FUZZY_KEYS: usize = 32;
 
-/// How a scan's filter is carried out.
+/// How the filter of a scan is evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PushedDown {
-    /// The server sends every row of the range.
-    Nothing,
+pub(crate) enum FilterPlan {
+    /// The server returns every row of the range.
+    NoServerFilter,
     /// No row can match.
     NoRow,
-    /// These rows are read one by one; sorted.
+    /// These rows are read by key; sorted.
     Keys(Vec<Bytes>),
-    /// The server looks at these tests, all of which must hold.
-    Tests(Vec<Test>),
+    /// The server returns the rows that pass all tests.
+    Tests(Vec<KeyTest>),
 }
 
-/// A test of a row key on the server.
+/// A condition on the row key that the server evaluates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Test {
-    /// The key has one of these beginnings; `None` is any byte. The server skips what lies between.
+pub(crate) enum KeyTest {
+    /// The key starts with one of these; `None` matches any byte. The server skips the keys
+    /// between.
     Fuzzy(Vec<Vec<Option<u8>>>),
-    /// The key is found by this Java expression, which is ASCII and knows bytes as characters.
+    /// The key matches this Java regular expression, in ASCII; bytes are characters.
     Pattern(String),
 }
 
-impl PushedDown {
-    /// Plans the filter of a scan.
+impl FilterPlan {
+    /// Plans the evaluation of a scan's filter.
     pub(crate) fn plan(scan: &Scan) -> Self {
         match &scan.filter {
-            None => Self::Nothing,
-            Some(filter) => of_filter(filter, &common_prefix(&scan.start, &scan.stop)),
+            None => Self::NoServerFilter,
+            Some(filter) => plan_filter(filter, &common_prefix(&scan.start, &scan.stop)),
         }
     }
 }
 
-/// The bytes that every key of a range begins with.
+/// The common prefix of all keys of a range.
 fn common_prefix(start: &[u8], stop: &[u8]) -> Vec<u8> {
     start.iter().zip(stop).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
 }
 
-fn of_filter(filter: &RowFilter, prefix: &[u8]) -> PushedDown {
+fn plan_filter(filter: &RowFilter, prefix: &[u8]) -> FilterPlan {
     match filter {
-        RowFilter::Tags(tags) => of_tags(tags, prefix),
-        RowFilter::Keys(keys) => PushedDown::Keys(keys.to_vec()),
-        RowFilter::Series(series) if series.tags.is_empty() => PushedDown::NoRow,
+        RowFilter::Tags(tags) => plan_tags(tags, prefix),
+        RowFilter::Keys(keys) => FilterPlan::Keys(keys.to_vec()),
+        RowFilter::Series(series) if series.tags.is_empty() => FilterPlan::NoRow,
         RowFilter::Series(series) => match pattern::one_of(&series.tags) {
             Some(set) => {
                 let head = pattern::any(series.tags_start);
-                PushedDown::Tests(vec![Test::Pattern(format!("^{head}{set}\\z"))])
+                FilterPlan::Tests(vec![KeyTest::Pattern(format!("^{head}{set}\\z"))])
             }
-            None => PushedDown::Nothing,
+            None => FilterPlan::NoServerFilter,
         },
-        RowFilter::All(filters) => all(filters.iter().map(|filter| of_filter(filter, prefix))),
-        _ => PushedDown::Nothing,
+        RowFilter::All(filters) => {
+            plan_all(filters.iter().map(|filter| plan_filter(filter, prefix)))
+        }
+        _ => FilterPlan::NoServerFilter,
     }
 }
 
-/// Keys that are named go before tests: few rows are better than many looked at.
-fn all(parts: impl Iterator<Item = PushedDown>) -> PushedDown {
+/// All filters must match. Explicit keys take precedence over tests: reading few rows by key is
+/// cheaper than testing a range.
+fn plan_all(plans: impl Iterator<Item = FilterPlan>) -> FilterPlan {
     let mut tests = Vec::new();
     let mut keys: Option<Vec<Bytes>> = None;
-    for part in parts {
-        match part {
-            PushedDown::NoRow => return PushedDown::NoRow,
-            PushedDown::Nothing => {}
-            PushedDown::Tests(more) => tests.extend(more),
-            PushedDown::Keys(more) => match &mut keys {
+    for plan in plans {
+        match plan {
+            FilterPlan::NoRow => return FilterPlan::NoRow,
+            FilterPlan::NoServerFilter => {}
+            FilterPlan::Tests(more) => tests.extend(more),
+            FilterPlan::Keys(more) => match &mut keys {
                 None => keys = Some(more),
                 Some(keys) => keys.retain(|key| more.binary_search(key).is_ok()),
             },
         }
     }
     match keys {
-        Some(keys) => PushedDown::Keys(keys),
-        None if tests.is_empty() => PushedDown::Nothing,
+        Some(keys) => FilterPlan::Keys(keys),
+        None if tests.is_empty() => FilterPlan::NoServerFilter,
         None => {
-            // Those that let the server skip go first.
-            tests.sort_by_key(|test| matches!(test, Test::Pattern(_)));
-            PushedDown::Tests(tests)
+            // Fuzzy keys first: they let the server skip keys.
+            tests.sort_by_key(|test| matches!(test, KeyTest::Pattern(_)));
+            FilterPlan::Tests(tests)
         }
     }
 }
 
-fn of_tags(tags: &TagPattern, prefix: &[u8]) -> PushedDown {
+fn plan_tags(tags: &TagPattern, prefix: &[u8]) -> FilterPlan {
     let pair = tags.tagk_width + tags.tagv_width;
     if pair == 0
         || tags
@@ -101,10 +105,10 @@ fn of_tags(tags: &TagPattern, prefix: &[u8]) -> PushedDown {
             .iter()
             .any(|condition| condition.tagvs.as_ref().is_some_and(Vec::is_empty))
     {
-        return PushedDown::NoRow;
+        return FilterPlan::NoRow;
     }
     if tags.conditions.is_empty() && !tags.explicit {
-        return PushedDown::Nothing;
+        return FilterPlan::NoServerFilter;
     }
     let others = if tags.explicit { String::new() } else { format!("(?:{})*", pattern::any(pair)) };
     let mut text = format!("^{}", pattern::any(tags.tags_start));
@@ -116,21 +120,22 @@ fn of_tags(tags: &TagPattern, prefix: &[u8]) -> PushedDown {
     }
     text.push_str(&others);
     text.push_str("\\z");
-    let mut tests = vec![Test::Pattern(text)];
+    let mut tests = vec![KeyTest::Pattern(text)];
     if tags.explicit && !tags.conditions.is_empty() {
-        tests.insert(0, Test::Fuzzy(fuzzy_keys(tags, prefix)));
+        tests.insert(0, KeyTest::Fuzzy(fuzzy_keys(tags, prefix)));
     }
-    PushedDown::Tests(tests)
+    FilterPlan::Tests(tests)
 }
 
-/// The keys of rows with exactly the wanted tags. Values are spelt out as long as that makes few keys.
+/// Fuzzy keys of the rows with exactly these tags. Values are enumerated up to [`MAX_FUZZY_KEYS`]
+/// keys.
 fn fuzzy_keys(tags: &TagPattern, prefix: &[u8]) -> Vec<Vec<Option<u8>>> {
     let head: Vec<Option<u8>> = (0..tags.tags_start).map(|at| prefix.get(at).copied()).collect();
     let mut keys = vec![head];
     for condition in &tags.conditions {
         let values = condition.tagvs.as_deref().unwrap_or_default();
-        let spelt = !values.is_empty() && keys.len() * values.len() <= MAX_FUZZY_KEYS;
-        let tails: Vec<Vec<Option<u8>>> = if spelt {
+        let enumerate = !values.is_empty() && keys.len() * values.len() <= MAX_FUZZY_KEYS;
+        let tails: Vec<Vec<Option<u8>>> = if enumerate {
             values.iter().map(|value| value.iter().copied().map(Some).collect()).collect()
         } else {
             vec![vec![None; tags.tagv_width]]
@@ -144,16 +149,16 @@ fn fuzzy_keys(tags: &TagPattern, prefix: &[u8]) -> Vec<Vec<Option<u8>>> {
     keys
 }
 
-/// The tests as one filter of HBase.
-pub(crate) fn server_filter(tests: Vec<Test>) -> Option<Filter> {
-    let mut filters: Vec<Filter> = tests.into_iter().map(of_test).collect();
+/// Returns the tests as one filter of HBase.
+pub(crate) fn server_filter(tests: Vec<KeyTest>) -> Option<Filter> {
+    let mut filters: Vec<Filter> = tests.into_iter().map(test_filter).collect();
     if filters.len() > 1 { Some(Filter::all_of(filters)) } else { filters.pop() }
 }
 
-fn of_test(test: Test) -> Filter {
+fn test_filter(test: KeyTest) -> Filter {
     match test {
-        Test::Fuzzy(keys) => Filter::fuzzy_rows(keys.into_iter().map(FuzzyKey::new)),
-        Test::Pattern(text) => {
+        KeyTest::Fuzzy(keys) => Filter::fuzzy_rows(keys.into_iter().map(FuzzyKey::new)),
+        KeyTest::Pattern(text) => {
             let expression = Comparator::binary_regex(text.as_bytes(), REGEX_DOTALL);
             Filter::row(CompareOp::Equal, expression)
         }

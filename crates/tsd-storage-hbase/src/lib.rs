@@ -1,49 +1,49 @@
-//! Storage on HBase: the trait's cells are HBase's cells, the same bytes OpenTSDB writes.
+//! Storage backend on HBase: the cells of the trait are cells of HBase, with the bytes of OpenTSDB.
 //!
 //! # How the trait maps
 //!
 //! | trait | HBase |
 //! |---|---|
 //! | `get`, `multi_get` | Get, Multi of Gets |
-//! | `scan` | a scanner with the row filter as far as a server can evaluate it; every row is looked at again here |
-//! | `put` | one Put a row, gathered with those of other callers into one Multi a server |
-//! | `append`, `increment` | Append, Increment, with nonces: repeated without being done twice |
-//! | `compare_and_set`, `compare_and_delete` | check and mutate, and a look at the row where the answer was lost |
-//! | `delete` | delete markers at the server's time |
-//! | `rewrite_row` | a Put, its answer, then delete markers at the times that were read |
-//! | `ingest` | one compacted column for the points of a row, everything else as it is |
+//! | `scan` | a scanner with a server filter; the client checks every row again |
+//! | `put` | one Put per row, batched with those of other callers into one Multi per server |
+//! | `append`, `increment` | Append, Increment, with nonces: retries do not apply twice |
+//! | `compare_and_set`, `compare_and_delete` | CheckAndMutate, and a read of the column if the response was lost |
+//! | `delete` | delete markers with the server's time |
+//! | `rewrite_row` | a Put, then delete markers with the timestamps that were read |
+//! | `flush_rows` | one compacted column for the points of a row, other cells unchanged |
 //!
 //! # Timestamps and delete markers
 //!
-//! A delete leaves a marker that hides every version up to its own time, also those that are put later,
-//! until a major compaction removes it. So
+//! A delete marker hides every version up to its timestamp, also later puts, until a major
+//! compaction removes it. Therefore:
 //!
-//! * a delete returns only when the server's millisecond is over: what is put after it is newer;
-//! * row compaction deletes up to the times it read and no further: what others wrote meanwhile stays;
-//! * held rows carry the times of their commits, their deletes too; a cell that was put after the delete
-//!   of its row but carries an older time (`tsd.storage.use_otsdb_timestamp`) gets the millisecond after
-//!   the delete;
-//! * a row compaction that puts its column at an older time looks whether the column is to be seen, and
-//!   puts it at the server's time if a marker hides it, before it deletes anything.
+//! * a delete returns after the server's current millisecond, so that later puts are newer;
+//! * row compaction deletes up to the timestamps it read: concurrent writes of others are kept;
+//! * flushed rows and their deletes have the times of their commits; a cell that was put after the
+//! delete of its row with an older timestamp (`tsd.storage.use_otsdb_timestamp`) gets the
+//! millisecond after the delete;
+//! * a row compaction that puts its column with an older timestamp reads it back and, if a marker hides
+//!   it, puts it again with the server's time, before it deletes anything.
 //!
-//! What remains is HBase's own: a put with an explicit time below that of a marker is never seen, and
-//! clocks of servers that differ count as time. A column without a value cannot be told from an absent
-//! one by HBase's condition; see [`HBaseStorage`].
+//! HBase's own limits remain: a put with an explicit timestamp below that of a marker is never
+//! visible, and clock skew between servers affects the order of writes. HBase's conditions do not
+//! distinguish an empty value from an absent column; see [`HBaseStorage`].
 
-mod coalesce;
+mod compacted_column;
 mod conditional;
 mod config;
 #[cfg(feature = "testing")]
 pub mod conformance;
+mod context;
 mod error;
 mod filter;
-mod ingest;
+mod flush;
 mod metrics;
 mod mutations;
 mod request;
 mod row;
 mod scanner;
-mod shared;
 mod storage;
 mod tables;
 

@@ -1,4 +1,4 @@
-//! Batches of cells as mutations of rows.
+//! Translates batches of cells to mutations of rows.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,14 +7,13 @@ use hbase_rs::{Action, Append, MutationBatch, SERVER_TIME};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, RowRef, StorageError};
 
-use crate::{error::refused, request::timestamp};
+use crate::{error::request_error, request::timestamp};
 
-/// Bytes of a cell beyond those of a [`CellBatch`], for the first guess of a buffer's size.
+/// Bytes of an encoded cell beyond those in a [`CellBatch`], to estimate the size of the buffer.
 const CELL_OVERHEAD: usize = 24;
 
-/// One Put for each row. Between the Puts of one call no order holds, so a row is put once, and a column
-/// of it once, by its last cell.
-/// The batch is made by `with_capacity`, of mutations and bytes.
+/// One Put per row. The Puts of one call are not ordered, so each row is put once, with the last
+/// cell of each column. `with_capacity` creates the batch for a number of mutations and bytes.
 pub(crate) fn puts(
     batch: &CellBatch,
     with_capacity: impl FnOnce(usize, usize) -> MutationBatch,
@@ -46,18 +45,18 @@ pub(crate) fn put(
 ) -> Result<(), StorageError> {
     let at = cell.timestamp_ms.map_or(Ok(SERVER_TIME), timestamp)?;
     let family = cell.family.as_str().as_bytes();
-    puts.put(row, family, cell.qualifier, at, cell.value).map_err(|error| refused(&error))?;
+    puts.put(row, family, cell.qualifier, at, cell.value).map_err(|error| request_error(&error))?;
     Ok(())
 }
 
-/// Whether a row is begun twice, or its columns do not rise.
+/// True if a row is started twice, or its columns do not ascend.
 fn has_repetitions(batch: &CellBatch) -> bool {
-    let rising = |row: &RowRef<'_>| {
+    let ascending = |row: &RowRef<'_>| {
         row.cells().map(|cell| (cell.family, cell.qualifier)).is_sorted_by(|a, b| a < b)
     };
     let mut seen: HashSet<&[u8], foldhash::fast::RandomState> = HashSet::default();
     seen.reserve(batch.row_count());
-    batch.rows().any(|row| !seen.insert(row.key) || !rising(&row))
+    batch.rows().any(|row| !seen.insert(row.key) || !ascending(&row))
 }
 
 type Columns<'a> = BTreeMap<(Family, &'a [u8]), (&'a [u8], Option<i64>)>;
@@ -73,13 +72,13 @@ fn last_cells(batch: &CellBatch) -> BTreeMap<&[u8], Columns<'_>> {
     rows
 }
 
-/// What is appended to each column.
-type Appended<'a> = BTreeMap<(Family, &'a [u8]), Vec<u8>>;
+/// The bytes to append to each column.
+type AppendedColumns<'a> = BTreeMap<(Family, &'a [u8]), Vec<u8>>;
 
-/// One Append for each row, with what is appended to a column in one piece: a server takes a column's
-/// value as it was before the Append for each of its cells.
+/// One Append per row with one cell per column: the server bases every cell of an Append on the
+/// value from before the Append.
 pub(crate) fn appends(batch: &CellBatch) -> Result<Vec<Action>, StorageError> {
-    let mut rows: BTreeMap<&[u8], Appended<'_>> = BTreeMap::new();
+    let mut rows: BTreeMap<&[u8], AppendedColumns<'_>> = BTreeMap::new();
     for row in batch.rows() {
         for cell in row.cells() {
             let columns = rows.entry(row.key).or_default();
@@ -96,7 +95,7 @@ pub(crate) fn appends(batch: &CellBatch) -> Result<Vec<Action>, StorageError> {
             Ok(append.into())
         })
         .collect::<Result<_, hbase_rs::RequestError>>()
-        .map_err(|error| refused(&error))
+        .map_err(|error| request_error(&error))
 }
 
 #[cfg(test)]
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_put_once() {
+    fn row_is_put_once() {
         let ordered = batch(&[(b"b", b"1", b""), (b"b", b"2", b""), (b"a", b"1", b"")]);
         assert!(!has_repetitions(&ordered));
         assert_eq!(rows_of(&puts(&ordered, MutationBatch::with_capacity).unwrap()), [b"b", b"a"]);
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_to_a_column_goes_in_one_piece() {
+    fn appends_to_one_column_are_one_cell() {
         let all = batch(&[
             (b"a", b"q", b"1"),
             (b"a", b"q", b"2"),
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_the_epoch_are_refused() {
+    fn timestamps_before_the_epoch_are_errors() {
         let cell =
             CellRef { family: Family::T, qualifier: b"q", value: b"", timestamp_ms: Some(-1) };
         assert!(

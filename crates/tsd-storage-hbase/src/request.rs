@@ -1,18 +1,18 @@
-//! Requests of the trait as requests of the client.
+//! Translates requests of the trait to requests of the client.
 
 use bytes::Bytes;
 use hbase_rs::{Get as HBaseGet, Selection, TimeRange};
 use tsd_model::Family;
 use tsd_storage::{Get, StorageError};
 
-use crate::error::refused;
+use crate::error::request_error;
 
-/// Name of a family as a slice that costs nothing.
+/// Name of a family, without an allocation.
 pub(crate) const fn family_name(family: Family) -> Bytes {
     Bytes::from_static(family.as_str().as_bytes())
 }
 
-/// Which columns are wanted.
+/// The selected columns.
 pub(crate) fn selection(
     family: Option<Family>,
     qualifiers: impl IntoIterator<Item = Bytes>,
@@ -23,14 +23,14 @@ pub(crate) fn selection(
     }
 }
 
-/// Times from the first up to but not with the second; what is before the epoch is not stored.
+/// The half-open range of timestamps, clamped to the epoch: HBase has no earlier ones.
 pub(crate) fn time_range(range: Option<(i64, i64)>) -> Result<Option<TimeRange>, StorageError> {
     let Some((from, to)) = range else { return Ok(None) };
     let (from, to) = (from.max(0).unsigned_abs(), to.max(0).unsigned_abs());
-    TimeRange::try_new(from, to.max(from)).map(Some).map_err(|error| refused(&error))
+    TimeRange::try_new(from, to.max(from)).map(Some).map_err(|error| request_error(&error))
 }
 
-/// A read of one row; `None` where no row can have that key.
+/// A Get of one row; `None` if the row key is invalid.
 pub(crate) fn hbase_get(get: Get, times: Option<TimeRange>) -> Option<HBaseGet> {
     let mut selection = selection(get.family, get.qualifiers);
     if let Some(times) = times {
@@ -39,7 +39,7 @@ pub(crate) fn hbase_get(get: Get, times: Option<TimeRange>) -> Option<HBaseGet> 
     Some(HBaseGet::try_new(get.row).ok()?.select(selection))
 }
 
-/// A timestamp as HBase takes it.
+/// A timestamp of HBase.
 pub(crate) fn timestamp(timestamp_ms: i64) -> Result<u64, StorageError> {
     u64::try_from(timestamp_ms).map_err(|_| {
         StorageError::Backend(format!("cell time {timestamp_ms} is before 1970").into())

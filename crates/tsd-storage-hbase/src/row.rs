@@ -1,73 +1,67 @@
-//! Rows of the client as rows of the store.
+//! Converts rows of the client to rows of the store.
 
 use bytes::Bytes;
 use hbase_rs::{CellKind, Row};
 use tsd_model::{Cell, Family, Row as ModelRow};
 
-/// Copies a row out of the answer it came in, so that it does not keep the whole answer in memory.
-/// Keys and values of one row share one buffer. `None` where no cell is of a family we know.
+/// Copies a row out of the response, so that it does not keep the whole response in memory. Key and
+/// cells of the row share one buffer. `None` if no cell is of a known family.
 pub(crate) fn model_row(row: &Row) -> Option<ModelRow> {
     let key = row.key();
     let mut buffer = Vec::with_capacity(key.len() + row.encoded().len() / 2);
     buffer.extend_from_slice(key);
-    let mut heads: Vec<Head> = Vec::with_capacity(row.len());
+    let mut lengths: Vec<CellLengths> = Vec::with_capacity(row.len());
     for cell in row.cells() {
         let Some(family) = Family::from_name(cell.family).filter(|_| cell.kind == CellKind::Put)
         else {
             continue;
         };
-        let head = Head {
+        let cell_lengths = CellLengths {
             family,
             qualifier: cell.qualifier.len(),
             value: cell.value.len(),
             timestamp_ms: cell.timestamp as i64,
         };
-        // Newest version first; older ones are of no interest.
-        if let Some(last) = heads.last()
-            && (last.family, last.qualifier) == (head.family, head.qualifier)
-            && buffer.ends_with_column(last, cell.qualifier)
+        // The newest version of a column is first; older ones are skipped.
+        if let Some(last) = lengths.last()
+            && (last.family, last.qualifier) == (cell_lengths.family, cell_lengths.qualifier)
+            && ends_with_column(&buffer, last, cell.qualifier)
         {
             continue;
         }
         buffer.extend_from_slice(cell.qualifier);
         buffer.extend_from_slice(cell.value);
-        heads.push(head);
+        lengths.push(cell_lengths);
     }
-    if heads.is_empty() {
+    if lengths.is_empty() {
         return None;
     }
     let mut rest = Bytes::from(buffer);
     let key = rest.split_to(key.len());
-    let cells = heads
+    let cells = lengths
         .into_iter()
-        .map(|head| Cell {
-            family: head.family,
-            qualifier: rest.split_to(head.qualifier),
-            value: rest.split_to(head.value),
-            timestamp_ms: head.timestamp_ms,
+        .map(|cell| Cell {
+            family: cell.family,
+            qualifier: rest.split_to(cell.qualifier),
+            value: rest.split_to(cell.value),
+            timestamp_ms: cell.timestamp_ms,
         })
         .collect();
     Some(ModelRow::from_cells(key, cells))
 }
 
-/// What lies next in the buffer.
-struct Head {
+/// A cell whose qualifier and value are in the buffer, by their lengths.
+struct CellLengths {
     family: Family,
     qualifier: usize,
     value: usize,
     timestamp_ms: i64,
 }
 
-/// Whether the cell that was added last is of this column.
-trait EndsWithColumn {
-    fn ends_with_column(&self, last: &Head, qualifier: &[u8]) -> bool;
-}
-
-impl EndsWithColumn for Vec<u8> {
-    fn ends_with_column(&self, last: &Head, qualifier: &[u8]) -> bool {
-        let start = self.len().saturating_sub(last.qualifier + last.value);
-        self.get(start..start + last.qualifier) == Some(qualifier)
-    }
+/// True if `last`, the cell at the end of the buffer, has this qualifier.
+fn ends_with_column(buffer: &[u8], last: &CellLengths, qualifier: &[u8]) -> bool {
+    let start = buffer.len().saturating_sub(last.qualifier + last.value);
+    buffer.get(start..start + last.qualifier) == Some(qualifier)
 }
 
 #[cfg(test)]
@@ -80,9 +74,9 @@ mod tests {
     use super::*;
 
     /// Family, qualifier, time, kind, value.
-    type Plain<'a> = (&'a [u8], &'a [u8], u64, CellKind, &'a [u8]);
+    type PlainCell<'a> = (&'a [u8], &'a [u8], u64, CellKind, &'a [u8]);
 
-    fn row(cells: &[Plain<'_>]) -> Row {
+    fn row(cells: &[PlainCell<'_>]) -> Row {
         let mut block = BytesMut::new();
         for &(family, qualifier, timestamp, kind, value) in cells {
             HBaseCell { row: b"row", family, qualifier, timestamp, kind, value }
@@ -93,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_keeps_the_newest_version_of_the_columns_we_know() {
+    fn row_has_the_newest_version_of_known_columns() {
         let put = CellKind::Put;
         let read = model_row(&row(&[
             (b"id", b"a", 9, put, b"new"),
@@ -123,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_cells_of_ours_is_none() {
+    fn row_without_known_families_is_none() {
         assert!(model_row(&Row::default()).is_none());
         assert!(model_row(&row(&[(b"f", b"a", 9, CellKind::Put, b"")])).is_none());
     }

@@ -1,4 +1,4 @@
-//! Scans of rows.
+//! The scanner of the store: streams rows of an HBase scanner, or reads rows by key.
 
 use std::{sync::Arc, vec};
 
@@ -9,83 +9,82 @@ use tsd_model::Row;
 use tsd_storage::{BoxFuture, Get, RowScanner, Scan, StorageError, Table};
 
 use crate::{
+    context::StoreContext,
     error::storage_error,
-    filter::{PushedDown, server_filter},
+    filter::{FilterPlan, server_filter},
     request::{selection, time_range},
     row::model_row,
-    shared::Shared,
 };
 
-/// Bytes that the server puts into one answer, about.
-const ANSWER_BYTES: u64 = 2 << 20;
-/// Bytes of cells after which a batch of rows is handed out, however few they are.
+/// Approximate size of one response of the server, in bytes.
+const RESPONSE_BYTES: u64 = 2 << 20;
+/// Size of a batch of rows, in bytes of cells, at which it is returned.
 const BATCH_BYTES: usize = 2 << 20;
-/// Named rows that are read at once.
-const KEYS_AT_ONCE: usize = 256;
+/// Rows by key in one multi-get.
+const KEYS_PER_READ: usize = 256;
 
 /// An open scan.
 pub(crate) struct HBaseScanner {
-    shared: Arc<Shared>,
+    context: Arc<StoreContext>,
     table: Table,
     scan: Scan,
     batch_rows: usize,
-    left: usize,
-    rows: Rows,
+    remaining: usize,
+    rows: RowSource,
 }
 
-/// Where the rows come from.
-enum Rows {
+/// The source of the rows.
+enum RowSource {
     Scanner(Scanner),
-    /// Rows by their keys, which rise.
+    /// Rows by key, in ascending order.
     Keys(vec::IntoIter<Bytes>),
-    /// Nothing more comes.
-    End,
+    Ended,
     Failed(StorageError),
 }
 
 impl HBaseScanner {
-    pub(crate) fn open(shared: &Arc<Shared>, table: &Table, scan: Scan) -> Self {
-        let batch_rows = scan.batch_rows.unwrap_or(shared.config.scanner_rows as usize).max(1);
-        let left = scan.limit.unwrap_or(usize::MAX);
-        let rows = open(shared, table, &scan, batch_rows).unwrap_or_else(Rows::Failed);
-        let (shared, table) = (Arc::clone(shared), table.clone());
-        Self { shared, table, scan, batch_rows, left, rows }
+    pub(crate) fn open(context: &Arc<StoreContext>, table: &Table, scan: Scan) -> Self {
+        let batch_rows = scan.batch_rows.unwrap_or(context.config.scanner_rows as usize).max(1);
+        let remaining = scan.limit.unwrap_or(usize::MAX);
+        let rows = open(context, table, &scan, batch_rows).unwrap_or_else(RowSource::Failed);
+        let (context, table) = (Arc::clone(context), table.clone());
+        Self { context, table, scan, batch_rows, remaining, rows }
     }
 
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
         let found = match &mut self.rows {
-            Rows::End => return Ok(None),
-            Rows::Failed(error) => return Err(error.clone()),
-            Rows::Scanner(_) => self.scanned().await,
-            Rows::Keys(_) => self.by_key().await,
+            RowSource::Ended => return Ok(None),
+            RowSource::Failed(error) => return Err(error.clone()),
+            RowSource::Scanner(_) => self.scan_batch().await,
+            RowSource::Keys(_) => self.key_batch().await,
         };
         match found {
             Ok(rows) if rows.is_empty() => {
-                self.rows = Rows::End;
+                self.rows = RowSource::Ended;
                 Ok(None)
             }
             Ok(mut rows) => {
-                rows.truncate(self.left);
-                self.left -= rows.len();
-                if self.left == 0 {
-                    // Frees the scanner at the server.
-                    self.rows = Rows::End;
+                rows.truncate(self.remaining);
+                self.remaining -= rows.len();
+                if self.remaining == 0 {
+                    // Closes the scanner on the server.
+                    self.rows = RowSource::Ended;
                 }
                 Ok(Some(rows))
             }
             Err(error) => {
-                self.rows = Rows::Failed(error.clone());
+                self.rows = RowSource::Failed(error.clone());
                 Err(error)
             }
         }
     }
 
-    /// Waits for the first row and takes what else has arrived.
-    async fn scanned(&mut self) -> Result<Vec<Row>, StorageError> {
-        let Rows::Scanner(scanner) = &mut self.rows else { return Ok(Vec::new()) };
+    /// Waits for one row and adds the rows that have arrived already.
+    async fn scan_batch(&mut self) -> Result<Vec<Row>, StorageError> {
+        let RowSource::Scanner(scanner) = &mut self.rows else { return Ok(Vec::new()) };
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while batch.len() < self.batch_rows.min(self.left) && bytes < BATCH_BYTES {
+        while batch.len() < self.batch_rows.min(self.remaining) && bytes < BATCH_BYTES {
             let next = if batch.is_empty() {
                 scanner.next().await
             } else {
@@ -102,8 +101,8 @@ impl HBaseScanner {
                     if batch.is_empty() {
                         return Err(error);
                     }
-                    // The rows before it are good; the next call fails.
-                    self.rows = Rows::Failed(error);
+                    // Returns the rows before the failure; the next call returns the error.
+                    self.rows = RowSource::Failed(error);
                     return Ok(batch);
                 }
             };
@@ -115,12 +114,12 @@ impl HBaseScanner {
         Ok(batch)
     }
 
-    /// Reads the next rows that are named.
-    async fn by_key(&mut self) -> Result<Vec<Row>, StorageError> {
-        let want = KEYS_AT_ONCE.min(self.batch_rows.max(16));
-        while let Rows::Keys(keys) = &mut self.rows {
+    /// Reads the next rows by key.
+    async fn key_batch(&mut self) -> Result<Vec<Row>, StorageError> {
+        let limit = KEYS_PER_READ.min(self.batch_rows.max(16));
+        while let RowSource::Keys(keys) = &mut self.rows {
             let gets: Vec<Get> = keys
-                .take(want)
+                .take(limit)
                 .map(|row| Get {
                     row,
                     family: self.scan.family,
@@ -130,7 +129,7 @@ impl HBaseScanner {
             if gets.is_empty() {
                 break;
             }
-            let rows = self.shared.get_rows(&self.table, gets, self.scan.time_range_ms).await?;
+            let rows = self.context.get_rows(&self.table, gets, self.scan.time_range_ms).await?;
             let rows: Vec<Row> = rows.into_iter().flatten().collect();
             if !rows.is_empty() {
                 return Ok(rows);
@@ -141,24 +140,24 @@ impl HBaseScanner {
 }
 
 fn open(
-    shared: &Arc<Shared>,
+    context: &Arc<StoreContext>,
     table: &Table,
     scan: &Scan,
     batch_rows: usize,
-) -> Result<Rows, StorageError> {
-    shared.check_open()?;
-    let no_time = scan.time_range_ms.is_some_and(|(from, to)| to <= from.max(0));
+) -> Result<RowSource, StorageError> {
+    context.check_open()?;
+    let no_timestamp = scan.time_range_ms.is_some_and(|(from, to)| to <= from.max(0));
     let no_row = !scan.stop.is_empty() && scan.start >= scan.stop;
-    if scan.limit == Some(0) || no_time || no_row {
-        return Ok(Rows::End);
+    if scan.limit == Some(0) || no_timestamp || no_row {
+        return Ok(RowSource::Ended);
     }
     let mut selection = selection(scan.family, scan.qualifier.iter().cloned());
     if let Some(range) = time_range(scan.time_range_ms)? {
         selection = selection.time_range(range);
     }
-    match PushedDown::plan(scan) {
-        PushedDown::NoRow => return Ok(Rows::End),
-        PushedDown::Keys(mut keys) => {
+    match FilterPlan::plan(scan) {
+        FilterPlan::NoRow => return Ok(RowSource::Ended),
+        FilterPlan::Keys(mut keys) => {
             let filter = scan.filter.as_ref();
             keys.retain(|key| {
                 *key >= scan.start
@@ -166,26 +165,26 @@ fn open(
                     && filter.is_none_or(|filter| filter.matches(key))
             });
             keys.dedup();
-            return Ok(Rows::Keys(keys.into_iter()));
+            return Ok(RowSource::Keys(keys.into_iter()));
         }
-        PushedDown::Nothing => {}
-        PushedDown::Tests(tests) => {
+        FilterPlan::NoServerFilter => {}
+        FilterPlan::Tests(tests) => {
             if let Some(filter) = server_filter(tests) {
                 selection = selection.filter(filter);
             }
         }
     }
     let rows = u32::try_from(batch_rows).unwrap_or(u32::MAX).min(i32::MAX as u32);
-    let mut asked = HBaseScan::range(scan.start.clone(), scan.stop.clone())
+    let mut request = HBaseScan::range(scan.start.clone(), scan.stop.clone())
         .select(selection)
-        .per_call(rows, ANSWER_BYTES);
-    // With a filter rows may be left out here.
+        .per_call(rows, RESPONSE_BYTES);
+    // With a filter the client may drop rows, so the server must not count them.
     if let (Some(limit), None) = (scan.limit, &scan.filter) {
-        asked = asked.limit(u32::try_from(limit).unwrap_or(u32::MAX));
+        request = request.limit(u32::try_from(limit).unwrap_or(u32::MAX));
     }
-    let table = shared.table(table)?;
-    let _inside = shared.runtime.enter();
-    Ok(Rows::Scanner(table.rows.scan(asked)))
+    let table = context.table(table)?;
+    let _guard = context.runtime.enter();
+    Ok(RowSource::Scanner(table.rows.scan(request)))
 }
 
 impl RowScanner for HBaseScanner {

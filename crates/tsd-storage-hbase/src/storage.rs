@@ -1,4 +1,4 @@
-//! The trait on the client.
+//! The storage traits, implemented with the HBase client.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -14,83 +14,83 @@ use tsd_storage::{
 };
 
 use crate::{
-    conditional::{self, Change},
+    conditional::{self, ConditionalWrite},
     config::HBaseConfig,
-    error::{refused, storage_error},
-    ingest::ingest,
-    metrics,
+    context::{OpenTable, StoreContext},
+    error::{request_error, storage_error},
+    flush, metrics,
     mutations::{appends, puts},
     request::timestamp,
     scanner::HBaseScanner,
-    shared::{OpenTable, Shared},
 };
 
-/// What is put within the server's millisecond of a delete is hidden by it. A timer may be early by
-/// less than one of its ticks of a millisecond.
-const DELETE_SETTLES: Duration = Duration::from_millis(2);
+/// Pause after a delete: a put in the same server millisecond would be hidden by its marker. A
+/// timer may fire up to one millisecond early.
+const DELETE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Tables of an HBase cluster.
 ///
-/// It holds no cells: what a call returned `Ok` for, HBase has. So flushing does nothing, and closing
-/// only refuses what comes later.
+/// It buffers no acknowledged cells: after `Ok` HBase has them. Flushing does nothing, and closing
+/// only rejects later calls.
 ///
-/// A compare-and-set that expects no column and one that expects an empty value are told apart in
-/// family `t` by a look before the change, so a column that gets an empty value in that moment may be
-/// overwritten; in the other families an empty value counts as absent, as it does for OpenTSDB.
-/// Appends and increments carry the server's time.
+/// A compare-and-set on an absent column and one on an empty value are distinguished in family `t`
+/// by a read before the write, so a column that gets an empty value in between may be overwritten.
+/// In the other families an empty value counts as absent, as in OpenTSDB. Appends and increments
+/// have the server's timestamps.
 #[derive(Debug)]
 pub struct HBaseStorage {
-    shared: Arc<Shared>,
+    context: Arc<StoreContext>,
 }
 
 impl HBaseStorage {
-    /// A store on the cluster that the configuration names. Nothing is connected yet.
+    /// Creates a store on the configured cluster. It connects with the first call.
     ///
-    /// Must be called inside a Tokio runtime with I/O and time, which has to live as long as the store;
-    /// calls may come from anywhere.
+    /// Must be called inside a Tokio runtime with I/O and time that outlives the store; the store
+    /// may then be called from any runtime.
     ///
     /// # Errors
     ///
-    /// When there is no such runtime or no quorum is named.
+    /// If there is no runtime, or no ZooKeeper quorum is configured.
     pub fn connect(config: HBaseConfig) -> Result<Self, StorageError> {
         if config.quorum.trim().is_empty() {
-            return Err(StorageError::Backend("no ZooKeeper quorum is named".into()));
+            return Err(StorageError::Backend("no ZooKeeper quorum is configured".into()));
         }
         Self::with_client(config.client(), config)
     }
 
-    /// A store on a client; of the configuration only what concerns tables is used.
+    /// Creates a store on an existing client; of the configuration only the settings of tables are
+    /// used.
     ///
     /// # Errors
     ///
-    /// When it is not called inside a Tokio runtime.
+    /// If it is not called inside a Tokio runtime.
     pub fn with_client(client: Client, config: HBaseConfig) -> Result<Self, StorageError> {
         metrics::describe_metrics();
-        let runtime = Handle::try_current().map_err(|error| refused(&error))?;
-        Ok(Self { shared: Arc::new(Shared::new(client, config, runtime)) })
+        let runtime = Handle::try_current().map_err(|error| request_error(&error))?;
+        Ok(Self { context: Arc::new(StoreContext::new(client, config, runtime)) })
     }
 
-    /// The client it works with.
+    /// The HBase client.
     #[must_use]
     pub fn client(&self) -> &Client {
-        &self.shared.client
+        &self.context.client
     }
 
-    /// Runs a change of a table to its end.
-    fn change<'a, T, F>(
+    /// Runs a write to completion, on the store's runtime.
+    fn write<'a, T, F>(
         &'a self,
         table: &'a Table,
-        change: impl FnOnce(Arc<OpenTable>, Table, Duration) -> F + Send + 'a,
+        write: impl FnOnce(Arc<OpenTable>, Table, Duration) -> F + Send + 'a,
     ) -> BoxFuture<'a, Result<T, StorageError>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StorageError>> + Send + 'static,
     {
         Box::pin(async move {
-            self.shared.check_open()?;
-            let opened = self.shared.table(table)?;
-            let patience = self.shared.config.operation_timeout;
-            self.shared.run(change(opened, table.clone(), patience)).await?
+            self.context.check_open()?;
+            let opened = self.context.table(table)?;
+            let timeout = self.context.config.operation_timeout;
+            self.context.run(write(opened, table.clone(), timeout)).await?
         })
     }
 }
@@ -101,7 +101,7 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         get: Get,
     ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
-        Box::pin(self.shared.get_row(table, get))
+        Box::pin(self.context.get_row(table, get))
     }
 
     fn multi_get<'a>(
@@ -109,11 +109,11 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         gets: Vec<Get>,
     ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
-        Box::pin(self.shared.get_rows(table, gets, None))
+        Box::pin(self.context.get_rows(table, gets, None))
     }
 
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
-        Box::new(HBaseScanner::open(&self.shared, table, scan))
+        Box::new(HBaseScanner::open(&self.context, table, scan))
     }
 
     fn put<'a>(
@@ -121,9 +121,9 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.change(table, |to, table, _| async move {
+        self.write(table, |to, table, _| async move {
             let puts = puts(&batch, |mutations, bytes| to.writer.batch(mutations, bytes))?;
-            write(&to, &table, puts).await
+            write_batch(&to, &table, puts).await
         })
     }
 
@@ -132,7 +132,7 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.change(table, |to, table, _| async move {
+        self.write(table, |to, table, _| async move {
             for result in to.rows.batch(appends(&batch)?).await {
                 result.map_err(|error| storage_error(&table, &error))?;
             }
@@ -146,7 +146,7 @@ impl Storage for HBaseStorage {
         column: Column,
         amount: i64,
     ) -> BoxFuture<'a, Result<i64, StorageError>> {
-        self.change(table, move |to, table, _| async move {
+        self.write(table, move |to, table, _| async move {
             conditional::increment(&to.rows, &table, &column, amount).await
         })
     }
@@ -158,9 +158,9 @@ impl Storage for HBaseStorage {
         expected: Option<Bytes>,
         value: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let change = Change { column, expected, new: Some(value), timestamp_ms: None };
-        self.change(table, |to, table, patience| async move {
-            change.run(&to.rows, &table, patience).await
+        let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms: None };
+        self.write(table, |to, table, timeout| async move {
+            write.execute(&to.rows, &table, timeout).await
         })
     }
 
@@ -173,9 +173,9 @@ impl Storage for HBaseStorage {
         timestamp_ms: i64,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
         let timestamp_ms = Some(timestamp_ms);
-        let change = Change { column, expected, new: Some(value), timestamp_ms };
-        self.change(table, |to, table, patience| async move {
-            change.run(&to.rows, &table, patience).await
+        let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms };
+        self.write(table, |to, table, timeout| async move {
+            write.execute(&to.rows, &table, timeout).await
         })
     }
 
@@ -185,11 +185,12 @@ impl Storage for HBaseStorage {
         column: Column,
         expected: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let change = Change { column, expected: Some(expected), new: None, timestamp_ms: None };
-        self.change(table, |to, table, patience| async move {
-            let done = change.run(&to.rows, &table, patience).await?;
+        let write =
+            ConditionalWrite { column, expected: Some(expected), new: None, timestamp_ms: None };
+        self.write(table, |to, table, timeout| async move {
+            let done = write.execute(&to.rows, &table, timeout).await?;
             if done {
-                sleep(DELETE_SETTLES).await;
+                sleep(DELETE_PAUSE).await;
             }
             Ok(done)
         })
@@ -200,20 +201,20 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         delete: Delete,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.change(table, |to, table, _| async move {
+        self.write(table, |to, table, _| async move {
             let delete = match delete {
                 Delete::Columns { columns, .. } if columns.is_empty() => return Ok(()),
                 Delete::Row(row) => HBaseDelete::try_new(row),
                 Delete::Columns { row, columns } => columns.iter().try_fold(
-                    HBaseDelete::try_new(row).map_err(|error| refused(&error))?,
+                    HBaseDelete::try_new(row).map_err(|error| request_error(&error))?,
                     |delete, (family, qualifier)| {
                         delete.column(family.as_str().as_bytes(), qualifier, SERVER_TIME)
                     },
                 ),
             };
-            let delete = delete.map_err(|error| refused(&error))?;
+            let delete = delete.map_err(|error| request_error(&error))?;
             to.rows.mutate(delete).await.map_err(|error| storage_error(&table, &error))?;
-            sleep(DELETE_SETTLES).await;
+            sleep(DELETE_PAUSE).await;
             Ok(())
         })
     }
@@ -232,13 +233,14 @@ impl Storage for HBaseStorage {
                     CellBatch::single(&row, cell)
                 };
                 self.put(table, put(timestamp_ms)?).await?;
-                // A put at an older time may be hidden, and then nothing must be deleted for its sake.
+                // A delete marker may hide a put with an older timestamp; then the replaced columns
+                // must not be deleted yet.
                 if timestamp_ms.is_some() && !delete.is_empty() {
                     let get = Get::column(row.clone(), cell.family, cell.qualifier.clone());
-                    let seen = self.get(table, get).await?;
-                    let seen =
-                        seen.is_some_and(|row| row.cells.iter().any(|c| c.value == cell.value));
-                    if !seen {
+                    let read = self.get(table, get).await?;
+                    let visible =
+                        read.is_some_and(|row| row.cells.iter().any(|c| c.value == cell.value));
+                    if !visible {
                         self.put(table, put(None)?).await?;
                     }
                 }
@@ -246,7 +248,7 @@ impl Storage for HBaseStorage {
             if delete.is_empty() {
                 return Ok(());
             }
-            self.change(table, |to, table, _| async move {
+            self.write(table, |to, table, _| async move {
                 let delete = delete_replaced(row, &delete)?;
                 to.rows.mutate(delete).await.map_err(|error| storage_error(&table, &error))?;
                 Ok(())
@@ -257,8 +259,8 @@ impl Storage for HBaseStorage {
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
         Box::pin(async move {
-            let rows = self.shared.table(table)?.rows.clone();
-            let regions = self.shared.run_abortable(async move { rows.regions().await }).await?;
+            let rows = self.context.table(table)?.rows.clone();
+            let regions = self.context.run_abortable(async move { rows.regions().await }).await?;
             match regions.map_err(|error| storage_error(table, &error)) {
                 Ok(regions) => Ok(!regions.is_empty()),
                 Err(StorageError::NoSuchTable(_)) => Ok(false),
@@ -268,27 +270,27 @@ impl Storage for HBaseStorage {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        Box::pin(async { self.shared.check_open() })
+        Box::pin(async { self.context.check_open() })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
         Box::pin(async {
-            self.shared.close();
-            let shared = Arc::clone(&self.shared);
-            // Puts under way end as they may.
-            let flushed = self.shared.runtime.spawn(async move {
+            self.context.close();
+            let shared = Arc::clone(&self.context);
+            // Waits for the puts in flight; their results go to their callers.
+            let flushed = self.context.runtime.spawn(async move {
                 for table in shared.open_tables() {
                     table.writer.flush().await;
                 }
             });
-            // Without its runtime there is nothing left that could be under way.
+            // An error means that the runtime has ended, and no put is in flight.
             let _ = flushed.await;
             Ok(())
         })
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
-        metrics::gauges(&self.shared.client.stats())
+        metrics::gauges(&self.context.client.stats())
     }
 }
 
@@ -298,12 +300,12 @@ impl FlushTarget for HBaseStorage {
         table: &'a Table,
         rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.change(table, |to, table, _| async move { ingest(&to, &table, rows).await })
+        self.write(table, |to, table, _| async move { flush::flush_rows(&to, &table, rows).await })
     }
 }
 
 /// Writes a batch and waits until all of it is durable.
-pub(crate) async fn write(
+pub(crate) async fn write_batch(
     to: &OpenTable,
     table: &Table,
     batch: MutationBatch,
@@ -317,13 +319,13 @@ pub(crate) async fn write(
 pub(crate) fn batch_error(table: &Table, error: &BatchError) -> StorageError {
     match error.first() {
         Some(first) => storage_error(table, first),
-        None => StorageError::Unavailable("nobody writes for this store any more".into()),
+        None => StorageError::Unavailable("the writer of this table has stopped".into()),
     }
 }
 
-/// Markers up to the times that were read.
+/// Delete markers with the timestamps that were read.
 fn delete_replaced(row: Bytes, replaced: &[ReplacedColumn]) -> Result<HBaseDelete, StorageError> {
-    let failed = |error: RequestError| refused(&error);
+    let failed = |error: RequestError| request_error(&error);
     replaced.iter().try_fold(HBaseDelete::try_new(row).map_err(failed)?, |delete, old| {
         let until = timestamp(old.timestamp_ms)?;
         delete.column(old.family.as_str().as_bytes(), &old.qualifier, until).map_err(failed)

@@ -1,4 +1,4 @@
-//! The tables a daemon needs, and how they are made.
+//! Layouts of the tables, and their creation and inspection in HBase.
 
 use bytes::Bytes;
 use hbase_rs::{
@@ -7,127 +7,126 @@ use hbase_rs::{
 };
 use tsd_model::Family;
 
-/// A table as it should be.
+/// The expected layout of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableLayout {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Its families.
+    /// Column families.
     pub families: Vec<FamilyLayout>,
-    /// Where its regions begin.
+    /// Initial region boundaries.
     pub splits: Splits,
 }
 
 /// A column family of a [`TableLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyLayout {
-    /// Its name.
+    /// The family.
     pub family: Family,
-    /// Versions of a cell that are kept; HBase's default where none is said.
+    /// Maximum number of versions per cell; `None` is HBase's default.
     pub versions: Option<u32>,
-    /// Seconds after which cells are dropped; never where none is said.
+    /// Time to live of cells, in seconds; `None` keeps them forever.
     pub ttl_secs: Option<u32>,
 }
 
-/// Where the regions of a table begin.
+/// Initial region boundaries of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Splits {
-    /// One region, for HBase to split as it grows. Right for small tables, and without salt also for
-    /// data: metrics get their UIDs in sequence, so no split made beforehand would fit.
+    /// One region, which HBase splits as it grows. For small tables, and for data without salt:
+    /// metric UIDs are assigned in sequence, so no split in advance would be balanced.
     #[default]
     None,
-    /// One region a salt bucket.
+    /// One region per salt bucket.
     Salt {
-        /// Bytes of the salt.
+        /// Width of the salt, in bytes.
         width: usize,
-        /// Buckets.
+        /// Number of buckets.
         buckets: u32,
     },
-    /// Even parts of the space of metric UIDs, for metrics whose UIDs are drawn by chance.
+    /// Equal ranges of metric UIDs, for metrics with random UIDs.
     Metrics {
-        /// Bytes of a metric UID.
+        /// Width of a metric UID, in bytes.
         width: usize,
-        /// Regions.
+        /// Number of regions.
         regions: u32,
     },
 }
 
-/// How the files of tables are written.
+/// Storage options of new tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Compression of files.
+    /// Compression of HFiles.
     pub compression: Compression,
-    /// Encoding of keys in blocks: `NONE`, `PREFIX`, `DIFF`, `FAST_DIFF`, `ROW_INDEX_V1`.
+    /// Data block encoding: `NONE`, `PREFIX`, `DIFF`, `FAST_DIFF`, `ROW_INDEX_V1`.
     pub encoding: String,
-    /// Bloom filters: `NONE`, `ROW`, `ROWCOL`.
+    /// Bloom filter: `NONE`, `ROW`, `ROWCOL`.
     pub bloom_filter: String,
 }
 
-/// Compression of files.
+/// Compression of HFiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// The first of Snappy, LZ4, Zstandard and gzip that the cluster can do; none at all if it can do
-    /// none of them.
+    /// The first of Snappy, LZ4, Zstandard and gzip that the cluster supports; else no compression.
     Best,
-    /// This one, by HBase's name for it, or an error.
+    /// The algorithm with this name in HBase; an error if the cluster does not support it.
     Named(String),
 }
 
-/// What became of a table.
+/// Result of [`create_tables`] for one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableReport {
-    /// Its name.
+    /// Name of the table.
     pub table: String,
-    /// What became of it.
+    /// Its state.
     pub state: TableState,
 }
 
-/// What became of a table of [`create_tables`].
+/// State of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableState {
-    /// It was made.
+    /// The table was created.
     Created {
-        /// Its regions.
+        /// Number of regions.
         regions: usize,
-        /// Compression of its files.
+        /// Compression of its HFiles.
         compression: String,
-        /// Compressions that the cluster refused before, with its words.
-        refused: Vec<(String, String)>,
+        /// Compressions that the cluster does not support, with its error messages.
+        rejected: Vec<(String, String)>,
     },
-    /// It was there and is as it should be.
-    Fits,
-    /// It was there and is otherwise. It was left alone.
+    /// The table exists and has the expected layout.
+    Matches,
+    /// The table exists with another layout and was not changed; the differences.
     Differs(Vec<String>),
 }
 
-/// A table that could not be made.
+/// A table could not be created or inspected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// A name that HBase does not take.
+    /// The name is not a valid table name.
     #[error("bad table name")]
     Name(#[from] TableNameError),
-    /// The cluster lacks the compression.
+    /// The cluster does not support the compression.
     #[error(
         "the cluster cannot compress {table} with {compression} ({message}); choose another one of NONE, SNAPPY, LZ4, ZSTD, GZ"
     )]
     Compression {
-        /// Table that was to be made.
+        /// Table to create.
         table: String,
-        /// What it cannot do.
+        /// Compression that is not supported.
         compression: String,
-        /// What the master said.
+        /// Error message of the master.
         message: String,
     },
-    /// HBase did not do it.
+    /// An operation failed.
     #[error("cannot {what} table {table}")]
     Operation {
-        /// What was to be done.
+        /// The operation, as a verb.
         what: &'static str,
-        /// With which table.
+        /// The table.
         table: String,
-        /// What it met with.
+        /// The error of the client.
         source: OperationError,
     },
 }
@@ -143,10 +142,10 @@ impl Default for TableOptions {
 }
 
 impl Compression {
-    /// Tried in this order: those that cost little first.
+    /// Candidates of [`Self::Best`], the cheapest first.
     const BEST: [&str; 5] = ["SNAPPY", "LZ4", "ZSTD", "GZ", "NONE"];
 
-    /// The compression of that name; `GZIP` is HBase's `GZ`, and `auto` is [`Self::Best`].
+    /// The compression with this name; `GZIP` is HBase's `GZ`, and `auto` is [`Self::Best`].
     #[must_use]
     pub fn named(name: &str) -> Self {
         match name.to_ascii_uppercase().as_str() {
@@ -165,13 +164,13 @@ impl Compression {
 }
 
 impl Splits {
-    /// First keys of the regions, without the first one's, which is empty.
+    /// Start keys of the regions, without the first one, which is empty.
     #[must_use]
     pub fn keys(&self) -> Vec<Bytes> {
         match *self {
             Self::None | Self::Salt { width: 0, .. } | Self::Metrics { width: 0, .. } => Vec::new(),
             Self::Salt { width, buckets } => {
-                // More buckets than the salt has values collide; their regions are the same.
+                // Buckets beyond the number of salt values share regions.
                 let values = 1_u64 << (8 * width.min(4));
                 (1..u64::from(buckets).min(values)).map(|bucket| low_bytes(bucket, width)).collect()
             }
@@ -187,7 +186,7 @@ impl Splits {
     }
 }
 
-/// The low `width` bytes of a number, big-endian.
+/// The low `width` bytes of a number, in big-endian order.
 fn low_bytes(number: u64, width: usize) -> Bytes {
     let bytes = number.to_be_bytes();
     let zeros = vec![0; width.saturating_sub(bytes.len())];
@@ -196,7 +195,7 @@ fn low_bytes(number: u64, width: usize) -> Bytes {
 }
 
 impl TableLayout {
-    /// A table of points or rollups: one version, so that an overwritten point is gone.
+    /// The table of points or rollups: one version, because overwritten points are not needed.
     #[must_use]
     pub fn data(name: &str, splits: Splits) -> Self {
         Self { splits, ..Self::of(name, &[(Family::T, Some(1))]) }
@@ -214,13 +213,13 @@ impl TableLayout {
         Self::of(name, &[(Family::T, Some(1))])
     }
 
-    /// The table of what is known of series.
+    /// The meta table (series and their meta data).
     #[must_use]
     pub fn meta(name: &str) -> Self {
         Self::of(name, &[(Family::Name, None)])
     }
 
-    /// Drops points after so many seconds.
+    /// Sets the time to live of all families, in seconds.
     #[must_use]
     pub fn ttl_secs(mut self, ttl: u32) -> Self {
         for family in &mut self.families {
@@ -256,7 +255,7 @@ impl TableLayout {
         })
     }
 
-    /// What of a table that exists is not as it should be.
+    /// Returns the differences between an existing table and this layout.
     fn differences(&self, found: &TableDescriptor, starts: &[Bytes]) -> Vec<String> {
         let mut differences = Vec::new();
         for layout in &self.families {
@@ -265,29 +264,30 @@ impl TableLayout {
                 differences.push(format!("it has no family {name}"));
                 continue;
             };
-            if let (Some(wanted), Some(versions)) = (layout.versions, family.get("VERSIONS"))
-                && versions.parse() != Ok(wanted)
+            if let (Some(expected), Some(versions)) = (layout.versions, family.get("VERSIONS"))
+                && versions.parse() != Ok(expected)
             {
-                differences.push(format!("family {name} keeps {versions} versions, not {wanted}"));
+                differences
+                    .push(format!("family {name} keeps {versions} versions, not {expected}"));
             }
             let ttl = family.get("TTL").and_then(|ttl| ttl.parse::<u32>().ok());
             let ttl = ttl.filter(|ttl| *ttl < i32::MAX as u32);
             if ttl != layout.ttl_secs {
-                let words =
+                let text =
                     |ttl: Option<u32>| ttl.map_or("never".to_owned(), |s| format!("after {s} s"));
                 differences.push(format!(
                     "family {name} drops cells {}, not {}",
-                    words(ttl),
-                    words(layout.ttl_secs)
+                    text(ttl),
+                    text(layout.ttl_secs)
                 ));
             }
         }
-        // Regions split as they grow: boundaries beyond those asked for are in order.
+        // Regions split as they grow: additional boundaries are expected.
         let keys = self.splits.keys();
         let missing = keys.iter().filter(|key| !starts.contains(key)).count();
         if missing > 0 {
             differences.push(format!(
-                "{missing} of {} boundaries between its parts are not boundaries of regions",
+                "{missing} of {} expected split keys are not region boundaries",
                 keys.len()
             ));
         }
@@ -295,12 +295,12 @@ impl TableLayout {
     }
 }
 
-/// Makes the tables that are missing, one after the other, and reports of each as soon as it is settled.
-/// A table that exists is never changed.
+/// Creates the missing tables one after the other and calls `report` after each. An existing table
+/// is never changed.
 ///
 /// # Errors
 ///
-/// With the first table that could not be made.
+/// Returns the error of the first table that could not be created.
 pub async fn create_tables(
     client: &Client,
     layouts: &[TableLayout],
@@ -319,11 +319,11 @@ pub async fn create_tables(
     Ok(())
 }
 
-/// Looks at a table and changes nothing; `None` where it does not exist.
+/// Compares a table with its layout; `None` if it does not exist.
 ///
 /// # Errors
 ///
-/// When HBase does not say.
+/// If an operation on HBase fails.
 pub async fn inspect_table(
     client: &Client,
     layout: &TableLayout,
@@ -352,7 +352,7 @@ async fn create_table(
     if let Some(found) = admin.describe_table(&name).await.map_err(failed("describe"))? {
         return existing(client, layout, &found).await;
     }
-    let mut refused = Vec::new();
+    let mut rejected = Vec::new();
     for compression in options.compression.candidates() {
         let table = layout.descriptor(&name, options, compression);
         let keys = layout.splits.keys();
@@ -360,9 +360,9 @@ async fn create_table(
         match admin.create_table(&table, keys).await {
             Ok(()) => {
                 let compression = compression.to_owned();
-                return Ok(TableState::Created { regions, compression, refused });
+                return Ok(TableState::Created { regions, compression, rejected });
             }
-            // Somebody else was quicker.
+            // Another process created it first.
             Err(error) if error.class() == Some(ExceptionClass::TableExists) => {
                 let found = admin.describe_table(&name).await.map_err(failed("describe"))?;
                 return match found {
@@ -370,13 +370,13 @@ async fn create_table(
                     None => Err(failed("create")(error)),
                 };
             }
-            Err(error) => match lacks(compression, &error) {
+            Err(error) => match unsupported_compression(compression, &error) {
                 None => return Err(failed("create")(error)),
-                Some(message) => refused.push((compression.to_owned(), message)),
+                Some(message) => rejected.push((compression.to_owned(), message)),
             },
         }
     }
-    let (compression, message) = refused.pop().unwrap_or_default();
+    let (compression, message) = rejected.pop().unwrap_or_default();
     Err(TableError::Compression { table: layout.name.clone(), compression, message })
 }
 
@@ -390,11 +390,11 @@ async fn existing(
     })?;
     let starts: Vec<Bytes> = regions.iter().map(|row| row.region.start_key().clone()).collect();
     let differences = layout.differences(found, &starts);
-    Ok(if differences.is_empty() { TableState::Fits } else { TableState::Differs(differences) })
+    Ok(if differences.is_empty() { TableState::Matches } else { TableState::Differs(differences) })
 }
 
-/// What the master says of a compression it cannot do; `None` where the refusal is about something else.
-fn lacks(compression: &str, error: &OperationError) -> Option<String> {
+/// Returns the master's error message if it does not support the compression.
+fn unsupported_compression(compression: &str, error: &OperationError) -> Option<String> {
     let (Failure::Call(CallError::Remote { exception, .. })
     | Failure::Action(exception)
     | Failure::Procedure(exception)) = &*error.cause
@@ -402,8 +402,8 @@ fn lacks(compression: &str, error: &OperationError) -> Option<String> {
         return None;
     };
     let text = exception.text().to_ascii_lowercase();
-    let about = text.contains("compress") || text.contains("codec");
-    (compression != "NONE" && about).then(|| exception.message().to_owned())
+    let about_compression = text.contains("compress") || text.contains("codec");
+    (compression != "NONE" && about_compression).then(|| exception.message().to_owned())
 }
 
 #[cfg(test)]
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn salted_tables_have_a_region_a_bucket() {
+    fn salted_tables_have_one_region_per_bucket() {
         check(Splits::None, &[]);
         check(Splits::Salt { width: 0, buckets: 20 }, &[]);
         check(Splits::Salt { width: 1, buckets: 1 }, &[]);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_drawn_by_chance_are_spread_evenly() {
+    fn random_metric_uids_are_split_evenly() {
         check(
             Splits::Metrics { width: 3, regions: 4 },
             &[&[0x40, 0, 0], &[0x80, 0, 0], &[0xC0, 0, 0]],

@@ -1,19 +1,19 @@
-//! Java expressions over bytes, as text in ASCII.
+//! Java regular expressions over bytes, as ASCII text.
 //!
-//! Every byte is written `\xHH`, so nothing needs quoting, and no byte means anything to the engine.
-//! A set is written as a tree: what several begin with stands there once, and where branches go on alike
-//! they are one class of bytes. So the server compares few bytes a row, however large the set.
+//! Every byte is written as `\xHH`, so nothing needs quoting. A set of byte strings is a trie:
+//! common prefixes are written once, and branches with equal continuations share a character class.
+//! The server thus compares few bytes per row, however large the set is.
 
 use std::{collections::BTreeMap, fmt::Write};
 
 use bytes::Bytes;
 
-/// Longest text of a set.
+/// Longest expression of a set, in bytes.
 const MAX_SET: usize = 32 * 1024;
-/// Bytes of a set's members beyond which its text would be too long anyway, or cost too much to find out.
+/// Size of a set, in bytes, above which no expression is built.
 const MAX_MEMBERS: usize = 256 * 1024;
 
-/// Any `count` bytes.
+/// Matches any `count` bytes.
 pub(super) fn any(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -22,7 +22,7 @@ pub(super) fn any(count: usize) -> String {
     }
 }
 
-/// These bytes.
+/// Matches these bytes.
 pub(super) fn literal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 4);
     for byte in bytes {
@@ -31,29 +31,29 @@ pub(super) fn literal(bytes: &[u8]) -> String {
     text
 }
 
-/// One of these, which are sorted; `None` where that is too long a text.
+/// Matches one of `members`, which are sorted; `None` if the expression is too long.
 pub(super) fn one_of(members: &[Bytes]) -> Option<String> {
     if members.iter().map(|member| member.len() + 1).sum::<usize>() > MAX_MEMBERS {
         return None;
     }
-    let text = tree(members, 0);
+    let text = trie(members, 0);
     (text.len() <= MAX_SET).then_some(text)
 }
 
-/// The rest of the members, which share their first `depth` bytes.
-fn tree(members: &[Bytes], depth: usize) -> String {
+/// Matches what follows the first `depth` bytes, which all members share.
+fn trie(members: &[Bytes], depth: usize) -> String {
     let ended = members.iter().take_while(|member| member.len() <= depth).count();
     let mut rest = members.get(ended..).unwrap_or_default();
-    // Which bytes come next, by what follows them.
+    // The next bytes, by the expression for the rest.
     let mut branches: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     while let Some(byte) = rest.first().and_then(|member| member.get(depth)).copied() {
         let same = rest.iter().take_while(|member| member.get(depth) == Some(&byte)).count();
         let (these, others) = rest.split_at(same);
-        branches.entry(tree(these, depth + 1)).or_default().push(byte);
+        branches.entry(trie(these, depth + 1)).or_default().push(byte);
         rest = others;
     }
     let mut branches: Vec<String> =
-        branches.into_iter().map(|(rest, bytes)| class(&bytes) + &rest).collect();
+        branches.into_iter().map(|(rest, bytes)| byte_class(&bytes) + &rest).collect();
     match (branches.pop(), branches.is_empty(), ended) {
         (None, ..) => String::new(),
         (Some(only), true, 0) => only,
@@ -70,8 +70,8 @@ fn tree(members: &[Bytes], depth: usize) -> String {
     }
 }
 
-/// One of these bytes, which rise.
-fn class(bytes: &[u8]) -> String {
+/// Matches one of these bytes, which ascend.
+fn byte_class(bytes: &[u8]) -> String {
     let mut text = String::new();
     if let [only] = bytes {
         push_byte(*only, &mut text);
@@ -94,7 +94,7 @@ fn class(bytes: &[u8]) -> String {
 }
 
 fn push_byte(byte: u8, text: &mut String) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(text, "\\x{byte:02x}");
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_common_stands_once() {
+    fn common_prefixes_are_written_once() {
         assert_eq!(set(&[&[0, 0, 1]]), r"\x00\x00\x01");
         assert_eq!(
             set(&[&[0, 0, 1], &[0, 0, 2], &[0, 0, 3], &[0, 0, 5]]),
@@ -125,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_is_too_large_has_no_text() {
+    fn too_large_a_set_has_no_expression() {
         let many = |step: u32, count: u32| -> Vec<Bytes> {
             (0..count).map(|i| Bytes::copy_from_slice(&(i * step).to_be_bytes())).collect()
         };
-        // Neighbours are classes; what is scattered is not.
+        // Adjacent values share classes; scattered ones do not.
         assert!(one_of(&many(1, 40_000)).is_some());
         assert!(one_of(&many(7_919, 10_000)).is_none());
         assert!(one_of(&many(1, 1_000_000)).is_none());

@@ -8,22 +8,22 @@ use tsd_storage::{SeriesSet, TagCondition};
 
 use super::*;
 
-/// What the server would let through.
-fn passes(plan: &PushedDown, key: &[u8]) -> bool {
+/// True if the server returns the row.
+fn passes(plan: &FilterPlan, key: &[u8]) -> bool {
     match plan {
-        PushedDown::Nothing => true,
-        PushedDown::NoRow => false,
-        PushedDown::Keys(keys) => keys.iter().any(|one| one == key),
-        PushedDown::Tests(tests) => tests.iter().all(|test| match test {
-            Test::Pattern(text) => Regex::new(&format!("(?s-u){text}")).unwrap().is_match(key),
-            Test::Fuzzy(keys) => keys.iter().any(|fuzzy| {
+        FilterPlan::NoServerFilter => true,
+        FilterPlan::NoRow => false,
+        FilterPlan::Keys(keys) => keys.iter().any(|one| one == key),
+        FilterPlan::Tests(tests) => tests.iter().all(|test| match test {
+            KeyTest::Pattern(text) => Regex::new(&format!("(?s-u){text}")).unwrap().is_match(key),
+            KeyTest::Fuzzy(keys) => keys.iter().any(|fuzzy| {
                 fuzzy.iter().zip(key).all(|(want, byte)| want.is_none_or(|want| want == *byte))
             }),
         }),
     }
 }
 
-/// UIDs of two bytes out of few, so that they meet; among them what means something in expressions.
+/// A small set of two-byte UIDs, so that they collide; some have a meaning in regular expressions.
 fn uid() -> impl Strategy<Value = Bytes> {
     prop::sample::select(vec![
         &b"\0\x01"[..],
@@ -53,7 +53,7 @@ fn tags() -> impl Strategy<Value = Vec<u8>> {
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let head = prop::sample::select(vec![b"mtt", b"m\n\n", b"\xff\xff\xff"]);
-    // Now and then a key that is none.
+    // Some keys are malformed.
     (head, tags(), prop::bool::weighted(0.1))
         .prop_map(|(head, tags, cut)| [&head[usize::from(cut)..], &tags].concat())
 }
@@ -92,7 +92,7 @@ fn filter() -> impl Strategy<Value = RowFilter> {
     ]
 }
 
-/// Rows that the server lets through although they are not wanted: only those with keys that are none.
+/// Only rows with malformed keys may pass the server without matching.
 fn is_well_formed(key: &[u8]) -> bool {
     key.get(HEAD..).is_some_and(|tags| tags.len() % 4 == 0)
 }
@@ -101,27 +101,27 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_server_lets_through_what_matches_and_little_else(filter in filter(), keys in prop::collection::vec(key(), 1..20)) {
+    fn server_filter_accepts_matching_and_few_other_rows(filter in filter(), keys in prop::collection::vec(key(), 1..20)) {
         let scan = Scan {
             start: Bytes::from_static(b"m"),
             stop: Bytes::from_static(b"n"),
             filter: Some(filter.clone()),
             ..Scan::default()
         };
-        let plan = PushedDown::plan(&scan);
+        let plan = FilterPlan::plan(&scan);
         for key in keys.iter().filter(|key| key.starts_with(b"m")) {
-            let (wanted, sent) = (filter.matches(key), passes(&plan, key));
-            prop_assert!(sent || !wanted, "{key:02x?} does not pass {plan:?}");
-            // Keys are looked at before they are asked for.
-            let exact = is_well_formed(key) && !matches!(plan, PushedDown::Keys(_));
-            prop_assert!(wanted || !sent || !exact, "{key:02x?} passes {plan:?}");
+            let (matching, sent) = (filter.matches(key), passes(&plan, key));
+            prop_assert!(sent || !matching, "{key:02x?} does not pass {plan:?}");
+            // Explicit keys are checked before they are read.
+            let exact = is_well_formed(key) && !matches!(plan, FilterPlan::Keys(_));
+            prop_assert!(matching || !sent || !exact, "{key:02x?} passes {plan:?}");
         }
     }
 }
 
 #[test]
-fn the_pattern_of_tags_is_anchored_and_in_order() {
-    let wanted = |tagk: &'static [u8], tagvs: Option<&[&'static [u8]]>| TagCondition {
+fn pattern_of_tags_is_anchored_and_ordered() {
+    let condition = |tagk: &'static [u8], tagvs: Option<&[&'static [u8]]>| TagCondition {
         tagk: Bytes::from_static(tagk),
         tagvs: tagvs.map(|values| values.iter().map(|v| Bytes::from_static(v)).collect()),
     };
@@ -130,20 +130,20 @@ fn the_pattern_of_tags_is_anchored_and_in_order() {
         tagk_width: 3,
         tagv_width: 3,
         conditions: vec![
-            wanted(&[0, 0, 1], None),
-            wanted(&[0, 0, 2], Some(&[&[0, 0, 9], &[0, 1, 9]])),
+            condition(&[0, 0, 1], None),
+            condition(&[0, 0, 2], Some(&[&[0, 0, 9], &[0, 1, 9]])),
         ],
         explicit: false,
     };
-    let text = |tags: &TagPattern| match of_tags(tags, b"abc") {
-        PushedDown::Tests(tests) => tests,
+    let text = |tags: &TagPattern| match plan_tags(tags, b"abc") {
+        FilterPlan::Tests(tests) => tests,
         other => panic!("{other:?}"),
     };
     let pattern =
         r"^.{7}(?:.{6})*\x00\x00\x01.{3}(?:.{6})*\x00\x00\x02\x00[\x00-\x01]\x09(?:.{6})*\z";
-    assert_eq!(text(&tags), [Test::Pattern(pattern.to_owned())]);
+    assert_eq!(text(&tags), [KeyTest::Pattern(pattern.to_owned())]);
     tags.explicit = true;
-    let [Test::Fuzzy(keys), Test::Pattern(pattern)] = &text(&tags)[..] else { panic!() };
+    let [KeyTest::Fuzzy(keys), KeyTest::Pattern(pattern)] = &text(&tags)[..] else { panic!() };
     assert_eq!(pattern, r"^.{7}\x00\x00\x01.{3}\x00\x00\x02\x00[\x00-\x01]\x09\z");
     let shown: Vec<String> = keys
         .iter()
@@ -153,7 +153,7 @@ fn the_pattern_of_tags_is_anchored_and_in_order() {
 }
 
 #[test]
-fn what_no_row_can_match_asks_no_server() {
+fn filter_without_matches_makes_no_call() {
     let none = TagPattern {
         tags_start: 7,
         tagk_width: 3,
@@ -164,14 +164,14 @@ fn what_no_row_can_match_asks_no_server() {
         }],
         explicit: false,
     };
-    assert_eq!(of_tags(&none, b""), PushedDown::NoRow);
+    assert_eq!(plan_tags(&none, b""), FilterPlan::NoRow);
     let none = RowFilter::Series(Arc::new(SeriesSet { tags_start: 7, tags: Vec::new() }));
     let both = RowFilter::All(vec![RowFilter::Keys(Arc::default()), none]);
-    assert_eq!(of_filter(&both, b""), PushedDown::NoRow);
+    assert_eq!(plan_filter(&both, b""), FilterPlan::NoRow);
 }
 
 #[test]
-fn values_too_many_for_a_pattern_are_any_value() {
+fn too_many_values_match_any_value() {
     let scattered = |count: u32| -> Vec<Bytes> {
         (0..count).map(|i| Bytes::copy_from_slice(&(i * 7_919).to_be_bytes())).collect()
     };
@@ -186,9 +186,9 @@ fn values_too_many_for_a_pattern_are_any_value() {
         explicit: false,
     };
     assert_eq!(
-        of_tags(&tags, b""),
-        PushedDown::Tests(vec![Test::Pattern(r"^(?:.{5})*\x6b.{4}(?:.{5})*\z".to_owned())])
+        plan_tags(&tags, b""),
+        FilterPlan::Tests(vec![KeyTest::Pattern(r"^(?:.{5})*\x6b.{4}(?:.{5})*\z".to_owned())])
     );
     let series = SeriesSet { tags_start: 0, tags: scattered(20_000) };
-    assert_eq!(of_filter(&RowFilter::Series(Arc::new(series)), b""), PushedDown::Nothing);
+    assert_eq!(plan_filter(&RowFilter::Series(Arc::new(series)), b""), FilterPlan::NoServerFilter);
 }

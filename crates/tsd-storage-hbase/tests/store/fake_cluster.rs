@@ -6,7 +6,7 @@ use hbase_fake::FakeCluster;
 use hbase_rs::{Backoff, Client, ClientConfig};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 
-/// A client with short pauses.
+/// A client with short timeouts and pauses.
 pub(crate) fn client(cluster: &FakeCluster) -> Client {
     let mut config = ClientConfig::new("test");
     let pause = Duration::from_millis(1);
@@ -26,7 +26,7 @@ pub(crate) fn store(cluster: &FakeCluster, prefix: &str) -> HBaseStorage {
     HBaseStorage::with_client(client(cluster), config).unwrap()
 }
 
-/// Three servers and the data table, in three regions.
+/// Three servers and the data table in three regions.
 pub(crate) async fn cluster() -> FakeCluster {
     let cluster = FakeCluster::start(3).await;
     cluster.create_table("tsdb", &["k", "row"]);

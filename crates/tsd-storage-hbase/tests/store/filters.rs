@@ -4,22 +4,20 @@ use hbase_fake::{FaultKind, InjectedFault};
 use tsd_storage::{Scan, Storage, StorageError, Table};
 
 use crate::{
-    common::{
-        filters,
-        words::{data, put},
-    },
-    kit::{cluster, store},
+    cells::{data, put},
+    fake_cluster::{cluster, store},
+    scenarios::filters,
 };
 
 #[tokio::test]
-async fn a_scan_with_a_filter_is_the_scan_filtered() {
+async fn filtered_scan_returns_the_matching_rows() {
     let cluster = cluster().await;
     cluster.split_region(&"tsdb".parse().unwrap(), "\0m\n");
-    filters::a_scan_with_a_filter_is_the_scan_filtered(&store(&cluster, "")).await;
+    filters::filtered_scan_returns_the_matching_rows(&store(&cluster, "")).await;
 }
 
 #[tokio::test]
-async fn a_dropped_scan_is_closed_at_its_server() {
+async fn dropped_scan_is_closed_on_the_server() {
     let cluster = cluster().await;
     cluster.limit_scan_responses(1, 0);
     let store = store(&cluster, "");
@@ -39,7 +37,7 @@ async fn a_dropped_scan_is_closed_at_its_server() {
 }
 
 #[tokio::test]
-async fn a_failed_scan_stays_failed() {
+async fn failed_scan_stays_failed() {
     let cluster = cluster().await;
     cluster.limit_scan_responses(1, 0);
     let store = store(&cluster, "");
@@ -62,9 +60,9 @@ async fn a_failed_scan_stays_failed() {
     for _ in 0..3 {
         assert!(scanner.next_rows().await.is_err());
     }
-    let mut nowhere = store.scan(&Table::new("nowhere"), Scan::default());
+    let mut missing = store.scan(&Table::new("missing"), Scan::default());
     for _ in 0..2 {
-        let answer = nowhere.next_rows().await;
-        assert!(matches!(answer, Err(StorageError::NoSuchTable(_))), "{answer:?}");
+        let result = missing.next_rows().await;
+        assert!(matches!(result, Err(StorageError::NoSuchTable(_))), "{result:?}");
     }
 }

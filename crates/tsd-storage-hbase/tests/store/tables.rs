@@ -1,4 +1,4 @@
-//! Tables that are made, and tables that are there.
+//! Creation of missing tables, inspection of existing ones.
 
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{FamilyDescriptor, TableDescriptor};
@@ -6,7 +6,7 @@ use tsd_storage_hbase::{
     Compression, Splits, TableError, TableLayout, TableOptions, TableState, create_tables,
 };
 
-use crate::kit::client;
+use crate::fake_cluster::client;
 
 fn layouts() -> Vec<TableLayout> {
     vec![
@@ -25,11 +25,11 @@ async fn states(cluster: &FakeCluster, options: &TableOptions) -> Vec<(String, T
 }
 
 #[tokio::test]
-async fn the_tables_are_made_once() {
+async fn tables_are_created_once() {
     let cluster = FakeCluster::start(2).await;
     let states_of = async || states(&cluster, &TableOptions::default()).await;
-    let made = states_of().await;
-    let regions: Vec<_> = made
+    let created = states_of().await;
+    let regions: Vec<_> = created
         .iter()
         .map(|(name, state)| match state {
             TableState::Created { regions, compression, .. } => {
@@ -56,11 +56,11 @@ async fn the_tables_are_made_once() {
         assert_eq!(family.get(name), Some(value));
     }
     let again = states_of().await;
-    assert!(again.iter().all(|(_, state)| *state == TableState::Fits), "{again:?}");
+    assert!(again.iter().all(|(_, state)| *state == TableState::Matches), "{again:?}");
 }
 
 #[tokio::test]
-async fn a_table_that_is_otherwise_is_told_and_left_alone() {
+async fn differing_table_is_reported_and_not_changed() {
     let cluster = FakeCluster::start(1).await;
     let client = client(&cluster);
     let table = TableDescriptor::new("tsdb".parse().unwrap())
@@ -70,13 +70,13 @@ async fn a_table_that_is_otherwise_is_told_and_left_alone() {
         TableDescriptor::new("tsdb-uid".parse().unwrap()).family(FamilyDescriptor::new("name"));
     client.admin().create_table(&table, []).await.unwrap();
     let states = states(&cluster, &TableOptions::default()).await;
-    let differs = |words: &[&str]| TableState::Differs(words.iter().map(|w| (*w).into()).collect());
+    let differs = |texts: &[&str]| TableState::Differs(texts.iter().map(|t| (*t).into()).collect());
     assert_eq!(
         states[0].1,
         differs(&[
             "family t keeps 3 versions, not 1",
             "family t drops cells after 100 s, not never",
-            "17 of 19 boundaries between its parts are not boundaries of regions"
+            "17 of 19 expected split keys are not region boundaries"
         ])
     );
     assert_eq!(states[1].1, differs(&["it has no family id"]));
@@ -89,25 +89,27 @@ fn no_codec(times: usize) -> InjectedFault {
 }
 
 #[tokio::test]
-async fn the_best_compression_is_the_first_that_the_cluster_can_do() {
+async fn best_compression_is_the_first_that_is_supported() {
     let cluster = FakeCluster::start(1).await;
     cluster.inject(no_codec(2));
     let states = states(&cluster, &TableOptions::default()).await;
     for (at, (_, state)) in states.iter().enumerate() {
-        let TableState::Created { compression, refused, .. } = state else { panic!("{state:?}") };
+        let TableState::Created { compression, rejected, .. } = state else { panic!("{state:?}") };
         assert_eq!(compression, "ZSTD");
-        assert_eq!(refused.len(), if at == 0 { 2 } else { 0 }, "the next tables know it");
+        assert_eq!(rejected.len(), if at == 0 { 2 } else { 0 }, "later tables reuse the result");
     }
 }
 
 #[tokio::test]
-async fn a_compression_that_was_named_is_not_replaced() {
+async fn named_compression_is_not_replaced() {
     let cluster = FakeCluster::start(1).await;
     cluster.inject(no_codec(1));
     let options =
         TableOptions { compression: Compression::named("lzo"), ..TableOptions::default() };
-    let made = create_tables(&client(&cluster), &layouts(), &options, |_| {}).await;
-    let Err(TableError::Compression { table, compression, .. }) = made else { panic!("{made:?}") };
+    let result = create_tables(&client(&cluster), &layouts(), &options, |_| {}).await;
+    let Err(TableError::Compression { table, compression, .. }) = result else {
+        panic!("{result:?}")
+    };
     assert_eq!((table.as_str(), compression.as_str()), ("tsdb", "LZO"));
     assert_eq!(Compression::named("gzip"), Compression::Named("GZ".into()));
     assert_eq!(Compression::named("auto"), Compression::Best);

@@ -1,10 +1,10 @@
-//! Row compactions, and what others write meanwhile.
+//! Row compactions with concurrent writers.
 
 use tsd_model::{Cell, Family, ReplacedColumn};
 use tsd_storage::{Delete, ReadVersion, RowRewrite, Storage};
 use tsd_storage_hbase::HBaseStorage;
 
-use super::words::{bytes, cells, data, put};
+use crate::cells::{bytes, cells, data, put};
 
 fn rewrite(put_at: Option<i64>, delete: &[(&[u8], i64)]) -> RowRewrite {
     let cell =
@@ -19,7 +19,7 @@ fn rewrite(put_at: Option<i64>, delete: &[(&[u8], i64)]) -> RowRewrite {
     RowRewrite { row: bytes(b"row"), put: Some((cell, put_at)), delete, read }
 }
 
-pub(crate) async fn what_was_written_after_the_row_was_read_stays(store: &HBaseStorage) {
+pub(crate) async fn cells_written_since_the_read_are_kept(store: &HBaseStorage) {
     put(store, b"row", b"1", b"1", Some(10)).await;
     put(store, b"row", b"2", b"2", Some(10)).await;
     put(store, b"row", b"2", b"late", Some(11)).await;
@@ -28,14 +28,14 @@ pub(crate) async fn what_was_written_after_the_row_was_read_stays(store: &HBaseS
     assert_eq!(values, [&b"late"[..], b"12"]);
 }
 
-pub(crate) async fn nothing_is_deleted_for_a_column_that_a_marker_hides(store: &HBaseStorage) {
-    // The whole row was deleted, then written again with the times of its points.
+pub(crate) async fn hidden_column_is_put_again_before_deletes(store: &HBaseStorage) {
+    // The row was deleted, then written again.
     store.delete(&data(), Delete::Row(bytes(b"row"))).await.unwrap();
     put(store, b"row", b"1", b"1", None).await;
     let read = cells(store, b"row").await.remove(0).timestamp_ms;
     store.rewrite_row(&data(), rewrite(Some(1_000), &[(b"1", read)])).await.unwrap();
-    let left = cells(store, b"row").await;
-    assert_eq!(left.len(), 1);
-    assert_eq!(left[0].value, b"12"[..]);
-    assert!(left[0].timestamp_ms > 1_000, "put at the server's time, since it would not be seen");
+    let remaining = cells(store, b"row").await;
+    assert_eq!(remaining.len(), 1);
+    assert_eq!(remaining[0].value, b"12"[..]);
+    assert!(remaining[0].timestamp_ms > 1_000, "put again with the server's time");
 }

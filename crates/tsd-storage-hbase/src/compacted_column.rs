@@ -1,38 +1,38 @@
-//! The points of a row as one column.
+//! Merges the points of a row into one compacted column.
 //!
-//! The column is the one that row compaction makes: qualifiers and values side by side in time order, a
-//! last byte that says whether seconds and milliseconds are mixed, and the time of its newest point. One
-//! point alone stays a plain cell. What is no point, or no point as it should be stored, stays as it is.
-//! Of several points of one instant (of different widths, say) the newest goes into the column and the
-//! others stay plain cells: readers then find them under the times at which they were written, and decide
-//! as they always do. Where none is the newest all of them stay plain.
+//! The column has the format of row compaction: concatenated qualifiers and values in time order, a
+//! last byte that flags mixed seconds and milliseconds, and the timestamp of its newest point. A
+//! single point stays a plain cell, and so do cells that are not valid points. Of several points
+//! with the same time (of different widths, for example) the newest is merged and the others stay
+//! plain cells with their own timestamps, by which readers resolve them as usual. If the newest
+//! ones are tied, all of them stay plain.
 
 use std::cmp::Reverse;
 
 use tsd_model::{ColumnKind, Family, Qualifier};
 use tsd_storage::{FlushCell, MAX_KEY_BYTES, StorageError};
 
-/// Makes columns of rows, one after the other, in the same buffers.
+/// Builds compacted columns; reuses its buffers from row to row.
 #[derive(Debug, Default)]
-pub(crate) struct Coalescer {
-    points: Vec<Point>,
+pub(crate) struct ColumnCompactor {
+    points: Vec<RowPoint>,
     qualifiers: Vec<u8>,
     values: Vec<u8>,
 }
 
-/// A point of the row at hand.
+/// A point of the current row.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct RowPoint {
     offset_ms: u32,
     millis: bool,
     written_ms: i64,
-    /// Place among the row's cells.
-    at: u32,
+    /// Index among the row's cells.
+    cell: u32,
 }
 
-impl Coalescer {
-    /// Calls `put` with each column the row's cells come to: family, qualifier, value, time.
-    pub(crate) fn columns(
+impl ColumnCompactor {
+    /// Calls `put` with each resulting column: family, qualifier, value, timestamp.
+    pub(crate) fn compact(
         &mut self,
         cells: &[FlushCell<'_>],
         mut put: impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
@@ -42,16 +42,16 @@ impl Coalescer {
         }
         self.points.clear();
         let mut in_order = true;
-        for (cell, at) in cells.iter().zip(0..) {
+        for (cell, index) in cells.iter().zip(0..) {
             let Some(qualifier) = point(cell) else {
                 put(cell.family, cell.qualifier, cell.value, cell.timestamp_ms)?;
                 continue;
             };
-            let point = Point {
+            let point = RowPoint {
                 offset_ms: qualifier.offset_ms(),
                 millis: qualifier.is_millis(),
                 written_ms: cell.timestamp_ms,
-                at,
+                cell: index,
             };
             in_order &= self.points.last().is_none_or(|last| last.offset_ms < point.offset_ms);
             self.points.push(point);
@@ -60,28 +60,28 @@ impl Coalescer {
             self.points.sort_by_key(|point| (point.offset_ms, Reverse(point.written_ms)));
         }
         let points = std::mem::take(&mut self.points);
-        let done = self.points_of(cells, &points, &mut put);
+        let result = self.merge_points(cells, &points, &mut put);
         self.points = points;
-        done
+        result
     }
 
-    fn points_of(
+    fn merge_points(
         &mut self,
         cells: &[FlushCell<'_>],
-        points: &[Point],
+        points: &[RowPoint],
         put: &mut impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let mut column = Open::default();
+        let mut column = OpenColumn::default();
         for instant in points.chunk_by(|a, b| a.offset_ms == b.offset_ms) {
             let Some((point, older)) = instant.split_first() else { continue };
             let tied = older.first().is_some_and(|next| next.written_ms == point.written_ms);
             for point in if tied { instant } else { older } {
-                let Some(cell) = cells.get(point.at as usize) else { continue };
+                let Some(cell) = cells.get(point.cell as usize) else { continue };
                 put(cell.family, cell.qualifier, cell.value, cell.timestamp_ms)?;
             }
-            let Some(cell) = cells.get(point.at as usize).filter(|_| !tied) else { continue };
+            let Some(cell) = cells.get(point.cell as usize).filter(|_| !tied) else { continue };
             if self.qualifiers.len() + cell.qualifier.len() > MAX_KEY_BYTES {
-                self.end(&mut column, put)?;
+                self.finish(&mut column, put)?;
             }
             self.qualifiers.extend_from_slice(cell.qualifier);
             self.values.extend_from_slice(cell.value);
@@ -90,44 +90,44 @@ impl Coalescer {
             column.millis |= point.millis;
             column.newest_ms = column.newest_ms.max(point.written_ms);
         }
-        self.end(&mut column, put)
+        self.finish(&mut column, put)
     }
 
-    fn end(
+    fn finish(
         &mut self,
-        column: &mut Open,
+        column: &mut OpenColumn,
         put: &mut impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let Open { points, seconds, millis, newest_ms } = std::mem::take(column);
+        let OpenColumn { points, seconds, millis, newest_ms } = std::mem::take(column);
         if points > 1 {
             self.values.push(u8::from(seconds && millis));
         }
-        let done = match points {
+        let result = match points {
             0 => Ok(()),
             _ => put(Family::T, &self.qualifiers, &self.values, newest_ms),
         };
         self.qualifiers.clear();
         self.values.clear();
-        done
+        result
     }
 }
 
-/// The column at hand.
+/// The column under construction.
 #[derive(Debug)]
-struct Open {
+struct OpenColumn {
     points: usize,
     seconds: bool,
     millis: bool,
     newest_ms: i64,
 }
 
-impl Default for Open {
+impl Default for OpenColumn {
     fn default() -> Self {
         Self { points: 0, seconds: false, millis: false, newest_ms: i64::MIN }
     }
 }
 
-/// The qualifier of a cell that holds one point as it should be stored.
+/// The qualifier of a cell that is one valid point.
 fn point(cell: &FlushCell<'_>) -> Option<Qualifier> {
     if cell.family != Family::T || ColumnKind::of(cell.qualifier) != ColumnKind::Point {
         return None;
@@ -149,7 +149,7 @@ mod tests {
 
     type Column = (Family, Vec<u8>, Vec<u8>, i64);
 
-    fn coalesced(cells: &[Column]) -> Vec<Column> {
+    fn compacted(cells: &[Column]) -> Vec<Column> {
         let held: Vec<FlushCell<'_>> = cells
             .iter()
             .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
@@ -160,8 +160,8 @@ mod tests {
             })
             .collect();
         let mut columns = Vec::new();
-        Coalescer::default()
-            .columns(&held, |family, qualifier, value, at| {
+        ColumnCompactor::default()
+            .compact(&held, |family, qualifier, value, at| {
                 columns.push((family, qualifier.to_vec(), value.to_vec(), at));
                 Ok(())
             })
@@ -187,7 +187,7 @@ mod tests {
 
     #[track_caller]
     fn check(row: &[&str], expected: &[&str]) {
-        let shown: Vec<String> = coalesced(&cells(row))
+        let shown: Vec<String> = compacted(&cells(row))
             .iter()
             .map(|(_, q, v, at)| format!("{}={}@{at}", to_hex(q), to_hex(v)))
             .collect();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn points_become_one_column_with_the_time_of_the_newest() {
+    fn column_has_the_timestamp_of_its_newest_point() {
         check(&["0000=01@5", "0010=02@9", "0020=03@7"], &["000000100020=01020300@9"]);
         check(&["0000=01@5"], &["0000=01@5"]);
         check(&[], &[]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_point_stays_as_it_is() {
+    fn cells_that_are_not_points_are_unchanged() {
         check(
             &[
                 "0000=01@1",
@@ -229,7 +229,7 @@ mod tests {
                 "07=@6",
             ],
         );
-        // A value of another length than the qualifier says, and of no length that its type has.
+        // Values whose length is not that of the qualifier, or not one of the type.
         check(
             &["0000=0102@1", "0010=02@1", "0022=010203@1"],
             &["0000=0102@1", "0010=02@1", "0022=010203@1"],
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn of_points_of_one_instant_the_newest_is_in_the_column() {
+    fn newest_point_of_one_time_is_in_the_column() {
         check(
             &["0000=01@1", "0001=012C@5", "000B=3F800000@3", "0010=02@2"],
             &["0000=01@1", "00010010=012C0200@5", "000B=3F800000@3"],
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_has_room_for_as_much_as_a_batch_can_carry() {
+    fn column_is_split_at_the_longest_qualifier() {
         let points: Vec<Column> = (0..20_000_u32)
             .map(|ms| {
                 let qualifier =
@@ -258,7 +258,7 @@ mod tests {
                 (Family::T, qualifier.as_bytes().to_vec(), vec![7], i64::from(ms))
             })
             .collect();
-        let columns = coalesced(&points);
+        let columns = compacted(&points);
         assert_eq!(columns.len(), 3);
         assert!(columns.iter().all(|(_, qualifier, ..)| qualifier.len() <= MAX_KEY_BYTES));
         let read: usize = columns
@@ -275,7 +275,7 @@ mod tests {
     fn point() -> impl Strategy<Value = Column> {
         let flags =
             prop::sample::select(vec![(0_u8, 1), (1, 2), (3, 4), (7, 8), (0xB, 4), (0xF, 8)]);
-        // Few instants, so that they meet.
+        // Few different times, so that points collide.
         (0..12_u32, flags, any::<[u8; 8]>(), 1..6_i64).prop_map(
             |(at, (bits, length), value, written)| {
                 let flags = tsd_model::Flags::from_bits(bits);
@@ -312,7 +312,7 @@ mod tests {
         )
     }
 
-    /// What a reader makes of the points of a row; an error by its kind.
+    /// The points that a reader gets; `None` for an error.
     fn read(cells: &[Column], rule: MergeRule) -> Option<(Vec<u8>, Vec<u8>)> {
         let (key, cells) = model_row(cells);
         let result = plan_row_compaction(&key, &cells, rule, false).ok()?.result;
@@ -323,8 +323,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn a_row_reads_the_same_by_every_rule(row in row()) {
-            let after = coalesced(&row);
+        fn compacted_row_reads_the_same_under_every_merge_rule(row in row()) {
+            let after = compacted(&row);
             for rule in [MergeRule::Unanimous, MergeRule::Newest, MergeRule::Largest, MergeRule::Smallest] {
                 prop_assert_eq!(read(&after, rule), read(&row, rule), "{:?}: {:?}", rule, after);
             }

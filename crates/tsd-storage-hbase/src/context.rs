@@ -1,4 +1,4 @@
-//! What all calls of a store share.
+//! State shared by all calls of a store: the client, its runtime and the open tables.
 
 use std::{
     collections::HashMap,
@@ -16,29 +16,29 @@ use tsd_storage::{Get, StorageError, Table};
 
 use crate::{
     config::HBaseConfig,
-    error::{refused, storage_error},
+    error::{request_error, storage_error},
     request::{hbase_get, time_range},
     row::model_row,
 };
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct StoreContext {
     pub(crate) client: Client,
     pub(crate) config: HBaseConfig,
-    /// Where connections live. Callers may come from runtimes that end, or stand still, or have no I/O.
+    /// Runs the connections. Callers may use runtimes that are short-lived, blocked or without I/O.
     pub(crate) runtime: Handle,
     tables: RwLock<HashMap<Table, Arc<OpenTable>>>,
     closed: AtomicBool,
 }
 
-/// A table that was used.
+/// A table with its writer.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) rows: HBaseTable,
     pub(crate) writer: BufferedMutator,
 }
 
-impl Shared {
+impl StoreContext {
     pub(crate) fn new(client: Client, config: HBaseConfig, runtime: Handle) -> Self {
         let (tables, closed) = (RwLock::default(), AtomicBool::new(false));
         Self { client, config, runtime, tables, closed }
@@ -58,19 +58,19 @@ impl Shared {
     }
 
     pub(crate) fn table(&self, table: &Table) -> Result<Arc<OpenTable>, StorageError> {
-        let known = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(table).cloned();
-        if let Some(known) = known {
-            return Ok(known);
+        let cached = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(table).cloned();
+        if let Some(table) = cached {
+            return Ok(table);
         }
         let name = format!("{}{table}", self.config.table_prefix);
-        let rows = self.client.table(name.parse().map_err(|error| refused(&error))?);
+        let rows = self.client.table(name.parse().map_err(|error| request_error(&error))?);
         let mut buffer = BufferConfig::default();
         buffer.max_bytes = self.config.max_write_bytes;
-        let _inside = self.runtime.enter();
+        let _guard = self.runtime.enter();
         let writer = rows.buffered(buffer);
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        let opened = tables.entry(table.clone());
-        Ok(Arc::clone(opened.or_insert_with(|| Arc::new(OpenTable { rows, writer }))))
+        let entry = tables.entry(table.clone());
+        Ok(Arc::clone(entry.or_insert_with(|| Arc::new(OpenTable { rows, writer }))))
     }
 
     pub(crate) async fn get_row(
@@ -85,7 +85,7 @@ impl Shared {
         Ok(model_row(&row))
     }
 
-    /// Rows in the order asked for.
+    /// Returns rows in the order of `gets`.
     pub(crate) async fn get_rows(
         &self,
         table: &Table,
@@ -94,14 +94,14 @@ impl Shared {
     ) -> Result<Vec<Option<Row>>, StorageError> {
         let times: Option<TimeRange> = time_range(times)?;
         let rows = self.table(table)?.rows.clone();
-        let mut asked = Vec::with_capacity(gets.len());
-        // Keys that no row can have are not asked for.
+        let mut valid = Vec::with_capacity(gets.len());
+        // Rows with invalid keys are absent.
         let sent: Vec<bool> = gets
             .into_iter()
-            .map(|get| hbase_get(get, times).map(|get| asked.push(get)).is_some())
+            .map(|get| hbase_get(get, times).map(|get| valid.push(get)).is_some())
             .collect();
         let error = |error| storage_error(table, &error);
-        let found = self.run_abortable(async move { rows.get_many(asked).await }).await?;
+        let found = self.run_abortable(async move { rows.get_many(valid).await }).await?;
         let mut found = found.map_err(error)?.into_iter();
         Ok(sent
             .into_iter()
@@ -109,7 +109,7 @@ impl Shared {
             .collect())
     }
 
-    /// Runs a call where the connections live, to its end even if the caller goes away.
+    /// Runs a call on the store's runtime, to completion even if the caller drops the future.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,
@@ -118,7 +118,7 @@ impl Shared {
         self.runtime.spawn(call).await.map_err(|_| StorageError::Closed)
     }
 
-    /// Runs a call where the connections live, and gives it up when the caller goes away.
+    /// Runs a call on the store's runtime and aborts it when the caller drops the future.
     pub(crate) async fn run_abortable<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,

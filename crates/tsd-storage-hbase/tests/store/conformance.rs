@@ -1,4 +1,4 @@
-//! The suite of all stores.
+//! The conformance suite, without and with faults of the cluster.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use hbase_rs::TableName;
 use tokio::{task::JoinHandle, time::sleep};
 use tsd_storage::conformance;
 
-use crate::kit::store;
+use crate::fake_cluster::store;
 
 /// Boundaries between the regions of a case's tables.
 const SPLITS: [&str; 2] = ["b", "row"];
@@ -24,7 +24,7 @@ fn tables(cluster: &FakeCluster, case: usize) -> Vec<TableName> {
 }
 
 #[tokio::test]
-async fn the_store_passes_the_suite() {
+async fn store_passes_the_suite() {
     let cluster = FakeCluster::start(2).await;
     let case = AtomicUsize::new(0);
     conformance::run_all(async || {
@@ -35,8 +35,8 @@ async fn the_store_passes_the_suite() {
     .await;
 }
 
-/// Moves, splits and merges regions, and breaks connections, until it is aborted.
-fn unrest(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
+/// Moves, splits and merges regions and closes connections until it is aborted.
+fn disturb(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
     tokio::spawn(async move {
         for step in 0_usize.. {
             sleep(Duration::from_millis(3)).await;
@@ -53,31 +53,31 @@ fn unrest(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_passes_the_suite_while_regions_move_and_connections_break() {
+async fn store_passes_the_suite_while_regions_move_and_connections_close() {
     let cluster = Arc::new(FakeCluster::start(3).await);
     let case = AtomicUsize::new(0);
-    let unrest_of_case: std::sync::Mutex<Option<JoinHandle<()>>> = std::sync::Mutex::default();
+    let disturbance: std::sync::Mutex<Option<JoinHandle<()>>> = std::sync::Mutex::default();
     conformance::run_all(async || {
         let case = case.fetch_add(1, Ordering::Relaxed);
         let data = tables(&cluster, case).swap_remove(0);
-        let task = unrest(Arc::clone(&cluster), data);
-        if let Some(before) = unrest_of_case.lock().unwrap().replace(task) {
-            before.abort();
+        let task = disturb(Arc::clone(&cluster), data);
+        if let Some(previous) = disturbance.lock().unwrap().replace(task) {
+            previous.abort();
         }
         Arc::new(store(&cluster, &format!("case{case}-")))
     })
     .await;
-    unrest_of_case.lock().unwrap().take().unwrap().abort();
+    disturbance.lock().unwrap().take().unwrap().abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_passes_the_suite_while_answers_are_lost() {
+async fn store_passes_the_suite_while_responses_are_lost() {
     let cluster = Arc::new(FakeCluster::start(2).await);
     let case = AtomicUsize::new(0);
     conformance::run_all(async || {
         let case = case.fetch_add(1, Ordering::Relaxed);
         tables(&cluster, case);
-        // The third call of each kind is carried out, and its answer breaks off.
+        // The third call of each method is executed, but its response is cut off.
         for method in ["Get", "Mutate", "Multi", "Scan"] {
             cluster.inject(InjectedFault::once(method, FaultKind::CloseAfter(3)).after(2));
         }

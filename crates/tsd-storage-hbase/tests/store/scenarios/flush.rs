@@ -1,4 +1,4 @@
-//! Held rows.
+//! Flushes of memtable rows.
 
 use std::collections::VecDeque;
 
@@ -10,23 +10,23 @@ use tsd_storage::{
 };
 use tsd_storage_hbase::HBaseStorage;
 
-use super::words::{bytes, cells, data, put, scan};
+use crate::cells::{bytes, cells, data, put, scan};
 
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct TestRow {
     key: Vec<u8>,
     delete_row: Option<i64>,
     deletes: Vec<(Vec<u8>, i64)>,
     cells: Vec<(Vec<u8>, Vec<u8>, i64)>,
 }
 
-struct Rows(VecDeque<Held>, Held);
+struct TestRows(VecDeque<TestRow>, TestRow);
 
-fn held(rows: impl IntoIterator<Item = Held>) -> Box<dyn FlushRows> {
-    Box::new(Rows(rows.into_iter().collect(), Held::default()))
+fn flush_rows(rows: impl IntoIterator<Item = TestRow>) -> Box<dyn FlushRows> {
+    Box::new(TestRows(rows.into_iter().collect(), TestRow::default()))
 }
 
-impl FlushRows for Rows {
+impl FlushRows for TestRows {
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.1 = self.0.pop_front()?;
         let row = &self.1;
@@ -62,7 +62,7 @@ fn points(
 }
 
 fn key(series: u32) -> Vec<u8> {
-    // Over all regions of the table.
+    // Distributed over all regions of the table.
     let head = [b'a', b'm', b'z'][series as usize * 3 / 3_000];
     [&[head, 0, 1][..], &[0; 4], &[0, 0, 1], &series.to_be_bytes()[1..]].concat()
 }
@@ -74,9 +74,9 @@ fn decoded(row: &Row) -> (PointColumns, usize) {
     (columns, extras.annotations.len() + extras.unknown)
 }
 
-fn many() -> Vec<Held> {
+fn many_changes() -> Vec<TestRow> {
     let row = |series: u32| {
-        let mut row = Held { key: key(series), ..Held::default() };
+        let mut row = TestRow { key: key(series), ..TestRow::default() };
         match series % 5 {
             0 => row.cells = points([7], 1, 100),
             1 => row.deletes = vec![(vec![0, 0], 100)],
@@ -94,29 +94,29 @@ fn many() -> Vec<Held> {
     (0..3_000).map(row).collect()
 }
 
-/// `fail` lets one of the next calls fail, if it can.
-pub(crate) async fn held_rows_read_the_same_as_single_cells(
+/// `fail` makes one of the next calls fail; it returns false if it cannot.
+pub(crate) async fn flushed_rows_read_the_same_as_single_cells(
     store: &HBaseStorage,
     fail: impl Fn() -> bool,
 ) {
     let memory = MemoryStorage::new([data()]);
     let before = || {
-        held((0..3_000).map(|series| Held {
+        flush_rows((0..3_000).map(|series| TestRow {
             key: key(series),
             cells: points([0, 5], 3, 50),
-            ..Held::default()
+            ..TestRow::default()
         }))
     };
-    // By single cells, so that a delete of one finds it.
+    // As single cells, which single deletes can remove.
     flush_by_put(store, &data(), before()).await.unwrap();
     memory.flush_rows(&data(), before()).await.unwrap();
-    memory.flush_rows(&data(), held(many())).await.unwrap();
-    for times in 0..3 {
-        // The second time after a failure in the middle, the third time for nothing.
-        if times == 1 && fail() {
-            assert!(store.flush_rows(&data(), held(many())).await.is_err());
+    memory.flush_rows(&data(), flush_rows(many_changes())).await.unwrap();
+    for attempt in 0..3 {
+        // The second flush follows a partial one, the third changes nothing.
+        if attempt == 1 && fail() {
+            assert!(store.flush_rows(&data(), flush_rows(many_changes())).await.is_err());
         }
-        store.flush_rows(&data(), held(many())).await.unwrap();
+        store.flush_rows(&data(), flush_rows(many_changes())).await.unwrap();
         let rows = scan(store, Scan::default()).await;
         let mut expected = memory.scan(&data(), Scan::default());
         let mut at = rows.iter();
@@ -131,12 +131,12 @@ pub(crate) async fn held_rows_read_the_same_as_single_cells(
     }
 }
 
-pub(crate) async fn the_points_of_a_row_are_one_column(store: &HBaseStorage) {
-    let mut row = Held { key: key(1), cells: points([0, 1, 2], 7, 10), ..Held::default() };
+pub(crate) async fn points_of_a_row_are_one_column(store: &HBaseStorage) {
+    let mut row = TestRow { key: key(1), cells: points([0, 1, 2], 7, 10), ..TestRow::default() };
     row.cells[1].2 = 12;
     row.cells.insert(2, (vec![1, 0, 0], b"{}".to_vec(), 11));
     row.cells.sort();
-    store.flush_rows(&data(), held([row])).await.unwrap();
+    store.flush_rows(&data(), flush_rows([row])).await.unwrap();
     let cells: Vec<_> = cells(store, &key(1))
         .await
         .into_iter()
@@ -151,29 +151,35 @@ pub(crate) async fn the_points_of_a_row_are_one_column(store: &HBaseStorage) {
     );
 }
 
-pub(crate) async fn deletes_reach_up_to_their_times_and_no_further(store: &HBaseStorage) {
+pub(crate) async fn deletes_remove_versions_up_to_their_timestamps(store: &HBaseStorage) {
     let row = key(1);
-    let mine = |delete_row, deletes: &[(&[u8], i64)], cells| Held {
+    let change = |delete_row, deletes: &[(&[u8], i64)], cells| TestRow {
         key: key(1),
         delete_row,
         deletes: deletes.iter().map(|(q, at)| (q.to_vec(), *at)).collect(),
         cells,
     };
-    // Another daemon wrote meanwhile.
+    // Concurrent writes of another daemon.
     put(store, &row, b"old", b"", Some(10)).await;
     put(store, &row, b"new", b"", Some(21)).await;
     put(store, &row, b"column", b"", Some(30)).await;
-    store.flush_rows(&data(), held([mine(Some(20), &[], points([0], 1, 20))])).await.unwrap();
-    let left = async || -> Vec<_> {
-        cells(store, &row).await.into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect()
-    };
-    // A point that carries an older time than the delete before it is there all the same.
-    let column = (bytes("column"), 30);
-    let new = (bytes("new"), 21);
-    assert_eq!(left().await, [(bytes([0, 0]), 21), column.clone(), new.clone()]);
     store
-        .flush_rows(&data(), held([mine(None, &[(b"column", 29), (b"new", 21)], Vec::new())]))
+        .flush_rows(&data(), flush_rows([change(Some(20), &[], points([0], 1, 20))]))
         .await
         .unwrap();
-    assert_eq!(left().await, [(bytes([0, 0]), 21), column]);
+    let remaining = async || -> Vec<_> {
+        cells(store, &row).await.into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect()
+    };
+    // A point with an older timestamp than the preceding delete is visible.
+    let column = (bytes("column"), 30);
+    let new = (bytes("new"), 21);
+    assert_eq!(remaining().await, [(bytes([0, 0]), 21), column.clone(), new.clone()]);
+    store
+        .flush_rows(
+            &data(),
+            flush_rows([change(None, &[(b"column", 29), (b"new", 21)], Vec::new())]),
+        )
+        .await
+        .unwrap();
+    assert_eq!(remaining().await, [(bytes([0, 0]), 21), column]);
 }

@@ -1,4 +1,4 @@
-//! Scans with filters: the servers evaluate them, and the answer is that of the filter itself.
+//! Scans with filters: server filters do not change the result.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use tsd_storage::{
 };
 use tsd_storage_hbase::HBaseStorage;
 
-use super::words::{bytes, data, scan};
+use crate::cells::{bytes, data, scan};
 
-/// Keys with salt, metric, hour and up to three tags, of one byte each.
+/// Keys of salt, metric, hour and up to three tags, one byte each.
 fn keys() -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     for hour in [1_u8, b'\n', 200] {
@@ -36,12 +36,12 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 fn filters() -> Vec<RowFilter> {
-    let wanted = |tagk: u8, tagvs: Option<&[u8]>| TagCondition {
+    let condition = |tagk: u8, tagvs: Option<&[u8]>| TagCondition {
         tagk: bytes([tagk]),
         tagvs: tagvs.map(|values| values.iter().map(|v| bytes([*v])).collect()),
     };
-    let tags = |wanted: &[TagCondition], explicit| {
-        let conditions = wanted.to_vec();
+    let tags = |conditions: &[TagCondition], explicit| {
+        let conditions = conditions.to_vec();
         RowFilter::Tags(Arc::new(TagPattern {
             tags_start: 3,
             tagk_width: 1,
@@ -50,9 +50,9 @@ fn filters() -> Vec<RowFilter> {
             explicit,
         }))
     };
-    let any_host = wanted(b'a', None);
-    let hosts = wanted(b'a', Some(&[2, b'\n', 255]));
-    let dcs = wanted(b'd', Some(&[7, b'\\']));
+    let any_host = condition(b'a', None);
+    let hosts = condition(b'a', Some(&[2, b'\n', 255]));
+    let dcs = condition(b'd', Some(&[7, b'\\']));
     let series = RowFilter::Series(Arc::new(SeriesSet {
         tags_start: 3,
         tags: [&[b'a', 1][..], &[b'a', 2, b'd', 7], &[b'z', 1]].map(bytes).to_vec(),
@@ -63,8 +63,8 @@ fn filters() -> Vec<RowFilter> {
         all.push(tags(&[], explicit));
         all.push(tags(std::slice::from_ref(&any_host), explicit));
         all.push(tags(&[hosts.clone(), dcs.clone()], explicit));
-        all.push(tags(&[dcs.clone(), wanted(b'z', None)], explicit));
-        all.push(tags(&[wanted(b'a', Some(&[]))], explicit));
+        all.push(tags(&[dcs.clone(), condition(b'z', None)], explicit));
+        all.push(tags(&[condition(b'a', Some(&[]))], explicit));
         all.push(RowFilter::All(vec![
             tags(std::slice::from_ref(&hosts), explicit),
             series.clone(),
@@ -74,7 +74,7 @@ fn filters() -> Vec<RowFilter> {
     all
 }
 
-pub(crate) async fn a_scan_with_a_filter_is_the_scan_filtered(store: &HBaseStorage) {
+pub(crate) async fn filtered_scan_returns_the_matching_rows(store: &HBaseStorage) {
     let mut batch = CellBatch::new();
     for key in keys() {
         batch.begin_row(&key).unwrap();

@@ -1,11 +1,6 @@
-//! The store against a real HBase, whose ZooKeeper quorum the variable `HBASE_QUORUM` names.
+//! The store on a real HBase with the ZooKeeper quorum in the environment variable `HBASE_QUORUM`.
 //!
-//! Each test makes tables of its own and removes them.
-
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
-
-#[path = "../common/mod.rs"]
-mod common;
+//! Each test creates tables of its own and deletes them.
 
 use hbase_rs::TableName;
 use tsd_storage_hbase::{
@@ -13,28 +8,28 @@ use tsd_storage_hbase::{
     TableReport, TableState, conformance, create_tables,
 };
 
-use common::{filters, ingest, rewrite};
+use crate::scenarios::{filters, flush, rewrite};
 
 fn config(prefix: &str) -> HBaseConfig {
     let quorum = std::env::var("HBASE_QUORUM").unwrap();
     HBaseConfig { table_prefix: format!("live-{prefix}-"), ..HBaseConfig::new(quorum) }
 }
 
-async fn remove(store: &HBaseStorage, name: &str) {
+async fn delete_table(store: &HBaseStorage, name: &str) {
     let (admin, name): (_, TableName) = (store.client().admin(), name.parse().unwrap());
     if admin.describe_table(&name).await.unwrap().is_some() {
-        // It may be disabled already.
+        // It may already be disabled.
         let _ = admin.disable_table(&name).await;
         admin.delete_table(&name).await.unwrap();
     }
 }
 
-/// A store with an empty data table in a few regions.
+/// A store with an empty data table in three regions.
 async fn fixture(prefix: &str) -> (HBaseStorage, String) {
     let config = config(prefix);
     let name = format!("{}tsdb", config.table_prefix);
     let store = HBaseStorage::connect(config).unwrap();
-    remove(&store, &name).await;
+    delete_table(&store, &name).await;
     let layout = TableLayout::data(&name, Splits::Salt { width: 1, buckets: 3 });
     let options = TableOptions::default();
     create_tables(store.client(), &[layout], &options, |_| {}).await.unwrap();
@@ -42,75 +37,75 @@ async fn fixture(prefix: &str) -> (HBaseStorage, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_passes_the_suite() {
+async fn store_passes_the_suite() {
     conformance::run(config("suite")).await;
 }
 
 #[tokio::test]
-async fn a_scan_with_a_filter_is_the_scan_filtered() {
+async fn filtered_scan_returns_the_matching_rows() {
     let (store, name) = fixture("filters").await;
-    filters::a_scan_with_a_filter_is_the_scan_filtered(&store).await;
-    remove(&store, &name).await;
+    filters::filtered_scan_returns_the_matching_rows(&store).await;
+    delete_table(&store, &name).await;
 }
 
 #[tokio::test]
-async fn row_compactions_leave_what_they_did_not_read() {
+async fn row_compactions_keep_cells_they_did_not_read() {
     let (store, name) = fixture("rewrite").await;
-    rewrite::what_was_written_after_the_row_was_read_stays(&store).await;
-    remove(&store, &name).await;
+    rewrite::cells_written_since_the_read_are_kept(&store).await;
+    delete_table(&store, &name).await;
     let (store, name) = fixture("rewrite").await;
-    rewrite::nothing_is_deleted_for_a_column_that_a_marker_hides(&store).await;
-    remove(&store, &name).await;
+    rewrite::hidden_column_is_put_again_before_deletes(&store).await;
+    delete_table(&store, &name).await;
 }
 
 #[tokio::test]
-async fn held_rows_read_the_same_as_single_cells() {
-    let (store, name) = fixture("held").await;
-    ingest::held_rows_read_the_same_as_single_cells(&store, || false).await;
-    remove(&store, &name).await;
+async fn flushed_rows_read_the_same_as_single_cells() {
+    let (store, name) = fixture("flush").await;
+    flush::flushed_rows_read_the_same_as_single_cells(&store, || false).await;
+    delete_table(&store, &name).await;
 }
 
 #[tokio::test]
-async fn held_rows_are_columns_and_deletes_with_their_times() {
+async fn flushed_rows_are_columns_and_deletes_with_timestamps() {
     let (store, name) = fixture("columns").await;
-    ingest::the_points_of_a_row_are_one_column(&store).await;
-    remove(&store, &name).await;
+    flush::points_of_a_row_are_one_column(&store).await;
+    delete_table(&store, &name).await;
     let (store, name) = fixture("columns").await;
-    ingest::deletes_reach_up_to_their_times_and_no_further(&store).await;
-    remove(&store, &name).await;
+    flush::deletes_remove_versions_up_to_their_timestamps(&store).await;
+    delete_table(&store, &name).await;
 }
 
 #[tokio::test]
-async fn tables_are_made_with_what_the_cluster_can_do() {
+async fn tables_are_created_with_a_supported_compression() {
     let config = config("tables");
     let store = HBaseStorage::connect(config).unwrap();
     let names = ["live-tables-tsdb", "live-tables-tsdb-uid"];
     for name in names {
-        remove(&store, name).await;
+        delete_table(&store, name).await;
     }
     let layouts = [
         TableLayout::data(names[0], Splits::Salt { width: 1, buckets: 20 }),
         TableLayout::uid(names[1]),
     ];
-    let make = async |options: &TableOptions, layouts: &[TableLayout]| {
+    let create = async |options: &TableOptions, layouts: &[TableLayout]| {
         let mut reports: Vec<TableReport> = Vec::new();
         create_tables(store.client(), layouts, options, |report| reports.push(report)).await?;
         Ok::<_, TableError>(reports)
     };
-    // Nobody has a library of that name.
+    // HBase has no LZO library by default.
     let lzo = TableOptions { compression: Compression::named("LZO"), ..TableOptions::default() };
-    let refused = make(&lzo, &layouts).await;
-    assert!(matches!(refused, Err(TableError::Compression { .. })), "{refused:?}");
-    let made = make(&TableOptions::default(), &layouts).await.unwrap();
-    println!("{made:#?}");
-    assert!(made.iter().all(|r| matches!(r.state, TableState::Created { .. })), "{made:?}");
-    let again = make(&TableOptions::default(), &layouts).await.unwrap();
-    assert!(again.iter().all(|report| report.state == TableState::Fits), "{again:?}");
+    let unsupported = create(&lzo, &layouts).await;
+    assert!(matches!(unsupported, Err(TableError::Compression { .. })), "{unsupported:?}");
+    let created = create(&TableOptions::default(), &layouts).await.unwrap();
+    println!("{created:#?}");
+    assert!(created.iter().all(|r| matches!(r.state, TableState::Created { .. })), "{created:?}");
+    let again = create(&TableOptions::default(), &layouts).await.unwrap();
+    assert!(again.iter().all(|report| report.state == TableState::Matches), "{again:?}");
     let other = [TableLayout::data(names[0], Splits::Salt { width: 1, buckets: 21 }).ttl_secs(60)];
-    let differs = make(&TableOptions::default(), &other).await.unwrap();
+    let differs = create(&TableOptions::default(), &other).await.unwrap();
     println!("{differs:#?}");
     assert!(matches!(&differs[0].state, TableState::Differs(what) if what.len() == 2));
     for name in names {
-        remove(&store, name).await;
+        delete_table(&store, name).await;
     }
 }

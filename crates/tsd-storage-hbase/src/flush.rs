@@ -1,9 +1,9 @@
-//! Held rows into HBase.
+//! Flushes memtable rows to HBase.
 //!
-//! What HBase costs is cells, not bytes, so the points of a row leave as one compacted column. Puts
-//! travel in batches, several at a time. Deletes of a row follow when the answers to its puts are
-//! there; they reach up to their own times, so that the order does no harm, and a reader in between
-//! finds too much rather than too little. Every cell carries its time, so doing it again changes nothing.
+//! The cost in HBase is per cell, not per byte, so the points of a row are written as one compacted
+//! column. Puts are sent in concurrent batches. The deletes of a row are sent after its puts are
+//! acknowledged: they have timestamps, so the order is safe, and a reader in between sees surplus
+//! cells rather than missing ones. Every cell has a timestamp, so a repeated flush changes nothing.
 
 use std::collections::VecDeque;
 
@@ -12,63 +12,63 @@ use hbase_rs::{Delete, MutationBatch, Receipt, SERVER_TIME};
 use tsd_storage::{CellRef, FlushRow, FlushRows, StorageError, Table};
 
 use crate::{
-    coalesce::Coalescer,
-    error::{refused, storage_error},
+    compacted_column::ColumnCompactor,
+    context::OpenTable,
+    error::{request_error, storage_error},
     mutations::put,
     request::timestamp,
-    shared::OpenTable,
-    storage::{batch_error, write},
+    storage::{batch_error, write_batch},
 };
 
-/// Bytes of cells in one batch.
+/// Size in bytes from which a batch is sent.
 const BATCH_BYTES: usize = 1 << 20;
-/// Batches under way.
-const BATCHES: usize = 8;
-/// Rows whose deletes wait for their puts at most.
-const WAITING_DELETES: usize = 4096;
+/// Limit on batches in flight.
+const MAX_BATCHES: usize = 8;
+/// Limit on rows whose deletes wait for their puts.
+const MAX_PENDING_DELETES: usize = 4096;
 
 /// Applies the rows and returns when all of them are durable.
-pub(crate) async fn ingest(
+pub(crate) async fn flush_rows(
     to: &OpenTable,
     table: &Table,
     mut rows: Box<dyn FlushRows>,
 ) -> Result<(), StorageError> {
-    let mut coalescer = Coalescer::default();
-    let mut under_way: VecDeque<Receipt> = VecDeque::new();
+    let mut compactor = ColumnCompactor::default();
+    let mut in_flight: VecDeque<Receipt> = VecDeque::new();
     let mut deletes = MutationBatch::default();
     loop {
         let mut puts = to.writer.batch(0, BATCH_BYTES + BATCH_BYTES / 4);
-        let mut over = false;
-        while puts.size() < BATCH_BYTES && deletes.len() < WAITING_DELETES {
+        let mut last = false;
+        while puts.size() < BATCH_BYTES && deletes.len() < MAX_PENDING_DELETES {
             let Some(row) = rows.next_row() else {
-                over = true;
+                last = true;
                 break;
             };
-            add_row(&row, &mut coalescer, &mut puts, &mut deletes).map_err(unfit)?;
+            add_row(&row, &mut compactor, &mut puts, &mut deletes).map_err(rejected)?;
         }
         if !puts.is_empty() {
-            while under_way.len() >= BATCHES {
-                settle(table, under_way.pop_front()).await?;
+            while in_flight.len() >= MAX_BATCHES {
+                settle(table, in_flight.pop_front()).await?;
             }
             let receipt = to.writer.submit(puts).await;
-            under_way.push_back(receipt.map_err(|error| storage_error(table, &error))?);
+            in_flight.push_back(receipt.map_err(|error| storage_error(table, &error))?);
         }
-        if over || deletes.len() >= WAITING_DELETES {
-            while let Some(receipt) = under_way.pop_front() {
+        if last || deletes.len() >= MAX_PENDING_DELETES {
+            while let Some(receipt) = in_flight.pop_front() {
                 settle(table, Some(receipt)).await?;
             }
-            write(to, table, std::mem::take(&mut deletes)).await?;
+            write_batch(to, table, std::mem::take(&mut deletes)).await?;
         }
-        if over {
+        if last {
             return Ok(());
         }
     }
 }
 
-/// A row of which no request can be made: that depends on its bytes alone.
-fn unfit(error: StorageError) -> StorageError {
+/// An invalid request is permanent: it depends on the bytes of the row alone.
+fn rejected(error: StorageError) -> StorageError {
     match error {
-        StorageError::Backend(why) => StorageError::Rejected(why),
+        StorageError::Backend(text) => StorageError::Rejected(text),
         other => other,
     }
 }
@@ -82,38 +82,39 @@ async fn settle(table: &Table, receipt: Option<Receipt>) -> Result<(), StorageEr
 
 fn add_row(
     row: &FlushRow<'_>,
-    coalescer: &mut Coalescer,
+    compactor: &mut ColumnCompactor,
     puts: &mut MutationBatch,
     deletes: &mut MutationBatch,
 ) -> Result<(), StorageError> {
     let deleted_until = delete_time(row);
     puts.begin();
-    coalescer.columns(&row.cells, |family, qualifier, value, timestamp_ms| {
-        // What the row holds after its delete is there, whatever time it was given.
+    compactor.compact(&row.cells, |family, qualifier, value, timestamp_ms| {
+        // A cell put after the row's delete must be newer than the delete, whatever timestamp it
+        // has.
         let after = deleted_until.map_or(i64::MIN, |until| until.saturating_add(1));
         let timestamp_ms = Some(timestamp_ms.max(after));
         put(puts, row.key, CellRef { family, qualifier, value, timestamp_ms })
     })?;
     if let Some(until) = deleted_until {
-        let mut delete =
-            Delete::try_new(Bytes::copy_from_slice(row.key)).map_err(|error| refused(&error))?;
+        let mut delete = Delete::try_new(Bytes::copy_from_slice(row.key))
+            .map_err(|error| request_error(&error))?;
         if until != i64::MAX {
             delete = delete.up_to(timestamp(until)?);
         }
-        deletes.push(delete).map_err(|error| refused(&error))?;
+        deletes.push(delete).map_err(|error| request_error(&error))?;
     } else if !row.deletes.is_empty() {
         deletes.begin();
         for &(family, qualifier, until) in &row.deletes {
             let until = if until == i64::MAX { SERVER_TIME } else { timestamp(until)? };
             deletes
                 .delete_column(row.key, family.as_str().as_bytes(), qualifier, until)
-                .map_err(|error| refused(&error))?;
+                .map_err(|error| request_error(&error))?;
         }
     }
     Ok(())
 }
 
-/// Up to which time the row goes. Everything means everything before the cells that were put later.
+/// Timestamp of the row tombstone. An unbounded one must still be older than the row's new cells.
 fn delete_time(row: &FlushRow<'_>) -> Option<i64> {
     let until = row.delete_row?;
     let first = row.cells.iter().map(|cell| cell.timestamp_ms).min();
@@ -131,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    fn held(delete_row: Option<i64>, times: &[i64]) -> (Option<i64>, usize, usize) {
+    fn flushed(delete_row: Option<i64>, times: &[i64]) -> (Option<i64>, usize, usize) {
         let qualifiers: Vec<[u8; 1]> = (0..times.len()).map(|at| [at as u8]).collect();
         let cells = qualifiers
             .iter()
@@ -145,16 +146,16 @@ mod tests {
             .collect();
         let row = FlushRow { key: b"row", delete_row, deletes: Vec::new(), cells };
         let (mut puts, mut deletes) = (MutationBatch::default(), MutationBatch::default());
-        assert!(add_row(&row, &mut Coalescer::default(), &mut puts, &mut deletes).is_ok());
+        assert!(add_row(&row, &mut ColumnCompactor::default(), &mut puts, &mut deletes).is_ok());
         (delete_time(&row), puts.len(), deletes.len())
     }
 
     #[test]
-    fn a_delete_reaches_up_to_its_time_and_never_over_what_came_after() {
-        assert_eq!(held(None, &[5]), (None, 1, 0));
-        assert_eq!(held(Some(4), &[5, 6]), (Some(4), 1, 1));
-        assert_eq!(held(Some(4), &[]), (Some(4), 0, 1));
-        assert_eq!(held(Some(i64::MAX), &[]), (Some(i64::MAX), 0, 1));
-        assert_eq!(held(Some(i64::MAX), &[7, 9]), (Some(6), 1, 1));
+    fn row_tombstone_is_older_than_later_cells() {
+        assert_eq!(flushed(None, &[5]), (None, 1, 0));
+        assert_eq!(flushed(Some(4), &[5, 6]), (Some(4), 1, 1));
+        assert_eq!(flushed(Some(4), &[]), (Some(4), 0, 1));
+        assert_eq!(flushed(Some(i64::MAX), &[]), (Some(i64::MAX), 0, 1));
+        assert_eq!(flushed(Some(i64::MAX), &[7, 9]), (Some(6), 1, 1));
     }
 }

@@ -1,8 +1,12 @@
-//! What writing points costs: `ingest QUORUM [MILLION POINTS]`.
+//! The cost of three ways to write points to a real HBase.
 //!
-//! Three ways for the same points: a cell a put, six cells of a row in one put, and held rows of six points
-//! as one column each. Prints points a second and the processor time that this process took for a
-//! million of them.
+//! ```text
+//! cargo bench -p tsd-storage-hbase --bench writes -- QUORUM [MILLIONS OF POINTS]
+//! ```
+//!
+//! The same points are written as puts of one cell per row, as puts of six cells per row, and as
+//! flushed rows with one compacted column. Prints points per second and the CPU time of this
+//! process per million points. Without a quorum it says so and ends.
 
 use std::{error::Error, fs, time::Instant};
 
@@ -15,38 +19,45 @@ use tsd_storage_hbase::{
     HBaseConfig, HBaseStorage, Splits, TableLayout, TableOptions, create_tables,
 };
 
-/// Points of a row.
+/// Points per row.
 const POINTS: u32 = 6;
-/// Rows of one put.
-const ROWS_A_PUT: u32 = 2_000;
-/// Puts under way.
-const PUTS: usize = 4;
-/// Time of every cell.
-const WRITTEN: i64 = 1_700_000_000_000;
+/// Rows per put.
+const ROWS_PER_PUT: u32 = 2_000;
+/// Concurrent puts.
+const CONCURRENT_PUTS: usize = 4;
+/// Timestamp of every cell.
+const TIMESTAMP_MS: i64 = 1_700_000_000_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
-    let quorum = args.next().ok_or("which quorum?")?;
+    // Cargo passes `--bench`.
+    let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let Some(quorum) = args.next() else {
+        println!("skipped: no ZooKeeper quorum given");
+        return Ok(());
+    };
     let rows = args.next().map_or(Ok(3), |number| number.parse::<u32>())? * 1_000_000 / POINTS;
-    let table = Table::new("ingest-example");
+    let table = Table::new("bench-writes");
     let store = HBaseStorage::connect(HBaseConfig::new(quorum))?;
     let name = table.as_str().parse()?;
     let admin = store.client().admin();
-    let ways =
-        [("a point a put", Some(1)), ("six points a put", Some(6)), ("a column a row", None)];
-    for (way, together) in ways {
+    let modes = [
+        ("one point per put", Some(1)),
+        ("six points per put", Some(6)),
+        ("one column per row", None),
+    ];
+    for (mode, points_per_put) in modes {
         let layout = TableLayout::data(table.as_str(), Splits::Salt { width: 1, buckets: 16 });
         create_tables(store.client(), &[layout], &TableOptions::default(), |_| {}).await?;
         let (started, cpu) = (Instant::now(), cpu_seconds());
-        match together {
-            Some(together) => put(&store, &table, rows, together).await?,
-            None => store.flush_rows(&table, Box::new(Held::new(rows))).await?,
+        match points_per_put {
+            Some(points) => put(&store, &table, rows, points).await?,
+            None => store.flush_rows(&table, Box::new(BenchRows::new(rows))).await?,
         }
         let millions = f64::from(rows) * f64::from(POINTS) / 1e6;
         let speed = millions * 1e6 / started.elapsed().as_secs_f64();
         let cpu = (cpu_seconds() - cpu) / millions;
-        println!("{way:18} {speed:9.0} points/s {cpu:6.2} cpu-s/M");
+        println!("{mode:18} {speed:9.0} points/s {cpu:6.2} cpu-s/M");
         admin.disable_table(&name).await?;
         admin.delete_table(&name).await?;
     }
@@ -59,7 +70,7 @@ const fn key(row: u32) -> [u8; 14] {
     [(row % 16) as u8, 0, 0, 1, 0x5B, 0xE8, 0x35, 0xE0, 0, 0, 1, a, b, c]
 }
 
-/// An integer of four bytes, ten seconds after the one before.
+/// Qualifier of a four-byte integer, ten seconds after the previous point.
 const fn qualifier(point: u32) -> [u8; 2] {
     ((point as u16 * 10) << 4 | 3).to_be_bytes()
 }
@@ -68,32 +79,32 @@ async fn put(
     store: &HBaseStorage,
     table: &Table,
     rows: u32,
-    together: u32,
+    points_per_put: u32,
 ) -> Result<(), StorageError> {
     let batch = |first: u32, from: u32| {
         let mut batch = CellBatch::new();
-        for row in first..(first + ROWS_A_PUT).min(rows) {
+        for row in first..(first + ROWS_PER_PUT).min(rows) {
             batch.begin_row(&key(row))?;
-            for point in from..from + together {
+            for point in from..from + points_per_put {
                 let (qualifier, value) = (&qualifier(point), &row.to_be_bytes());
-                let timestamp_ms = Some(WRITTEN);
+                let timestamp_ms = Some(TIMESTAMP_MS);
                 batch.push(CellRef { family: Family::T, qualifier, value, timestamp_ms })?;
             }
         }
         Ok::<_, StorageError>(batch)
     };
-    let parts = (0..POINTS)
-        .step_by(together as usize)
-        .flat_map(|from| (0..rows).step_by(ROWS_A_PUT as usize).map(move |first| (first, from)));
-    stream::iter(parts)
+    let batches = (0..POINTS)
+        .step_by(points_per_put as usize)
+        .flat_map(|from| (0..rows).step_by(ROWS_PER_PUT as usize).map(move |first| (first, from)));
+    stream::iter(batches)
         .map(|(first, from)| async move { store.put(table, batch(first, from)?).await })
-        .buffer_unordered(PUTS)
+        .buffer_unordered(CONCURRENT_PUTS)
         .try_collect()
         .await
 }
 
-/// Rows as a log would hand them over.
-struct Held {
+/// Rows in the order of a flush.
+struct BenchRows {
     next: u32,
     rows: u32,
     key: [u8; 14],
@@ -101,19 +112,19 @@ struct Held {
     value: [u8; 4],
 }
 
-impl Held {
+impl BenchRows {
     fn new(rows: u32) -> Self {
         let qualifiers = std::array::from_fn(|point| qualifier(point as u32));
         Self { next: 0, rows, key: key(0), qualifiers, value: [0; 4] }
     }
 }
 
-impl FlushRows for Held {
+impl FlushRows for BenchRows {
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         if self.next == self.rows {
             return None;
         }
-        // Rows rise in each bucket, bucket after bucket.
+        // Ascending rows of one bucket after the other.
         let (of_bucket, bucket) = (self.rows.div_ceil(16), self.next);
         let row = (bucket % of_bucket) * 16 + bucket / of_bucket;
         (self.key, self.value) = (key(row), row.to_be_bytes());
@@ -122,7 +133,7 @@ impl FlushRows for Held {
             family: Family::T,
             qualifier,
             value: &self.value,
-            timestamp_ms: WRITTEN,
+            timestamp_ms: TIMESTAMP_MS,
         });
         Some(FlushRow {
             key: &self.key,
@@ -133,7 +144,7 @@ impl FlushRows for Held {
     }
 }
 
-/// Processor time of this process, as Linux counts it: in hundredths of a second.
+/// CPU time of this process; Linux counts it in hundredths of a second.
 fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Short words for the scenarios.
+//! Short forms of reads and writes of the data table.
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, Row};

@@ -1,16 +1,16 @@
-//! Held rows.
+//! Flushes of memtable rows, and cells that HBase rejects.
 
 use hbase_fake::{FaultKind, InjectedFault};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Storage, StorageError, Table};
 
 use crate::{
-    common::ingest,
-    kit::{cluster, store},
+    fake_cluster::{cluster, store},
+    scenarios::flush,
 };
 
 #[tokio::test]
-async fn held_rows_read_the_same_as_single_cells() {
+async fn flushed_rows_read_the_same_as_single_cells() {
     let cluster = cluster().await;
     let fail = || {
         let (class, text) = ("security.AccessDeniedException", "");
@@ -19,23 +19,23 @@ async fn held_rows_read_the_same_as_single_cells() {
         );
         true
     };
-    ingest::held_rows_read_the_same_as_single_cells(&store(&cluster, ""), fail).await;
+    flush::flushed_rows_read_the_same_as_single_cells(&store(&cluster, ""), fail).await;
 }
 
 #[tokio::test]
-async fn the_points_of_a_row_are_one_column() {
+async fn points_of_a_row_are_one_column() {
     let cluster = cluster().await;
-    ingest::the_points_of_a_row_are_one_column(&store(&cluster, "")).await;
+    flush::points_of_a_row_are_one_column(&store(&cluster, "")).await;
 }
 
 #[tokio::test]
-async fn deletes_reach_up_to_their_times_and_no_further() {
+async fn deletes_remove_versions_up_to_their_timestamps() {
     let cluster = cluster().await;
-    ingest::deletes_reach_up_to_their_times_and_no_further(&store(&cluster, "")).await;
+    flush::deletes_remove_versions_up_to_their_timestamps(&store(&cluster, "")).await;
 }
 
 #[tokio::test]
-async fn a_cell_that_is_too_large_is_refused_for_good_and_others_are_not() {
+async fn only_too_large_cells_are_rejected_permanently() {
     let put = async |text| {
         let cluster = cluster().await;
         let class = "DoNotRetryIOException";

@@ -1,0 +1,15 @@
+//! The store on a fake cluster, and with the feature `live` on a real one.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod cells;
+mod conformance;
+mod fake_cluster;
+mod filters;
+mod flush;
+mod in_doubt;
+#[cfg(feature = "live")]
+mod live;
+mod rewrite;
+mod scenarios;
+mod tables;
