@@ -80,7 +80,7 @@ async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenSt
     let directory = DataDirectory::prepare(storage, config)?;
     let mut tables = tables(settings);
     // The log may have rows of tables that the settings do not name any more.
-    for known in LsmStorage::known_tables(&directory.store())? {
+    for known in LsmStorage::existing_tables(&directory.store())? {
         if !tables.iter().any(|spec| spec.table == known.table) {
             tables.push(known);
         }

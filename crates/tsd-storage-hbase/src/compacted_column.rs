@@ -325,7 +325,8 @@ mod tests {
         #[test]
         fn compacted_row_reads_the_same_under_every_merge_rule(row in row()) {
             let after = compacted(&row);
-            for rule in [MergeRule::Unanimous, MergeRule::Newest, MergeRule::Largest, MergeRule::Smallest] {
+            use MergeRule::{Largest, Newest, Smallest, Unanimous};
+            for rule in [Unanimous, Newest, Largest, Smallest] {
                 prop_assert_eq!(read(&after, rule), read(&row, rule), "{:?}: {:?}", rule, after);
             }
         }

@@ -6,7 +6,7 @@
 //! | the column, after a lost response | conclusion |
 //! |---|---|
 //! | has the new value (or is absent, for a delete) | the write was applied |
-//! | has the expected value | not applied, or not yet: retry; the condition then fails for the late one |
+//! | has the expected value | not applied, or not yet: retry; a late attempt fails its condition |
 //! | has another value | not applied, or overwritten: another writer won |
 //!
 //! An absent column does not tell whether a delete was applied, so a delete reads the column first.
@@ -95,7 +95,8 @@ impl ConditionalWrite {
                 Err(error) if !error.in_doubt => return Err(failed(error)),
                 Err(error) => error,
             };
-            tracing::debug!(%table, error = error_chain(&error), "the result of a conditional write is unknown");
+            let text = error_chain(&error);
+            tracing::debug!(%table, error = text, "result of a conditional write is unknown");
             let now = self.read(rows).await.map_err(failed)?;
             if now == self.new {
                 return Ok(true);

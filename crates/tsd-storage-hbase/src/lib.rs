@@ -8,7 +8,7 @@
 //! | `scan` | a scanner with a server filter; the client checks every row again |
 //! | `put` | one Put per row, batched with those of other callers into one Multi per server |
 //! | `append`, `increment` | Append, Increment, with nonces: retries do not apply twice |
-//! | `compare_and_set`, `compare_and_delete` | CheckAndMutate, and a read of the column if the response was lost |
+//! | `compare_and_set`, `compare_and_delete` | CheckAndMutate; a read if the response was lost |
 //! | `delete` | delete markers with the server's time |
 //! | `rewrite_row` | a Put, then delete markers with the timestamps that were read |
 //! | `flush_rows` | one compacted column for the points of a row, other cells unchanged |
@@ -23,8 +23,8 @@
 //! * flushed rows and their deletes have the times of their commits; a cell that was put after the
 //! delete of its row with an older timestamp (`tsd.storage.use_otsdb_timestamp`) gets the
 //! millisecond after the delete;
-//! * a row compaction that puts its column with an older timestamp reads it back and, if a marker hides
-//!   it, puts it again with the server's time, before it deletes anything.
+//! * a row compaction that puts its column with an older timestamp reads it back. If a marker hides
+//!   it, it is put again with the server's time, before anything is deleted.
 //!
 //! HBase's own limits remain: a put with an explicit timestamp below that of a marker is never
 //! visible, and clock skew between servers affects the order of writes. HBase's conditions do not

@@ -109,7 +109,8 @@ pub enum TableError {
     Name(#[from] TableNameError),
     /// The cluster does not support the compression.
     #[error(
-        "the cluster cannot compress {table} with {compression} ({message}); choose another one of NONE, SNAPPY, LZ4, ZSTD, GZ"
+        "the cluster cannot compress {table} with {compression} ({message}); choose another one of \
+         NONE, SNAPPY, LZ4, ZSTD, GZ"
     )]
     Compression {
         /// Table to create.

@@ -1,8 +1,8 @@
-//! The thread that keeps the trees in shape.
+//! The background thread of LSM compaction.
 //!
-//! A step that fails is logged and tried again later; a step that would not have room is not begun.
-//! Writers wait while a tree has too many runs at its top, so a slow disk slows the log instead of
-//! readers without end.
+//! A failed step is logged and retried later; a step without enough disk space is not started.
+//! Writers stall while a tree has too many L0 runs: a slow disk slows down the log rather than
+//! reads.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -15,68 +15,71 @@ use tsd_storage::StorageError;
 
 use crate::table::TableStore;
 
-/// Runs at the top of a tree that start a compaction.
-const START_RUNS: u8 = 8;
-/// Runs at the top of a tree at which writers wait.
-const STALL_RUNS: usize = 32;
-/// How long a writer waits for one run to go before it gives up.
-const STALL_WAIT: Duration = Duration::from_secs(30);
+/// L0 runs that trigger a compaction.
+const L0_COMPACTION_RUNS: u8 = 8;
+/// L0 runs at which writers stall.
+const L0_STALL_RUNS: usize = 32;
+/// Maximum duration of a stall; then the write fails.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed step.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// A step rewrites at most about this much.
+/// Approximate maximum of the bytes that one step rewrites.
 const STEP_BYTES: u64 = 1 << 30;
 
-/// How writers and the compactor tell each other.
+/// Synchronizes writers with the compactor.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionSignal {
-    state: Mutex<State>,
+    state: Mutex<CompactionState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    wanted: bool,
+struct CompactionState {
+    requested: bool,
     stopped: bool,
     steps: u64,
-    /// Why the last step failed, until one succeeds.
-    failed: Option<StorageError>,
+    /// Error of the last step, until one succeeds.
+    last_error: Option<StorageError>,
 }
 
 impl CompactionSignal {
-    // Nothing panics under the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    // No code panics while it owns the lock.
+    fn lock(&self) -> MutexGuard<'_, CompactionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that a tree has grown.
+    /// Requests a compaction after a write.
     pub(crate) fn request(&self) {
-        self.lock().wanted = true;
+        self.lock().requested = true;
         self.changed.notify_all();
     }
 
-    /// Waits while the tree has too many runs at its top.
-    pub(crate) fn wait_for_room(&self, table: &TableStore) -> Result<(), StorageError> {
-        if table.tree.l0_run_count() < STALL_RUNS {
+    /// Stalls the writer while the tree has too many L0 runs.
+    pub(crate) fn stall_on_l0(&self, table: &TableStore) -> Result<(), StorageError> {
+        if table.tree.l0_run_count() < L0_STALL_RUNS {
             return Ok(());
         }
         table.metrics.stalls.increment(1);
-        let deadline = Instant::now() + STALL_WAIT;
+        let deadline = Instant::now() + STALL_TIMEOUT;
         let mut state = self.lock();
-        state.wanted = true;
+        state.requested = true;
         self.changed.notify_all();
-        while table.tree.l0_run_count() >= STALL_RUNS {
+        while table.tree.l0_run_count() >= L0_STALL_RUNS {
             if state.stopped {
                 return Err(StorageError::Closed);
             }
-            if let Some(error) = &state.failed {
+            if let Some(error) = &state.last_error {
                 return Err(error.clone());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Err(StorageError::Throttled("LSM compaction is behind"));
             }
-            state =
-                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, remaining)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         Ok(())
     }
@@ -90,13 +93,13 @@ impl CompactionSignal {
         self.lock().stopped
     }
 
-    /// Number of steps done.
+    /// Number of completed steps.
     pub(crate) fn steps(&self) -> u64 {
         self.lock().steps
     }
 }
 
-/// Owner of the thread; dropping it stops the thread after its present step.
+/// Owner of the thread; dropping it stops the thread after the current step.
 #[derive(Debug)]
 pub(crate) struct Compactor {
     signal: Arc<CompactionSignal>,
@@ -108,10 +111,10 @@ impl Compactor {
         tables: Vec<Arc<TableStore>>,
         signal: Arc<CompactionSignal>,
     ) -> std::io::Result<Self> {
-        let shared = Arc::clone(&signal);
+        let thread_signal = Arc::clone(&signal);
         let thread = std::thread::Builder::new()
             .name("lsm-compactor".to_owned())
-            .spawn(move || run(&tables, &shared))?;
+            .spawn(move || run(&tables, &thread_signal))?;
         Ok(Self { signal, thread: Some(thread) })
     }
 }
@@ -122,7 +125,7 @@ impl Drop for Compactor {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the compactor died");
+            tracing::error!("the compaction thread panicked");
         }
     }
 }
@@ -130,47 +133,48 @@ impl Drop for Compactor {
 fn run(tables: &[Arc<TableStore>], signal: &CompactionSignal) {
     loop {
         let mut state = signal.lock();
-        while !state.wanted && !state.stopped {
+        while !state.requested && !state.stopped {
             state = signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.stopped {
             return;
         }
-        state.wanted = false;
+        state.requested = false;
         drop(state);
         for table in tables {
             while !signal.is_stopped() && step(table, signal) {}
         }
         let state = signal.lock();
-        if state.failed.is_some() && !state.stopped {
+        if state.last_error.is_some() && !state.stopped {
             let (mut state, _) = signal
                 .changed
                 .wait_timeout_while(state, RETRY_PAUSE, |s| !s.stopped)
                 .unwrap_or_else(PoisonError::into_inner);
-            state.wanted = true;
+            state.requested = true;
         }
     }
 }
 
-/// Does what the tree needs most; says whether there may be more to do.
+/// Runs the most urgent compaction of the tree; returns true if there may be another one.
 fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
-    let before = shape(table);
+    let before = version_id(table);
     let started = Instant::now();
-    let done = table.space.check(table.tree.disk_space().min(STEP_BYTES)).and_then(|()| {
-        // Whatever is visible is the newest: readers hold their version of the tree, not a number.
-        let strategy = Arc::new(Leveled::default().with_l0_threshold(START_RUNS));
+    let result = table.space.check(table.tree.disk_space().min(STEP_BYTES)).and_then(|()| {
+        // Readers own a version of the tree, not a sequence number: only the newest cells are
+        // needed.
+        let strategy = Arc::new(Leveled::default().with_l0_threshold(L0_COMPACTION_RUNS));
         table.tree.compact(strategy, table.seqno.get()).map_err(table.failed("compacting"))
     });
-    let changed = done.is_ok() && shape(table) != before;
+    let changed = result.is_ok() && version_id(table) != before;
     let mut state = signal.lock();
-    match done {
-        Ok(()) => state.failed = None,
+    match result {
+        Ok(()) => state.last_error = None,
         Err(error) => {
             table.metrics.compaction_errors.increment(1);
-            if state.failed.is_none() {
+            if state.last_error.is_none() {
                 tracing::warn!(table = %table.name, %error, "LSM compaction failed");
             }
-            state.failed = Some(error);
+            state.last_error = Some(error);
         }
     }
     if changed {
@@ -182,7 +186,7 @@ fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
     changed
 }
 
-/// Changes with every step that did something.
-fn shape(table: &TableStore) -> u64 {
+/// Changes with every effective step.
+fn version_id(table: &TableStore) -> u64 {
     table.tree.current_version().id()
 }

@@ -1,13 +1,13 @@
-//! What an operator may choose about the store.
+//! Configuration of the store and of its tables.
 
 use std::path::PathBuf;
 
 use tsd_storage::{ClockMs, Table, system_clock_ms};
 
-/// How a table's rows lie in its tree. Fixed when the table is made.
+/// Encoding of a table's rows in its tree. Fixed at the creation of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableLayout {
-    /// An entry is a run of a row's cells, points packed: data and rollup tables.
+    /// An entry is a run of a row's cells, with packed points: data and rollup tables.
     Points,
     /// An entry is a cell: UID, meta and tree tables.
     Cells,
@@ -16,37 +16,37 @@ pub enum TableLayout {
 /// A table of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
-    /// Its name.
+    /// Name of the table.
     pub table: Table,
-    /// How its rows lie.
+    /// Encoding of its rows.
     pub layout: TableLayout,
 }
 
-/// How to open a store.
+/// Configuration of a store.
 #[derive(Clone, Debug)]
 pub struct LsmConfig {
-    /// Directory of the store; made where it is missing. One process may have it open.
+    /// Directory of the store; created if missing. One process may have it open.
     pub dir: PathBuf,
-    /// All tables. Others of the directory are left alone and cannot be reached.
+    /// All tables. Other tables in the directory are not opened.
     pub tables: Vec<TableSpec>,
-    /// Bytes of blocks kept in memory, over all tables.
+    /// Capacity of the block cache of all tables, in bytes.
     pub cache_bytes: u64,
-    /// Threads that read. Each scan and get takes one while it touches the disk.
+    /// Number of threads for reads; each scan and get uses one while it reads from disk.
     pub read_threads: usize,
-    /// Bytes of the disk that are left free: below, writes fail as on a full disk. LSM compaction
-    /// wants another GiB (or the size of the table, if that is less) before it begins a step.
+    /// Free disk space, in bytes, below which writes fail as on a full disk. A step of LSM
+    /// compaction starts only with one GiB more (or the size of the table, if that is less).
     pub reserve_bytes: u64,
-    /// Cell timestamps where the writer fixed none.
+    /// Clock for cells without a timestamp.
     pub clock: ClockMs,
 }
 
 impl LsmConfig {
-    /// Bytes of block cache where nothing else is configured.
+    /// Default of [`Self::cache_bytes`].
     pub const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-    /// Bytes left free where nothing else is configured.
+    /// Default of [`Self::reserve_bytes`].
     pub const DEFAULT_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
-    /// Ordinary settings: 64 MiB of cache, a reading thread a core, 64 MiB left free.
+    /// Default configuration: 64 MiB of cache, one read thread per core, 64 MiB of reserve.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>, tables: Vec<TableSpec>) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);

@@ -1,4 +1,4 @@
-//! The directory of a store: its lock, and the file that says which tables it has.
+//! The directory of a store: its lock file and the list of its tables.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -15,7 +15,7 @@ use crate::{TableLayout, TableSpec};
 const TABLES_FILE: &str = "TABLES";
 const VERSION_LINE: &str = "saltern lsm 1";
 
-/// A directory that nobody else has open. Unlocked when dropped at the latest.
+/// A locked directory; dropping it unlocks it.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -23,8 +23,8 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory where it is missing, locks it, and checks the tables against those it
-    /// has; new ones are added.
+    /// Creates the directory if missing, locks it, checks the layouts of existing tables and adds
+    /// new ones.
     pub(crate) fn open(path: &Path, tables: &[TableSpec]) -> Result<Self, StorageError> {
         let failed = |source| StorageError::io(format!("opening {}", path.display()), source);
         fs::create_dir_all(path).map_err(failed)?;
@@ -49,7 +49,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Lets others open the directory: nothing in it is written any more.
+    /// Unlocks the directory. Nothing may be written to it afterwards.
     pub(crate) fn unlock(&self) -> Result<(), StorageError> {
         let failed =
             |source| StorageError::io(format!("unlocking {}", self.path.display()), source);
@@ -60,22 +60,22 @@ impl Directory {
         &self.path
     }
 
-    /// Where the tree of a table is.
+    /// Path of the tree of a table.
     pub(crate) fn tree_path(&self, spec: &TableSpec) -> PathBuf {
         self.path.join(file_name(spec.table.as_str()))
     }
 
     fn register(&self, tables: &[TableSpec]) -> Result<(), StorageError> {
         let path = self.path.join(TABLES_FILE);
-        let (text, known) = read_tables(&path)?;
+        let (text, existing) = read_tables(&path)?;
         let mut added = text.clone();
         for spec in tables {
-            match known.iter().find(|known| known.table == spec.table) {
-                Some(known) if known.layout == spec.layout => {}
-                Some(known) => {
-                    return Err(wrong(
+            match existing.iter().find(|existing| existing.table == spec.table) {
+                Some(existing) if existing.layout == spec.layout => {}
+                Some(existing) => {
+                    return Err(damaged_file(
                         &path,
-                        &format!("table {} has the other layout", known.table),
+                        &format!("table {} has another layout", existing.table),
                     ));
                 }
                 None => {
@@ -89,12 +89,12 @@ impl Directory {
         if added == text {
             return Ok(());
         }
-        self.write_whole(&path, &added)
+        self.replace_file(&path, &added)
             .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
     }
 
-    /// Replaces a file as a whole: a crash leaves the old or the new one.
-    fn write_whole(&self, path: &Path, text: &str) -> std::io::Result<()> {
+    /// Replaces a file atomically.
+    fn replace_file(&self, path: &Path, text: &str) -> std::io::Result<()> {
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
         file.write_all(text.as_bytes())?;
@@ -104,12 +104,12 @@ impl Directory {
     }
 }
 
-/// Tables of the store in a directory; none where there is no store.
-pub(crate) fn known_tables(path: &Path) -> Result<Vec<TableSpec>, StorageError> {
+/// Tables of the store in a directory; empty if there is no store.
+pub(crate) fn existing_tables(path: &Path) -> Result<Vec<TableSpec>, StorageError> {
     read_tables(&path.join(TABLES_FILE)).map(|(_, tables)| tables)
 }
 
-/// The file of tables: its text, as it is or as it begins, and what it lists.
+/// Reads the list of tables: its text (of an empty list if there is no file) and its tables.
 fn read_tables(path: &Path) -> Result<(String, Vec<TableSpec>), StorageError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -120,18 +120,19 @@ fn read_tables(path: &Path) -> Result<(String, Vec<TableSpec>), StorageError> {
     };
     let mut lines = text.lines();
     if lines.next() != Some(VERSION_LINE) {
-        return Err(wrong(path, "written by another version"));
+        return Err(damaged_file(path, "written by another version"));
     }
-    let mut known = Vec::new();
+    let mut tables = Vec::new();
     for line in lines {
-        let (layout, name) = line.split_once(' ').ok_or_else(|| wrong(path, "not a table"))?;
-        let layout = parse_layout(layout).ok_or_else(|| wrong(path, "unknown layout"))?;
-        known.push(TableSpec { table: Table::new(name), layout });
+        let (layout, name) =
+            line.split_once(' ').ok_or_else(|| damaged_file(path, "not a table"))?;
+        let layout = parse_layout(layout).ok_or_else(|| damaged_file(path, "unknown layout"))?;
+        tables.push(TableSpec { table: Table::new(name), layout });
     }
-    Ok((text, known))
+    Ok((text, tables))
 }
 
-fn wrong(path: &Path, what: &str) -> StorageError {
+fn damaged_file(path: &Path, what: &str) -> StorageError {
     StorageError::Damaged(Arc::from(format!("{}: {what}", path.display())))
 }
 
@@ -150,8 +151,8 @@ fn parse_layout(name: &str) -> Option<TableLayout> {
     }
 }
 
-/// A table name as a file name: `t.` before it, so that it is never one of ours, and what may mean
-/// something to a file system as its hexadecimal number.
+/// A table name as a file name: with the prefix `t.`, which avoids collisions with other files, and
+/// with special characters in hexadecimal.
 fn file_name(table: &str) -> String {
     let mut name = String::from("t.");
     for byte in table.bytes() {
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_open_once() {
+    fn directory_is_locked_while_open() {
         let dir = tempfile::tempdir().unwrap();
         let first = Directory::open(dir.path(), &[]).unwrap();
         let second = Directory::open(dir.path(), &[]).unwrap_err();
@@ -184,25 +185,27 @@ mod tests {
     }
 
     #[test]
-    fn tables_keep_their_layout() {
+    fn layout_of_a_table_is_fixed() {
         let dir = tempfile::tempdir().unwrap();
         let [data, uid] = ["tsdb", "tsdb-uid"].map(Table::new);
         let open = |tables: &[TableSpec]| Directory::open(dir.path(), tables).map(|_| ());
         open(&[TableSpec::points(data.clone())]).unwrap();
         open(&[TableSpec::cells(uid.clone())]).unwrap();
         open(&[TableSpec::cells(uid), TableSpec::points(data.clone())]).unwrap();
-        let known = known_tables(dir.path()).unwrap();
+        let existing = existing_tables(dir.path()).unwrap();
         assert_eq!(
-            known,
+            existing,
             [TableSpec::points(data.clone()), TableSpec::cells(Table::new("tsdb-uid"))]
         );
-        assert!(open(&[TableSpec::cells(data)]).unwrap_err().to_string().contains("other layout"));
+        assert!(
+            open(&[TableSpec::cells(data)]).unwrap_err().to_string().contains("another layout")
+        );
         fs::write(dir.path().join("TABLES"), "saltern lsm 9\n").unwrap();
         assert!(open(&[]).is_err());
     }
 
     #[test]
-    fn table_names_are_plain_file_names() {
+    fn table_names_are_escaped_in_file_names() {
         assert_eq!(file_name("tsdb-uid"), "t.tsdb-uid");
         assert_eq!(file_name("ns:tsdb/../x"), "t.ns%3atsdb%2f..%2fx");
     }

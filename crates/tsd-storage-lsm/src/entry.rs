@@ -1,14 +1,15 @@
-//! Values of tree entries.
+//! Encoding of the values of tree entries.
 //!
 //! ```text
-//! run of a row's cells = head u8 | (length, packed run) * | cell *
-//!     head: 20 version, 10 plain cells follow the runs, 0F number of packed runs. Without plain
+//! run of a row's cells = header u8 | (length, packed run) * | cell *
+//!     header: 20 version, 10 plain cells follow the runs, 0F number of packed runs. Without plain
 //!     cells the last run has no length and ends with the value.
-//! cell                 = family u8 | qualifier length | value length | timestamp | qualifier | value
-//! single cell          = timestamp | value          (layout of small tables)
+//! cell                 = family u8 | qualifier length | value length | timestamp | qualifier |
+//!                        value
+//! single cell          = timestamp | value          (layout `Cells`)
 //! ```
 //!
-//! Lengths are varints of seven bits a byte, timestamps zigzag varints.
+//! Lengths are varints (seven bits per byte), timestamps zigzag varints.
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, PackablePoint, PackedRun, RunEncoder, RunShape};
@@ -19,7 +20,7 @@ const VERSION_MASK: u8 = 0xE0;
 const HAS_CELLS: u8 = 0x10;
 const MAX_RUNS: usize = 15;
 
-/// Makes entries from cells; keeps its buffers.
+/// Encodes entries; reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct EntryEncoder {
     seconds: RunEncoder,
@@ -31,7 +32,7 @@ pub(crate) struct EntryEncoder {
 }
 
 impl EntryEncoder {
-    /// The entry of some cells of a row, each column once, in order.
+    /// Encodes cells of a row, sorted by column, each column once.
     pub(crate) fn encode<'a>(&mut self, cells: impl Iterator<Item = FlushCell<'a>>) -> Vec<u8> {
         self.seconds.clear();
         self.millis.clear();
@@ -51,13 +52,14 @@ impl EntryEncoder {
         self.assemble()
     }
 
-    /// Takes a point or a column of points into a run, if it is of the form that runs bring back.
+    /// Adds a point or a compacted column to a run; returns false if a run cannot represent the
+    /// cell.
     fn pack(&mut self, cell: &FlushCell<'_>) -> bool {
         if let Some(point) = PackablePoint::try_from_cell(cell.qualifier, cell.value) {
             let run = if point.is_millis() { &mut self.millis } else { &mut self.seconds };
             return run.push(point, cell.timestamp_ms).is_ok();
         }
-        // Two runs may come after the columns.
+        // Two runs of single points may follow the columns.
         if cell.qualifier.len() < 4 || self.ends.len() + 2 >= MAX_RUNS {
             return false;
         }
@@ -75,11 +77,11 @@ impl EntryEncoder {
 
     fn assemble(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.runs.len() + self.cells.len() + 8);
-        let alone = self.cells.is_empty();
-        out.push(VERSION | if alone { 0 } else { HAS_CELLS } | self.ends.len() as u8);
+        let only_runs = self.cells.is_empty();
+        out.push(VERSION | if only_runs { 0 } else { HAS_CELLS } | self.ends.len() as u8);
         let mut start = 0;
         for (i, &end) in self.ends.iter().enumerate() {
-            if !alone || i + 1 < self.ends.len() {
+            if !only_runs || i + 1 < self.ends.len() {
                 put_varint((end - start) as u64, &mut out);
             }
             out.extend_from_slice(self.runs.get(start..end).unwrap_or_default());
@@ -99,36 +101,37 @@ fn put_cell(cell: &FlushCell<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(cell.value);
 }
 
-/// Appends what an entry holds. Nothing is copied: runs and cells are slices of the entry.
+/// Decodes an entry, appending to `cells` and `runs`. They are slices of the entry: nothing is
+/// copied.
 pub(crate) fn decode(
     entry: &Bytes,
     cells: &mut Vec<Cell>,
     runs: &mut Vec<PackedRun>,
 ) -> Result<(), &'static str> {
-    const CUT: &str = "cut short";
-    let mut at = Cursor { bytes: entry, at: 0 };
-    let head = at.byte().ok_or(CUT)?;
-    if head & VERSION_MASK != VERSION {
+    const TRUNCATED: &str = "truncated";
+    let mut cursor = Cursor { bytes: entry, offset: 0 };
+    let header = cursor.byte().ok_or(TRUNCATED)?;
+    if header & VERSION_MASK != VERSION {
         return Err("unknown version");
     }
-    let count = usize::from(head & 0x0F);
-    let alone = head & HAS_CELLS == 0;
+    let count = usize::from(header & 0x0F);
+    let only_runs = header & HAS_CELLS == 0;
     for i in 0..count {
-        let length = if alone && i + 1 == count {
-            entry.len() - at.at
+        let length = if only_runs && i + 1 == count {
+            entry.len() - cursor.offset
         } else {
-            at.varint().ok_or(CUT)? as usize
+            cursor.varint().ok_or(TRUNCATED)? as usize
         };
-        let bytes = at.slice(length).ok_or(CUT)?;
+        let bytes = cursor.slice(length).ok_or(TRUNCATED)?;
         runs.push(PackedRun::open(bytes).map_err(|_| "damaged run")?);
     }
-    while at.at < entry.len() {
-        cells.push(at.cell().ok_or(CUT)?);
+    while cursor.offset < entry.len() {
+        cells.push(cursor.cell().ok_or(TRUNCATED)?);
     }
     Ok(())
 }
 
-/// Value of a single cell's entry.
+/// Encodes the entry of a single cell.
 pub(crate) fn encode_single(value: &[u8], timestamp_ms: i64) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 7);
     put_varint(zigzag(timestamp_ms), &mut out);
@@ -136,16 +139,16 @@ pub(crate) fn encode_single(value: &[u8], timestamp_ms: i64) -> Vec<u8> {
     out
 }
 
-/// Timestamp and value of a single cell's entry.
+/// Decodes the entry of a single cell: its timestamp and value.
 pub(crate) fn decode_single(entry: &Bytes) -> Option<(i64, Bytes)> {
-    let mut at = Cursor { bytes: entry, at: 0 };
-    let timestamp_ms = unzigzag(at.varint()?);
-    Some((timestamp_ms, entry.slice(at.at..)))
+    let mut cursor = Cursor { bytes: entry, offset: 0 };
+    let timestamp_ms = unzigzag(cursor.varint()?);
+    Some((timestamp_ms, entry.slice(cursor.offset..)))
 }
 
-/// The family of that number.
-pub(crate) const fn family(number: u8) -> Option<Family> {
-    match number {
+/// Decodes a column family.
+pub(crate) const fn decode_family(code: u8) -> Option<Family> {
+    match code {
         0 => Some(Family::Id),
         1 => Some(Family::Name),
         2 => Some(Family::T),
@@ -155,13 +158,13 @@ pub(crate) const fn family(number: u8) -> Option<Family> {
 
 struct Cursor<'a> {
     bytes: &'a Bytes,
-    at: usize,
+    offset: usize,
 }
 
 impl Cursor<'_> {
     fn byte(&mut self) -> Option<u8> {
-        let byte = self.bytes.get(self.at).copied()?;
-        self.at += 1;
+        let byte = self.bytes.get(self.offset).copied()?;
+        self.offset += 1;
         Some(byte)
     }
 
@@ -178,14 +181,14 @@ impl Cursor<'_> {
     }
 
     fn slice(&mut self, length: usize) -> Option<Bytes> {
-        let end = self.at.checked_add(length).filter(|&end| end <= self.bytes.len())?;
-        let slice = self.bytes.slice(self.at..end);
-        self.at = end;
+        let end = self.offset.checked_add(length).filter(|&end| end <= self.bytes.len())?;
+        let slice = self.bytes.slice(self.offset..end);
+        self.offset = end;
         Some(slice)
     }
 
     fn cell(&mut self) -> Option<Cell> {
-        let family = family(self.byte()?)?;
+        let family = decode_family(self.byte()?)?;
         let [qualifier, value] = [self.varint()?, self.varint()?];
         let timestamp_ms = unzigzag(self.varint()?);
         let qualifier = self.slice(usize::try_from(qualifier).ok()?)?;
@@ -230,13 +233,13 @@ mod tests {
 
     #[track_caller]
     fn check(cells: &[(Family, Vec<u8>, Vec<u8>, i64)], runs: usize) {
-        let held = cells.iter().map(|(family, qualifier, value, timestamp_ms)| FlushCell {
+        let flushed = cells.iter().map(|(family, qualifier, value, timestamp_ms)| FlushCell {
             family: *family,
             qualifier,
             value,
             timestamp_ms: *timestamp_ms,
         });
-        let (got, got_runs) = cells_of(EntryEncoder::default().encode(held));
+        let (got, got_runs) = cells_of(EntryEncoder::default().encode(flushed));
         let got: Vec<_> = got
             .into_iter()
             .map(|c| (c.family, c.qualifier.to_vec(), c.value.to_vec(), c.timestamp_ms))
@@ -246,15 +249,15 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_cell_comes_back() {
+    fn every_kind_of_cell_is_decoded_unchanged() {
         let t = Family::T;
         check(&[], 0);
         check(&[(t, vec![0, 0], vec![1], 5)], 1);
         check(
             &[
                 (Family::Name, vec![0, 0], vec![1], -5),
-                // Two points and their forms, an annotation, a compacted column, two points at one
-                // time, an odd width, milliseconds.
+                // Points, compacted columns, two points with the same time, an unusual width, an
+                // annotation, milliseconds.
                 (t, vec![0, 0], vec![1], 5),
                 (t, vec![0, 0x10, 0, 0x20], vec![1, 2, 0], 7),
                 (t, vec![0, 0x10, 0, 0x30], vec![1, 2, 1], 7),
@@ -270,17 +273,17 @@ mod tests {
             .map(|i| (t, vec![i, 0x10, i, 0x20], vec![1, 2, 0], 7))
             .chain([(t, vec![0xEF, 0], vec![1], 1), (t, vec![0xF0, 0, 0, 0], vec![1], 1)])
             .collect();
-        // One of the points is past the hour and stays plain.
+        // One of the points is beyond the hour and stays a plain cell.
         check(&columns, 14);
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_an_error_or_cells(
-            head in 0x20_u8..0x40,
+        fn arbitrary_bytes_decode_to_cells_or_an_error(
+            header in 0x20_u8..0x40,
             bytes in prop::collection::vec(any::<u8>(), 0..60),
         ) {
-            for bytes in [bytes.clone(), [&[head], bytes.as_slice()].concat()] {
+            for bytes in [bytes.clone(), [&[header], bytes.as_slice()].concat()] {
                 let (mut cells, mut runs) = (Vec::new(), Vec::new());
                 let bytes = Bytes::from(bytes);
                 let _ = decode(&bytes, &mut cells, &mut runs);

@@ -1,11 +1,11 @@
-//! From the tree's errors to the store's.
+//! Maps errors of the tree to errors of the store.
 
 use std::sync::Arc;
 
 use tsd_model::PackedRunError;
 use tsd_storage::{StorageError, Table};
 
-/// What a failed call of a tree means to the caller. `doing` names it: "reading table tsdb".
+/// Classifies an error of a tree; `doing` is the operation, such as "reading".
 pub(crate) fn tree_error(doing: &str, table: &Table, error: lsm_tree::Error) -> StorageError {
     match error {
         lsm_tree::Error::Io(source) => StorageError::io(format!("{doing} table {table}"), source),
@@ -21,12 +21,12 @@ pub(crate) fn tree_error(doing: &str, table: &Table, error: lsm_tree::Error) -> 
     }
 }
 
-/// An entry whose bytes are not what this crate writes.
+/// The error of an entry that cannot be decoded.
 pub(crate) fn damaged(table: &Table, what: impl std::fmt::Display) -> StorageError {
     StorageError::Damaged(Arc::from(format!("an entry of table {table}: {what}")))
 }
 
-/// A run whose bytes are not what this crate writes.
+/// The error of a packed run that cannot be decoded.
 pub(crate) fn damaged_run(table: &Table) -> impl Fn(PackedRunError) -> StorageError {
     move |error| damaged(table, error)
 }

@@ -1,14 +1,14 @@
-//! Held rows into a tree, by one sorted ingestion.
+//! Writes flushed rows to a tree by one sorted ingestion.
 //!
-//! A row of points becomes one entry more of its row, without looking at the others: that is what
-//! makes a flush cheap. Only a row with deletes (row compaction's result is one), or one that has
-//! gathered many entries, is read and replaced by one entry; its old ones go in the same ingestion.
-//! Times of deletions are not looked at: the log is the only writer, so all that is here is older.
+//! The points of a row become an additional entry of the row, without a read of the others: this
+//! makes a flush cheap. Only a row with deletes (row compaction writes such rows), or with many
+//! entries, is read and merged into one entry; the same ingestion deletes the old entries. The
+//! timestamps of deletes are ignored: the log is the only writer, so all stored cells are older.
 //!
 //! ```text
-//! key of points = row code | run         run: nothing for the entry that replaced all before it,
-//!                                        else length u8 and bytes of its number, big-endian
-//! key of a cell = row code | family u8 | qualifier
+//! key of points = row key | run         run: empty for the entry that replaced all older ones,
+//!                                       else length u8 and bytes of its number, big-endian
+//! key of a cell = row key | family u8 | qualifier            (row key: see key_encoding)
 //! ```
 
 use std::{
@@ -26,64 +26,64 @@ use crate::{
     TableLayout,
     entry::{self, EntryEncoder},
     error::damaged_run,
-    merge, read, row_code,
+    key_encoding, read, row_merge,
     table::TableStore,
 };
 
-/// Entries of a row at which the next one folds them.
-const FOLD_ENTRIES: u8 = 8;
-/// Rows whose entries are counted. More start the counts again, which only puts folding off.
-const COUNTED_ROWS: usize = 1 << 18;
-/// The disk's room is looked at once in so many bytes.
+/// Number of entries of a row after which the next one triggers a row merge.
+const MERGE_ENTRIES: u8 = 8;
+/// Limit on rows with an entry count. Beyond it the counts are reset, which only delays merges.
+const MAX_COUNTED_ROWS: usize = 1 << 18;
+/// Bytes written between two checks of the free disk space.
 const SPACE_CHECK_BYTES: u64 = 4 << 20;
-/// Longest key of a tree.
+/// Longest key of a tree, in bytes.
 const MAX_TREE_KEY: usize = u16::MAX as usize;
 
-/// What a table's writer keeps from one ingestion to the next.
+/// State of a table's writer between ingestions.
 #[derive(Debug, Default)]
-pub(crate) struct WriteState {
+pub(crate) struct WriterState {
     encoder: EntryEncoder,
-    gathered: Gathered,
+    entry_counts: EntryCounts,
 }
 
-/// How many entries each row has got since it was last one entry, by the hash of its key.
+/// Number of entries per row since its last merge, by the hash of its key.
 #[derive(Debug, Default)]
-struct Gathered {
+struct EntryCounts {
     counts: HashMap<u64, u8, foldhash::fast::RandomState>,
 }
 
-impl Gathered {
-    /// Counts one more entry; says whether it is time to fold.
-    fn one_more(&mut self, key: &[u8]) -> bool {
-        if self.counts.len() >= COUNTED_ROWS {
+impl EntryCounts {
+    /// Counts an entry; returns true if the row is due for a merge.
+    fn increment(&mut self, key: &[u8]) -> bool {
+        if self.counts.len() >= MAX_COUNTED_ROWS {
             self.counts.clear();
         }
         let count = self.counts.entry(self.counts.hasher().hash_one(key)).or_insert(0);
         *count += 1;
-        *count > FOLD_ENTRIES
+        *count > MERGE_ENTRIES
     }
 
-    fn folded(&mut self, key: &[u8]) {
+    fn reset(&mut self, key: &[u8]) {
         self.counts.insert(self.counts.hasher().hash_one(key), 1);
     }
 }
 
 impl TableStore {
-    /// The one writer of the table.
-    // A writer that panicked left nothing half done: its ingestion never finished.
-    pub(crate) fn writer(&self) -> MutexGuard<'_, WriteState> {
+    /// Locks the table for its single writer.
+    // A writer that panicked did not finish its ingestion, so the tree is consistent.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, WriterState> {
         self.write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies rows in ascending key order. All of it is durable, or nothing of it is there.
+    /// Applies rows in ascending key order, atomically; durable on return.
     pub(crate) fn ingest(
         &self,
-        writer: &mut WriteState,
+        writer: &mut WriterState,
         rows: &mut dyn FlushRows,
     ) -> Result<(), StorageError> {
         let started = Instant::now();
-        let done = self.signal.wait_for_room(self).and_then(|()| self.ingest_rows(writer, rows));
-        match &done {
+        let result = self.signal.stall_on_l0(self).and_then(|()| self.ingest_rows(writer, rows));
+        match &result {
             Ok(written) => {
                 self.metrics.rows.increment(written.rows);
                 self.metrics.entry_bytes.increment(written.bytes);
@@ -92,64 +92,64 @@ impl TableStore {
             }
             Err(_) => self.metrics.ingest_errors.increment(1),
         }
-        done.map(|_| ())
+        result.map(|_| ())
     }
 
     fn ingest_rows(
         &self,
-        writer: &mut WriteState,
+        writer: &mut WriterState,
         rows: &mut dyn FlushRows,
-    ) -> Result<Written, StorageError> {
+    ) -> Result<IngestedCounts, StorageError> {
         self.space.check(SPACE_CHECK_BYTES)?;
         let ingestion = self.tree.ingestion().map_err(self.failed("writing"))?;
-        let mut sink = Sink {
+        let mut row_writer = RowWriter {
             table: self,
             ingestion,
             run: run_suffix(self.seqno.next()),
-            last: UserKey::default(),
-            written: Written::default(),
-            unchecked: 0,
+            last_key: UserKey::default(),
+            written: IngestedCounts::default(),
+            unchecked_bytes: 0,
         };
-        let mut code = Vec::new();
+        let mut encoded = Vec::new();
         while let Some(row) = rows.next_row() {
-            code.clear();
-            row_code::encode(row.key, &mut code);
-            sink.written.rows += 1;
+            encoded.clear();
+            key_encoding::encode(row.key, &mut encoded);
+            row_writer.written.rows += 1;
             match self.layout {
-                TableLayout::Points => sink.points(writer, &code, &row)?,
-                TableLayout::Cells => sink.cells(&code, &row)?,
+                TableLayout::Points => row_writer.points(writer, &encoded, &row)?,
+                TableLayout::Cells => row_writer.cells(&encoded, &row)?,
             }
         }
-        let Sink { ingestion, written, .. } = sink;
+        let RowWriter { ingestion, written, .. } = row_writer;
         ingestion.finish().map_err(self.failed("writing"))?;
         Ok(written)
     }
 }
 
 #[derive(Default)]
-struct Written {
+struct IngestedCounts {
     rows: u64,
     bytes: u64,
 }
 
-/// An ingestion under way.
-struct Sink<'a> {
+/// An ingestion in progress.
+struct RowWriter<'a> {
     table: &'a TableStore,
     ingestion: AnyIngestion<'a>,
     run: Vec<u8>,
-    last: UserKey,
-    written: Written,
-    unchecked: u64,
+    last_key: UserKey,
+    written: IngestedCounts,
+    unchecked_bytes: u64,
 }
 
-impl Sink<'_> {
+impl RowWriter<'_> {
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), StorageError> {
         let bytes = (key.len() + value.len()) as u64;
         let key = self.next_key(key)?;
         self.written.bytes += bytes;
-        self.unchecked += bytes;
-        if self.unchecked > SPACE_CHECK_BYTES {
-            self.unchecked = 0;
+        self.unchecked_bytes += bytes;
+        if self.unchecked_bytes > SPACE_CHECK_BYTES {
+            self.unchecked_bytes = 0;
             self.table.space.check(SPACE_CHECK_BYTES)?;
         }
         self.ingestion.write(key, value).map_err(self.table.failed("writing"))
@@ -166,73 +166,75 @@ impl Sink<'_> {
             return Err(BatchError::RowKey(key.len()).into());
         }
         let key = UserKey::from(key);
-        if key <= self.last {
-            return Err(StorageError::Backend(Arc::from("held rows out of order")));
+        if key <= self.last_key {
+            return Err(StorageError::Backend(Arc::from("rows are not in ascending order")));
         }
-        self.last = key.clone();
+        self.last_key = key.clone();
         Ok(key)
     }
 
     fn points(
         &mut self,
-        writer: &mut WriteState,
-        code: &[u8],
+        writer: &mut WriterState,
+        row_key: &[u8],
         row: &FlushRow<'_>,
     ) -> Result<(), StorageError> {
-        let changes = row.delete_row.is_some() || !row.deletes.is_empty();
-        if changes || (!row.cells.is_empty() && writer.gathered.one_more(row.key)) {
-            return self.replace_points(writer, code, row);
+        let has_deletes = row.delete_row.is_some() || !row.deletes.is_empty();
+        if has_deletes || (!row.cells.is_empty() && writer.entry_counts.increment(row.key)) {
+            return self.merge_points(writer, row_key, row);
         }
         if row.cells.is_empty() {
             return Ok(());
         }
         let value = writer.encoder.encode(row.cells.iter().copied());
-        self.put([code, &self.run].concat(), value)
+        self.put([row_key, &self.run].concat(), value)
     }
 
-    /// Joins the row with its entries into one.
-    fn replace_points(
+    /// Row merge: replaces all entries of the row by one that has the changes applied.
+    fn merge_points(
         &mut self,
-        writer: &mut WriteState,
-        code: &[u8],
+        writer: &mut WriterState,
+        row_key: &[u8],
         row: &FlushRow<'_>,
     ) -> Result<(), StorageError> {
-        let old = self.table.raw_row(code)?;
+        let old = self.table.row_entries(row_key)?;
         let cells = if row.delete_row.is_some() {
             Vec::new()
         } else {
-            let mut parts = merge::merge(old.iter().map(|(_, value)| value))
+            let mut parts = row_merge::merge_entries(old.iter().map(|(_, value)| value))
                 .map_err(damaged_run(&self.table.name))?;
             parts.expand().map_err(damaged_run(&self.table.name))?;
             parts.cells
         };
-        let left = overlay(&cells, &row.deletes, &row.cells);
-        if left.is_empty() {
-            if old.first().is_some_and(|(key, _)| key.len() == code.len()) {
-                self.remove(code.to_vec())?;
+        let merged = apply_changes(&cells, &row.deletes, &row.cells);
+        if merged.is_empty() {
+            if old.first().is_some_and(|(key, _)| key.len() == row_key.len()) {
+                self.remove(row_key.to_vec())?;
             }
         } else {
-            let value = writer.encoder.encode(left.into_iter());
-            self.put(code.to_vec(), value)?;
+            let value = writer.encoder.encode(merged.into_iter());
+            self.put(row_key.to_vec(), value)?;
         }
-        for (key, _) in old.iter().filter(|(key, _)| key.len() > code.len()) {
+        for (key, _) in old.iter().filter(|(key, _)| key.len() > row_key.len()) {
             self.remove(key.to_vec())?;
         }
-        writer.gathered.folded(row.key);
+        writer.entry_counts.reset(row.key);
         self.table.metrics.merged_rows.increment(1);
         Ok(())
     }
 
-    fn cells(&mut self, code: &[u8], row: &FlushRow<'_>) -> Result<(), StorageError> {
-        // Deletes and puts in one ascending sequence.
-        let old = if row.delete_row.is_some() { self.table.raw_row(code)? } else { Vec::new() };
-        let deleted = row.deletes.iter().map(|&(family, q, _)| read::column_key(code, family, q));
+    fn cells(&mut self, row_key: &[u8], row: &FlushRow<'_>) -> Result<(), StorageError> {
+        // The ingestion requires deletes and puts in one ascending sequence.
+        let old =
+            if row.delete_row.is_some() { self.table.row_entries(row_key)? } else { Vec::new() };
+        let deleted =
+            row.deletes.iter().map(|&(family, q, _)| read::column_key(row_key, family, q));
         let mut deletes: Vec<Vec<u8>> =
             old.iter().map(|(key, _)| key.to_vec()).chain(deleted).collect();
         deletes.sort_unstable();
         let mut deletes = deletes.into_iter().peekable();
         for cell in &row.cells {
-            let key = read::column_key(code, cell.family, cell.qualifier);
+            let key = read::column_key(row_key, cell.family, cell.qualifier);
             while let Some(delete) = deletes.next_if(|d| *d <= key) {
                 if delete < key {
                     self.remove(delete)?;
@@ -244,20 +246,20 @@ impl Sink<'_> {
     }
 }
 
-/// Cells of a row after deletes and puts. All are sorted by family and qualifier.
-fn overlay<'a>(
+/// Cells of a row after deletes and puts. All slices are sorted by family and qualifier.
+fn apply_changes<'a>(
     old: &'a [Cell],
     deletes: &[(Family, &[u8], i64)],
     puts: &[FlushCell<'a>],
 ) -> Vec<FlushCell<'a>> {
-    let gone = |cell: &Cell| {
+    let is_replaced = |cell: &Cell| {
         let column = (cell.family, cell.qualifier.as_ref());
         deletes.binary_search_by(|&(family, q, _)| (family, q).cmp(&column)).is_ok()
             || puts.binary_search_by(|p| (p.family, p.qualifier).cmp(&column)).is_ok()
     };
     let mut cells: Vec<_> = old
         .iter()
-        .filter(|cell| !gone(cell))
+        .filter(|cell| !is_replaced(cell))
         .map(|cell| FlushCell {
             family: cell.family,
             qualifier: &cell.qualifier,
@@ -270,7 +272,7 @@ fn overlay<'a>(
     cells
 }
 
-/// The tail of a run's key. Later runs sort later.
+/// Suffix of the key of a run. Later runs sort later.
 fn run_suffix(number: u64) -> Vec<u8> {
     let bytes = number.to_be_bytes();
     let zeros = bytes.iter().take_while(|&&b| b == 0).count().min(7);

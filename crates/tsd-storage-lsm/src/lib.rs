@@ -1,28 +1,28 @@
 //! Storage backend: runs of row cells in a log-structured merge tree.
 //!
-//! A tree costs per entry, not per byte, so what it holds is not cells but runs of a row's cells,
-//! packed ([`TableLayout::Points`]). Rows come in by sorted ingestion from the write-behind layer;
-//! every other write takes the same way, one small ingestion a call. The crate knows no time series
-//! but the form of a point cell.
+//! The cost of a tree is per entry, not per byte, so an entry is a packed run of a row's cells
+//! ([`TableLayout::Points`]). The write-ahead log flushes rows by sorted ingestion; every other
+//! write is a small ingestion of its own. Of time series the crate knows only the format of a point
+//! cell.
 //!
 //! ```text
-//! <dir>/LOCK             held while a store is open
-//! <dir>/TABLES           version and tables with their layout
-//! <dir>/<table>/         one tree a table
+//! <dir>/LOCK             locked while a store is open
+//! <dir>/TABLES           format version, and the tables with their layouts
+//! <dir>/<table>/         one tree per table
 //! ```
 
+mod blocking_pool;
 mod compactor;
 mod config;
-mod direct;
+mod direct_write;
 mod directory;
 mod entry;
 mod error;
 mod ingest;
-mod merge;
+mod key_encoding;
 mod metrics;
-mod pool;
 mod read;
-mod row_code;
+mod row_merge;
 mod scanner;
 mod storage;
 mod table;

@@ -1,30 +1,30 @@
-//! Counters of the store. Handles are taken once, when the store is opened.
+//! The `tsd_lsm_*` metrics. Handles are created once, when the store is opened.
 
 use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     histogram,
 };
 
-/// Counters of one table.
+/// Metrics of one table.
 #[derive(Clone)]
 pub(crate) struct TableMetrics {
-    /// Rows handed over by ingestion.
+    /// Rows written by ingestion.
     pub(crate) rows: Counter,
     /// Bytes of entries written.
     pub(crate) entry_bytes: Counter,
     /// Row merges: rows whose entries were replaced by one.
     pub(crate) merged_rows: Counter,
-    /// Ingestions, and how long each took.
+    /// Duration of ingestions.
     pub(crate) ingest_seconds: Histogram,
-    /// Ingestions that failed.
+    /// Failed ingestions.
     pub(crate) ingest_errors: Counter,
     /// Rows read by gets and scans.
     pub(crate) read_rows: Counter,
-    /// Steps of LSM compaction, and how long each took.
+    /// Duration of the steps of LSM compaction.
     pub(crate) compaction_seconds: Histogram,
-    /// Steps that failed or had no room.
+    /// Steps that failed or lacked disk space.
     pub(crate) compaction_errors: Counter,
-    /// Ingestions that had to wait for LSM compaction.
+    /// Ingestions that stalled on LSM compaction.
     pub(crate) stalls: Counter,
 }
 
@@ -48,30 +48,36 @@ impl TableMetrics {
 /// Describes every `tsd_lsm_*` metric. Idempotent.
 pub fn describe_metrics() {
     for (name, text) in [
-        ("tsd_lsm_compaction_errors_total", "Steps of LSM compaction that failed or had no room."),
-        ("tsd_lsm_compaction_steps_total", "Steps of LSM compaction done."),
+        (
+            "tsd_lsm_compaction_errors_total",
+            "Steps of LSM compaction that failed or lacked disk space.",
+        ),
+        ("tsd_lsm_compaction_steps_total", "Completed steps of LSM compaction."),
         ("tsd_lsm_merged_rows_total", "Row merges: rows whose entries were replaced by one."),
         ("tsd_lsm_ingested_bytes_total", "Bytes of entries written by ingestion."),
-        ("tsd_lsm_ingested_rows_total", "Rows handed over by ingestion."),
-        ("tsd_lsm_ingestion_errors_total", "Ingestions that failed."),
-        ("tsd_lsm_ingestion_stalls_total", "Ingestions that waited for LSM compaction."),
+        ("tsd_lsm_ingested_rows_total", "Rows written by ingestion."),
+        ("tsd_lsm_ingestion_errors_total", "Failed ingestions."),
+        (
+            "tsd_lsm_ingestion_stalls_total",
+            "Ingestions that stalled on LSM compaction (too many L0 runs).",
+        ),
         ("tsd_lsm_read_rows_total", "Rows read by gets and scans."),
     ] {
         describe_counter!(name, text);
     }
     for (name, unit, text) in [
-        ("tsd_lsm_cache_bytes", Unit::Bytes, "Size of the blocks in the cache."),
-        ("tsd_lsm_cache_capacity_bytes", Unit::Bytes, "Bound of the cache of blocks."),
+        ("tsd_lsm_cache_bytes", Unit::Bytes, "Size of the block cache."),
+        ("tsd_lsm_cache_capacity_bytes", Unit::Bytes, "Capacity of the block cache."),
         ("tsd_lsm_disk_bytes", Unit::Bytes, "Size of the store on disk."),
-        ("tsd_lsm_entries", Unit::Count, "Entries of all trees, about."),
+        ("tsd_lsm_entries", Unit::Count, "Approximate number of entries of all trees."),
         ("tsd_lsm_segments", Unit::Count, "Segments of all trees."),
         ("tsd_lsm_l0_runs", Unit::Count, "L0 runs of all trees."),
     ] {
         describe_gauge!(name, unit, text);
     }
     for (name, text) in [
-        ("tsd_lsm_compaction_step_seconds", "Time of a step of LSM compaction."),
-        ("tsd_lsm_ingestion_seconds", "Time of an ingestion."),
+        ("tsd_lsm_compaction_step_seconds", "Duration of a step of LSM compaction."),
+        ("tsd_lsm_ingestion_seconds", "Duration of an ingestion."),
     ] {
         describe_histogram!(name, Unit::Seconds, text);
     }

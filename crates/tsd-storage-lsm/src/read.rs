@@ -1,4 +1,4 @@
-//! Rows out of a tree.
+//! Reads rows from a tree: decodes keys, merges entries, selects cells.
 
 use std::ops::Bound;
 
@@ -10,21 +10,21 @@ use tsd_storage::{Get, Scan, StorageError};
 use crate::{
     TableLayout, entry,
     error::{damaged, damaged_run},
-    merge::{self, Parts},
-    row_code,
+    key_encoding,
+    row_merge::{self, RowContents},
     table::TableStore,
 };
 
-/// Which cells of a row are asked for.
+/// The requested cells of a row.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct CellSelection<'a> {
     family: Option<Family>,
-    /// Of that family; empty takes all.
+    /// Qualifiers of `family`; empty selects all.
     qualifiers: &'a [Bytes],
     time_range_ms: Option<(i64, i64)>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> CellSelection<'a> {
     pub(crate) fn of_get(get: &'a Get) -> Self {
         let qualifiers = if get.family.is_some() { get.qualifiers.as_slice() } else { &[] };
         Self { family: get.family, qualifiers, time_range_ms: None }
@@ -38,46 +38,46 @@ impl<'a> Wanted<'a> {
         Self { family: scan.family, qualifiers, time_range_ms: scan.time_range_ms }
     }
 
-    fn column(&self, family: Family, qualifier: &[u8]) -> bool {
+    fn selects_column(&self, family: Family, qualifier: &[u8]) -> bool {
         self.family.is_none_or(|f| {
             f == family
                 && (self.qualifiers.is_empty() || self.qualifiers.iter().any(|q| q == qualifier))
         })
     }
 
-    fn cell(&self, cell: &Cell) -> bool {
-        self.column(cell.family, &cell.qualifier)
+    fn selects(&self, cell: &Cell) -> bool {
+        self.selects_column(cell.family, &cell.qualifier)
             && self.time_range_ms.is_none_or(|(from, to)| (from..to).contains(&cell.timestamp_ms))
     }
 
-    fn all(&self) -> bool {
+    fn is_all(&self) -> bool {
         self.family.is_none() && self.time_range_ms.is_none()
     }
 }
 
-/// The entries of one row, in key order: for points, oldest first.
+/// The entries of one row in key order, which for points is from old to new.
 #[derive(Debug)]
-pub(crate) struct RawRow {
+pub(crate) struct RowEntries {
     pub(crate) key: Bytes,
-    pub(crate) entries: Vec<RawEntry>,
-    /// Bytes of the row's code, the head of every entry's key.
-    pub(crate) code_len: usize,
+    pub(crate) entries: Vec<TreeEntry>,
+    /// Length of the encoded row key, the prefix of every entry's key.
+    pub(crate) prefix_len: usize,
 }
 
-/// Key and value as the tree holds them.
-pub(crate) type RawEntry = (Bytes, Bytes);
+/// Key and value of an entry of the tree.
+pub(crate) type TreeEntry = (Bytes, Bytes);
 
 type TreeIter = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send + 'static>;
 
-/// Rows of a range, of one version of the tree.
+/// Iterates over the rows of a range in one version of the tree.
 pub(crate) struct RowCursor {
     entries: Option<TreeIter>,
-    /// First entry of the next row.
-    pending: Option<RawEntry>,
+    /// The first entry of the next row.
+    pending: Option<TreeEntry>,
 }
 
 impl RowCursor {
-    /// Rows from `start` on; before `stop`, where that is not empty.
+    /// Rows from `start`, inclusive, to `stop`, exclusive; an empty `stop` reads to the end.
     pub(crate) fn open(table: &TableStore, start: &[u8], stop: &[u8]) -> Self {
         if !stop.is_empty() && start >= stop {
             return Self { entries: None, pending: None };
@@ -85,18 +85,18 @@ impl RowCursor {
         let lower = if start.is_empty() {
             Bound::Unbounded
         } else {
-            Bound::Included(row_code::encoded(start))
+            Bound::Included(key_encoding::encoded(start))
         };
         let upper = if stop.is_empty() {
             Bound::Unbounded
         } else {
-            Bound::Excluded(row_code::encoded(stop))
+            Bound::Excluded(key_encoding::encoded(stop))
         };
         let entries = table.tree.range::<Vec<u8>, _>((lower, upper), SeqNo::MAX, None);
         Self { entries: Some(entries), pending: None }
     }
 
-    fn next_entry(&mut self, table: &TableStore) -> Result<Option<RawEntry>, StorageError> {
+    fn next_entry(&mut self, table: &TableStore) -> Result<Option<TreeEntry>, StorageError> {
         let Some(entries) = &mut self.entries else { return Ok(None) };
         match entries.next() {
             None => Ok(None),
@@ -107,12 +107,12 @@ impl RowCursor {
         }
     }
 
-    /// The next row that `keep` takes.
+    /// Returns the next row whose key `keep` accepts.
     pub(crate) fn next_row(
         &mut self,
         table: &TableStore,
         keep: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<RawRow>, StorageError> {
+    ) -> Result<Option<RowEntries>, StorageError> {
         loop {
             let first = match self.pending.take() {
                 Some(entry) => entry,
@@ -121,22 +121,22 @@ impl RowCursor {
                     None => return Ok(None),
                 },
             };
-            let (key, code_len) = row_code::decode(&first.0)
-                .ok_or_else(|| damaged(&table.name, "a key without a row"))?;
-            let kept = keep(&key);
-            let mut row = RawRow { key: key.into(), entries: Vec::new(), code_len };
-            let code = first.0.slice(..code_len);
+            let (key, prefix_len) = key_encoding::decode(&first.0)
+                .ok_or_else(|| damaged(&table.name, "a key that is not a row key"))?;
+            let keep_row = keep(&key);
+            let mut row = RowEntries { key: key.into(), entries: Vec::new(), prefix_len };
+            let prefix = first.0.slice(..prefix_len);
             row.entries.push(first);
             while let Some(entry) = self.next_entry(table)? {
-                if !entry.0.starts_with(&code) {
+                if !entry.0.starts_with(&prefix) {
                     self.pending = Some(entry);
                     break;
                 }
-                if kept {
+                if keep_row {
                     row.entries.push(entry);
                 }
             }
-            if kept {
+            if keep_row {
                 return Ok(Some(row));
             }
         }
@@ -144,11 +144,11 @@ impl RowCursor {
 }
 
 impl TableStore {
-    /// All entries of a row.
-    pub(crate) fn raw_row(&self, code: &[u8]) -> Result<Vec<RawEntry>, StorageError> {
-        // No other code starts with this one, and none goes on with FF at its end.
-        let upper = [code, &[0xFF]].concat();
-        let range = (Bound::Included(code.to_vec()), Bound::Excluded(upper));
+    /// Returns all entries of a row, by its encoded key.
+    pub(crate) fn row_entries(&self, row_key: &[u8]) -> Result<Vec<TreeEntry>, StorageError> {
+        // No other encoded row key starts with this one, and FF is never the next byte.
+        let upper = [row_key, &[0xFF]].concat();
+        let range = (Bound::Included(row_key.to_vec()), Bound::Excluded(upper));
         self.tree
             .range::<Vec<u8>, _>(range, SeqNo::MAX, None)
             .map(|guard| {
@@ -158,83 +158,88 @@ impl TableStore {
             .collect()
     }
 
-    /// One row; nothing where no wanted cell exists.
+    /// Reads one row; `None` if it has no selected cell.
     pub(crate) fn read_row(
         &self,
         key: &Bytes,
-        wanted: &Wanted<'_>,
+        selection: &CellSelection<'_>,
     ) -> Result<Option<Row>, StorageError> {
-        let code = row_code::encoded(key);
-        let entries = match (self.layout, wanted.family, wanted.qualifiers) {
-            // One column of a small table is one key: filters and blocks of the tree work for it.
+        let row_key = key_encoding::encoded(key);
+        let entries = match (self.layout, selection.family, selection.qualifiers) {
+            // In this layout a column is one key, so the get uses bloom filters.
             (TableLayout::Cells, Some(family), [qualifier]) => {
-                let column = column_key(&code, family, qualifier);
+                let column = column_key(&row_key, family, qualifier);
                 let value = self.tree.get(&column, SeqNo::MAX).map_err(self.failed("reading"))?;
                 value.map(|v| (column.into(), v.into())).into_iter().collect()
             }
-            _ => self.raw_row(&code)?,
+            _ => self.row_entries(&row_key)?,
         };
         if entries.is_empty() {
             return Ok(None);
         }
-        let raw = RawRow { key: key.clone(), entries, code_len: code.len() };
-        self.assemble(raw, wanted)
+        let row = RowEntries { key: key.clone(), entries, prefix_len: row_key.len() };
+        self.select(row, selection)
     }
 
-    /// What a reader sees of a row.
-    pub(crate) fn assemble(
+    /// Merges the entries of a row and selects cells; `None` if none is selected.
+    pub(crate) fn select(
         &self,
-        raw: RawRow,
-        wanted: &Wanted<'_>,
+        row: RowEntries,
+        selection: &CellSelection<'_>,
     ) -> Result<Option<Row>, StorageError> {
         self.metrics.read_rows.increment(1);
-        let mut parts = self.parts(&raw)?;
-        if !wanted.all() {
-            self.restrict(&mut parts, wanted)?;
+        let mut contents = self.merge(&row)?;
+        if !selection.is_all() {
+            self.restrict(&mut contents, selection)?;
         }
-        let Parts { cells, runs } = parts;
-        Ok((!cells.is_empty() || !runs.is_empty()).then_some(Row { key: raw.key, cells, runs }))
+        let RowContents { cells, runs } = contents;
+        Ok((!cells.is_empty() || !runs.is_empty()).then_some(Row { key: row.key, cells, runs }))
     }
 
-    /// Everything in a row.
-    pub(crate) fn parts(&self, raw: &RawRow) -> Result<Parts, StorageError> {
+    fn merge(&self, row: &RowEntries) -> Result<RowContents, StorageError> {
         match self.layout {
-            TableLayout::Points => merge::merge(raw.entries.iter().map(|(_, value)| value))
-                .map_err(damaged_run(&self.name)),
+            TableLayout::Points => {
+                row_merge::merge_entries(row.entries.iter().map(|(_, value)| value))
+                    .map_err(damaged_run(&self.name))
+            }
             TableLayout::Cells => {
-                let cells = raw
+                let cells = row
                     .entries
                     .iter()
-                    .map(|(key, value)| single_cell(key, raw.code_len, value))
+                    .map(|(key, value)| single_cell(key, row.prefix_len, value))
                     .collect::<Option<_>>()
                     .ok_or_else(|| damaged(&self.name, "not a cell"))?;
-                Ok(Parts { cells, runs: Vec::new() })
+                Ok(RowContents { cells, runs: Vec::new() })
             }
         }
     }
 
-    /// Drops what is not asked for; takes runs apart only where they hold part of it.
-    fn restrict(&self, parts: &mut Parts, wanted: &Wanted<'_>) -> Result<(), StorageError> {
-        if wanted.family.is_some_and(|f| f != Family::T) {
-            parts.runs.clear();
-        } else if !wanted.qualifiers.is_empty() {
-            parts.runs.retain(|r| wanted.qualifiers.iter().any(|q| r.may_contain_column(q)));
+    /// Removes cells that are not selected; expands runs only if a part of them is.
+    fn restrict(
+        &self,
+        contents: &mut RowContents,
+        selection: &CellSelection<'_>,
+    ) -> Result<(), StorageError> {
+        if selection.family.is_some_and(|f| f != Family::T) {
+            contents.runs.clear();
+        } else if !selection.qualifiers.is_empty() {
+            contents.runs.retain(|r| selection.qualifiers.iter().any(|q| r.may_contain_column(q)));
         }
-        if !wanted.qualifiers.is_empty() || wanted.time_range_ms.is_some() {
-            parts.expand().map_err(damaged_run(&self.name))?;
+        if !selection.qualifiers.is_empty() || selection.time_range_ms.is_some() {
+            contents.expand().map_err(damaged_run(&self.name))?;
         }
-        parts.cells.retain(|cell| wanted.cell(cell));
+        contents.cells.retain(|cell| selection.selects(cell));
         Ok(())
     }
 }
 
-/// Key of a cell's entry in a small table.
-pub(crate) fn column_key(code: &[u8], family: Family, qualifier: &[u8]) -> Vec<u8> {
-    [code, &[family as u8], qualifier].concat()
+/// Key of the entry of a cell in the layout `Cells`.
+pub(crate) fn column_key(row_key: &[u8], family: Family, qualifier: &[u8]) -> Vec<u8> {
+    [row_key, &[family as u8], qualifier].concat()
 }
 
-fn single_cell(key: &Bytes, code_len: usize, value: &Bytes) -> Option<Cell> {
-    let family = entry::family(*key.get(code_len)?)?;
+fn single_cell(key: &Bytes, prefix_len: usize, value: &Bytes) -> Option<Cell> {
+    let family = entry::decode_family(*key.get(prefix_len)?)?;
     let (timestamp_ms, value) = entry::decode_single(value)?;
-    Some(Cell { family, qualifier: key.slice(code_len + 1..), value, timestamp_ms })
+    Some(Cell { family, qualifier: key.slice(prefix_len + 1..), value, timestamp_ms })
 }

@@ -1,6 +1,6 @@
-//! Scans: batches of rows made on the pool's threads, one batch ahead of the reader.
+//! Scans: a job on the thread pool reads one batch of rows ahead of the caller.
 //!
-//! No thread is held between batches, so a slow reader costs memory for one batch and nothing else.
+//! A scan occupies no thread between batches: a slow caller costs the memory of one batch.
 
 use std::{
     cell::Cell,
@@ -15,97 +15,98 @@ use tsd_model::Row;
 use tsd_storage::{BoxFuture, RowScanner, Scan, StorageError};
 
 use crate::{
-    pool::{Place, Spawner},
-    read::{RowCursor, Wanted},
+    blocking_pool::{JobPriority, PoolHandle},
+    read::{CellSelection, RowCursor},
     table::TableStore,
 };
 
-/// Rows of a batch where the scan does not say.
-const BATCH_ROWS: usize = 512;
+/// Rows per batch of a scan without a preference.
+const DEFAULT_BATCH_ROWS: usize = 512;
 const MAX_BATCH_ROWS: usize = 8_192;
-/// Rows a filter leaves out after which a batch ends early, perhaps empty.
-const MAX_SKIPPED: usize = 8_192;
-/// Bytes of entries after which a batch ends early.
+/// Filtered rows after which a batch ends early, possibly empty.
+const MAX_FILTERED_ROWS: usize = 8_192;
+/// Size of a batch, in bytes of entries, at which it ends early.
 const BATCH_BYTES: usize = 1 << 20;
 
 pub(crate) struct LsmScanner {
-    state: State,
-    spawner: Spawner,
+    state: ScanState,
+    pool: PoolHandle,
     cancelled: Arc<AtomicBool>,
 }
 
-enum State {
-    New(Box<Job>),
-    Reading(oneshot::Receiver<Result<Batch, StorageError>>),
+enum ScanState {
+    New(Box<ScanJob>),
+    Reading(oneshot::Receiver<Result<ScanBatch, StorageError>>),
     Ended,
     Failed(StorageError),
 }
 
-/// What makes batches; goes back and forth between the scanner and the pool.
-struct Job {
+/// Reads batches; owned by the scanner and by the pool in turn.
+struct ScanJob {
     table: Arc<TableStore>,
     scan: Scan,
     cursor: Option<RowCursor>,
-    left: usize,
+    remaining: usize,
     cancelled: Arc<AtomicBool>,
 }
 
-struct Batch {
+struct ScanBatch {
     rows: Vec<Row>,
-    /// Makes the next batch; nothing where this is the last.
-    next: Option<Box<Job>>,
+    /// Reads the next batch; `None` after the last.
+    next: Option<Box<ScanJob>>,
 }
 
 impl LsmScanner {
-    pub(crate) fn new(table: Arc<TableStore>, scan: Scan, spawner: Spawner) -> Self {
+    pub(crate) fn new(table: Arc<TableStore>, scan: Scan, pool: PoolHandle) -> Self {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let left = scan.limit.unwrap_or(usize::MAX);
-        let job = Job { table, scan, cursor: None, left, cancelled: Arc::clone(&cancelled) };
-        Self { state: State::New(Box::new(job)), spawner, cancelled }
+        let remaining = scan.limit.unwrap_or(usize::MAX);
+        let job =
+            ScanJob { table, scan, cursor: None, remaining, cancelled: Arc::clone(&cancelled) };
+        Self { state: ScanState::New(Box::new(job)), pool, cancelled }
     }
 
-    /// A scan that fails at its first batch.
-    pub(crate) fn failed(error: StorageError, spawner: Spawner) -> Self {
-        Self { state: State::Failed(error), spawner, cancelled: Arc::default() }
+    /// A scan whose first batch fails.
+    pub(crate) fn failed(error: StorageError, pool: PoolHandle) -> Self {
+        Self { state: ScanState::Failed(error), pool, cancelled: Arc::default() }
     }
 
-    fn start(&self, mut job: Box<Job>, place: Place) -> State {
-        match self.spawner.start(place, move || {
+    fn start(&self, mut job: Box<ScanJob>, priority: JobPriority) -> ScanState {
+        match self.pool.submit(priority, move || {
             let rows = job.read()?;
-            let more = job.cursor.is_some() && job.left > 0;
-            Ok(Batch { rows, next: more.then_some(job) })
+            let more = job.cursor.is_some() && job.remaining > 0;
+            Ok(ScanBatch { rows, next: more.then_some(job) })
         }) {
-            Ok(answer) => State::Reading(answer),
-            Err(error) => State::Failed(error),
+            Ok(receiver) => ScanState::Reading(receiver),
+            Err(error) => ScanState::Failed(error),
         }
     }
 
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
         loop {
-            match std::mem::replace(&mut self.state, State::Failed(StorageError::Closed)) {
-                State::New(job) => self.state = self.start(job, Place::First),
-                State::Reading(answer) => {
-                    // Back into the state before the wait: this future may be dropped in it.
-                    self.state = State::Reading(answer);
-                    let State::Reading(answer) = &mut self.state else { continue };
-                    let batch = answer.await.unwrap_or(Err(StorageError::Closed));
+            match std::mem::replace(&mut self.state, ScanState::Failed(StorageError::Closed)) {
+                ScanState::New(job) => self.state = self.start(job, JobPriority::High),
+                ScanState::Reading(receiver) => {
+                    // Restores the state before the wait, which may be cancelled.
+                    self.state = ScanState::Reading(receiver);
+                    let ScanState::Reading(receiver) = &mut self.state else { continue };
+                    let batch = receiver.await.unwrap_or(Err(StorageError::Closed));
                     match batch {
-                        Ok(Batch { rows, next }) => {
-                            self.state =
-                                next.map_or(State::Ended, |job| self.start(job, Place::Later));
+                        Ok(ScanBatch { rows, next }) => {
+                            self.state = next
+                                .map_or(ScanState::Ended, |job| self.start(job, JobPriority::Low));
                             if !rows.is_empty() {
                                 return Ok(Some(rows));
                             }
                         }
-                        Err(error) => self.state = State::Failed(error),
+                        Err(error) => self.state = ScanState::Failed(error),
                     }
                 }
-                State::Ended => {
-                    self.state = State::Ended;
+                ScanState::Ended => {
+                    self.state = ScanState::Ended;
                     return Ok(None);
                 }
-                State::Failed(error) => {
-                    self.state = State::Failed(error.clone());
+                ScanState::Failed(error) => {
+                    self.state = ScanState::Failed(error.clone());
                     return Err(error);
                 }
             }
@@ -125,19 +126,20 @@ impl Drop for LsmScanner {
     }
 }
 
-impl Job {
-    /// The next batch; `cursor` is gone after the last.
+impl ScanJob {
+    /// Reads the next batch; `cursor` is `None` after the last one.
     fn read(&mut self) -> Result<Vec<Row>, StorageError> {
-        let Self { table, scan, left, cancelled, .. } = self;
+        let Self { table, scan, remaining, cancelled, .. } = self;
         let mut cursor =
             self.cursor.take().unwrap_or_else(|| RowCursor::open(table, &scan.start, &scan.stop));
-        let wanted = Wanted::of_scan(scan);
-        let want = scan.batch_rows.unwrap_or(BATCH_ROWS).clamp(1, MAX_BATCH_ROWS).min(*left);
-        let mut rows = Vec::with_capacity(want.min(BATCH_ROWS));
+        let selection = CellSelection::of_scan(scan);
+        let limit =
+            scan.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS).clamp(1, MAX_BATCH_ROWS).min(*remaining);
+        let mut rows = Vec::with_capacity(limit.min(DEFAULT_BATCH_ROWS));
         let mut bytes = 0;
-        // Any row ends a search that nobody waits for, or that lets others read first.
-        let (skipped, paused) = (Cell::new(0), Cell::new(false));
-        while rows.len() < want && bytes < BATCH_BYTES && !paused.get() {
+        // Accepting any row ends a search that was cancelled or has filtered many rows.
+        let (filtered, paused) = (Cell::new(0), Cell::new(false));
+        while rows.len() < limit && bytes < BATCH_BYTES && !paused.get() {
             if cancelled.load(Ordering::Relaxed) {
                 return Err(StorageError::Closed);
             }
@@ -145,21 +147,22 @@ impl Job {
                 if scan.filter.as_ref().is_none_or(|filter| filter.matches(key)) {
                     return true;
                 }
-                skipped.set(skipped.get() + 1);
-                paused.set(skipped.get() >= MAX_SKIPPED || cancelled.load(Ordering::Relaxed));
+                filtered.set(filtered.get() + 1);
+                paused
+                    .set(filtered.get() >= MAX_FILTERED_ROWS || cancelled.load(Ordering::Relaxed));
                 paused.get()
             };
-            let Some(raw) = cursor.next_row(table, keep)? else {
-                *left -= rows.len();
+            let Some(row) = cursor.next_row(table, keep)? else {
+                *remaining -= rows.len();
                 return Ok(rows);
             };
             if paused.get() {
                 break;
             }
-            bytes += raw.entries.iter().map(|(_, value)| value.len()).sum::<usize>();
-            rows.extend(table.assemble(raw, &wanted)?);
+            bytes += row.entries.iter().map(|(_, value)| value.len()).sum::<usize>();
+            rows.extend(table.select(row, &selection)?);
         }
-        *left -= rows.len();
+        *remaining -= rows.len();
         self.cursor = Some(cursor);
         Ok(rows)
     }

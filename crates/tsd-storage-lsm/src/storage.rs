@@ -1,4 +1,4 @@
-//! The store: tables by name, behind the storage traits.
+//! The embedded store: tables by name, behind the storage traits.
 
 use std::{
     collections::BTreeMap,
@@ -19,21 +19,21 @@ use tsd_storage::{
 
 use crate::{
     LsmConfig, TableSpec,
+    blocking_pool::{BlockingPool, PoolHandle},
     compactor::{CompactionSignal, Compactor},
-    directory::{Directory, known_tables},
+    directory::{Directory, existing_tables},
     metrics::describe_metrics,
-    pool::{BlockingPool, Spawner},
-    read::Wanted,
+    read::CellSelection,
     scanner::LsmScanner,
-    table::{Common, DiskSpace, TableStore},
+    table::{DiskSpace, TableContext, TableStore},
 };
 
-/// Files of tables kept open.
+/// Limit on open files.
 const OPEN_FILES: usize = 512;
-/// Threads that write: one table's flush does not hold up another's.
+/// Threads for writes: flushes of two tables may run concurrently.
 const WRITE_THREADS: usize = 2;
 
-/// The embedded store. Dropping it waits for what is being written and frees the directory.
+/// The embedded store. Dropping it waits for running writes and unlocks the directory.
 #[derive(Debug)]
 pub struct LsmStorage {
     tables: BTreeMap<Table, Arc<TableStore>>,
@@ -41,9 +41,9 @@ pub struct LsmStorage {
     closed: AtomicBool,
     signal: Arc<CompactionSignal>,
     cache: CacheHandle,
-    reads: Spawner,
-    writes: Spawner,
-    // Dropped in this order: callers' threads, the compactor, the lock.
+    reads: PoolHandle,
+    writes: PoolHandle,
+    // Dropped in this order: thread pools, compactor, directory lock.
     _pools: [BlockingPool; 2],
     compactor: Mutex<Option<Compactor>>,
     directory: Arc<Directory>,
@@ -58,19 +58,19 @@ impl std::fmt::Debug for CacheHandle {
 }
 
 impl LsmStorage {
-    /// Tables that the store in a directory has, in the order they were made; none where there is no store
-    /// yet. For those who open it with the tables it has.
-    pub fn known_tables(dir: &Path) -> Result<Vec<TableSpec>, StorageError> {
-        known_tables(dir)
+    /// Returns the tables of the store in a directory, in the order of their creation; empty if
+    /// there is no store. For tools that open a store with its existing tables.
+    pub fn existing_tables(dir: &Path) -> Result<Vec<TableSpec>, StorageError> {
+        existing_tables(dir)
     }
 
-    /// Opens the store, or makes it where there is none. Blocks.
+    /// Opens the store and creates it if missing. Blocks on disk I/O.
     pub fn open(config: &LsmConfig) -> Result<Self, StorageError> {
         describe_metrics();
         let directory = Directory::open(&config.dir, &config.tables)?;
         let cache = Arc::new(Cache::with_capacity_bytes(config.cache_bytes));
         let signal = Arc::new(CompactionSignal::default());
-        let common = Common {
+        let context = TableContext {
             cache: Arc::clone(&cache),
             files: Arc::new(DescriptorTable::new(OPEN_FILES)),
             space: Arc::new(DiskSpace::new(directory.path().to_owned(), config.reserve_bytes)),
@@ -78,7 +78,7 @@ impl LsmStorage {
         };
         let mut tables = BTreeMap::new();
         for spec in &config.tables {
-            let table = TableStore::open(directory.tree_path(spec), spec, common.clone())?;
+            let table = TableStore::open(directory.tree_path(spec), spec, context.clone())?;
             tables.insert(spec.table.clone(), Arc::new(table));
         }
         let no_thread = |source| StorageError::io("starting the store's threads", source);
@@ -86,10 +86,10 @@ impl LsmStorage {
             BlockingPool::new("lsm-read", config.read_threads).map_err(no_thread)?,
             BlockingPool::new("lsm-write", WRITE_THREADS).map_err(no_thread)?,
         ];
-        let [reads, writes] = pools.each_ref().map(BlockingPool::spawner);
+        let [reads, writes] = pools.each_ref().map(BlockingPool::handle);
         let compactor = Compactor::start(tables.values().cloned().collect(), Arc::clone(&signal))
             .map_err(no_thread)?;
-        // What the last process left undone.
+        // The previous process may have stopped before a compaction.
         signal.request();
         Ok(Self {
             tables,
@@ -112,7 +112,7 @@ impl LsmStorage {
         self.tables.get(table).cloned().ok_or_else(|| StorageError::NoSuchTable(table.clone()))
     }
 
-    /// Runs a write on a thread that may block.
+    /// Runs a write on the thread pool.
     fn write<'a, T: Send + 'static>(
         &'a self,
         table: &'a Table,
@@ -134,7 +134,7 @@ impl Storage for LsmStorage {
     ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
         Box::pin(async move {
             let table = self.table(table)?;
-            self.reads.call(move || table.read_row(&get.row, &Wanted::of_get(&get))).await
+            self.reads.call(move || table.read_row(&get.row, &CellSelection::of_get(&get))).await
         })
     }
 
@@ -147,17 +147,19 @@ impl Storage for LsmStorage {
             let table = self.table(table)?;
             self.reads
                 .call(move || {
-                    gets.iter().map(|get| table.read_row(&get.row, &Wanted::of_get(get))).collect()
+                    gets.iter()
+                        .map(|get| table.read_row(&get.row, &CellSelection::of_get(get)))
+                        .collect()
                 })
                 .await
         })
     }
 
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
-        let spawner = self.reads.clone();
+        let pool = self.reads.clone();
         Box::new(match self.table(table) {
-            Ok(table) => LsmScanner::new(table, scan, spawner),
-            Err(error) => LsmScanner::failed(error, spawner),
+            Ok(table) => LsmScanner::new(table, scan, pool),
+            Err(error) => LsmScanner::failed(error, pool),
         })
     }
 
@@ -194,7 +196,7 @@ impl Storage for LsmStorage {
         value: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
         self.write(table, move |table, now_ms| {
-            table.compare_and(&column, expected.as_ref(), Some(value), now_ms)
+            table.compare_and_write(&column, expected.as_ref(), Some(value), now_ms)
         })
     }
 
@@ -207,7 +209,7 @@ impl Storage for LsmStorage {
         timestamp_ms: i64,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
         self.write(table, move |table, _| {
-            table.compare_and(&column, expected.as_ref(), Some(value), timestamp_ms)
+            table.compare_and_write(&column, expected.as_ref(), Some(value), timestamp_ms)
         })
     }
 
@@ -218,7 +220,7 @@ impl Storage for LsmStorage {
         expected: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
         self.write(table, move |table, now_ms| {
-            table.compare_and(&column, Some(&expected), None, now_ms)
+            table.compare_and_write(&column, Some(&expected), None, now_ms)
         })
     }
 
@@ -248,7 +250,7 @@ impl Storage for LsmStorage {
         })
     }
 
-    /// Nothing to do: every write is in a tree when it returns.
+    /// Only checks that the store is open: every write is in a tree when it returns.
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
         let closed = self.closed.load(Ordering::Acquire);
         Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
@@ -260,14 +262,14 @@ impl Storage for LsmStorage {
             let compactor = self.compactor.lock().unwrap_or_else(PoisonError::into_inner).take();
             let tables: Vec<_> = self.tables.values().cloned().collect();
             let directory = Arc::clone(&self.directory);
-            // Behind the writes that wait; on a thread that may block.
+            // Queued after the pending writes, on a thread that may block.
             self.writes
                 .call(move || {
                     drop(compactor);
                     for table in tables {
                         drop(table.writer());
                     }
-                    // Whoever still holds the store does not keep the next process out.
+                    // Another process can open the directory even if this store is not dropped yet.
                     directory.unlock()
                 })
                 .await

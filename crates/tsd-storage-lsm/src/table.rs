@@ -1,4 +1,4 @@
-//! One table: its tree, and what belongs to it.
+//! One table: its tree, the tree's configuration, and the check of free disk space.
 
 use std::{
     path::PathBuf,
@@ -15,24 +15,25 @@ use lsm_tree::{
 use tsd_storage::{StorageError, Table};
 
 use crate::{
-    TableLayout, TableSpec, compactor::CompactionSignal, error::tree_error, ingest::WriteState,
+    TableLayout, TableSpec, compactor::CompactionSignal, error::tree_error, ingest::WriterState,
     metrics::TableMetrics,
 };
 
-/// A block of runs: some fifty compacted hours. Measured on such hours: 4 KiB takes 2 % more bytes,
-/// 64 KiB 0.6 % less, and a get reads a whole block. LZ4 saves 10 %, nearly all of it keys.
+/// A block has about fifty runs of compacted hours. Measured on such hours: 4 KiB blocks need 2 %
+/// more space, 64 KiB blocks 0.6 % less, and a get reads a whole block. LZ4 saves 10 %, mostly of
+/// the keys.
 const POINTS_BLOCK_BYTES: u32 = 16 * 1024;
 const CELLS_BLOCK_BYTES: u32 = 8 * 1024;
 
-/// A table. Reads need no lock: the tree has no memtable, so a version of it is a snapshot.
+/// A table. Reads take no lock: the tree has no memtable, so each version of it is a snapshot.
 pub(crate) struct TableStore {
     pub(crate) name: Table,
     pub(crate) layout: TableLayout,
     pub(crate) tree: AnyTree,
     /// Next sequence number of the tree.
     pub(crate) seqno: SequenceNumberCounter,
-    /// One writer at a time, and what it keeps between writes.
-    pub(crate) write: Mutex<WriteState>,
+    /// State of the single writer.
+    pub(crate) write: Mutex<WriterState>,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) signal: Arc<CompactionSignal>,
     pub(crate) metrics: TableMetrics,
@@ -44,9 +45,9 @@ impl std::fmt::Debug for TableStore {
     }
 }
 
-/// What the tables share.
+/// Resources shared by the tables of a store.
 #[derive(Clone)]
-pub(crate) struct Common {
+pub(crate) struct TableContext {
     pub(crate) cache: Arc<Cache>,
     pub(crate) files: Arc<DescriptorTable>,
     pub(crate) space: Arc<DiskSpace>,
@@ -57,15 +58,15 @@ impl TableStore {
     pub(crate) fn open(
         path: PathBuf,
         spec: &TableSpec,
-        common: Common,
+        context: TableContext,
     ) -> Result<Self, StorageError> {
         let seqno = SequenceNumberCounter::default();
         let config = Config::new(path, seqno.clone(), SequenceNumberCounter::default())
-            .use_cache(common.cache)
-            .use_descriptor_table(Some(common.files))
+            .use_cache(context.cache)
+            .use_descriptor_table(Some(context.files))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4));
         let config = match spec.layout {
-            // A get of a row is a range here, which filters cannot help.
+            // A get of a row is a range read, for which bloom filters are of no use.
             TableLayout::Points => config
                 .filter_policy(FilterPolicy::disabled())
                 .data_block_size_policy(BlockSizePolicy::all(POINTS_BLOCK_BYTES)),
@@ -76,8 +77,8 @@ impl TableStore {
                 .data_block_size_policy(BlockSizePolicy::all(CELLS_BLOCK_BYTES)),
         };
         let tree = config.open().map_err(|e| tree_error("opening", &spec.table, e))?;
-        // Above every number that is stored, also those in the keys of runs: a run's number is
-        // taken before the one its entry is stored under.
+        // Above every stored number, also those in the keys of runs: the number of a run is
+        // assigned before the sequence number of its entry.
         seqno.set(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
         Ok(Self {
             name: spec.table.clone(),
@@ -85,8 +86,8 @@ impl TableStore {
             tree,
             seqno,
             write: Mutex::default(),
-            space: common.space,
-            signal: common.signal,
+            space: context.space,
+            signal: context.signal,
             metrics: TableMetrics::new(spec.table.as_str()),
         })
     }
@@ -96,8 +97,8 @@ impl TableStore {
     }
 }
 
-/// Room on the disk of the store. A tree that meets a full disk in the middle of its work leaves
-/// half a file until the next start, so work that has no room is not begun.
+/// Free space on the disk of the store. A tree that runs out of space in the middle of a write
+/// leaves a partial file until the next start, so such a write is not started.
 #[derive(Debug)]
 pub(crate) struct DiskSpace {
     path: PathBuf,
@@ -109,14 +110,14 @@ impl DiskSpace {
         Self { path, reserve_bytes }
     }
 
-    /// Fails where writing that many bytes would touch the reserve.
+    /// Fails with [`StorageError::DiskFull`] if writing `bytes` would use the reserve.
     pub(crate) fn check(&self, bytes: u64) -> Result<(), StorageError> {
         if self.reserve_bytes == 0 {
             return Ok(());
         }
         let stat = rustix::fs::statvfs(&self.path).map_err(|error| {
             StorageError::io(
-                format!("asking for the room at {}", self.path.display()),
+                format!("reading the free space at {}", self.path.display()),
                 error.into(),
             )
         })?;

@@ -101,7 +101,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn server_filter_accepts_matching_and_few_other_rows(filter in filter(), keys in prop::collection::vec(key(), 1..20)) {
+    fn server_filter_accepts_matching_and_few_other_rows(
+        filter in filter(),
+        keys in prop::collection::vec(key(), 1..20),
+    ) {
         let scan = Scan {
             start: Bytes::from_static(b"m"),
             stop: Bytes::from_static(b"n"),

@@ -1,11 +1,11 @@
-//! Bytes on the disk for a point.
+//! Disk space per point.
 
 use tsd_model::Family;
 use tsd_storage::{FlushTarget, Scan, Storage};
 
-use super::kit::{self, Held, data, new_dir, open_data, scan, settle};
+use super::fixture::{self, TestRow, data, new_dir, open_data, scan, wait_for_compaction};
 
-/// A small generator (splitmix64), so that every run of the test sees the same points.
+/// A splitmix64 generator with a fixed seed: every run of the test has the same points.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +34,7 @@ impl Series {
         Self { kind: number as usize % 4, walk, counter, gauge: 0, step: number, random }
     }
 
-    /// Flags and bytes of the next value.
+    /// Flags and value of the next point.
     fn next(&mut self) -> (u16, Vec<u8>) {
         self.step += 1;
         let integer = |v: u64| match v {
@@ -63,9 +63,9 @@ impl Series {
     }
 }
 
-/// Hours of some series at ten seconds, as row compaction leaves them: salt, metric, base time and
-/// two tags in the key, one compacted column in the row.
-fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<Held> {
+/// Compacted hours of series with a point every ten seconds: salt, metric, base time and two tags
+/// in the key, one compacted column per row.
+fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<TestRow> {
     let mut rows = Vec::new();
     for number in 0..series {
         let number = kind.map_or(number, |kind| number * 4 + kind as u64);
@@ -96,18 +96,18 @@ fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<Held> {
             value.push(0);
             let timestamp = 1_500_004_000_000 + i64::from(hour) * 3_600_000 + number as i64 * 7;
             let cells = vec![(Family::T, qualifier, value, timestamp)];
-            rows.push(Held { key, cells, ..Held::default() });
+            rows.push(TestRow { key, cells, ..TestRow::default() });
         }
     }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     rows
 }
 
-async fn bytes_a_point(series: u64, hours: u32, kind: Option<usize>) -> f64 {
+async fn bytes_per_point(series: u64, hours: u32, kind: Option<usize>) -> f64 {
     let dir = new_dir();
     let store = open_data(&dir);
-    store.flush_rows(&data(), kit::rows(compacted_rows(series, hours, kind))).await.unwrap();
-    settle(&store);
+    store.flush_rows(&data(), fixture::rows(compacted_rows(series, hours, kind))).await.unwrap();
+    wait_for_compaction(&store);
     let rows = scan(&store, &data(), Scan::default()).await;
     let points: usize =
         rows.iter().flat_map(|r| &r.runs).map(tsd_model::PackedRun::point_count).sum();
@@ -117,13 +117,13 @@ async fn bytes_a_point(series: u64, hours: u32, kind: Option<usize>) -> f64 {
 }
 
 #[tokio::test]
-async fn mixed_series_take_less_than_four_fifths_of_a_byte_a_point() {
-    let mixed = bytes_a_point(200, 6, None).await;
-    println!("mixed: {mixed:.3} bytes a point");
-    assert!(mixed <= 0.8, "{mixed} bytes a point");
+async fn mixed_series_need_less_than_four_fifths_of_a_byte_per_point() {
+    let mixed = bytes_per_point(200, 6, None).await;
+    println!("mixed: {mixed:.3} bytes per point");
+    assert!(mixed <= 0.8, "{mixed} bytes per point");
     for (kind, most) in [1.05, 1.6, 0.42, 0.16].into_iter().enumerate() {
-        let bytes = bytes_a_point(40, 6, Some(kind)).await;
-        println!("kind {kind}: {bytes:.3} bytes a point");
-        assert!(bytes <= most, "kind {kind}: {bytes} bytes a point");
+        let bytes = bytes_per_point(40, 6, Some(kind)).await;
+        println!("kind {kind}: {bytes:.3} bytes per point");
+        assert!(bytes <= most, "kind {kind}: {bytes} bytes per point");
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever is done to a store, it shows the cells the memory store shows.
+//! Property tests: after any operations the store returns the same cells as the memory store.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use tsd_storage::{
     ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table,
 };
 
-use super::kit::{self, Held, all_cells, data, new_dir, open};
+use super::fixture::{self, TestRow, all_cells, data, new_dir, open};
 use crate::{LsmConfig, LsmStorage, TableSpec};
 
 const fn clock() -> i64 {
@@ -16,30 +16,30 @@ const fn clock() -> i64 {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Put(Vec<(usize, Vec<usize>)>),
-    Ingest(Vec<(usize, Held)>),
+    Flush(Vec<(usize, TestRow)>),
     Delete(usize, Option<Vec<usize>>),
     Append(usize, usize),
     Increment(usize, usize, i64),
     CompareAndSet(usize, usize, Option<usize>, usize),
-    /// Put that column and delete those which are there, read so long after they were written.
+    /// Puts a column and deletes others; their timestamps as read, plus an offset.
     Rewrite(usize, Option<usize>, Vec<usize>, i64),
     Reopen,
 }
 
-/// Keys that are prefixes of each other, and zeros at their ends.
+/// Keys that are prefixes of each other, some with trailing zeros.
 const KEYS: [&[u8]; 6] = [b"\0", b"\0\0", b"\0\0\x01", b"\0\x01", b"a", b"a\0"];
 
 fn seconds(offset: usize, flags: u16) -> Vec<u8> {
     ((offset as u16) << 4 | flags).to_be_bytes().to_vec()
 }
 
-/// Columns a data row may have: qualifier and some value that fits.
+/// A possible column of a data row: family, qualifier and a valid value.
 fn column(i: usize) -> (Family, Vec<u8>, Vec<u8>) {
     let t = Family::T;
     match i {
-        // Points a second apart, in two widths.
+        // Points one second apart, in two widths.
         0..20 => (t, seconds(i, 0), vec![i as u8]),
         20..30 => (t, seconds(i - 20, 1), vec![1, i as u8]),
         // Floats.
@@ -48,7 +48,7 @@ fn column(i: usize) -> (Family, Vec<u8>, Vec<u8>) {
         }
         // Milliseconds.
         36..42 => (t, vec![0xF0, 0, i as u8, 0x40], vec![7]),
-        // An odd width, an annotation, a column of two points, the same in another order.
+        // An unusual width, an annotation, a column of two points, the same in another order.
         42 => (t, vec![0x30, 0x01], vec![0, 3]),
         43 => (t, vec![1, 0, 0], b"{}".to_vec()),
         44 => (t, vec![0, 0, 0, 0x10], vec![0, 1, 0]),
@@ -57,14 +57,14 @@ fn column(i: usize) -> (Family, Vec<u8>, Vec<u8>) {
         // Other families.
         47 => (Family::Name, vec![0, 0], vec![1]),
         48 => (Family::Id, b"metrics".to_vec(), vec![0, 0, 1]),
-        // The value of an append column, or a counter.
+        // An append column or a counter.
         _ => (t, vec![5, 0, 0], vec![0, 0, 0, 0, 0, 0, 0, 1]),
     }
 }
 
 const COLUMNS: usize = 50;
 
-/// A value other than the usual one.
+/// The value of [`column`] or a variant of it.
 fn other_value(i: usize, variant: u8) -> Vec<u8> {
     let (_, _, mut value) = column(i);
     if let Some(last) = value.last_mut() {
@@ -74,14 +74,14 @@ fn other_value(i: usize, variant: u8) -> Vec<u8> {
 }
 
 fn column_set() -> impl Strategy<Value = Vec<usize>> {
-    // A stretch of points, or columns of all kinds.
+    // Consecutive points, or columns of all kinds.
     prop_oneof![
         (0_usize..18, 1_usize..8).prop_map(|(from, n)| (from..(from + n).min(20)).collect()),
         prop::collection::btree_set(0..COLUMNS, 0..6).prop_map(|s| s.into_iter().collect()),
     ]
 }
 
-fn held() -> impl Strategy<Value = Held> {
+fn test_row() -> impl Strategy<Value = TestRow> {
     (column_set(), column_set(), any::<u8>(), any::<u8>(), 0_i64..5).prop_map(
         |(puts, deletes, kind, variant, ts)| {
             let mut cells: Vec<_> = puts
@@ -100,27 +100,28 @@ fn held() -> impl Strategy<Value = Held> {
             };
             deletes.sort();
             let deletes = deletes.into_iter().map(|(family, q, _)| (family, q)).collect();
-            Held { key: Vec::new(), delete_row, deletes, cells }
+            TestRow { key: Vec::new(), delete_row, deletes, cells }
         },
     )
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     let row = 0..KEYS.len();
     let one = 0..COLUMNS;
     prop_oneof![
-        2 => prop::collection::vec((row.clone(), column_set()), 0..3).prop_map(Step::Put),
-        8 => prop::collection::btree_map(row.clone(), held(), 0..4)
-            .prop_map(|rows| Step::Ingest(rows.into_iter().collect())),
+        2 => prop::collection::vec((row.clone(), column_set()), 0..3).prop_map(ModelStep::Put),
+        8 => prop::collection::btree_map(row.clone(), test_row(), 0..4)
+            .prop_map(|rows| ModelStep::Flush(rows.into_iter().collect())),
         1 => (row.clone(), prop::option::weighted(0.8, column_set()))
-            .prop_map(|(r, c)| Step::Delete(r, c)),
-        1 => (row.clone(), one.clone()).prop_map(|(r, c)| Step::Append(r, c)),
-        1 => (row.clone(), one.clone(), any::<i64>()).prop_map(|(r, c, n)| Step::Increment(r, c, n)),
+            .prop_map(|(r, c)| ModelStep::Delete(r, c)),
+        1 => (row.clone(), one.clone()).prop_map(|(r, c)| ModelStep::Append(r, c)),
+        1 => (row.clone(), one.clone(), any::<i64>())
+            .prop_map(|(r, c, n)| ModelStep::Increment(r, c, n)),
         1 => (row.clone(), one.clone(), prop::option::of(one.clone()), one.clone())
-            .prop_map(|(r, c, e, v)| Step::CompareAndSet(r, c, e, v)),
+            .prop_map(|(r, c, e, v)| ModelStep::CompareAndSet(r, c, e, v)),
         1 => (row, prop::option::of(one), column_set(), prop::bool::weighted(0.1))
-            .prop_map(|(r, p, d, late)| Step::Rewrite(r, p, d, i64::from(late))),
-        1 => Just(Step::Reopen),
+            .prop_map(|(r, p, d, late)| ModelStep::Rewrite(r, p, d, i64::from(late))),
+        1 => Just(ModelStep::Reopen),
     ]
 }
 
@@ -129,11 +130,11 @@ fn column_of(row: usize, i: usize) -> Column {
     Column { row: Bytes::from_static(KEYS[row]), family, qualifier: qualifier.into() }
 }
 
-/// Does the step and shows its answer.
-async fn act(store: &dyn FlushTarget, table: &Table, step: &Step) -> String {
-    let answer: Result<String, StorageError> = async {
+/// Executes the step and returns its result as text.
+async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> String {
+    let result: Result<String, StorageError> = async {
         Ok(match step {
-            Step::Put(rows) => {
+            ModelStep::Put(rows) => {
                 let mut batch = CellBatch::new();
                 for (row, columns) in rows {
                     batch.begin_row(KEYS[*row])?;
@@ -150,13 +151,13 @@ async fn act(store: &dyn FlushTarget, table: &Table, step: &Step) -> String {
                 }
                 format!("{:?}", store.put(table, batch).await?)
             }
-            Step::Ingest(rows) => {
+            ModelStep::Flush(rows) => {
                 let rows = rows
                     .iter()
-                    .map(|(row, held)| Held { key: KEYS[*row].to_vec(), ..held.clone() });
-                format!("{:?}", store.flush_rows(table, kit::rows(rows)).await?)
+                    .map(|(row, changes)| TestRow { key: KEYS[*row].to_vec(), ..changes.clone() });
+                format!("{:?}", store.flush_rows(table, fixture::rows(rows)).await?)
             }
-            Step::Delete(row, columns) => {
+            ModelStep::Delete(row, columns) => {
                 let row = Bytes::from_static(KEYS[*row]);
                 let delete = match columns {
                     None => Delete::Row(row),
@@ -171,22 +172,22 @@ async fn act(store: &dyn FlushTarget, table: &Table, step: &Step) -> String {
                 };
                 format!("{:?}", store.delete(table, delete).await?)
             }
-            Step::Append(row, i) => {
+            ModelStep::Append(row, i) => {
                 let (family, qualifier, value) = column(*i);
                 let cell =
                     CellRef { family, qualifier: &qualifier, value: &value, timestamp_ms: None };
                 format!("{:?}", store.append(table, CellBatch::single(KEYS[*row], cell)?).await?)
             }
-            Step::Increment(row, i, amount) => {
+            ModelStep::Increment(row, i, amount) => {
                 format!("{:?}", store.increment(table, column_of(*row, *i), *amount).await?)
             }
-            Step::CompareAndSet(row, i, expected, value) => {
+            ModelStep::CompareAndSet(row, i, expected, value) => {
                 let expected = expected.map(|i| column(i).2.into());
                 let value = column(*value).2.into();
                 let column = column_of(*row, *i);
                 format!("{:?}", store.compare_and_set(table, column, expected, value).await?)
             }
-            Step::Rewrite(row, put, delete, late) => {
+            ModelStep::Rewrite(row, put, delete, late) => {
                 let put = put.map(|i| {
                     let (family, qualifier, value) = column(i);
                     let cell = Cell {
@@ -213,14 +214,14 @@ async fn act(store: &dyn FlushTarget, table: &Table, step: &Step) -> String {
                 let rewrite = RowRewrite { row, put, delete, read };
                 format!("{:?}", store.rewrite_row(table, rewrite).await?)
             }
-            Step::Reopen => String::from("()"),
+            ModelStep::Reopen => String::from("()"),
         })
     }
     .await;
-    answer.unwrap_or_else(|error| error.to_string())
+    result.unwrap_or_else(|error| error.to_string())
 }
 
-fn check(steps: &[Step], layout: fn(Table) -> TableSpec) {
+fn check(steps: &[ModelStep], layout: fn(Table) -> TableSpec) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let table = data();
@@ -230,12 +231,12 @@ fn check(steps: &[Step], layout: fn(Table) -> TableSpec) {
         let memory = MemoryStorage::new([table.clone()]).with_clock(clock);
         let mut store = LsmStorage::open(&config).unwrap();
         for step in steps {
-            if matches!(step, Step::Reopen) {
+            if matches!(step, ModelStep::Reopen) {
                 drop(store);
                 store = LsmStorage::open(&config).unwrap();
             }
-            let expected = act(&memory, &table, step).await;
-            assert_eq!(act(&store, &table, step).await, expected, "{step:?}");
+            let expected = execute(&memory, &table, step).await;
+            assert_eq!(execute(&store, &table, step).await, expected, "{step:?}");
             assert_eq!(
                 all_cells(&store, &table).await,
                 all_cells(&memory, &table).await,
@@ -249,7 +250,7 @@ fn check(steps: &[Step], layout: fn(Table) -> TableSpec) {
     });
 }
 
-/// Gets and scans that ask for a part.
+/// Compares gets and scans that select columns, families or a time range.
 async fn compare_reads(store: &LsmStorage, memory: &MemoryStorage, table: &Table) {
     let mut gets = Vec::new();
     let mut scans = vec![Scan { time_range_ms: Some((0, clock() + 2)), ..Scan::default() }];
@@ -271,8 +272,8 @@ async fn compare_reads(store: &LsmStorage, memory: &MemoryStorage, table: &Table
         let of = |rows: Vec<tsd_model::Row>| -> Vec<_> {
             rows.into_iter().map(|r| (r.key.clone(), r.into_cells().unwrap())).collect()
         };
-        let got = of(kit::scan(store, table, what.clone()).await);
-        assert_eq!(got, of(kit::scan(memory, table, what.clone()).await), "{what:?}");
+        let got = of(fixture::scan(store, table, what.clone()).await);
+        assert_eq!(got, of(fixture::scan(memory, table, what.clone()).await), "{what:?}");
     }
 }
 
@@ -280,12 +281,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn points_show_the_cells_of_the_memory_store(steps in prop::collection::vec(step(), 1..24)) {
+    fn points_layout_equals_the_memory_store(steps in prop::collection::vec(step(), 1..24)) {
         check(&steps, TableSpec::points);
     }
 
     #[test]
-    fn cells_show_the_cells_of_the_memory_store(steps in prop::collection::vec(step(), 1..24)) {
+    fn cells_layout_equals_the_memory_store(steps in prop::collection::vec(step(), 1..24)) {
         check(&steps, TableSpec::cells);
     }
 }

@@ -1,9 +1,9 @@
-//! Row keys as heads of tree keys: in the order of the rows, and none a prefix of another.
+//! Order-preserving, prefix-free encoding of row keys, the prefixes of tree keys.
 //!
-//! Several entries belong to a row, and one row key may be a prefix of another (a series with one
-//! tag more), so the end of the row key must be marked by something lower than any byte. UIDs are
-//! mostly zeros; an escape for each would grow keys by half. So a stretch of zeros is what is
-//! escaped, and its code says how long it is and whether the key ends there:
+//! A row has several entries, and a row key may be a prefix of another (a series with one more
+//! tag), so the end of the row key needs a mark that sorts below any byte. UIDs are mostly zeros;
+//! an escape for each zero would make keys half as long again. Therefore a sequence of zeros is
+//! escaped as a whole, by a code for its length and whether the key ends after it:
 //!
 //! ```text
 //! nonzero byte                          itself
@@ -11,12 +11,12 @@
 //! n zeros (0..=127), then the end       00, n
 //! ```
 //!
-//! More zeros before a nonzero byte sort lower, more zeros before the end sort higher, and every end
-//! sorts before every continuation: as the keys themselves.
+//! More zeros before a nonzero byte sort lower, more zeros before the end sort higher, and every
+//! end sorts before every continuation, as in the plain keys.
 
 const MAX_ZEROS: usize = 127;
 
-/// Appends the code of a row key.
+/// Appends the encoding of a row key.
 pub(crate) fn encode(key: &[u8], out: &mut Vec<u8>) {
     let mut rest = key;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -36,14 +36,14 @@ pub(crate) fn encode(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
 }
 
-/// The code of a row key.
+/// Returns the encoding of a row key.
 pub(crate) fn encoded(key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(key.len() + 8);
     encode(key, &mut out);
     out
 }
 
-/// The row key at the head of a tree key, and how many bytes its code takes.
+/// Decodes the row key at the start of a tree key; returns it with the length of its encoding.
 pub(crate) fn decode(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut key = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -83,12 +83,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn codes_have_the_order_of_keys(a in keys(), b in keys()) {
+        fn encoding_preserves_order(a in keys(), b in keys()) {
             prop_assert_eq!(encoded(&a).cmp(&encoded(&b)), a.cmp(&b));
         }
 
         #[test]
-        fn no_code_is_a_prefix_of_another(a in keys(), more in keys()) {
+        fn encoding_is_prefix_free(a in keys(), more in keys()) {
             let longer = [a.as_slice(), &more].concat();
             if longer != a {
                 prop_assert!(!encoded(&longer).starts_with(&encoded(&a)));
@@ -97,14 +97,16 @@ mod tests {
         }
 
         #[test]
-        fn decode_undoes_encode(key in keys(), suffix in keys()) {
+        fn decode_inverts_encode(key in keys(), suffix in keys()) {
             let code = encoded(&key);
             let bytes = [code.as_slice(), &suffix].concat();
             prop_assert_eq!(decode(&bytes).unwrap(), (key, code.len()));
         }
 
         #[test]
-        fn any_bytes_are_a_key_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_decode_to_a_key_or_nothing(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
             if let Some((_, len)) = decode(&bytes) {
                 prop_assert!(len <= bytes.len());
             }
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_row_key_grows_by_its_end_only() {
+    fn ordinary_row_key_grows_by_two_bytes() {
         // Salt, metric 1, base time, tagk 1, tagv 2.
         let key = [7, 0, 0, 1, 0x5B, 0xE8, 0x35, 0xE0, 0, 0, 1, 0, 0, 2];
         assert_eq!(encoded(&key).len(), key.len() + 2);

@@ -1,4 +1,4 @@
-//! Stores, rows and series for the tests.
+//! Stores, rows and reads for the tests.
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, Row};
@@ -8,8 +8,8 @@ use crate::{LsmConfig, LsmStorage, TableSpec};
 
 pub(super) type Dir = tempfile::TempDir;
 
-/// In memory where the system has such a place: nothing here outlives the process, and a busy disk
-/// makes each of the many small ingestions wait for its syncs.
+/// On a memory file system if there is one: on a busy disk each of the many small ingestions would
+/// wait for its syncs.
 pub(super) fn new_dir() -> Dir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -26,9 +26,9 @@ pub(super) fn open_data(dir: &Dir) -> LsmStorage {
     open(dir, vec![TableSpec::points(data())])
 }
 
-/// A row as the write-behind layer holds it.
+/// A row to flush.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct TestRow {
     pub(super) key: Vec<u8>,
     pub(super) delete_row: bool,
     pub(super) deletes: Vec<(Family, Vec<u8>)>,
@@ -36,13 +36,13 @@ pub(super) struct Held {
     pub(super) cells: Vec<(Family, Vec<u8>, Vec<u8>, i64)>,
 }
 
-struct Rows(std::collections::VecDeque<Held>, Held);
+struct TestRows(std::collections::VecDeque<TestRow>, TestRow);
 
-pub(super) fn rows(rows: impl IntoIterator<Item = Held>) -> Box<dyn FlushRows> {
-    Box::new(Rows(rows.into_iter().collect(), Held::default()))
+pub(super) fn rows(rows: impl IntoIterator<Item = TestRow>) -> Box<dyn FlushRows> {
+    Box::new(TestRows(rows.into_iter().collect(), TestRow::default()))
 }
 
-impl FlushRows for Rows {
+impl FlushRows for TestRows {
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.1 = self.0.pop_front()?;
         let row = &self.1;
@@ -78,8 +78,8 @@ pub(super) async fn all_cells(store: &dyn Storage, table: &Table) -> Vec<(Bytes,
     rows.into_iter().map(|row| (row.key.clone(), row.into_cells().unwrap())).collect()
 }
 
-/// Waits until LSM compaction has nothing left to do.
-pub(super) fn settle(store: &LsmStorage) {
+/// Waits until LSM compaction is idle.
+pub(super) fn wait_for_compaction(store: &LsmStorage) {
     let gauges = || {
         let gauges = store.gauges();
         let of = |name| gauges.iter().find(|(n, _)| *n == name).unwrap().1;

@@ -1,28 +1,28 @@
-//! What a store is after it was closed, or copied while it was written to.
+//! Stores that were reopened, copied during a write, damaged, or out of disk space.
 
 use std::{fs, path::Path};
 
 use tsd_model::Family;
 use tsd_storage::{FlushTarget, Get, Recovery, Scan, Storage, StorageError, Table};
 
-use super::kit::{self, Held, all_cells, data, new_dir, open_data, settle};
+use super::fixture::{self, TestRow, all_cells, data, new_dir, open_data, wait_for_compaction};
 use crate::{LsmConfig, LsmStorage, TableSpec};
 
-fn points(key: &[u8], offsets: std::ops::Range<u16>, value: u8) -> Held {
+fn points(key: &[u8], offsets: std::ops::Range<u16>, value: u8) -> TestRow {
     let cells = offsets
         .map(|o| (Family::T, (o << 4).to_be_bytes().to_vec(), vec![value], i64::from(value)))
         .collect();
-    Held { key: key.to_vec(), cells, ..Held::default() }
+    TestRow { key: key.to_vec(), cells, ..TestRow::default() }
 }
 
 #[tokio::test]
-async fn the_order_of_runs_outlives_the_process() {
+async fn order_of_runs_survives_a_restart() {
     let dir = new_dir();
-    // Each run covers the ones before it, so an old one that came to the top would show.
+    // Each run replaces all columns, so a wrong order of runs would be visible.
     for value in 1..30_u8 {
         let store = open_data(&dir);
-        store.flush_rows(&data(), kit::rows([points(b"row", 0..10, value)])).await.unwrap();
-        settle(&store);
+        store.flush_rows(&data(), fixture::rows([points(b"row", 0..10, value)])).await.unwrap();
+        wait_for_compaction(&store);
         let rows = all_cells(&store, &data()).await;
         assert_eq!(rows.len(), 1);
         assert!(rows[0].1.iter().all(|c| c.value[0] == value), "{value}: {:?}", rows[0].1);
@@ -31,31 +31,31 @@ async fn the_order_of_runs_outlives_the_process() {
 }
 
 #[tokio::test]
-async fn compaction_of_the_tree_changes_nothing_a_reader_sees() {
+async fn lsm_compaction_does_not_change_reads() {
     let dir = new_dir();
     let store = open_data(&dir);
-    let mut held_open = Vec::new();
+    let mut open_scans = Vec::new();
     for round in 0..40_u8 {
         let rows = (0..20_u8).map(|i| {
             let mut row = points(&[0, i], u16::from(round) * 4..u16::from(round) * 4 + 4, round);
             row.delete_row = round % 13 == 12;
             row
         });
-        store.flush_rows(&data(), kit::rows(rows)).await.unwrap();
+        store.flush_rows(&data(), fixture::rows(rows)).await.unwrap();
         if round % 10 == 5 {
             let mut scanner = store.scan(&data(), Scan { batch_rows: Some(1), ..Scan::default() });
             assert_eq!(scanner.next_rows().await.unwrap().unwrap().len(), 1);
-            held_open.push((round, scanner));
+            open_scans.push((round, scanner));
         }
     }
-    settle(&store);
+    wait_for_compaction(&store);
     let since = |round: u8| ((round + 1) / 13 * 13).saturating_sub(1);
     for (key, cells) in all_cells(&store, &data()).await {
         let first = since(39);
         assert_eq!(cells.len(), usize::from(39 - first + 1) * 4, "{key:?}");
     }
-    // A scan goes on in the state it began with.
-    for (round, mut scanner) in held_open {
+    // An open scan reads the snapshot it started with.
+    for (round, mut scanner) in open_scans {
         let mut rows = 1;
         while let Some(batch) = scanner.next_rows().await.unwrap() {
             for row in batch {
@@ -84,17 +84,17 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn a_copy_taken_before_an_ingestion_ends_has_what_was_there_before() {
-    struct CopyThenMore<'a> {
+async fn copy_during_an_ingestion_has_the_previous_state() {
+    struct CopyingRows<'a> {
         rows: Box<dyn tsd_storage::FlushRows>,
-        given: usize,
+        returned: usize,
         from: &'a Path,
         to: &'a Path,
     }
-    impl tsd_storage::FlushRows for CopyThenMore<'_> {
+    impl tsd_storage::FlushRows for CopyingRows<'_> {
         fn next_row(&mut self) -> Option<tsd_storage::FlushRow<'_>> {
-            self.given += 1;
-            if self.given == 5_000 {
+            self.returned += 1;
+            if self.returned == 5_000 {
                 copy(self.from, self.to);
             }
             self.rows.next_row()
@@ -102,10 +102,10 @@ async fn a_copy_taken_before_an_ingestion_ends_has_what_was_there_before() {
     }
     let (dir, copied) = (new_dir(), new_dir());
     let store = open_data(&dir);
-    store.flush_rows(&data(), kit::rows([points(b"before", 0..10, 1)])).await.unwrap();
+    store.flush_rows(&data(), fixture::rows([points(b"before", 0..10, 1)])).await.unwrap();
     let many = (0..10_000_u32).map(|i| points(&i.to_be_bytes(), 0..20, 2));
     let mut rows =
-        CopyThenMore { rows: kit::rows(many), given: 0, from: dir.path(), to: copied.path() };
+        CopyingRows { rows: fixture::rows(many), returned: 0, from: dir.path(), to: copied.path() };
     let table = store.table(&data()).unwrap();
     table.ingest(&mut table.writer(), &mut rows).unwrap();
     assert_eq!(all_cells(&store, &data()).await.len(), 10_001);
@@ -114,18 +114,18 @@ async fn a_copy_taken_before_an_ingestion_ends_has_what_was_there_before() {
     let rows = all_cells(&store, &data()).await;
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].0.as_ref(), b"before");
-    store.flush_rows(&data(), kit::rows([points(b"after", 0..10, 1)])).await.unwrap();
+    store.flush_rows(&data(), fixture::rows([points(b"after", 0..10, 1)])).await.unwrap();
     assert_eq!(all_cells(&store, &data()).await.len(), 2);
 }
 
 #[tokio::test]
-async fn a_flipped_byte_in_a_segment_is_an_error_and_no_answer() {
+async fn flipped_byte_in_a_segment_is_an_error() {
     let dir = new_dir();
     {
         let store = open_data(&dir);
         let rows = (0..2_000_u32).map(|i| points(&i.to_be_bytes(), 0..20, i as u8));
-        store.flush_rows(&data(), kit::rows(rows)).await.unwrap();
-        settle(&store);
+        store.flush_rows(&data(), fixture::rows(rows)).await.unwrap();
+        wait_for_compaction(&store);
     }
     let tables = dir.path().join("t.tsdb/tables");
     let segment = fs::read_dir(tables).unwrap().next().unwrap().unwrap().path();
@@ -140,7 +140,7 @@ async fn a_flipped_byte_in_a_segment_is_an_error_and_no_answer() {
             let error = loop {
                 match scanner.next_rows().await {
                     Ok(Some(_)) => {}
-                    Ok(None) => panic!("a damaged segment was read to its end"),
+                    Ok(None) => panic!("a damaged segment was read without an error"),
                     Err(error) => break error,
                 }
             };
@@ -152,43 +152,44 @@ async fn a_flipped_byte_in_a_segment_is_an_error_and_no_answer() {
 }
 
 #[tokio::test]
-async fn a_disk_without_room_refuses_writes_and_serves_reads() {
+async fn full_disk_rejects_writes_and_serves_reads() {
     let dir = new_dir();
     let table = Table::new("tsdb");
     {
         let store = open_data(&dir);
-        store.flush_rows(&table, kit::rows([points(b"row", 0..10, 1)])).await.unwrap();
+        store.flush_rows(&table, fixture::rows([points(b"row", 0..10, 1)])).await.unwrap();
     }
     let mut config = LsmConfig::new(dir.path(), vec![TableSpec::points(table.clone())]);
     config.reserve_bytes = u64::MAX / 2;
     let store = LsmStorage::open(&config).unwrap();
-    let error = store.flush_rows(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap_err();
+    let error =
+        store.flush_rows(&table, fixture::rows([points(b"row", 10..20, 2)])).await.unwrap_err();
     assert!(matches!(error, StorageError::DiskFull));
     assert_eq!(error.recovery(), Recovery::RetryLater);
     let row = store.get(&table, Get::row("row".into())).await.unwrap().unwrap();
     assert_eq!(row.into_cells().unwrap().len(), 10);
     drop(store);
     let store = open_data(&dir);
-    store.flush_rows(&table, kit::rows([points(b"row", 10..20, 2)])).await.unwrap();
+    store.flush_rows(&table, fixture::rows([points(b"row", 10..20, 2)])).await.unwrap();
     assert_eq!(all_cells(&store, &table).await[0].1.len(), 20);
 }
 
 #[tokio::test]
-async fn rows_out_of_order_are_refused_whole() {
+async fn rows_out_of_order_are_rejected_completely() {
     let dir = new_dir();
     let store = open_data(&dir);
     for keys in [[b"b", b"a"], [b"a", b"a"]] {
-        let rows = kit::rows(keys.map(|key| points(key, 0..3, 1)));
+        let rows = fixture::rows(keys.map(|key| points(key, 0..3, 1)));
         assert!(matches!(store.flush_rows(&data(), rows).await, Err(StorageError::Backend(_))));
     }
     assert!(all_cells(&store, &data()).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_closed_store_lets_the_next_one_in_while_it_is_still_held() {
+async fn closed_store_unlocks_its_directory() {
     let dir = new_dir();
     let store = open_data(&dir);
-    store.flush_rows(&data(), kit::rows([points(b"row", 0..3, 1)])).await.unwrap();
+    store.flush_rows(&data(), fixture::rows([points(b"row", 0..3, 1)])).await.unwrap();
     let scanner = store.scan(&data(), Scan::default());
     store.close().await.unwrap();
     let next = open_data(&dir);

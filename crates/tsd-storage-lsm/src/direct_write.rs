@@ -1,7 +1,7 @@
-//! Writes that do not come from the log: each is a small ingestion of its own.
+//! Writes without the write-ahead log: each is a small ingestion of its own.
 //!
-//! That costs a few syncs a call, which is right for tools and tests; the daemon has the log in
-//! front. What reads before it writes does both under the table's writer lock.
+//! A call costs a few syncs, which suits tools and tests; the daemon has the log in front. A
+//! read-modify-write holds the table's writer lock for both steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,28 +11,28 @@ use tsd_storage::{
     CellBatch, Column, Delete, FlushCell, FlushRow, FlushRows, Get, RowRewrite, StorageError,
 };
 
-use crate::{error::damaged_run, ingest::WriteState, read::Wanted, table::TableStore};
+use crate::{error::damaged_run, ingest::WriterState, read::CellSelection, table::TableStore};
 
 type ColumnKey = (Family, Bytes);
 
-/// Changes of some rows.
+/// Changes of several rows.
 #[derive(Debug, Default)]
-struct Changes {
-    rows: BTreeMap<Bytes, RowChanges>,
-    given: Option<(Bytes, RowChanges)>,
+struct ChangeSet {
+    rows: BTreeMap<Bytes, RowChange>,
+    current: Option<(Bytes, RowChange)>,
 }
 
 #[derive(Debug, Default)]
-struct RowChanges {
+struct RowChange {
     delete_row: bool,
     deletes: BTreeSet<ColumnKey>,
     puts: BTreeMap<ColumnKey, (Bytes, i64)>,
 }
 
-impl FlushRows for Changes {
+impl FlushRows for ChangeSet {
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
-        self.given = self.rows.pop_first();
-        let (key, row) = self.given.as_ref()?;
+        self.current = self.rows.pop_first();
+        let (key, row) = self.current.as_ref()?;
         Some(FlushRow {
             key,
             delete_row: row.delete_row.then_some(i64::MAX),
@@ -55,8 +55,8 @@ impl FlushRows for Changes {
     }
 }
 
-impl Changes {
-    fn row(&mut self, key: &[u8]) -> &mut RowChanges {
+impl ChangeSet {
+    fn row(&mut self, key: &[u8]) -> &mut RowChange {
         self.rows.entry(Bytes::copy_from_slice(key)).or_default()
     }
 
@@ -69,7 +69,7 @@ impl Changes {
 
 impl TableStore {
     pub(crate) fn put(&self, batch: &CellBatch, now_ms: i64) -> Result<(), StorageError> {
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         for row in batch.rows() {
             let to = changes.row(row.key);
             for cell in row.cells() {
@@ -84,18 +84,18 @@ impl TableStore {
 
     pub(crate) fn append(&self, batch: &CellBatch, now_ms: i64) -> Result<(), StorageError> {
         let mut writer = self.writer();
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         for row in batch.rows() {
             for cell in row.cells() {
                 let key = (cell.family, Bytes::copy_from_slice(cell.qualifier));
-                let known = changes.rows.get(row.key).and_then(|r| r.puts.get(&key));
-                let present = if let Some((value, _)) = known {
+                let pending = changes.rows.get(row.key).and_then(|r| r.puts.get(&key));
+                let current = if let Some((value, _)) = pending {
                     Some(value.clone())
                 } else {
                     let row = Bytes::copy_from_slice(row.key);
                     self.value(&Column { row, family: cell.family, qualifier: key.1.clone() })?
                 };
-                let mut value = present.map_or_else(Vec::new, |value| value.to_vec());
+                let mut value = current.map_or_else(Vec::new, |value| value.to_vec());
                 value.extend_from_slice(cell.value);
                 let timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
                 changes.row(row.key).puts.insert(key, (value.into(), timestamp_ms));
@@ -121,14 +121,14 @@ impl TableStore {
             ),
         };
         let sum = before.wrapping_add(amount);
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         changes.put_one(column, Bytes::copy_from_slice(&sum.to_be_bytes()), now_ms);
         self.apply(&mut writer, changes)?;
         Ok(sum)
     }
 
-    /// Replaces the column's value by `new`, or removes it, if it is `expected`.
-    pub(crate) fn compare_and(
+    /// Replaces the column's value by `new`, or deletes the column, if the value is `expected`.
+    pub(crate) fn compare_and_write(
         &self,
         column: &Column,
         expected: Option<&Bytes>,
@@ -139,7 +139,7 @@ impl TableStore {
         if self.value(column)?.as_ref() != expected {
             return Ok(false);
         }
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         match new {
             Some(value) => changes.put_one(column, value, now_ms),
             None => {
@@ -151,7 +151,7 @@ impl TableStore {
     }
 
     pub(crate) fn delete(&self, delete: Delete) -> Result<(), StorageError> {
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         match delete {
             Delete::Row(row) => changes.row(&row).delete_row = true,
             Delete::Columns { row, columns } => changes.row(&row).deletes.extend(columns),
@@ -159,25 +159,25 @@ impl TableStore {
         self.apply(&mut self.writer(), changes)
     }
 
-    /// Put and deletes at once, if the row still holds what was read of it.
+    /// Applies put and deletes atomically, if the replaced columns are as they were read.
     pub(crate) fn rewrite(&self, rewrite: RowRewrite, now_ms: i64) -> Result<(), StorageError> {
         let mut writer = self.writer();
-        let present: BTreeMap<ColumnKey, i64> = self
+        let current: BTreeMap<ColumnKey, i64> = self
             .cells(&rewrite.row)?
             .into_iter()
             .map(|cell| ((cell.family, cell.qualifier), cell.timestamp_ms))
             .collect();
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         let row = changes.row(&rewrite.row);
         row.puts.extend(rewrite.put.map(|(cell, timestamp_ms)| {
             ((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now_ms)))
         }));
         for old in rewrite.delete {
             let column = (old.family, old.qualifier);
-            if present.get(&column) != Some(&old.timestamp_ms) {
+            if current.get(&column) != Some(&old.timestamp_ms) {
                 return Err(StorageError::Changed);
             }
-            // Put first, then delete: a column that is put is as new as that.
+            // The put precedes the deletes: a column that is put and replaced stays only if newer.
             if row.puts.get(&column).is_none_or(|(_, put_ms)| *put_ms <= old.timestamp_ms) {
                 row.puts.remove(&column);
                 row.deletes.insert(column);
@@ -187,7 +187,7 @@ impl TableStore {
     }
 
     fn cells(&self, row: &Bytes) -> Result<Vec<Cell>, StorageError> {
-        match self.read_row(row, &Wanted::of_get(&Get::row(row.clone())))? {
+        match self.read_row(row, &CellSelection::of_get(&Get::row(row.clone())))? {
             None => Ok(Vec::new()),
             Some(row) => row.into_cells().map_err(damaged_run(&self.name)),
         }
@@ -195,11 +195,11 @@ impl TableStore {
 
     fn value(&self, column: &Column) -> Result<Option<Bytes>, StorageError> {
         let get = Get::column(column.row.clone(), column.family, column.qualifier.clone());
-        let row = self.read_row(&column.row, &Wanted::of_get(&get))?;
+        let row = self.read_row(&column.row, &CellSelection::of_get(&get))?;
         Ok(row.and_then(|row| row.cells.into_iter().next()).map(|cell| cell.value))
     }
 
-    fn apply(&self, writer: &mut WriteState, mut changes: Changes) -> Result<(), StorageError> {
+    fn apply(&self, writer: &mut WriterState, mut changes: ChangeSet) -> Result<(), StorageError> {
         if changes.rows.is_empty() {
             return Ok(());
         }
