@@ -170,8 +170,8 @@ fn batches(workload: &Workload) -> Vec<CellBatch> {
         let mut cells = CellBatch::new();
         for _ in 0..workload.batch.min(workload.cells - point) {
             let (series, step) = (point % workload.series, point / workload.series);
-            let spread = series.wrapping_mul(2_654_435_761);
-            let mut key = vec![(spread % 20) as u8, 0, 0, 1];
+            let hash = series.wrapping_mul(2_654_435_761);
+            let mut key = vec![(hash % 20) as u8, 0, 0, 1];
             key.extend_from_slice(&(step / 360 * 3600).to_be_bytes());
             key.extend_from_slice(&[0, 0, 1]);
             key.extend(series.to_be_bytes().iter().skip(1));

@@ -13,7 +13,7 @@ use tsd_storage::{
 
 use crate::{
     BackendSharing, LoggedTables, OpenError, ReplayReport, WalConfig, WalStorage,
-    files::faulty::{Dice, FaultyDisk},
+    files::faulty::{FaultyDisk, TestRng},
 };
 
 mod conformance_suite;

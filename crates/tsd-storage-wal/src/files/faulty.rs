@@ -13,14 +13,14 @@ const SECTOR: usize = 512;
 
 /// Pseudorandom numbers from a seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn roll(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ impl Dice {
     }
 
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.roll(100) < percent
+        self.below(100) < percent
     }
 }
 
@@ -43,14 +43,13 @@ struct Disk {
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
     name_changes: Vec<NameChange>,
-    dice: Dice,
-    /// Free bytes.
+    rng: TestRng,
+    /// `None`: no limit.
     free_bytes: Option<usize>,
     /// Number of the next syncs that fail, and the probability of others to fail.
     failing_syncs: usize,
     sync_failure_percent: u64,
-    /// Calls until the power cut.
-    calls_left: Option<u64>,
+    calls_until_power_cut: Option<u64>,
     is_off: bool,
 }
 
@@ -80,11 +79,11 @@ impl FaultyDisk {
             names: BTreeMap::new(),
             synced_names: BTreeMap::new(),
             name_changes: Vec::new(),
-            dice: Dice::new(seed),
+            rng: TestRng::new(seed),
             free_bytes: None,
             failing_syncs: 0,
             sync_failure_percent: 0,
-            calls_left: None,
+            calls_until_power_cut: None,
             is_off: false,
         })))
     }
@@ -103,22 +102,22 @@ impl FaultyDisk {
 
     /// Cuts the power after a number of calls.
     pub(crate) fn cut_power_after(&self, calls: u64) {
-        self.lock().calls_left = Some(calls);
+        self.lock().calls_until_power_cut = Some(calls);
     }
 
     /// The disk after a power cut: synced bytes, and random sectors of the others.
     pub(crate) fn after_power_cut(&self) -> Self {
         let mut disk = self.lock().clone();
-        let kept_names = disk.dice.roll(disk.name_changes.len() as u64 + 1) as usize;
+        let kept_names = disk.rng.below(disk.name_changes.len() as u64 + 1) as usize;
         let mut names = disk.synced_names.clone();
         for change in disk.name_changes.iter().take(kept_names) {
             change.apply(&mut names);
         }
-        let percent = *[0, 20, 50, 80, 100].get(disk.dice.roll(5) as usize).unwrap_or(&50);
-        let mut dice = disk.dice.clone();
+        let percent = *[0, 20, 50, 80, 100].get(disk.rng.below(5) as usize).unwrap_or(&50);
+        let mut rng = disk.rng.clone();
         for file in &mut disk.files {
             for change in std::mem::take(&mut file.unsynced) {
-                change.apply_some(&mut file.synced, &mut dice, percent);
+                change.apply_some(&mut file.synced, &mut rng, percent);
             }
             file.content = file.synced.clone();
         }
@@ -126,7 +125,7 @@ impl FaultyDisk {
             names: names.clone(),
             synced_names: names,
             name_changes: Vec::new(),
-            dice,
+            rng,
             ..disk
         })
     }
@@ -141,7 +140,7 @@ impl FaultyDisk {
             free_bytes: None,
             failing_syncs: 0,
             sync_failure_percent: 0,
-            calls_left: None,
+            calls_until_power_cut: None,
             is_off: false,
             ..disk
         })))
@@ -195,7 +194,7 @@ impl FaultyDisk {
 impl Disk {
     /// Counts a call. Returns true if the power is cut during it.
     fn count(&mut self) -> bool {
-        if let Some(calls) = &mut self.calls_left {
+        if let Some(calls) = &mut self.calls_until_power_cut {
             *calls = calls.saturating_sub(1);
             self.is_off = *calls == 0;
         }
@@ -218,20 +217,20 @@ impl Disk {
 
     fn sync(&mut self, at: usize) -> io::Result<()> {
         let percent = self.sync_failure_percent;
-        let fails = self.failing_syncs > 0 || self.dice.chance(percent);
+        let fails = self.failing_syncs > 0 || self.rng.chance(percent);
         self.failing_syncs = self.failing_syncs.saturating_sub(1);
         let is_cut = self.count();
-        let mut dice = self.dice.clone();
+        let mut rng = self.rng.clone();
         let file = self.file(at)?;
         if fails {
             // Some unsynced changes are lost, and a second sync does not report that.
-            file.unsynced.retain(|_| dice.chance(50));
+            file.unsynced.retain(|_| rng.chance(50));
         } else if !is_cut {
             for change in std::mem::take(&mut file.unsynced) {
                 change.apply(&mut file.synced);
             }
         }
-        self.dice = dice;
+        self.rng = rng;
         if fails || is_cut { Err(io::Error::other("sync failed")) } else { Ok(()) }
     }
 }
@@ -245,10 +244,10 @@ impl FileChange {
     }
 
     /// Applies a random part of the change, as a power cut does.
-    fn apply_some(&self, bytes: &mut Vec<u8>, dice: &mut Dice, percent: u64) {
+    fn apply_some(&self, bytes: &mut Vec<u8>, rng: &mut TestRng, percent: u64) {
         match self {
             Self::SetLen(len) => {
-                if dice.chance(percent) {
+                if rng.chance(percent) {
                     bytes.resize(*len, 0);
                 }
             }
@@ -257,7 +256,7 @@ impl FileChange {
                 while from < new.len() {
                     let sector_end = (at + from + 1).next_multiple_of(SECTOR) - at;
                     let to = sector_end.min(new.len());
-                    if dice.chance(percent) {
+                    if rng.chance(percent) {
                         write(bytes, at + from, new.get(from..to).unwrap_or_default());
                     }
                     from = to;
@@ -374,7 +373,7 @@ impl LogFile for FaultyFile {
             let is_cut = disk.count();
             let mut len = bytes.len();
             if is_cut {
-                len = disk.dice.roll(len as u64 + 1) as usize;
+                len = disk.rng.below(len as u64 + 1) as usize;
             }
             let fits = disk.free_bytes.map_or(len, |free| free.min(len));
             if let Some(free) = &mut disk.free_bytes {

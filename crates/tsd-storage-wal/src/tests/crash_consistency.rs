@@ -8,7 +8,7 @@ use super::{
 /// A writer with rows of its own, which executes one operation at a time.
 struct Writer {
     owner: String,
-    dice: Dice,
+    rng: TestRng,
     model: Model,
     /// Operations that failed since the last success. The log may contain them.
     unknown: Vec<Operation>,
@@ -18,7 +18,7 @@ impl Writer {
     fn new(number: u64, seed: u64) -> Self {
         Self {
             owner: format!("w{number}-"),
-            dice: Dice::new(seed ^ (number << 32)),
+            rng: TestRng::new(seed ^ (number << 32)),
             model: Model::default(),
             unknown: Vec::new(),
         }
@@ -27,7 +27,7 @@ impl Writer {
     /// Executes up to `operations` operations, or until the store fails.
     async fn work(&mut self, store: &Store, operations: u64) {
         for _ in 0..operations {
-            let operation = Operation::random(&self.owner, &mut self.dice, &self.model);
+            let operation = Operation::random(&self.owner, &mut self.rng, &self.model);
             match operation.run(store).await {
                 Ok(()) => {
                     self.model.apply(&operation);
@@ -39,7 +39,7 @@ impl Writer {
                 Err(_) => {
                     // Not visible to readers, but it may be in the log.
                     self.unknown.push(operation);
-                    if self.dice.chance(50) {
+                    if self.rng.chance(50) {
                         return;
                     }
                 }
@@ -77,16 +77,16 @@ impl Writer {
 
 /// Several runs on one disk, each with a random end.
 async fn check_runs(seed: u64) {
-    let mut dice = Dice::new(seed);
+    let mut rng = TestRng::new(seed);
     let mut disk = FaultyDisk::new(seed);
     let backend = memory_backend();
     let mut writers: Vec<Writer> = (0..3).map(|number| Writer::new(number, seed)).collect();
     for run in 0..4 {
         let context = format!("seed {seed}, run {run}");
         let config = WalConfig {
-            memtable_bytes: [1, 70_000, 300_000, 1 << 30][dice.roll(4) as usize],
-            segment_bytes: [8_192, 32_768, 100_000][dice.roll(3) as usize],
-            queue_entries: 1 + dice.roll(4) as usize,
+            memtable_bytes: [1, 70_000, 300_000, 1 << 30][rng.below(4) as usize],
+            segment_bytes: [8_192, 32_768, 100_000][rng.below(3) as usize],
+            queue_entries: 1 + rng.below(4) as usize,
             ..small(Path::new("faulty"))
         };
         let opened = Store::open_in(config, Arc::new(disk.clone()), Arc::clone(&backend)).await;
@@ -94,20 +94,20 @@ async fn check_runs(seed: u64) {
         for writer in &mut writers {
             writer.check(&store, &context).await;
         }
-        let kill = dice.chance(30);
+        let kill = rng.chance(30);
         if !kill {
-            disk.cut_power_after(1 + dice.roll(120));
+            disk.cut_power_after(1 + rng.below(120));
         }
-        if dice.chance(30) {
+        if rng.chance(30) {
             disk.set_sync_failures(10);
         }
-        if dice.chance(20) {
-            disk.set_free_bytes(Some(dice.roll(20_000) as usize));
+        if rng.chance(20) {
+            disk.set_free_bytes(Some(rng.below(20_000) as usize));
         }
-        let operations = 5 + dice.roll(30);
+        let operations = 5 + rng.below(30);
         let work = writers.iter_mut().map(|writer| writer.work(&store, operations));
         futures_util::future::join_all(work).await;
-        if dice.chance(20) {
+        if rng.chance(20) {
             // Usually fails, because the power is off.
             let _ = store.flush().await;
         }

@@ -6,7 +6,7 @@ use super::*;
 
 type FaultyStore = WalStorage<FaultyStorage<MemoryStorage>>;
 
-async fn over_faulty(
+async fn open_over_faults(
     disk: &FaultyDisk,
     config: WalConfig,
 ) -> (FaultyStore, Arc<FaultyStorage<MemoryStorage>>) {
@@ -53,7 +53,7 @@ async fn close_empties_the_log_and_stop_keeps_it() {
 #[tokio::test]
 async fn rows_stay_readable_while_flushes_fail() {
     let disk = FaultyDisk::new(1);
-    let (store, backend) = over_faulty(&disk, lazy()).await;
+    let (store, backend) = open_over_faults(&disk, lazy()).await;
     put(&store, b"a", b"1").await.unwrap();
     backend.script(Operation::FlushRows, timeouts(2));
     assert!(matches!(store.flush().await, Err(StorageError::Timeout(_))));
@@ -70,7 +70,7 @@ async fn rows_stay_readable_while_flushes_fail() {
 #[tokio::test]
 async fn close_without_a_flush_fails_and_keeps_the_log() {
     let disk = FaultyDisk::new(1);
-    let (store, backend) = over_faulty(&disk, lazy()).await;
+    let (store, backend) = open_over_faults(&disk, lazy()).await;
     put(&store, b"a", b"1").await.unwrap();
     backend.script(Operation::FlushRows, timeouts(1000));
     assert!(store.close().await.is_err());
@@ -85,7 +85,7 @@ async fn slow_flushes_delay_writes_at_the_memory_bound() {
     const BOUND: usize = 400_000;
     let disk = FaultyDisk::new(1);
     let config = WalConfig { memtable_bytes: BOUND, segment_bytes: 1 << 20, ..lazy() };
-    let (store, backend) = over_faulty(&disk, config).await;
+    let (store, backend) = open_over_faults(&disk, config).await;
     backend.script(Operation::FlushRows, timeouts(4));
     let write = async |writer: u32| {
         let mut max_bytes = 0.0_f64;
@@ -109,7 +109,7 @@ async fn slow_flushes_delay_writes_at_the_memory_bound() {
 async fn writes_fail_while_the_backends_disk_is_full() {
     let disk = FaultyDisk::new(1);
     let config = WalConfig { memtable_bytes: 100_000, segment_bytes: 1 << 20, ..lazy() };
-    let (store, backend) = over_faulty(&disk, config).await;
+    let (store, backend) = open_over_faults(&disk, config).await;
     backend.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 1000]);
     let mut written = 0_u32;
     let error = loop {
@@ -135,7 +135,7 @@ async fn slow_flushes_delay_writes_at_the_log_bound() {
     const SEGMENT: usize = 4096;
     let disk = FaultyDisk::new(1);
     let config = WalConfig { segment_bytes: SEGMENT as u64, ..lazy() };
-    let (store, backend) = over_faulty(&disk, config).await;
+    let (store, backend) = open_over_faults(&disk, config).await;
     backend.script(Operation::FlushRows, timeouts(3));
     let column = |i: u8| Column {
         row: Bytes::copy_from_slice(&[i]),
@@ -287,7 +287,7 @@ async fn write_larger_than_a_segment_is_an_error() {
 #[tokio::test]
 async fn append_after_a_flush_reads_the_backend_once() {
     let disk = FaultyDisk::new(1);
-    let (store, backend) = over_faulty(&disk, lazy()).await;
+    let (store, backend) = open_over_faults(&disk, lazy()).await;
     let batch = |value: &[u8]| cells(b"row", &[(b"\x05\0\0", value)]);
     store.append(&data(), batch(b"one")).await.unwrap();
     store.flush().await.unwrap();

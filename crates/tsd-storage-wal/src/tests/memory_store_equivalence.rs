@@ -27,17 +27,17 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn scan_of(seed: u64) -> Scan {
-    let mut dice = Dice::new(seed);
-    let mut key = || Bytes::from(format!("r{}", dice.roll(6)));
+    let mut rng = TestRng::new(seed);
+    let mut key = || Bytes::from(format!("r{}", rng.below(6)));
     let (start, stop) = (key(), key());
-    let wide = dice.chance(50);
+    let wide = rng.chance(50);
     Scan {
         start: if wide { Bytes::new() } else { start },
-        stop: if dice.chance(50) { Bytes::new() } else { stop },
-        family: dice.chance(30).then_some(Family::T),
-        qualifier: dice.chance(20).then(|| Bytes::from_static(b"odd1")),
-        limit: dice.chance(30).then(|| dice.roll(5) as usize),
-        batch_rows: dice.chance(50).then(|| 1 + dice.roll(3) as usize),
+        stop: if rng.chance(50) { Bytes::new() } else { stop },
+        family: rng.chance(30).then_some(Family::T),
+        qualifier: rng.chance(20).then(|| Bytes::from_static(b"odd1")),
+        limit: rng.chance(30).then(|| rng.below(5) as usize),
+        batch_rows: rng.chance(50).then(|| 1 + rng.below(3) as usize),
         ..Scan::default()
     }
 }
@@ -65,7 +65,7 @@ async fn compare(steps: Vec<Step>, memtable_bytes: usize) {
     for step in steps {
         match step {
             Step::Write(seed) => {
-                let operation = Operation::random("r", &mut Dice::new(seed), &model);
+                let operation = Operation::random("r", &mut TestRng::new(seed), &model);
                 model.apply(&operation);
                 operation.run(&memory).await.unwrap();
                 operation.run(&store).await.unwrap();

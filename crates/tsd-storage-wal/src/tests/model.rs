@@ -30,71 +30,69 @@ fn text(prefix: &str, number: u64) -> Bytes {
 
 impl Operation {
     /// An operation on rows whose keys begin with `owner`.
-    pub(super) fn random(owner: &str, dice: &mut Dice, model: &Model) -> Self {
-        let row = |dice: &mut Dice| text(owner, dice.roll(5));
+    pub(super) fn random(owner: &str, rng: &mut TestRng, model: &Model) -> Self {
+        let row = |rng: &mut TestRng| text(owner, rng.below(5));
         // Point qualifiers and others.
-        let qualifier = |dice: &mut Dice| match dice.roll(3) {
-            0 => Bytes::copy_from_slice(&((dice.roll(6) as u16) << 4).to_be_bytes()),
-            1 => Bytes::copy_from_slice(&(0xf000_0000 | (dice.roll(6) as u32) << 6).to_be_bytes()),
-            _ => text("odd", dice.roll(3)),
+        let qualifier = |rng: &mut TestRng| match rng.below(3) {
+            0 => Bytes::copy_from_slice(&((rng.below(6) as u16) << 4).to_be_bytes()),
+            1 => Bytes::copy_from_slice(&(0xf000_0000 | (rng.below(6) as u32) << 6).to_be_bytes()),
+            _ => text("odd", rng.below(3)),
         };
-        let value = |dice: &mut Dice| match dice.roll(12) {
+        let value = |rng: &mut TestRng| match rng.below(12) {
             0 => Bytes::new(),
-            1 => Bytes::from(vec![dice.roll(256) as u8; 900]),
+            1 => Bytes::from(vec![rng.below(256) as u8; 900]),
             2 => Bytes::from(vec![0; 1100]),
-            _ => Bytes::copy_from_slice(&dice.roll(1 << 40).to_be_bytes()),
+            _ => Bytes::copy_from_slice(&rng.below(1 << 40).to_be_bytes()),
         };
-        let column = |dice: &mut Dice| match dice.roll(4) {
-            0 => (row(dice), Bytes::from_static(b"counter")),
-            _ => (row(dice), qualifier(dice)),
+        let column = |rng: &mut TestRng| match rng.below(4) {
+            0 => (row(rng), Bytes::from_static(b"counter")),
+            _ => (row(rng), qualifier(rng)),
         };
         let present = |key: &ColumnKey| model.0.get(key).cloned();
-        match dice.roll(16) {
+        match rng.below(16) {
             0 => {
-                let key = (row(dice), Bytes::from_static(b"counter"));
-                Self::Increment(key, dice.roll(100) as i64 - 50)
+                let key = (row(rng), Bytes::from_static(b"counter"));
+                Self::Increment(key, rng.below(100) as i64 - 50)
             }
             1 => {
-                let key = column(dice);
+                let key = column(rng);
                 let expected =
-                    if dice.chance(80) { present(&key) } else { Some(text("no", dice.roll(3))) };
+                    if rng.chance(80) { present(&key) } else { Some(text("no", rng.below(3))) };
                 let new = if key.1 == b"counter"[..] {
                     Bytes::copy_from_slice(&7_i64.to_be_bytes())
                 } else {
-                    value(dice)
+                    value(rng)
                 };
                 Self::CompareAndSet(key, expected, new)
             }
             2 => {
-                let key = column(dice);
+                let key = column(rng);
                 let expected = present(&key).unwrap_or_default();
                 Self::CompareAndDelete(key, expected)
             }
-            3 => Self::DeleteRow(row(dice)),
-            4 => Self::DeleteColumns(row(dice), (0..3).map(|_| qualifier(dice)).collect()),
+            3 => Self::DeleteRow(row(rng)),
+            4 => Self::DeleteColumns(row(rng), (0..3).map(|_| qualifier(rng)).collect()),
             5 => {
-                let row = row(dice);
+                let row = row(rng);
                 let columns = model.0.keys().filter(|(r, _)| *r == row).map(|(_, q)| q.clone());
-                let mut delete: Vec<_> = columns.filter(|_| dice.chance(50)).collect();
-                if dice.chance(20) {
-                    delete.push(qualifier(dice));
+                let mut delete: Vec<_> = columns.filter(|_| rng.chance(50)).collect();
+                if rng.chance(20) {
+                    delete.push(qualifier(rng));
                 }
-                let put = dice.chance(80).then(|| (text("compacted", dice.roll(2)), value(dice)));
+                let put = rng.chance(80).then(|| (text("compacted", rng.below(2)), value(rng)));
                 // All cells have the constant time of the clock, so an earlier one is out of date.
-                let read_ms = if dice.chance(80) { clock() } else { clock() - 1 };
+                let read_ms = if rng.chance(80) { clock() } else { clock() - 1 };
                 Self::Rewrite(row, put, delete, read_ms)
             }
             6 | 7 => {
-                let count = 1 + dice.roll(4);
+                let count = 1 + rng.below(4);
                 Self::Append(
-                    (0..count)
-                        .map(|_| (row(dice), text("odd", dice.roll(3)), value(dice)))
-                        .collect(),
+                    (0..count).map(|_| (row(rng), text("odd", rng.below(3)), value(rng))).collect(),
                 )
             }
             _ => {
-                let count = 1 + dice.roll(12);
-                Self::Put((0..count).map(|_| (row(dice), qualifier(dice), value(dice))).collect())
+                let count = 1 + rng.below(12);
+                Self::Put((0..count).map(|_| (row(rng), qualifier(rng), value(rng))).collect())
             }
         }
     }

@@ -20,7 +20,7 @@ async fn open(disk: &FaultyDisk, backend: &Arc<RowFaultBackend>, config: WalConf
     Store::open_in(config, Arc::new(disk.clone()), Arc::clone(backend)).await.unwrap().0
 }
 
-async fn opened(config: WalConfig) -> (Store, Arc<RowFaultBackend>, FaultyDisk) {
+async fn open_new(config: WalConfig) -> (Store, Arc<RowFaultBackend>, FaultyDisk) {
     let (disk, backend) = (FaultyDisk::new(1), Arc::new(RowFaultBackend::new()));
     (open(&disk, &backend, config).await, backend, disk)
 }
@@ -51,7 +51,7 @@ fn make_unavailable(backend: &RowFaultBackend) {
 
 #[tokio::test]
 async fn conditional_writes_are_executed_by_the_backend() {
-    let (store, backend, disk) = opened(config()).await;
+    let (store, backend, disk) = open_new(config()).await;
     let table = data();
     // Another process wrote this.
     backend
@@ -74,7 +74,7 @@ async fn conditional_writes_are_executed_by_the_backend() {
 
 #[tokio::test]
 async fn conditional_writes_of_memtable_columns_are_executed_by_the_committer() {
-    let (store, backend, _) = opened(config()).await;
+    let (store, backend, _) = open_new(config()).await;
     let table = data();
     let count = 7_i64.to_be_bytes();
     store.put(&table, cells(b"row", &[(b"n", &count), (b"a", b"one")])).await.unwrap();
@@ -98,7 +98,7 @@ async fn conditional_writes_of_memtable_columns_are_executed_by_the_committer() 
 
 #[tokio::test]
 async fn row_compaction_waits_for_the_flush_of_its_row() {
-    let (store, backend, _) = opened(config()).await;
+    let (store, backend, _) = open_new(config()).await;
     let table = data();
     put(&store, b"row", b"1").await.unwrap();
     let rewrite = || {
@@ -129,7 +129,7 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
 
 #[tokio::test]
 async fn delete_covers_older_cells_only_also_after_a_replay() {
-    let (store, backend, disk) = opened(config()).await;
+    let (store, backend, disk) = open_new(config()).await;
     let table = data();
     let at = |timestamp_ms, value: &'static [u8]| {
         let timestamp_ms = Some(timestamp_ms);
@@ -168,7 +168,7 @@ async fn time_of(store: &impl Storage, row: &'static [u8]) -> i64 {
 async fn commit_times_never_decrease() {
     static NOW: AtomicI64 = AtomicI64::new(1_000_000);
     let config = || WalConfig { clock: || NOW.load(Ordering::Relaxed), ..config() };
-    let (store, backend, disk) = opened(config()).await;
+    let (store, backend, disk) = open_new(config()).await;
     put(&store, b"a", b"1").await.unwrap();
     NOW.store(900_000, Ordering::Relaxed);
     put(&store, b"b", b"1").await.unwrap();
@@ -197,34 +197,34 @@ async fn commit_times_never_decrease() {
 async fn writes_beyond_the_bound_are_rejected_while_the_backend_is_unavailable() {
     for (memtable_bytes, max_log_bytes) in [(200_000, None), (64 << 20, Some(200_000))] {
         let bounds = WalConfig { memtable_bytes, max_log_bytes, ..config() };
-        let (store, backend, disk) = opened(bounds.clone()).await;
+        let (store, backend, disk) = open_new(bounds.clone()).await;
         make_unavailable(&backend);
-        let mut taken = 0_u32;
+        let mut written = 0_u32;
         let rejected = loop {
-            match put(&store, &taken.to_be_bytes(), &[7; 4000]).await {
-                Ok(()) => taken += 1,
+            match put(&store, &written.to_be_bytes(), &[7; 4000]).await {
+                Ok(()) => written += 1,
                 Err(error) => break error,
             }
         };
         assert!(matches!(rejected, StorageError::Throttled(_)), "{rejected}");
-        assert!((10..60).contains(&taken), "{taken}");
+        assert!((10..60).contains(&written), "{written}");
         assert_eq!(gauge(&store, "tsd_wal_backend_unavailable"), 1);
         for _ in 0..100 {
             assert!(put(&store, b"more", b"1").await.is_err(), "rejected at once");
         }
-        assert_eq!(contents(&store, &data()).await.len(), taken as usize, "reads succeed");
+        assert_eq!(contents(&store, &data()).await.len(), written as usize, "reads succeed");
         // After a kill all rows are replayed, although the backend is still unavailable.
         store.stop().await;
         let disk = disk.after_kill();
         let store = open(&disk, &backend, bounds).await;
-        assert_eq!(contents(&store, &data()).await.len(), taken as usize);
+        assert_eq!(contents(&store, &data()).await.len(), written as usize);
         backend.inner.heal();
         while let Err(error) = put(&store, b"after", b"1").await {
             assert!(matches!(error, StorageError::Throttled(_)), "{error}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         store.flush().await.unwrap();
-        assert_eq!(contents(&*backend, &data()).await.len(), taken as usize + 1);
+        assert_eq!(contents(&*backend, &data()).await.len(), written as usize + 1);
         assert_eq!(gauge(&store, "tsd_wal_backend_unavailable"), 0);
         assert_eq!(gauge(&store, "tsd_wal_log_bytes"), 0);
         flush_and_stop(store).await;
@@ -233,7 +233,7 @@ async fn writes_beyond_the_bound_are_rejected_while_the_backend_is_unavailable()
 
 #[tokio::test]
 async fn hanging_backend_does_not_prevent_the_stop() {
-    let (store, backend, disk) = opened(config()).await;
+    let (store, backend, disk) = open_new(config()).await;
     put(&store, b"row", b"1").await.unwrap();
     backend.inner.script(Operation::FlushRows, [Fault::Delay(Duration::from_hours(1))]);
     let flush = store.flush();
@@ -271,7 +271,7 @@ async fn wait_for_rows(backend: &RowFaultBackend, rows: usize) {
 
 #[tokio::test]
 async fn unavailable_region_delays_only_its_own_rows() {
-    let (store, backend, _) = opened(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
+    let (store, backend, _) = open_new(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
     let unavailable = Bytes::copy_from_slice(&600_u32.to_be_bytes());
     backend.unreachable.lock().unwrap().push(unavailable.clone());
     for value in [b"1", b"2"] {
@@ -295,7 +295,7 @@ async fn unavailable_region_delays_only_its_own_rows() {
 
 #[tokio::test]
 async fn rejected_row_stays_in_the_log_and_is_retried() {
-    let (store, backend, disk) = opened(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
+    let (store, backend, disk) = open_new(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
     let bad = Bytes::copy_from_slice(&700_u32.to_be_bytes());
     backend.rejected.lock().unwrap().push(bad.clone());
     put_rows(&store, 1_000, b"1").await;
@@ -321,7 +321,7 @@ async fn rejected_row_stays_in_the_log_and_is_retried() {
 
 #[tokio::test]
 async fn permanently_rejected_rows_are_written_to_the_dead_letter_file() {
-    let (store, backend, disk) = opened(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
+    let (store, backend, disk) = open_new(WalConfig { segment_bytes: 1 << 20, ..config() }).await;
     let keys = [700_u32, 701].map(|key| Bytes::copy_from_slice(&key.to_be_bytes()));
     backend.too_large.lock().unwrap().extend(keys.clone());
     put_rows(&store, 1_000, b"1").await;
@@ -345,7 +345,7 @@ async fn permanently_rejected_rows_are_written_to_the_dead_letter_file() {
 #[tokio::test]
 async fn put_succeeds_while_the_backend_hangs() {
     let aged = WalConfig { max_age: Duration::from_millis(20), ..config() };
-    let (store, backend, _) = opened(aged).await;
+    let (store, backend, _) = open_new(aged).await;
     backend.inner.script(Operation::FlushRows, vec![Fault::Delay(Duration::from_hours(1)); 1_000]);
     // The flush of the first rows hangs when the others are written.
     put_rows(&store, 3_000, b"1").await;
@@ -368,7 +368,7 @@ async fn aged_rows_are_flushed_once_in_key_ranges() {
         memtable_bytes: 64 << 20,
         ..config()
     };
-    let (store, backend, _) = opened(aged).await;
+    let (store, backend, _) = open_new(aged).await;
     put_rows(&store, 3_000, b"1").await;
     wait_for_rows(&backend, 3_000).await;
     let ranges = backend.ranges.lock().unwrap().clone();
@@ -382,7 +382,7 @@ async fn aged_rows_are_flushed_once_in_key_ranges() {
 #[tokio::test]
 async fn log_of_many_segments_is_replayed_completely() {
     let small = WalConfig { segment_bytes: 4096, ..config() };
-    let (store, backend, disk) = opened(small.clone()).await;
+    let (store, backend, disk) = open_new(small.clone()).await;
     make_unavailable(&backend);
     for i in 0..100_u32 {
         put(&store, &i.to_be_bytes(), &[7; 500]).await.unwrap();
@@ -399,7 +399,7 @@ async fn log_of_many_segments_is_replayed_completely() {
 
 #[tokio::test]
 async fn table_removed_from_the_configuration_stays_logged_until_its_flush() {
-    let (store, backend, disk) = opened(config()).await;
+    let (store, backend, disk) = open_new(config()).await;
     make_unavailable(&backend);
     put(&store, b"row", b"1").await.unwrap();
     store.stop().await;
