@@ -1,8 +1,8 @@
 //! Supervised actors; the only module that uses actix.
 //!
-//! actix stops an actor whose handler panics. Here every call into an actor catches panics, and after
-//! one the actor is recreated by its factory: a new *incarnation*. Messages that the old incarnation
-//! held are dropped, which their senders see as [`AskError::Failed`].
+//! actix stops an actor whose handler panics. Here every call into an actor catches panics, and
+//! after one the actor is recreated by its factory: a new *incarnation*. Messages that the old
+//! incarnation held are dropped, which their senders see as [`AskError::Failed`].
 //!
 //! Mailboxes are bounded: messages are sent by `try_send` alone, and a full mailbox is an error
 //! ([`SendError::Full`]).

@@ -1,10 +1,10 @@
 //! Annotations of series and global annotations, stored as JSON cells in rows of the data table.
 //!
-//! An edit reads the cell, merges, and writes it back by compare-and-set against the bytes it read. On a
-//! conflict it retries, so concurrent edits are all applied. Nothing is cached.
+//! An edit reads the cell, merges, and writes it back by compare-and-set against the bytes it read.
+//! On a conflict it retries, so concurrent edits are all applied. Nothing is cached.
 //!
-//! The cell follows from the start time as sent (see `tsd_model::AnnotationPlace` for its quirk). Reads
-//! take times from the JSON; a range delete takes them from the cell, as OpenTSDB does.
+//! The cell follows from the start time as sent (see `tsd_model::AnnotationPlace` for its quirk).
+//! Reads take times from the JSON; a range delete takes them from the cell, as OpenTSDB does.
 
 use std::{fmt, sync::Arc};
 
@@ -130,8 +130,8 @@ impl Annotations {
         Ok(self.storage.delete(&self.table, delete).await?)
     }
 
-    /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not end
-    /// after it. Omits invalid cells.
+    /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not
+    /// end after it. Omits invalid cells.
     pub(crate) async fn global(
         &self,
         range_ms: (i64, i64),
@@ -155,8 +155,8 @@ impl Annotations {
         Ok(annotations)
     }
 
-    /// Deletes annotations of series, and global ones, whose cell times are in an inclusive range of
-    /// epoch milliseconds. Returns their number.
+    /// Deletes annotations of series, and global ones, whose cell times are in an inclusive range
+    /// of epoch milliseconds. Returns their number.
     pub(crate) async fn delete_range(
         &self,
         tsuids: &[Tsuid],
@@ -262,8 +262,8 @@ impl AnnotationEdit {
             && self.custom.is_none()
     }
 
-    /// The annotation after the edit. Unset fields keep their stored values, unless it replaces all.
-    /// Of two start times with the same cell the smaller is kept.
+    /// The annotation after the edit. Unset fields keep their stored values, unless it replaces
+    /// all. Of two start times with the same cell the smaller is kept.
     fn merged(&self, stored: Option<Annotation>, replace: bool) -> Annotation {
         let stored = stored.unwrap_or_default();
         let start_time = match stored.start_time {

@@ -1,9 +1,9 @@
 //! Row compaction: merges the point columns of an old row into one column.
 //!
-//! One actor per salt bucket. Written rows are queued until their hour is over and are then compacted
-//! at an even rate (see [`CompactionPace`]). Fragmented rows that a query reads are compacted at once,
-//! but never by the query itself. What is written and deleted is a pure function of the row's cells
-//! ([`tsd_model::compaction`]).
+//! One actor per salt bucket. Written rows are queued until their hour is over and are then
+//! compacted at an even rate (see [`CompactionPace`]). Fragmented rows that a query reads are
+//! compacted at once, but never by the query itself. What is written and deleted is a pure function
+//! of the row's cells ([`tsd_model::compaction`]).
 
 mod pace;
 mod queue;
@@ -88,8 +88,8 @@ pub(crate) struct CompactorSettings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) totals: Arc<QueueTotals>,
     pub(crate) stats: Arc<CompactionStats>,
-    /// Number of the round. Incremented when a round takes rows from the queue, so that a late point
-    /// of such a row queues it again.
+    /// Number of the round. Incremented when a round takes rows from the queue, so that a late
+    /// point of such a row queues it again.
     pub(crate) round: Arc<AtomicU32>,
 }
 
@@ -149,7 +149,8 @@ impl RowCompactor {
             queued: self.queue.len(),
             due: self.queue.due(latest),
         };
-        // Rows of earlier rounds that are still pending count, so that slow storage is not overloaded.
+        // Rows of earlier rounds that are still pending count, so that slow storage is not
+        // overloaded.
         let take = self.settings.pace.rows_to_take(round).saturating_sub(self.taken.len());
         self.take(take, latest);
         self.start_batch(ctx);
@@ -256,9 +257,9 @@ impl Actor for RowCompactor {
                 }
             }
             CompactionMessage::FragmentedRows(mut rows) => {
-                let room = MAX_FRAGMENTED_ROWS.saturating_sub(self.taken.len());
-                let dropped = rows.len().saturating_sub(room);
-                rows.truncate(room);
+                let free = MAX_FRAGMENTED_ROWS.saturating_sub(self.taken.len());
+                let dropped = rows.len().saturating_sub(free);
+                rows.truncate(free);
                 self.settings
                     .stats
                     .notifications_dropped

@@ -1,7 +1,7 @@
 //! Settings of the engine.
 //!
-//! Defaults are OpenTSDB's where it has the setting. The keys of its configuration file are mapped to
-//! these fields by the command, not here.
+//! Defaults are OpenTSDB's where it has the setting. The keys of its configuration file are mapped
+//! to these fields by the command, not here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,12 +38,13 @@ pub struct EngineConfig {
     pub query: QueryConfig,
     /// Rollups and pre-aggregates; `None` if disabled (`tsd.rollups.enable`).
     pub rollups: Option<Rollups>,
-    /// Histogram codecs (`tsd.core.histograms.config`); without them no histograms are written or read.
+    /// Histogram codecs (`tsd.core.histograms.config`); without them no histograms are written or
+    /// read.
     pub histograms: Option<HistogramCodecs>,
     /// Which series meta data is written.
     pub meta_tracking: MetaTracking,
-    /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the backend may
-    /// be unavailable.
+    /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the backend
+    /// may be unavailable.
     pub check_tables: bool,
     /// Flushes the storage on shutdown. Off if closing the storage does that.
     pub flush_on_shutdown: bool,
@@ -123,14 +124,14 @@ pub struct IngestConfig {
     pub bucket_queue_bytes: usize,
     /// Most bytes of cells per storage call.
     pub max_write_bytes: usize,
-    /// Most storage calls in flight per write actor. Requests that arrive meanwhile are merged into one
-    /// call, which is as slow as its slowest cell; a storage that batches by itself works best with
-    /// many calls. Chunks of pipelined sessions are ordered: always one call in flight.
+    /// Most storage calls in flight per write actor. Requests that arrive meanwhile are merged into
+    /// one call, which is as slow as its slowest cell; a storage that batches by itself works best
+    /// with many calls. Chunks of pipelined sessions are ordered: always one call in flight.
     pub max_writes_in_flight: usize,
     /// How long a sender waits for a full write actor before its points are throttled.
     pub queue_deadline: Duration,
-    /// How long a request waits for its points to be stored before its client gets a retryable error.
-    /// They may still be stored later.
+    /// How long a request waits for its points to be stored before its client gets a retryable
+    /// error. They may still be stored later.
     pub store_deadline: Duration,
     /// Most chunks in flight per pipelined session.
     pub session_chunks_in_flight: usize,
@@ -167,8 +168,8 @@ pub struct RowConfig {
     pub use_max_value: bool,
     /// Rewrites out-of-order append columns of old rows that queries read.
     pub repair_appends: bool,
-    /// With `use_otsdb_timestamp`: queries that start at this time or later (epoch milliseconds) limit
-    /// the cell timestamps they read.
+    /// With `use_otsdb_timestamp`: queries that start at this time or later (epoch milliseconds)
+    /// limit the cell timestamps they read.
     pub date_tiered_compaction_start_ms: i64,
 }
 
@@ -202,8 +203,8 @@ pub struct QueryConfig {
     pub skip_unresolved_tagvs: bool,
     /// Queries with explicit tags return what HBase's fuzzy row filter would.
     pub enable_fuzzy_filter: bool,
-    /// All rows of a series are in its salt bucket. Off if the number of buckets was changed while the
-    /// table had data: every bucket is then read for every series.
+    /// All rows of a series are in its salt bucket. Off if the number of buckets was changed while
+    /// the table had data: every bucket is then read for every series.
     pub series_keep_bucket: bool,
     /// Rows per batch of a scan.
     pub scan_batch_rows: usize,

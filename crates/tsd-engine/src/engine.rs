@@ -1,8 +1,8 @@
 //! Starts and stops the engine: its thread, the actors, and the query runtime.
 //!
 //! actix needs its own system, which runs on a dedicated thread, independent of the front end's
-//! runtime. Actors run on a few further threads; write actor `i` and compaction actor `i` share one,
-//! so that notifications between them stay on one thread.
+//! runtime. Actors run on a few further threads; write actor `i` and compaction actor `i` share
+//! one, so that notifications between them stay on one thread.
 
 use std::{
     sync::{

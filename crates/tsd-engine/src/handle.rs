@@ -144,8 +144,8 @@ impl EngineHandle {
         self.shared.annotations.get(tsuid, start_time).await
     }
 
-    /// Writes an annotation: merges the set fields into the stored one, or replaces it if `replace` is
-    /// true.
+    /// Writes an annotation: merges the set fields into the stored one, or replaces it if `replace`
+    /// is true.
     pub async fn edit_annotation(
         &self,
         edit: AnnotationEdit,
@@ -163,8 +163,8 @@ impl EngineHandle {
         self.shared.annotations.delete(tsuid, start_time).await
     }
 
-    /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not end
-    /// after it.
+    /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not
+    /// end after it.
     pub async fn global_annotations(
         &self,
         range_ms: (i64, i64),

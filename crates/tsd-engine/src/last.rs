@@ -1,9 +1,9 @@
 //! The newest point of series (`/api/query/last`).
 //!
-//! The time of a series' newest point is not stored. With a back scan, rows are read from the current
-//! hour backwards until one has a point. Without, the timestamp of the series' counter cell in the
-//! meta table gives the hour, since the counter is written with each point. That requires series
-//! tracking, as in OpenTSDB.
+//! The time of a series' newest point is not stored. With a back scan, rows are read from the
+//! current hour backwards until one has a point. Without, the timestamp of the series' counter cell
+//! in the meta table gives the hour, since the counter is written with each point. That requires
+//! series tracking, as in OpenTSDB.
 
 use std::sync::Arc;
 
@@ -403,7 +403,8 @@ mod tests {
             let (_store, engine) = filled(salt_width).await;
             let a = by_names(&[("dc", "x"), ("host", "a")]);
             let b = by_names(&[("host", "b"), ("dc", "x")]);
-            // 80 s into its hour a point's qualifier begins with the byte that marks append columns.
+            // 80 s into its hour a point's qualifier begins with the byte that marks append
+            // columns.
             let newest = (-3_520, Value::Integer(2));
             assert_eq!(last(&engine, std::slice::from_ref(&a), 1).await, [newest]);
             assert_eq!(last(&engine, &[b.clone(), a.clone()], 3).await, [newest]);

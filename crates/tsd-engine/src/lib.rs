@@ -1,8 +1,8 @@
-//! The actors: write, UID assignment, row compaction, query.
+//! The engine: the write path, UID assignment, row compaction and queries, as actors and tasks.
 //!
-//! Front ends hold an [`EngineHandle`] with async methods; addresses and messages stay in here, and
-//! only one module knows actix. Correctness rests on the store's compare-and-set, not on mailboxes.
-//! The crate knows no backend and no HTTP.
+//! Front ends use an [`EngineHandle`] with async methods; actor addresses and messages are private,
+//! and only one module uses actix. Correctness depends on the storage's compare-and-set, not on
+//! mailboxes. The crate has no dependency on a backend or on HTTP.
 
 mod actor;
 mod annotations;
@@ -50,7 +50,7 @@ pub use query::{
 };
 pub use stats::{ClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
-// Words of a query, for those who hold the handle and know no other crate below it.
+// Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
     GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SubQuery, find_zone,

@@ -33,8 +33,8 @@ const MAX_BATCH_ROWS: usize = 1_024;
 pub struct Lookup {
     /// Metric; `None`, `*` and the empty string match any.
     pub metric: Option<String>,
-    /// Tags; `None`, `*` and the empty string match any key or value. Pairs of one key are alternatives,
-    /// and so are values of any key; a key with any value overrides its other pairs.
+    /// Tags; `None`, `*` and the empty string match any key or value. Pairs of one key are
+    /// alternatives, and so are values of any key; a key with any value overrides its other pairs.
     pub tags: Vec<(Option<String>, Option<String>)>,
     /// Most series; 0: no limit. In the data table the limit is divided among the salt buckets.
     pub limit: usize,
@@ -84,8 +84,8 @@ struct SeriesScan {
 }
 
 impl EngineHandle {
-    /// Lists series by metric and tags. Limited and scheduled like a query; dropping the future cancels
-    /// it. Keep the guard until the response is written.
+    /// Lists series by metric and tags. Limited and scheduled like a query; dropping the future
+    /// cancels it. Keep the guard until the response is written.
     pub async fn lookup(
         &self,
         lookup: Lookup,
@@ -312,7 +312,8 @@ mod tests {
         (store, engine)
     }
 
-    /// Writes the meta rows that series tracking creates. Values `a`, `x`, `b`, `c`, `y` are 1 to 5.
+    /// Writes the meta rows that series tracking creates. Values `a`, `x`, `b`, `c`, `y` are 1 to
+    /// 5.
     async fn track(store: &TestStore) {
         let meta = crate::EngineConfig::default().tables.meta;
         for tsuid in [

@@ -1,8 +1,9 @@
 //! Writes series meta data for points: counters and meta objects in the meta table.
 //!
-//! OpenTSDB writes for every point. Here an actor batches the points received since its last pass, so
-//! that a series costs one write per pass; counters end at the same values. As in OpenTSDB, points do
-//! not wait for their meta data, and failures are only logged. If tracking is off, no actor runs.
+//! OpenTSDB writes for every point. Here an actor batches the points received since its last pass,
+//! so that a series costs one write per pass; counters end at the same values. As in OpenTSDB,
+//! points do not wait for their meta data, and failures are only logged. If tracking is off, no
+//! actor runs.
 
 use std::{sync::Arc, time::Duration};
 

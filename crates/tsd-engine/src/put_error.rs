@@ -42,11 +42,11 @@ pub enum PutError {
     /// A rolled-up value for an interval that is not configured.
     #[error("rollups are not configured")]
     NoRollups,
-    /// A queue of the engine or the storage's log stayed full. The point was not stored and may be sent
-    /// again.
+    /// A queue of the engine or the storage's log stayed full. The point was not stored and may be
+    /// sent again.
     #[error("too many points are waiting")]
     Throttled,
-    /// The storage failed. The point may be stored or not, unless the error tells.
+    /// The storage failed. The point may be stored or not, unless the error states it.
     #[error(transparent)]
     Storage(StorageError),
     /// An actor panicked while it held the point, which may be stored or not.

@@ -1,18 +1,18 @@
 //! Series cache: maps the bytes of a series as sent to its row key and write shard.
 //!
-//! A collector sends the same bytes for a series every time, so the bytes are the key: a hit costs one
-//! hash and one look-up, without parsing tags, resolving UIDs or allocating. Two spellings of a
+//! A collector sends the same bytes for a series every time, so the bytes are the key: a hit costs
+//! one hash and one look-up, without parsing tags, resolving UIDs or allocating. Two spellings of a
 //! series (tags in another order) are two entries, which is harmless.
 //!
 //! With 100 000 series no entry is in the CPU cache when its next point arrives, and a look-up is a
-//! chain of dependent misses. So points are looked up in groups, in passes that take every look-up of
-//! the group one step further; their misses overlap (memory-level parallelism). One lock is held for
-//! the whole group, since an atomic read-modify-write waits for every earlier miss. Readers share
-//! the lock; inserts take it exclusively for a few series at a time. Growing an index would dominate
-//! that time, so the entries are split over many small shards.
+//! chain of dependent misses. So points are looked up in groups, in passes that take every look-up
+//! of the group one step further; their misses overlap (memory-level parallelism). One lock is held
+//! for the whole group, since an atomic read-modify-write waits for every earlier miss. Readers
+//! share the lock; inserts take it exclusively for a few series at a time. Growing an index would
+//! dominate that time, so the entries are split over many small shards.
 //!
-//! No entry outlives a change of the UID table: [`SeriesCache::clear`] starts a new epoch, and series
-//! resolved in an earlier epoch are not inserted.
+//! No entry outlives a change of the UID table: [`SeriesCache::clear`] starts a new epoch, and
+//! series resolved in an earlier epoch are not inserted.
 
 mod entry;
 mod last_notified_row;

@@ -1,12 +1,12 @@
 //! Write actors: one per salt bucket, each with a bounded number of storage calls in flight.
 //!
-//! An idle actor writes a request at once. While the maximum of calls is in flight it queues requests
-//! and merges them into the next call, so batches grow with the load and no timer is needed. Chunks of
-//! a pipelined session are written one call after the other, so that points of one cell are stored in
-//! order; a client that waits for each response needs no order. A request is completed when its points
-//! are durable. The bytes an actor holds are bounded by a [`ByteBudget`]: senders acquire their bytes
-//! before they send and return them on completion, so a full actor blocks its senders, and these stop
-//! reading their sockets.
+//! An idle actor writes a request at once. While the maximum of calls is in flight it queues
+//! requests and merges them into the next call, so batches grow with the load and no timer is
+//! needed. Chunks of a pipelined session are written one call after the other, so that points of
+//! one cell are stored in order; a client that waits for each response needs no order. A request is
+//! completed when its points are durable. The bytes an actor holds are bounded by a [`ByteBudget`]:
+//! senders acquire their bytes before they send and return them on completion, so a full actor
+//! blocks its senders, and these stop reading their sockets.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 

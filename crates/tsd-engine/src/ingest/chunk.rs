@@ -19,8 +19,8 @@ use crate::{
 /// Cells of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    // Points: one batch per write shard, or a single one if the chunk uses a single shard. Allocated
-    // with the first point, since many connections never send one.
+    // Points: one batch per write shard, or a single one if the chunk uses a single shard.
+    // Allocated with the first point, since many connections never send one.
     shards: Vec<ShardBatch>,
     // Cells of other write targets.
     extra: Vec<ExtraShardBatch>,

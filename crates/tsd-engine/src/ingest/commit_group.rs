@@ -51,8 +51,8 @@ impl CommitGroup {
     pub(crate) fn fail(&self, failures: impl IntoIterator<Item = PointFailure>) {
         if let Some(sender) = &self.failures {
             for failure in failures {
-                // A full channel means that the client does not read its responses. Pipelined points
-                // have no acknowledgement.
+                // A full channel means that the client does not read its responses. Pipelined
+                // points have no acknowledgement.
                 if sender.try_send(failure).is_err() {
                     metrics::counter!("tsd_ingest_unreported_failures_total").increment(1);
                 }

@@ -1,8 +1,8 @@
 //! Cells other than points: rolled-up values, pre-aggregates and histograms.
 //!
-//! Such a cell is encoded before its series is resolved, and waits for its UIDs like a point. Rolled-up
-//! values are written to their own tables, always by put: no appends, no row compaction. Histograms
-//! are stored in the rows of the data table, also by put.
+//! Such a cell is encoded before its series is resolved, and waits for its UIDs like a point.
+//! Rolled-up values are written to their own tables, always by put: no appends, no row compaction.
+//! Histograms are stored in the rows of the data table, also by put.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub enum RollupPlace {
         /// True if the value is aggregated over a group of series, which has its own table.
         pre_aggregate: bool,
     },
-    /// A value of a group of series at one instant: a point in the pre-aggregate table of the default
-    /// interval.
+    /// A value of a group of series at one instant: a point in the pre-aggregate table of the
+    /// default interval.
     PreAggregate,
 }
 

@@ -1,8 +1,8 @@
 //! The log of a chunk: entries that wait for UIDs, and all entries after them.
 //!
-//! Two points of one connection for one cell must be stored in the order they were sent, even if the
-//! series of the first is not cached. So from the first such series on, a chunk is kept as a log,
-//! which is turned into cells, in order, when the names are resolved.
+//! Two points of one connection for one cell must be stored in the order they were sent, even if
+//! the series of the first is not cached. So from the first such series on, a chunk is kept as a
+//! log, which is turned into cells, in order, when the names are resolved.
 
 use smallvec::SmallVec;
 use tsd_model::{PointValue, Timestamp};

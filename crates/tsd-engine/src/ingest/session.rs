@@ -1,5 +1,5 @@
-//! An ingest session: the points of one connection or request, collected into chunks and submitted to
-//! the write shards.
+//! An ingest session: the points of one connection or request, collected into chunks and submitted
+//! to the write shards.
 
 use std::{
     collections::VecDeque,
@@ -83,8 +83,8 @@ pub struct PointInput<'a> {
 /// Points of one connection or request, collected into chunks.
 ///
 /// [`Self::put`] adds points. [`Self::commit`] ends a chunk and waits until it is durable;
-/// [`Self::send`] ends it and waits until it is accepted. Points of one cell are stored in the order
-/// they were put.
+/// [`Self::send`] ends it and waits until it is accepted. Points of one cell are stored in the
+/// order they were put.
 #[derive(Debug)]
 pub struct IngestSession {
     shared: Arc<IngestShared>,
@@ -115,8 +115,8 @@ impl IngestSession {
         }
     }
 
-    /// Sends each chunk to a single write shard instead of one shard per bucket. For small chunks that
-    /// end with [`Self::commit`]: twenty messages of two points cost more than the points.
+    /// Sends each chunk to a single write shard instead of one shard per bucket. For small chunks
+    /// that end with [`Self::commit`]: twenty messages of two points cost more than the points.
     ///
     /// Writes of other sessions to the same cells may then use other shards. A client that needs an
     /// order between sessions waits for the first response, as with any two requests. Has no effect
@@ -128,12 +128,13 @@ impl IngestSession {
         }
     }
 
-    /// Adds points, in order; best [`Self::GROUP`] per call. Returns the rejected points, in order: index
-    /// in `points` and error.
+    /// Adds points, in order; best [`Self::GROUP`] per call. Returns the rejected points, in order:
+    /// index in `points` and error.
     ///
-    /// `input` converts a caller's point. `tags` parses the tags of a point whose series is not cached,
-    /// with distinct keys; such a point is logged until its UIDs are resolved. Its numbers and names
-    /// are checked here, in OpenTSDB's order; missing UIDs are reported when the chunk ends.
+    /// `input` converts a caller's point. `tags` parses the tags of a point whose series is not
+    /// cached, with distinct keys; such a point is logged until its UIDs are resolved. Its numbers
+    /// and names are checked here, in OpenTSDB's order; missing UIDs are reported when the chunk
+    /// ends.
     #[inline]
     pub fn put<'p, P, T, E>(
         &mut self,
@@ -243,8 +244,8 @@ impl IngestSession {
         Ok(self.shared.targets.histogram(timestamp, value))
     }
 
-    /// Adds a cell of a cached series. `None`: the series is not cached; use [`Self::put_cell_new`].
-    /// Otherwise as [`Self::put`].
+    /// Adds a cell of a cached series. `None`: the series is not cached; use
+    /// [`Self::put_cell_new`]. Otherwise as [`Self::put`].
     pub fn put_cell_cached(
         &mut self,
         metric: &[u8],
@@ -317,8 +318,8 @@ impl IngestSession {
         report
     }
 
-    /// Ends the chunk and waits until the write shards accept it, which limits a sender to the rate of
-    /// the storage. Failures are sent to [`Self::failures`].
+    /// Ends the chunk and waits until the write shards accept it, which limits a sender to the rate
+    /// of the storage. Failures are sent to [`Self::failures`].
     pub async fn send(&mut self) {
         if self.points == 0 {
             return;
@@ -337,8 +338,8 @@ impl IngestSession {
         self.in_flight.push_back(group);
     }
 
-    /// Returns the channel of failures of chunks ended by [`Self::send`]. It holds at most 1 024; further
-    /// ones are only counted. A second call replaces the channel.
+    /// Returns the channel of failures of chunks ended by [`Self::send`]. It holds at most 1 024;
+    /// further ones are only counted. A second call replaces the channel.
     pub fn failures(&mut self) -> mpsc::Receiver<PointFailure> {
         let (sender, failures) = mpsc::channel(MAX_UNREAD_FAILURES);
         self.failures = Some(sender);

@@ -132,7 +132,8 @@ async fn grouped_points_are_stored_like_single_ones() {
     let engine = start(config(), &store);
     put_one(&engine, "known", "a=1", 7_200, 0).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
-    // Over several groups: cached series, new ones, cells put repeatedly, and an invalid point in each.
+    // Over several groups: cached series, new ones, cells put repeatedly, and an invalid point in
+    // each.
     let names: Vec<_> = (0..200).map(|i| format!("a={}", i % 9)).collect();
     let points: Vec<_> = (0..200_u32)
         .map(|i| PointInput {

@@ -23,8 +23,8 @@ struct IndexSlot {
     entry: u32,
 }
 
-/// Spreads a short hash over 64 bits, as the index wants it.
-const fn spread(hash: u32) -> u64 {
+/// Distributes a short hash over the 64 bits that the index expects.
+const fn widen(hash: u32) -> u64 {
     (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -36,7 +36,7 @@ impl Shard {
     /// An entry of that hash, nearly always the right one, or [`NO_ENTRY`].
     #[inline]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
-        self.index.find(spread(hash), |slot| slot.hash == hash).map_or(NO_ENTRY, |slot| slot.entry)
+        self.index.find(widen(hash), |slot| slot.hash == hash).map_or(NO_ENTRY, |slot| slot.entry)
     }
 
     #[inline]
@@ -54,11 +54,11 @@ impl Shard {
 
     fn position(&self, hash: u32, is: impl Fn(&SeriesEntry) -> bool) -> Option<u32> {
         let same = |slot: &IndexSlot| slot.hash == hash && self.entry(slot.entry).is_some_and(&is);
-        self.index.find(spread(hash), same).map(|slot| slot.entry)
+        self.index.find(widen(hash), same).map(|slot| slot.entry)
     }
 
-    /// Inserts a series, or updates its last notified row. Evicts an entry, and returns true, if there
-    /// are `limit` already. `hash_of` returns the hash of an entry.
+    /// Inserts a series, or updates its last notified row. Evicts an entry, and returns true, if
+    /// there are `limit` already. `hash_of` returns the hash of an entry.
     pub(super) fn insert(
         &mut self,
         limit: usize,
@@ -85,12 +85,12 @@ impl Shard {
             (at, true)
         };
         let slot = IndexSlot { hash, entry: at as u32 };
-        self.index.insert_unique(spread(hash), slot, |slot| spread(slot.hash));
+        self.index.insert_unique(widen(hash), slot, |slot| widen(slot.hash));
         evicted
     }
 
-    /// Removes an entry that was not used since the clock hand last passed it from the index. Returns
-    /// its position.
+    /// Removes an entry that was not used since the clock hand last passed it from the index.
+    /// Returns its position.
     fn evict(
         &mut self,
         hash_of: impl Fn(&SeriesEntry) -> u32,
@@ -105,7 +105,7 @@ impl Shard {
             }
         };
         let entry = entries.get_mut(at)?;
-        let slot = index.find_entry(spread(hash_of(entry)), |slot| slot.entry as usize == at);
+        let slot = index.find_entry(widen(hash_of(entry)), |slot| slot.entry as usize == at);
         slot.ok()?.remove();
         Some((at, entry))
     }

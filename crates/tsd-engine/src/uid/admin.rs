@@ -162,11 +162,11 @@ impl UidAdmin {
         let new_stored = self.check(kind, new)?;
         let old_stored = Bytes::from(encode_latin1_lossy(old));
         let uid = self.uid_of(kind, old).await?;
-        if let Some(taken) = self.find(kind, new_stored.clone()).await? {
+        if let Some(existing) = self.find(kind, new_stored.clone()).await? {
             return Err(UidError::NameTaken {
                 kind,
                 name: new.to_owned(),
-                uid: taken.as_bytes().to_vec(),
+                uid: existing.as_bytes().to_vec(),
             });
         }
         let _old = self.begin_change(kind, old_stored.clone(), old)?;

@@ -1,8 +1,8 @@
 //! OpenTSDB's UID assignment protocol, for a batch of names of one kind.
 //!
-//! Takes a number from the counter (or a random one), then writes the mapping from the UID, then the
-//! one from the name, each by compare-and-set against an absent cell. A crash in between leaves at
-//! worst an orphaned UID, never a name whose UID has no name. A batch takes its numbers with one
+//! Takes a number from the counter (or a random one), then writes the mapping from the UID, then
+//! the one from the name, each by compare-and-set against an absent cell. A crash in between leaves
+//! at worst an orphaned UID, never a name whose UID has no name. A batch takes its numbers with one
 //! increment; its names are then assigned independently.
 
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! The UID actor: look-ups and assignments of names, batched and single-flight.
 //!
 //! A name that is being looked up or assigned is requested once; further callers wait for the same
-//! result. Names that arrive while the batches of their kind are in flight are queued and become the
-//! next batch: one read, or one increment, for all of them. Errors are not cached.
+//! result. Names that arrive while the batches of their kind are in flight are queued and become
+//! the next batch: one read, or one increment, for all of them. Errors are not cached.
 
 use std::{
     cell::RefCell,

@@ -58,7 +58,8 @@ impl UidCaches {
         found
     }
 
-    /// Incremented when mappings change or are removed: values read in an earlier epoch may be stale.
+    /// Incremented when mappings change or are removed: values read in an earlier epoch may be
+    /// stale.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -67,7 +68,8 @@ impl UidCaches {
     pub(crate) fn insert_at(&self, epoch: u64, kind: UidKind, name: &[u8], uid: Uid) {
         if self.epoch() == epoch {
             self.insert(kind, name, uid);
-            // A concurrent change may have passed the first check; removing the entry is always correct.
+            // A concurrent change may have passed the first check; removing the entry is always
+            // correct.
             if self.epoch() != epoch {
                 self.remove(kind, name, uid);
             }

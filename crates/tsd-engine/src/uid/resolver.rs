@@ -1,8 +1,9 @@
 //! Resolves the names of points to their series.
 //!
-//! Most names are cached. The others are requested from the UID actor, all of a chunk together, but with
-//! the same result as OpenTSDB, which processes points and names one by one: UIDs are numbered in
-//! that order, and if a name gets no UID, later names of its point are not created for that point.
+//! Most names are cached. The others are requested from the UID actor, all of a chunk together, but
+//! with the same result as OpenTSDB, which processes points and names one by one: UIDs are numbered
+//! in that order, and if a name gets no UID, later names of its point are not created for that
+//! point.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -52,7 +52,8 @@ async fn hundred_thousand_new_series_get_one_uid_each() {
     new_series_from_many_connections(100_000, 6_250, 12_500).await;
 }
 
-/// Puts a point of each of `hosts` series from 16 tasks: task `i` puts `walk` series from `i * stride` on.
+/// Puts a point of each of `hosts` series from 16 tasks: task `i` puts `walk` series from `i *
+/// stride` on.
 async fn new_series_from_many_connections(hosts: usize, stride: usize, walk: usize) {
     let store = store();
     let mut config = config();
