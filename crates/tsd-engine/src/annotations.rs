@@ -145,7 +145,7 @@ impl Annotations {
             for cell in batch.iter().filter(|row| self.is_global(row)).flat_map(annotation_cells) {
                 match Annotation::from_json(&cell.value) {
                     Ok(annotation) if is_within(&annotation, range_ms) => {
-                        annotations.push(annotation)
+                        annotations.push(annotation);
                     }
                     Ok(_) => {}
                     Err(error) => tracing::warn!(%error, "ignored an invalid stored annotation"),

@@ -3,7 +3,7 @@
 //! One actor per salt bucket. Written rows are queued until their hour is over and are then
 //! compacted at an even rate (see [`CompactionPace`]). Fragmented rows that a query reads are
 //! compacted at once, but never by the query itself. What is written and deleted is a pure function
-//! of the row's cells ([`tsd_model::compaction`]).
+//! of the row's cells ([`tsd_model::plan_row_compaction`]).
 
 mod pace;
 mod queue;

@@ -176,7 +176,7 @@ async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<()
     Ok(())
 }
 
-/// Starts actors of one configuration over one store.
+/// Starts actors of one configuration over one storage.
 struct Builder<'a> {
     config: &'a EngineConfig,
     storage: &'a Arc<dyn Storage>,

@@ -3,16 +3,16 @@
 //! The write actors and the series cache are elsewhere.
 
 mod chunk;
+mod chunk_log;
 mod commit_group;
 mod extra_cell;
-mod pending;
 mod session;
 mod validate;
 
 pub(crate) use self::{
+    chunk_log::NameList,
     commit_group::WriteCompletion,
     extra_cell::{WriteTarget, WriteTargets},
-    pending::NameList,
     session::{IngestShared, ResolvedSeries},
     validate::NameRules,
 };

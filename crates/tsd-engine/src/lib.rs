@@ -13,13 +13,13 @@ mod config;
 mod engine;
 mod handle;
 mod ingest;
-mod last;
-mod lookup;
+mod last_point;
 mod meta_tracking;
 mod metrics;
 mod put_error;
 mod query;
 mod series_cache;
+mod series_lookup;
 mod series_names;
 mod series_scan;
 mod stats;
@@ -37,8 +37,7 @@ pub use config::{
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
 pub use ingest::{ExtraCell, IngestSession, NameText, PointInput, RollupPlace};
-pub use last::{LastPoint, LastQuery, LastSeries};
-pub use lookup::{Lookup, LookupResult, LookupSeries};
+pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use put_error::{CommitReport, PointFailure, PutError};
@@ -48,6 +47,7 @@ pub use query::{
     QueryId, QueryList, QueryResult, QueryStats, QueryTaskLost, QueryThreads, ResultSeries,
     RunningQuery, RunningStage, ScannerStats, SubQueryResult, SubQueryStats,
 };
+pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 // Types of queries, re-exported for crates that depend only on this one.

@@ -5,8 +5,8 @@ use tsd_model::{BaseTime, ColumnKind, Family, Qualifier};
 use tsd_storage::{CellBatch, CellRef};
 
 use super::{
+    chunk_log::{EntryBody, PointBody, UnresolvedPoint},
     extra_cell::{ExtraCell, WriteTargets},
-    pending::{EntryBody, PointBody, UnresolvedPoint},
     session::{IngestShared, ResolvedSeries},
 };
 use crate::{

@@ -16,9 +16,9 @@ use tsd_model::{PointValue, TableSchema, Timestamp};
 use super::{
     NameText,
     chunk::{Chunk, ShardBatch},
+    chunk_log::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
     commit_group::CommitGroup,
     extra_cell::{ExtraCell, RollupPlace, WriteTargets},
-    pending::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
     validate::{NameRules, check_point},
 };
 use crate::{
