@@ -31,11 +31,11 @@ pub(crate) fn put_body(input: &[u8]) {
             assert!((point.offset as usize) < body.len(), "a point stands in the body");
             let _ = point.tags(&rules);
         }
-        let reply = PutOutcome::new(&batch).reply(PutOptions::default(), body);
-        assert!(reply.status >= 200, "a status");
+        let response = PutOutcome::new(&batch).response(PutOptions::default(), body);
+        assert!(response.status >= 200, "a status");
         let details = PutOptions { details: true, ..PutOptions::default() };
-        let reply = PutOutcome::new(&batch).reply(details, body);
-        assert!(std::str::from_utf8(&reply.body).is_ok(), "a reply is text");
+        let response = PutOutcome::new(&batch).response(details, body);
+        assert!(std::str::from_utf8(&response.body).is_ok(), "a reply is text");
     }
 }
 
@@ -47,8 +47,8 @@ fn rollups_and_histograms(body: &str) {
             assert!((point.offset as usize) < body.len(), "a point stands in the body");
             let _ = point.tags();
         }
-        let reply = PutOutcome::of_rollups(&rollups).reply(details, body);
-        assert!(std::str::from_utf8(&reply.body).is_ok(), "a reply is text");
+        let response = PutOutcome::of_rollups(&rollups).response(details, body);
+        assert!(std::str::from_utf8(&response.body).is_ok(), "a reply is text");
     }
     if histograms.read(body, None).is_ok() {
         let rules = SeriesRules::default();
@@ -56,8 +56,8 @@ fn rollups_and_histograms(body: &str) {
             let _ = point.value.encode(&HistogramCodecs::simple(42));
             let _ = point.tags(&rules);
         }
-        let reply = PutOutcome::of_histograms(&histograms).reply(details, body);
-        assert!(std::str::from_utf8(&reply.body).is_ok(), "a reply is text");
+        let response = PutOutcome::of_histograms(&histograms).response(details, body);
+        assert!(std::str::from_utf8(&response.body).is_ok(), "a reply is text");
     }
 }
 

@@ -9,8 +9,8 @@ use tsd_protocol::{
 pub(crate) fn telnet(input: &[u8]) {
     let commands = TelnetCommands { writes: true, die: true };
     let rules = SeriesRules::default();
-    let mut cutter = LineSplitter::new(input);
-    for line in cutter.by_ref() {
+    let mut splitter = LineSplitter::new(input);
+    for line in splitter.by_ref() {
         match commands.parse(line) {
             TelnetCommand::Put => {
                 if let Ok(point) = PutLine::parse(line) {
@@ -39,5 +39,5 @@ pub(crate) fn telnet(input: &[u8]) {
             }
         }
     }
-    assert!(cutter.consumed() <= input.len(), "no more is consumed than there is");
+    assert!(splitter.consumed() <= input.len(), "no more is consumed than there is");
 }

@@ -1,23 +1,23 @@
-//! What this binary was built from, as `version` shows it.
+//! Build information shown by `version`.
 
 use std::fmt::Write;
 
-/// Facts about the build. Missing ones are empty texts.
+/// Build information. Missing values are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildInfo {
     /// Release, such as `0.1.0`.
     pub version: String,
-    /// Seven digits of the revision.
+    /// First seven digits of the revision.
     pub short_revision: String,
-    /// The whole revision.
+    /// The full revision.
     pub full_revision: String,
     /// `MINT`, `MODIFIED` or `UNKNOWN`.
     pub repo_status: String,
-    /// When, in epoch seconds.
+    /// Build time, in epoch seconds.
     pub built_at_secs: i64,
-    /// Who.
+    /// User who built it.
     pub user: String,
-    /// Where.
+    /// Host it was built on.
     pub host: String,
     /// Directory or address of the source tree.
     pub repo: String,
@@ -26,7 +26,7 @@ pub struct BuildInfo {
 }
 
 impl BuildInfo {
-    /// The two lines that telnet's `version` and the page `/version` show.
+    /// Renders the two lines of telnet's `version` and of `/version`.
     #[must_use]
     pub fn render_text(&self) -> String {
         let mut out = String::new();
@@ -53,8 +53,8 @@ fn utc_text(epoch_secs: i64) -> String {
     format!("{year:04}/{month:02}/{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// The Gregorian date `days` after 1970-01-01, counted in years that begin in March so that the
-/// leap day comes last.
+/// Returns the Gregorian date `days` after 1970-01-01. Years are counted from March, so that the
+/// leap day is last.
 fn civil_date(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

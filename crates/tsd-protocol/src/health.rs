@@ -1,28 +1,22 @@
-//! How a daemon says that it is well.
+//! Health of a daemon.
 
-/// State of a daemon, as `status` shows it.
+/// Health of a daemon, as `status` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Storage was not reached yet.
-    Startup,
-    /// All of storage answers.
+    /// Storage is available.
     Ok,
-    /// Some of it answers.
-    Partial,
-    /// None of it answers.
+    /// Storage is unavailable.
     Error,
-    /// The daemon is going down.
+    /// The daemon is shutting down.
     ShuttingDown,
 }
 
 impl Health {
-    /// The word for it.
+    /// Returns OpenTSDB's text.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Startup => "startup",
             Self::Ok => "ok",
-            Self::Partial => "partial",
             Self::Error => "error",
             Self::ShuttingDown => "shutting-down",
         }

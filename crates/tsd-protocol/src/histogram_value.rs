@@ -1,18 +1,18 @@
-//! A histogram as clients send it, and as it is stored.
+//! Histograms as clients send them, and their stored encoding.
 
 use tsd_model::{HistogramCodecs, HistogramError, SimpleHistogram};
 
-/// A histogram as it was sent.
+/// A histogram as sent by a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HistogramValue {
-    /// Bytes for a codec. Its id may be any number here.
+    /// Bytes in the encoding of a codec. The id is not validated yet.
     Encoded {
-        /// Which codec.
+        /// Id of the codec.
         codec: i64,
-        /// The bytes, base64 undone.
+        /// The bytes, decoded from base64.
         bytes: Vec<u8>,
     },
-    /// Buckets and counts, written out.
+    /// Buckets and counts as text.
     Simple(SimpleHistogram),
 }
 
@@ -20,17 +20,16 @@ pub enum HistogramValue {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistogramValueError {
-    /// The id of no codec.
+    /// No codec has this id.
     #[error("No codec found mapped to ID {0}")]
     UnknownCodec(i64),
-    /// Bytes that the codec cannot read.
+    /// The codec cannot decode the bytes.
     #[error(transparent)]
     Unreadable(#[from] HistogramError),
 }
 
 impl HistogramValue {
-    /// The value of the cell: id of the codec and the histogram in its shortest form, whatever the
-    /// client sent.
+    /// Encodes the cell value: id of the codec and the histogram in its shortest form.
     pub fn encode(&self, codecs: &HistogramCodecs) -> Result<Vec<u8>, HistogramValueError> {
         match self {
             Self::Simple(histogram) => Ok(histogram.encode(codecs.simple_id())?),
@@ -45,7 +44,7 @@ impl HistogramValue {
     }
 }
 
-/// Undoes base64 as Java does: what is no character of it is skipped, and so is an incomplete end.
+/// Decodes base64 like Java: other characters and an incomplete group at the end are skipped.
 pub(crate) fn decode_base64(text: &[u8]) -> Vec<u8> {
     const PADDING: u8 = 64;
     let digits = text.iter().filter_map(|byte| match byte {
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_sent_is_stored_in_one_form() {
+    fn every_input_form_has_one_stored_form() {
         let text = SimpleHistogram::parse("u=0:o=1:0,1=42:1,5=24").unwrap();
         let stored = HistogramValue::Simple(text).encode(&HistogramCodecs::simple(42)).unwrap();
         for sent in ["AAIAAAAAP4AAACo/gAAAQKAAABgAAQ==", "AAI/gAAAQKAAABgAAAAAP4AAACoAAQ=="] {
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_in_opentsdbs_words() {
+    fn errors_are_opentsdbs_texts() {
         assert_eq!(encode(7, &[0; 9]), Err("No codec found mapped to ID 7".to_owned()));
         assert_eq!(encode(298, &[0; 9]), Err("No codec found mapped to ID 298".to_owned()));
         assert_eq!(
@@ -109,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn base64_is_undone_with_noise_in_it(bytes: Vec<u8>) {
+        fn base64_decoding_skips_other_characters(bytes: Vec<u8>) {
             let mut text = BASE64_STANDARD.encode(&bytes);
             prop_assert_eq!(&decode_base64(text.as_bytes()), &bytes);
             text = text.replace('A', "A\n!");
@@ -118,7 +117,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_text_is_undone_somehow(text: Vec<u8>) {
+        fn base64_decoding_never_panics(text: Vec<u8>) {
             prop_assert!(decode_base64(&text).len() <= text.len());
         }
     }

@@ -1,4 +1,4 @@
-//! Bodies and parameters of HTTP requests, and what is answered.
+//! Bodies and parameters of HTTP requests, and bodies of responses.
 
 mod annotation;
 mod api_error;
@@ -14,6 +14,7 @@ mod put_batch;
 mod put_error;
 mod put_response;
 mod query_echo;
+mod query_error;
 mod query_list;
 mod query_request;
 mod query_response;
@@ -40,15 +41,12 @@ pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RejectedPoin
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_response::{PutOptions, PutOutcome, PutResponse};
 pub use query_echo::render_query;
+pub use query_error::query_error;
 pub use query_list::{
     ListedClient, ListedCompleted, ListedRunning, listed_exp_query, render_query_list,
 };
-pub use query_request::{
-    parse_gexp_body, parse_gexp_uri, parse_query_body, parse_query_uri, query_error,
-};
-pub use query_response::{
-    QueryResponseWriter, ResponseLayout, SeriesResult, StatValue, Summary, write_annotation,
-};
+pub use query_request::{parse_gexp_body, parse_gexp_uri, parse_query_body, parse_query_uri};
+pub use query_response::{QueryResponseWriter, ResponseLayout, SeriesResult, StatValue, Summary};
 pub use query_string::{QueryString, QueryStringError};
 pub use rollup_batch::{HttpRollup, RollupBatch};
 pub use search::{

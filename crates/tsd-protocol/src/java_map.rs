@@ -1,8 +1,8 @@
-//! The order in which Java's hash map hands out its entries.
+//! Iteration order of Java's hash map.
 //!
-//! OpenTSDB keeps the tags of a point in a `HashMap`. Its order shows in three places: in error
-//! texts (`{host=a, cpu=0}`), in the `tags` object of an answer, and in which of several new names
-//! gets the lower UID. So tags leave this crate in that order.
+//! OpenTSDB keeps the tags of a point in a `HashMap`. Its order is visible in error texts
+//! (`{host=a, cpu=0}`), in the `tags` object of a response, and in the order of UID assignment to
+//! new names. So this crate returns tags in that order.
 
 use std::{
     borrow::Cow,
@@ -13,8 +13,8 @@ use tsd_model::{decode_latin1, sort_as_grown_hash_map};
 
 use crate::Latin1;
 
-/// Puts tag pairs (keys in ISO-8859-1 and distinct, in order of insertion) into the order of a Java
-/// hash map.
+/// Sorts tag pairs (distinct ISO-8859-1 keys, in insertion order) into the order of a Java hash
+/// map.
 pub(crate) fn sort_tags_as_java_map<V: Copy>(pairs: &mut [(&[u8], V)]) {
     if pairs.len() < 2 {
         return;
@@ -33,7 +33,7 @@ pub(crate) fn sort_tags_as_java_map<V: Copy>(pairs: &mut [(&[u8], V)]) {
     }
 }
 
-/// `{k=v, k2=v2}`: tag pairs in ISO-8859-1, already in map order, as Java prints a map.
+/// Displays tag pairs, in ISO-8859-1 and in map order, like a Java map: `{k=v, k2=v2}`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JavaMapText<'a>(pub &'a [(&'a [u8], &'a [u8])]);
 

@@ -1,4 +1,4 @@
-//! JSON text both ways, as OpenTSDB's library reads and writes it.
+//! Reads and writes JSON like OpenTSDB's library.
 
 mod error;
 mod plain_text;

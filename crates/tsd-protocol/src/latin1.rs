@@ -1,11 +1,11 @@
 //! ISO-8859-1, the character set of stored names and of the telnet port.
 //!
-//! Every byte is the character of the same number, so decoding never fails; encoding fails for
-//! characters above U+00FF, which OpenTSDB would store as `?`.
+//! Every byte is the character with the same code, so decoding never fails. Encoding fails for
+//! characters above U+00FF, which OpenTSDB stores as `?`.
 
 use std::fmt::{self, Display, Write};
 
-/// Shows ISO-8859-1 bytes as text.
+/// Displays ISO-8859-1 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latin1<'a>(pub &'a [u8]);
 

@@ -1,9 +1,10 @@
-//! OpenTSDB's text, both ways: telnet lines, HTTP bodies and answers. No sockets, no storage.
+//! OpenTSDB's telnet lines, HTTP bodies and responses: parsing and rendering, without sockets and
+//! storage.
 //!
-//! Points come in through [`PutLine`] (telnet) and [`PutBatch`] (HTTP); both leave the series as
-//! text that can be looked up in a cache, and take it apart only on request. Queries come in
-//! through [`parse_query_body`] and [`parse_query_uri`] and leave through [`QueryResponseWriter`]. What
-//! OpenTSDB says when something is wrong is in the error types: their `Display` is the wire format.
+//! Points are parsed by [`PutLine`] (telnet) and [`PutBatch`] (HTTP); both keep the series as raw
+//! text, a cache key, and parse it only on request. Queries are parsed by [`parse_query_body`] and
+//! [`parse_query_uri`]; [`QueryResponseWriter`] writes their results. OpenTSDB's error texts are
+//! the `Display` of the error types.
 
 mod build_info;
 mod health;
@@ -32,7 +33,7 @@ pub use http::{
     parse_annotations_body, parse_exp_body, parse_gexp_body, parse_gexp_uri, parse_last_body,
     parse_last_uri, parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri,
     query_error, render_annotation, render_annotations, render_exp_query, render_last_points,
-    render_lookup, render_query, render_query_list, render_sub_query, write_annotation,
+    render_lookup, render_query, render_query_list, render_sub_query,
 };
 pub use json::{JsonError, JsonErrorKind, write_json_string};
 pub use latin1::Latin1;
@@ -41,6 +42,6 @@ pub use put_error_kind::PutErrorKind;
 pub use rollup_rules::{RollupError, RollupPlacement, RollupRules, RollupSpec};
 pub use tag_pairs::TagPairs;
 pub use telnet::{
-    DEFAULT_LINE_LIMIT, HistogramLine, HistogramLineError, LineSplitter, PutLine, PutLineError,
-    RollupLine, TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
+    HistogramLine, HistogramLineError, LineSplitter, PutLine, PutLineError, RollupLine,
+    TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
 };

@@ -1,6 +1,6 @@
-//! Why a well-formed point cannot be stored, in OpenTSDB's words.
+//! Errors of well-formed points that cannot be stored. `Display` is OpenTSDB's text.
 //!
-//! Telnet prefixes these texts with `illegal argument: `; HTTP shows them as they are.
+//! Telnet prefixes these texts with `illegal argument: `; HTTP shows them unchanged.
 
 use tsd_model::{
     NameEncodeError, NameError, NameRole, NameRule, PointValue, decode_latin1, java_byte_list,
@@ -8,7 +8,7 @@ use tsd_model::{
 
 use crate::{TagPairs, java_map::JavaMapText};
 
-/// A point that no table can take. `Display` is the text that clients see.
+/// A point that cannot be stored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PointError {
@@ -19,7 +19,7 @@ pub enum PointError {
         value: &'static str,
         /// Metric of the point.
         metric: String,
-        /// Time as given.
+        /// Time as sent.
         timestamp: i64,
     },
     /// The time has more than 13 digits.
@@ -27,7 +27,7 @@ pub enum PointError {
         "bad timestamp={timestamp} when trying to add value={value} to metric={metric}, tags={tags}"
     )]
     BadTimestamp {
-        /// Time as given.
+        /// Time as sent.
         timestamp: i64,
         /// The value's bytes and flags, as `[42]/0`.
         value: String,
@@ -45,14 +45,14 @@ pub enum PointError {
     /// More tags than `tsd.storage.max_tags`.
     #[error("Too many tags: {count} maximum allowed: {allowed}, tags: {tags}")]
     TooManyTags {
-        /// How many there are.
+        /// Number of tags.
         count: usize,
-        /// How many there may be.
+        /// Maximum number of tags.
         allowed: usize,
         /// The tags as `{k=v}`.
         tags: String,
     },
-    /// A name that is empty or has a character names may not have.
+    /// A name that is empty or has an illegal character.
     #[error(transparent)]
     Name(#[from] NameError),
     /// A tag whose value is `null`.
@@ -61,17 +61,17 @@ pub enum PointError {
         /// The tag's key.
         key: String,
     },
-    /// A name with a letter that tables cannot hold.
+    /// A name with a letter outside ISO-8859-1.
     #[error(transparent)]
     NotLatin1(#[from] NameEncodeError),
 }
 
-/// What the configuration says about the names of a series.
+/// Rules for the names of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesRules {
-    /// Most tags of a point (`tsd.storage.max_tags`).
+    /// Maximum tags of a point (`tsd.storage.max_tags`).
     pub max_tags: usize,
-    /// Which characters names may have.
+    /// Characters allowed in names.
     pub names: NameRule,
 }
 
@@ -82,13 +82,13 @@ impl Default for SeriesRules {
 }
 
 impl SeriesRules {
-    /// The rules of a configuration.
+    /// Creates the rules of a configuration.
     #[must_use]
     pub fn new(max_tags: usize, special_characters: &str) -> Self {
         Self { max_tags, names: NameRule::with_special_characters(special_characters) }
     }
 
-    /// Checks a series, given in ISO-8859-1, as OpenTSDB does and in its order.
+    /// Validates a series, in ISO-8859-1, in OpenTSDB's order of checks.
     pub fn check(&self, metric: &[u8], tags: &TagPairs<'_>) -> Result<(), PointError> {
         let metric = decode_latin1(metric);
         if tags.is_empty() {
@@ -112,12 +112,12 @@ impl SeriesRules {
 }
 
 impl PointError {
-    /// The fault of a value that overflowed.
+    /// Returns the error for a value that overflows.
     pub(crate) fn not_finite(value: &'static str, metric: &[u8], timestamp: i64) -> Self {
         Self::NotFinite { value, metric: decode_latin1(metric), timestamp }
     }
 
-    /// The fault of a time of more than 13 digits.
+    /// Returns the error for a time of more than 13 digits.
     pub(crate) fn bad_timestamp(
         timestamp: i64,
         value: PointValue,
@@ -129,7 +129,7 @@ impl PointError {
         Self::bad_timestamp_of(timestamp, value, metric, tags)
     }
 
-    /// The same where the value is that of a cell other than a point.
+    /// Like [`Self::bad_timestamp`], for the value of a cell other than a point.
     pub(crate) fn bad_timestamp_of_bytes(
         timestamp: i64,
         value: &[u8],

@@ -1,24 +1,24 @@
-//! Kinds of refused points, as `rpc.errors` counts them.
+//! Kinds of write errors, as `rpc.errors` counts them.
 
 /// The `type` tag of the metric `rpc.errors`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PutErrorKind {
-    /// Storage failed or had no room.
+    /// Storage failed or was overloaded.
     Storage,
-    /// Time or value is no number.
+    /// Time or value is not a number.
     InvalidValue,
-    /// Anything else about the point itself.
+    /// Any other error of the point itself.
     IllegalArgument,
     /// A name without a UID.
     UnknownMetric,
 }
 
 impl PutErrorKind {
-    /// Every kind, in the order in which they are listed.
+    /// Every kind, in the order of `stats`.
     pub const ALL: [Self; 4] =
         [Self::Storage, Self::InvalidValue, Self::IllegalArgument, Self::UnknownMetric];
 
-    /// The tag's value.
+    /// Returns the value of the tag.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

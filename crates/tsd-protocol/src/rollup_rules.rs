@@ -1,8 +1,7 @@
-//! Where a rolled-up point belongs, and why one is refused, in OpenTSDB's words.
+//! Validates rolled-up points and selects their table. Errors are OpenTSDB's texts.
 //!
-//! A point that was aggregated over series is told from others by a tag that names the aggregator. It
-//! is added here, or checked where the client sent it; so a rolled-up point can have another series
-//! than its text says.
+//! A point aggregated over series is marked by a tag that names the aggregator. The tag is added
+//! here, or validated if the client sent it, so the stored series may differ from the sent one.
 
 use std::fmt::Write;
 
@@ -17,7 +16,7 @@ use crate::{
 /// Aggregators whose values cannot be aggregated again.
 const DERIVED: [&[u8]; 2] = [b"avg", b"dev"];
 
-/// What the configuration says about rolled-up points.
+/// Rules for rolled-up points.
 #[derive(Clone, Debug)]
 pub struct RollupRules {
     /// Intervals and ids of aggregators.
@@ -26,13 +25,13 @@ pub struct RollupRules {
     pub aggregate_tag_key: String,
     /// Value of that tag for points of single series.
     pub raw_tag_value: String,
-    /// Whether points of single series get that tag.
+    /// Adds that tag to points of single series.
     pub tag_raw: bool,
-    /// Whether averages and deviations are refused.
+    /// Rejects averages and deviations.
     pub block_derived: bool,
 }
 
-/// How a point was made, as its client says.
+/// Interval and aggregators of a rolled-up point, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RollupSpec<'a> {
     /// Interval, such as `1h`.
@@ -43,27 +42,27 @@ pub struct RollupSpec<'a> {
     pub group_by: Option<&'a [u8]>,
 }
 
-/// Where a point belongs.
+/// Table, qualifier and tag of a rolled-up point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollupPlacement {
-    /// The interval, as the configuration counts them, and the id of the aggregator over time; absent
-    /// for a point that is aggregated over series alone.
+    /// Index of the interval in the configuration, and id of the aggregator over time; `None` for a
+    /// point aggregated only over series.
     pub slot: Option<(usize, u8)>,
-    /// Whether the point is aggregated over series.
+    /// True if the point is aggregated over series.
     pub pre_aggregate: bool,
-    /// Value of the tag that names the aggregator over series, if the point is to have it.
+    /// Value of the tag that names the aggregator over series, if it is added.
     pub tag_value: Option<Vec<u8>>,
 }
 
-/// Why a rolled-up point cannot be stored, in OpenTSDB's words without the command and
-/// `illegal argument: `, except where the text says otherwise.
+/// Why a rolled-up point cannot be stored. `Display` is OpenTSDB's text without the command and the
+/// error class.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RollupError {
-    /// An interval while rollups are off.
+    /// An interval while rollups are disabled.
     #[error("No rollup or aggregations were configured")]
     Disabled,
-    /// An interval that is not configured. Stands behind `No such rollup: `.
+    /// An interval that is not configured. Its error class is `No such rollup`.
     #[error("No rollups configured for the interval: {0}")]
     UnknownInterval(String),
     /// An aggregator without an id.
@@ -72,14 +71,14 @@ pub enum RollupError {
     /// A group-by aggregator that does not exist.
     #[error("Invalid group by aggregator {aggregator} with metric {metric} {tags}")]
     UnknownGroupBy {
-        /// As written.
+        /// As sent.
         aggregator: String,
         /// Metric of the point.
         metric: String,
         /// The tags as `{k=v}`.
         tags: String,
     },
-    /// An average or deviation over time while those are blocked.
+    /// A derived aggregator over time while these are blocked.
     #[error("Derived rollup aggregations are not allowed {aggregator} with metric {metric} {tags}")]
     DerivedRollup {
         /// In upper case.
@@ -89,7 +88,7 @@ pub enum RollupError {
         /// The tags as `{k=v}`.
         tags: String,
     },
-    /// An average or deviation over series while those are blocked.
+    /// A derived aggregator over series while these are blocked.
     #[error(
         "Derived group by aggregations are not allowed {aggregator} with metric {metric} {tags}"
     )]
@@ -101,7 +100,7 @@ pub enum RollupError {
         /// The tags as `{k=v}`.
         tags: String,
     },
-    /// The tag that names the aggregator names another one.
+    /// The aggregator tag names another aggregator.
     #[error(
         "Given tag value for {key} of {value} did not match the group by aggregator of \
          {aggregator} for {metric} {tags}"
@@ -118,16 +117,16 @@ pub enum RollupError {
         /// The tags as `{k=v}`.
         tags: String,
     },
-    /// A group-by aggregator while rollups are off, so that its tag has no key.
+    /// A group-by aggregator while rollups are disabled, so its tag has no key.
     #[error("Invalid tag name with value [{0}]: null")]
     NoAggregatorTag(String),
-    /// What any point may be refused for.
+    /// An error of any kind of point.
     #[error(transparent)]
     Point(#[from] PointError),
 }
 
 impl RollupError {
-    /// Writes the whole reply to a telnet line.
+    /// Renders the telnet reply.
     pub fn render(&self, out: &mut String) {
         let class = match self {
             Self::UnknownInterval(_) => "No such rollup",
@@ -137,7 +136,7 @@ impl RollupError {
         let _ = writeln!(out, "rollup: {class}: {self}");
     }
 
-    /// The fault of a point while rollups are off.
+    /// Returns the error of a point while rollups are disabled.
     #[must_use]
     pub fn without_configuration(spec: &RollupSpec<'_>) -> Self {
         match spec.group_by {
@@ -150,8 +149,8 @@ impl RollupError {
 }
 
 impl RollupRules {
-    /// Where a point belongs whose tags do not name an aggregator; `None` if it is refused, for a
-    /// reason that [`Self::check`] tells.
+    /// Returns the placement of a point without an aggregator tag; `None` if it is rejected, with
+    /// the error of [`Self::check`].
     #[must_use]
     pub fn placement(&self, spec: &RollupSpec<'_>) -> Option<RollupPlacement> {
         let group_by_passes = |group_by: &[u8]| {
@@ -175,7 +174,7 @@ impl RollupRules {
         Some(RollupPlacement { slot, pre_aggregate, tag_value: self.tag_value(spec) })
     }
 
-    /// Checks a point as OpenTSDB does and in its order, and says where it belongs.
+    /// Validates a point in OpenTSDB's order of checks and returns its placement.
     pub fn check(
         &self,
         spec: &RollupSpec<'_>,
@@ -191,14 +190,14 @@ impl RollupRules {
         }
         let key = self.aggregate_tag_key.as_bytes();
         let tag_value = self.tag_value(spec);
-        let given = tags.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+        let sent = tags.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
         let metric_text = Latin1(metric).to_string();
-        if let Some(given) = given
-            && !spec.group_by.is_some_and(|aggregator| aggregator.eq_ignore_ascii_case(given))
+        if let Some(sent) = sent
+            && !spec.group_by.is_some_and(|aggregator| aggregator.eq_ignore_ascii_case(sent))
         {
             return Err(RollupError::OtherAggregatorTag {
                 key: self.aggregate_tag_key.clone(),
-                value: Latin1(given).to_string(),
+                value: Latin1(sent).to_string(),
                 aggregator: spec.group_by.map_or("null".to_owned(), |a| Latin1(a).to_string()),
                 metric: metric_text,
                 tags: JavaMapText(tags).to_string(),
@@ -247,13 +246,13 @@ impl RollupRules {
         Ok(RollupPlacement { slot, pre_aggregate, tag_value: self.tag_value(spec) })
     }
 
-    /// Whether the text of tags may name an aggregator.
+    /// Returns true if the raw tags may contain the aggregator tag.
     #[must_use]
     pub fn may_name_aggregator(&self, tags_raw: &[u8]) -> bool {
         memchr::memmem::find(tags_raw, self.aggregate_tag_key.as_bytes()).is_some()
     }
 
-    /// A point's tags with the one that names the aggregator.
+    /// Returns the tags of a point with the aggregator tag.
     #[must_use]
     pub fn tags<'a>(
         &'a self,
@@ -263,9 +262,9 @@ impl RollupRules {
         with_tag(tags, self.aggregate_tag_key.as_bytes(), placement.tag_value.as_deref())
     }
 
-    /// The text of tags that do not name the aggregator, with that tag as its client would have added it:
-    /// the key of a series cache. `before` stands in front of tags, `between` in front of values.
-    pub fn spell(
+    /// Writes raw tags with the aggregator tag appended as a client would send it: the key of the
+    /// series cache. `before` precedes tags, `between` precedes values.
+    pub fn write_cache_key(
         &self,
         tags_raw: &[u8],
         placement: &RollupPlacement,
@@ -312,7 +311,7 @@ fn upper(text: Latin1<'_>) -> String {
     text.to_string().to_uppercase()
 }
 
-/// Tags with one more, or with another value of it.
+/// Adds a tag, or replaces its value.
 fn with_tag<'a>(
     tags: &[(&'a [u8], &'a [u8])],
     key: &'a [u8],
@@ -320,8 +319,8 @@ fn with_tag<'a>(
 ) -> TagPairs<'a> {
     let mut tags = TagPairs::from_slice(tags);
     let Some(value) = value else { return tags };
-    if let Some((_, given)) = tags.iter_mut().find(|(k, _)| *k == key) {
-        *given = value;
+    if let Some((_, sent)) = tags.iter_mut().find(|(k, _)| *k == key) {
+        *sent = value;
     } else {
         tags.push((key, value));
         sort_tags_as_java_map(&mut tags);
@@ -352,11 +351,11 @@ mod tests {
     }
 
     fn spec<'a>(interval: &'a str, aggregator: &'a str, group_by: &'a str) -> RollupSpec<'a> {
-        let given = |text: &'a str| Some(text.as_bytes()).filter(|text| !text.is_empty());
+        let sent = |text: &'a str| Some(text.as_bytes()).filter(|text| !text.is_empty());
         RollupSpec {
-            interval: given(interval),
+            interval: sent(interval),
             aggregator: aggregator.as_bytes(),
-            group_by: given(group_by),
+            group_by: sent(group_by),
         }
     }
 
@@ -374,14 +373,14 @@ mod tests {
         if names_none && !time.is_millis() && !pairs.is_empty() {
             assert_eq!(rules.placement(spec), checked.as_ref().ok().cloned(), "{spec:?}");
         }
-        checked.map_err(|fault| fault.to_string())
+        checked.map_err(|error| error.to_string())
     }
 
     const HOST: [(&str, &str); 1] = [("host", "a")];
 
     #[test]
     fn points_belong_to_intervals_and_groups() {
-        let placed = |interval, aggregator, group_by| {
+        let placement_of = |interval, aggregator, group_by| {
             check(&rules(), &spec(interval, aggregator, group_by), 1, &HOST).unwrap()
         };
         let placement = |slot, tag: Option<&str>| RollupPlacement {
@@ -389,31 +388,31 @@ mod tests {
             pre_aggregate: tag.is_some(),
             tag_value: tag.map(|tag| tag.as_bytes().to_vec()),
         };
-        assert_eq!(placed("1h", "sum", ""), placement(Some((1, 0)), None));
-        assert_eq!(placed("1h", "Count", "max"), placement(Some((1, 1)), Some("MAX")));
-        assert_eq!(placed("", "sum", "sum"), placement(None, Some("SUM")));
+        assert_eq!(placement_of("1h", "sum", ""), placement(Some((1, 0)), None));
+        assert_eq!(placement_of("1h", "Count", "max"), placement(Some((1, 1)), Some("MAX")));
+        assert_eq!(placement_of("", "sum", "sum"), placement(None, Some("SUM")));
     }
 
     #[test]
-    fn faults_come_in_opentsdbs_order_and_words() {
+    fn errors_have_opentsdbs_order_and_texts() {
         let rules = rules();
-        let fault = |interval, aggregator, group_by, time, tags: &[(&str, &str)]| {
+        let error = |interval, aggregator, group_by, time, tags: &[(&str, &str)]| {
             check(&rules, &spec(interval, aggregator, group_by), time, tags).unwrap_err()
         };
         let with_tag = [("host", "a"), ("_aggregate", "max")];
         let bad_name = [("host", "a!")];
         let texts = [
-            fault("5m", "sum", "nope", 1_370_532_925_123, &with_tag),
-            fault("5m", "nope", "sum", 1, &with_tag),
-            fault("1h", "sum", "", 1, &with_tag),
-            fault("5m", "nope", "nope", 1, &bad_name),
-            fault("5m", "nope", "avg", 1, &bad_name),
-            fault("5m", "nope", "", 1, &bad_name),
-            fault("5m", "nope", "", 1, &[]),
-            fault("5m", "nope", "", 1, &HOST),
-            fault("1h", "nope", "", 1, &HOST),
-            fault("1h", "dev", "", 1, &HOST),
-            fault("1h", "avg", "", 1, &HOST),
+            error("5m", "sum", "nope", 1_370_532_925_123, &with_tag),
+            error("5m", "nope", "sum", 1, &with_tag),
+            error("1h", "sum", "", 1, &with_tag),
+            error("5m", "nope", "nope", 1, &bad_name),
+            error("5m", "nope", "avg", 1, &bad_name),
+            error("5m", "nope", "", 1, &bad_name),
+            error("5m", "nope", "", 1, &[]),
+            error("5m", "nope", "", 1, &HOST),
+            error("1h", "nope", "", 1, &HOST),
+            error("1h", "dev", "", 1, &HOST),
+            error("1h", "avg", "", 1, &HOST),
         ];
         insta::assert_snapshot!(texts.join("\n"), @r#"
     bad timestamp=1370532925123 when trying to add value=[42]/0 to metric=m, tags={host=a, _aggregate=max}
@@ -431,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn telnet_tells_unknown_intervals_in_a_class_of_their_own() {
+    fn unknown_intervals_have_their_own_error_class() {
         let mut text = String::new();
         RollupError::UnknownInterval("5m".into()).render(&mut text);
         RollupError::UnknownAggregator("last".into()).render(&mut text);
@@ -452,11 +451,11 @@ mod tests {
             [(&b"_aggregate"[..], &b"sum"[..]), (b"host", b"a")].into_iter().collect();
         let time = Timestamp::try_new(1).unwrap();
         let series = SeriesRules::default();
-        let placed = rules
+        let placement_of = rules
             .check(&spec("", "sum", "Sum"), b"m", time, PointValue::Integer(1), &tags, &series)
             .unwrap();
         let expected: [(&[u8], &[u8]); 2] = [(b"_aggregate", b"SUM"), (b"host", b"a")];
-        assert_eq!(rules.tags(&tags, &placed).as_slice(), expected);
+        assert_eq!(rules.tags(&tags, &placement_of).as_slice(), expected);
         assert!(rules.may_name_aggregator(b"host=a _aggregate=sum"));
         assert!(!rules.may_name_aggregator(b"host=a"));
     }
@@ -464,14 +463,14 @@ mod tests {
     #[test]
     fn derived_aggregators_and_raw_tags_are_settings() {
         let open = RollupRules { block_derived: false, tag_raw: true, ..rules() };
-        let placed = check(&open, &spec("1h", "AVG", ""), 1, &HOST).unwrap();
-        assert_eq!(placed.slot, Some((1, 42)));
-        assert_eq!(placed.tag_value.as_deref(), Some(&b"RAW"[..]));
-        let mut spelled = Vec::new();
-        open.spell(b"host=a", &placed, b' ', b'=', &mut spelled);
-        assert_eq!(spelled, b"host=a _aggregate=RAW");
-        open.spell(b"host\na", &placed, b'\n', b'\n', &mut spelled);
-        assert_eq!(spelled, b"host\na\n_aggregate\nRAW");
+        let placement_of = check(&open, &spec("1h", "AVG", ""), 1, &HOST).unwrap();
+        assert_eq!(placement_of.slot, Some((1, 42)));
+        assert_eq!(placement_of.tag_value.as_deref(), Some(&b"RAW"[..]));
+        let mut cache_key = Vec::new();
+        open.write_cache_key(b"host=a", &placement_of, b' ', b'=', &mut cache_key);
+        assert_eq!(cache_key, b"host=a _aggregate=RAW");
+        open.write_cache_key(b"host\na", &placement_of, b'\n', b'\n', &mut cache_key);
+        assert_eq!(cache_key, b"host\na\n_aggregate\nRAW");
     }
 
     #[test]
@@ -481,7 +480,7 @@ mod tests {
         let tags: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "v")).collect();
         assert!(check(&rules, &spec("1h", "sum", ""), 1, &tags).is_ok());
         let pairs: TagPairs<'_> = tags.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes())).collect();
-        let fault = rules.check(
+        let error = rules.check(
             &spec("1h", "sum", "sum"),
             b"m",
             Timestamp::try_new(1).unwrap(),
@@ -489,7 +488,7 @@ mod tests {
             &pairs,
             &SeriesRules::default(),
         );
-        assert!(fault.unwrap_err().to_string().starts_with("Too many tags: 9 maximum allowed: 8"));
+        assert!(error.unwrap_err().to_string().starts_with("Too many tags: 9 maximum allowed: 8"));
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! The tags of one point while they are read.
+//! Collects the tags of one point.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use crate::java_map::sort_tags_as_java_map;
 
 /// Tag pairs in ISO-8859-1, keys distinct, in the order of a Java hash map.
 ///
-/// That order is the one in which OpenTSDB prints them, and assigns UIDs to new names.
+/// OpenTSDB prints tags and assigns UIDs to new names in that order.
 pub type TagPairs<'a> = SmallVec<[(&'a [u8], &'a [u8]); 8]>;
 
-/// Pairs up to which a linear search beats a map.
+/// Number of pairs up to which a linear search is faster than a map.
 const LINEAR: usize = 32;
 
-/// Collects tag pairs and knows which keys it has, in bounded time whatever the client sends.
+/// Collects tag pairs with distinct keys, in linear time for any input.
 #[derive(Debug, Default)]
 pub(crate) struct TagCollector<'a> {
     pairs: TagPairs<'a>,
@@ -22,7 +22,7 @@ pub(crate) struct TagCollector<'a> {
 }
 
 impl<'a> TagCollector<'a> {
-    /// Adds a pair if its key is new. Otherwise the value already there is returned.
+    /// Adds a pair if its key is new. Otherwise returns the present value.
     pub(crate) fn insert(&mut self, key: &'a [u8], value: &'a [u8]) -> Option<&mut &'a [u8]> {
         if let Some(at) = self.position(key) {
             return self.pairs.get_mut(at).map(|(_, v)| v);
@@ -45,7 +45,7 @@ impl<'a> TagCollector<'a> {
         }
     }
 
-    /// The pairs in the order of a Java hash map.
+    /// Returns the pairs in the order of a Java hash map.
     pub(crate) fn finish(mut self) -> TagPairs<'a> {
         sort_tags_as_java_map(&mut self.pairs);
         self.pairs

@@ -1,4 +1,4 @@
-//! The line protocol.
+//! The telnet line protocol.
 
 mod command;
 mod histogram_line;
@@ -10,7 +10,7 @@ mod rollup_line;
 
 pub use command::{TelnetCommand, TelnetCommands};
 pub use histogram_line::{HistogramLine, HistogramLineError};
-pub use line_splitter::{DEFAULT_LINE_LIMIT, LineSplitter};
+pub use line_splitter::LineSplitter;
 pub use put_line::{PutLine, parse_tags};
 pub use put_line_error::{PutLineError, TelnetPutError};
 pub use rollup_line::RollupLine;

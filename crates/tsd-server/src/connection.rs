@@ -27,7 +27,7 @@ enum Protocol {
 }
 
 impl Protocol {
-    const fn by_first_byte(byte: u8) -> Self {
+    const fn from_first_byte(byte: u8) -> Self {
         match byte {
             b'A'..=b'Z' => Self::Http,
             TLS_HANDSHAKE => Self::Tls,
@@ -53,13 +53,13 @@ pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: Sock
         write: None,
         half_close: limits.half_close_grace,
     };
-    let spoken = Protocol::by_first_byte(first);
-    if spoken == Protocol::Http {
+    let protocol = Protocol::from_first_byte(first);
+    if protocol == Protocol::Http {
         timeouts.header = Some(limits.header_timeout);
         timeouts.write = Some(limits.write_timeout);
     }
     let (io, tracker) = TimeoutIo::new(stream, timeouts);
-    let ended = match spoken {
+    let result = match protocol {
         Protocol::Http => http::serve(Arc::clone(&state), io, Arc::clone(&tracker), peer).await,
         Protocol::Telnet => telnet::serve(Arc::clone(&state), io, Arc::clone(&tracker)).await,
         Protocol::Tls => Err(io::ErrorKind::Unsupported.into()),
@@ -67,7 +67,7 @@ pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: Sock
     // hyper does not report an error for a broken idle connection.
     if tracker.timed_out() {
         state.metrics.connection_failed(&io::ErrorKind::TimedOut.into());
-    } else if let Err(error) = ended {
+    } else if let Err(error) = result {
         state.metrics.connection_failed(&error);
     }
 }
@@ -79,12 +79,12 @@ async fn first_byte(state: &ServerState, stream: &TcpStream) -> io::Result<Optio
         biased;
         peeked = stream.peek(&mut byte) => Ok((peeked? > 0).then_some(byte[0])),
         () = state.stopping.cancelled() => Ok(None),
-        () = silence(state) => Err(io::ErrorKind::TimedOut.into()),
+        () = idle_timeout(state) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
 /// Completes after the idle timeout, if one is set.
-fn silence(state: &ServerState) -> impl Future<Output = ()> + use<> {
+fn idle_timeout(state: &ServerState) -> impl Future<Output = ()> + use<> {
     let deadline = state.config.limits.idle_timeout.map(|idle| Instant::now() + idle);
     async move {
         match deadline {
@@ -99,14 +99,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capital_letters_are_http_and_nearly_all_else_is_telnet() {
+    fn capital_letters_are_http_and_other_bytes_telnet() {
         for byte in u8::MIN..=u8::MAX {
             let expected = match byte {
                 0x41..=0x5A => Protocol::Http,
                 0x16 => Protocol::Tls,
                 _ => Protocol::Telnet,
             };
-            assert_eq!(Protocol::by_first_byte(byte), expected, "{byte:#x}");
+            assert_eq!(Protocol::from_first_byte(byte), expected, "{byte:#x}");
         }
     }
 }

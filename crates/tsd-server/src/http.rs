@@ -39,7 +39,11 @@ where
         // Before the first await: from now on the end of input is withheld.
         let active_request = tracker.request_received();
         let state = Arc::clone(&state);
-        async move { Ok::<_, Infallible>(service::answer(&state, request, peer, active_request).await) }
+        async move {
+            Ok::<_, Infallible>(
+                service::handle_request(&state, request, peer, active_request).await,
+            )
+        }
     });
     // `pipeline_flush` stays off: with it hyper delays responses while part of a later request is
     // buffered, so a client that sends one and a half requests waits forever, and one that never
@@ -54,14 +58,14 @@ where
             .max_header_size(limits.request_line_bytes + limits.header_bytes)
             .serve_connection(TokioIo::new(io), service)
     );
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
         () = state.stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    ended.map_err(io_error)
+    result.map_err(io_error)
 }
 
 /// Maps the error that ended a connection to an `io::Error`.

@@ -47,11 +47,11 @@ impl LatencyHistogram {
         if total == 0 {
             return 0;
         }
-        let wanted = (total * percent).div_ceil(100).max(1);
+        let rank = (total * percent).div_ceil(100).max(1);
         let mut seen = 0;
         for (bucket, count) in counts.iter().enumerate() {
             seen += count;
-            if seen >= wanted {
+            if seen >= rank {
                 return upper_bound_ms(bucket);
             }
         }

@@ -4,7 +4,7 @@ use tsd_engine::{EngineConfig, RollupPlace};
 use tsd_protocol::{RollupPlacement, RollupRules};
 
 /// Returns the rules for rolled-up points; `None` if rollups are not configured.
-pub(crate) fn rules(config: &EngineConfig) -> Option<RollupRules> {
+pub(crate) fn rollup_rules(config: &EngineConfig) -> Option<RollupRules> {
     config.rollups.as_ref().map(|rollups| RollupRules {
         config: rollups.config.clone(),
         aggregate_tag_key: rollups.aggregate_tag_key.clone(),
@@ -15,7 +15,7 @@ pub(crate) fn rules(config: &EngineConfig) -> Option<RollupRules> {
 }
 
 /// Converts a placement to the engine's type.
-pub(crate) const fn place(placement: &RollupPlacement) -> RollupPlace {
+pub(crate) const fn rollup_target(placement: &RollupPlacement) -> RollupPlace {
     match placement.slot {
         None => RollupPlace::PreAggregate,
         Some((interval, aggregator_id)) => {

@@ -61,8 +61,8 @@ pub struct Server {
     address: SocketAddr,
     state: Arc<ServerState>,
     tasks: TaskTracker,
-    kill: CancellationToken,
-    accepting: JoinHandle<()>,
+    abort: CancellationToken,
+    acceptor: JoinHandle<()>,
     upkeep: Option<JoinHandle<()>>,
 }
 
@@ -70,11 +70,11 @@ impl Server {
     /// Opens the port and serves it on the current tokio runtime.
     #[expect(clippy::unused_async, reason = "being async says that it must run on a runtime")]
     pub async fn bind(config: ServerConfig, engine: EngineHandle) -> Result<Self, BindError> {
-        let wanted = config.address();
+        let requested = config.address();
         let zone = tsd_engine::find_zone(&config.time_zone)
             .ok_or_else(|| BindError::NoSuchZone { name: config.time_zone.clone() })?;
         let clock = QueryClock { zone, ..QueryClock::utc(0) };
-        let failed = |source| BindError::Listen { address: wanted, source };
+        let failed = |source| BindError::Listen { address: requested, source };
         let listener = listen(&config).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let upkeep = config.metrics.clone().map(|metrics| {
@@ -89,11 +89,11 @@ impl Server {
         });
         let state = Arc::new(ServerState::new(config, address, engine, clock));
         let tasks = TaskTracker::new();
-        let kill = CancellationToken::new();
-        let accepting =
-            tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), kill.clone()));
+        let abort = CancellationToken::new();
+        let acceptor =
+            tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), abort.clone()));
         info!(%address, "serving");
-        Ok(Self { address, state, tasks, kill, accepting, upkeep })
+        Ok(Self { address, state, tasks, abort, acceptor, upkeep })
     }
 
     /// Returns the address it listens on.
@@ -117,7 +117,7 @@ impl Server {
     /// open after `deadline`.
     pub async fn shutdown(self, deadline: Duration) -> ShutdownReport {
         self.state.stopping.cancel();
-        let _ = self.accepting.await;
+        let _ = self.acceptor.await;
         if let Some(upkeep) = self.upkeep {
             upkeep.abort();
         }
@@ -126,7 +126,7 @@ impl Server {
         if timeout(deadline, self.tasks.wait()).await.is_err() {
             cut_off = self.tasks.len();
             warn!(cut_off, "connections did not finish in time");
-            self.kill.cancel();
+            self.abort.cancel();
             self.tasks.wait().await;
         }
         ShutdownReport { cut_off }
@@ -158,7 +158,7 @@ impl Drop for ConnectionSlot {
 }
 
 /// Acquires a slot; `None` at the connection limit.
-fn take_slot(state: &Arc<ServerState>) -> Option<ConnectionSlot> {
+fn acquire_slot(state: &Arc<ServerState>) -> Option<ConnectionSlot> {
     let open: &AtomicUsize = &state.open_connections;
     let limit = state.config.limits.connections.map_or(usize::MAX, std::num::NonZeroUsize::get);
     open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
@@ -171,7 +171,7 @@ async fn accept(
     listener: TcpListener,
     state: Arc<ServerState>,
     tasks: TaskTracker,
-    kill: CancellationToken,
+    abort: CancellationToken,
 ) {
     let mut failing = false;
     loop {
@@ -193,26 +193,26 @@ async fn accept(
                 continue;
             }
         };
-        let Some(slot) = take_slot(&state) else {
+        let Some(slot) = acquire_slot(&state) else {
             state.metrics.connections_rejected.add(1);
             continue;
         };
         state.metrics.connections_total.add(1);
-        if let Err(error) = tune(&stream, &state.config) {
+        if let Err(error) = set_options(&stream, &state.config) {
             debug!(%peer, %error, "cannot set socket options");
         }
-        let (state, kill) = (Arc::clone(&state), kill.clone());
+        let (state, abort) = (Arc::clone(&state), abort.clone());
         tasks.spawn(async move {
             tokio::select! {
                 () = connection::serve(state, stream, peer) => {}
-                () = kill.cancelled() => {}
+                () = abort.cancelled() => {}
             }
             drop(slot);
         });
     }
 }
 
-fn tune(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {
+fn set_options(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {
     stream.set_nodelay(config.tcp_no_delay)?;
     SockRef::from(stream).set_keepalive(config.tcp_keep_alive)
 }

@@ -14,7 +14,7 @@ use tsd_protocol::{Health, RollupRules, SeriesRules};
 use crate::{ServerConfig, http::BodyMemory, metrics::ServerMetrics, rollups};
 
 /// Timeout of the storage read of a health check.
-const PROBE: Duration = Duration::from_secs(1);
+const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// State of a server.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl ServerState {
     ) -> Self {
         let settings = engine.config();
         let rules = SeriesRules::new(settings.ingest.max_tags, &settings.uids.allow_specialchars);
-        let rollups = rollups::rules(settings).map(Arc::new);
+        let rollups = rollups::rollup_rules(settings).map(Arc::new);
         Self {
             rules: Arc::new(rules),
             rollups,
@@ -71,7 +71,7 @@ impl ServerState {
         if self.stopping.is_cancelled() {
             return Health::ShuttingDown;
         }
-        match timeout(PROBE, self.engine.suggest(UidKind::Metric, "", 1)).await {
+        match timeout(HEALTH_CHECK_TIMEOUT, self.engine.suggest(UidKind::Metric, "", 1)).await {
             Ok(Ok(_)) => Health::Ok,
             Ok(Err(_)) | Err(_) => Health::Error,
         }

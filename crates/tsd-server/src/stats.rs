@@ -13,21 +13,21 @@ use crate::server_state::ServerState;
 pub(crate) struct Stats {
     now_secs: i64,
     common: Vec<(&'static str, String)>,
-    numbers: Vec<Stat>,
+    stats: Vec<Stat>,
 }
 
 impl Stats {
     /// Collects the statistics.
     pub(crate) async fn collect(state: &ServerState) -> Self {
-        let mut numbers = listener(state);
-        numbers.extend(state.engine.stats().await);
+        let mut stats = server_stats(state);
+        stats.extend(state.engine.stats().await);
         let config = &state.config;
         let host = if config.stats_canonical { "fqdn" } else { "host" };
         let mut common = vec![(host, config.host_name.clone())];
         if config.stats_with_port {
             common.push(("port", state.address.port().to_string()));
         }
-        Self { now_secs: state.engine.config().clock.now_secs(), common, numbers }
+        Self { now_secs: state.engine.config().clock.now_secs(), common, stats }
     }
 
     /// Tags of a statistic: its own first.
@@ -38,7 +38,7 @@ impl Stats {
 
     /// One line per statistic.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.numbers.iter().map(|stat| {
+        self.stats.iter().map(|stat| {
             let mut line = format!("tsd.{} {} {}", stat.name, self.now_secs, stat.value);
             for (key, value) in self.tags(stat) {
                 let _ = write!(line, " {key}={value}");
@@ -58,7 +58,7 @@ impl Stats {
 
     /// The array of `/api/stats`.
     pub(crate) fn json(&self) -> Value {
-        self.numbers
+        self.stats
             .iter()
             .map(|stat| {
                 let tags: Map<String, Value> = self
@@ -85,7 +85,7 @@ fn tagged(name: &'static str, key: &'static str, tag: &'static str, value: u64) 
 }
 
 /// Statistics of this crate, in OpenTSDB's order.
-fn listener(state: &ServerState) -> Vec<Stat> {
+fn server_stats(state: &ServerState) -> Vec<Stat> {
     let metrics = &state.metrics;
     let mut stats = Vec::new();
     let open = state.open_connections.load(std::sync::atomic::Ordering::Relaxed) as u64;
@@ -96,13 +96,13 @@ fn listener(state: &ServerState) -> Vec<Stat> {
     ] {
         stats.push(tagged("connectionmgr.connections", "type", kind, value));
     }
-    for (kind, tally) in [
+    for (kind, counter) in [
         ("closed", &metrics.exceptions_closed),
         ("reset", &metrics.exceptions_reset),
         ("timeout", &metrics.exceptions_timeout),
         ("unknown", &metrics.exceptions_unknown),
     ] {
-        stats.push(tagged("connectionmgr.exceptions", "type", kind, tally.get()));
+        stats.push(tagged("connectionmgr.exceptions", "type", kind, counter.get()));
     }
     for (kind, value) in [
         ("telnet", metrics.received_telnet.get()),

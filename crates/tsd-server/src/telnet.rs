@@ -57,17 +57,17 @@ where
     let mut connection = Connection {
         io,
         tracker,
-        input: ReadBuffer::new(),
-        points: LineProcessor {
+        read_buffer: ReadBuffer::new(),
+        lines: LineProcessor {
             commands: TelnetCommands {
                 writes: state.config.mode.writes(),
                 die: !state.config.no_diediedie,
             },
             rules: state.rules.clone(),
-            output: WriteBuffer::new(state.config.limits.telnet_reply_bytes),
+            write_buffer: WriteBuffer::new(state.config.limits.telnet_reply_bytes),
             session,
-            text: String::new(),
-            spelled: Vec::new(),
+            reply_text: String::new(),
+            tag_buffer: Vec::new(),
             received: ReceivedCounts::default(),
             state: Arc::clone(&state),
         },
@@ -83,8 +83,8 @@ where
 struct Connection<S> {
     io: TimeoutIo<S>,
     tracker: Arc<RequestTracker>,
-    input: ReadBuffer,
-    points: LineProcessor,
+    read_buffer: ReadBuffer,
+    lines: LineProcessor,
     failures: mpsc::Receiver<PointFailure>,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -95,11 +95,11 @@ struct LineProcessor {
     commands: TelnetCommands,
     rules: Arc<SeriesRules>,
     session: IngestSession,
-    output: WriteBuffer,
+    write_buffer: WriteBuffer,
     /// Scratch space for replies.
-    text: String,
+    reply_text: String,
     /// Scratch space for tags.
-    spelled: Vec<u8>,
+    tag_buffer: Vec<u8>,
     /// Lines not yet added to the metrics.
     received: ReceivedCounts,
 }
@@ -139,8 +139,8 @@ impl From<PutLineError> for WriteLineError {
 }
 
 impl From<RollupError> for WriteLineError {
-    fn from(fault: RollupError) -> Self {
-        Self::Fault(fault)
+    fn from(error: RollupError) -> Self {
+        Self::Fault(error)
     }
 }
 
@@ -165,9 +165,9 @@ enum AdminCommand {
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn run(&mut self) -> io::Result<()> {
         let mut last_reads = 0;
-        let mut looked_again = false;
+        let mut rechecked = false;
         loop {
-            if self.points.state.stopping.is_cancelled() {
+            if self.lines.state.stopping.is_cancelled() {
                 last_reads += 1;
                 if last_reads > MAX_READS_WHILE_STOPPING {
                     return Ok(());
@@ -175,22 +175,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             let event = poll_fn(|cx| self.poll_event(cx)).await?;
             match event {
-                ConnectionEvent::Failed(failure) => self.points.report(&failure),
-                ConnectionEvent::Stopping if looked_again => return Ok(()),
+                ConnectionEvent::Failed(failure) => self.lines.report(&failure),
+                ConnectionEvent::Stopping if rechecked => return Ok(()),
                 ConnectionEvent::Stopping => {
                     // The runtime may not have polled bytes that are already received.
-                    looked_again = true;
+                    rechecked = true;
                     tokio::task::yield_now().await;
                 }
                 ConnectionEvent::Read(0) => return Ok(()),
                 ConnectionEvent::Read(n) => {
-                    self.points.state.metrics.telnet_read_bytes.increment(n as u64);
+                    self.lines.state.metrics.telnet_read_bytes.increment(n as u64);
                     // The bytes belong to a request, so waiting for the write shards is not idle
                     // time.
                     let active_request = self.tracker.request_received();
-                    let goes_on = self.work_off().await?;
+                    let keep_open = self.process_input().await?;
                     drop(active_request);
-                    if !goes_on {
+                    if !keep_open {
                         return Ok(());
                     }
                 }
@@ -202,10 +202,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Poll::Ready(Some(failure)) = self.failures.poll_recv(cx) {
             return Poll::Ready(Ok(ConnectionEvent::Failed(failure)));
         }
-        if let Poll::Ready(Err(error)) = self.points.output.poll_send(cx, &mut self.io) {
+        if let Poll::Ready(Err(error)) = self.lines.write_buffer.poll_send(cx, &mut self.io) {
             return Poll::Ready(Err(error));
         }
-        if let Poll::Ready(read) = self.input.poll_read(cx, &mut self.io) {
+        if let Poll::Ready(read) = self.read_buffer.poll_read(cx, &mut self.io) {
             return Poll::Ready(read.map(ConnectionEvent::Read));
         }
         // Polled last, so that bytes received before shutdown are processed.
@@ -213,21 +213,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Processes every complete line. Returns false to close the connection.
-    async fn work_off(&mut self) -> io::Result<bool> {
+    async fn process_input(&mut self) -> io::Result<bool> {
         loop {
-            let (consumed, order) = self.points.take_lines(self.input.bytes());
-            self.input.consume(consumed);
-            self.points.pass_on().await;
+            let (consumed, command) = self.lines.process_lines(self.read_buffer.bytes());
+            self.read_buffer.consume(consumed);
+            self.lines.send_points().await;
             while let Ok(failure) = self.failures.try_recv() {
-                self.points.report(&failure);
+                self.lines.report(&failure);
             }
-            let Some(order) = order else { break };
-            if !self.obey(order).await? {
+            let Some(command) = command else { break };
+            if !self.execute(command).await? {
                 return Ok(false);
             }
         }
-        let limit = self.points.state.config.limits.telnet_line_bytes;
-        if self.input.bytes().len() > limit {
+        let limit = self.lines.state.config.limits.telnet_line_bytes;
+        if self.read_buffer.bytes().len() > limit {
             debug!(limit, "a telnet line is too long");
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -235,26 +235,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Executes a command. Returns false to close the connection.
-    async fn obey(&mut self, order: AdminCommand) -> io::Result<bool> {
-        let state = Arc::clone(&self.points.state);
-        let reply = match order {
+    async fn execute(&mut self, command: AdminCommand) -> io::Result<bool> {
+        let state = Arc::clone(&self.lines.state);
+        let reply = match command {
             AdminCommand::Exit => return Ok(false),
             AdminCommand::Stats => Stats::collect(&state).await.text(),
             AdminCommand::Version => state.config.build.render_text(),
             AdminCommand::Status => telnet_reply::status(state.health().await),
-            AdminCommand::Help => telnet_reply::help(self.points.commands),
+            AdminCommand::Help => telnet_reply::help(self.lines.commands),
             AdminCommand::DropCaches => {
                 state.engine.drop_caches();
                 telnet_reply::CACHES_DROPPED.to_owned()
             }
             AdminCommand::DieDieDie => {
-                info!("a client asked the daemon to stop");
+                info!("a client requested a stop");
                 telnet_reply::CLEANING_UP.to_owned()
             }
         };
-        let timeouts = state.config.limits.write_timeout;
-        self.points.output.reply(&mut self.io, reply.as_bytes(), timeouts).await?;
-        if matches!(order, AdminCommand::DieDieDie) {
+        let write_timeout = state.config.limits.write_timeout;
+        self.lines.write_buffer.reply(&mut self.io, reply.as_bytes(), write_timeout).await?;
+        if matches!(command, AdminCommand::DieDieDie) {
             state.stop_requested.cancel();
             return Ok(false);
         }
@@ -263,14 +263,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Reports failures of the last points, if the client still reads.
     async fn finish(mut self) {
-        let grace = self.points.state.config.limits.half_close_grace;
+        let grace = self.lines.state.config.limits.half_close_grace;
         // After the grace period failures are not reported; the points are stored regardless.
         let _ = timeout(grace, async {
-            self.points.session.drain().await;
+            self.lines.session.drain().await;
             while let Ok(failure) = self.failures.try_recv() {
-                self.points.report(&failure);
+                self.lines.report(&failure);
             }
-            poll_fn(|cx| self.points.output.poll_send(cx, &mut self.io)).await?;
+            poll_fn(|cx| self.lines.write_buffer.poll_send(cx, &mut self.io)).await?;
             self.io.shutdown().await
         })
         .await;
@@ -279,9 +279,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
 impl LineProcessor {
     /// Processes complete lines up to a command with a reply. Returns the number of consumed bytes.
-    fn take_lines(&mut self, bytes: &[u8]) -> (usize, Option<AdminCommand>) {
+    fn process_lines(&mut self, bytes: &[u8]) -> (usize, Option<AdminCommand>) {
         let mut lines = LineSplitter::new(bytes);
-        // LineProcessor go to the session by groups, but never behind what came after them.
+        // Points are passed to the session in groups, in the order of the lines.
         let mut group = Vec::new();
         while let Some(line) = lines.next() {
             self.received.lines += 1;
@@ -291,27 +291,27 @@ impl LineProcessor {
                 match PutLine::parse(line) {
                     Ok(point) => group.push(point),
                     Err(error) => {
-                        self.take_points(&mut group);
-                        self.refuse("put", &error);
+                        self.put_points(&mut group);
+                        self.report_syntax_error("put", &error);
                     }
                 }
                 if group.len() == IngestSession::GROUP {
-                    self.take_points(&mut group);
+                    self.put_points(&mut group);
                 }
                 continue;
             }
-            self.take_points(&mut group);
-            if let Some(order) = self.take_other(line, command) {
-                return (lines.consumed(), Some(order));
+            self.put_points(&mut group);
+            if let Some(command) = self.process_command(line, command) {
+                return (lines.consumed(), Some(command));
             }
         }
-        self.take_points(&mut group);
+        self.put_points(&mut group);
         (lines.consumed(), None)
     }
 
     /// Processes a line other than `put`; returns the command if it has a reply.
-    fn take_other(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<AdminCommand> {
-        let order = match command {
+    fn process_command(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<AdminCommand> {
+        let command = match command {
             // Not reached: points are grouped by the caller.
             TelnetCommand::Put => return None,
             TelnetCommand::Rollup => {
@@ -325,7 +325,7 @@ impl LineProcessor {
                 return None;
             }
             TelnetCommand::Unknown(word) => {
-                self.offer(telnet_reply::unknown_command(word).as_bytes());
+                self.queue(telnet_reply::unknown_command(word).as_bytes());
                 return None;
             }
             TelnetCommand::Stats => AdminCommand::Stats,
@@ -336,11 +336,11 @@ impl LineProcessor {
             TelnetCommand::Exit => AdminCommand::Exit,
             TelnetCommand::DieDieDie => AdminCommand::DieDieDie,
         };
-        Some(order)
+        Some(command)
     }
 
     /// Passes points to the session.
-    fn take_points(&mut self, points: &mut Vec<PutLine<'_>>) {
+    fn put_points(&mut self, points: &mut Vec<PutLine<'_>>) {
         let Self { session, rules, .. } = self;
         let rejected = session.put(
             points,
@@ -354,13 +354,13 @@ impl LineProcessor {
             |point| Ok(point.tags(rules)?),
         );
         points.clear();
-        for (_, why) in rejected {
-            self.turn_down("put", PUT, why);
+        for (_, error) in rejected {
+            self.report_line_error("put", PUT, error);
         }
     }
 
     /// Sends the points of a read; waits while the write shards are full.
-    async fn pass_on(&mut self) {
+    async fn send_points(&mut self) {
         let received = std::mem::take(&mut self.received);
         self.state.metrics.received_telnet.add(received.lines);
         self.state.metrics.received_put.add(received.points);
@@ -369,14 +369,14 @@ impl LineProcessor {
 
     /// Reports a rejected line.
     #[cold]
-    fn turn_down(&mut self, command: &str, tag: u32, why: WriteLineError) {
-        match why {
-            WriteLineError::Line(error) => self.refuse(command, &error),
-            WriteLineError::Fault(fault) => {
+    fn report_line_error(&mut self, command: &str, tag: u32, error: WriteLineError) {
+        match error {
+            WriteLineError::Line(error) => self.report_syntax_error(command, &error),
+            WriteLineError::Fault(error) => {
                 self.state.metrics.put_errors(PutErrorKind::IllegalArgument).add(1);
-                self.text.clear();
-                fault.render(&mut self.text);
-                self.offer_text();
+                self.reply_text.clear();
+                error.render(&mut self.reply_text);
+                self.queue_text();
             }
             WriteLineError::Engine(error) => self.report(&PointFailure { tag, error }),
         }
@@ -384,11 +384,11 @@ impl LineProcessor {
 
     /// Reports a line that cannot be parsed.
     #[cold]
-    fn refuse(&mut self, command: &str, error: &PutLineError) {
+    fn report_syntax_error(&mut self, command: &str, error: &PutLineError) {
         self.state.metrics.put_errors(error.kind()).add(1);
-        self.text.clear();
-        error.render(command, &mut self.text);
-        self.offer_text();
+        self.reply_text.clear();
+        error.render(command, &mut self.reply_text);
+        self.queue_text();
     }
 
     /// Reports a point that the engine did not store.
@@ -401,30 +401,30 @@ impl LineProcessor {
         };
         let Some(reply) = to_telnet_error(&failure.error) else {
             self.state.metrics.rpc_exceptions.add(1);
-            debug!(error = %failure.error, "a telnet point failed in silence");
+            debug!(error = %failure.error, "a telnet point failed without a reply");
             return;
         };
-        self.tell(command, &reply);
+        self.reply_error(command, &reply);
     }
 
-    fn tell(&mut self, command: &str, reply: &TelnetPutError) {
+    fn reply_error(&mut self, command: &str, reply: &TelnetPutError) {
         self.state.metrics.put_errors(reply.kind()).add(1);
         if reply.is_asynchronous() && !self.state.config.telnet_return_errors {
             return;
         }
-        self.text.clear();
-        reply.render(command, &mut self.text);
-        self.offer_text();
+        self.reply_text.clear();
+        reply.render(command, &mut self.reply_text);
+        self.queue_text();
     }
 
-    fn offer_text(&mut self) {
-        let text = std::mem::take(&mut self.text);
-        self.offer(text.as_bytes());
-        self.text = text;
+    fn queue_text(&mut self) {
+        let reply_text = std::mem::take(&mut self.reply_text);
+        self.queue(reply_text.as_bytes());
+        self.reply_text = reply_text;
     }
 
-    fn offer(&mut self, line: &[u8]) {
-        if !self.output.offer(line) {
+    fn queue(&mut self, line: &[u8]) {
+        if !self.write_buffer.queue(line) {
             self.state.metrics.socket_writes_blocked.add(1);
         }
     }

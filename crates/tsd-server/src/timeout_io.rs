@@ -36,7 +36,7 @@ pub(crate) struct IoTimeouts {
     pub(crate) half_close: Duration,
 }
 
-/// ServerState between a socket and whoever answers its requests.
+/// Request state shared by a socket and its request handler.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTracker {
     active_request: AtomicUsize,
@@ -58,12 +58,12 @@ impl RequestTracker {
         self.timed_out.load(Ordering::Relaxed)
     }
 
-    fn too_late(&self) -> io::Error {
+    fn time_out(&self) -> io::Error {
         self.timed_out.store(true, Ordering::Relaxed);
         io::ErrorKind::TimedOut.into()
     }
 
-    fn is_answering(&self) -> bool {
+    fn has_active_request(&self) -> bool {
         self.active_request.load(Ordering::Relaxed) > 0
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct TimeoutIo<S> {
 impl<S> TimeoutIo<S> {
     pub(crate) fn new(inner: S, timeouts: IoTimeouts) -> (Self, Arc<RequestTracker>) {
         let tracker = Arc::new(RequestTracker::default());
-        let guarded = Self {
+        let stream = Self {
             inner,
             timeouts,
             tracker: Arc::clone(&tracker),
@@ -105,12 +105,12 @@ impl<S> TimeoutIo<S> {
             read_timer: None,
             write_timer: None,
         };
-        (guarded, tracker)
+        (stream, tracker)
     }
 
     /// Returns when a pending read times out, if at all.
     fn read_deadline(&mut self) -> Option<Instant> {
-        let active_request = self.tracker.is_answering();
+        let active_request = self.tracker.has_active_request();
         if let Some(ended) = self.end_of_input {
             // Checked again when the response is complete or the grace period is over.
             return Some(if active_request { ended + self.timeouts.half_close } else { ended });
@@ -134,7 +134,7 @@ impl<S> TimeoutIo<S> {
     }
 
     /// Fails a pending read after its deadline; a withheld end of input becomes visible.
-    fn poll_impatience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_read_timeout(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let Some(deadline) = self.read_deadline() else {
                 self.read_timer = None;
@@ -144,7 +144,7 @@ impl<S> TimeoutIo<S> {
                 return Poll::Ready(if self.end_of_input.is_some() {
                     Ok(())
                 } else {
-                    Err(self.tracker.too_late())
+                    Err(self.tracker.time_out())
                 });
             }
             let timer =
@@ -171,7 +171,7 @@ impl<S> TimeoutIo<S> {
         if let Some(limit) = self.timeouts.write {
             let timer = self.write_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(timer.as_mut().poll(cx));
-            return Poll::Ready(Err(self.tracker.too_late()));
+            return Poll::Ready(Err(self.tracker.time_out()));
         }
         Poll::Pending
     }
@@ -185,7 +185,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutIo<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.end_of_input.is_some() {
-            return this.poll_impatience(cx);
+            return this.poll_read_timeout(cx);
         }
         let before = buf.filled().len();
         match Pin::new(&mut this.inner).poll_read(cx, buf) {
@@ -193,7 +193,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutIo<S> {
                 this.last_activity = Instant::now();
                 // Bytes received during a request belong to its body or to a pipelined request,
                 // which stays in the parser's buffer like on an idle connection.
-                if this.head.is_none() && !this.tracker.is_answering() {
+                if this.head.is_none() && !this.tracker.has_active_request() {
                     let received = this.tracker.received.load(Ordering::Relaxed);
                     this.head = Some((this.last_activity, received));
                 }
@@ -201,10 +201,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutIo<S> {
             }
             Poll::Ready(Ok(())) => {
                 this.end_of_input = Some(Instant::now());
-                this.poll_impatience(cx)
+                this.poll_read_timeout(cx)
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => this.poll_impatience(cx),
+            Poll::Pending => this.poll_read_timeout(cx),
         }
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_ends_after_the_idle_timeout() {
+    async fn idle_connection_times_out() {
         let (_client, server) = tokio::io::duplex(64);
         let (mut io, _pulse) = TimeoutIo::new(server, timeouts());
         let (seconds, end) = seconds_of(io.read_u8()).await;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn half_a_request_ends_after_the_header_timeout() {
+    async fn incomplete_header_times_out() {
         let (mut client, server) = tokio::io::duplex(64);
         let (mut io, _pulse) = TimeoutIo::new(server, timeouts());
         client.write_all(b"G").await.unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_being_answered_is_not_silence() {
+    async fn active_request_is_not_idle() {
         let (mut client, server) = tokio::io::duplex(64);
         let (mut io, tracker) = TimeoutIo::new(server, timeouts());
         client.write_all(b"G").await.unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn end_of_input_is_withheld_while_a_request_is_answered() {
+    async fn end_of_input_is_withheld_during_a_request() {
         let (mut client, server) = tokio::io::duplex(64);
         let (mut io, tracker) = TimeoutIo::new(server, timeouts());
         client.shutdown().await.unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unread_answer_ends_after_the_write_timeout() {
+    async fn unread_response_times_out() {
         let (_client, server) = tokio::io::duplex(4);
         let (mut io, _pulse) = TimeoutIo::new(server, timeouts());
         let (seconds, end) = seconds_of(io.write_all(b"more than four")).await;

@@ -1,7 +1,7 @@
-//! Requests about annotations: by the parameters of a URI or by a JSON body.
+//! Annotation requests, from URI parameters or a JSON body, and their responses.
 //!
-//! Times in parameters may be any time expression and are cut to seconds; times in a body are kept
-//! as they are sent. A field that holds the default of its kind counts as not sent.
+//! Times in parameters may be any time expression and are truncated to seconds; times in a body are
+//! kept as sent. A field with its default value counts as not set.
 
 use tsd_model::Annotation;
 use tsd_query::{Clock, QueryError, parse_time};
@@ -16,23 +16,23 @@ use crate::{
     json::{JsonList, JsonObject, JsonReader, write_json_string},
 };
 
-/// Most notes of one body.
-const MAX_NOTES: usize = 65_536;
+/// Maximum annotations of one body.
+const MAX_ANNOTATIONS: usize = 65_536;
 
-/// Which notes a bulk delete is about.
+/// The annotations that a bulk delete selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationRange {
-    /// From when on, in epoch milliseconds.
+    /// Start, in epoch milliseconds.
     pub start_ms: i64,
-    /// Until when.
+    /// End, in epoch milliseconds.
     pub end_ms: i64,
-    /// Series, as sent; absent where the request names none.
+    /// TSUIDs, as sent; `None` if the request has none.
     pub tsuids: Option<Vec<String>>,
-    /// Whether global notes are meant too.
+    /// Includes global annotations.
     pub global: bool,
 }
 
-/// Reads one note from the parameters of a URI.
+/// Parses one annotation from the parameters of a URI.
 pub fn parse_annotation_uri(query: &QueryString, clock: &Clock) -> Result<Annotation, ApiError> {
     let text = |name| query.get(name).unwrap_or_default().to_owned();
     let secs = |name: &str| -> Result<i64, ApiError> {
@@ -58,33 +58,33 @@ pub fn parse_annotation_uri(query: &QueryString, clock: &Clock) -> Result<Annota
     })
 }
 
-/// Reads one note from a body. OpenTSDB does not expect a body that is none, so that is a 500.
+/// Parses one annotation from a body. An invalid body is a 500, as in OpenTSDB.
 pub fn parse_annotation_body(body: &str) -> Result<Annotation, ApiError> {
     Annotation::from_json(body.as_bytes()).map_err(|error| ApiError::internal(error.to_string()))
 }
 
-/// Reads the notes of a body, an array.
+/// Parses an array of annotations.
 pub fn parse_annotations_body(body: &str) -> Result<Vec<Annotation>, ApiError> {
-    let mut notes = Vec::new();
+    let mut annotations = Vec::new();
     let mut reader = JsonReader::new(body);
     read_list(&mut reader, "annotations", |reader| {
-        if notes.len() == MAX_NOTES {
-            return Err(BodyError::TooMany { what: "annotations", most: MAX_NOTES });
+        if annotations.len() == MAX_ANNOTATIONS {
+            return Err(BodyError::TooMany { what: "annotations", limit: MAX_ANNOTATIONS });
         }
         reader.peek_token();
         let start = reader.offset();
         reader.skip_value()?;
         let text = body.get(start..reader.offset()).unwrap_or_default();
-        let note = Annotation::from_json(text.as_bytes())
+        let annotation = Annotation::from_json(text.as_bytes())
             .map_err(|error| QueryError::bad_request(error.to_string()))?;
-        notes.push(note);
+        annotations.push(annotation);
         Ok(())
     })
-    .map_err(wrapped)?;
-    Ok(notes)
+    .map_err(bulk_body_error)?;
+    Ok(annotations)
 }
 
-/// Reads a bulk delete from the parameters of a URI.
+/// Parses a bulk delete from the parameters of a URI.
 pub fn parse_annotation_range_uri(
     query: &QueryString,
     clock: &Clock,
@@ -96,7 +96,7 @@ pub fn parse_annotation_range_uri(
     AnnotationRange::new(start, query.get("end_time"), tsuids, query.has("global"), clock)
 }
 
-/// Reads a bulk delete from a body.
+/// Parses a bulk delete from a body.
 pub fn parse_annotation_range_body(body: &str, clock: &Clock) -> Result<AnnotationRange, ApiError> {
     let (mut start, mut end) = (None, None);
     let (mut tsuids, mut global) = (None, false);
@@ -110,8 +110,8 @@ pub fn parse_annotation_range_body(body: &str, clock: &Clock) -> Result<Annotati
             "tsuids" => {
                 let mut list = Vec::new();
                 read_list(reader, "tsuids", |reader| {
-                    if list.len() == MAX_NOTES {
-                        return Err(BodyError::TooMany { what: "TSUIDs", most: MAX_NOTES });
+                    if list.len() == MAX_ANNOTATIONS {
+                        return Err(BodyError::TooMany { what: "TSUIDs", limit: MAX_ANNOTATIONS });
                     }
                     list.extend(read_text(reader, "tsuids")?);
                     Ok(())
@@ -122,7 +122,7 @@ pub fn parse_annotation_range_body(body: &str, clock: &Clock) -> Result<Annotati
         }
         Ok(())
     })
-    .map_err(wrapped)?;
+    .map_err(bulk_body_error)?;
     AnnotationRange::new(&start.unwrap_or_default(), end.as_deref(), tsuids, global, clock)
 }
 
@@ -141,8 +141,7 @@ impl AnnotationRange {
             return Err(ApiError::new(400, "Missing the TSUIDs or global annotations flag"));
         }
         let millis = |text: &str| {
-            parse_time(text, None, clock)
-                .map_err(|error| ApiError::wrapping(400, &error.to_string()))
+            parse_time(text, None, clock).map_err(|error| ApiError::wrapped(400, error.to_string()))
         };
         Ok(Self {
             start_ms: millis(start)?.unwrap_or_default(),
@@ -152,7 +151,7 @@ impl AnnotationRange {
         })
     }
 
-    /// The answer to the delete.
+    /// Renders the response of the delete.
     #[must_use]
     pub fn render(&self, deleted: u64) -> Vec<u8> {
         let mut out = Vec::new();
@@ -179,32 +178,32 @@ impl AnnotationRange {
     }
 }
 
-/// A note as the API shows it.
+/// Renders an annotation.
 #[must_use]
-pub fn render_annotation(note: &Annotation) -> Vec<u8> {
+pub fn render_annotation(annotation: &Annotation) -> Vec<u8> {
     let mut out = Vec::new();
-    write_annotation(&mut out, note);
+    write_annotation(&mut out, annotation);
     out
 }
 
-/// An array of notes.
+/// Renders an array of annotations.
 #[must_use]
-pub fn render_annotations(notes: &[Annotation]) -> Vec<u8> {
+pub fn render_annotations(annotations: &[Annotation]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = JsonList::open(&mut out);
-    for note in notes {
-        write_annotation(list.element(), note);
+    for annotation in annotations {
+        write_annotation(list.element(), annotation);
     }
     list.close();
     out
 }
 
-/// Bad bodies of the bulk endpoints are told by the parser's words alone.
-fn wrapped(fault: BodyError) -> ApiError {
-    match fault {
-        BodyError::Json(error) => ApiError::wrapping(400, &error.to_string()),
-        BodyError::Query(error) => ApiError::wrapping(400, &error.to_string()),
-        BodyError::TooMany { .. } => fault.into_api_error(400),
+/// Maps errors of bulk bodies: the parser's text is both message and details.
+fn bulk_body_error(error: BodyError) -> ApiError {
+    match error {
+        BodyError::Json(error) => ApiError::wrapped(400, error.to_string()),
+        BodyError::Query(error) => ApiError::wrapped(400, error.to_string()),
+        BodyError::TooMany { .. } => error.into_api_error(400),
     }
 }
 
@@ -224,7 +223,7 @@ mod tests {
 
     #[test]
     fn times_of_parameters_are_cut_to_seconds() {
-        let note = uri(
+        let annotation = uri(
             "start_time=1356998400500&end_time=2013/01/01-00:01:00&tsuid=01&description=d&notes=n",
         );
         let expected = Annotation {
@@ -235,7 +234,7 @@ mod tests {
             notes: "n".into(),
             custom: None,
         };
-        assert_eq!(note, Ok(expected));
+        assert_eq!(annotation, Ok(expected));
         assert_eq!(uri("start_time=1h-ago").unwrap().start_time, 1_399_996_400);
         for missing in ["", "start_time=", "start_time=0"] {
             assert_eq!(uri(missing), Err(ApiError::new(400, "Missing start time")), "{missing}");
@@ -246,18 +245,21 @@ mod tests {
 
     #[test]
     fn bodies_keep_their_times() {
-        let note = parse_annotation_body(r#"{"startTime":1356998400500,"x":[1],"custom":{"a":1}}"#);
-        let note = note.unwrap();
-        assert_eq!(note.start_time, 1_356_998_400_500);
-        assert_eq!(note.custom, Some(vec![("a".into(), Some("1".into()))]));
+        let annotation =
+            parse_annotation_body(r#"{"startTime":1356998400500,"x":[1],"custom":{"a":1}}"#);
+        let annotation = annotation.unwrap();
+        assert_eq!(annotation.start_time, 1_356_998_400_500);
+        assert_eq!(annotation.custom, Some(vec![("a".into(), Some("1".into()))]));
         assert_eq!(parse_annotation_body("{").unwrap_err().status, 500);
         assert_eq!(parse_annotation_body("[]").unwrap_err().status, 500);
     }
 
     #[test]
     fn bulk_bodies_are_arrays() {
-        let notes = parse_annotations_body(r#" [ {"startTime":1}, {"startTime":2,"a":{"b":[]}} ]"#);
-        let starts: Vec<i64> = notes.unwrap().iter().map(|note| note.start_time).collect();
+        let annotations =
+            parse_annotations_body(r#" [ {"startTime":1}, {"startTime":2,"a":{"b":[]}} ]"#);
+        let starts: Vec<i64> =
+            annotations.unwrap().iter().map(|annotation| annotation.start_time).collect();
         assert_eq!(starts, [1, 2]);
         assert_eq!(parse_annotations_body("[]").unwrap(), []);
         for bad in ["", "{}", "[", "[1]", r#"[{"startTime":{}}]"#, r#"[{"startTime":1}"#] {
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_name_a_start_and_whose_notes() {
+    fn ranges_need_a_start_and_a_selection() {
         let by_body =
             range(r#"{"startTime":1356998400,"endTime":"1356998460","tsuids":["01"," 02"]}"#)
                 .unwrap();
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_ranges() {
+    fn rejected_ranges() {
         assert_eq!(range(r#"{"global":true}"#), Err("Missing the start time value".into()));
         for body in [r#"{"startTime":"1"}"#, r#"{"startTime":"1","tsuids":[]}"#] {
             assert_eq!(range(body), Err("Missing the TSUIDs or global annotations flag".into()));

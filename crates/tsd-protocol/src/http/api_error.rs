@@ -1,8 +1,8 @@
-//! Error answers of the HTTP API and of the legacy pages.
+//! Error responses of the HTTP API and of the legacy pages.
 
 use std::fmt::Write;
 
-/// An error answer: a status, and what the client is told.
+/// An error response: status and texts.
 ///
 /// Rendered as `{"error":{"code":…,"message":…,"details":…,"trace":…}}` for API routes and as a
 /// page or `{"err":…}` for legacy ones.
@@ -13,13 +13,13 @@ pub struct ApiError {
     pub status: u16,
     /// What went wrong.
     pub message: String,
-    /// More about it; left out when empty.
+    /// Details; omitted if empty.
     pub details: String,
-    /// Where it went wrong, if the daemon shows that; left out when empty.
+    /// Stack trace, if the daemon shows it; omitted if empty.
     pub trace: String,
 }
 
-/// How the error of a legacy page is shown.
+/// Format of the error of a legacy page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegacyFormat {
     /// A page of HTML.
@@ -31,27 +31,28 @@ pub enum LegacyFormat {
 }
 
 impl ApiError {
-    /// An error without details.
+    /// Creates an error without details.
     #[must_use]
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), details: String::new(), trace: String::new() }
     }
 
-    /// The same with details.
+    /// Sets the details.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
         self
     }
 
-    /// The same with a trace.
+    /// Sets the trace.
     #[must_use]
     pub fn with_trace(mut self, trace: impl Into<String>) -> Self {
         self.trace = trace.into();
         self
     }
 
-    /// 400 whose message and details are the same text, as where OpenTSDB wraps an exception.
+    /// Creates an error whose message and details are the same text, as where OpenTSDB wraps an
+    /// exception.
     #[must_use]
     pub fn wrapped(status: u16, text: impl Into<String>) -> Self {
         let text = text.into();
@@ -64,13 +65,13 @@ impl ApiError {
         Self::new(404, "Endpoint not found")
     }
 
-    /// 404 for a missing file below `/s`.
+    /// 404 for a missing page.
     #[must_use]
     pub fn page_not_found() -> Self {
         Self::new(404, "Page not found")
     }
 
-    /// 405 for a verb that an endpoint does not take.
+    /// 405 for a method that an endpoint does not support.
     #[must_use]
     pub fn method_not_allowed(method: &str) -> Self {
         Self::new(405, "Method not allowed")
@@ -84,7 +85,7 @@ impl ApiError {
             .with_details("The HTTP method [OPTIONS] is not permitted")
     }
 
-    /// 200 (as OpenTSDB answers) for an origin that is not on the list.
+    /// 200 (as in OpenTSDB) for an origin that is not allowed.
     #[must_use]
     pub fn origin_not_allowed(origin: &str) -> Self {
         Self::new(200, "CORS domain not allowed")
@@ -97,7 +98,7 @@ impl ApiError {
         Self::new(405, "Missing method override value")
     }
 
-    /// 405 for a `method_override` that is no verb.
+    /// 405 for a `method_override` that is not a method.
     #[must_use]
     pub fn unknown_method_override() -> Self {
         Self::new(405, "Unknown or unsupported method override value")
@@ -109,13 +110,13 @@ impl ApiError {
         Self::new(501, "Requested API version is greater than the max implemented")
     }
 
-    /// 400 for an API version that is no number.
+    /// 400 for an API version that is not a number.
     #[must_use]
     pub fn bad_version() -> Self {
         Self::new(400, "Invalid API version format supplied")
     }
 
-    /// 400 for a serializer nobody has.
+    /// 400 for an unknown serializer.
     #[must_use]
     pub fn unknown_serializer(name: &str) -> Self {
         Self::new(400, "Requested serializer was not found")
@@ -140,13 +141,7 @@ impl ApiError {
         Self::new(400, "Missing request content")
     }
 
-    /// An error that OpenTSDB tells by the words of another: they are message and details.
-    #[must_use]
-    pub fn wrapping(status: u16, text: &str) -> Self {
-        Self::new(status, text).with_details(text)
-    }
-
-    /// 503 for histograms while no codec is configured.
+    /// 503 for histograms without a configured codec.
     #[must_use]
     pub fn histograms_disabled() -> Self {
         Self::new(
@@ -156,19 +151,19 @@ impl ApiError {
         )
     }
 
-    /// 400 for a body that is not the JSON it should be.
+    /// 400 for a body that is not the expected JSON.
     #[must_use]
     pub fn bad_json(details: impl Into<String>) -> Self {
         Self::new(400, "Unable to parse the given JSON").with_details(details)
     }
 
-    /// 400 for a chunked request where those are off.
+    /// 400 for a chunked request where these are disabled.
     #[must_use]
     pub fn chunked_not_supported() -> Self {
         Self::new(400, "Chunked request not supported.")
     }
 
-    /// 413 for a request with more parts than are taken.
+    /// 413 for a request with more elements than the limit.
     #[must_use]
     pub fn too_many(what: &str, most: usize) -> Self {
         Self::new(413, format!("Too many {what}: at most {most} are taken"))
@@ -180,14 +175,14 @@ impl ApiError {
         Self::new(413, format!("The request body is larger than {limit} bytes"))
     }
 
-    /// 400 for deleting by query where that is off.
+    /// 400 for deleting by query where that is disabled.
     #[must_use]
     pub fn delete_not_enabled() -> Self {
         Self::new(400, "Bad request")
             .with_details("Deleting data is not enabled (tsd.http.query.allow_delete=false)")
     }
 
-    /// 400 for a write of which some points failed, without `details` or `summary`.
+    /// 400 for a write with failed points, without `details` or `summary`.
     #[must_use]
     pub fn points_had_errors() -> Self {
         Self::new(400, "One or more data points had errors").with_details(PUT_ERROR_DETAILS)
@@ -206,19 +201,19 @@ impl ApiError {
         .with_details(PUT_ERROR_DETAILS)
     }
 
-    /// 503 for work that the daemon has no room for.
+    /// 503 for an overloaded daemon.
     #[must_use]
     pub fn overloaded(what: &str) -> Self {
         Self::new(503, format!("Please throttle: {what}"))
     }
 
-    /// 500 for what nobody foresaw.
+    /// 500 for an internal error.
     #[must_use]
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message)
     }
 
-    /// The error object of an API route.
+    /// Renders the error object of an API route.
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::with_capacity(64 + self.message.len() + self.details.len());
@@ -236,7 +231,7 @@ impl ApiError {
         out
     }
 
-    /// Status of a legacy page with this error: the fault of a client is always 400.
+    /// Returns the status of a legacy page: client errors other than 404 are 400.
     #[must_use]
     pub fn legacy_status(&self) -> u16 {
         match self.status {
@@ -246,7 +241,7 @@ impl ApiError {
         }
     }
 
-    /// Body of a legacy page with this error.
+    /// Renders the body of a legacy page.
     #[must_use]
     pub fn render_legacy(&self, form: LegacyFormat) -> String {
         match form {
@@ -285,7 +280,7 @@ impl ApiError {
 
 const PUT_ERROR_DETAILS: &str = "Please see the TSD logs or append \"details\" to the put request";
 
-/// Escapes as OpenTSDB's hand-written error path does: no surrogates, no upper bound.
+/// Escapes like OpenTSDB's error rendering, which writes non-ASCII characters unescaped.
 fn escape(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {

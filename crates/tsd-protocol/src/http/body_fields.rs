@@ -1,8 +1,8 @@
-//! The fields of request bodies, read one by one as they stand in the text.
+//! Reads fields of request bodies one by one, without building a JSON tree.
 //!
-//! A body is never turned into a tree first: what a tree takes is a multiple of the text, and an
-//! unknown field may be as large as the body. Nothing here recurses into unknown values, and how many
-//! elements a request may have is counted while they are read.
+//! A tree needs a multiple of the memory of its text, and an unknown field may be as large as the
+//! body. Unknown values are skipped without recursion, and element limits are checked while
+//! reading.
 
 use std::{borrow::Cow, str::FromStr};
 
@@ -14,19 +14,19 @@ use crate::{
     json::{JsonError, JsonErrorKind, JsonReader, Scalar, ScalarKind},
 };
 
-/// Why a body was not read.
+/// Why a body was rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum BodyError {
-    /// It is not the JSON it should be.
+    /// The body is not the expected JSON.
     Json(JsonError),
-    /// What it says is no query.
+    /// The body is not a valid query.
     Query(QueryError),
-    /// It has more of something than is taken.
+    /// The body has more elements than the limit.
     TooMany {
-        /// What there is too much of.
+        /// Name of the elements.
         what: &'static str,
-        /// How much is taken.
-        most: usize,
+        /// The limit.
+        limit: usize,
     },
 }
 
@@ -43,44 +43,44 @@ impl From<QueryError> for BodyError {
 }
 
 impl BodyError {
-    /// The answer; `json_status` is what the endpoint says of bad JSON.
+    /// Converts to an API error; `json_status` is the endpoint's status for invalid JSON.
     pub(crate) fn into_api_error(self, json_status: u16) -> ApiError {
         match self {
             Self::Json(error) => {
                 ApiError { status: json_status, ..ApiError::bad_json(error.to_string()) }
             }
             Self::Query(error) => query_error(&error, None),
-            Self::TooMany { what, most } => ApiError::too_many(what, most),
+            Self::TooMany { what, limit } => ApiError::too_many(what, limit),
         }
     }
 }
 
-/// Elements that a request may still have.
+/// Limit on the number of elements of a request.
 #[derive(Debug)]
 pub(crate) struct CountLimit {
     what: &'static str,
-    most: usize,
-    left: usize,
+    limit: usize,
+    remaining: usize,
 }
 
 impl CountLimit {
-    pub(crate) const fn new(what: &'static str, most: usize) -> Self {
-        Self { what, most, left: most }
+    pub(crate) const fn new(what: &'static str, limit: usize) -> Self {
+        Self { what, limit, remaining: limit }
     }
 
-    /// Takes one off.
+    /// Counts one element.
     pub(crate) fn take(&mut self) -> Result<(), BodyError> {
         self.take_many(1)
     }
 
-    /// Takes so many off.
+    /// Counts `count` elements.
     pub(crate) fn take_many(&mut self, count: usize) -> Result<(), BodyError> {
-        match self.left.checked_sub(count) {
-            Some(left) => {
-                self.left = left;
+        match self.remaining.checked_sub(count) {
+            Some(remaining) => {
+                self.remaining = remaining;
                 Ok(())
             }
-            None => Err(BodyError::TooMany { what: self.what, most: self.most }),
+            None => Err(BodyError::TooMany { what: self.what, limit: self.limit }),
         }
     }
 }
@@ -89,7 +89,7 @@ impl CountLimit {
 pub(crate) fn read_object<'t>(
     reader: &mut JsonReader<'t>,
     field: &'static str,
-    mut each: impl FnMut(&str, &mut JsonReader<'t>) -> Result<(), BodyError>,
+    mut visit: impl FnMut(&str, &mut JsonReader<'t>) -> Result<(), BodyError>,
 ) -> Result<(), BodyError> {
     if !reader.take(b'{') {
         return Err(mismatch(reader, field, "an object"));
@@ -99,7 +99,7 @@ pub(crate) fn read_object<'t>(
     }
     loop {
         let key = reader.key()?;
-        each(&text_of(key), reader)?;
+        visit(&text_of(key), reader)?;
         if !reader.more(b'}', "a comma or } after a field")? {
             return Ok(());
         }
@@ -110,7 +110,7 @@ pub(crate) fn read_object<'t>(
 pub(crate) fn read_list<'t>(
     reader: &mut JsonReader<'t>,
     field: &'static str,
-    mut each: impl FnMut(&mut JsonReader<'t>) -> Result<(), BodyError>,
+    mut visit: impl FnMut(&mut JsonReader<'t>) -> Result<(), BodyError>,
 ) -> Result<(), BodyError> {
     if take_null(reader)? {
         return Ok(());
@@ -122,14 +122,14 @@ pub(crate) fn read_list<'t>(
         return Ok(());
     }
     loop {
-        each(reader)?;
+        visit(reader)?;
         if !reader.more(b']', "a comma or ] after an element")? {
             return Ok(());
         }
     }
 }
 
-/// Consumes a `null` that stands next.
+/// Consumes the next value if it is `null`.
 pub(crate) fn take_null(reader: &mut JsonReader<'_>) -> Result<bool, BodyError> {
     if reader.peek_token() != Some(b'n') {
         return Ok(false);
@@ -165,7 +165,7 @@ pub(crate) fn read_flag(
     }
 }
 
-/// Reads an integer, also from text; fractions are cut off.
+/// Reads an integer, also from text; fractions are truncated.
 pub(crate) fn read_integer(
     reader: &mut JsonReader<'_>,
     field: &'static str,
@@ -174,22 +174,22 @@ pub(crate) fn read_integer(
     let scalar = reader.scalar(field)?;
     let text = text_of(scalar);
     let cut = |number: f64| (number.abs() < 9.3e18).then_some(number as i64);
-    let (read, found) = match scalar.kind {
+    let (parsed, found) = match scalar.kind {
         ScalarKind::Null => (Some(0), "null"),
         ScalarKind::Bool => (None, "a boolean"),
         ScalarKind::Number => {
-            let read = text.parse().ok().or_else(|| text.parse::<f64>().ok().and_then(cut));
-            (read, "a number")
+            let parsed = text.parse().ok().or_else(|| text.parse::<f64>().ok().and_then(cut));
+            (parsed, "a number")
         }
         ScalarKind::Plain | ScalarKind::Escaped => match text.trim() {
             "" => (Some(0), "a text"),
             text => (text.parse().ok(), "a text"),
         },
     };
-    read.ok_or_else(|| wrong_type(reader, at, field, found).into())
+    parsed.ok_or_else(|| wrong_type(reader, at, field, found).into())
 }
 
-/// Reads a number of the precision that is asked for, also from text.
+/// Reads a number of type `T`, also from text.
 pub(crate) fn read_float<T: FromStr + Default>(
     reader: &mut JsonReader<'_>,
     field: &'static str,
@@ -197,15 +197,15 @@ pub(crate) fn read_float<T: FromStr + Default>(
     let at = reader.offset();
     let scalar = reader.scalar(field)?;
     let text = text_of(scalar);
-    let read = match scalar.kind {
+    let parsed = match scalar.kind {
         ScalarKind::Null => Some(T::default()),
         ScalarKind::Bool => None,
         _ => text.trim().parse().ok(),
     };
-    read.ok_or_else(|| wrong_type(reader, at, field, "a value").into())
+    parsed.ok_or_else(|| wrong_type(reader, at, field, "a value").into())
 }
 
-/// The text of a scalar, escapes undone.
+/// Returns the unescaped text of a scalar.
 pub(crate) fn text_of(scalar: Scalar<'_>) -> Cow<'_, str> {
     match scalar.as_is().and_then(|raw| std::str::from_utf8(raw).ok()) {
         Some(text) => Cow::Borrowed(text),
@@ -213,7 +213,7 @@ pub(crate) fn text_of(scalar: Scalar<'_>) -> Cow<'_, str> {
     }
 }
 
-/// The error for a value of another kind than the container that was due.
+/// Error for a value that is not the expected container.
 fn mismatch(reader: &mut JsonReader<'_>, field: &'static str, expected: &'static str) -> BodyError {
     let found = match reader.peek_token() {
         Some(b'{') => "an object",

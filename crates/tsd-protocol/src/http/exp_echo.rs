@@ -1,11 +1,11 @@
-//! The request of `/api/query/exp` as its answer repeats it.
+//! Renders the request of `/api/query/exp` as its response repeats it.
 
 use tsd_model::java_double;
 use tsd_query::{BodyFilter, FillPolicy, RawExpExpression, RawExpFill, RawExpQuery, RawExpTime};
 
 use crate::json::{JsonList, JsonObject, write_json_string};
 
-/// The request as an answer repeats it: known fields in OpenTSDB's order, what was not given as `null`.
+/// Renders the request: known fields in OpenTSDB's order, missing ones as `null`.
 #[must_use]
 pub fn render_exp_query(query: &RawExpQuery) -> String {
     let mut out = Vec::new();
@@ -81,7 +81,7 @@ fn write_expression(out: &mut Vec<u8>, expression: &RawExpExpression) {
     let mut object = JsonObject::open(out);
     text(&mut object, "id", expression.id.as_deref());
     text(&mut object, "expr", expression.expr.as_deref());
-    // Checking an expression without a join gives it one.
+    // An expression without a join has the default join.
     let join = expression.join.clone().unwrap_or_default();
     let operator = join.operator.map(|name| name.to_ascii_lowercase());
     JsonObject::open(object.key("join"))
@@ -93,7 +93,7 @@ fn write_expression(out: &mut Vec<u8>, expression: &RawExpExpression) {
     object.close();
 }
 
-/// `fillPolicy`: the policy by its name, and the value that it stands for.
+/// Writes `fillPolicy`: name and value of the policy.
 fn fill(object: &mut JsonObject<'_>, fill: Option<&RawExpFill>) {
     let Some(fill) = fill else {
         object.literal("fillPolicy", "null");

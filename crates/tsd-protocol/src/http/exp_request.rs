@@ -1,7 +1,6 @@
-//! The body of `/api/query/exp`.
+//! Parses the body of `/api/query/exp`.
 //!
-//! What is wrong with such a body is a 500 in OpenTSDB, since it is checked where its JSON library
-//! makes objects of it.
+//! Invalid bodies are a 500, as in OpenTSDB, which validates them during JSON deserialization.
 
 use tsd_query::{
     RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,
@@ -16,23 +15,23 @@ use super::{
 };
 use crate::{ApiError, json::JsonReader};
 
-/// Most expressions of one request, and most outputs.
+/// Maximum expressions of one request, and maximum outputs.
 const MAX_EXPRESSIONS: usize = 4_096;
 
-/// Most text of all expressions of one request: once read, it takes some fifty times as much.
+/// Maximum bytes of all expressions of one request: parsed, they need some fifty times as much.
 const MAX_EXPRESSION_BYTES: usize = 256 << 10;
 
-/// Reads the body of a query with expressions. Text behind the JSON value is ignored.
+/// Parses the body of a query with expressions. Text after the JSON value is ignored.
 pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {
     if body.is_empty() {
         return Err(ApiError::internal("Incoming data was null or empty"));
     }
     let mut reader = JsonReader::new(body);
     let mut query = RawExpQuery::default();
-    read_query(&mut reader, &mut query).map_err(|fault| match fault {
-        // An unknown type of filter and the like.
+    read_query(&mut reader, &mut query).map_err(|error| match error {
+        // For example an unknown filter type.
         BodyError::Query(error) => super::query_error(&error, None),
-        fault => fault.into_api_error(500),
+        error => error.into_api_error(500),
     })?;
     Ok(query)
 }
@@ -72,15 +71,15 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
     count_used_filters(query)
 }
 
-/// Every metric has its filters made anew, so what they take is counted once for each.
+/// Filters are built once per metric, so they are counted for each.
 fn count_used_filters(query: &RawExpQuery) -> Result<(), BodyError> {
-    let mut allowance = FilterLimits::new();
+    let mut limit = FilterLimits::new();
     for metric in &query.metrics {
-        allowance.next_sub_query();
+        limit.next_sub_query();
         let used = query.filters.iter().find(|filter| filter.id == metric.filter);
         for filter in used.iter().flat_map(|filter| &filter.tags) {
             let kind = filter.kind.as_deref().unwrap_or_default();
-            allowance.take(kind, filter.filter.as_deref().unwrap_or_default())?;
+            limit.take(kind, filter.filter.as_deref().unwrap_or_default())?;
         }
     }
     Ok(())
@@ -93,10 +92,10 @@ fn read_all<'t, T>(
     most: usize,
     mut read: impl FnMut(&mut JsonReader<'t>) -> Result<T, BodyError>,
 ) -> Result<Vec<T>, BodyError> {
-    let mut allowance = CountLimit::new(field, most);
+    let mut limit = CountLimit::new(field, most);
     let mut all = Vec::new();
     read_list(reader, field, |reader| {
-        allowance.take()?;
+        limit.take()?;
         all.push(read(reader)?);
         Ok(())
     })?;
@@ -141,13 +140,13 @@ fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Resul
 
 fn read_filter(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterLimits,
+    limit: &mut FilterLimits,
 ) -> Result<RawExpFilter, BodyError> {
     let mut filter = RawExpFilter::default();
     read_object(reader, "filters", |name, reader| {
         match name {
             "id" => filter.id = read_text(reader, "id")?,
-            "tags" => filter.tags = read_filters(reader, allowance)?,
+            "tags" => filter.tags = read_filters(reader, limit)?,
             "explicitTags" => filter.explicit_tags = read_flag(reader, "explicitTags")?,
             _ => reader.skip_value()?,
         }
@@ -158,7 +157,7 @@ fn read_filter(
 
 fn read_metric(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterLimits,
+    limit: &mut FilterLimits,
 ) -> Result<RawExpMetric, BodyError> {
     let mut metric = RawExpMetric::default();
     read_object(reader, "metrics", |name, reader| {
@@ -169,7 +168,7 @@ fn read_metric(
             "aggregator" => metric.aggregator = read_text(reader, "aggregator")?,
             "timeOffset" => metric.time_offset = read_text(reader, "timeOffset")?,
             "fillPolicy" => metric.fill = read_fill(reader)?,
-            "valueFilters" => metric.value_filters = read_value_filters(reader, allowance)?,
+            "valueFilters" => metric.value_filters = read_value_filters(reader, limit)?,
             _ => reader.skip_value()?,
         }
         Ok(())
@@ -275,7 +274,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_a_500_and_what_is_too_large_a_413() {
+    fn invalid_requests_are_500_and_oversized_ones_413() {
         let error = |body: &str| {
             let error = parse_exp_body(body).unwrap_err();
             (error.status, error.message)

@@ -1,4 +1,4 @@
-//! The answer of `/api/query/exp`, in pieces.
+//! Writes the response of `/api/query/exp` in chunks.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use tsd_query::{ExpOutput, ExpResult};
 use super::query_response::{write_double, write_texts};
 use crate::json::{JsonList, JsonObject};
 
-/// Writes the answer to a query with expressions, output by output, row by row.
+/// Writes the response of a query with expressions, output by output, row by row.
 #[derive(Debug)]
 pub struct ExpResponseWriter {
     outputs: std::vec::IntoIter<ExpOutput>,
-    /// The request, as [`crate::render_exp_query`] has it.
+    /// The request, rendered by [`crate::render_exp_query`].
     query: Arc<str>,
     state: ExpWriterState,
     first: bool,
@@ -22,13 +22,13 @@ pub struct ExpResponseWriter {
 enum ExpWriterState {
     Start,
     Next,
-    /// The output whose rows are being written, and how many were.
+    /// The current output, and the number of rows written.
     Rows(Box<ExpOutput>, usize),
     Done,
 }
 
 impl ExpResponseWriter {
-    /// Starts an answer; `query` is its request.
+    /// Starts a response; `query` is the rendered request.
     #[must_use]
     pub fn new(answer: ExpResult, query: Arc<str>) -> Self {
         Self {
@@ -39,10 +39,11 @@ impl ExpResponseWriter {
         }
     }
 
-    /// Appends to `out` until it holds `enough` bytes or the answer is complete; false then.
+    /// Appends to `out` until it holds `chunk_bytes` bytes or the response is complete. Returns
+    /// false if it is complete.
     ///
-    /// A piece may be larger than `enough` by one row or by what describes the columns of one output.
-    pub fn write(&mut self, out: &mut Vec<u8>, enough: usize) -> bool {
+    /// A chunk may exceed `chunk_bytes` by one row or by the metadata of one output.
+    pub fn write(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> bool {
         loop {
             match std::mem::replace(&mut self.state, ExpWriterState::Done) {
                 ExpWriterState::Start => {
@@ -63,7 +64,7 @@ impl ExpResponseWriter {
                     self.state = ExpWriterState::Rows(Box::new(output), 0);
                 }
                 ExpWriterState::Rows(output, from) => {
-                    let to = write_rows(out, &output, from, enough);
+                    let to = write_rows(out, &output, from, chunk_bytes);
                     if to < output.rows.len() {
                         self.state = ExpWriterState::Rows(output, to);
                     } else {
@@ -73,7 +74,7 @@ impl ExpResponseWriter {
                 }
                 ExpWriterState::Done => return false,
             }
-            if out.len() >= enough {
+            if out.len() >= chunk_bytes {
                 return true;
             }
         }
@@ -89,11 +90,11 @@ fn write_head(out: &mut Vec<u8>, output: &ExpOutput) {
     object.key("dps").push(b'[');
 }
 
-/// Rows from the one at `from` on; says which comes next.
-fn write_rows(out: &mut Vec<u8>, output: &ExpOutput, from: usize, enough: usize) -> usize {
+/// Writes rows from index `from`; returns the index of the next one.
+fn write_rows(out: &mut Vec<u8>, output: &ExpOutput, from: usize, chunk_bytes: usize) -> usize {
     let mut digits = itoa::Buffer::new();
     for (i, (time_ms, values)) in output.rows.iter().enumerate().skip(from) {
-        if out.len() >= enough {
+        if out.len() >= chunk_bytes {
             return i;
         }
         out.extend_from_slice(if i > 0 { b",[" } else { b"[" });
@@ -107,7 +108,7 @@ fn write_rows(out: &mut Vec<u8>, output: &ExpOutput, from: usize, enough: usize)
     output.rows.len()
 }
 
-/// Everything behind the rows. An output without series has no `meta`.
+/// Writes everything after the rows. An output without series has no `meta`.
 fn write_tail(out: &mut Vec<u8>, output: &ExpOutput) {
     out.extend_from_slice(b"],\"dpsMeta\":");
     JsonObject::open(out)
@@ -181,17 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_the_same_answer() {
+    fn chunks_add_up_to_the_same_response() {
         let mut whole = Vec::new();
         ExpResponseWriter::new(answer(), "{}".into()).write(&mut whole, usize::MAX);
         let mut writer = ExpResponseWriter::new(answer(), "{}".into());
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         let mut more = true;
         while more {
-            let mut piece = Vec::new();
-            more = writer.write(&mut piece, 1);
-            pieces.extend(piece);
+            let mut chunk = Vec::new();
+            more = writer.write(&mut chunk, 1);
+            chunks.extend(chunk);
         }
-        assert_eq!(pieces, whole);
+        assert_eq!(chunks, whole);
     }
 }

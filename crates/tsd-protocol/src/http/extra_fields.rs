@@ -7,23 +7,23 @@ use crate::json::{
     JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
 };
 
-/// Fields beyond those of every point.
+/// Fields in addition to those of every point.
 pub(crate) trait ExtraFields<'t>: Default {
-    /// Reads the value of a field, if it is one of these.
+    /// Reads the value of a field; returns false for an unknown field.
     fn take(&mut self, key: &[u8], reader: &mut JsonReader<'t>) -> Result<bool, JsonError>;
 
-    /// Writes them as they were received.
+    /// Writes the fields as received.
     fn echo(&self, object: &mut JsonObject<'_>);
 }
 
-/// An ordinary point.
+/// No additional fields: an ordinary point.
 #[derive(Debug, Default)]
 pub(crate) struct NoExtraFields;
 
 /// Bounds and counts in the order of the body.
 type RawBuckets<'t> = Vec<(Scalar<'t>, Option<i64>)>;
 
-/// How a rolled-up point was made.
+/// Interval and aggregators of a rolled-up point.
 #[derive(Debug, Default)]
 pub(crate) struct RollupFields<'t> {
     pub(crate) interval: Option<Scalar<'t>>,
@@ -31,7 +31,7 @@ pub(crate) struct RollupFields<'t> {
     pub(crate) group_by: Option<Scalar<'t>>,
 }
 
-/// A histogram beside its base64 form.
+/// Fields of a histogram other than its base64 value.
 #[derive(Debug, Default)]
 pub(crate) struct HistogramFields<'t> {
     pub(crate) id: i64,
@@ -102,12 +102,12 @@ impl<'t> ExtraFields<'t> for HistogramFields<'t> {
 }
 
 impl HistogramFields<'_> {
-    /// Whether there is no bucket.
+    /// Returns true if there are no buckets.
     pub(crate) fn has_no_buckets(&self) -> bool {
         self.buckets.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// The histogram that the buckets make.
+    /// Builds the histogram from its buckets.
     pub(crate) fn histogram(&self) -> Result<SimpleHistogram, PutPointError> {
         let buckets = self
             .buckets
@@ -151,7 +151,7 @@ fn read_buckets<'t>(reader: &mut JsonReader<'t>) -> Result<Option<RawBuckets<'t>
     }
 }
 
-/// A whole number: a fraction is cut off, text that is a number will do.
+/// Reads an integer, also from text; a fraction is truncated.
 fn read_integer(
     reader: &mut JsonReader<'_>,
     field: &'static str,

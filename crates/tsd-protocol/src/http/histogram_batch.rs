@@ -25,7 +25,7 @@ struct BatchHistogram {
     value: HistogramValue,
 }
 
-/// One histogram that can be stored if its names, its time and its codec are any good.
+/// A parsed histogram. Names, time range and codec are not validated yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HttpHistogram<'b> {
     /// Metric, in ISO-8859-1.
@@ -34,14 +34,14 @@ pub struct HttpHistogram<'b> {
     pub timestamp: i64,
     /// The histogram.
     pub value: &'b HistogramValue,
-    /// Tags as [`super::HttpPoint::tags_raw`] has them.
+    /// Tags, encoded as [`super::HttpPoint::tags_raw`].
     pub tags_raw: &'b [u8],
-    /// Where the histogram stands in the body.
+    /// Offset of the histogram in the body.
     pub offset: u32,
 }
 
 impl HistogramBatch {
-    /// Reads a body. On an error nothing of it is to be stored.
+    /// Parses a body. On an error nothing may be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.names.clear();
         self.points.clear();
@@ -55,7 +55,7 @@ impl HistogramBatch {
         Ok(())
     }
 
-    /// Takes a histogram, if it is any good.
+    /// Adds a histogram if it is valid.
     fn take(
         &mut self,
         fields: &PointFields<'_>,
@@ -102,7 +102,7 @@ impl HistogramBatch {
         Ok((value, tags_at))
     }
 
-    /// Histograms that can be stored, in the order of the body.
+    /// Returns the accepted histograms, in the order of the body.
     #[must_use]
     pub fn points(&self) -> impl ExactSizeIterator<Item = HttpHistogram<'_>> {
         let names = |from: usize, to: usize| self.names.get(from..to).unwrap_or_default();
@@ -118,7 +118,7 @@ impl HistogramBatch {
         })
     }
 
-    /// Histograms that cannot be stored, in the order of the body.
+    /// Returns the rejected histograms, in the order of the body.
     #[must_use]
     pub fn rejected(&self) -> &[RejectedPoint] {
         &self.rejected
@@ -126,14 +126,14 @@ impl HistogramBatch {
 }
 
 impl<'b> HttpHistogram<'b> {
-    /// Takes the tags apart and checks them and the metric. For series that are in no cache.
+    /// Parses and validates tags and metric. For series that are not cached.
     pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'b>, PointError> {
         let tags = split_names(self.tags_raw);
         rules.check(self.metric, &tags)?;
         Ok(tags)
     }
 
-    /// The fault of a time that no row has. `stored` is the value of the cell.
+    /// Returns the error for a time out of range. `stored` is the cell value.
     #[must_use]
     pub fn bad_timestamp(&self, stored: &[u8]) -> PointError {
         let tags = split_names(self.tags_raw);

@@ -1,4 +1,4 @@
-//! `/api/query/last`: what is asked and what is answered.
+//! Requests and responses of `/api/query/last`.
 
 use tsd_model::{Value, sort_as_grown_hash_map, write_java_double};
 
@@ -14,21 +14,21 @@ use crate::{
     json::{JsonList, JsonObject, JsonReader},
 };
 
-/// Most rows that a request may have read, each series an hour.
+/// Maximum rows a request may read: series times hours.
 const MAX_HOURS: usize = 10_000_000;
 
 /// A request for the newest points of series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastRequest {
-    /// Whose.
+    /// The series.
     pub series: Vec<LastSelector>,
-    /// Whether points come with names.
+    /// Includes metric and tags in the response.
     pub resolve: bool,
-    /// Hours to look back.
+    /// Hours to search backwards.
     pub back_scan: i64,
 }
 
-/// Series of a [`LastRequest`].
+/// Selects series of a [`LastRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastSelector {
     /// By metric and tags.
@@ -42,10 +42,10 @@ pub enum LastSelector {
     Tsuid(Vec<u8>),
 }
 
-/// A newest point as it is shown.
+/// The newest point of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastPointResult {
-    /// Metric and tags, where they were asked for.
+    /// Metric and tags, if requested.
     pub names: Option<(String, Vec<(String, String)>)>,
     /// Epoch milliseconds.
     pub timestamp_ms: i64,
@@ -55,22 +55,22 @@ pub struct LastPointResult {
     pub tsuid: String,
 }
 
-/// Reads the body of a request for newest points.
+/// Parses the body of a request for newest points.
 pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
     if body.is_empty() {
         return Err(ApiError::missing_content());
     }
     let mut request = LastRequest::default();
-    let mut wanted = Vec::new();
-    let mut queries_left = CountLimit::new("sub queries in one request", MAX_SUB_QUERIES);
-    let mut tsuids_left = CountLimit::new("TSUIDs in one request", MAX_TSUIDS);
+    let mut selected = Vec::new();
+    let mut query_limit = CountLimit::new("sub queries in one request", MAX_SUB_QUERIES);
+    let mut tsuid_limit = CountLimit::new("TSUIDs in one request", MAX_TSUIDS);
     read_object(&mut JsonReader::new(body), "the query", |name, reader| {
         match name {
             "queries" => {
-                wanted.clear();
+                selected.clear();
                 read_list(reader, "queries", |reader| {
-                    queries_left.take()?;
-                    wanted.push(read_wanted(reader, &mut tsuids_left)?);
+                    query_limit.take()?;
+                    selected.push(read_query(reader, &mut tsuid_limit)?);
                     Ok(())
                 })?;
             }
@@ -80,14 +80,14 @@ pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|fault| fault.into_api_error(400))?;
-    for part in wanted {
-        part.add_to(&mut request)?;
+    .map_err(|error| error.into_api_error(400))?;
+    for query in selected {
+        query.add_to(&mut request)?;
     }
-    checked(request)
+    validate(request)
 }
 
-/// Reads the parameters of a request for newest points.
+/// Parses the parameters of a request for newest points.
 pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
     let back_scan = match query.get("back_scan") {
         None => 0,
@@ -100,7 +100,7 @@ pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
         LastRequest { resolve: query.has("resolve"), back_scan, ..LastRequest::default() };
     for text in query.all("timeseries") {
         let (metric, tags) =
-            parse_metric_with_tags(text).map_err(|fault| ApiError::wrapped(400, fault))?;
+            parse_metric_with_tags(text).map_err(|error| ApiError::wrapped(400, error))?;
         RawLastQuery { metric: Some(metric), tags, tsuids: Vec::new() }.add_to(&mut request)?;
     }
     for list in query.all("tsuids") {
@@ -108,19 +108,19 @@ pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
         RawLastQuery { tsuids: tsuids.collect(), ..RawLastQuery::default() }
             .add_to(&mut request)?;
     }
-    checked(request)
+    validate(request)
 }
 
-fn checked(request: LastRequest) -> Result<LastRequest, ApiError> {
+fn validate(request: LastRequest) -> Result<LastRequest, ApiError> {
     if request.series.is_empty() {
         return Err(ApiError::new(400, "Missing sub queries"));
     }
-    // Nothing is older than the epoch, which is not a million hours ago.
+    // No data is older than the epoch, which is less than a million hours ago.
     let hours = usize::try_from(request.back_scan.clamp(0, 1_000_000)).unwrap_or(0);
     if request.series.len().saturating_mul(hours) > MAX_HOURS {
         return Err(ApiError::too_many("hours of series in one request", MAX_HOURS));
     }
-    let by_tsuid = |wanted: &LastSelector| matches!(wanted, LastSelector::Tsuid(_));
+    let by_tsuid = |selected: &LastSelector| matches!(selected, LastSelector::Tsuid(_));
     if request.back_scan < 0 && request.series.iter().any(by_tsuid) {
         return Err(ApiError::wrapped(400, "Backscan must be zero or a positive number"));
     }
@@ -136,7 +136,7 @@ struct RawLastQuery {
 }
 
 impl RawLastQuery {
-    /// TSUIDs win over names.
+    /// Adds the selected series; TSUIDs take precedence over names.
     fn add_to(self, request: &mut LastRequest) -> Result<(), ApiError> {
         if self.tsuids.is_empty() {
             let metric = self.metric.filter(|metric| !metric.is_empty());
@@ -154,25 +154,25 @@ impl RawLastQuery {
     }
 }
 
-fn read_wanted(
+fn read_query(
     reader: &mut JsonReader<'_>,
-    tsuids_left: &mut CountLimit,
+    tsuid_limit: &mut CountLimit,
 ) -> Result<RawLastQuery, super::body_fields::BodyError> {
-    let mut wanted = RawLastQuery::default();
-    let mut tags_left = CountLimit::new("tags in one sub query", MAX_FILTERS);
+    let mut selected = RawLastQuery::default();
+    let mut tag_limit = CountLimit::new("tags in one sub query", MAX_FILTERS);
     read_object(reader, "queries", |name, reader| {
         match name {
-            "metric" => wanted.metric = read_text(reader, "metric")?,
-            "tsuids" => wanted.tsuids = read_texts(reader, "tsuids", tsuids_left)?,
+            "metric" => selected.metric = read_text(reader, "metric")?,
+            "tsuids" => selected.tsuids = read_texts(reader, "tsuids", tsuid_limit)?,
             "tags" => {
-                wanted.tags.clear();
+                selected.tags.clear();
                 if !take_null(reader)? {
                     read_object(reader, "tags", |tagk, reader| {
-                        tags_left.take()?;
+                        tag_limit.take()?;
                         let tagv = read_text(reader, "tags")?.unwrap_or_default();
-                        match wanted.tags.iter_mut().find(|(known, _)| known == tagk) {
-                            Some((_, known)) => *known = tagv,
-                            None => wanted.tags.push((tagk.to_owned(), tagv)),
+                        match selected.tags.iter_mut().find(|(present, _)| present == tagk) {
+                            Some((_, present)) => *present = tagv,
+                            None => selected.tags.push((tagk.to_owned(), tagv)),
                         }
                         Ok(())
                     })?;
@@ -182,14 +182,14 @@ fn read_wanted(
         }
         Ok(())
     })?;
-    Ok(wanted)
+    Ok(selected)
 }
 
-/// Bytes of a text of hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> =
         text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
-    // A digit is missing in front.
+    // An odd number of digits lacks a leading zero.
     let (first, pairs) = digits.split_at(digits.len() % 2);
     let pairs = pairs.chunks_exact(2).map(|pair| match pair {
         [high, low] => high << 4 | low,
@@ -198,7 +198,7 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     Some(first.iter().copied().chain(pairs).collect())
 }
 
-/// The answer: an array of points.
+/// Renders the response: an array of points.
 #[must_use]
 pub fn render_last_points(points: &[LastPointResult]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -219,11 +219,11 @@ pub fn render_last_points(points: &[LastPointResult]) -> Vec<u8> {
         if let Some((_, tags)) = &point.names {
             let mut tags: Vec<&(String, String)> = tags.iter().collect();
             sort_as_grown_hash_map(&mut tags, |(key, _)| key);
-            let mut shown = JsonObject::open(object.key("tags"));
+            let mut tags_object = JsonObject::open(object.key("tags"));
             for (key, value) in tags {
-                shown.string(key, value);
+                tags_object.string(key, value);
             }
-            shown.close();
+            tags_object.close();
         }
         object.string("tsuid", &point.tsuid).close();
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_and_bodies_say_the_same() {
+    fn parameters_and_bodies_are_equivalent() {
         let by_uri =
             uri("timeseries=m%7Ba=b,c=d%7D&timeseries=n&tsuids=0001,AB&resolve&back_scan=24");
         let by_body = parse_last_body(
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_sense_are_refused() {
+    fn invalid_requests_are_rejected() {
         let by_uri = |text: &str| uri(text).unwrap_err().message;
         assert_eq!(by_uri(""), "Missing sub queries");
         assert_eq!(by_uri("timeseries=m&back_scan=x"), "Unable to parse back_scan parameter");

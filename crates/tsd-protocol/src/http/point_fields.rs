@@ -1,4 +1,4 @@
-//! The fields of one data point of a put body, as they stand in it.
+//! The raw fields of one data point of a put body.
 
 use smallvec::SmallVec;
 use tsd_model::{
@@ -12,31 +12,31 @@ use super::{
 };
 use crate::json::{JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, ScalarKind};
 
-/// Tag pairs in the order of the body; a repeated key is still there.
+/// Tag pairs in the order of the body, repeated keys included.
 pub(crate) type RawTags<'t> = SmallVec<[(Scalar<'t>, Option<Scalar<'t>>); 8]>;
 
-/// One data point. Absent and `null` fields are the same.
+/// One data point. Missing and `null` fields are equal.
 #[derive(Debug, Default)]
 pub(crate) struct PointFields<'t> {
     pub(crate) metric: Option<Scalar<'t>>,
-    /// Zero if there is none, and as given if it is no good.
+    /// Zero if missing; as sent if invalid.
     pub(crate) timestamp: i64,
     pub(crate) value: Option<Scalar<'t>>,
-    /// The pairs of `tags`, none also where there is no such field.
+    /// The pairs of `tags`; empty if the field is missing.
     pub(crate) tags: RawTags<'t>,
     has_tags: bool,
     tsuid: Option<Scalar<'t>>,
 }
 
 impl<'t> PointFields<'t> {
-    /// Reads an object whose brace was not consumed yet, over what was here before. Of repeated
-    /// fields the last one counts.
+    /// Reads an object from its opening brace, replacing all fields. The last of repeated fields
+    /// wins.
     #[inline]
     pub(crate) fn read(&mut self, reader: &mut JsonReader<'t>) -> Result<(), JsonError> {
         self.read_with(reader, &mut NoExtraFields)
     }
 
-    /// As [`Self::read`], and other fields with it.
+    /// Like [`Self::read`], with additional fields.
     #[inline]
     pub(crate) fn read_with(
         &mut self,
@@ -96,8 +96,8 @@ impl<'t> PointFields<'t> {
         }
     }
 
-    /// Checks in OpenTSDB's order that what every point needs is there, a value only if it is
-    /// needed. Returns the metric.
+    /// Checks the required fields in OpenTSDB's order; `value` requires a value. Returns the
+    /// metric.
     #[inline]
     pub(crate) fn require(&self, value: bool) -> Result<Scalar<'t>, PutPointError> {
         let metric = self.metric.filter(|m| !m.raw.is_empty()).ok_or(PutPointError::EmptyMetric)?;
@@ -113,7 +113,7 @@ impl<'t> PointFields<'t> {
         Ok(metric)
     }
 
-    /// Writes the point as it was received, for the `errors` of a reply.
+    /// Writes the point as received, for the `errors` of a response.
     pub(crate) fn echo(&self, extra: &impl ExtraFields<'t>, out: &mut Vec<u8>) {
         let mut object = JsonObject::open(out);
         if let Some(metric) = self.metric {
@@ -134,7 +134,7 @@ impl<'t> PointFields<'t> {
     }
 }
 
-/// The time as OpenTSDB reads it; what is not above zero is kept for the error to show.
+/// Reads the time like OpenTSDB; a time that is not positive is kept for the error text.
 #[inline]
 fn read_timestamp(reader: &mut JsonReader<'_>) -> Result<i64, JsonError> {
     reader.peek_token();
@@ -160,7 +160,7 @@ fn read_timestamp(reader: &mut JsonReader<'_>) -> Result<i64, JsonError> {
     }
 }
 
-/// Writes tags in the order of a Java hash map, the last one of each key.
+/// Writes tags in the order of a Java hash map, with the last value of each key.
 fn write_tags(out: &mut Vec<u8>, tags: &RawTags<'_>) {
     let mut pairs: Vec<(String, Option<Scalar<'_>>)> = Vec::new();
     let mut index = std::collections::HashMap::new();

@@ -1,13 +1,12 @@
-//! The points of one put body.
+//! Parses the points of one put body.
 //!
-//! A body is read whole before anything is stored, since one syntax error anywhere refuses all of
-//! it. What is kept of a point is small: its names (metric, then keys and values, in ISO-8859-1, with
-//! [`NAME_SEPARATOR`] between them), its time and its value. The names are made for a cache: the
-//! same spelling always gives the same bytes, and only when the cache does not know them are they
-//! taken apart and checked ([`HttpPoint::tags`]).
+//! A body is parsed completely before anything is stored, since one syntax error rejects all of it.
+//! A parsed point is small: its names (metric, keys and values, in ISO-8859-1, separated by
+//! [`NAME_SEPARATOR`]), its time and its value. The names are a cache key: equal spellings give
+//! equal bytes, and only on a cache miss are they parsed and validated ([`HttpPoint::tags`]).
 //!
-//! A point that is refused later is read again from the body to be shown to the client, so a
-//! million good points cost nothing for that.
+//! A point that is rejected later is parsed again from the body to be echoed, so valid points have
+//! no overhead for that.
 
 use tsd_model::{
     InputFormat, NameError, NameRole, NameRule, PointValue, Timestamp, ValueTextError,
@@ -24,11 +23,11 @@ use crate::{
     tag_pairs::TagCollector,
 };
 
-/// Stands between the names in [`HttpPoint::tags_raw`]. No name may contain it, and no telnet line can:
-/// the two ports share a cache, where a telnet line must not pass for a series of this port.
+/// Separates the names in [`HttpPoint::tags_raw`]. No name may contain it, and no telnet line can:
+/// both protocols share a cache, in which their keys must differ.
 pub const NAME_SEPARATOR: u8 = b'\n';
 
-/// The points of one body, or of several. Reuse it: it keeps its allocations.
+/// The points of one body. Reusable: it keeps its allocations.
 #[derive(Debug, Default)]
 pub struct PutBatch {
     names: Vec<u8>,
@@ -45,40 +44,40 @@ struct BatchPoint {
     value: PointValue,
 }
 
-/// One point that can be stored if its names are any good.
+/// A parsed point. Its names are not validated yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HttpPoint<'b> {
-    /// Metric, in ISO-8859-1. Not empty; its characters are not checked yet.
+    /// Metric, in ISO-8859-1. Not empty; its characters are not validated yet.
     pub metric: &'b [u8],
     /// Time, above zero.
     pub timestamp: Timestamp,
     /// Value, finite.
     pub value: PointValue,
-    /// Tag keys and values as given, in ISO-8859-1, separated by [`NAME_SEPARATOR`]: with the metric
-    /// the key of a series cache.
+    /// Tag keys and values as sent, in ISO-8859-1, separated by [`NAME_SEPARATOR`]. Metric and tags
+    /// are the key of the series cache.
     pub tags_raw: &'b [u8],
-    /// Where the point stands in the body.
+    /// Offset of the point in the body.
     pub offset: u32,
 }
 
-/// One point that cannot be stored.
+/// A rejected point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RejectedPoint {
-    /// Where the point stands in the body.
+    /// Offset of the point in the body.
     pub offset: u32,
     /// Why.
     pub error: PutPointError,
 }
 
-/// A tag that every point of a body is to carry besides its own (`tsd.http.header_tag`). It wins
-/// over a point's tag of the same key.
+/// A tag added to every point of a body (`tsd.http.header_tag`). It overrides a point's tag with
+/// the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonTag {
     names: Vec<u8>,
 }
 
 impl CommonTag {
-    /// Reads the value of the header: `k=v`. `None` if it is not that, or not ISO-8859-1.
+    /// Parses a header value `k=v`. `None` if it is invalid or not ISO-8859-1.
     #[must_use]
     pub fn parse(header: &str) -> Option<Self> {
         let (key, value) = header.trim().split_once('=')?;
@@ -97,14 +96,14 @@ impl CommonTag {
 }
 
 impl PutBatch {
-    /// Forgets the points and keeps the memory.
+    /// Removes the points and keeps the allocations.
     pub fn clear(&mut self) {
         self.names.clear();
         self.points.clear();
         self.rejected.clear();
     }
 
-    /// Reads a body. On an error no point of it is to be stored.
+    /// Parses a body. On an error no point may be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.clear();
         let mut fields = PointFields::default();
@@ -115,7 +114,7 @@ impl PutBatch {
         Ok(())
     }
 
-    /// Takes a point, if it is any good.
+    /// Adds a point if it is valid.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -137,7 +136,7 @@ impl PutBatch {
         }
     }
 
-    /// Checks a point in OpenTSDB's order, appends its names and says where its tags start.
+    /// Validates a point in OpenTSDB's order and appends its names; returns where its tags start.
     #[inline]
     fn convert(
         &mut self,
@@ -149,13 +148,13 @@ impl PutBatch {
         let tags = &fields.tags;
         let parsed = parse_value(value);
         let (Ok(value), Ok(timestamp)) = (&parsed, Timestamp::try_new(fields.timestamp)) else {
-            return Err(explain(metric, tags, fields.timestamp, &parsed));
+            return Err(value_or_time_error(metric, tags, fields.timestamp, &parsed));
         };
         let tags_at = push_names(&mut self.names, metric, tags, common)?;
         Ok((timestamp, *value, tags_at))
     }
 
-    /// Points that can be stored, in the order of the body.
+    /// Returns the accepted points, in the order of the body.
     #[must_use]
     pub fn points(&self) -> impl ExactSizeIterator<Item = HttpPoint<'_>> {
         let names = |from: usize, to: usize| self.names.get(from..to).unwrap_or_default();
@@ -171,7 +170,7 @@ impl PutBatch {
         })
     }
 
-    /// Points that cannot be stored, in the order of the body.
+    /// Returns the rejected points, in the order of the body.
     #[must_use]
     pub fn rejected(&self) -> &[RejectedPoint] {
         &self.rejected
@@ -179,7 +178,7 @@ impl PutBatch {
 }
 
 impl<'b> HttpPoint<'b> {
-    /// Takes the tags apart and checks them and the metric. For series that are in no cache.
+    /// Parses and validates tags and metric. For series that are not cached.
     pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'b>, PointError> {
         let tags = split_names(self.tags_raw);
         rules.check(self.metric, &tags)?;
@@ -187,8 +186,8 @@ impl<'b> HttpPoint<'b> {
     }
 }
 
-/// Reads the elements of a body, which is an array of them or one alone, and says which cannot be
-/// stored. `object` reads one, whose offset it is told; the `null` in the place of one is read here.
+/// Reads the elements of a body, an array or a single one, and returns the rejected ones. `object`
+/// reads the element at an offset; `null` elements are read here.
 #[inline]
 pub(super) fn read_body<'t>(
     body: &'t str,
@@ -230,7 +229,7 @@ pub(super) fn read_body<'t>(
     Ok(rejected)
 }
 
-/// Reads the `null` in the place of a point; anything else there is a fault of the body.
+/// Reads a `null` element; any other value is an error of the body.
 #[cold]
 fn read_null(reader: &mut JsonReader<'_>, offset: u32) -> Result<RejectedPoint, JsonError> {
     match reader.scalar("data point")?.text() {
@@ -242,7 +241,7 @@ fn read_null(reader: &mut JsonReader<'_>, offset: u32) -> Result<RejectedPoint, 
     }
 }
 
-/// Appends metric and tags to `names` and says where the tags start.
+/// Appends metric and tags to `names`; returns where the tags start.
 #[inline]
 pub(super) fn push_names(
     names: &mut Vec<u8>,
@@ -251,7 +250,7 @@ pub(super) fn push_names(
     common: Option<&CommonTag>,
 ) -> Result<usize, PointError> {
     if !push_name(names, metric) {
-        return Err(unstorable(NameRole::Metric, metric));
+        return Err(name_error(NameRole::Metric, metric));
     }
     let tags_at = names.len() + 1;
     for (key, value) in tags {
@@ -260,11 +259,11 @@ pub(super) fn push_names(
         };
         names.push(NAME_SEPARATOR);
         if !push_name(names, *key) {
-            return Err(unstorable(NameRole::TagKey(&value.to_owned_string()), *key));
+            return Err(name_error(NameRole::TagKey(&value.to_owned_string()), *key));
         }
         names.push(NAME_SEPARATOR);
         if !push_name(names, *value) {
-            return Err(unstorable(NameRole::TagValue(&key.to_owned_string()), *value));
+            return Err(name_error(NameRole::TagValue(&key.to_owned_string()), *value));
         }
     }
     if let Some(tag) = common {
@@ -273,8 +272,8 @@ pub(super) fn push_names(
     Ok(tags_at)
 }
 
-/// Takes [`HttpPoint::tags_raw`] apart: tags in the order of a Java hash map. Of a repeated key the
-/// last value counts.
+/// Parses [`HttpPoint::tags_raw`]: tags in the order of a Java hash map. The last value of a
+/// repeated key wins.
 pub(super) fn split_names(tags_raw: &[u8]) -> TagPairs<'_> {
     let mut names = tags_raw.split(|b| *b == NAME_SEPARATOR);
     let mut tags = TagCollector::default();
@@ -294,20 +293,20 @@ fn parse_value(value: Scalar<'_>) -> Result<PointValue, ValueTextError> {
     }
 }
 
-/// Why value or time of an otherwise complete point is refused.
+/// Returns the error for the value or time of an otherwise complete point.
 #[cold]
-fn explain(
+fn value_or_time_error(
     metric: Scalar<'_>,
     tags: &RawTags<'_>,
     timestamp: i64,
     value: &Result<PointValue, ValueTextError>,
 ) -> PutPointError {
-    let metric: Vec<u8> = lossy(metric).collect();
+    let metric: Vec<u8> = encode_lossy(metric).collect();
     let mut names = Vec::new();
     for (key, tag) in tags {
-        names.extend(lossy(*key));
+        names.extend(encode_lossy(*key));
         names.push(NAME_SEPARATOR);
-        names.extend(tag.iter().flat_map(|tag| lossy(*tag)));
+        names.extend(tag.iter().flat_map(|tag| encode_lossy(*tag)));
         names.push(NAME_SEPARATOR);
     }
     names.pop();
@@ -321,19 +320,20 @@ fn explain(
     }
 }
 
-/// Why a name has no bytes: its character is illegal, or legal and beyond ISO-8859-1.
+/// Returns the error for a name that cannot be encoded: illegal characters, or legal ones outside
+/// ISO-8859-1.
 #[cold]
-fn unstorable(role: NameRole<'_>, name: Scalar<'_>) -> PointError {
+fn name_error(role: NameRole<'_>, name: Scalar<'_>) -> PointError {
     let name = name.to_owned_string();
     match (NameRule::default().check(role, &name), encode_latin1(&name)) {
         (Ok(()), Err(letter)) => letter.into(),
         (Err(illegal), _) => illegal.into(),
-        // Not reached: such a name is appended.
+        // Not reached: such a name can be encoded.
         (Ok(()), Ok(_)) => NameError::Empty { what: "name".to_owned() }.into(),
     }
 }
 
-/// Appends a name in ISO-8859-1; false if a character has no place there.
+/// Appends a name in ISO-8859-1; false if it cannot be encoded.
 #[inline]
 fn push_name(names: &mut Vec<u8>, name: Scalar<'_>) -> bool {
     match name.as_is() {
@@ -355,8 +355,8 @@ fn push_chars(names: &mut Vec<u8>, mut chars: impl Iterator<Item = char>) -> boo
     })
 }
 
-/// A name in ISO-8859-1, `?` for what has no place there.
-fn lossy(name: Scalar<'_>) -> impl Iterator<Item = u8> {
+/// Encodes a name in ISO-8859-1, with `?` for other characters.
+fn encode_lossy(name: Scalar<'_>) -> impl Iterator<Item = u8> {
     name.chars().map(|c| u8::try_from(c).ok().filter(|b| *b != NAME_SEPARATOR).unwrap_or(b'?'))
 }
 

@@ -1,23 +1,23 @@
-//! Why a put body or one of its points was refused, in OpenTSDB's words.
+//! Errors of put bodies and of their points. `Display` is OpenTSDB's text.
 
 use tsd_model::HistogramError;
 
 use crate::{ApiError, HistogramValueError, JsonError, PointError, PutErrorKind, RollupError};
 
-/// A body of which nothing is stored.
+/// A rejected body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutBodyError {
-    /// Nothing but blanks.
+    /// Only whitespace.
     #[error("Missing request content")]
     Blank,
-    /// Neither `{` nor `[` comes first.
+    /// The body does not start with `{` or `[`.
     #[error("The JSON must start as an object or an array")]
     NotAContainer,
     /// An empty array.
     #[error("No datapoints found in content")]
     NoPoints,
-    /// The JSON is broken, or a field has a type it cannot have.
+    /// Invalid JSON, or a field with a wrong type.
     #[error("Unable to parse the given JSON")]
     Json(#[from] JsonError),
 }
@@ -31,17 +31,17 @@ impl From<PutBodyError> for ApiError {
     }
 }
 
-/// A point that was not stored. `Display` is the `error` of the reply.
+/// A point that was not stored. `Display` is the `error` of the response.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutPointError {
-    /// `null` in place of a point.
+    /// `null` instead of a point.
     #[error("Unexpected null datapoint encountered in set.")]
     NullPoint,
     /// No metric.
     #[error("Metric name was empty")]
     EmptyMetric,
-    /// No time, or one that is not above zero.
+    /// No time, or one that is not positive.
     #[error("Invalid timestamp")]
     InvalidTimestamp,
     /// No value.
@@ -50,64 +50,61 @@ pub enum PutPointError {
     /// No tags.
     #[error("Missing tags")]
     MissingTags,
-    /// A rolled-up point that tells neither an interval nor an aggregator over series.
+    /// A rolled-up point without interval and without group-by aggregator.
     #[error("Missing interval")]
     MissingInterval,
     /// An interval without an aggregator over time.
     #[error("Missing aggregator")]
     MissingAggregator,
-    /// A histogram without buckets and without bytes.
+    /// A histogram without buckets and without value.
     #[error("Histogram buckets cannot be null or empty if 'value' is empty.")]
     NoBuckets,
-    /// Bytes of a histogram with the id of a codec that no byte holds.
+    /// An encoded histogram whose codec id does not fit a byte.
     #[error("Invalid type. Must be from 0 to 255.")]
     BadCodecId,
-    /// A bucket whose key is not two bounds.
+    /// A bucket key that is not two bounds.
     #[error("Unable to parse bucket bounds: {0}")]
     BucketBounds(String),
-    /// A histogram no table can take.
+    /// An invalid histogram.
     #[error(transparent)]
     Histogram(HistogramValueError),
-    /// A rolled-up point no table can take.
+    /// An invalid rolled-up point.
     #[error(transparent)]
     Rollup(Box<RollupError>),
-    /// A value that is no number.
+    /// A value that is not a number.
     #[error("Unable to parse value to a number")]
     UnreadableValue,
-    /// A point no table can take. Boxed, since a body may be nothing but refused points.
+    /// An invalid point. Boxed, since a body may consist of rejected points.
     #[error(transparent)]
     Point(Box<PointError>),
-    /// A name without a UID, which must not get one.
+    /// A name without a UID that may not be created.
     #[error("Unknown metric")]
     UnknownName,
-    /// Storage has no room right now.
+    /// The write queues are full.
     #[error("Please throttle")]
     Throttled,
-    /// Looking up a UID took too long.
-    #[error("Timeout exception")]
-    TimedOut,
-    /// A filter's veto, no UIDs left, or what nobody foresaw.
+    /// Rejected by the UID filter, no UIDs left, or an unexpected error.
     #[error("Unexpected exception")]
     Unexpected,
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),
-    /// No answer within `sync_timeout`.
+    /// Not stored within `sync_timeout`.
     #[error("Write timedout")]
     WriteTimedOut,
 }
 
 impl From<PointError> for PutPointError {
-    fn from(fault: PointError) -> Self {
-        Self::Point(Box::new(fault))
+    fn from(error: PointError) -> Self {
+        Self::Point(Box::new(error))
     }
 }
 
 impl From<RollupError> for PutPointError {
-    fn from(fault: RollupError) -> Self {
-        match fault {
-            RollupError::Point(fault) => fault.into(),
-            // OpenTSDB does not foresee it here.
+    fn from(error: RollupError) -> Self {
+        match error {
+            RollupError::Point(error) => error.into(),
+            // OpenTSDB has no text for it here.
             RollupError::UnknownInterval(_) => Self::Unexpected,
             other => Self::Rollup(Box::new(other)),
         }
@@ -115,11 +112,11 @@ impl From<RollupError> for PutPointError {
 }
 
 impl From<HistogramValueError> for PutPointError {
-    fn from(fault: HistogramValueError) -> Self {
-        match fault {
+    fn from(error: HistogramValueError) -> Self {
+        match error {
             HistogramValueError::UnknownCodec(_)
             | HistogramValueError::Unreadable(HistogramError::TooShort(_)) => {
-                Self::Histogram(fault)
+                Self::Histogram(error)
             }
             HistogramValueError::Unreadable(_) => Self::Unexpected,
         }
@@ -127,21 +124,19 @@ impl From<HistogramValueError> for PutPointError {
 }
 
 impl PutPointError {
-    /// Which counter of `rpc.errors` this error belongs to.
+    /// Returns the `rpc.errors` counter of this error.
     #[must_use]
     pub fn kind(&self) -> PutErrorKind {
         match self {
             Self::UnreadableValue => PutErrorKind::InvalidValue,
             Self::UnknownName => PutErrorKind::UnknownMetric,
-            Self::Throttled | Self::TimedOut | Self::Storage(_) | Self::WriteTimedOut => {
-                PutErrorKind::Storage
-            }
+            Self::Throttled | Self::Storage(_) | Self::WriteTimedOut => PutErrorKind::Storage,
             _ => PutErrorKind::IllegalArgument,
         }
     }
 
-    /// Whether the point was refused while it was checked, not by storage afterwards. Only such
-    /// refusals make the status of a detailed reply 400.
+    /// Returns true if the point was rejected by validation and not by storage. Only such
+    /// rejections make the status of a detailed response 400.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         !matches!(self, Self::Storage(_) | Self::WriteTimedOut)

@@ -1,4 +1,4 @@
-//! The answer to a put: which status, which body.
+//! The response of a put: status and body.
 
 use super::{
     extra_fields::{ExtraFields, HistogramFields, NoExtraFields, RollupFields},
@@ -13,21 +13,21 @@ use crate::{
     json::{JsonList, JsonObject, JsonReader},
 };
 
-/// What a put asked to be told.
+/// Options of a put request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
-    /// Counters.
+    /// Returns counters.
     pub summary: bool,
-    /// Counters and the refused points.
+    /// Returns counters and the failed points.
     pub details: bool,
-    /// Answer only when storage has the points.
+    /// Responds after the points are stored.
     pub sync: bool,
-    /// With `sync`: answer after at most this many milliseconds; 0 waits for ever.
+    /// With `sync`: timeout in milliseconds; 0 is unlimited.
     pub sync_timeout_ms: u64,
 }
 
 impl PutOptions {
-    /// Reads the parameters of the URI.
+    /// Parses the parameters of the URI.
     pub fn parse(query: &QueryString) -> Result<Self, ApiError> {
         let sync_timeout_ms = match query.get("sync_timeout") {
             None => 0,
@@ -44,7 +44,7 @@ impl PutOptions {
     }
 }
 
-/// How a put went, while it goes.
+/// The outcome of a put, collected while it runs.
 #[derive(Debug, Default)]
 pub struct PutOutcome {
     succeeded: u64,
@@ -55,7 +55,7 @@ pub struct PutOutcome {
     errors: Vec<(u32, PutPointError)>,
 }
 
-/// What the elements of a body are.
+/// Kind of the elements of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PointKind {
     #[default]
@@ -74,25 +74,25 @@ pub struct PutResponse {
 }
 
 impl PutOutcome {
-    /// Starts with the points that `batch` refused.
+    /// Starts with the rejected points of `batch`.
     #[must_use]
     pub fn new(batch: &PutBatch) -> Self {
-        Self::of_kind(PointKind::Point, batch.rejected())
+        Self::with_rejected(PointKind::Point, batch.rejected())
     }
 
-    /// The same for rolled-up points.
+    /// Like [`Self::new`], for rolled-up points.
     #[must_use]
     pub fn of_rollups(batch: &RollupBatch) -> Self {
-        Self::of_kind(PointKind::Rollup, batch.rejected())
+        Self::with_rejected(PointKind::Rollup, batch.rejected())
     }
 
-    /// The same for histograms.
+    /// Like [`Self::new`], for histograms.
     #[must_use]
     pub fn of_histograms(batch: &HistogramBatch) -> Self {
-        Self::of_kind(PointKind::Histogram, batch.rejected())
+        Self::with_rejected(PointKind::Histogram, batch.rejected())
     }
 
-    fn of_kind(kind: PointKind, rejected: &[RejectedPoint]) -> Self {
+    fn with_rejected(kind: PointKind, rejected: &[RejectedPoint]) -> Self {
         let mut outcome = Self { kind, ..Self::default() };
         for point in rejected {
             outcome.fail(point.offset, point.error.clone());
@@ -100,12 +100,12 @@ impl PutOutcome {
         outcome
     }
 
-    /// Counts points that were stored (or queued, where the client does not wait).
+    /// Counts stored points.
     pub fn succeed(&mut self, points: u64) {
         self.succeeded += points;
     }
 
-    /// Counts a point that failed. `offset` is where it stands in the body.
+    /// Records a failed point. `offset` is its offset in the body.
     pub fn fail(&mut self, offset: u32, error: PutPointError) {
         if error == PutPointError::WriteTimedOut {
             self.timed_out += 1;
@@ -116,15 +116,15 @@ impl PutOutcome {
         self.errors.push((offset, error));
     }
 
-    /// The points that failed so far.
+    /// Returns the failed points.
     #[must_use]
     pub fn errors(&self) -> &[(u32, PutPointError)] {
         &self.errors
     }
 
-    /// The answer. `body` is the one the offsets point into.
+    /// Builds the response. `body` is the request body.
     #[must_use]
-    pub fn reply(&self, options: PutOptions, body: &str) -> PutResponse {
+    pub fn response(&self, options: PutOptions, body: &str) -> PutResponse {
         let detailed = options.summary || options.details;
         if self.failed == 0 && self.timed_out == 0 && !detailed {
             return PutResponse { status: 204, body: Vec::new() };
@@ -171,7 +171,7 @@ impl PutOutcome {
     }
 }
 
-/// Writes the point at `offset` of `body` as it was received.
+/// Writes the point at `offset` of `body` as received.
 fn echo_point<'t, E: ExtraFields<'t>>(body: &'t str, offset: u32, out: &mut Vec<u8>) {
     let mut reader = JsonReader::new_at(body, offset as usize);
     let mut fields = PointFields::default();
@@ -205,8 +205,11 @@ mod tests {
 
     #[track_caller]
     fn check(outcome: &PutOutcome, options: PutOptions, status: u16, body: &str) {
-        let reply = outcome.reply(options, BODY);
-        assert_eq!((reply.status, String::from_utf8(reply.body).unwrap().as_str()), (status, body));
+        let response = outcome.response(options, BODY);
+        assert_eq!(
+            (response.status, String::from_utf8(response.body).unwrap().as_str()),
+            (status, body)
+        );
     }
 
     #[test]
@@ -255,10 +258,10 @@ mod tests {
         let mut outcome = PutOutcome::new(&batch);
         let stored_badly = batch.points().next().unwrap().offset;
         outcome.fail(stored_badly, PutPointError::UnknownName);
-        let reply = String::from_utf8(outcome.reply(DETAILS, body).body).unwrap();
+        let response = String::from_utf8(outcome.response(DETAILS, body).body).unwrap();
         let order =
-            ["first", "null", "Metric name was empty"].map(|text| reply.find(text).unwrap());
-        assert!(order.is_sorted(), "{reply}");
+            ["first", "null", "Metric name was empty"].map(|text| response.find(text).unwrap());
+        assert!(order.is_sorted(), "{response}");
     }
 
     #[test]
@@ -266,7 +269,6 @@ mod tests {
         let texts = [
             PutPointError::UnknownName,
             PutPointError::Throttled,
-            PutPointError::TimedOut,
             PutPointError::Unexpected,
             PutPointError::Storage("msg".into()),
             PutPointError::WriteTimedOut,
@@ -277,7 +279,6 @@ mod tests {
             [
                 "Unknown metric",
                 "Please throttle",
-                "Timeout exception",
                 "Unexpected exception",
                 "Storage exception: msg",
                 "Write timedout",

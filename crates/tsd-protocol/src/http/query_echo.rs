@@ -1,22 +1,22 @@
-//! A whole query as lists of queries show it.
+//! Renders a query for the query list.
 
 use tsd_query::{Query, RawQuery};
 
 use super::sub_query_echo::render_sub_query;
 use crate::json::{JsonList, JsonObject, write_json_string};
 
-/// Longest list of sub queries that is shown: what is listed stays in memory for a while.
+/// Maximum bytes of rendered sub queries: the list keeps them in memory.
 const MAX_SUB_QUERIES_BYTES: usize = 16 << 10;
 
-/// Renders a query with OpenTSDB's fields in their order. Sub queries beyond some kilobytes are left
-/// out, and `subQueriesLeftOut` tells how many; `expressions` are those of `gexp` queries.
+/// Renders a query with OpenTSDB's fields in their order. Sub queries beyond a size limit are
+/// omitted, with their number in `subQueriesLeftOut`; `expressions` are those of `gexp` queries.
 #[must_use]
 pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> String {
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
     for (key, text) in [("start", &raw.start), ("end", &raw.end), ("timezone", &raw.timezone)] {
         match text {
-            Some(text) => write_json_string(object.key(key), shortened(text)),
+            Some(text) => write_json_string(object.key(key), truncated(text)),
             None => object.key(key).extend_from_slice(b"null"),
         }
     }
@@ -24,25 +24,25 @@ pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> Stri
     let shown = object.key("queries");
     let from = shown.len();
     let mut list = JsonList::open(shown);
-    let mut left_out = 0;
+    let mut omitted = 0;
     let mut bytes = 0;
     for sub in &query.sub_queries {
         if bytes > MAX_SUB_QUERIES_BYTES {
-            left_out += 1;
+            omitted += 1;
             continue;
         }
         let text = render_sub_query(sub, None);
         bytes += text.len();
         if bytes > MAX_SUB_QUERIES_BYTES {
-            left_out += 1;
+            omitted += 1;
         } else {
             list.element().extend_from_slice(text.as_bytes());
         }
     }
     list.close();
     debug_assert!(shown.len() - from <= MAX_SUB_QUERIES_BYTES * 2, "a bound of the list");
-    if left_out > 0 {
-        object.literal("subQueriesLeftOut", left_out);
+    if omitted > 0 {
+        object.literal("subQueriesLeftOut", omitted);
     }
     if !expressions.is_empty() {
         let mut list = JsonList::open(object.key("exp"));
@@ -69,8 +69,8 @@ pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> Stri
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// The head of a text that is far longer than any time or zone.
-fn shortened(text: &str) -> &str {
+/// Truncates a text far longer than any time or zone.
+fn truncated(text: &str) -> &str {
     text.get(..text.floor_char_boundary(256)).unwrap_or(text)
 }
 

@@ -1,16 +1,16 @@
-//! `/api/stats/query`: which queries run, and which ran.
+//! Renders `/api/stats/query`: running and completed queries.
 
 use std::sync::Arc;
 
 use super::query_response::{StatValue, write_double, write_stats};
 use crate::json::{JsonList, JsonObject, write_json_string};
 
-/// Who asked a query and what was asked.
+/// The client of a query, and the query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListedClient<'a> {
     /// Address and port.
     pub remote: &'a str,
-    /// Who it says it is.
+    /// User name, if known.
     pub user: Option<&'a str>,
     /// Headers of the request, secrets masked.
     pub headers: &'a [(String, String)],
@@ -18,49 +18,49 @@ pub struct ListedClient<'a> {
     pub query: &'a str,
 }
 
-/// A running query as it is listed.
+/// A running query of the list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListedRunning<'a> {
-    /// Its number.
+    /// Id of the query.
     pub id: u64,
-    /// Who asked.
-    pub asker: ListedClient<'a>,
-    /// When, in epoch milliseconds.
+    /// Client and query.
+    pub client: ListedClient<'a>,
+    /// Start, in epoch milliseconds.
     pub started_ms: i64,
-    /// Milliseconds since.
+    /// Elapsed milliseconds.
     pub elapsed_ms: f64,
-    /// What it does, in words.
+    /// Description of the current stage.
     pub stage: String,
-    /// Numbers about it.
+    /// Progress counters.
     pub progress: Vec<(String, StatValue)>,
 }
 
-/// A query that is over, as it is listed.
+/// A completed query of the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedCompleted<'a> {
-    /// Its number.
+    /// Id of the query.
     pub id: u64,
-    /// Who asked.
-    pub asker: ListedClient<'a>,
-    /// Why it has no answer.
+    /// Client and query.
+    pub client: ListedClient<'a>,
+    /// Error text of a failed query.
     pub failure: Option<&'a str>,
-    /// Times the same client asked the same.
+    /// How often the same client sent the same query.
     pub executed: u64,
-    /// Queries that ran when it was asked.
+    /// Number of running queries at its start.
     pub running: usize,
-    /// HTTP status of the answer and its name.
+    /// HTTP status of the response and its reason phrase.
     pub status: Option<(u16, &'a str)>,
-    /// When it was asked, in epoch milliseconds.
+    /// Start, in epoch milliseconds.
     pub started_ms: i64,
-    /// When it ended.
+    /// End, in epoch milliseconds.
     pub completed_ms: i64,
-    /// Whether the whole answer was sent.
+    /// True if the complete response was sent.
     pub sent: bool,
-    /// Where its time went.
+    /// Statistics of the query.
     pub stats: Vec<(String, StatValue)>,
 }
 
-/// Renders both lists. Fields that OpenTSDB lacks, such as `id` and `stage`, stand behind its own.
+/// Renders both lists. Fields that OpenTSDB lacks, such as `id` and `stage`, come last.
 #[must_use]
 pub fn render_query_list(
     running: &[ListedRunning<'_>],
@@ -84,13 +84,13 @@ pub fn render_query_list(
 
 fn write_completed(out: &mut Vec<u8>, query: &ListedCompleted<'_>) {
     let mut object = JsonObject::open(out);
-    write_query(object.key("query"), query.asker.query);
+    write_query(object.key("query"), query.client.query);
     object
-        // A text, also where there is nothing to tell.
+        // The text `null` if there was no failure.
         .string("exception", query.failure.unwrap_or("null"))
         .literal("executed", query.executed);
-    write_optional(object.key("user"), query.asker.user);
-    write_headers(object.key("requestHeaders"), query.asker.headers);
+    write_optional(object.key("user"), query.client.user);
+    write_headers(object.key("requestHeaders"), query.client.headers);
     object.literal("numRunningQueries", query.running);
     match query.status {
         None => drop(object.literal("httpResponse", "null")),
@@ -104,16 +104,16 @@ fn write_completed(out: &mut Vec<u8>, query: &ListedCompleted<'_>) {
         .literal("queryCompletedTimestamp", query.completed_ms)
         .literal("sentToClient", query.sent);
     write_stats(object.key("stats"), &query.stats);
-    object.string("remote", query.asker.remote).literal("id", query.id).close();
+    object.string("remote", query.client.remote).literal("id", query.id).close();
 }
 
 fn write_running(out: &mut Vec<u8>, query: &ListedRunning<'_>) {
     let mut object = JsonObject::open(out);
     write_double(object.key("elapsed"), query.elapsed_ms, false);
-    write_headers(object.key("headers"), query.asker.headers);
-    write_query(object.key("query"), query.asker.query);
-    object.literal("queryStart", query.started_ms).string("remote", query.asker.remote);
-    write_optional(object.key("user"), query.asker.user);
+    write_headers(object.key("headers"), query.client.headers);
+    write_query(object.key("query"), query.client.query);
+    object.literal("queryStart", query.started_ms).string("remote", query.client.remote);
+    write_optional(object.key("user"), query.client.user);
     object.literal("id", query.id).string("stage", &query.stage);
     write_stats(object.key("progress"), &query.progress);
     object.close();
@@ -138,7 +138,7 @@ fn write_headers(out: &mut Vec<u8>, headers: &[(String, String)]) {
     object.close();
 }
 
-/// A query with expressions for the lists: the whole of it, or its head if it is very long.
+/// Renders a query with expressions for the list, truncated if it is very long.
 #[must_use]
 pub fn listed_exp_query(rendered: &Arc<str>) -> Arc<str> {
     const MAX: usize = 32 << 10;
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn lists_have_opentsdbs_fields_first() {
         let headers = [("Host".to_owned(), "tsd:4242".to_owned())];
-        let asker = ListedClient {
+        let client = ListedClient {
             remote: "127.0.0.1:1",
             user: None,
             headers: &headers,
@@ -168,7 +168,7 @@ mod tests {
         };
         let running = ListedRunning {
             id: 7,
-            asker: asker.clone(),
+            client: client.clone(),
             started_ms: 1_500_000_000_000,
             elapsed_ms: 12.5,
             stage: "scanning (1 of 2)".to_owned(),
@@ -176,7 +176,7 @@ mod tests {
         };
         let completed = ListedCompleted {
             id: 6,
-            asker,
+            client,
             failure: None,
             executed: 2,
             running: 1,

@@ -1,37 +1,35 @@
-//! Queries as clients send them: a JSON body, or the parameters of a URI.
+//! Parses queries: a JSON body, or the parameters of a URI.
 //!
-//! Both become a [`RawQuery`]; what it means is checked there. Here only the shapes are: which
-//! fields there are, which types they may have, and what OpenTSDB's JSON library makes of others.
+//! Both become a [`RawQuery`], which is validated later. Here only fields and their types are
+//! checked, with the conversions of OpenTSDB's JSON library.
 
 use tsd_query::{
-    BodyFilter, BodyValueFilter, ErrorDetails, Gexp, QueryError, RateOptions, RawQuery,
-    RawSubQuery, parse_m_parameter, parse_tsuid_parameter,
+    BodyFilter, BodyValueFilter, Gexp, QueryError, RateOptions, RawQuery, RawSubQuery,
+    parse_m_parameter, parse_tsuid_parameter,
 };
 
 use super::body_fields::{
     BodyError, CountLimit, read_flag, read_float, read_integer, read_list, read_object, read_text,
     take_null,
 };
-use crate::{ApiError, QueryString, json::JsonReader};
+use crate::{ApiError, QueryString, http::query_error, json::JsonReader};
 
-/// Most sub queries of one request; an expression's metrics count as such.
+/// Maximum sub queries of one request, including metrics of expressions.
 pub(super) const MAX_SUB_QUERIES: usize = 4_096;
-/// Most filters of one sub query, on tags and values; a series has some ten tags.
+/// Maximum filters of one sub query, on tags and values; a series has some ten tags.
 pub(super) const MAX_FILTERS: usize = 1_024;
-/// Most TSUIDs of one request.
+/// Maximum TSUIDs of one request.
 pub(super) const MAX_TSUIDS: usize = 100_000;
-/// Most expressions of one request.
+/// Maximum expressions of one request.
 const MAX_EXPRESSIONS: usize = 1_024;
-/// Most percentiles of one request.
+/// Maximum percentiles of one request.
 const MAX_PERCENTILES: usize = 4_096;
-/// Most regular expressions of one request: each may take a megabyte once it is compiled.
+/// Maximum regular expressions of one request: each may need a megabyte when compiled.
 const MAX_REGEXPS: usize = 256;
-/// Most alternatives and parts of patterns in one request, all its filters together.
+/// Maximum alternatives and wildcards of all filters of one request.
 const MAX_PATTERN_PARTS: usize = 100_000;
-/// Longest dump of a query in the details of an error.
-const MAX_DUMP: usize = 64 << 10;
 
-/// Reads the body of a query. Text behind the JSON value is ignored.
+/// Parses the body of a query. Text after the JSON value is ignored.
 pub fn parse_query_body(body: &str) -> Result<RawQuery, ApiError> {
     if body.is_empty() {
         return Err(ApiError::missing_content());
@@ -39,8 +37,8 @@ pub fn parse_query_body(body: &str) -> Result<RawQuery, ApiError> {
     Ok(read_whole(body, false)?.0)
 }
 
-/// Reads the body of a query with functions: that of a query with a text `exp`, or several in an array.
-/// OpenTSDB fails on such bodies; metrics that only expressions mention need no sub query.
+/// Parses the body of a query with functions: a query with a text `exp`, or an array of them.
+/// OpenTSDB fails on such bodies; metrics used only in expressions need no sub query.
 pub fn parse_gexp_body(body: &str) -> Result<(RawQuery, Vec<String>), ApiError> {
     if body.is_empty() {
         return Err(ApiError::missing_content());
@@ -53,21 +51,21 @@ pub fn parse_gexp_body(body: &str) -> Result<(RawQuery, Vec<String>), ApiError> 
 }
 
 fn read_whole(body: &str, with_exp: bool) -> Result<(RawQuery, Vec<String>), ApiError> {
-    read_query(&mut JsonReader::new(body), with_exp).map_err(|fault| fault.into_api_error(400))
+    read_query(&mut JsonReader::new(body), with_exp).map_err(|error| error.into_api_error(400))
 }
 
-/// Reads the parameters of a query URI. Metrics that an `exp` mentions are sub queries, too.
+/// Parses the parameters of a query URI. Metrics of an `exp` are sub queries, too.
 pub fn parse_query_uri(query: &QueryString) -> Result<RawQuery, ApiError> {
     let mut raw = parse_gexp_uri(query)?;
     let queries = raw.queries.get_or_insert_default();
     for text in query.all("exp") {
-        let mentioned = Gexp::parse(text).and_then(|gexp| gexp.sub_queries());
-        queries.extend(mentioned.map_err(|e| query_error(&e, None))?);
+        let used = Gexp::parse(text).and_then(|gexp| gexp.sub_queries());
+        queries.extend(used.map_err(|e| query_error(&e, None))?);
     }
     Ok(raw)
 }
 
-/// Reads the parameters of a query URI without its expressions.
+/// Parses the parameters of a query URI except its expressions.
 pub fn parse_gexp_uri(query: &QueryString) -> Result<RawQuery, ApiError> {
     let mut raw = parse_query_flags(query)?;
     let queries = raw.queries.get_or_insert_default();
@@ -83,7 +81,7 @@ pub fn parse_gexp_uri(query: &QueryString) -> Result<RawQuery, ApiError> {
     Ok(raw)
 }
 
-/// The parameters beside the sub queries.
+/// Parses the parameters other than sub queries.
 fn parse_query_flags(query: &QueryString) -> Result<RawQuery, ApiError> {
     Ok(RawQuery {
         start: Some(query.required("start")?.to_owned()),
@@ -102,55 +100,7 @@ fn parse_query_flags(query: &QueryString) -> Result<RawQuery, ApiError> {
     })
 }
 
-/// The error answer for a query that cannot be run. `raw` is the query, if it came that far.
-#[must_use]
-pub fn query_error(error: &QueryError, raw: Option<&RawQuery>) -> ApiError {
-    let answer = ApiError::new(error.class.status(), error.message.clone());
-    match &error.details {
-        ErrorDetails::None => answer,
-        ErrorDetails::SameAsMessage => answer.with_details(error.message.clone()),
-        ErrorDetails::QueryDump => answer.with_details(raw.map(dump).unwrap_or_default()),
-        ErrorDetails::Text(text) => answer.with_details(text.clone()),
-    }
-}
-
-/// The query as text, for the details of an error.
-fn dump(raw: &RawQuery) -> String {
-    use std::fmt::Write;
-
-    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "null".to_owned());
-    let mut out = format!(
-        "TSQuery(start_time={}, end_time={}, timezone={}, queries=[",
-        text(&raw.start),
-        text(&raw.end),
-        text(&raw.timezone),
-    );
-    for (i, sub) in raw.queries.iter().flatten().enumerate() {
-        if out.len() > MAX_DUMP {
-            break;
-        }
-        // Writing to memory cannot fail.
-        let _ = write!(
-            out,
-            "{}TSSubQuery(metric={}, tsuids={:?}, aggregator={}, downsample={}, rate={})",
-            if i == 0 { "" } else { ", " },
-            text(&sub.metric),
-            sub.tsuids,
-            text(&sub.aggregator),
-            text(&sub.downsample),
-            sub.rate,
-        );
-    }
-    if out.len() > MAX_DUMP {
-        out.truncate(out.floor_char_boundary(MAX_DUMP));
-        out.push_str("...");
-    } else {
-        out.push_str("])");
-    }
-    out
-}
-
-/// What filters may still take, those of a sub query and those of the whole request.
+/// Limits on filters, per sub query and per request.
 pub(super) struct FilterLimits {
     filters: CountLimit,
     regexps: CountLimit,
@@ -170,12 +120,12 @@ impl FilterLimits {
         CountLimit::new("filters in one sub query", MAX_FILTERS)
     }
 
-    /// Counts the filters of the next sub query anew.
+    /// Resets the count of filters for the next sub query.
     pub(super) fn next_sub_query(&mut self) {
         self.filters = Self::one_sub_query();
     }
 
-    /// Takes a filter off before it is built; `kind` is its type, or what a short filter begins with.
+    /// Counts a filter before it is built; `kind` is its type, or the start of a short filter.
     pub(super) fn take(&mut self, kind: &str, filter: &str) -> Result<(), BodyError> {
         self.filters.take()?;
         let is_regexp = |head: &[u8]| head.eq_ignore_ascii_case(b"regexp");
@@ -186,7 +136,7 @@ impl FilterLimits {
     }
 }
 
-/// What the parts of a request may still add up to.
+/// Limits on the elements of a request.
 struct RequestLimits {
     sub_queries: CountLimit,
     filters: FilterLimits,
@@ -194,14 +144,14 @@ struct RequestLimits {
     percentiles: CountLimit,
 }
 
-/// A query and its expressions, which only some endpoints know.
+/// Reads a query and its expressions, which only some endpoints support.
 fn read_query(
     reader: &mut JsonReader<'_>,
     with_exp: bool,
 ) -> Result<(RawQuery, Vec<String>), BodyError> {
     let mut query = RawQuery::default();
     let mut expressions = Vec::new();
-    let mut allowances = RequestLimits {
+    let mut limits = RequestLimits {
         sub_queries: CountLimit::new("sub queries in one request", MAX_SUB_QUERIES),
         filters: FilterLimits::new(),
         tsuids: CountLimit::new("TSUIDs in one request", MAX_TSUIDS),
@@ -235,8 +185,8 @@ fn read_query(
             "queries" => {
                 let mut subs = Vec::new();
                 read_list(reader, "queries", |reader| {
-                    allowances.sub_queries.take()?;
-                    subs.push(read_sub_query(reader, &mut allowances)?);
+                    limits.sub_queries.take()?;
+                    subs.push(read_sub_query(reader, &mut limits)?);
                     Ok(())
                 })?;
                 query.queries = Some(subs);
@@ -245,8 +195,8 @@ fn read_query(
                 expressions = read_text(reader, "exp")?.into_iter().collect();
             }
             "exp" if with_exp => {
-                let mut left = CountLimit::new("expressions in one request", MAX_EXPRESSIONS);
-                expressions = read_texts(reader, "exp", &mut left)?;
+                let mut limit = CountLimit::new("expressions in one request", MAX_EXPRESSIONS);
+                expressions = read_texts(reader, "exp", &mut limit)?;
             }
             _ => reader.skip_value()?,
         }
@@ -257,33 +207,33 @@ fn read_query(
 
 fn read_sub_query(
     reader: &mut JsonReader<'_>,
-    allowances: &mut RequestLimits,
+    limits: &mut RequestLimits,
 ) -> Result<RawSubQuery, BodyError> {
     let mut sub = RawSubQuery::default();
     let RequestLimits {
-        filters: filters_left,
-        tsuids: tsuids_left,
-        percentiles: percentiles_left,
+        filters: filter_limit,
+        tsuids: tsuid_limit,
+        percentiles: percentile_limit,
         ..
-    } = allowances;
-    filters_left.next_sub_query();
+    } = limits;
+    filter_limit.next_sub_query();
     read_object(reader, "queries", |name, reader| {
         match name {
             "aggregator" => sub.aggregator = read_text(reader, "aggregator")?,
             "metric" => sub.metric = read_text(reader, "metric")?,
-            "tsuids" => sub.tsuids = read_texts(reader, "tsuids", tsuids_left)?,
+            "tsuids" => sub.tsuids = read_texts(reader, "tsuids", tsuid_limit)?,
             "downsample" => sub.downsample = read_text(reader, "downsample")?,
             "rate" => sub.rate = read_flag(reader, "rate")?,
             "rateOptions" if take_null(reader)? => sub.rate_options = None,
             "rateOptions" => sub.rate_options = Some(read_rate_options(reader)?),
-            "filters" => sub.set_filters(&read_filters(reader, filters_left)?)?,
+            "filters" => sub.set_filters(&read_filters(reader, filter_limit)?)?,
             "tags" => {
                 let mut tags: Vec<(String, String)> = Vec::new();
                 read_object(reader, "tags", |tagk, reader| {
                     let filter = read_text(reader, "tags")?.unwrap_or_default();
-                    filters_left.take(&filter, &filter)?;
-                    match tags.iter_mut().find(|(known, _)| known == tagk) {
-                        Some((_, known)) => *known = filter,
+                    filter_limit.take(&filter, &filter)?;
+                    match tags.iter_mut().find(|(present, _)| present == tagk) {
+                        Some((_, present)) => *present = filter,
                         None => tags.push((tagk.to_owned(), filter)),
                     }
                     Ok(())
@@ -291,13 +241,13 @@ fn read_sub_query(
                 sub.set_tags(tags.iter().map(|(tagk, filter)| (tagk.as_str(), filter.as_str())))?;
             }
             "valueFilters" => {
-                sub.add_value_filters(&read_value_filters(reader, filters_left)?)?;
+                sub.add_value_filters(&read_value_filters(reader, filter_limit)?)?;
             }
             "explicitTags" => sub.explicit_tags = read_flag(reader, "explicitTags")?,
             "percentiles" => {
                 sub.percentiles.clear();
                 read_list(reader, "percentiles", |reader| {
-                    percentiles_left.take()?;
+                    percentile_limit.take()?;
                     sub.percentiles.push(read_float(reader, "percentiles")?);
                     Ok(())
                 })?;
@@ -336,7 +286,7 @@ fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyErr
 /// Reads a list of tag filters.
 pub(super) fn read_filters(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterLimits,
+    limit: &mut FilterLimits,
 ) -> Result<Vec<BodyFilter>, BodyError> {
     let mut filters = Vec::new();
     read_list(reader, "filters", |reader| {
@@ -352,7 +302,7 @@ pub(super) fn read_filters(
             Ok(())
         })?;
         let kind = filter.kind.as_deref().unwrap_or_default();
-        allowance.take(kind, filter.filter.as_deref().unwrap_or_default())?;
+        limit.take(kind, filter.filter.as_deref().unwrap_or_default())?;
         filters.push(filter);
         Ok(())
     })?;
@@ -362,7 +312,7 @@ pub(super) fn read_filters(
 /// Reads a list of value filters.
 pub(super) fn read_value_filters(
     reader: &mut JsonReader<'_>,
-    allowance: &mut FilterLimits,
+    limit: &mut FilterLimits,
 ) -> Result<Vec<BodyValueFilter>, BodyError> {
     let mut filters = Vec::new();
     read_list(reader, "valueFilters", |reader| {
@@ -376,7 +326,7 @@ pub(super) fn read_value_filters(
             Ok(())
         })?;
         let kind = filter.kind.as_deref().unwrap_or_default();
-        allowance.take(kind, filter.filter.as_deref().unwrap_or_default())?;
+        limit.take(kind, filter.filter.as_deref().unwrap_or_default())?;
         filters.push(filter);
         Ok(())
     })?;
@@ -387,11 +337,11 @@ pub(super) fn read_value_filters(
 pub(super) fn read_texts(
     reader: &mut JsonReader<'_>,
     field: &'static str,
-    allowance: &mut CountLimit,
+    limit: &mut CountLimit,
 ) -> Result<Vec<String>, BodyError> {
     let mut texts = Vec::new();
     read_list(reader, field, |reader| {
-        allowance.take()?;
+        limit.take()?;
         texts.push(read_text(reader, field)?.unwrap_or_default());
         Ok(())
     })?;
@@ -399,4 +349,221 @@ pub(super) fn read_texts(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn body(text: &str) -> RawQuery {
+        parse_query_body(text).unwrap()
+    }
+
+    #[track_caller]
+    fn refuse(text: &str, status: u16, message: &str, details: &str) {
+        let error = parse_query_body(text).unwrap_err();
+        assert_eq!((error.status, error.message.as_str()), (status, message), "{text}");
+        assert!(error.details.contains(details), "{}", error.details);
+    }
+
+    fn uri(text: &str) -> Result<RawQuery, ApiError> {
+        parse_query_uri(&QueryString::parse(text).unwrap())
+    }
+
+    #[test]
+    fn every_field_of_a_body_is_read() {
+        let query = body(
+            r#"{"start":1356998400,"end":"1h-ago","timezone":"UTC","useCalendar":true,"msResolution":true,
+            "showTSUIDs":true,"showQuery":true,"showStats":true,"showSummary":true,
+            "noAnnotations":true,"globalAnnotations":true,"delete":true,"overrideByteLimit":true,
+            "overrideDataPointLimit":true,"padding":true,"options":{"a":["b"]},"ms":false,
+            "queries":[{"aggregator":"sum","metric":"m","tsuids":["000001000001000001"],
+              "downsample":"1m-avg","rate":true,
+              "rateOptions":{"counter":true,"counterMax":255,"resetValue":"30","dropResets":true},
+              "filters":[{"type":"wildcard","tagk":"host","filter":"*","groupBy":true}],
+              "explicitTags":true,"percentiles":[50,99.9],"showHistogramBuckets":true,
+              "preAggregate":true,"rollupUsage":"ROLLUP_RAW","useFuzzyFilter":false,
+              "useMultiGets":false,"index":3}]}"#,
+        );
+        assert_eq!(query.start.as_deref(), Some("1356998400"));
+        assert_eq!(query.end.as_deref(), Some("1h-ago"));
+        assert_eq!(query.timezone.as_deref(), Some("UTC"));
+        assert!(query.use_calendar && query.ms_resolution && query.show_tsuids && query.show_query);
+        assert!(query.show_stats && query.show_summary && query.no_annotations);
+        assert!(query.global_annotations && query.delete);
+        assert!(query.override_byte_limit && query.override_data_point_limit);
+        let sub = &query.queries.unwrap()[0];
+        assert_eq!(sub.aggregator.as_deref(), Some("sum"));
+        assert_eq!(sub.metric.as_deref(), Some("m"));
+        assert_eq!(sub.tsuids, ["000001000001000001"]);
+        assert_eq!(sub.downsample.as_deref(), Some("1m-avg"));
+        assert!(sub.rate && sub.explicit_tags && sub.show_histogram_buckets && sub.pre_aggregate);
+        assert_eq!(
+            sub.rate_options,
+            Some(RateOptions {
+                counter: true,
+                counter_max: 255,
+                reset_value: 30,
+                drop_resets: true
+            })
+        );
+        assert_eq!(sub.filters.len(), 1);
+        assert!(sub.filters[0].group_by);
+        assert_eq!(sub.percentiles, [50.0, 99.9]);
+        assert_eq!(sub.rollup_usage.as_deref(), Some("ROLLUP_RAW"));
+    }
+
+    #[test]
+    fn the_later_of_tags_and_filters_wins() {
+        let tags = r#""tags":{"dc":"lga"}"#;
+        let filters =
+            r#""filters":[{"type":"literal_or","tagk":"host","filter":"a","group_by":false}]"#;
+        for (first, second, tagk) in [(tags, filters, "host"), (filters, tags, "dc")] {
+            let query = body(&format!(r#"{{"queries":[{{{first},{second}}}]}}"#));
+            let sub = &query.queries.unwrap()[0];
+            assert_eq!(sub.filters.iter().map(|f| f.tagk.as_str()).collect::<Vec<_>>(), [tagk]);
+        }
+    }
+
+    #[test]
+    fn trailing_text_and_unknown_fields_are_ignored() {
+        let query = body(r#"{"start":"1h-ago","nobody":{"knows":[1]},"queries":[]} and more {"#);
+        assert_eq!(query.start.as_deref(), Some("1h-ago"));
+        assert_eq!(query.queries, Some(Vec::new()));
+        assert_eq!(body(r#"{"queries":null}"#).queries, None);
+    }
+
+    #[test]
+    fn bodies_that_are_no_query_are_refused() {
+        let unable = "Unable to parse the given JSON";
+        refuse("", 400, "Missing message content", "");
+        refuse("{", 400, unable, "unexpected end of input");
+        refuse("[]", 400, unable, "cannot read an array as the field 'the query'");
+        refuse(r#"{"start":{}}"#, 400, unable, "cannot read an object as the field 'start'");
+        refuse(r#"{"queries":{}}"#, 400, unable, "cannot read an object as the field 'queries'");
+        refuse(r#"{"queries":[1]}"#, 400, unable, "cannot read a number");
+        refuse(r#"{"queries":[{"tags":null}]}"#, 400, unable, "cannot read null");
+        refuse(r#"{"queries":[{"rate":"maybe"}]}"#, 400, unable, "cannot read a text");
+        refuse(r#"{"queries":[{"rateOptions":{"x":1}}]}"#, 400, unable, "\"x\"");
+        refuse(
+            r#"{"queries":[{"filters":[{"type":"nope","tagk":"h","filter":"a"}]}]}"#,
+            400,
+            unable,
+            "Could not find a tag value filter of the type: nope",
+        );
+        refuse(&format!(r#"{{"x":{}"#, "[".repeat(100_000)), 400, unable, "nesting too deep");
+    }
+
+    #[test]
+    fn parts_of_a_body_are_counted() {
+        let queries =
+            |sub: &str, count| format!(r#"{{"queries":[{}]}}"#, vec![sub; count].join(","));
+        let sub = |fields: &str| format!(r#"{{"queries":[{{{fields}}}]}}"#);
+        refuse(
+            &queries("{}", 10_000),
+            413,
+            "Too many sub queries in one request: at most 4096 are taken",
+            "",
+        );
+        assert_eq!(body(&queries("{}", 4_096)).queries.unwrap().len(), 4_096);
+        let filters = vec![r#"{"type":"wildcard","tagk":"h","filter":"*"}"#; 100_000].join(",");
+        let message = "Too many filters in one sub query: at most 1024 are taken";
+        refuse(&sub(&format!(r#""filters":[{filters}]"#)), 413, message, "");
+        let tags: Vec<String> = (0..2_000).map(|n| format!(r#""k{n}":"*""#)).collect();
+        refuse(&sub(&format!(r#""tags":{{{}}}"#, tags.join(","))), 413, message, "");
+        let filter = |kind: &str, filter: &str| {
+            format!(r#""filters":[{{"type":"{kind}","tagk":"h","filter":"{filter}"}}]"#)
+        };
+        let message = "Too many alternatives of filters in one request: at most 100000 are taken";
+        refuse(&sub(&filter("literal_or", &"a|".repeat(200_000))), 413, message, "");
+        refuse(&sub(&filter("wildcard", &"a*".repeat(500_000))), 413, message, "");
+        let message = "Too many regular expressions in one request: at most 256 are taken";
+        let regexp = format!("{{{}}}", filter("regexp", "a{10}"));
+        refuse(&queries(&regexp, 300), 413, message, "");
+        refuse(&queries(r#"{"tags":{"h":"regexp(a)"}}"#, 300), 413, message, "");
+        let message = "Too many TSUIDs in one request: at most 100000 are taken";
+        refuse(&sub(&format!(r#""tsuids":[{}]"#, vec!["1"; 100_001].join(","))), 413, message, "");
+        let message = "Too many percentiles in one request: at most 4096 are taken";
+        refuse(
+            &sub(&format!(r#""percentiles":[{}]"#, vec!["1"; 5_000].join(","))),
+            413,
+            message,
+            "",
+        );
+    }
+
+    #[test]
+    fn the_last_of_repeated_fields_counts() {
+        let query = body(
+            r#"{"start":"1","start":"2","queries":[{}],"queries":[{"metric":"a","metric":"b"}]}"#,
+        );
+        assert_eq!(query.start.as_deref(), Some("2"));
+        let queries = query.queries.unwrap();
+        assert_eq!(queries.len(), 1);
+        assert_eq!(queries[0].metric.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn escapes_in_names_and_values_are_undone() {
+        let query = body(r#"{"st\u0061rt":"\u0000\ud83d\ude00","queries":[{"metric":"\u00e9"}]}"#);
+        assert_eq!(query.start.as_deref(), Some("\0😀"));
+        assert_eq!(query.queries.unwrap()[0].metric.as_deref(), Some("é"));
+    }
+
+    #[test]
+    fn uri_parameters_are_read() {
+        let query = uri(
+            "start=1h-ago&end=now&ms&show_query=false&m=sum:a&tsuid=max:000001000001000001&m=avg:b\
+             &timezone=Asia/Kabul&arrays",
+        )
+        .unwrap();
+        assert!(query.ms_resolution && query.show_query && !query.show_tsuids);
+        assert_eq!(query.timezone.as_deref(), Some("Asia/Kabul"));
+        let queries = query.queries.unwrap();
+        let first: Vec<_> = queries.iter().map(|q| q.aggregator.as_deref().unwrap()).collect();
+        assert_eq!(first, ["max", "sum", "avg"]);
+        assert_eq!(queries[0].tsuids, ["000001000001000001"]);
+    }
+
+    #[test]
+    fn expressions_add_their_metrics_as_sub_queries() {
+        let text = "start=1h-ago&exp=scale(sum:b,2)&m=max:a";
+        let metrics = |raw: RawQuery| -> Vec<String> {
+            raw.queries.unwrap().into_iter().filter_map(|sub| sub.metric).collect()
+        };
+        assert_eq!(metrics(uri(text).unwrap()), ["a", "b"]);
+        let gexp = parse_gexp_uri(&QueryString::parse(text).unwrap()).unwrap();
+        assert_eq!(metrics(gexp), ["a"]);
+    }
+
+    #[test]
+    fn uris_without_start_or_queries_are_refused() {
+        let message = |text: &str| uri(text).unwrap_err().message;
+        assert_eq!(message("m=sum:m"), "Missing parameter <code>start</code>");
+        assert_eq!(message("start=1h-ago"), "Missing sub queries");
+        assert_eq!(message("start=1h-ago&exp=scale(sum:m,2"), "Failed to parse scale(sum:m,2");
+        assert_eq!(
+            message("start=1h-ago&m=sum"),
+            "Invalid parameter m=sum (not enough :-separated parts)"
+        );
+        let unbalanced = uri("start=1h-ago&m=sum:m%7Ba=b").unwrap_err();
+        assert_eq!(unbalanced.status, 500);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bodies_never_panic(text in "\\PC*") {
+            let _ = parse_query_body(&text);
+        }
+
+        #[test]
+        fn arbitrary_fields_never_panic(
+            name in prop::sample::select(vec!["start", "queries", "msResolution", "timezone"]),
+            value in "(null|true|[0-9]{1,25}|\"[a-z{]*\"|\\[[0-9]?\\]|\\{\\})",
+        ) {
+            let _ = parse_query_body(&format!(r#"{{"{name}":{value}}}"#));
+            let _ = parse_query_body(&format!(r#"{{"queries":[{{"{name}":{value}}}]}}"#));
+        }
+    }
+}

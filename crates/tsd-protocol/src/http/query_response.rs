@@ -1,8 +1,7 @@
-//! The answer to a query, in pieces.
+//! Writes the response of a query in chunks.
 //!
-//! An answer may be far larger than a socket takes at once. The writer is asked for one piece after
-//! the other and stops between two points when a piece is full, so what waits for the client is
-//! never more than that.
+//! A response may be far larger than a socket buffer. The writer produces one chunk at a time and
+//! stops between two points when the chunk is full, so at most one chunk is buffered.
 
 use std::{fmt, sync::Arc};
 
@@ -10,41 +9,41 @@ use tsd_model::{Annotation, PointColumns, ValueKinds, sort_as_grown_hash_map, wr
 
 use crate::json::{JsonList, JsonObject, write_json_string};
 
-/// How an answer is laid out.
+/// Layout of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseLayout {
-    /// Times in milliseconds, else in seconds.
+    /// Times in milliseconds instead of seconds.
     pub ms_resolution: bool,
-    /// Points as pairs in an array, else as an object.
+    /// Points as an array of pairs instead of an object.
     pub arrays: bool,
 }
 
-/// One series of an answer.
+/// One series of a response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeriesResult {
     /// Name of the metric.
     pub metric: String,
     /// Tags that all series of the group share.
     pub tags: Vec<(String, String)>,
-    /// Tag keys with several values, in the order in which they are shown.
+    /// Tag keys with several values, in output order.
     pub aggregate_tags: Vec<String>,
-    /// The sub query, as [`crate::render_sub_query`] has it.
+    /// The sub query, rendered by [`crate::render_sub_query`].
     pub query: Option<Arc<str>>,
-    /// TSUIDs in upper-case hex, in the order in which they are shown.
+    /// TSUIDs in upper-case hex, in output order.
     pub tsuids: Option<Vec<String>>,
-    /// Notes on the series, by start time, if any were read.
+    /// Annotations of the series by start time, if there are any.
     pub annotations: Option<Vec<Annotation>>,
-    /// Notes on everything, by start time, if they were asked for and there are any.
+    /// Global annotations by start time, if requested and there are any.
     pub global_annotations: Option<Vec<Annotation>>,
-    /// The points to be shown, in time order.
+    /// The points, in time order.
     pub points: PointColumns,
-    /// NaN is written as `null`: the sub query fills with that.
+    /// Writes NaN as `null`: the fill policy of the sub query.
     pub nan_as_null: bool,
-    /// How the series was made.
+    /// Statistics of the series.
     pub stats: Option<Vec<(String, StatValue)>>,
 }
 
-/// A number of a query's statistics.
+/// A value in a query's statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatValue {
     /// A count.
@@ -53,14 +52,15 @@ pub enum StatValue {
     Millis(f64),
     /// A name.
     Text(String),
-    /// Numbers of a part.
+    /// Nested statistics.
     Part(Vec<(String, StatValue)>),
 }
 
-/// Makes the numbers at the end of an answer, once everything before them was written.
+/// Returns the statistics at the end of a response; called after everything before them was
+/// written.
 pub type Summary = Box<dyn FnOnce() -> Vec<(String, StatValue)> + Send>;
 
-/// Writes the answer to a query, series by series as `I` yields them.
+/// Writes the response of a query, series by series as `I` yields them.
 pub struct QueryResponseWriter<I> {
     layout: ResponseLayout,
     series: I,
@@ -79,21 +79,22 @@ impl<I> fmt::Debug for QueryResponseWriter<I> {
 enum QueryWriterState {
     Start,
     Next,
-    /// The series whose points are being written, and how many were.
+    /// The current series, and the number of points written.
     Points(Box<SeriesResult>, usize),
     Done,
 }
 
 impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
-    /// Starts an answer of these series. `summary` becomes its last element.
+    /// Starts a response with these series. `summary` becomes the last element.
     pub fn new(layout: ResponseLayout, series: I, summary: Option<Summary>) -> Self {
         Self { layout, series, summary, state: QueryWriterState::Start, first: true }
     }
 
-    /// Appends to `out` until it holds `enough` bytes or the answer is complete; false then.
+    /// Appends to `out` until it holds `chunk_bytes` bytes or the response is complete. Returns
+    /// false if it is complete.
     ///
-    /// A piece may be larger than `enough` by the names of one series.
-    pub fn write(&mut self, out: &mut Vec<u8>, enough: usize) -> bool {
+    /// A chunk may exceed `chunk_bytes` by the names of one series.
+    pub fn write(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> bool {
         loop {
             match std::mem::replace(&mut self.state, QueryWriterState::Done) {
                 QueryWriterState::Start => {
@@ -105,12 +106,12 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
                         self.write_end(out);
                         return false;
                     };
-                    self.separate(out);
+                    self.write_separator(out);
                     self.write_head(out, &series);
                     self.state = QueryWriterState::Points(Box::new(series), 0);
                 }
                 QueryWriterState::Points(series, from) => {
-                    let to = self.write_points(out, &series, from, enough);
+                    let to = self.write_points(out, &series, from, chunk_bytes);
                     if to < series.points.len() {
                         self.state = QueryWriterState::Points(series, to);
                     } else {
@@ -120,13 +121,13 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
                 }
                 QueryWriterState::Done => return false,
             }
-            if out.len() >= enough {
+            if out.len() >= chunk_bytes {
                 return true;
             }
         }
     }
 
-    /// The whole answer at once.
+    /// Returns the complete response.
     #[must_use]
     pub fn into_bytes(mut self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -134,13 +135,13 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
         out
     }
 
-    fn separate(&mut self, out: &mut Vec<u8>) {
+    fn write_separator(&mut self, out: &mut Vec<u8>) {
         if !std::mem::take(&mut self.first) {
             out.push(b',');
         }
     }
 
-    /// Everything before the points, and the bracket that opens them.
+    /// Writes everything before the points, and their opening bracket.
     fn write_head(&self, out: &mut Vec<u8>, series: &SeriesResult) {
         let mut object = JsonObject::open(out);
         object.string("metric", &series.metric);
@@ -158,14 +159,14 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
         if let Some(tsuids) = &series.tsuids {
             write_texts(object.key("tsuids"), tsuids);
         }
-        for (key, notes) in [
+        for (key, annotations) in [
             ("annotations", &series.annotations),
             ("globalAnnotations", &series.global_annotations),
         ] {
-            if let Some(notes) = notes {
+            if let Some(annotations) = annotations {
                 let mut list = JsonList::open(object.key(key));
-                for note in notes {
-                    write_annotation(list.element(), note);
+                for annotation in annotations {
+                    write_annotation(list.element(), annotation);
                 }
                 list.close();
             }
@@ -173,30 +174,30 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
         object.key("dps").push(if self.layout.arrays { b'[' } else { b'{' });
     }
 
-    /// Points from the one at `from` on; says which comes next.
+    /// Writes points from index `from`; returns the index of the next one.
     fn write_points(
         &self,
         out: &mut Vec<u8>,
         series: &SeriesResult,
         from: usize,
-        enough: usize,
+        chunk_bytes: usize,
     ) -> usize {
-        let (before_time, after_time, after_value): (&[u8], &[u8], &[u8]) =
+        let (time_prefix, time_suffix, value_suffix): (&[u8], &[u8], &[u8]) =
             if self.layout.arrays { (b"[", b",", b"]") } else { (b"\"", b"\":", b"") };
         let divisor = if self.layout.ms_resolution { 1 } else { 1_000 };
         let points = &series.points;
         let mut digits = itoa::Buffer::new();
         let times = points.times_ms.iter().zip(&points.bits).enumerate().skip(from);
         for (i, (time_ms, bits)) in times {
-            if out.len() >= enough {
+            if out.len() >= chunk_bytes {
                 return i;
             }
             if i > 0 {
                 out.push(b',');
             }
-            out.extend_from_slice(before_time);
+            out.extend_from_slice(time_prefix);
             out.extend_from_slice(digits.format(time_ms / divisor).as_bytes());
-            out.extend_from_slice(after_time);
+            out.extend_from_slice(time_suffix);
             let integer = match &points.kinds {
                 ValueKinds::AllIntegers => true,
                 ValueKinds::AllFloats => false,
@@ -207,12 +208,12 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
             } else {
                 write_double(out, f64::from_bits(*bits), series.nan_as_null);
             }
-            out.extend_from_slice(after_value);
+            out.extend_from_slice(value_suffix);
         }
         points.len()
     }
 
-    /// Everything behind the points.
+    /// Writes everything after the points.
     fn write_tail(&self, out: &mut Vec<u8>, series: &SeriesResult) {
         out.push(if self.layout.arrays { b']' } else { b'}' });
         if let Some(stats) = &series.stats {
@@ -224,7 +225,7 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
 
     fn write_end(&mut self, out: &mut Vec<u8>) {
         if let Some(summary) = self.summary.take() {
-            self.separate(out);
+            self.write_separator(out);
             let mut object = JsonObject::open(out);
             write_stats(object.key("statsSummary"), &summary());
             object.close();
@@ -233,7 +234,7 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
     }
 }
 
-/// A double as JSON: what JSON has no number for is a string.
+/// Writes a double; NaN and infinities are strings.
 pub(super) fn write_double(out: &mut Vec<u8>, value: f64, nan_as_null: bool) {
     if value.is_finite() {
         write_java_double(value, out);
@@ -246,12 +247,12 @@ pub(super) fn write_double(out: &mut Vec<u8>, value: f64, nan_as_null: bool) {
     }
 }
 
-/// Writes an annotation as the API shows it, which is not the order in which tables hold it.
-pub fn write_annotation(out: &mut Vec<u8>, note: &Annotation) {
+/// Writes an annotation. The order of fields differs from the stored JSON.
+pub(super) fn write_annotation(out: &mut Vec<u8>, annotation: &Annotation) {
     let mut object = JsonObject::open(out);
-    object.string("tsuid", &note.tsuid);
-    object.string("description", &note.description).string("notes", &note.notes);
-    if let Some(custom) = &note.custom {
+    object.string("tsuid", &annotation.tsuid);
+    object.string("description", &annotation.description).string("notes", &annotation.notes);
+    if let Some(custom) = &annotation.custom {
         let mut custom: Vec<&(String, Option<String>)> = custom.iter().collect();
         sort_as_grown_hash_map(&mut custom, |(key, _)| key);
         let mut fields = JsonObject::open(object.key("custom"));
@@ -263,7 +264,10 @@ pub fn write_annotation(out: &mut Vec<u8>, note: &Annotation) {
         }
         fields.close();
     }
-    object.literal("startTime", note.start_time).literal("endTime", note.end_time).close();
+    object
+        .literal("startTime", annotation.start_time)
+        .literal("endTime", annotation.end_time)
+        .close();
 }
 
 pub(super) fn write_stats(out: &mut Vec<u8>, stats: &[(String, StatValue)]) {

@@ -1,10 +1,10 @@
-//! Parameters of a request URI.
+//! Parses the parameters of a request URI.
 
 use thiserror::Error;
 
 use crate::ApiError;
 
-/// Parameters that are read; later ones are ignored, as OpenTSDB's HTTP library does.
+/// Maximum parameters; later ones are ignored, as in OpenTSDB's HTTP library.
 const MAX_PARAMETERS: usize = 1_024;
 
 /// The parameters of a URI in order, decoded.
@@ -13,7 +13,7 @@ pub struct QueryString {
     pairs: Vec<(String, String)>,
 }
 
-/// A percent escape that cannot be undone.
+/// An invalid percent escape.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QueryStringError {
     /// A `%` at the very end.
@@ -28,14 +28,14 @@ pub enum QueryStringError {
 }
 
 impl QueryString {
-    /// Reads what follows the `?` of a URI.
+    /// Parses the part of a URI after `?`.
     ///
-    /// `&` and `;` separate, `+` is a blank, `%%` is a percent sign. Bytes that are not UTF-8
-    /// after decoding become U+FFFD.
+    /// `&` and `;` separate parameters, `+` is a blank, `%%` is a percent sign. Bytes that are not
+    /// UTF-8 after decoding become U+FFFD.
     pub fn parse(query: &str) -> Result<Self, QueryStringError> {
         let mut pairs = Vec::new();
         for piece in query.split(['&', ';']) {
-            // A piece that begins with `=` is the name of a flag.
+            // A part that begins with `=` is the name of a flag.
             let (name, value) = match piece.split_once('=') {
                 Some(("", rest)) => match rest.split_once('=') {
                     Some((name, value)) => (name, value),
@@ -55,38 +55,38 @@ impl QueryString {
         Ok(Self { pairs })
     }
 
-    /// Whether the parameter is there at all: that is how flags are set, whatever their value.
+    /// Returns true if the parameter is present: flags are set whatever their value.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.pairs.iter().any(|(n, _)| n == name)
     }
 
-    /// The last value of a parameter.
+    /// Returns the last value of a parameter.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// The last value of a parameter that must be there and not empty.
+    /// Returns the last value of a parameter, or a 400 if it is missing or empty.
     pub fn required(&self, name: &str) -> Result<&str, ApiError> {
         self.get(name)
             .filter(|value| !value.is_empty())
             .ok_or_else(|| ApiError::missing_parameter(name))
     }
 
-    /// All values of a parameter, in order.
+    /// Returns all values of a parameter, in order.
     pub fn all<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s str> {
         self.pairs.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// All parameters, in order.
+    /// Returns all parameters, in order.
     #[must_use]
     pub fn pairs(&self) -> &[(String, String)] {
         &self.pairs
     }
 }
 
-/// Undoes the escapes of one name or value.
+/// Decodes the escapes of one name or value.
 fn decode(text: &str) -> Result<String, QueryStringError> {
     if !text.contains(['%', '+']) {
         return Ok(text.to_owned());

@@ -14,7 +14,7 @@ use crate::{RollupSpec, TagPairs, json::Scalar};
 #[derive(Debug, Default)]
 pub struct RollupBatch {
     points: PutBatch,
-    // One a point.
+    // One per point.
     specs: Vec<OwnedRollupSpec>,
     rejected: Vec<RejectedPoint>,
 }
@@ -26,10 +26,10 @@ struct OwnedRollupSpec {
     group_by: Option<String>,
 }
 
-/// One rolled-up point that can be stored if its names and its place are any good.
+/// A parsed rolled-up point. Names, interval and aggregators are not validated yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HttpRollup<'b> {
-    /// How it was made.
+    /// Interval and aggregators.
     pub spec: RollupSpec<'b>,
     /// Metric, in ISO-8859-1.
     pub metric: &'b [u8],
@@ -37,14 +37,14 @@ pub struct HttpRollup<'b> {
     pub timestamp: tsd_model::Timestamp,
     /// Value, finite.
     pub value: PointValue,
-    /// Tags as [`super::HttpPoint::tags_raw`] has them.
+    /// Tags, encoded as [`super::HttpPoint::tags_raw`].
     pub tags_raw: &'b [u8],
-    /// Where the point stands in the body.
+    /// Offset of the point in the body.
     pub offset: u32,
 }
 
 impl RollupBatch {
-    /// Reads a body. On an error no point of it is to be stored.
+    /// Parses a body. On an error no point may be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
         self.points.clear();
         self.specs.clear();
@@ -62,7 +62,7 @@ impl RollupBatch {
         Ok(())
     }
 
-    /// Points that can be stored, in the order of the body.
+    /// Returns the accepted points, in the order of the body.
     #[must_use]
     pub fn points(&self) -> impl ExactSizeIterator<Item = HttpRollup<'_>> {
         self.points.points().zip(&self.specs).map(|(point, spec)| HttpRollup {
@@ -79,7 +79,7 @@ impl RollupBatch {
         })
     }
 
-    /// Points that cannot be stored, in the order of the body.
+    /// Returns the rejected points, in the order of the body.
     #[must_use]
     pub fn rejected(&self) -> &[RejectedPoint] {
         &self.rejected
@@ -87,14 +87,14 @@ impl RollupBatch {
 }
 
 impl<'b> HttpRollup<'b> {
-    /// Takes the tags apart, unchecked.
+    /// Parses the tags without validation.
     #[must_use]
     pub fn tags(&self) -> TagPairs<'b> {
         super::put_batch::split_names(self.tags_raw)
     }
 }
 
-/// How a point was made; the fields of every point are looked at first.
+/// Reads interval and aggregators, after checking the fields of every point.
 fn spec(
     fields: &PointFields<'_>,
     extra: &RollupFields<'_>,

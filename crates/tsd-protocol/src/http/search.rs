@@ -1,4 +1,4 @@
-//! `/api/search/<type>`: what is asked and what is answered. Only look-ups need no search plugin.
+//! Requests and responses of `/api/search/<type>`. Only lookups need no search plugin.
 
 use super::{
     body_fields::{
@@ -15,20 +15,20 @@ use crate::{
 };
 use tsd_model::sort_as_grown_hash_map;
 
-/// Results where a request names no limit.
+/// Default maximum number of results.
 const DEFAULT_LIMIT: i64 = 25;
 
-/// What is searched.
+/// Type of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchType {
     /// Series by metric and tags.
     Lookup,
-    /// Something that only a search plugin finds.
+    /// A search that needs a plugin.
     Plugin,
 }
 
 impl SearchType {
-    /// The type that a path names.
+    /// Parses the type in a path.
     pub fn from_path(component: &str) -> Result<Self, ApiError> {
         match component.to_ascii_lowercase().as_str() {
             "lookup" => Ok(Self::Lookup),
@@ -38,14 +38,14 @@ impl SearchType {
     }
 }
 
-/// A look-up as it was asked for.
+/// A lookup request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupRequest {
     /// Name of the metric; `None` and `*` are any.
     pub metric: Option<String>,
-    /// Pairs, either side of which may be open.
+    /// Tag pairs; `None` matches any key or value.
     pub tags: Option<Vec<(Option<String>, Option<String>)>>,
-    /// Most results; 0 is no limit.
+    /// Maximum number of results; 0 is unlimited.
     pub limit: i64,
     /// Echoed.
     pub start_index: i64,
@@ -68,7 +68,7 @@ impl Default for LookupRequest {
     }
 }
 
-/// A series that was found.
+/// A found series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupResult {
     /// TSUID in upper-case hex.
@@ -79,7 +79,7 @@ pub struct LookupResult {
     pub tags: Vec<(String, String)>,
 }
 
-/// Checks the parameters of a search that only a plugin could answer.
+/// Returns the error of a search that needs a plugin, after checking its parameters.
 pub fn check_plugin_search(query: &QueryString, has_body: bool) -> Result<(), ApiError> {
     if !has_body {
         query.required("query")?;
@@ -91,18 +91,18 @@ pub fn check_plugin_search(query: &QueryString, has_body: bool) -> Result<(), Ap
         .with_details("Searching has not been enabled on this TSD"))
 }
 
-/// Reads the parameters of a look-up.
+/// Parses the parameters of a lookup.
 pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> {
     let (metric, tags) = parse_metric_with_open_tags(query.required("m")?)
-        .map_err(|fault| ApiError::new(400, "Unable to parse query").with_details(fault))?;
+        .map_err(|error| ApiError::new(400, "Unable to parse query").with_details(error))?;
     let limit = number(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
-    checked(LookupRequest { metric, tags: Some(tags), limit, ..LookupRequest::default() })
+    validate(LookupRequest { metric, tags: Some(tags), limit, ..LookupRequest::default() })
 }
 
-/// Reads the body of a look-up. Bad JSON is a 500 here, as in OpenTSDB.
+/// Parses the body of a lookup. Invalid JSON is a 500, as in OpenTSDB.
 pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
     let mut request = LookupRequest::default();
-    let mut tags_left = CountLimit::new("tags in one request", MAX_FILTERS);
+    let mut tag_limit = CountLimit::new("tags in one request", MAX_FILTERS);
     read_object(&mut JsonReader::new(body), "the query", |name, reader| {
         match name {
             "query" => request.query = read_text(reader, "query")?,
@@ -114,7 +114,7 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
             "tags" => {
                 let mut tags = Vec::new();
                 read_list(reader, "tags", |reader| {
-                    tags_left.take()?;
+                    tag_limit.take()?;
                     tags.push(read_pair(reader)?);
                     Ok(())
                 })?;
@@ -124,8 +124,8 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
         }
         Ok(())
     })
-    .map_err(|fault| fault.into_api_error(500))?;
-    checked(request)
+    .map_err(|error| error.into_api_error(500))?;
+    validate(request)
 }
 
 fn read_pair(reader: &mut JsonReader<'_>) -> Result<OpenPair, BodyError> {
@@ -141,7 +141,7 @@ fn read_pair(reader: &mut JsonReader<'_>) -> Result<OpenPair, BodyError> {
     Ok(pair)
 }
 
-fn checked(request: LookupRequest) -> Result<LookupRequest, ApiError> {
+fn validate(request: LookupRequest) -> Result<LookupRequest, ApiError> {
     if request.metric.is_none() && request.tags.as_ref().is_none_or(Vec::is_empty) {
         let message = "Missing metric and tags. Please supply at least one value.";
         return Err(ApiError::new(400, message));
@@ -155,9 +155,9 @@ fn number(query: &QueryString, name: &str) -> Result<Option<i64>, ApiError> {
     text.parse::<i32>().map(|number| Some(i64::from(number))).map_err(unable)
 }
 
-/// The answer to a look-up that took so many milliseconds.
+/// Renders the response of a lookup that took `millis` milliseconds.
 #[must_use]
-pub fn render_lookup(request: &LookupRequest, found: &[LookupResult], millis: u64) -> Vec<u8> {
+pub fn render_lookup(request: &LookupRequest, results: &[LookupResult], millis: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
     object.string("type", "LOOKUP");
@@ -184,20 +184,23 @@ pub fn render_lookup(request: &LookupRequest, found: &[LookupResult], millis: u6
     object.literal("limit", request.limit);
     write_double(object.key("time"), millis as f64, false);
     let mut list = JsonList::open(object.key("results"));
-    for series in found {
-        let mut shown = JsonObject::open(list.element());
-        shown.string("tsuid", &series.tsuid).string("metric", &series.metric);
+    for series in results {
+        let mut result = JsonObject::open(list.element());
+        result.string("tsuid", &series.tsuid).string("metric", &series.metric);
         let mut tags: Vec<&(String, String)> = series.tags.iter().collect();
         sort_as_grown_hash_map(&mut tags, |(key, _)| key);
-        let mut pairs = JsonObject::open(shown.key("tags"));
+        let mut pairs = JsonObject::open(result.key("tags"));
         for (key, value) in tags {
             pairs.string(key, value);
         }
         pairs.close();
-        shown.close();
+        result.close();
     }
     list.close();
-    object.literal("startIndex", request.start_index).literal("totalResults", found.len()).close();
+    object
+        .literal("startIndex", request.start_index)
+        .literal("totalResults", results.len())
+        .close();
     out
 }
 
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_sense_are_refused() {
+    fn invalid_requests_are_rejected() {
         let by_uri = |text: &str| {
             let error = uri(text).unwrap_err();
             (error.status, error.message, error.details)
@@ -276,15 +279,15 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_opentsdbs_order() {
+    fn responses_have_opentsdbs_order() {
         let request = parse_lookup_body(r#"{"metric":"m","tags":[{"key":"host"}],"limit":7}"#);
-        let found = LookupResult {
+        let results = LookupResult {
             tsuid: "000001000001000001".to_owned(),
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "a".to_owned())],
         };
         assert_eq!(
-            String::from_utf8(render_lookup(&request.unwrap(), &[found], 12)).unwrap(),
+            String::from_utf8(render_lookup(&request.unwrap(), &[results], 12)).unwrap(),
             r#"{"type":"LOOKUP","metric":"m","tags":[{"key":"host","value":null}],"limit":7,"time":12.0,"results":[{"tsuid":"000001000001000001","metric":"m","tags":{"host":"a"}}],"startIndex":0,"totalResults":1}"#
         );
     }

@@ -1,4 +1,4 @@
-//! The sub query as an answer repeats it (`show_query`).
+//! Renders a sub query as a response repeats it (`show_query`).
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -7,9 +7,9 @@ use tsd_query::{SeriesSource, SubQuery};
 
 use crate::json::{JsonList, JsonObject, write_json_string};
 
-/// Renders a sub query with OpenTSDB's fields in their order; what was not given is `null`.
+/// Renders a sub query with OpenTSDB's fields in their order; missing ones are `null`.
 ///
-/// `filter_tagks` are the UIDs of the tag keys that are filtered on, if they were looked up.
+/// `filter_tagks` are the UIDs of the tag keys with filters, if resolved.
 #[must_use]
 pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> String {
     let mut out = Vec::new();
@@ -92,7 +92,7 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// A single as Java prints it: the fewest digits that tell it from other singles.
+/// Renders a float like Java: the fewest digits that identify it.
 fn single_text(value: f32) -> String {
     value.to_string().parse().map_or_else(|_| value.to_string(), java_double)
 }
@@ -134,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_given_is_null() {
+    fn missing_fields_are_null() {
         insta::assert_snapshot!(echo(r#"{"aggregator":"sum","metric":"m"}"#));
     }
 
     #[test]
-    fn what_was_given_is_repeated() {
+    fn given_fields_are_repeated() {
         insta::assert_snapshot!(echo(
             r#"{"aggregator":"sum","tsuids":["000001000001000001"],"downsample":"1m-avg-nan",
                 "rate":true,"rateOptions":{"counter":true,"counterMax":255},

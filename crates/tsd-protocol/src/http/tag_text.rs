@@ -1,6 +1,6 @@
-//! `metric{k=v,…}` where the braces hold names, not filters.
+//! Parses `metric{k=v,…}` with names, not filters, in the braces.
 
-/// Reads a metric with tags that are all pairs of names. A fault is told in OpenTSDB's words.
+/// Parses a metric with complete tag pairs. Errors are OpenTSDB's texts.
 pub(super) fn parse_metric_with_tags(
     text: &str,
 ) -> Result<(String, Vec<(String, String)>), String> {
@@ -9,26 +9,26 @@ pub(super) fn parse_metric_with_tags(
     };
     let mut tags: Vec<(String, String)> = Vec::new();
     for entry in entries {
-        let fault = |why: &str| format!("When parsing tag '{entry}': {why}: {entry}");
+        let error = |reason: &str| format!("When parsing tag '{entry}': {reason}: {entry}");
         let (tagk, tagv) = match entry.split_once('=') {
             Some((tagk, tagv)) if !tagk.is_empty() && !tagv.is_empty() && !tagv.contains('=') => {
                 (tagk, tagv)
             }
-            _ => return Err(fault("invalid tag")),
+            _ => return Err(error("invalid tag")),
         };
-        match tags.iter().find(|(known, _)| known == tagk) {
-            Some((_, known)) if known == tagv => {}
-            Some(_) => return Err(fault("duplicate tag")),
+        match tags.iter().find(|(present, _)| present == tagk) {
+            Some((_, present)) if present == tagv => {}
+            Some(_) => return Err(error("duplicate tag")),
             None => tags.push((tagk.to_owned(), tagv.to_owned())),
         }
     }
     Ok((metric.to_owned(), tags))
 }
 
-/// A tag key or value that may be left open.
+/// A tag pair whose key or value may be open.
 pub(super) type OpenPair = (Option<String>, Option<String>);
 
-/// Reads a metric with tags whose keys or values may be left open, `{k=,=v,k=v}`. Without a metric
+/// Parses a metric with tags whose keys or values may be open, `{k=,=v,k=v}`. Without a metric
 /// there must be tags.
 pub(super) fn parse_metric_with_open_tags(
     text: &str,
@@ -46,7 +46,7 @@ pub(super) fn parse_metric_with_open_tags(
     for entry in entries {
         let pair = match entry.split_once('=') {
             _ if entry.len() < 2 && entry != "*" => Err("Missing tag pair".to_owned()),
-            // A star alone is any tag at all.
+            // A star alone matches any tag.
             None if entry == "*" => continue,
             Some(("", tagv)) => Ok((None, Some(tagv.to_owned()))),
             Some((tagk, "")) => Ok((Some(tagk.to_owned()), None)),
@@ -55,12 +55,12 @@ pub(super) fn parse_metric_with_open_tags(
             }
             _ => Err(format!("invalid tag: {entry}")),
         };
-        tags.push(pair.map_err(|why| format!("When parsing tag '{entry}': {why}"))?);
+        tags.push(pair.map_err(|reason| format!("When parsing tag '{entry}': {reason}"))?);
     }
     Ok((Some(metric.to_owned()).filter(|metric| !metric.is_empty()), tags))
 }
 
-/// The name before the braces and what stands between the commas inside; `None` without braces.
+/// Splits into the name before the braces and the entries inside; `None` without braces.
 fn split_braces(text: &str) -> Result<Option<(&str, Vec<&str>)>, String> {
     let Some((metric, inner)) = text.split_once('{') else { return Ok(None) };
     let inner =
@@ -97,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_in_opentsdbs_words() {
-        for (text, fault) in [
+    fn errors_are_opentsdbs_texts() {
+        for (text, error) in [
             ("", "Metric string was empty"),
             ("{}", "Missing metric and tags: {}"),
             ("m{a=b", "Missing '}' at the end of: m{a=b"),
@@ -106,7 +106,7 @@ mod tests {
             ("m{a=b=c}", "When parsing tag 'a=b=c': invalid tag: a=b=c"),
             ("m{a=b,}", "When parsing tag '': Missing tag pair"),
         ] {
-            assert_eq!(parse_metric_with_open_tags(text).unwrap_err(), fault);
+            assert_eq!(parse_metric_with_open_tags(text).unwrap_err(), error);
         }
     }
 

@@ -1,11 +1,11 @@
-//! Why a JSON text could not be read.
+//! Errors of the JSON reader.
 //!
-//! The wording is our own: OpenTSDB shows its parser's class names here, which differ between
-//! its releases, so no client can depend on them.
+//! The texts are our own: OpenTSDB shows class names of its parser, which differ between releases,
+//! so no client depends on them.
 
-/// A JSON text that could not be read, with the place.
+/// A JSON error with its position.
 ///
-/// One pointer wide, since it is in the result of every step of the reader.
+/// Boxed, since it is in the result of every reader method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} at line {}, column {}", .0.kind, .0.line, .0.column)]
 pub struct JsonError(Box<LocatedError>);
@@ -17,22 +17,22 @@ struct LocatedError {
     column: usize,
 }
 
-/// What is wrong with a JSON text.
+/// Kind of a JSON error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonErrorKind {
-    /// The text ends too early.
+    /// Unexpected end of the text.
     #[error("unexpected end of input: expected {expected}")]
     End {
-        /// What should have come.
+        /// What was expected.
         expected: &'static str,
     },
-    /// Something else was due here.
+    /// An unexpected character.
     #[error("unexpected character '{found}': expected {expected}")]
     Unexpected {
-        /// What stands there.
+        /// The character.
         found: char,
-        /// What should have come.
+        /// What was expected.
         expected: &'static str,
     },
     /// A number such as `01`.
@@ -41,10 +41,10 @@ pub enum JsonErrorKind {
     /// A raw control character inside a string.
     #[error("illegal unquoted control character in a string")]
     ControlCharacter,
-    /// More nesting than is read.
+    /// Nesting exceeds the limit.
     #[error("nesting too deep")]
     TooDeep,
-    /// A field holds a value of a kind it cannot take.
+    /// A field has a value of a wrong type.
     #[error("cannot read {found} as the field '{field}'")]
     WrongType {
         /// Name of the field.
@@ -52,13 +52,13 @@ pub enum JsonErrorKind {
         /// Kind of value found.
         found: &'static str,
     },
-    /// A time that is no integer.
+    /// A time that is not an integer.
     #[error("cannot read \"{text}\" as a 64-bit integer")]
     NotAnInteger {
-        /// The text as given, shortened.
+        /// The text, truncated.
         text: String,
     },
-    /// The body is larger than offsets can tell.
+    /// The body is larger than offsets can represent.
     #[error("the body is too large")]
     TooLarge,
 }
@@ -70,17 +70,5 @@ impl JsonError {
         let line = memchr::memchr_iter(b'\n', before).count() + 1;
         let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1) + 1;
         Self(Box::new(LocatedError { kind, line, column }))
-    }
-
-    /// What is wrong.
-    #[must_use]
-    pub fn kind(&self) -> &JsonErrorKind {
-        &self.0.kind
-    }
-
-    /// Line and byte column of the place, from 1.
-    #[must_use]
-    pub fn place(&self) -> (usize, usize) {
-        (self.0.line, self.0.column)
     }
 }

@@ -1,34 +1,34 @@
-//! Finds where a string needs attention, eight bytes at a time.
+//! Finds the first special byte of a string, eight bytes at a time.
 
-/// The same byte eight times.
+/// Repeats a byte eight times.
 const fn splat(byte: u8) -> u64 {
     byte as u64 * 0x0101_0101_0101_0101
 }
 
-/// How many of eight bytes, from the first, need no attention inside a string: no quote, no
-/// backslash, no control character, no byte beyond ASCII.
+/// Counts the leading plain bytes of eight: not a quote, backslash, control character or non-ASCII
+/// byte.
 #[inline]
 const fn plain_bytes(eight: [u8; 8]) -> usize {
     let word = u64::from_le_bytes(eight);
     let quote = word ^ splat(b'"');
     let backslash = word ^ splat(b'\\');
-    // A borrow sets the top bit of a byte that was below the subtrahend. It may also reach the
-    // bytes above, which does no harm, since the lowest one counts.
+    // A borrow sets the top bit of a byte below the subtrahend. It may propagate to higher bytes,
+    // which is harmless, since only the lowest one counts.
     let special = (quote.wrapping_sub(splat(1)) & !quote)
         | (backslash.wrapping_sub(splat(1)) & !backslash)
         | word.wrapping_sub(splat(0x20))
         | word;
-    // Bytes of 0xA0 and more do not borrow, but have the top bit themselves.
+    // Bytes from 0xA0 do not borrow, but have the top bit set.
     (special & splat(0x80)).trailing_zeros() as usize / 8
 }
 
-/// Whether a byte of a string needs attention.
+/// Returns true for a special byte of a string.
 #[inline]
 const fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte >= 0x80 || byte == b'"' || byte == b'\\'
 }
 
-/// Length of the head of `text` that needs no attention inside a string.
+/// Returns the length of the prefix of `text` without special bytes.
 #[inline]
 pub(super) fn plain_prefix(text: &[u8]) -> usize {
     let mut rest = text;
@@ -51,7 +51,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn eight_at_a_time_finds_what_one_at_a_time_finds(
+        fn eight_bytes_at_a_time_agree_with_one_at_a_time(
             text in prop::collection::vec(
                 prop_oneof![
                     4 => b'a'..=b'z',

@@ -1,12 +1,12 @@
 //! A lenient pull reader over one JSON text.
 //!
-//! OpenTSDB's parser accepts what strict JSON readers refuse: bare `NaN` and `Infinity` tokens, text
-//! after the value, repeated keys. Data points also need the *text* of a number (`42.50` stays
-//! `42.50`), and there are millions of them a second. So put bodies are read by this cursor, which
-//! hands out slices of the body and allocates nothing.
+//! OpenTSDB's parser accepts what strict JSON readers reject: bare `NaN` and `Infinity` tokens,
+//! text after the value, repeated keys. Data points also need the *text* of a number (`42.50` stays
+//! `42.50`), at millions per second. So put bodies are read by this cursor, which returns slices of
+//! the body and does not allocate.
 //!
-//! Nothing here recurses: values that nobody wants are skipped with a stack of bits, at most
-//! [`MAX_DEPTH`] deep.
+//! Nothing here recurses: unknown values are skipped with a bit stack of at most [`MAX_DEPTH`]
+//! levels.
 
 use super::{
     error::{JsonError, JsonErrorKind},
@@ -14,10 +14,10 @@ use super::{
     scalar::{Scalar, ScalarKind},
 };
 
-/// Deepest nesting that is read; deeper text is an error, not a crash.
+/// Maximum nesting; deeper text is an error.
 pub(crate) const MAX_DEPTH: usize = 1_024;
 
-/// Cursor over one text.
+/// Cursor over a JSON text.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonReader<'t> {
     text: &'t [u8],
@@ -25,28 +25,28 @@ pub(crate) struct JsonReader<'t> {
 }
 
 impl<'t> JsonReader<'t> {
-    /// Starts at the head of `text`.
+    /// Starts at the beginning of `text`.
     pub(crate) fn new(text: &'t str) -> Self {
         Self { text: text.as_bytes(), at: 0 }
     }
 
-    /// Starts in the middle of `text`.
+    /// Starts at offset `at` of `text`.
     pub(crate) fn new_at(text: &'t str, at: usize) -> Self {
         Self { text: text.as_bytes(), at }
     }
 
-    /// Offset of the next byte.
+    /// Returns the offset of the next byte.
     pub(crate) fn offset(&self) -> usize {
         self.at
     }
 
-    /// The next byte, not consumed.
+    /// Returns the next byte without consuming it.
     #[inline]
     pub(crate) fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
-    /// The next byte that is no blank, not consumed.
+    /// Returns the next non-blank byte without consuming it.
     #[inline]
     pub(crate) fn peek_token(&mut self) -> Option<u8> {
         loop {
@@ -58,7 +58,7 @@ impl<'t> JsonReader<'t> {
         }
     }
 
-    /// Takes the next byte that is no blank if it is `wanted`.
+    /// Consumes the next non-blank byte if it is `expected`.
     #[inline]
     pub(crate) fn take(&mut self, expected: u8) -> bool {
         let found = self.peek_token() == Some(expected);
@@ -66,25 +66,25 @@ impl<'t> JsonReader<'t> {
         found
     }
 
-    /// Takes `wanted` or fails, naming what was wanted.
+    /// Consumes `expected` or fails; `what` describes it in the error.
     #[inline]
     pub(crate) fn expect(&mut self, expected: u8, what: &'static str) -> Result<(), JsonError> {
         if self.take(expected) { Ok(()) } else { Err(self.unexpected(what)) }
     }
 
-    /// An error at the cursor.
+    /// Returns an error at the cursor.
     #[cold]
     pub(crate) fn error(&self, error: JsonErrorKind) -> JsonError {
         self.error_at(self.at, error)
     }
 
-    /// An error at `offset`.
+    /// Returns an error at `offset`.
     #[cold]
     pub(crate) fn error_at(&self, offset: usize, error: JsonErrorKind) -> JsonError {
         JsonError::new(self.text, offset, error)
     }
 
-    /// The error for a byte that does not fit.
+    /// Returns the error for the next byte.
     #[cold]
     pub(crate) fn unexpected(&self, expected: &'static str) -> JsonError {
         let rest = self.text.get(self.at..).unwrap_or_default();
@@ -96,7 +96,8 @@ impl<'t> JsonReader<'t> {
         })
     }
 
-    /// After an element: true if another one follows, false if the container is closed.
+    /// Reads the delimiter after an element: true if another one follows, false if the container is
+    /// closed.
     #[inline]
     pub(crate) fn more(&mut self, close: u8, expected: &'static str) -> Result<bool, JsonError> {
         match self.peek_token() {
@@ -112,7 +113,7 @@ impl<'t> JsonReader<'t> {
         }
     }
 
-    /// The key of the next member and its colon.
+    /// Reads the key of the next member and its colon.
     #[inline]
     pub(crate) fn key(&mut self) -> Result<Scalar<'t>, JsonError> {
         self.expect(b'"', "a field name in double quotes")?;
@@ -134,8 +135,8 @@ impl<'t> JsonReader<'t> {
         self.unusual_string_tail(plain)
     }
 
-    /// The same for a string with escapes or characters beyond ASCII, or without an end. `plain`
-    /// bytes of it were looked at.
+    /// Reads a string with escapes or non-ASCII characters, or without an end. The first `plain`
+    /// bytes are known to be plain.
     #[cold]
     fn unusual_string_tail(&mut self, plain: usize) -> Result<Scalar<'t>, JsonError> {
         let start = self.at;
@@ -161,7 +162,7 @@ impl<'t> JsonReader<'t> {
         }
     }
 
-    /// Checks an escape whose backslash was consumed.
+    /// Validates an escape whose backslash was consumed.
     fn escape(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
@@ -179,7 +180,7 @@ impl<'t> JsonReader<'t> {
         Ok(())
     }
 
-    /// Reads a value that must not be a container.
+    /// Reads a value other than a container.
     #[inline]
     pub(crate) fn scalar(&mut self, field: &'static str) -> Result<Scalar<'t>, JsonError> {
         match self.peek_token() {
@@ -196,7 +197,7 @@ impl<'t> JsonReader<'t> {
         }
     }
 
-    /// `true`, `false`, `null`, `NaN`, `Infinity` and the other spellings of infinity.
+    /// Reads `true`, `false`, `null`, `NaN`, `Infinity` and other spellings of infinity.
     #[cold]
     fn word(&mut self) -> Result<Scalar<'t>, JsonError> {
         use ScalarKind::{Bool, Null, Number};
@@ -256,7 +257,7 @@ impl<'t> JsonReader<'t> {
         Ok(self.text.get(start..self.at).unwrap_or_default())
     }
 
-    /// One or more digits.
+    /// Reads one or more digits.
     #[inline]
     fn digits(&mut self, expected: &'static str) -> Result<(), JsonError> {
         let start = self.at;
@@ -283,12 +284,12 @@ impl<'t> JsonReader<'t> {
     pub(crate) fn skip_value(&mut self) -> Result<(), JsonError> {
         let mut open = BitStack::default();
         loop {
-            // A value is due.
+            // A value is expected.
             match self.peek_token() {
                 Some(b'{') => {
                     self.at += 1;
                     if self.take(b'}') {
-                        // Falls through to what follows a value.
+                        // Empty object: continue after the value.
                     } else {
                         open.push(true).ok_or_else(|| self.error(JsonErrorKind::TooDeep))?;
                         self.key()?;
@@ -306,7 +307,7 @@ impl<'t> JsonReader<'t> {
                     self.scalar("value")?;
                 }
             }
-            // A value has ended: close what it completes.
+            // After a value: close the containers it completes.
             loop {
                 let Some(object) = open.top() else { return Ok(()) };
                 let (close, expected) =
@@ -323,7 +324,7 @@ impl<'t> JsonReader<'t> {
     }
 }
 
-/// One bit per open container: is it an object?
+/// One bit per open container: 1 for an object.
 struct BitStack {
     words: [u64; MAX_DEPTH / 64],
     depth: usize,

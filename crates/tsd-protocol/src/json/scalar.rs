@@ -1,21 +1,20 @@
-//! Keys and values as they stand in a JSON text.
+//! Raw keys and scalar values of a JSON text.
 
-/// A value that is not a container, or a key: its text as it stands in the body, a string without
-/// its quotes.
+/// A key or a value other than a container: its raw text, for a string without the quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scalar<'t> {
     pub(crate) raw: &'t [u8],
     pub(crate) kind: ScalarKind,
 }
 
-/// What a [`Scalar`] is. As wide as a pointer: padding bytes in a value that is copied so often
-/// cost a third of the time it takes to read a point.
+/// Kind of a [`Scalar`]. Pointer-sized, since padding in a value that is copied so often costs a
+/// third of the time to read a point.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarKind {
     /// A string in ASCII without escapes.
     Plain,
-    /// Any other string, escapes not yet undone.
+    /// Any other string, with escapes.
     Escaped,
     /// A number, `NaN` or an infinity.
     Number,
@@ -26,36 +25,36 @@ pub(crate) enum ScalarKind {
 }
 
 impl<'t> Scalar<'t> {
-    /// What a Java string field takes from this value: nothing from `null`.
+    /// Returns the value as a Java string field reads it: `None` for `null`.
     #[inline]
     pub(crate) fn text(self) -> Option<Self> {
         (self.kind != ScalarKind::Null).then_some(self)
     }
 
-    /// The text, if it is as it stands in the body.
+    /// Returns the raw text if it has no escapes.
     #[inline]
     pub(crate) fn as_is(self) -> Option<&'t [u8]> {
         (self.kind != ScalarKind::Escaped).then_some(self.raw)
     }
 
-    /// The text's characters, escapes undone. A lone surrogate becomes U+FFFD.
+    /// Returns the unescaped characters. A lone surrogate becomes U+FFFD.
     pub(crate) fn chars(self) -> impl Iterator<Item = char> + 't {
         Unescape { rest: std::str::from_utf8(self.raw).unwrap_or_default().chars() }
     }
 
-    /// The text as an owned string.
+    /// Returns the unescaped text.
     pub(crate) fn to_owned_string(self) -> String {
         self.chars().collect()
     }
 }
 
-/// Undoes the escapes of a string that the reader has already checked.
+/// Unescapes a string that the reader has validated.
 struct Unescape<'t> {
     rest: std::str::Chars<'t>,
 }
 
 impl Unescape<'_> {
-    /// Four hex digits.
+    /// Reads four hex digits.
     fn unit(&mut self) -> Option<u32> {
         let mut unit = 0;
         for _ in 0..4 {
@@ -64,7 +63,7 @@ impl Unescape<'_> {
         Some(unit)
     }
 
-    /// The character of `\uXXXX`, with a second escape if the first is a high surrogate.
+    /// Reads the character of `\uXXXX`, with a second escape after a high surrogate.
     fn code_point(&mut self) -> char {
         let Some(high) = self.unit() else { return char::REPLACEMENT_CHARACTER };
         if (0xD800..0xDC00).contains(&high) {

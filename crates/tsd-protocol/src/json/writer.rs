@@ -1,11 +1,11 @@
-//! Writing JSON, byte by byte what OpenTSDB's library writes.
+//! Writes JSON with the exact bytes of OpenTSDB's library.
 //!
-//! Compact, UTF-8, `/` and DEL as they are, characters beyond the basic plane as two escaped
+//! Compact, UTF-8, `/` and DEL unescaped, characters outside the basic plane as two escaped
 //! surrogates.
 
 use std::io::Write;
 
-/// Writes `text` with its quotes.
+/// Writes `text` in quotes.
 pub fn write_json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     if text.bytes().all(|b| (0x20..0x80).contains(&b) && b != b'"' && b != b'\\') {
@@ -38,7 +38,7 @@ pub(crate) fn write_json_chars(out: &mut Vec<u8>, chars: impl Iterator<Item = ch
     }
 }
 
-/// Writes the members of an object; the commas take care of themselves.
+/// Writes the members of an object, with commas.
 #[derive(Debug)]
 pub(crate) struct JsonObject<'o> {
     out: &'o mut Vec<u8>,
@@ -52,7 +52,7 @@ impl<'o> JsonObject<'o> {
         Self { out, first: true }
     }
 
-    /// Writes a key; the value is to follow.
+    /// Writes a key; the caller writes the value.
     pub(crate) fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.separate();
         write_json_string(self.out, key);
@@ -66,7 +66,7 @@ impl<'o> JsonObject<'o> {
         self
     }
 
-    /// Writes a member whose value is JSON as its `Display` has it: numbers, booleans, `null`.
+    /// Writes a member whose `Display` is JSON: numbers, booleans, `null`.
     pub(crate) fn literal(&mut self, key: &str, value: impl std::fmt::Display) -> &mut Self {
         // Writing to memory cannot fail.
         let _ = write!(self.key(key), "{value}");
@@ -85,7 +85,7 @@ impl<'o> JsonObject<'o> {
     }
 }
 
-/// Writes the elements of an array; the commas take care of themselves.
+/// Writes the elements of an array, with commas.
 #[derive(Debug)]
 pub(crate) struct JsonList<'o> {
     out: &'o mut Vec<u8>,
@@ -99,7 +99,7 @@ impl<'o> JsonList<'o> {
         Self { out, first: true }
     }
 
-    /// Starts an element; the value is to follow.
+    /// Starts an element; the caller writes the value.
     pub(crate) fn element(&mut self) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.first) {
             self.out.push(b',');
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn json_readers_get_the_text_back(text in any::<String>()) {
+        fn written_text_is_parsed_back(text in any::<String>()) {
             let mut out = Vec::new();
             write_json_string(&mut out, &text);
             prop_assert_eq!(serde_json::from_slice::<String>(&out)?, text);

@@ -1,42 +1,42 @@
-//! What a telnet line asks for.
+//! Commands of telnet lines.
 
-/// A command, told by the first word of a line. Case matters.
+/// A command: the first word of a line, case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TelnetCommand<'l> {
-    /// Store a point; the line goes to [`crate::PutLine::parse`].
+    /// Store a point; parsed by [`crate::PutLine::parse`].
     Put,
-    /// Store a rolled-up point; the line goes to [`crate::RollupLine::parse`].
+    /// Store a rolled-up point; parsed by [`crate::RollupLine::parse`].
     Rollup,
-    /// Store a histogram; the line goes to [`crate::HistogramLine::parse`].
+    /// Store a histogram; parsed by [`crate::HistogramLine::parse`].
     Histogram,
     /// Print the daemon's own metrics.
     Stats,
-    /// Print what was built.
+    /// Print build information.
     Version,
-    /// Print how the daemon feels.
+    /// Print the health of the daemon.
     Status,
-    /// Forget cached UIDs.
+    /// Drop cached UIDs.
     DropCaches,
     /// List the commands.
     Help,
     /// Close the connection.
     Exit,
-    /// Stop the daemon, where that is allowed.
+    /// Stop the daemon, if enabled.
     DieDieDie,
-    /// Anything else, with the word.
+    /// Any other word.
     Unknown(&'l [u8]),
 }
 
-/// Which commands a daemon offers; others are unknown to it.
+/// Enabled commands; others are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TelnetCommands {
-    /// `put`, `rollup` and `histogram`: not in read-only mode.
+    /// Enables `put`, `rollup` and `histogram`.
     pub writes: bool,
-    /// `diediedie`: only if the configuration allows it.
+    /// Enables `diediedie`.
     pub die: bool,
 }
 
-/// Every command with its word, in the order in which `help` lists them.
+/// Every command, in the order of `help`.
 const WORDS: [(&str, TelnetCommand<'static>); 10] = [
     ("stats", TelnetCommand::Stats),
     ("dropcaches", TelnetCommand::DropCaches),
@@ -51,7 +51,7 @@ const WORDS: [(&str, TelnetCommand<'static>); 10] = [
 ];
 
 impl TelnetCommands {
-    /// Says what `line` asks for.
+    /// Parses the command of `line`.
     #[must_use]
     #[inline]
     pub fn parse(self, line: &[u8]) -> TelnetCommand<'_> {
@@ -78,7 +78,7 @@ impl TelnetCommands {
         }
     }
 
-    /// Words of the commands on offer, in the order of `help`.
+    /// Returns the words of the enabled commands, in the order of `help`.
     pub(crate) fn words(self) -> impl Iterator<Item = &'static str> {
         WORDS.iter().filter(move |(_, command)| self.offers(*command)).map(|(word, _)| *word)
     }
@@ -92,7 +92,7 @@ mod tests {
     const READ_ONLY: TelnetCommands = TelnetCommands { writes: false, die: false };
 
     #[test]
-    fn the_first_word_tells_the_command() {
+    fn the_first_word_selects_the_command() {
         assert_eq!(ALL.parse(b"put m 1 1 a=b"), TelnetCommand::Put);
         assert_eq!(ALL.parse(b"put"), TelnetCommand::Put);
         assert_eq!(ALL.parse(b"version now"), TelnetCommand::Version);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_not_on_offer_are_unknown() {
+    fn disabled_commands_are_unknown() {
         assert_eq!(READ_ONLY.parse(b"put m 1 1 a=b"), TelnetCommand::Unknown(b"put"));
         assert_eq!(READ_ONLY.parse(b"histogram"), TelnetCommand::Unknown(b"histogram"));
         assert_eq!(READ_ONLY.parse(b"diediedie"), TelnetCommand::Unknown(b"diediedie"));

@@ -8,36 +8,36 @@ use super::{
 };
 use crate::{HistogramValue, PointError, SeriesRules, TagPairs, histogram_value::decode_base64};
 
-/// Words needed behind the command, as OpenTSDB says it; it is content with one less.
+/// Required words after the command in OpenTSDB's error text; it accepts one less.
 const NEEDED_AS_SAID: usize = 5;
 const NEEDED: usize = 4;
 
-/// One histogram of the telnet port.
+/// One histogram line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistogramLine<'l> {
-    /// Metric, in ISO-8859-1. Not empty; its characters are not checked yet.
+    /// Metric, in ISO-8859-1. Not empty; its characters are not validated yet.
     pub metric: &'l [u8],
-    /// Time, above zero; whether a row can have it shows later.
+    /// Time, positive; its range is not validated yet.
     pub timestamp: i64,
     /// The histogram.
     pub value: HistogramValue,
-    /// Tags as they stand.
+    /// Raw tags.
     pub tags_raw: &'l [u8],
 }
 
-/// A line that holds no histogram.
+/// An invalid histogram line.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum HistogramLineError {
-    /// Something that OpenTSDB answers.
+    /// An error with a reply.
     #[error(transparent)]
     Line(#[from] PutLineError),
-    /// A histogram that cannot be read. OpenTSDB drops the line and says nothing.
+    /// A malformed histogram. OpenTSDB sends no reply.
     #[error("malformed histogram")]
     Malformed,
 }
 
 impl<'l> HistogramLine<'l> {
-    /// Reads a whole line, command included, where histograms are configured.
+    /// Parses a whole line, command included. For daemons with histograms enabled.
     pub fn parse(line: &'l [u8]) -> Result<Self, HistogramLineError> {
         let got = memchr::memchr_iter(b' ', line).count();
         let mut words = line.splitn(5, |b| *b == b' ');
@@ -75,14 +75,14 @@ impl<'l> HistogramLine<'l> {
         Ok(Self { metric, timestamp: time, value, tags_raw })
     }
 
-    /// Reads and checks the tags; also checks the metric.
+    /// Parses and validates the tags; also validates the metric.
     pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'l>, PutLineError> {
         let tags = parse_tags(self.tags_raw)?;
         rules.check(self.metric, &tags)?;
         Ok(tags)
     }
 
-    /// The fault of a time that no row has. `stored` is the value of the cell.
+    /// Returns the error for a time out of range. `stored` is the cell value.
     #[must_use]
     pub fn bad_timestamp(&self, stored: &[u8]) -> PointError {
         let tags = parse_tags(self.tags_raw).unwrap_or_default();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_histograms_are_told_apart_from_malformed_lines() {
+    fn malformed_histograms_differ_from_malformed_lines() {
         for text in ["x", "0,1", "0,1=x", "0=1", "u", "0,1=1.5", "a,b=1"] {
             assert_eq!(value(text), Err("malformed histogram".to_owned()), "{text}");
         }

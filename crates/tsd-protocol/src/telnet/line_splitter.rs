@@ -1,16 +1,9 @@
-//! Cuts a read buffer into lines.
-
-/// Longest line OpenTSDB is sure to take, and the default limit here.
-pub const DEFAULT_LINE_LIMIT: usize = 1_024;
+//! Splits a read buffer into lines.
 
 /// Iterates over the complete lines of a read buffer, without their ends.
 ///
-/// A line ends with `\n` or `\r\n`. What follows the last end stays in the buffer: after the
-/// iteration the caller drops [`Self::consumed`] bytes and reads more behind the rest.
-///
-/// The length limit is soft, as in OpenTSDB: a line that arrives complete is taken whatever its
-/// length; only bytes that pile up *without* an end are held against it
-/// ([`Self::rest_exceeds`]).
+/// A line ends with `\n` or `\r\n`. After the iteration the caller drops [`Self::consumed`] bytes;
+/// an incomplete line stays in the buffer.
 #[derive(Clone, Debug)]
 pub struct LineSplitter<'b> {
     buffer: &'b [u8],
@@ -18,24 +11,16 @@ pub struct LineSplitter<'b> {
 }
 
 impl<'b> LineSplitter<'b> {
-    /// Starts at the head of `buffer`.
+    /// Starts at the beginning of `buffer`.
     #[must_use]
     pub fn new(buffer: &'b [u8]) -> Self {
         Self { buffer, consumed: 0 }
     }
 
-    /// Bytes taken by the lines handed out so far.
+    /// Returns the bytes of the lines returned so far, with their ends.
     #[must_use]
     pub fn consumed(&self) -> usize {
         self.consumed
-    }
-
-    /// Whether what is left is longer than `limit` and still holds no line end: time to close the
-    /// connection.
-    #[must_use]
-    pub fn rest_exceeds(&self, limit: usize) -> bool {
-        self.buffer.len() - self.consumed > limit
-            && memchr::memchr(b'\n', self.buffer.get(self.consumed..).unwrap_or_default()).is_none()
     }
 }
 
@@ -60,10 +45,10 @@ mod tests {
 
     #[track_caller]
     fn check(buffer: &str, lines: &[&str], rest: &str) {
-        let mut cutter = LineSplitter::new(buffer.as_bytes());
-        let cut: Vec<&[u8]> = cutter.by_ref().collect();
+        let mut splitter = LineSplitter::new(buffer.as_bytes());
+        let cut: Vec<&[u8]> = splitter.by_ref().collect();
         assert_eq!(cut, lines.iter().map(|l| l.as_bytes()).collect::<Vec<_>>());
-        assert_eq!(buffer.get(cutter.consumed()..), Some(rest));
+        assert_eq!(buffer.get(splitter.consumed()..), Some(rest));
     }
 
     #[test]
@@ -76,21 +61,22 @@ mod tests {
     }
 
     #[test]
-    fn only_bytes_without_a_line_end_count_against_the_limit() {
-        let long = "x".repeat(2_000) + "\n";
-        let mut cutter = LineSplitter::new(long.as_bytes());
-        assert!(!cutter.rest_exceeds(1_024));
-        assert_eq!(cutter.next().map(<[u8]>::len), Some(2_000));
-        assert!(!cutter.rest_exceeds(1_024));
-
-        let piling = "x".repeat(1_025);
-        assert!(LineSplitter::new(piling.as_bytes()).rest_exceeds(1_024));
-        assert!(!LineSplitter::new(piling.as_bytes()).rest_exceeds(1_025));
+    fn complete_lines_may_have_any_length() {
+        let long = "x".repeat(2_000);
+        check(
+            &format!(
+                "{long}
+"
+            ),
+            &[&long],
+            "",
+        );
+        check(&long, &[], &long);
     }
 
     proptest! {
         #[test]
-        fn cutting_piecewise_gives_the_same_lines(
+        fn splitting_in_two_reads_gives_the_same_lines(
             bytes in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..200),
             split in 0_usize..200,
         ) {

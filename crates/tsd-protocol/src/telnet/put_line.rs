@@ -1,10 +1,9 @@
 //! `put <metric> <timestamp> <value> <tagk>=<tagv> …`
 //!
-//! Millions of these a second come in and nearly all of them name a series seen before. So a line
-//! is read twice at most: [`PutLine::parse`] finds metric, time and value and leaves the tags as
-//! they stand; only when `metric` and `tags_raw` together are in no cache does
-//! [`PutLine::tags`] look at the tags. OpenTSDB checks the tags' syntax *before* the value, so
-//! whenever anything is wrong the whole line is gone through again in OpenTSDB's order.
+//! At millions of lines per second, nearly all have a cached series. So parsing has two stages:
+//! [`PutLine::parse`] parses metric, time and value and keeps the tags raw; only if `metric` and
+//! `tags_raw` are not cached, [`PutLine::tags`] parses the tags. OpenTSDB checks the syntax of tags
+//! *before* the value, so on any error the whole line is parsed again in OpenTSDB's order.
 
 use tsd_model::{
     InputFormat, PointValue, Timestamp, TimestampTextError, ValueTextError, parse_point_value,
@@ -16,22 +15,21 @@ use crate::{
     Latin1, PointError, SeriesRules, TagPairs, java_map::JavaMapText, tag_pairs::TagCollector,
 };
 
-/// One point of the telnet port, as slices of its line.
+/// One `put` line, as slices of the line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PutLine<'l> {
-    /// Metric, in ISO-8859-1. Not empty; its characters are not checked yet.
+    /// Metric, in ISO-8859-1. Not empty; its characters are not validated yet.
     pub metric: &'l [u8],
     /// Time, above zero.
     pub timestamp: Timestamp,
     /// Value, finite.
     pub value: PointValue,
-    /// The rest of the line, tags as they stand: with the metric the key of a series cache.
+    /// The raw tags: the rest of the line. Metric and tags are the key of the series cache.
     pub tags_raw: &'l [u8],
 }
 
 impl<'l> PutLine<'l> {
-    /// Reads a whole line, command included, but does not look at the tags unless something else
-    /// is wrong.
+    /// Parses a whole line, command included. The tags are parsed only to report errors in order.
     #[inline]
     pub fn parse(line: &'l [u8]) -> Result<Self, PutLineError> {
         match Self::parse_plain(line) {
@@ -40,7 +38,7 @@ impl<'l> PutLine<'l> {
         }
     }
 
-    /// Lines without anything unusual. `None` says nothing about why.
+    /// Fast path for valid lines. `None` carries no reason.
     #[inline]
     fn parse_plain(line: &'l [u8]) -> Option<Self> {
         let rest = line.strip_prefix(b"put ")?;
@@ -55,7 +53,7 @@ impl<'l> PutLine<'l> {
         Some(Self { metric, timestamp, value, tags_raw })
     }
 
-    /// Every check in the order in which OpenTSDB makes them.
+    /// Parses with every check in OpenTSDB's order.
     #[cold]
     fn parse_in_order(line: &'l [u8]) -> Result<Self, PutLineError> {
         let mut words = line.splitn(5, |b| *b == b' ');
@@ -68,7 +66,7 @@ impl<'l> PutLine<'l> {
         Self::check_words(metric, time, value, tags_raw)
     }
 
-    /// The checks behind the count of words; `rollup` shares them.
+    /// Checks the words after their count; shared with `rollup`.
     pub(super) fn check_words(
         metric: &'l [u8],
         time: &[u8],
@@ -89,7 +87,7 @@ impl<'l> PutLine<'l> {
         Ok(Self { metric, timestamp, value, tags_raw })
     }
 
-    /// Reads and checks the tags; also checks the metric. For series that are in no cache.
+    /// Parses and validates the tags; also validates the metric. For series that are not cached.
     pub fn tags(&self, rules: &SeriesRules) -> Result<TagPairs<'l>, PutLineError> {
         let tags = parse_tags(self.tags_raw)?;
         rules.check(self.metric, &tags)?;
@@ -97,14 +95,14 @@ impl<'l> PutLine<'l> {
     }
 }
 
-/// Everything up to the next blank, and what follows it.
+/// Splits at the next blank.
 #[inline]
 fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr::memchr(b' ', text)?;
     Some((text.get(..end)?, text.get(end + 1..)?))
 }
 
-/// The time of a telnet line.
+/// Parses the time of a telnet line.
 pub(super) fn parse_time(text: &[u8]) -> Result<i64, PutLineError> {
     parse_telnet_timestamp(text).map_err(|e| match e {
         TimestampTextError::NotPositive(timestamp) => PutLineError::InvalidTimestamp { timestamp },
@@ -112,7 +110,7 @@ pub(super) fn parse_time(text: &[u8]) -> Result<i64, PutLineError> {
     })
 }
 
-/// The value of a telnet line, finite.
+/// Parses the value of a telnet line, which must be finite.
 pub(super) fn parse_value(
     text: &[u8],
     metric: &[u8],
@@ -124,7 +122,7 @@ pub(super) fn parse_value(
     })
 }
 
-/// Reads the tags of a telnet line: words `k=v`, empty words ignored, a repeated pair as well.
+/// Parses the tags of a telnet line: words `k=v`. Empty words and repeated pairs are ignored.
 pub fn parse_tags(tags_raw: &[u8]) -> Result<TagPairs<'_>, PutLineError> {
     let mut tags = TagCollector::default();
     for word in tags_raw.split(|b| *b == b' ').filter(|word| !word.is_empty()) {

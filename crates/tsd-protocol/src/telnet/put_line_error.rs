@@ -1,4 +1,4 @@
-//! Why a line that writes was refused, and the reply that says so.
+//! Errors of telnet lines that write, and their replies.
 
 use std::fmt::Write;
 
@@ -6,63 +6,63 @@ use tsd_model::{TimestampTextError, ValueTextError};
 
 use crate::{PointError, PutErrorKind};
 
-/// A line that writes and cannot. `Display` is the reply without the command and the line end.
+/// A rejected line. `Display` is the reply without the command and the line end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutLineError {
     /// Too few words.
     #[error("illegal argument: not enough arguments (need least {needed}, got {got})")]
     NotEnoughArguments {
-        /// Words needed behind the command, as OpenTSDB says it.
+        /// Required words after the command, in OpenTSDB's count.
         needed: usize,
-        /// Words found behind the command.
+        /// Words found after the command.
         got: usize,
     },
-    /// Two blanks where the metric should be.
+    /// An empty metric.
     #[error("illegal argument: empty metric name")]
     EmptyMetric,
-    /// A time that is no integer.
+    /// A time that is not an integer.
     #[error("invalid value: {0}")]
     TimestampText(#[source] TimestampTextError),
-    /// A time that is not above zero.
+    /// A time that is not positive.
     #[error("illegal argument: invalid timestamp: {timestamp}")]
     InvalidTimestamp {
         /// The time.
         timestamp: i64,
     },
-    /// Two blanks where the value should be.
+    /// An empty value.
     #[error("illegal argument: empty value")]
     EmptyValue,
-    /// Two blanks where the histogram should be.
+    /// An empty histogram.
     #[error("illegal argument: empty histogram value")]
     EmptyHistogram,
     /// A tag that is not `k=v`.
     #[error("illegal argument: invalid tag: {word}")]
     InvalidTag {
-        /// The tag as it stands.
+        /// The tag as sent.
         word: String,
     },
     /// One key with two values.
     #[error("illegal argument: duplicate tag: {word}, tags={tags}")]
     DuplicateTag {
-        /// The second tag as it stands.
+        /// The second tag as sent.
         word: String,
         /// The tags before it, as `{k=v}`.
         tags: String,
     },
-    /// A value that is no number.
+    /// A value that is not a number.
     #[error("invalid value: {0}")]
     ValueText(#[source] ValueTextError),
-    /// A point no table can take.
+    /// A point that cannot be stored.
     #[error("illegal argument: {0}")]
     Point(#[from] PointError),
-    /// An empty word where interval and aggregator should be.
+    /// Empty interval and aggregator.
     #[error("illegal argument: Missing interval or aggregator")]
     MissingRollupSpec,
-    /// An interval or aggregator while rollups are off.
+    /// An interval or aggregator while rollups are disabled.
     #[error("illegal argument: No rollup or aggregations were configured")]
     RollupsDisabled,
-    /// A histogram while those are off.
+    /// A histogram while histograms are disabled.
     #[error(
         "illegal argument: Histogram storage has not been enabled. Check the \
          'tsd.core.histograms.config' configuration."
@@ -70,11 +70,11 @@ pub enum PutLineError {
     HistogramsDisabled,
 }
 
-/// What the engine may say about a telnet point after its line was read.
+/// Errors of the engine about a parsed telnet point.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelnetPutError {
-    /// A name without a UID, which must not get one.
+    /// A name without a UID that may not be created.
     #[error("unknown metric: No such name for '{kind}': '{name}'")]
     UnknownName {
         /// `metrics`, `tagk` or `tagv`.
@@ -82,28 +82,16 @@ pub enum TelnetPutError {
         /// The name.
         name: String,
     },
-    /// Storage has no room right now.
-    #[error("Throttling exception: {0}")]
-    Throttled(String),
-    /// Looking up a UID took too long.
-    #[error("Request timed out: {0}")]
-    TimedOut(String),
-    /// The write was turned down later for lack of room.
+    /// The write was rejected because the queues are full.
     #[error("Please throttle writes: {0}")]
     PleaseThrottle(String),
-    /// The write failed later.
+    /// The write failed.
     #[error("HBase error: {0}")]
     Storage(String),
-    /// The connection may not write.
-    #[error("illegal argument: Unauthorized command: put")]
-    Unauthorized,
-    /// Nobody can say yet whether the connection may write.
-    #[error("illegal argument: Unauthenticated command: put")]
-    Unauthenticated,
 }
 
 impl PutLineError {
-    /// Which counter of `rpc.errors` this error belongs to.
+    /// Returns the `rpc.errors` counter of this error.
     #[must_use]
     pub fn kind(&self) -> PutErrorKind {
         match self {
@@ -112,30 +100,29 @@ impl PutLineError {
         }
     }
 
-    /// Writes the whole reply to `command`.
+    /// Renders the reply to `command`.
     pub fn render(&self, command: &str, out: &mut String) {
         let _ = writeln!(out, "{command}: {self}");
     }
 }
 
 impl TelnetPutError {
-    /// Which counter of `rpc.errors` this error belongs to.
+    /// Returns the `rpc.errors` counter of this error.
     #[must_use]
     pub fn kind(&self) -> PutErrorKind {
         match self {
             Self::UnknownName { .. } => PutErrorKind::UnknownMetric,
-            Self::Unauthorized | Self::Unauthenticated => PutErrorKind::IllegalArgument,
             _ => PutErrorKind::Storage,
         }
     }
 
-    /// Whether `tsd.rpc.telnet.return_errors=false` keeps this reply back.
+    /// Returns true if `tsd.rpc.telnet.return_errors=false` suppresses this reply.
     #[must_use]
     pub fn is_asynchronous(&self) -> bool {
         matches!(self, Self::PleaseThrottle(_) | Self::Storage(_))
     }
 
-    /// Writes the whole reply to `command`.
+    /// Renders the reply to `command`.
     pub fn render(&self, command: &str, out: &mut String) {
         let _ = writeln!(out, "{command}: {self}");
     }
@@ -146,17 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_about_points_that_were_read() {
+    fn replies_about_parsed_points() {
         let msg = || "msg".to_owned();
         let replies = [
             TelnetPutError::UnknownName { kind: "metrics", name: "m".into() },
             TelnetPutError::UnknownName { kind: "tagv", name: "a".into() },
-            TelnetPutError::Throttled(msg()),
-            TelnetPutError::TimedOut(msg()),
             TelnetPutError::PleaseThrottle(msg()),
             TelnetPutError::Storage(msg()),
-            TelnetPutError::Unauthorized,
-            TelnetPutError::Unauthenticated,
         ];
         let mut text = String::new();
         for reply in &replies {
@@ -165,12 +148,8 @@ mod tests {
         insta::assert_snapshot!(text, @"
         put: unknown metric: No such name for 'metrics': 'm'
         put: unknown metric: No such name for 'tagv': 'a'
-        put: Throttling exception: msg
-        put: Request timed out: msg
         put: Please throttle writes: msg
         put: HBase error: msg
-        put: illegal argument: Unauthorized command: put
-        put: illegal argument: Unauthenticated command: put
         ");
         let asynchronous = replies.iter().filter(|reply| reply.is_asynchronous()).count();
         assert_eq!(asynchronous, 2);

@@ -1,9 +1,9 @@
-//! Replies of the commands that are not writes. All are UTF-8 and end in `\n`.
+//! Replies of commands other than writes. All are UTF-8 and end in `\n`.
 
 use super::command::TelnetCommands;
 use crate::Latin1;
 
-/// Reply to a word that is no command.
+/// Reply to an unknown command.
 #[must_use]
 pub fn unknown_command(word: &[u8]) -> String {
     format!("unknown command: {}.  Try `help'.\n", Latin1(word))

@@ -3,22 +3,22 @@
 use super::{put_line::PutLine, put_line_error::PutLineError};
 use crate::RollupSpec;
 
-/// Words that OpenTSDB says are needed behind the command; it is content with one less.
+/// Required words after the command in OpenTSDB's error text; it accepts fewer.
 const NEEDED_AS_SAID: usize = 7;
 const NEEDED: usize = 5;
 
 /// One rolled-up or pre-aggregated point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RollupLine<'l> {
-    /// How it was made; without an interval the aggregator over time is that over series again.
+    /// Interval and aggregators; without an interval both aggregators are equal.
     pub spec: RollupSpec<'l>,
-    /// The rest of the line, which is that of a `put`.
+    /// The rest of the line, as in a `put`.
     pub point: PutLine<'l>,
 }
 
 impl<'l> RollupLine<'l> {
-    /// Reads a whole line, command included. `enabled` says whether rollups are configured, since
-    /// without them an interval is refused before anything behind it is looked at.
+    /// Parses a whole line, command included. `enabled` is true if rollups are configured;
+    /// otherwise an interval is rejected before the rest is parsed.
     pub fn parse(line: &'l [u8], enabled: bool) -> Result<Self, PutLineError> {
         let got = memchr::memchr_iter(b' ', line).count();
         let mut words = line.splitn(6, |b| *b == b' ');

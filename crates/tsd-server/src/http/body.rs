@@ -12,7 +12,7 @@ use tokio::{
 use tsd_protocol::ApiError;
 
 use super::{
-    encoding::{Encoding, InflateError, inflate},
+    encoding::{DecompressError, Encoding, decompress},
     error::HttpError,
 };
 use crate::Limits;
@@ -87,25 +87,25 @@ pub(crate) async fn read_body(
         return Err(too_large(limits.body_bytes));
     }
     let mut read = BytesMut::new();
-    let mut held = Vec::new();
+    let mut permits = Vec::new();
     let mut reserved = 0;
     loop {
         let frame = match timeout(limits.body_timeout, body.frame()).await {
             Err(_) => {
-                let late = ApiError::new(408, "The request body did not arrive in time");
-                return Err(HttpError::ApiThenClose(late));
+                let error = ApiError::new(408, "The request body did not arrive in time");
+                return Err(HttpError::ApiThenClose(error));
             }
             Ok(None) => break,
-            Ok(Some(Err(error))) => {
-                let torn = ApiError::new(400, "The request body broke off");
-                return Err(HttpError::ApiThenClose(torn.with_details(error.to_string())));
+            Ok(Some(Err(source))) => {
+                let error = ApiError::new(400, "The request body broke off");
+                return Err(HttpError::ApiThenClose(error.with_details(source.to_string())));
             }
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
         let length = read.len() + data.len();
         if length > limits.body_bytes {
-            drop((read, held));
+            drop((read, permits));
             discard(&mut body).await;
             return Err(too_large(limits.body_bytes));
         }
@@ -113,10 +113,10 @@ pub(crate) async fn read_body(
             // Reservations double like the buffer. A declared length is reserved only up to a small
             // bound: a client that declares much and sends little must not use up the budget.
             let declared = declared.unwrap_or(0).min(MAX_INITIAL_RESERVATION) as usize;
-            let wanted = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
-            held.push(memory.reserve(wanted - reserved)?);
-            reserved = wanted;
-            read.reserve(wanted - read.len());
+            let target = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
+            permits.push(memory.reserve(target - reserved)?);
+            reserved = target;
+            read.reserve(target - read.len());
         }
         read.extend_from_slice(&data);
     }
@@ -126,19 +126,22 @@ pub(crate) async fn read_body(
         .and_then(|value| value.to_str().ok())
         .and_then(Encoding::of_request);
     let Some(encoding) = encoding.filter(|_| !bytes.is_empty()) else {
-        return decode_charset(headers, RequestBody { bytes, memory: held });
+        return decode_charset(headers, RequestBody { bytes, memory: permits });
     };
     // The decompressed size is not known yet, so its upper bound is reserved meanwhile.
-    let meanwhile = memory.reserve(limits.body_bytes.min(bytes.len().saturating_mul(1_032)))?;
-    let inflated = inflate(encoding, &bytes, limits.body_bytes).map_err(|error| match error {
-        InflateError::TooLarge { limit } => too_large(limit),
-        InflateError::Corrupt(source) => ApiError::new(400, "Unable to inflate the request body")
-            .with_details(source.to_string())
-            .into(),
-    })?;
-    drop(meanwhile);
-    let memory = vec![memory.reserve(inflated.len())?];
-    decode_charset(headers, RequestBody { bytes: inflated, memory })
+    let upper_bound = memory.reserve(limits.body_bytes.min(bytes.len().saturating_mul(1_032)))?;
+    let decompressed =
+        decompress(encoding, &bytes, limits.body_bytes).map_err(|error| match error {
+            DecompressError::TooLarge { limit } => too_large(limit),
+            DecompressError::Corrupt(source) => {
+                ApiError::new(400, "Unable to inflate the request body")
+                    .with_details(source.to_string())
+                    .into()
+            }
+        })?;
+    drop(upper_bound);
+    let memory = vec![memory.reserve(decompressed.len())?];
+    decode_charset(headers, RequestBody { bytes: decompressed, memory })
 }
 
 /// Returns the declared `Content-Length`.

@@ -28,45 +28,45 @@ pub(crate) struct ResponseOptions {
 }
 
 /// Encodes a response for hyper.
-pub(crate) fn respond(
-    reply: HttpResponse,
+pub(crate) fn encode_response(
+    route_response: HttpResponse,
     options: ResponseOptions,
-    request: &HeaderMap,
+    request_headers: &HeaderMap,
     active_request: ActiveRequest,
 ) -> Response<OutgoingBody> {
-    let encoding = request
+    let encoding = request_headers
         .get(ACCEPT_ENCODING)
         .and_then(|value| value.to_str().ok())
         .and_then(Encoding::preferred);
     let wrap =
         options.jsonp.map(|name| (Bytes::from(format!("{name}(")), Bytes::from_static(b")")));
-    let (body, encoding) = match reply.body {
+    let (body, encoding) = match route_response.body {
         ResponseContent::Empty => (OutgoingBody::full(Bytes::new(), active_request), None),
         ResponseContent::Full(bytes) => {
             let bytes = match wrap {
                 Some((head, tail)) => Bytes::from([&head[..], &bytes, &tail].concat()),
                 None => bytes,
             };
-            let packed = encoding
+            let compressed = encoding
                 .filter(|_| bytes.len() >= WORTH_COMPRESSING)
                 .and_then(|encoding| Some((compress(encoding, &bytes)?, encoding)));
-            match packed {
-                Some((packed, encoding)) => {
-                    (OutgoingBody::full(packed, active_request), Some(encoding))
+            match compressed {
+                Some((compressed, encoding)) => {
+                    (OutgoingBody::full(compressed, active_request), Some(encoding))
                 }
                 None => (OutgoingBody::full(bytes, active_request), None),
             }
         }
-        ResponseContent::Chunks(pieces) => {
+        ResponseContent::Chunks(chunks) => {
             let (head, tail) = wrap.unzip();
-            let deflater = encoding.map(|encoding| Box::new(Compressor::new(encoding)));
-            (OutgoingBody::pieces(head, pieces, tail, deflater, active_request), encoding)
+            let compressor = encoding.map(|encoding| Box::new(Compressor::new(encoding)));
+            (OutgoingBody::chunks(head, chunks, tail, compressor, active_request), encoding)
         }
     };
-    let mut response = Response::new(body.telling(reply.on_sent));
-    *response.status_mut() = reply.status;
+    let mut response = Response::new(body.with_on_sent(route_response.on_sent));
+    *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
-    if let Some(content_type) = reply.content_type {
+    if let Some(content_type) = route_response.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type.as_str()));
     }
     if let Some(encoding) = encoding {
@@ -80,7 +80,7 @@ pub(crate) fn respond(
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
-    if reply.close {
+    if route_response.close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -88,8 +88,8 @@ pub(crate) fn respond(
 
 /// Compresses a complete body; `None` on failure, which sends it uncompressed.
 fn compress(encoding: Encoding, bytes: &[u8]) -> Option<Bytes> {
-    let mut deflater = Compressor::new(encoding);
-    let mut packed = deflater.push(bytes).ok()?.to_vec();
-    packed.extend_from_slice(&deflater.finish().ok()?);
-    Some(Bytes::from(packed))
+    let mut compressor = Compressor::new(encoding);
+    let mut compressed = compressor.push(bytes).ok()?.to_vec();
+    compressed.extend_from_slice(&compressor.finish().ok()?);
+    Some(Bytes::from(compressed))
 }

@@ -72,7 +72,7 @@ impl Encoding {
 
 /// Why a body could not be decompressed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InflateError {
+pub(crate) enum DecompressError {
     /// The body is not valid in its declared coding.
     #[error("body is no valid compressed data")]
     Corrupt(#[source] io::Error),
@@ -85,30 +85,34 @@ pub(crate) enum InflateError {
 }
 
 /// Decompresses a complete body of at most `limit` bytes.
-pub(crate) fn inflate(
+pub(crate) fn decompress(
     encoding: Encoding,
     body: &[u8],
     limit: usize,
-) -> Result<Bytes, InflateError> {
+) -> Result<Bytes, DecompressError> {
     let mut out = Vec::new();
     match encoding {
-        Encoding::Gzip => read_within(MultiGzDecoder::new(body), &mut out, limit)?,
+        Encoding::Gzip => read_bounded(MultiGzDecoder::new(body), &mut out, limit)?,
         // Some clients send a raw deflate stream without the zlib header. A zlib header is a
         // multiple of 31.
         Encoding::Deflate => match body {
             [a, b, ..] if a & 0x0F == 8 && u16::from_be_bytes([*a, *b]).is_multiple_of(31) => {
-                read_within(ZlibDecoder::new(body), &mut out, limit)?;
+                read_bounded(ZlibDecoder::new(body), &mut out, limit)?;
             }
-            _ => read_within(DeflateDecoder::new(body), &mut out, limit)?,
+            _ => read_bounded(DeflateDecoder::new(body), &mut out, limit)?,
         },
     }
     Ok(Bytes::from(out))
 }
 
-fn read_within(decoder: impl Read, out: &mut Vec<u8>, limit: usize) -> Result<(), InflateError> {
+fn read_bounded(
+    decoder: impl Read,
+    out: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), DecompressError> {
     let mut bounded = decoder.take(limit as u64 + 1);
-    bounded.read_to_end(out).map_err(InflateError::Corrupt)?;
-    if out.len() > limit { Err(InflateError::TooLarge { limit }) } else { Ok(()) }
+    bounded.read_to_end(out).map_err(DecompressError::Corrupt)?;
+    if out.len() > limit { Err(DecompressError::TooLarge { limit }) } else { Ok(()) }
 }
 
 /// Compresses a body chunk by chunk.
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_coding_that_both_know_is_taken() {
+    fn best_supported_encoding_is_selected() {
         check("", None);
         check("identity, br", None);
         check("gzip", Some(Encoding::Gzip));
@@ -180,31 +184,34 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deflated_inflates_again() {
+    fn compressed_data_round_trips() {
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
-            let mut deflater = Compressor::new(encoding);
-            let mut sent = deflater.push(b"one, ").unwrap().to_vec();
-            sent.extend(deflater.push(b"two").unwrap());
-            sent.extend(deflater.finish().unwrap());
-            assert_eq!(inflate(encoding, &sent, 8).unwrap(), "one, two");
-            assert!(matches!(inflate(encoding, &sent, 7), Err(InflateError::TooLarge { .. })));
+            let mut compressor = Compressor::new(encoding);
+            let mut sent = compressor.push(b"one, ").unwrap().to_vec();
+            sent.extend(compressor.push(b"two").unwrap());
+            sent.extend(compressor.finish().unwrap());
+            assert_eq!(decompress(encoding, &sent, 8).unwrap(), "one, two");
+            assert!(matches!(
+                decompress(encoding, &sent, 7),
+                Err(DecompressError::TooLarge { .. })
+            ));
             let torn = sent.get(..sent.len() - 6).unwrap();
-            assert!(matches!(inflate(encoding, torn, 8), Err(InflateError::Corrupt(_))));
+            assert!(matches!(decompress(encoding, torn, 8), Err(DecompressError::Corrupt(_))));
         }
     }
 
     #[test]
-    fn a_bare_deflate_stream_is_understood() {
+    fn raw_deflate_stream_is_accepted() {
         let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), LEVEL);
         encoder.write_all(b"bare").unwrap();
         let sent = encoder.finish().unwrap();
-        assert_eq!(inflate(Encoding::Deflate, &sent, 100).unwrap(), "bare");
+        assert_eq!(decompress(Encoding::Deflate, &sent, 100).unwrap(), "bare");
     }
 
     #[test]
-    fn noise_is_an_error() {
+    fn invalid_data_is_an_error() {
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
-            assert!(inflate(encoding, b"\xff\xfe\x00no", 100).is_err());
+            assert!(decompress(encoding, b"\xff\xfe\x00no", 100).is_err());
         }
     }
 }

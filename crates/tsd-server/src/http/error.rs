@@ -49,33 +49,33 @@ impl ErrorFormat {
 
 impl HttpError {
     /// Renders the error as a response.
-    pub(crate) fn render(self, form: ErrorFormat) -> HttpResponse {
+    pub(crate) fn render(self, format: ErrorFormat) -> HttpResponse {
         let (error, close) = match self {
-            Self::StatusOnly(status) => return HttpResponse::status_only(status).closing_if(true),
+            Self::StatusOnly(status) => return HttpResponse::status_only(status).close_if(true),
             Self::Api(error) => (error, false),
             Self::ApiThenClose(error) => (error, true),
         };
-        let reply = match form {
+        let response = match format {
             ErrorFormat::Api { trace } => {
                 let error = if trace && error.trace.is_empty() { with_trace(error) } else { error };
                 HttpResponse::new(status(error.status), ContentType::Json, error.render())
             }
-            ErrorFormat::Legacy(form) => {
+            ErrorFormat::Legacy(format) => {
                 let status = status(error.legacy_status());
-                match form {
+                match format {
                     LegacyFormat::Png => HttpResponse::status_only(status),
                     LegacyFormat::Json => HttpResponse::new(
                         status,
                         ContentType::LegacyJson,
-                        error.render_legacy(form),
+                        error.render_legacy(format),
                     ),
                     LegacyFormat::Html => {
-                        HttpResponse::new(status, ContentType::Html, error.render_legacy(form))
+                        HttpResponse::new(status, ContentType::Html, error.render_legacy(format))
                     }
                 }
             }
         };
-        reply.closing_if(close)
+        response.close_if(close)
     }
 }
 
@@ -98,10 +98,10 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(error: impl Into<HttpError>, form: ErrorFormat, status: u16, body: &str) {
-        let reply = error.into().render(form);
-        assert_eq!(reply.status.as_u16(), status);
-        assert_eq!(String::from_utf8_lossy(&reply.full_body()), body);
+    fn check(error: impl Into<HttpError>, format: ErrorFormat, status: u16, body: &str) {
+        let response = error.into().render(format);
+        assert_eq!(response.status.as_u16(), status);
+        assert_eq!(String::from_utf8_lossy(&response.full_body()), body);
     }
 
     #[test]
@@ -127,23 +127,23 @@ mod tests {
     }
 
     #[test]
-    fn outside_the_api_every_mistake_is_a_400() {
-        let form = ErrorFormat::Legacy(LegacyFormat::Json);
+    fn legacy_client_errors_are_400() {
+        let format = ErrorFormat::Legacy(LegacyFormat::Json);
         check(
             ApiError::body_too_large(5),
-            form,
+            format,
             400,
             r#"{"err":"The request body is larger than 5 bytes"}"#,
         );
-        check(ApiError::endpoint_not_found(), form, 404, r#"{"err":"Page Not Found"}"#);
+        check(ApiError::endpoint_not_found(), format, 404, r#"{"err":"Page Not Found"}"#);
         check(ApiError::internal("x"), ErrorFormat::Legacy(LegacyFormat::Png), 500, "");
     }
 
     #[test]
-    fn bare_errors_end_the_connection() {
-        let reply =
+    fn status_only_errors_close_the_connection() {
+        let response =
             HttpError::StatusOnly(StatusCode::BAD_REQUEST).render(ErrorFormat::Api { trace: true });
-        assert!(reply.close);
-        assert!(reply.full_body().is_empty());
+        assert!(response.close);
+        assert!(response.full_body().is_empty());
     }
 }

@@ -46,10 +46,10 @@ impl ContentType {
 
 /// A failure after the response head was sent; the connection is closed.
 #[derive(Debug, thiserror::Error)]
-#[error("answer broken off: {0}")]
+#[error("response aborted: {0}")]
 pub(crate) struct ResponseAborted(pub(crate) String);
 
-/// Chunks of a body that is made while it is sent. Dropping it ends the work behind it.
+/// Chunks of a body that is generated while it is sent. Dropping the stream stops the generation.
 pub(crate) type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ResponseAborted>> + Send>>;
 
 /// Content of a response.
@@ -126,11 +126,11 @@ impl HttpResponse {
         }
     }
 
-    pub(crate) fn pieces(content_type: ContentType, pieces: Chunks) -> Self {
+    pub(crate) fn chunks(content_type: ContentType, chunks: Chunks) -> Self {
         Self {
             status: StatusCode::OK,
             content_type: Some(content_type),
-            body: ResponseContent::Chunks(pieces),
+            body: ResponseContent::Chunks(chunks),
             close: false,
             on_sent: None,
         }
@@ -138,13 +138,13 @@ impl HttpResponse {
 
     /// Sets the callback for a completely sent body.
     #[must_use]
-    pub(crate) fn telling(mut self, on_sent: OnSent) -> Self {
+    pub(crate) fn with_on_sent(mut self, on_sent: OnSent) -> Self {
         self.on_sent = Some(on_sent);
         self
     }
 
     #[must_use]
-    pub(crate) const fn closing_if(mut self, close: bool) -> Self {
+    pub(crate) const fn close_if(mut self, close: bool) -> Self {
         self.close = close;
         self
     }
@@ -170,11 +170,11 @@ enum Source {
     Full(Option<Bytes>),
     Chunks {
         head: Option<Bytes>,
-        pieces: Chunks,
+        chunks: Chunks,
         tail: Option<Bytes>,
-        deflater: Option<Box<Compressor>>,
+        compressor: Option<Box<Compressor>>,
         /// Yields to other tasks before the next chunk is generated.
-        turn_over: bool,
+        yield_next: bool,
     },
     Ended,
 }
@@ -192,19 +192,19 @@ impl OutgoingBody {
     }
 
     /// Sends `head`, the chunks and `tail`, compressed by `compressor`.
-    pub(crate) fn pieces(
+    pub(crate) fn chunks(
         head: Option<Bytes>,
-        pieces: Chunks,
+        chunks: Chunks,
         tail: Option<Bytes>,
-        deflater: Option<Box<Compressor>>,
+        compressor: Option<Box<Compressor>>,
         active_request: ActiveRequest,
     ) -> Self {
-        let source = Source::Chunks { head, pieces, tail, deflater, turn_over: false };
+        let source = Source::Chunks { head, chunks, tail, compressor, yield_next: false };
         Self { source, active_request: Some(active_request), on_sent: None }
     }
 
     /// Sets the callback for the last byte handed to hyper.
-    pub(crate) fn telling(mut self, on_sent: Option<OnSent>) -> Self {
+    pub(crate) fn with_on_sent(mut self, on_sent: Option<OnSent>) -> Self {
         self.on_sent = on_sent;
         self
     }
@@ -218,17 +218,17 @@ impl OutgoingBody {
                     self.source = Source::Ended;
                     return Poll::Ready(bytes.map(Ok));
                 }
-                Source::Chunks { head, pieces, tail, deflater, turn_over } => {
+                Source::Chunks { head, chunks, tail, compressor, yield_next } => {
                     // A chunk is the work of some thousand points. Without the yield, a fast reader
                     // would keep this thread generating chunks.
-                    if std::mem::take(turn_over) {
+                    if std::mem::take(yield_next) {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    let piece = match head.take() {
+                    let chunk = match head.take() {
                         Some(head) => Some(head),
-                        None => match ready!(pieces.as_mut().poll_next(cx)) {
-                            Some(Ok(piece)) => Some(piece),
+                        None => match ready!(chunks.as_mut().poll_next(cx)) {
+                            Some(Ok(chunk)) => Some(chunk),
                             Some(Err(error)) => {
                                 self.source = Source::Ended;
                                 return Poll::Ready(Some(Err(error)));
@@ -236,11 +236,11 @@ impl OutgoingBody {
                             None => None,
                         },
                     };
-                    let result = match (piece, deflater.as_mut()) {
-                        (Some(piece), None) => Ok(piece),
-                        (Some(piece), Some(deflater)) => deflater.push(&piece),
+                    let result = match (chunk, compressor.as_mut()) {
+                        (Some(chunk), None) => Ok(chunk),
+                        (Some(chunk), Some(compressor)) => compressor.push(&chunk),
                         (None, _) => {
-                            let last = last_piece(tail.take(), deflater.take());
+                            let last = last_chunk(tail.take(), compressor.take());
                             self.source = Source::Ended;
                             last
                         }
@@ -248,8 +248,8 @@ impl OutgoingBody {
                     match result {
                         Ok(bytes) if bytes.is_empty() => {}
                         Ok(bytes) => {
-                            if let Source::Chunks { turn_over, .. } = &mut self.source {
-                                *turn_over = true;
+                            if let Source::Chunks { yield_next, .. } = &mut self.source {
+                                *yield_next = true;
                             }
                             return Poll::Ready(Some(Ok(bytes)));
                         }
@@ -264,11 +264,11 @@ impl OutgoingBody {
     }
 }
 
-fn last_piece(tail: Option<Bytes>, deflater: Option<Box<Compressor>>) -> std::io::Result<Bytes> {
+fn last_chunk(tail: Option<Bytes>, compressor: Option<Box<Compressor>>) -> std::io::Result<Bytes> {
     let tail = tail.unwrap_or_default();
-    let Some(mut deflater) = deflater else { return Ok(tail) };
-    let mut out = deflater.push(&tail)?.to_vec();
-    out.extend_from_slice(&deflater.finish()?);
+    let Some(mut compressor) = compressor else { return Ok(tail) };
+    let mut out = compressor.push(&tail)?.to_vec();
+    out.extend_from_slice(&compressor.finish()?);
     Ok(Bytes::from(out))
 }
 
@@ -289,7 +289,7 @@ impl Body for OutgoingBody {
                 call();
             }
         }
-        Poll::Ready(next.map(|piece| piece.map(Frame::data)))
+        Poll::Ready(next.map(|chunk| chunk.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -150,7 +150,7 @@ pub(crate) struct RequestPath<'p> {
     /// API version; 0 outside the API and if requested.
     pub(crate) version: u32,
     /// The component after the route; empty if there is none.
-    pub(crate) below: &'p str,
+    pub(crate) sub_path: &'p str,
 }
 
 impl<'p> RequestPath<'p> {
@@ -162,7 +162,7 @@ impl<'p> RequestPath<'p> {
         let route = if first.eq_ignore_ascii_case("api") {
             version = MAX_VERSION;
             let mut next = parts.next().unwrap_or_default();
-            if let Some(request) = asked_version(next) {
+            if let Some(request) = requested_version(next) {
                 version = request?;
                 next = parts.next().unwrap_or_default();
             }
@@ -197,7 +197,7 @@ impl<'p> RequestPath<'p> {
             }
         };
         let route = if route.is_served(config) { route } else { Route::Unknown };
-        Ok(Self { route, version, below: parts.next().unwrap_or_default() })
+        Ok(Self { route, version, sub_path: parts.next().unwrap_or_default() })
     }
 
     /// Returns true if the first component is `api`. For errors before the path is parsed.
@@ -207,7 +207,7 @@ impl<'p> RequestPath<'p> {
 }
 
 /// Parses a version component; `None` if it is not one.
-fn asked_version(component: &str) -> Option<Result<u32, HttpError>> {
+fn requested_version(component: &str) -> Option<Result<u32, HttpError>> {
     let digits = component.strip_prefix(['v', 'V'])?;
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -227,13 +227,13 @@ mod tests {
     use crate::ServerMode;
 
     #[track_caller]
-    fn check(path: &str, route: Route, version: u32, below: &str) {
+    fn check(path: &str, route: Route, version: u32, sub_path: &str) {
         let parsed = RequestPath::parse(path, &ServerConfig::default()).unwrap();
-        assert_eq!(parsed, RequestPath { route, version, below }, "{path}");
+        assert_eq!(parsed, RequestPath { route, version, sub_path }, "{path}");
     }
 
     #[test]
-    fn only_the_first_components_tell_the_route() {
+    fn only_the_first_components_select_the_route() {
         check("/api/put", Route::Put, 1, "");
         check("/API/v1/Put/x/y", Route::Put, 1, "x");
         check("/api/v0/put", Route::Put, 0, "");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_and_switches_hide_routes() {
+    fn modes_and_switches_disable_routes() {
         let route = |path, config: &ServerConfig| RequestPath::parse(path, config).unwrap().route;
         let read_only = ServerConfig { mode: ServerMode::ReadOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &read_only), Route::Unknown);

@@ -12,7 +12,7 @@ use tsd_protocol::{ApiError, QueryString};
 
 use super::{
     body::{RequestBody, read_body},
-    encode_response::{ResponseOptions, respond},
+    encode_response::{ResponseOptions, encode_response},
     error::{ErrorFormat, HttpError},
     response::{HttpResponse, OutgoingBody},
     route::{RequestPath, Route},
@@ -48,13 +48,13 @@ impl HttpRequest<'_> {
 
     /// Returns the method, which `method_override` replaces for a GET.
     pub(crate) fn api_method(&self) -> Result<Method, ApiError> {
-        let Some(wanted) = self.query.get("method_override") else {
+        let Some(requested) = self.query.get("method_override") else {
             return Ok(self.method.clone());
         };
         if self.method != Method::GET {
             return Ok(self.method.clone());
         }
-        match wanted.to_ascii_lowercase().as_str() {
+        match requested.to_ascii_lowercase().as_str() {
             "" => Err(ApiError::missing_method_override()),
             "get" => Ok(Method::GET),
             "post" => Ok(Method::POST),
@@ -69,12 +69,12 @@ impl HttpRequest<'_> {
 #[derive(Debug)]
 struct ResponseContext {
     route: Route,
-    form: ErrorFormat,
+    error_format: ErrorFormat,
     options: ResponseOptions,
 }
 
 /// Handles a request.
-pub(crate) async fn answer(
+pub(crate) async fn handle_request(
     state: &ServerState,
     request: Request<Incoming>,
     peer: SocketAddr,
@@ -83,29 +83,29 @@ pub(crate) async fn answer(
     let began = Instant::now();
     state.metrics.received_http.add(1);
     let (parts, body) = request.into_parts();
-    let mut progress = ResponseContext {
+    let mut context = ResponseContext {
         route: Route::Unknown,
-        form: ErrorFormat::Legacy(tsd_protocol::LegacyFormat::Html),
+        error_format: ErrorFormat::Legacy(tsd_protocol::LegacyFormat::Html),
         options: ResponseOptions::default(),
     };
-    let reply = match handle(state, &parts, body, peer, &mut progress).await {
-        Ok(reply) => reply,
-        Err(error) => error.render(progress.form),
+    let response = match route_request(state, &parts, body, peer, &mut context).await {
+        Ok(response) => response,
+        Err(error) => error.render(context.error_format),
     };
-    state.metrics.request_completed(progress.route, reply.status.as_u16(), began.elapsed());
-    respond(reply, progress.options, &parts.headers, active_request)
+    state.metrics.request_completed(context.route, response.status.as_u16(), began.elapsed());
+    encode_response(response, context.options, &parts.headers, active_request)
 }
 
-async fn handle(
+async fn route_request(
     state: &ServerState,
     parts: &Parts,
     body: Incoming,
     peer: SocketAddr,
-    progress: &mut ResponseContext,
+    context: &mut ResponseContext,
 ) -> Result<HttpResponse, HttpError> {
     let config = &state.config;
-    let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
-    if !known.contains(&parts.method) {
+    let supported = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
+    if !supported.contains(&parts.method) {
         return Err(HttpError::StatusOnly(StatusCode::METHOD_NOT_ALLOWED));
     }
     let uri_path = parts.uri.path();
@@ -118,31 +118,31 @@ async fn handle(
         Ok(query) => query,
         Err(error) => {
             if RequestPath::is_api(uri_path) {
-                progress.form = api;
+                context.error_format = api;
             }
             return Err(ApiError::new(400, error.to_string()).into());
         }
     };
-    progress.form = ErrorFormat::legacy(&query);
+    context.error_format = ErrorFormat::legacy(&query);
     if !config.chunked_requests && counts_as_chunked(parts, &body) {
         return Err(HttpError::ApiThenClose(ApiError::chunked_not_supported()));
     }
     if RequestPath::is_api(uri_path) {
-        progress.form = api;
-        progress.options.jsonp =
+        context.error_format = api;
+        context.options.jsonp =
             query.get("jsonp").filter(|name| !name.is_empty()).map(str::to_owned);
     }
     let path = RequestPath::parse(uri_path, config)?;
-    progress.route = path.route;
+    context.route = path.route;
     if path.version == 0 {
-        progress.form = ErrorFormat::legacy(&query);
-        progress.options.jsonp = None;
+        context.error_format = ErrorFormat::legacy(&query);
+        context.options.jsonp = None;
     }
     if let Some(name) = query.get("serializer").filter(|name| *name != "json") {
         return Err(ApiError::unknown_serializer(name).into());
     }
-    if let Some(reply) = check_origin(state, parts, progress)? {
-        return Ok(reply);
+    if let Some(response) = check_origin(state, parts, context)? {
+        return Ok(response);
     }
     let body = read_body(&parts.headers, body, &config.limits, &state.body_memory).await?;
     if !body.bytes().is_empty() {
@@ -195,7 +195,7 @@ fn counts_as_chunked(parts: &Parts, body: &Incoming) -> bool {
 fn check_origin(
     state: &ServerState,
     parts: &Parts,
-    progress: &mut ResponseContext,
+    context: &mut ResponseContext,
 ) -> Result<Option<HttpResponse>, HttpError> {
     let cors = &state.config.cors;
     let preflight = parts.method == Method::OPTIONS;
@@ -208,7 +208,7 @@ fn check_origin(
         return Err(ApiError::origin_not_allowed(&text).into());
     }
     if let Ok(headers) = HeaderValue::from_str(cors.headers()) {
-        progress.options.origin = Some((origin.clone(), headers));
+        context.options.origin = Some((origin.clone(), headers));
     }
     Ok(preflight.then(|| HttpResponse::status_only(StatusCode::OK)))
 }

@@ -25,11 +25,11 @@ thread_local! {
     static POOL: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
-fn borrow_buffer() -> BytesMut {
+fn take_buffer() -> BytesMut {
     POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| BytesMut::with_capacity(FIRST_READ))
 }
 
-fn give_back(mut buffer: BytesMut) {
+fn return_buffer(mut buffer: BytesMut) {
     buffer.clear();
     if (FIRST_READ..=2 * LARGEST_READ).contains(&buffer.capacity()) {
         POOL.with_borrow_mut(|pool| {
@@ -59,7 +59,7 @@ impl ReadBuffer {
         io: &mut S,
     ) -> Poll<io::Result<usize>> {
         if self.buffer.capacity() == 0 {
-            self.buffer = borrow_buffer();
+            self.buffer = take_buffer();
         }
         self.buffer.reserve(self.read_size);
         let room = self.buffer.capacity() - self.buffer.len();
@@ -93,14 +93,14 @@ impl ReadBuffer {
     fn release(&mut self) {
         if self.buffer.len() <= FIRST_READ / 16 && self.buffer.capacity() > FIRST_READ / 8 {
             let rest = BytesMut::from(self.bytes());
-            give_back(std::mem::replace(&mut self.buffer, rest));
+            return_buffer(std::mem::replace(&mut self.buffer, rest));
         }
     }
 }
 
 impl Drop for ReadBuffer {
     fn drop(&mut self) {
-        give_back(std::mem::take(&mut self.buffer));
+        return_buffer(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -114,37 +114,38 @@ mod tests {
 
     use super::*;
 
-    async fn read<S: AsyncRead + Unpin>(input: &mut ReadBuffer, io: &mut S) -> usize {
-        poll_fn(|cx| input.poll_read(cx, io)).await.unwrap()
+    async fn read<S: AsyncRead + Unpin>(read_buffer: &mut ReadBuffer, io: &mut S) -> usize {
+        poll_fn(|cx| read_buffer.poll_read(cx, io)).await.unwrap()
     }
 
     #[tokio::test]
-    async fn rests_of_lines_stay_in_front_of_what_comes_next() {
+    async fn partial_lines_are_kept_for_the_next_read() {
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
-        let mut input = ReadBuffer::new();
+        let mut read_buffer = ReadBuffer::new();
         client.write_all(b"one\ntw").await.unwrap();
-        assert_eq!(read(&mut input, &mut server).await, 6);
-        input.consume(4);
+        assert_eq!(read(&mut read_buffer, &mut server).await, 6);
+        read_buffer.consume(4);
         client.write_all(b"o\n").await.unwrap();
-        assert_eq!(read(&mut input, &mut server).await, 2);
-        assert_eq!(input.bytes(), b"two\n");
+        assert_eq!(read(&mut read_buffer, &mut server).await, 2);
+        assert_eq!(read_buffer.bytes(), b"two\n");
         drop(client);
-        assert_eq!(read(&mut input, &mut server).await, 0);
+        assert_eq!(read(&mut read_buffer, &mut server).await, 0);
     }
 
     #[tokio::test]
-    async fn silent_connections_hold_no_buffer() {
+    async fn idle_connections_have_no_buffer() {
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
-        let mut input = ReadBuffer::new();
+        let mut read_buffer = ReadBuffer::new();
         client.write_all(&vec![b'x'; 300_000]).await.unwrap();
         let mut total = 0;
         while total < 300_000 {
-            total += read(&mut input, &mut server).await;
+            total += read(&mut read_buffer, &mut server).await;
         }
-        input.consume(300_000 - 10);
-        let silent = poll_fn(|cx| Poll::Ready(input.poll_read(cx, &mut server).is_pending())).await;
-        assert!(silent);
-        assert_eq!(input.bytes(), b"xxxxxxxxxx");
-        assert!(input.buffer.capacity() < 1_024, "{}", input.buffer.capacity());
+        read_buffer.consume(300_000 - 10);
+        let pending =
+            poll_fn(|cx| Poll::Ready(read_buffer.poll_read(cx, &mut server).is_pending())).await;
+        assert!(pending);
+        assert_eq!(read_buffer.bytes(), b"xxxxxxxxxx");
+        assert!(read_buffer.buffer.capacity() < 1_024, "{}", read_buffer.buffer.capacity());
     }
 }

@@ -10,7 +10,7 @@ use tsd_protocol::{
 };
 
 use super::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
-use crate::{put_error_mapping::to_telnet_error, rollups::place};
+use crate::{put_error_mapping::to_telnet_error, rollups::rollup_target};
 
 /// Why a `histogram` line was rejected.
 enum HistogramFailure {
@@ -22,13 +22,13 @@ enum HistogramFailure {
 
 impl LineProcessor {
     pub(super) fn rollup(&mut self, line: &[u8]) {
-        if let Err(why) = self.take_rollup(line) {
-            self.turn_down("rollup", ROLLUP, why);
+        if let Err(error) = self.put_rollup(line) {
+            self.report_line_error("rollup", ROLLUP, error);
         }
     }
 
     /// Passes a rolled-up point to the session.
-    fn take_rollup(&mut self, line: &[u8]) -> Result<(), WriteLineError> {
+    fn put_rollup(&mut self, line: &[u8]) -> Result<(), WriteLineError> {
         let rules = self.state.rollups.clone();
         let RollupLine { spec, point } = RollupLine::parse(line, rules.is_some())?;
         let Some(rules) = rules else {
@@ -40,10 +40,10 @@ impl LineProcessor {
             && let Some(placement) = rules.placement(&spec)
             && !point.timestamp.is_millis()
         {
-            let cell = self.session.rollup_cell(place(&placement), time, point.value)?;
-            rules.spell(point.tags_raw, &placement, b' ', b'=', &mut self.spelled);
+            let cell = self.session.rollup_cell(rollup_target(&placement), time, point.value)?;
+            rules.write_cache_key(point.tags_raw, &placement, b' ', b'=', &mut self.tag_buffer);
             if let Some(put) =
-                self.session.put_cell_cached(point.metric, &self.spelled, &cell, ROLLUP)
+                self.session.put_cell_cached(point.metric, &self.tag_buffer, &cell, ROLLUP)
             {
                 return Ok(put?);
             }
@@ -51,24 +51,24 @@ impl LineProcessor {
         let tags = parse_tags(point.tags_raw)?;
         let placement =
             rules.check(&spec, point.metric, point.timestamp, point.value, &tags, &self.rules)?;
-        let cell = self.session.rollup_cell(place(&placement), time, point.value)?;
+        let cell = self.session.rollup_cell(rollup_target(&placement), time, point.value)?;
         let tags_all = rules.tags(&tags, &placement);
-        rules.spell(point.tags_raw, &placement, b' ', b'=', &mut self.spelled);
-        Ok(self.session.put_cell_new(point.metric, &self.spelled, &tags_all, cell, ROLLUP)?)
+        rules.write_cache_key(point.tags_raw, &placement, b' ', b'=', &mut self.tag_buffer);
+        Ok(self.session.put_cell_new(point.metric, &self.tag_buffer, &tags_all, cell, ROLLUP)?)
     }
 
     pub(super) fn histogram(&mut self, line: &[u8]) {
-        match self.take_histogram(line) {
+        match self.put_histogram(line) {
             Ok(()) => {}
             Err(HistogramFailure::Line(HistogramLineError::Line(error))) => {
-                self.refuse("histogram", &error);
+                self.report_syntax_error("histogram", &error);
             }
             Err(HistogramFailure::Line(HistogramLineError::Malformed)) => {
                 self.state.metrics.rpc_exceptions.add(1);
-                tracing::debug!("a telnet histogram is malformed");
+                tracing::debug!("malformed telnet histogram");
             }
-            Err(HistogramFailure::Rejected(text)) => {
-                self.tell_histogram(&TelnetPutError::Storage(text));
+            Err(HistogramFailure::Rejected(reply_text)) => {
+                self.reply_histogram_error(&TelnetPutError::Storage(reply_text));
             }
             Err(HistogramFailure::Engine(error)) => {
                 self.report(&PointFailure { tag: HISTOGRAM, error });
@@ -77,7 +77,7 @@ impl LineProcessor {
     }
 
     /// Passes a histogram to the session.
-    fn take_histogram(&mut self, line: &[u8]) -> Result<(), HistogramFailure> {
+    fn put_histogram(&mut self, line: &[u8]) -> Result<(), HistogramFailure> {
         let Some(codecs) = self.state.engine.config().histograms.clone() else {
             return Err(HistogramFailure::Line(PutLineError::HistogramsDisabled.into()));
         };
@@ -88,19 +88,19 @@ impl LineProcessor {
             Err(_) if matches!(line.value, HistogramValue::Simple(_)) => {
                 return Err(HistogramFailure::Line(HistogramLineError::Malformed));
             }
-            Err(fault) => return Err(HistogramFailure::Rejected(fault.to_string())),
+            Err(error) => return Err(HistogramFailure::Rejected(error.to_string())),
         };
         let HistogramLine { metric, tags_raw, timestamp, .. } = line;
         let Ok(cell) = self.session.histogram_cell(timestamp, &stored) else {
             return Err(HistogramFailure::Rejected(line.bad_timestamp(&stored).to_string()));
         };
-        let known = self.session.put_cell_cached(metric, tags_raw, &cell, HISTOGRAM);
-        let put = if let Some(put) = known {
+        let cached = self.session.put_cell_cached(metric, tags_raw, &cell, HISTOGRAM);
+        let put = if let Some(put) = cached {
             put
         } else {
             let tags = parse_tags(tags_raw).map_err(|e| HistogramFailure::Line(e.into()))?;
-            if let Err(fault) = self.rules.check(metric, &tags) {
-                return Err(HistogramFailure::Rejected(fault.to_string()));
+            if let Err(error) = self.rules.check(metric, &tags) {
+                return Err(HistogramFailure::Rejected(error.to_string()));
             }
             self.session.put_cell_new(metric, tags_raw, &tags, cell, HISTOGRAM)
         };
@@ -118,10 +118,10 @@ impl LineProcessor {
                 to_telnet_error(other).unwrap_or_else(|| TelnetPutError::Storage(other.to_string()))
             }
         };
-        self.tell_histogram(&reply);
+        self.reply_histogram_error(&reply);
     }
 
-    fn tell_histogram(&mut self, reply: &TelnetPutError) {
-        self.tell("histogram", reply);
+    fn reply_histogram_error(&mut self, reply: &TelnetPutError) {
+        self.reply_error("histogram", reply);
     }
 }

@@ -21,20 +21,20 @@ use tokio::{
 /// Queued error lines.
 #[derive(Debug)]
 pub(crate) struct WriteBuffer {
-    waiting: BytesMut,
+    pending: BytesMut,
     limit: usize,
 }
 
 impl WriteBuffer {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { waiting: BytesMut::new(), limit }
+        Self { pending: BytesMut::new(), limit }
     }
 
     /// Queues a line; returns false if the buffer is full.
-    pub(crate) fn offer(&mut self, line: &[u8]) -> bool {
-        let fits = self.waiting.len() + line.len() <= self.limit;
+    pub(crate) fn queue(&mut self, line: &[u8]) -> bool {
+        let fits = self.pending.len() + line.len() <= self.limit;
         if fits {
-            self.waiting.extend_from_slice(line);
+            self.pending.extend_from_slice(line);
         }
         fits
     }
@@ -45,15 +45,15 @@ impl WriteBuffer {
         cx: &mut Context<'_>,
         io: &mut S,
     ) -> Poll<io::Result<()>> {
-        while !self.waiting.is_empty() {
-            let n = ready!(Pin::new(&mut *io).poll_write(cx, &self.waiting))?;
+        while !self.pending.is_empty() {
+            let n = ready!(Pin::new(&mut *io).poll_write(cx, &self.pending))?;
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.waiting.advance(n);
+            self.pending.advance(n);
         }
-        if self.waiting.capacity() > 0 {
-            self.waiting = BytesMut::new();
+        if self.pending.capacity() > 0 {
+            self.pending = BytesMut::new();
         }
         Poll::Ready(Ok(()))
     }
@@ -63,9 +63,9 @@ impl WriteBuffer {
         &mut self,
         io: &mut S,
         reply: &[u8],
-        timeouts: Duration,
+        write_timeout: Duration,
     ) -> io::Result<()> {
-        timeout(timeouts, async {
+        timeout(write_timeout, async {
             poll_fn(|cx| self.poll_send(cx, io)).await?;
             io.write_all(reply).await?;
             io.flush().await
@@ -84,29 +84,29 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_that_find_no_room_are_refused_and_none_is_cut() {
+    async fn lines_beyond_the_limit_are_dropped_whole() {
         let (mut client, mut server) = tokio::io::duplex(4);
-        let mut output = WriteBuffer::new(10);
-        assert!(output.offer(b"first\n"));
-        let sent = poll_fn(|cx| Poll::Ready(output.poll_send(cx, &mut server))).await;
+        let mut write_buffer = WriteBuffer::new(10);
+        assert!(write_buffer.queue(b"first\n"));
+        let sent = poll_fn(|cx| Poll::Ready(write_buffer.poll_send(cx, &mut server))).await;
         assert!(sent.is_pending());
-        assert!(output.offer(b"second\n"));
-        assert!(!output.offer(b"third\n"));
+        assert!(write_buffer.queue(b"second\n"));
+        assert!(!write_buffer.queue(b"third\n"));
         let reader = tokio::spawn(async move {
             let mut text = String::new();
             client.read_to_string(&mut text).await.unwrap();
             text
         });
-        output.reply(&mut server, b"reply\n", Duration::from_mins(1)).await.unwrap();
+        write_buffer.reply(&mut server, b"reply\n", Duration::from_mins(1)).await.unwrap();
         drop(server);
         assert_eq!(reader.await.unwrap(), "first\nsecond\nreply\n");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_asks_without_reading_is_cut_off() {
+    async fn client_that_does_not_read_replies_is_disconnected() {
         let (_client, mut server) = tokio::io::duplex(4);
-        let mut output = WriteBuffer::new(10);
-        let end = output.reply(&mut server, b"more than four", Duration::from_secs(5)).await;
+        let mut write_buffer = WriteBuffer::new(10);
+        let end = write_buffer.reply(&mut server, b"more than four", Duration::from_secs(5)).await;
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

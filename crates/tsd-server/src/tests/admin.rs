@@ -15,7 +15,7 @@ async fn show(tsd: &Tsd, requests: &[(Method, &str, &str)]) -> String {
 }
 
 #[tokio::test]
-async fn the_daemon_tells_of_itself() {
+async fn daemon_describes_itself() {
     let build = BuildInfo {
         version: "1.2.3".into(),
         short_revision: "abcdef0".into(),
@@ -123,7 +123,7 @@ async fn read_only_daemons_assign_nothing() {
 }
 
 #[tokio::test]
-async fn stats_come_as_lines_and_as_objects() {
+async fn stats_are_lines_or_objects() {
     let tsd = Tsd::start().await;
     let stats = tsd.get("/api/stats").await.json();
     let first = &stats[0];
@@ -140,7 +140,7 @@ async fn stats_come_as_lines_and_as_objects() {
 }
 
 #[tokio::test]
-async fn metrics_are_a_clean_exposition() {
+async fn metrics_are_a_valid_exposition() {
     let metrics = install_metrics().unwrap();
     let config = ServerConfig { metrics: Some(metrics), ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;

@@ -1,21 +1,21 @@
 use hyper::Method;
 use tsd_storage::{Fault, Operation, StorageError};
 
-use super::harness::{Answer, Tsd, config, engine_config};
+use super::harness::{TestResponse, Tsd, config, engine_config};
 use crate::{ServerConfig, ServerMode};
 
 const LOCAL: &str = r#"{"tsuid":"000001000001000001","startTime":1356998405,"description":"d"}"#;
 
-async fn put(tsd: &Tsd, uri: &str, body: &str) -> Answer {
+async fn put(tsd: &Tsd, uri: &str, body: &str) -> TestResponse {
     tsd.send(Method::PUT, uri, &[], body.to_owned()).await
 }
 
-async fn delete(tsd: &Tsd, uri: &str, body: &str) -> Answer {
+async fn delete(tsd: &Tsd, uri: &str, body: &str) -> TestResponse {
     tsd.send(Method::DELETE, uri, &[], body.to_owned()).await
 }
 
 #[tokio::test]
-async fn notes_are_written_read_and_deleted_by_body_and_by_parameters() {
+async fn annotations_are_written_read_and_deleted_by_body_and_by_parameters() {
     let tsd = Tsd::start().await;
     let shown = r#"200 {"tsuid":"000001000001000001","description":"d","notes":"","startTime":1356998405,"endTime":0}"#;
     assert_eq!(tsd.post("/api/annotation", LOCAL).await.line(), shown);
@@ -65,20 +65,20 @@ async fn requests_that_set_nothing_change_nothing() {
 #[tokio::test]
 async fn bad_requests_have_their_messages() {
     let tsd = Tsd::start().await;
-    let told = |status: u16, message: &str, details: &str| {
+    let error_body = |status: u16, message: &str, details: &str| {
         let details =
             if details.is_empty() { String::new() } else { format!(r#","details":"{details}""#) };
         format!(r#"{status} {{"error":{{"code":{status},"message":"{message}"{details}}}}}"#)
     };
-    let missing = told(400, "Missing start time", "");
+    let missing = error_body(400, "Missing start time", "");
     assert_eq!(tsd.get("/api/annotation").await.line(), missing);
     assert_eq!(delete(&tsd, "/api/annotation", "").await.line(), missing);
     let unset = "The start timestamp has not been set";
     let zero = r#"{"startTime":0,"description":"x"}"#;
-    assert_eq!(tsd.post("/api/annotation", zero).await.line(), told(400, unset, unset));
+    assert_eq!(tsd.post("/api/annotation", zero).await.line(), error_body(400, unset, unset));
     assert_eq!(
         delete(&tsd, "/api/annotation", zero).await.line(),
-        told(400, "Unable to delete Annotation information", unset)
+        error_body(400, "Unable to delete Annotation information", unset)
     );
     assert_eq!(tsd.get("/api/annotation?start_time=1&method_override=x").await.status, 405);
     assert_eq!(tsd.get("/api/annotation?start_time=soon").await.status, 500);
@@ -89,7 +89,7 @@ async fn bad_requests_have_their_messages() {
     }
     assert_eq!(
         tsd.post("/api/annotation/bulk", r#"[{"startTime":0,"description":"x"}]"#).await.line(),
-        told(400, unset, "Annotation error: TSUID:  Start: 0  Description: x")
+        error_body(400, unset, "Annotation error: TSUID:  Start: 0  Description: x")
     );
     assert_eq!(
         tsd.post("/api/annotation/bulk", "").await.json()["error"]["message"],
@@ -102,25 +102,32 @@ async fn bad_requests_have_their_messages() {
         (r#"{"global":true}"#, "Missing the start time value"),
         (r#"{"startTime":1}"#, "Missing the TSUIDs or global annotations flag"),
     ] {
-        assert_eq!(delete(&tsd, "/api/annotation/bulk", body).await.line(), told(400, message, ""));
+        assert_eq!(
+            delete(&tsd, "/api/annotation/bulk", body).await.line(),
+            error_body(400, message, "")
+        );
     }
     assert_eq!(
         delete(&tsd, "/api/annotation/bulk?global", "").await.line(),
-        told(400, "Missing parameter <code>start_time</code>", "")
+        error_body(400, "Missing parameter <code>start_time</code>", "")
     );
     assert_eq!(
         tsd.get("/api/annotation/bulk").await.line(),
-        told(405, "Method not allowed", "The HTTP method [GET] is not permitted for this endpoint")
+        error_body(
+            405,
+            "Method not allowed",
+            "The HTTP method [GET] is not permitted for this endpoint"
+        )
     );
     let backwards = tsd.get("/api/annotations?start_time=2000&end_time=1000").await;
     assert_eq!(
         backwards.line(),
-        told(500, "The end timestamp cannot be less than the start timestamp", "")
+        error_body(500, "The end timestamp cannot be less than the start timestamp", "")
     );
 }
 
 #[tokio::test]
-async fn many_notes_are_written_and_deleted_at_once() {
+async fn annotations_are_written_and_deleted_in_bulk() {
     let tsd = Tsd::start().await;
     let body = format!(
         r#"[{{"startTime":1356998400,"description":"g"}},{{"startTime":7}},{LOCAL},{LOCAL}]"#
@@ -144,7 +151,7 @@ async fn many_notes_are_written_and_deleted_at_once() {
 }
 
 #[tokio::test]
-async fn global_notes_are_listed_until_an_end_or_until_now() {
+async fn global_annotations_are_listed_until_an_end_or_now() {
     let tsd = Tsd::start().await;
     for start in [1_356_998_400, 1_356_998_460, 1_357_009_999] {
         let body = format!(r#"{{"startTime":{start},"description":"x"}}"#);
@@ -168,7 +175,7 @@ async fn global_notes_are_listed_until_an_end_or_until_now() {
 }
 
 #[tokio::test]
-async fn a_failing_store_is_told() {
+async fn storage_failures_are_reported() {
     let tsd = Tsd::start().await;
     for operation in [Operation::Get, Operation::CompareAndSet] {
         tsd.storage.script(operation, [Fault::Error(StorageError::DiskFull)]);
@@ -181,7 +188,7 @@ async fn a_failing_store_is_told() {
 }
 
 #[tokio::test]
-async fn read_only_daemons_have_no_notes_to_offer() {
+async fn read_only_daemons_serve_no_annotations() {
     let read_only = ServerConfig { mode: ServerMode::ReadOnly, ..config() };
     let tsd = Tsd::start_with(read_only, engine_config()).await;
     for uri in ["/api/annotation?start_time=1", "/api/annotations?start_time=1"] {

@@ -38,7 +38,7 @@ async fn one_connection_too_many_is_closed_without_a_byte() {
 }
 
 #[tokio::test]
-async fn silent_connections_are_closed_after_the_idle_timeout() {
+async fn idle_connections_are_closed_after_the_timeout() {
     let limits = Limits { idle_timeout: Some(SOON), ..Limits::default() };
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     for said in ["", "put half", "GET /api/ver", "GET /api/version HTTP/1.1\r\nHost: t\r\n\r\n"] {
@@ -54,7 +54,7 @@ async fn silent_connections_are_closed_after_the_idle_timeout() {
 }
 
 #[tokio::test]
-async fn half_a_head_and_half_a_body_are_not_waited_for() {
+async fn incomplete_headers_and_bodies_time_out() {
     let limits = Limits { header_timeout: SOON, body_timeout: SOON, ..Limits::default() };
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     let mut stream = tsd.connect().await;
@@ -72,7 +72,7 @@ async fn half_a_head_and_half_a_body_are_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_may_wait_longer_than_a_head_may_take() {
+async fn keep_alive_connections_may_idle_beyond_the_header_timeout() {
     let limits = Limits { header_timeout: Duration::from_millis(1), ..Limits::default() };
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     let mut stream = tsd.connect().await;
@@ -109,7 +109,7 @@ async fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_closed_its_side_still_gets_its_answer() {
+async fn half_closed_client_gets_its_response() {
     let tsd = Tsd::start().await;
     let answer = tsd.exchange(&requests(&["/api/aggregators"])).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -117,7 +117,7 @@ async fn a_client_that_closed_its_side_still_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_answers_is_cut_off() {
+async fn client_that_does_not_read_responses_is_disconnected() {
     let limits = Limits { write_timeout: SOON, ..Limits::default() };
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     let mut stream = tsd.connect().await;
@@ -133,14 +133,14 @@ async fn a_client_that_does_not_read_its_answers_is_cut_off() {
 }
 
 #[tokio::test]
-async fn handshakes_of_tls_are_turned_away() {
+async fn tls_handshakes_are_rejected() {
     let tsd = Tsd::start().await;
     assert_eq!(tsd.exchange(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await, "");
     tsd.no_connections().await;
 }
 
 #[tokio::test]
-async fn shutdown_serves_what_was_received_and_ends() {
+async fn shutdown_processes_received_input() {
     let tsd = Tsd::start().await;
     let mut silent = tsd.connect().await;
     let mut kept = tsd.connect().await;

@@ -24,13 +24,13 @@ pub(super) struct Tsd {
 
 /// A parsed response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TestResponse {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     pub(super) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
@@ -101,11 +101,11 @@ impl Tsd {
         read_to_end(&mut stream).await
     }
 
-    pub(super) async fn get(&self, uri: &str) -> Answer {
+    pub(super) async fn get(&self, uri: &str) -> TestResponse {
         self.send(Method::GET, uri, &[], "").await
     }
 
-    pub(super) async fn post(&self, uri: &str, body: &str) -> Answer {
+    pub(super) async fn post(&self, uri: &str, body: &str) -> TestResponse {
         self.send(Method::POST, uri, &[], body.to_owned()).await
     }
 
@@ -116,7 +116,7 @@ impl Tsd {
         uri: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> TestResponse {
         let io = TokioIo::new(self.connect().await);
         let (mut sender, connection) = http1::handshake(io).await.unwrap();
         let driver = tokio::spawn(connection);
@@ -128,7 +128,7 @@ impl Tsd {
         let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes().to_vec();
         driver.abort();
-        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+        TestResponse { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
     /// Waits until no connection is open.
@@ -153,7 +153,7 @@ pub(crate) const POINTS: &str = r#"[
     {"metric":"m","timestamp":1356998400,"value":10,"tags":{"host":"b","dc":"x"}},
     {"metric":"m","timestamp":1356998410,"value":2.5,"tags":{"host":"b","dc":"x"}},
     {"metric":"n","timestamp":1356998400,"value":4,"tags":{"host":"a","dc":"x"}}]"#;
-/// TimerState of theirs, as parameters of a query.
+/// Their time range, as query parameters.
 pub(crate) const RANGE: &str = "start=1356998400&end=1356998500";
 
 /// A server with these points.

@@ -26,7 +26,7 @@ async fn cells(tsd: &Tsd) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn good_lines_are_answered_with_silence() {
+async fn valid_lines_have_no_reply() {
     let tsd = Tsd::start_with(config(), with_codec()).await;
     let lines = "histogram m 1356998400 u=0:o=1:0,1=42:1,5=24 host=a\n\
                  histogram m 1356998400 42 AAIAAAAAP4AAACo/gAAAQKAAABgAAQ== host=a\n\
@@ -66,27 +66,27 @@ async fn each_bad_line_gets_its_reply_or_none() {
         ("histogram m 1 0,1=1  ", "HBase error: Need at least one tag (metric=m, tags={})"),
     ];
     let sent: String = cases.iter().map(|(line, _)| format!("{line}\n")).collect();
-    let answered = tsd.exchange(sent.as_bytes()).await;
+    let replies = tsd.exchange(sent.as_bytes()).await;
     let expected: Vec<String> =
         cases.iter().map(|(_, text)| format!("histogram: {text}")).collect();
-    assert_eq!(answered.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(replies.lines().collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
-async fn later_failures_are_told_as_the_stores_unless_that_is_switched_off() {
-    let told = "histogram: HBase error: No such name for 'metrics': 'm'\n\
+async fn late_failures_are_reported_as_storage_errors_if_enabled() {
+    let expected_text = "histogram: HBase error: No such name for 'metrics': 'm'\n\
                 histogram: HBase error: no space left on the data disk\n";
-    for (errors, expected) in [(true, told), (false, "")] {
+    for (errors, expected) in [(true, expected_text), (false, "")] {
         let mut engine = with_codec();
         engine.uids.auto_create_metrics = false;
         let config = ServerConfig { telnet_return_errors: errors, ..config() };
         let tsd = Tsd::start_with(config, engine).await;
         let line = b"histogram m 1 0,1=1 a=b\n";
-        let mut answered = tsd.exchange(line).await;
+        let mut replies = tsd.exchange(line).await;
         tsd.get("/api/uid/assign?metric=m").await;
         tsd.storage.script(Operation::Put, [Fault::Error(StorageError::DiskFull)]);
-        answered += &tsd.exchange(line).await;
-        assert_eq!(answered, expected);
+        replies += &tsd.exchange(line).await;
+        assert_eq!(replies, expected);
     }
 }
 
@@ -106,7 +106,7 @@ async fn without_a_codec_there_are_no_histograms() {
 }
 
 #[tokio::test]
-async fn bodies_are_stored_and_answered_as_those_of_put() {
+async fn bodies_are_stored_and_acknowledged_like_put() {
     let tsd = Tsd::start_with(config(), with_codec()).await;
     let base64 = r#"{"metric":"m","timestamp":1356998400,"tags":{"host":"a"},"id":42,"value":"AAI/gAAAQKAAABgAAAAAP4AAACoAAQ=="}"#;
     for body in [GOOD, base64] {
@@ -177,7 +177,7 @@ async fn broken_bodies_store_nothing() {
 }
 
 #[tokio::test]
-async fn buckets_in_the_worst_order_take_no_time() {
+async fn buckets_in_reverse_order_are_read_fast() {
     let tsd = Tsd::start_with(config(), with_codec()).await;
     let buckets: String =
         (0..70_000).rev().map(|n| format!(r#""{n},{}":1,"#, n + 1)).collect::<String>();

@@ -2,7 +2,7 @@
 
 use hyper::Method;
 
-use super::harness::{Answer, Tsd, config, engine_config, with_limits};
+use super::harness::{TestResponse, Tsd, config, engine_config, with_limits};
 use crate::Limits;
 
 const POINT: &str = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
@@ -15,11 +15,11 @@ async fn daemon() -> Tsd {
 
 /// Status and the beginning of the message.
 #[track_caller]
-fn check(answer: &Answer, status: u16, message: &str) {
+fn check(answer: &TestResponse, status: u16, message: &str) {
     let shown: String = answer.text().chars().take(300).collect();
     assert_eq!(answer.status, status, "{shown}");
-    let told = answer.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
-    assert!(told.starts_with(message), "{shown}");
+    let actual = answer.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(actual.starts_with(message), "{shown}");
 }
 
 /// The server still works.
@@ -127,7 +127,7 @@ async fn deep_nesting() {
 }
 
 #[tokio::test]
-async fn patterns_that_blow_up() {
+async fn exponential_patterns() {
     let tsd = daemon().await;
     for pattern in ["(a{1000}){1000}", "((a*)*)*b", "(x+x+)+y", "a{999999999}"] {
         let body =
@@ -172,8 +172,8 @@ async fn odd_texts_and_numbers() {
     ] {
         let answer = tsd.post("/api/query", &body).await;
         let shown: String = body.chars().take(200).collect();
-        let told: String = answer.line().chars().take(200).collect();
-        assert_eq!(answer.status, status, "{shown}\n{told}");
+        let actual: String = answer.line().chars().take(200).collect();
+        assert_eq!(answer.status, status, "{shown}\n{actual}");
     }
     for bytes in [&b"{\"start\":\"\xff\"}"[..], b"\xff\xfe\x00", b"\0\0\0"] {
         for uri in ["/api/query", "/api/query/last"] {

@@ -11,7 +11,7 @@ use crate::{Limits, ServerConfig};
 const GOOD: &str = r#"{"metric":"m","timestamp":1356998400,"value":42,"tags":{"host":"a"}}"#;
 
 #[tokio::test]
-async fn good_points_are_answered_without_a_body() {
+async fn valid_points_have_an_empty_response() {
     let tsd = Tsd::start().await;
     for body in [GOOD.to_owned(), format!("[{GOOD},{GOOD}]"), format!("{GOOD} trailing")] {
         let answer = tsd.post("/api/put", &body).await;
@@ -92,7 +92,7 @@ async fn refused_points_are_shown_as_received() {
 }
 
 #[tokio::test]
-async fn unknown_names_are_told_apart() {
+async fn unknown_names_have_their_own_error() {
     let mut engine = engine_config();
     engine.uids.auto_create_metrics = false;
     let tsd = Tsd::start_with(config(), engine).await;
@@ -144,7 +144,7 @@ async fn failures_of_the_store_are_never_a_success() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_is_told_so() {
+async fn sync_timeout_is_reported() {
     let tsd = Tsd::start().await;
     tsd.post("/api/put", GOOD).await;
     let slow = || Fault::Delay(Duration::from_millis(300));
@@ -164,7 +164,7 @@ async fn who_waits_too_long_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_full_engine_asks_to_come_back() {
+async fn full_engine_responds_503() {
     let mut engine = engine_config();
     engine.ingest.queue_deadline = Duration::from_millis(1);
     engine.ingest.bucket_queue_bytes = 64;
@@ -182,7 +182,7 @@ async fn a_full_engine_asks_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_in_time_asks_to_come_back() {
+async fn storage_timeout_responds_503() {
     let mut engine = engine_config();
     engine.ingest.store_deadline = Duration::from_millis(20);
     let tsd = Tsd::start_with(config(), engine).await;
@@ -288,7 +288,7 @@ async fn a_header_may_add_a_tag() {
 }
 
 #[tokio::test]
-async fn clients_that_ask_first_are_told_to_go_on() {
+async fn expect_continue_is_honoured() {
     let tsd = Tsd::start().await;
     let request = format!(
         "POST /api/put HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n{GOOD}",
@@ -299,7 +299,7 @@ async fn clients_that_ask_first_are_told_to_go_on() {
 }
 
 #[tokio::test]
-async fn no_telnet_line_passes_for_a_series_of_http() {
+async fn telnet_lines_never_match_cached_http_series() {
     let tsd = Tsd::start().await;
     assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);
     for separator in 0..=u8::MAX {

@@ -8,7 +8,7 @@ use super::harness::{POINTS, RANGE, Tsd, config, engine_config, with_limits, wit
 use crate::Limits;
 
 #[tokio::test]
-async fn queries_are_answered_by_uri_and_by_body() {
+async fn queries_run_by_uri_and_by_body() {
     let tsd = with_points(config()).await;
     let mut shown = String::new();
     for query in [
@@ -87,7 +87,7 @@ async fn statistics_are_added_on_request() {
 }
 
 #[tokio::test]
-async fn long_answers_come_in_pieces_and_whole() {
+async fn long_responses_are_chunked_and_complete() {
     let tsd = Tsd::start().await;
     let points: Vec<String> = (0..10_000)
         .map(|n| {
@@ -118,7 +118,7 @@ async fn long_answers_come_in_pieces_and_whole() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_its_query() {
+async fn disconnect_cancels_the_query() {
     let limits = Limits { half_close_grace: Duration::from_millis(1), ..Limits::default() };
     let mut engine = engine_config();
     engine.query.max_running = 1;

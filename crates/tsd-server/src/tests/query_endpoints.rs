@@ -33,7 +33,7 @@ async fn flags_of_a_query() {
 }
 
 #[tokio::test]
-async fn plans_are_told_instead_of_data() {
+async fn explain_returns_the_plan() {
     let tsd = with_points(config()).await;
     let by_uri = tsd.get(&format!("/api/query?{RANGE}&m=sum:m%7Bhost=*%7D&explain")).await.json();
     let read = &by_uri["explain"][0]["reads"][0];
@@ -48,7 +48,7 @@ async fn plans_are_told_instead_of_data() {
 }
 
 #[tokio::test]
-async fn global_notes_stand_in_every_series() {
+async fn global_annotations_are_in_every_series() {
     let tsd = with_points(config()).await;
     let note = |start_time, description: &str| AnnotationEdit {
         start_time,
@@ -76,7 +76,7 @@ async fn global_notes_stand_in_every_series() {
 }
 
 #[tokio::test]
-async fn notes_on_series_stand_with_them() {
+async fn annotations_are_shown_with_their_series() {
     let tsd = with_points(config()).await;
     let tsuid = tsd.get(&format!("/api/query?{RANGE}&m=sum:m%7Bhost=a%7D&show_tsuids")).await;
     let tsuid = tsuid.json()[0]["tsuids"][0].as_str().unwrap().to_owned();
@@ -101,7 +101,7 @@ async fn notes_on_series_stand_with_them() {
 }
 
 #[tokio::test]
-async fn rows_that_a_query_deletes_are_answered_once_more() {
+async fn deleting_query_returns_the_deleted_rows() {
     let query = format!("/api/query?{RANGE}&m=sum:m%7Bhost=a%7D");
     let body = r#"{"start":1356998400,"end":1356998500,"delete":true,
         "queries":[{"aggregator":"sum","metric":"m","tags":{"host":"a"}}]}"#;
@@ -123,7 +123,7 @@ async fn rows_that_a_query_deletes_are_answered_once_more() {
 }
 
 #[tokio::test]
-async fn expressions_are_answered_with_their_request() {
+async fn expression_responses_repeat_the_request() {
     let tsd = with_points(config()).await;
     let body = r#"{"time":{"start":1356998400,"end":1356998500,"aggregator":"sum"},
         "metrics":[{"id":"a","metric":"m"},{"id":"b","metric":"n"}],
@@ -134,7 +134,7 @@ async fn expressions_are_answered_with_their_request() {
 }
 
 #[tokio::test]
-async fn functions_are_answered_as_queries() {
+async fn function_responses_have_the_format_of_queries() {
     let tsd = with_points(config()).await;
     let uri = format!("/api/query/gexp?{RANGE}&exp=scale(sum:m%7Bhost=*%7D,10)&show_tsuids");
     let by_uri = tsd.get(&uri).await;

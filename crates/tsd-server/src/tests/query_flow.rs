@@ -27,10 +27,10 @@ async fn daemon(config: ServerConfig) -> Tsd {
 }
 
 /// Waits until the query lists satisfy a condition.
-async fn lists(tsd: &Tsd, wanted: impl Fn(&Value) -> bool) -> Value {
+async fn lists(tsd: &Tsd, condition: impl Fn(&Value) -> bool) -> Value {
     loop {
         let lists = tsd.get("/api/stats/query").await.json();
-        if wanted(&lists) {
+        if condition(&lists) {
             return lists;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -82,7 +82,7 @@ async fn a_running_query_is_listed_and_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_over_is_listed_with_its_numbers() {
+async fn completed_query_is_listed_with_its_statistics() {
     let tsd = daemon(config()).await;
     assert_eq!(tsd.get(QUERY).await.status, 200);
     let lists = lists(&tsd, |lists| count(lists, "completed") == 1).await;
@@ -105,7 +105,7 @@ async fn a_query_that_is_over_is_listed_with_its_numbers() {
 }
 
 #[tokio::test]
-async fn statistics_of_an_answer_have_every_part() {
+async fn response_statistics_are_complete() {
     let tsd = daemon(config()).await;
     let answer = tsd.get(&format!("{QUERY}&show_stats&show_summary")).await.json();
     let stats: Vec<&String> = answer[0]["stats"].as_object().unwrap().keys().collect();
@@ -170,7 +170,7 @@ async fn statistics_of_an_answer_have_every_part() {
 }
 
 /// Requests a response of some five megabytes: every series repeats its sub query.
-async fn ask_for_much(tsd: &Tsd) -> TcpStream {
+async fn request_large_response(tsd: &Tsd) -> TcpStream {
     let long = "x".repeat(40_000);
     let subs: Vec<String> = (0..64)
         .map(|n| {
@@ -210,9 +210,9 @@ async fn last_points_and_look_ups_are_listed_as_sent() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_holds_no_place_among_the_queries() {
+async fn slow_reader_does_not_occupy_a_query_slot() {
     let tsd = daemon(config()).await;
-    let stream = ask_for_much(&tsd).await;
+    let stream = request_large_response(&tsd).await;
     let sending = || {
         let running = tsd.engine.queries().running;
         running.len() == 1 && running[0].stage == RunningStage::Sending
@@ -231,18 +231,18 @@ async fn a_slow_reader_holds_no_place_among_the_queries() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_is_given_up() {
+async fn unread_response_is_aborted() {
     let limits = Limits { write_timeout: Duration::from_millis(50), ..Limits::default() };
     let tsd = daemon(with_limits(limits)).await;
-    let _unread = ask_for_much(&tsd).await;
+    let _unread = request_large_response(&tsd).await;
     tsd.no_connections().await;
     lists(&tsd, |lists| count(lists, "running") == 0).await;
 }
 
 #[tokio::test]
-async fn an_answer_being_sent_can_be_cancelled() {
+async fn response_being_sent_can_be_cancelled() {
     let tsd = daemon(config()).await;
-    let mut stream = ask_for_much(&tsd).await;
+    let mut stream = request_large_response(&tsd).await;
     let id = tsd.engine.queries().running[0].id.0;
     let uri = format!("/api/stats/query?id={id}");
     assert_eq!(tsd.send(Method::DELETE, &uri, &[], "").await.status, 200);

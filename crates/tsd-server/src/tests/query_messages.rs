@@ -449,8 +449,9 @@ async fn of_a_store_that_fails() {
     ] {
         tsd.storage.script(Operation::ScanBatch, [Fault::Error(error)]);
         let answer = tsd.get("/api/query?start=1356998400&end=1356998500&m=sum:m").await;
-        let told = json!({"error": {"code": status, "message": message, "details": message}});
-        assert_eq!((answer.status, answer.json()), (status, told));
+        let expected_text =
+            json!({"error": {"code": status, "message": message, "details": message}});
+        assert_eq!((answer.status, answer.json()), (status, expected_text));
     }
 }
 

@@ -9,7 +9,7 @@ use super::harness::{Tsd, config, engine_config};
 use crate::{Cors, ServerConfig, ServerMode};
 
 #[tokio::test]
-async fn unknown_routes_and_methods_have_their_shapes() {
+async fn unknown_routes_and_methods_have_their_formats() {
     let tsd = Tsd::start().await;
     let mut shown = String::new();
     for (method, uri) in [
@@ -74,7 +74,7 @@ async fn heads_over_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn noise_that_looks_like_http_is_survived() {
+async fn malformed_http_is_rejected() {
     let tsd = Tsd::start().await;
     for noise in [&b"GET \x00\xff\r\n\r\n"[..], b"PUT m 1 1 a=b\n", b"GET  HTTP/1.1\r\n\r\n"] {
         let answer = tsd.exchange(noise).await;
@@ -84,7 +84,7 @@ async fn noise_that_looks_like_http_is_survived() {
 }
 
 #[tokio::test]
-async fn headers_nobody_asked_for_are_left_out() {
+async fn unrequested_headers_are_omitted() {
     let tsd = Tsd::start().await;
     let answer = tsd.exchange(b"GET /api/aggregators HTTP/1.1\r\nHost: t\r\n\r\n").await;
     let (head, _) = answer.split_once("\r\n\r\n").unwrap();
@@ -96,7 +96,7 @@ async fn headers_nobody_asked_for_are_left_out() {
 }
 
 #[tokio::test]
-async fn answers_are_compressed_as_the_client_likes() {
+async fn responses_are_compressed_as_requested() {
     let tsd = Tsd::start().await;
     let plain = tsd.get("/api/aggregators").await;
     assert_eq!(plain.header("content-encoding"), None);
@@ -123,7 +123,7 @@ async fn answers_are_compressed_as_the_client_likes() {
 }
 
 #[tokio::test]
-async fn pages_of_known_origins_may_call() {
+async fn allowed_origins_may_call() {
     let cors = Cors::try_new("http://good", "Accept, Origin").unwrap();
     let tsd = Tsd::start_with(ServerConfig { cors, ..config() }, engine_config()).await;
     for method in [Method::GET, Method::OPTIONS] {

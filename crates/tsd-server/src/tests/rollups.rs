@@ -36,7 +36,7 @@ async fn cells(tsd: &Tsd, table: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn good_lines_are_answered_with_silence_and_stored_in_their_tables() {
+async fn valid_lines_have_no_reply_and_are_stored_in_their_tables() {
     let tsd = Tsd::start_with(config(), with(rollups())).await;
     let lines = "rollup 1h-sum m 1370532925 42 host=a\n\
                  rollup 1h-COUNT:max m 1370532925 42 host=a\n\
@@ -105,9 +105,9 @@ async fn each_bad_line_gets_its_reply() {
         ),
     ];
     let sent: String = cases.iter().map(|(line, _)| format!("{line}\n")).collect();
-    let answered = tsd.exchange(sent.as_bytes()).await;
+    let replies = tsd.exchange(sent.as_bytes()).await;
     let expected: Vec<String> = cases.iter().map(|(_, text)| format!("rollup: {text}")).collect();
-    assert_eq!(answered.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(replies.lines().collect::<Vec<_>>(), expected);
     assert_eq!(cells(&tsd, "tsdb-uid").await, [""; 0], "no name was created");
 }
 
@@ -131,7 +131,7 @@ async fn without_configuration_every_line_is_refused() {
 }
 
 #[tokio::test]
-async fn failures_after_the_line_are_told_with_their_command() {
+async fn late_failures_name_their_command() {
     let mut engine = with(rollups());
     engine.uids.auto_create_metrics = false;
     let tsd = Tsd::start_with(config(), engine).await;
@@ -148,7 +148,7 @@ async fn failures_after_the_line_are_told_with_their_command() {
 }
 
 #[tokio::test]
-async fn bodies_are_stored_and_answered_as_those_of_put() {
+async fn bodies_are_stored_and_acknowledged_like_put() {
     let tsd = Tsd::start_with(config(), with(rollups())).await;
     let point = |more: &str| {
         format!(r#"{{"metric":"m","timestamp":1370532925,"value":42,"tags":{{"host":"a"}}{more}}}"#)
@@ -232,7 +232,7 @@ async fn raw_tags_other_keys_and_derived_aggregators_are_settings() {
 }
 
 #[tokio::test]
-async fn a_full_engine_asks_for_rollups_to_be_sent_again() {
+async fn full_engine_responds_503_to_rollups() {
     let tsd = Tsd::start_with(config(), with(rollups())).await;
     let body = r#"{"metric":"m","timestamp":1,"value":1,"tags":{"a":"b"},"interval":"1h","aggregator":"sum"}"#;
     assert_eq!(tsd.post("/api/rollup", body).await.status, 204);

@@ -9,7 +9,7 @@ use super::harness::{Tsd, config, engine_config, read_to_end};
 use crate::{ServerConfig, ServerMode};
 
 #[tokio::test]
-async fn good_points_are_answered_with_silence_and_are_stored() {
+async fn valid_points_have_no_reply_and_are_stored() {
     let tsd = Tsd::start().await;
     let sent =
         b"put m 1356998400 42 host=a\nput m 1356998401 4.5 host=a\r\nput m 1356998402 1 host=b\n";
@@ -67,9 +67,9 @@ async fn each_bad_point_gets_its_line() {
         ),
     ];
     let sent: String = cases.iter().map(|(line, _)| format!("{line}\n")).collect();
-    let answered = tsd.exchange(sent.as_bytes()).await;
+    let replies = tsd.exchange(sent.as_bytes()).await;
     let expected: Vec<String> = cases.iter().map(|(_, text)| format!("put: {text}")).collect();
-    assert_eq!(answered.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(replies.lines().collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
@@ -90,11 +90,11 @@ async fn names_that_must_not_be_created_are_named() {
 }
 
 #[tokio::test]
-async fn failures_of_the_store_are_told_unless_that_is_switched_off() {
-    for (told, expected) in
+async fn storage_failures_are_reported_if_enabled() {
+    for (enabled, expected) in
         [(true, "put: HBase error: no space left on the data disk\n"), (false, "")]
     {
-        let config = ServerConfig { telnet_return_errors: told, ..config() };
+        let config = ServerConfig { telnet_return_errors: enabled, ..config() };
         let tsd = Tsd::start_with(config, engine_config()).await;
         tsd.exchange(b"put m 1 1 a=b\n").await;
         tsd.engine.drain_writes().await;
@@ -107,7 +107,7 @@ async fn failures_of_the_store_are_told_unless_that_is_switched_off() {
 }
 
 #[tokio::test]
-async fn commands_answer_as_in_opentsdb() {
+async fn commands_reply_as_in_opentsdb() {
     let build = BuildInfo {
         version: "1.2.3".into(),
         short_revision: "abcdef0".into(),
@@ -119,13 +119,13 @@ async fn commands_answer_as_in_opentsdb() {
         ..BuildInfo::default()
     };
     let tsd = Tsd::start_with(ServerConfig { build, ..config() }, engine_config()).await;
-    let answered = tsd
+    let replies = tsd
         .exchange(
             b"version\nhelp\ndropcaches\nstatus\nbogus x\n\nVersion\nhistogram\nrollup\n\
               rollup 1h-sum m 1 1 a=b\nhistogram m 1 0,1=2 a=b\nexit\nversion\n",
         )
         .await;
-    insta::assert_snapshot!(answered, @r"
+    insta::assert_snapshot!(replies, @r"
     net.opentsdb.tools 1.2.3 built at revision abcdef0 (MINT)
     Built on 2013/01/01 00:00:00 +0000 by me@box:/src
     available commands: stats dropcaches version status exit help put rollup histogram diediedie 
@@ -142,7 +142,7 @@ async fn commands_answer_as_in_opentsdb() {
 }
 
 #[tokio::test]
-async fn commands_not_on_offer_are_unknown() {
+async fn disabled_commands_are_unknown() {
     let config = ServerConfig { mode: ServerMode::ReadOnly, no_diediedie: true, ..config() };
     let tsd = Tsd::start_with(config, engine_config()).await;
     insta::assert_snapshot!(tsd.exchange(b"put m 1 1 a=b\ndiediedie\nhelp\n").await, @r"
@@ -153,7 +153,7 @@ async fn commands_not_on_offer_are_unknown() {
 }
 
 #[tokio::test]
-async fn diediedie_asks_for_the_end() {
+async fn diediedie_requests_a_stop() {
     let tsd = Tsd::start().await;
     assert_eq!(tsd.exchange(b"diediedie\n").await, "Cleaning up and exiting now.\n");
     tsd.server.stop_requested().await;
@@ -162,8 +162,8 @@ async fn diediedie_asks_for_the_end() {
 #[tokio::test]
 async fn replies_keep_the_order_of_the_lines() {
     let tsd = Tsd::start().await;
-    let answered = tsd.exchange(b"nope\nput\nstatus\nput m 1 x a=b\nnope2\nstatus\n").await;
-    insta::assert_snapshot!(answered, @r"
+    let replies = tsd.exchange(b"nope\nput\nstatus\nput m 1 x a=b\nnope2\nstatus\n").await;
+    insta::assert_snapshot!(replies, @r"
     unknown command: nope.  Try `help'.
     put: illegal argument: not enough arguments (need least 4, got 0)
     ok
@@ -174,7 +174,7 @@ async fn replies_keep_the_order_of_the_lines() {
 }
 
 #[tokio::test]
-async fn lines_may_come_in_pieces() {
+async fn lines_may_be_split_over_reads() {
     let tsd = Tsd::start().await;
     let mut stream = tsd.connect().await;
     stream.set_nodelay(true).unwrap();
@@ -183,9 +183,9 @@ async fn lines_may_come_in_pieces() {
         tokio::task::yield_now().await;
     }
     stream.shutdown().await.unwrap();
-    let answered = read_to_end(&mut stream).await;
-    assert!(answered.ends_with("\nok\n"), "{answered}");
-    assert_eq!(answered.lines().count(), 3);
+    let replies = read_to_end(&mut stream).await;
+    assert!(replies.ends_with("\nok\n"), "{replies}");
+    assert_eq!(replies.lines().count(), 3);
 }
 
 #[tokio::test]
@@ -202,14 +202,14 @@ async fn a_megabyte_without_a_line_end_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn a_long_line_that_arrives_whole_is_taken() {
+async fn a_long_line_that_arrives_whole_is_accepted() {
     let tsd = Tsd::start().await;
     let tags: String = (0..8).map(|n| format!(" k{n}={}", "v".repeat(200))).collect();
     assert_eq!(tsd.exchange(format!("put m 1356998400 1{tags}\n").as_bytes()).await, "");
 }
 
 #[tokio::test]
-async fn noise_is_answered_and_survived() {
+async fn noise_gets_replies_and_the_server_keeps_working() {
     let tsd = Tsd::start().await;
     let mut noise: Vec<u8> =
         (0..20_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -223,7 +223,7 @@ async fn noise_is_answered_and_survived() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_is_served_on_and_its_error_lines_are_dropped() {
+async fn error_lines_of_a_client_that_never_reads_are_dropped() {
     let tsd = Tsd::start().await;
     // A small receive buffer, so that a few megabytes of error text exceed all buffers.
     let socket = TcpSocket::new_v4().unwrap();

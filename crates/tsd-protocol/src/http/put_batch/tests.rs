@@ -27,7 +27,7 @@ fn point(fields: &str) -> String {
     format!("{{{body}}}")
 }
 
-/// The answer to a put with `details`, every good point counted as stored.
+/// Response of a put with `details`, with every valid point stored.
 fn details(body: &str) -> (u16, String) {
     let batch = match read(body) {
         Ok(batch) => batch,
@@ -44,8 +44,8 @@ fn details(body: &str) -> (u16, String) {
         }
     }
     let options = PutOptions { details: true, ..PutOptions::default() };
-    let reply = outcome.reply(options, body);
-    (reply.status, String::from_utf8(reply.body).unwrap())
+    let response = outcome.response(options, body);
+    (response.status, String::from_utf8(response.body).unwrap())
 }
 
 #[track_caller]
@@ -60,11 +60,11 @@ fn check(fields: &str, timestamp: i64, value: PointValue) {
 
 #[track_caller]
 fn refuse(fields: &str, error: &str) {
-    let (status, reply) = details(&point(fields));
-    let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
+    let (status, response) = details(&point(fields));
+    let response: serde_json::Value = serde_json::from_str(&response).unwrap();
     assert_eq!(status, 400);
-    assert_eq!(reply["failed"], 1, "{fields}: {reply}");
-    assert_eq!(reply["errors"][0]["error"], error, "{fields}");
+    assert_eq!(response["failed"], 1, "{fields}: {response}");
+    assert_eq!(response["errors"][0]["error"], error, "{fields}");
 }
 
 #[track_caller]
@@ -101,7 +101,7 @@ fn times_are_integers_in_numbers_or_texts() {
 }
 
 #[test]
-fn points_that_cannot_be_stored_say_why() {
+fn rejected_points_have_their_errors() {
     refuse("\"metric\":null", "Metric name was empty");
     refuse("\"metric\":\"\"", "Metric name was empty");
     refuse("\"timestamp\":0", "Invalid timestamp");
@@ -142,7 +142,7 @@ fn points_that_cannot_be_stored_say_why() {
 }
 
 #[test]
-fn letters_that_tables_cannot_hold_are_refused() {
+fn letters_outside_latin1_are_rejected() {
     refuse("\"metric\":\"中\"", "name \"中\" has the letter 中, which the tables cannot hold");
     refuse("\"metric\":\"m😀\"", "Invalid metric name (\"m😀\"): illegal character: ?");
     refuse(
@@ -154,7 +154,7 @@ fn letters_that_tables_cannot_hold_are_refused() {
 }
 
 #[test]
-fn of_two_mistakes_the_first_check_speaks() {
+fn the_first_failing_check_is_reported() {
     refuse("\"metric\":\"\",\"timestamp\":0", "Metric name was empty");
     refuse("\"timestamp\":0,\"value\":null", "Invalid timestamp");
     refuse("\"value\":null,\"tags\":null", "Empty value");
@@ -203,7 +203,7 @@ fn bodies_that_are_no_points_are_refused() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_ignored() {
+fn unknown_fields_are_ignored() {
     let extra = r#""extra":{"deep":[[{"a":null}],NaN,"\"]}"]},"tsuid":"00","tags":{"host":"a"}"#;
     check(extra, 1_356_998_400, PointValue::Integer(1));
     let batch = read(&(point("") + " and more { text")).unwrap();
@@ -254,26 +254,26 @@ fn details_show_points_as_received() {
     let body = r#" [ null, {"metric":"m\u00e9\"","timestamp":" 0 ","value":42.50,"extra":1,
         "tags":{"cpu":"0","host":null,"cpu":"1"}}, {"tsuid":"0A"}, {"metric":"m","timestamp":1,
         "value":1,"tags":{"a":"b"}} ]"#;
-    let (status, reply) = details(body);
+    let (status, response) = details(body);
     assert_eq!(status, 400);
-    insta::assert_snapshot!(reply);
+    insta::assert_snapshot!(response);
 }
 
-/// Bodies and answers here were recorded from an OpenTSDB 2.4.1.
+/// Bodies and responses recorded from OpenTSDB 2.4.1.
 #[test]
-fn recorded_answers_are_given_again() {
+fn responses_match_the_recorded_ones() {
     let recorded: Vec<(String, u16, String)> =
         serde_json::from_str(include_str!("recorded_puts.json")).unwrap();
     assert_eq!(recorded.len(), 51);
     for (body, status, expected) in &recorded {
-        let (given, reply) = details(body);
+        let (given, response) = details(body);
         assert_eq!(given, *status, "{body}");
         if let Some(cut) = expected.strip_suffix("...") {
-            assert!(reply.starts_with(cut), "{body}");
+            assert!(response.starts_with(cut), "{body}");
         } else if expected.contains("Unable to parse the given JSON") {
-            assert!(reply.starts_with(r#"{"error":{"code":400,"message":"Unable to parse"#));
+            assert!(response.starts_with(r#"{"error":{"code":400,"message":"Unable to parse"#));
         } else {
-            assert_eq!(reply, *expected, "{body}");
+            assert_eq!(response, *expected, "{body}");
         }
     }
 }
@@ -292,7 +292,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_rendered_is_read_back(
+    fn rendered_points_are_parsed_back(
         metric in "[a-zA-Zé\"\\\\]{1,8}",
         timestamp in 1_i64..9_999_999_999_999,
         value: i64,

@@ -80,7 +80,7 @@ fn times_are_seconds_or_milliseconds_in_objects_or_arrays() {
 }
 
 #[test]
-fn every_part_of_a_series_has_its_place() {
+fn every_part_of_a_series_is_written_in_order() {
     let tags = ["zeta", "owner", "host", "cpu"].map(|k| (k.to_owned(), format!("{k}\"é")));
     let full = SeriesResult {
         metric: "sys.cpu".into(),
@@ -121,14 +121,14 @@ fn every_part_of_a_series_has_its_place() {
 }
 
 proptest! {
-    /// Whatever the size of the pieces, together they are the same answer, and none is much too large.
+    /// Chunks of any size add up to the same response, and none exceeds its limit by much.
     #[test]
-    fn pieces_make_up_the_answer(
+    fn chunks_add_up_to_the_response(
         lengths in prop::collection::vec(0_usize..40, 0..5),
-        enough in 1_usize..300,
+        chunk_bytes in 1_usize..300,
         arrays: bool,
     ) {
-        let answer: Vec<SeriesResult> = lengths
+        let series_list: Vec<SeriesResult> = lengths
             .iter()
             .map(|length| {
                 let points: Vec<(i64, Value)> = (0..*length as i64)
@@ -141,20 +141,20 @@ proptest! {
             })
             .collect();
         let layout = ResponseLayout { arrays, ms_resolution: true };
-        let whole = render(layout, answer.clone());
-        let mut writer = QueryResponseWriter::new(layout, answer.into_iter(), None);
-        let mut pieces = Vec::new();
+        let whole = render(layout, series_list.clone());
+        let mut writer = QueryResponseWriter::new(layout, series_list.into_iter(), None);
+        let mut chunks = Vec::new();
         loop {
-            let mut piece = Vec::new();
-            let more = writer.write(&mut piece, enough);
-            prop_assert!(piece.len() < enough + 120);
-            prop_assert!(!more || piece.len() >= enough);
-            pieces.extend_from_slice(&piece);
+            let mut chunk = Vec::new();
+            let more = writer.write(&mut chunk, chunk_bytes);
+            prop_assert!(chunk.len() < chunk_bytes + 120);
+            prop_assert!(!more || chunk.len() >= chunk_bytes);
+            chunks.extend_from_slice(&chunk);
             if !more {
                 break;
             }
         }
-        let text = String::from_utf8(pieces)?;
+        let text = String::from_utf8(chunks)?;
         prop_assert_eq!(&text, &whole);
         let read: serde_json::Value = serde_json::from_str(&text)?;
         for (i, length) in lengths.iter().enumerate() {

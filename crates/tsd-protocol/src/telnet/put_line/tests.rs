@@ -5,7 +5,7 @@ use tsd_model::NameRule;
 
 use super::*;
 
-/// What the telnet port answers to a line, without the line end; empty if nothing.
+/// Telnet reply to a line, without the line end; empty if there is none.
 fn answer(line: &[u8], rules: &SeriesRules) -> String {
     let mut reply = String::new();
     let read = PutLine::parse(line).and_then(|point| point.tags(rules).map(|_| ()));
@@ -61,14 +61,14 @@ fn tags_come_in_map_order_and_blanks_do_not_matter() {
 }
 
 #[test]
-fn the_tail_is_left_as_it_stands() {
+fn tags_are_kept_raw() {
     let point = PutLine::parse(b"put sys.cpu 1 1  b=2 a=1 ").unwrap();
     assert_eq!((point.metric, point.tags_raw), (&b"sys.cpu"[..], &b" b=2 a=1 "[..]));
 }
 
-/// Every line and answer here was recorded from an OpenTSDB 2.4.1.
+/// Lines and replies recorded from OpenTSDB 2.4.1.
 #[test]
-fn refused_lines_are_answered_as_opentsdb_does() {
+fn rejected_lines_have_opentsdbs_replies() {
     let recorded = include_str!("refused_lines.txt");
     let mut count = 0;
     for pair in recorded.lines().filter(|line| !line.starts_with('#')) {
@@ -111,7 +111,7 @@ fn broken_tags_are_named() {
     );
 }
 
-/// Of two mistakes the one that OpenTSDB looks for first is reported.
+/// Of two errors the one that OpenTSDB checks first is reported.
 #[test]
 fn checks_run_in_opentsdbs_order() {
     refuse("put  x x host", "illegal argument: empty metric name");
@@ -169,9 +169,9 @@ proptest! {
         let _ = answer(&line, &SeriesRules::default());
     }
 
-    /// Lines that are nearly right, so that the checks are reached.
+    /// Nearly valid lines, so that all checks are reached.
     #[test]
-    fn the_short_way_agrees_with_the_long_one(
+    fn fast_path_agrees_with_the_full_parse(
         metric in "[a-z.]{0,3}",
         time in "(135699840[0-9]{1,5}|[-+]?[0-9]{1,3}|1[.]5|x|)",
         value in "([-+]?[0-9]{0,20}|[0-9]{1,3}[.][0-9]{0,3}|1e[0-9]{1,3}|0x1p3|x)",
@@ -182,7 +182,7 @@ proptest! {
         if let Some(short) = PutLine::parse_plain(line.as_bytes()) {
             match &long {
                 Ok(long) => prop_assert_eq!(&short, long),
-                // The short way does not look at the tags; they are what is wrong.
+                // The fast path does not parse the tags, which are invalid.
                 Err(error) => prop_assert_eq!(&short.tags(&SeriesRules::default()).unwrap_err(), error),
             }
         } else {

@@ -59,13 +59,13 @@ const HIDDEN: &str = "********";
 
 /// `/api/stats`. The sub-paths about the JVM do not exist here.
 pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
-    if request.path.below.eq_ignore_ascii_case("query") {
+    if request.path.sub_path.eq_ignore_ascii_case("query") {
         return query_list::query_list(request);
     }
     request.allow(&[Method::GET, Method::POST])?;
-    match request.path.below {
+    match request.path.sub_path {
         "jvm" | "threads" | "region_clients" => Err(ApiError::endpoint_not_found().into()),
-        _ => Ok(json_reply(&Stats::collect(request.state).await.json())),
+        _ => Ok(json_response(&Stats::collect(request.state).await.json())),
     }
 }
 
@@ -87,13 +87,13 @@ pub(super) async fn legacy_stats(request: &HttpRequest<'_>) -> HttpResponse {
 pub(super) async fn status(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET])?;
     let health = request.state.health().await;
-    Ok(json_reply(&json!({ "status": health.as_str() })))
+    Ok(json_response(&json!({ "status": health.as_str() })))
 }
 
 /// `/api/config`.
 pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
-    if request.path.below.eq_ignore_ascii_case("filters") {
+    if request.path.sub_path.eq_ignore_ascii_case("filters") {
         return Ok(filters());
     }
     let properties: Map<String, Value> = request
@@ -106,7 +106,7 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
             (key.clone(), Value::from(if secret { HIDDEN } else { value.as_str() }))
         })
         .collect();
-    Ok(json_reply(&Value::Object(properties)))
+    Ok(json_response(&Value::Object(properties)))
 }
 
 /// Name, description and example of each filter, in OpenTSDB's order.
@@ -156,13 +156,13 @@ fn filters() -> HttpResponse {
             ((*name).to_owned(), json!({ "examples": example, "description": description }))
         })
         .collect();
-    json_reply(&Value::Object(filters))
+    json_response(&Value::Object(filters))
 }
 
 /// `/api/version`.
 pub(super) fn version(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
-    Ok(json_reply(&version_object(&request.state.config.build)))
+    Ok(json_response(&version_object(&request.state.config.build)))
 }
 
 /// `/version`: text, or JSON if the URI ends in `json`.
@@ -193,7 +193,7 @@ fn version_object(build: &BuildInfo) -> Value {
 /// `/api/aggregators`.
 pub(super) fn aggregators(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
-    Ok(json_reply(&json!(AGGREGATORS[..])))
+    Ok(json_response(&json!(AGGREGATORS[..])))
 }
 
 /// `/aggregators`.
@@ -206,9 +206,9 @@ pub(super) fn aggregator_names() -> HttpResponse {
 pub(super) fn drop_caches(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::DELETE])?;
     request.state.engine.drop_caches();
-    Ok(json_reply(&json!({ "message": "Caches dropped", "status": "200" })))
+    Ok(json_response(&json!({ "message": "Caches dropped", "status": "200" })))
 }
 
-fn json_reply(value: &Value) -> HttpResponse {
+fn json_response(value: &Value) -> HttpResponse {
     HttpResponse::json(value.to_string())
 }

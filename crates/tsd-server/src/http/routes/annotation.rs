@@ -2,7 +2,7 @@
 //! global annotations.
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{Annotation, AnnotationEdit, AnnotationEditOutcome, AnnotationError, Tsuid};
+use tsd_engine::{Annotation, AnnotationEdit, AnnotationError, AnnotationEditOutcome, Tsuid};
 use tsd_protocol::{
     ApiError, parse_annotation_body, parse_annotation_range_body, parse_annotation_range_uri,
     parse_annotation_uri, parse_annotations_body, render_annotation, render_annotations,
@@ -16,20 +16,20 @@ const MAX_SECS: i64 = 0xFFFF_FFFF;
 /// Handles one annotation, or several below `bulk`.
 pub(super) async fn annotation(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let method = request.api_method()?;
-    if request.path.below.to_ascii_lowercase().ends_with("bulk") {
+    if request.path.sub_path.to_ascii_lowercase().ends_with("bulk") {
         return match method {
-            Method::POST => edit_all(request, false).await,
-            Method::PUT => edit_all(request, true).await,
+            Method::POST => edit_bulk(request, false).await,
+            Method::PUT => edit_bulk(request, true).await,
             Method::DELETE => delete_range(request).await,
             _ => Err(ApiError::method_not_allowed(request.method.as_str()).into()),
         };
     }
-    let note = read_note(request)?;
+    let annotation = read_annotation(request)?;
     match method {
-        Method::GET => get(request, &note).await,
-        Method::POST => edit(request, note, false).await,
-        Method::PUT => edit(request, note, true).await,
-        Method::DELETE => delete(request, &note).await,
+        Method::GET => get(request, &annotation).await,
+        Method::POST => edit(request, annotation, false).await,
+        Method::PUT => edit(request, annotation, true).await,
+        Method::DELETE => delete(request, &annotation).await,
         _ => Err(ApiError::method_not_allowed(method.as_str()).into()),
     }
 }
@@ -39,11 +39,11 @@ pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpRespons
     if request.api_method()? != Method::GET {
         return annotation(request).await;
     }
-    let note = read_note(request)?;
-    let start_ms = millis(note.start_time);
+    let annotation = read_annotation(request)?;
+    let start_ms = millis(annotation.start_time);
     // OpenTSDB misreads the current time in milliseconds as seconds here; this does not.
-    let end_ms = match note.end_time {
-        1.. => millis(note.end_time),
+    let end_ms = match annotation.end_time {
+        1.. => millis(annotation.end_time),
         _ => request.state.clock().now_ms,
     };
     if end_ms < start_ms {
@@ -51,43 +51,50 @@ pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpRespons
         return Err(ApiError::internal(message).into());
     }
     let found = request.state.engine.global_annotations((start_ms, end_ms)).await;
-    let notes = found.map_err(|error| to_api_error(error.into()))?;
-    Ok(HttpResponse::json(render_annotations(&notes)))
+    let annotations = found.map_err(|error| to_api_error(error.into()))?;
+    Ok(HttpResponse::json(render_annotations(&annotations)))
 }
 
 /// Parses the annotation of a request from its body or its parameters.
-fn read_note(request: &HttpRequest<'_>) -> Result<Annotation, HttpError> {
+fn read_annotation(request: &HttpRequest<'_>) -> Result<Annotation, HttpError> {
     if request.body.bytes().is_empty() {
         return Ok(parse_annotation_uri(&request.query, &request.state.clock())?);
     }
     Ok(parse_annotation_body(request.body.text()?)?)
 }
 
-async fn get(request: &HttpRequest<'_>, note: &Annotation) -> Result<HttpResponse, HttpError> {
-    let tsuid = tsuid(request, &note.tsuid)?;
-    let found = request.state.engine.annotation(tsuid.as_ref(), note.start_time).await;
+async fn get(
+    request: &HttpRequest<'_>,
+    annotation: &Annotation,
+) -> Result<HttpResponse, HttpError> {
+    let tsuid = tsuid(request, &annotation.tsuid)?;
+    let found = request.state.engine.annotation(tsuid.as_ref(), annotation.start_time).await;
     match found.map_err(to_api_error)? {
-        Some(note) => Ok(HttpResponse::json(render_annotation(&note))),
+        Some(annotation) => Ok(HttpResponse::json(render_annotation(&annotation))),
         None => Err(ApiError::new(404, "Unable to locate annotation in storage").into()),
     }
 }
 
 async fn edit(
     request: &HttpRequest<'_>,
-    note: Annotation,
+    annotation: Annotation,
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
-    let tsuid = tsuid(request, &note.tsuid)?;
-    let outcome = request.state.engine.edit_annotation(edit_of(note, tsuid), replace).await;
+    let tsuid = tsuid(request, &annotation.tsuid)?;
+    let outcome = request.state.engine.edit_annotation(edit_of(annotation, tsuid), replace).await;
     Ok(match outcome.map_err(to_api_error)? {
-        AnnotationEditOutcome::Stored(note) => HttpResponse::json(render_annotation(&note)),
+        AnnotationEditOutcome::Stored(annotation) => HttpResponse::json(render_annotation(&annotation)),
         AnnotationEditOutcome::Unchanged => HttpResponse::status_only(StatusCode::NOT_MODIFIED),
     })
 }
 
-async fn delete(request: &HttpRequest<'_>, note: &Annotation) -> Result<HttpResponse, HttpError> {
-    let tsuid = tsuid(request, &note.tsuid)?;
-    let deleted = request.state.engine.delete_annotation(tsuid.as_ref(), note.start_time).await;
+async fn delete(
+    request: &HttpRequest<'_>,
+    annotation: &Annotation,
+) -> Result<HttpResponse, HttpError> {
+    let tsuid = tsuid(request, &annotation.tsuid)?;
+    let deleted =
+        request.state.engine.delete_annotation(tsuid.as_ref(), annotation.start_time).await;
     deleted.map_err(|error| match error {
         AnnotationError::NoStartTime => {
             ApiError::new(400, "Unable to delete Annotation information")
@@ -99,26 +106,26 @@ async fn delete(request: &HttpRequest<'_>, note: &Annotation) -> Result<HttpResp
 }
 
 /// Edits sequentially, so that edits of the same annotation apply in the order of the body.
-async fn edit_all(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
+async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
     if request.body.bytes().is_empty() {
         return Err(ApiError::missing_content().into());
     }
     let mut stored = Vec::new();
-    for note in parse_annotations_body(request.body.text()?)? {
-        let tsuid = tsuid(request, &note.tsuid)?;
-        let shown = format!(
+    for annotation in parse_annotations_body(request.body.text()?)? {
+        let tsuid = tsuid(request, &annotation.tsuid)?;
+        let summary = format!(
             "TSUID: {} Start: {}  Description: {}",
-            note.tsuid, note.start_time, note.description
+            annotation.tsuid, annotation.start_time, annotation.description
         );
-        match request.state.engine.edit_annotation(edit_of(note, tsuid), replace).await {
-            Ok(AnnotationEditOutcome::Stored(note)) => stored.push(note),
+        match request.state.engine.edit_annotation(edit_of(annotation, tsuid), replace).await {
+            Ok(AnnotationEditOutcome::Stored(annotation)) => stored.push(annotation),
             Ok(AnnotationEditOutcome::Unchanged) => {}
             Err(error @ AnnotationError::NoStartTime) => {
-                let details = format!("Annotation error: {shown}");
+                let details = format!("Annotation error: {summary}");
                 return Err(ApiError::new(400, error.to_string()).with_details(details).into());
             }
             Err(error @ AnnotationError::Contended) => {
-                let details = format!("{error}: {shown}");
+                let details = format!("{error}: {summary}");
                 let message = "Failed to save an Annotation to storage";
                 return Err(ApiError::new(500, message).with_details(details).into());
             }
@@ -151,18 +158,18 @@ fn tsuid(request: &HttpRequest<'_>, text: &str) -> Result<Option<Tsuid>, ApiErro
     if text.is_empty() {
         return Ok(None);
     }
-    let read = request.state.engine.parse_tsuid(text);
-    read.map(Some).map_err(|error| ApiError::wrapping(400, &error.to_string()))
+    let parsed = request.state.engine.parse_tsuid(text);
+    parsed.map(Some).map_err(|error| ApiError::wrapped(400, error.to_string()))
 }
 
-fn edit_of(note: Annotation, tsuid: Option<Tsuid>) -> AnnotationEdit {
+fn edit_of(annotation: Annotation, tsuid: Option<Tsuid>) -> AnnotationEdit {
     AnnotationEdit {
         tsuid,
-        start_time: note.start_time,
-        end_time: Some(note.end_time),
-        description: Some(note.description),
-        notes: Some(note.notes),
-        custom: note.custom,
+        start_time: annotation.start_time,
+        end_time: Some(annotation.end_time),
+        description: Some(annotation.description),
+        notes: Some(annotation.notes),
+        custom: annotation.custom,
     }
 }
 
@@ -172,7 +179,7 @@ fn millis(time: i64) -> i64 {
 
 fn to_api_error(error: AnnotationError) -> ApiError {
     match error {
-        AnnotationError::NoStartTime => ApiError::wrapping(400, &error.to_string()),
+        AnnotationError::NoStartTime => ApiError::wrapped(400, error.to_string()),
         AnnotationError::Contended => {
             ApiError::new(500, "Failed to save the Annotation to storage")
                 .with_details(error.to_string())

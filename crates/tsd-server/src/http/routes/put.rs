@@ -21,7 +21,7 @@ use crate::{
         service::HttpRequest,
     },
     put_error_mapping::to_http_error,
-    rollups::place,
+    rollups::rollup_target,
     server_state::ServerState,
 };
 
@@ -31,14 +31,14 @@ const MAX_SINGLE_BATCH_POINTS: usize = 512;
 /// Why a point was rejected.
 enum PointRejection {
     /// The point is invalid.
-    Fault(PutPointError),
+    Invalid(PutPointError),
     /// The engine rejected it.
     Engine(PutError),
 }
 
 impl From<PointError> for PointRejection {
-    fn from(fault: PointError) -> Self {
-        Self::Fault(fault.into())
+    fn from(error: PointError) -> Self {
+        Self::Invalid(error.into())
     }
 }
 
@@ -49,14 +49,14 @@ impl From<PutError> for PointRejection {
 }
 
 impl From<RollupError> for PointRejection {
-    fn from(fault: RollupError) -> Self {
-        Self::Fault(fault.into())
+    fn from(error: RollupError) -> Self {
+        Self::Invalid(error.into())
     }
 }
 
 impl From<HistogramValueError> for PointRejection {
-    fn from(fault: HistogramValueError) -> Self {
-        Self::Fault(fault.into())
+    fn from(error: HistogramValueError) -> Self {
+        Self::Invalid(error.into())
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn put(request: HttpRequest<'_>) -> Result<HttpResponse, HttpEr
     let mut batch = PutBatch::default();
     batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
     let mut pending = PendingPut::new(request.state, PutOutcome::new(&batch), batch.points().len());
-    take_points(&mut pending, &request.state.rules, &batch);
+    put_points(&mut pending, &request.state.rules, &batch);
     Ok(pending.finish(&put).await)
 }
 
@@ -77,16 +77,16 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
     batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
     let state = request.state;
     let mut pending = PendingPut::new(state, PutOutcome::of_rollups(&batch), batch.points().len());
-    let mut spelled = Vec::new();
+    let mut tag_buffer = Vec::new();
     for point in batch.points() {
-        let taken = match &state.rollups {
+        let result = match &state.rollups {
             Some(rules) => {
                 let session = &mut pending.session;
-                take_rollup(session, rules, &state.rules, &point, &mut spelled)
+                put_rollup(session, rules, &state.rules, &point, &mut tag_buffer)
             }
             None => Err(RollupError::without_configuration(&point.spec).into()),
         };
-        pending.note(point.offset, taken);
+        pending.record(point.offset, result);
     }
     Ok(pending.finish(&put).await)
 }
@@ -102,14 +102,14 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
     let outcome = PutOutcome::of_histograms(&batch);
     let mut pending = PendingPut::new(request.state, outcome, batch.points().len());
     for point in batch.points() {
-        let taken = take_histogram(&mut pending.session, codecs, &request.state.rules, &point);
-        pending.note(point.offset, taken);
+        let result = put_histogram(&mut pending.session, codecs, &request.state.rules, &point);
+        pending.record(point.offset, result);
     }
     Ok(pending.finish(&put).await)
 }
 
 /// Passes points to the session in groups.
-fn take_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatch) {
+fn put_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatch) {
     let mut points = batch.points();
     let mut group = Vec::with_capacity(points.len().min(IngestSession::GROUP));
     while points.len() > 0 {
@@ -128,19 +128,19 @@ fn take_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBat
         );
         let mut rejected = rejected.into_iter().peekable();
         for (at, point) in group.iter().enumerate() {
-            let refusal = rejected.next_if(|(place, _)| *place == at);
-            pending.note(point.offset, refusal.map_or(Ok(()), |(_, refusal)| Err(refusal)));
+            let rejection = rejected.next_if(|(position, _)| *position == at);
+            pending.record(point.offset, rejection.map_or(Ok(()), |(_, rejection)| Err(rejection)));
         }
     }
 }
 
 /// Passes a rolled-up point to the session. `tag_buffer` is scratch space.
-fn take_rollup(
+fn put_rollup(
     session: &mut IngestSession,
     rules: &RollupRules,
     series: &SeriesRules,
     point: &HttpRollup<'_>,
-    spelled: &mut Vec<u8>,
+    tag_buffer: &mut Vec<u8>,
 ) -> Result<(), PointRejection> {
     let HttpRollup { spec, metric, tags_raw, value, offset, timestamp } = *point;
     let time = timestamp.as_given();
@@ -149,22 +149,22 @@ fn take_rollup(
         && let Some(placement) = rules.placement(&spec)
         && !timestamp.is_millis()
     {
-        let cell = session.rollup_cell(place(&placement), time, value)?;
-        rules.spell(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, spelled);
-        if let Some(put) = session.put_cell_cached(metric, spelled, &cell, offset) {
+        let cell = session.rollup_cell(rollup_target(&placement), time, value)?;
+        rules.write_cache_key(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, tag_buffer);
+        if let Some(put) = session.put_cell_cached(metric, tag_buffer, &cell, offset) {
             return Ok(put?);
         }
     }
     let tags = point.tags();
     let placement = rules.check(&spec, metric, timestamp, value, &tags, series)?;
-    let cell = session.rollup_cell(place(&placement), time, value)?;
-    rules.spell(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, spelled);
+    let cell = session.rollup_cell(rollup_target(&placement), time, value)?;
+    rules.write_cache_key(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, tag_buffer);
     let tags = rules.tags(&tags, &placement);
-    Ok(session.put_cell_new(metric, spelled, &tags, cell, offset)?)
+    Ok(session.put_cell_new(metric, tag_buffer, &tags, cell, offset)?)
 }
 
 /// Passes a histogram to the session.
-fn take_histogram(
+fn put_histogram(
     session: &mut IngestSession,
     codecs: &HistogramCodecs,
     rules: &SeriesRules,
@@ -183,7 +183,7 @@ fn take_histogram(
 }
 
 /// Details of a 503 for points with unknown outcome. A retry writes the same cells.
-const LATE: &str = "the store did not answer in time";
+const STORE_TIMED_OUT: &str = "the store did not answer in time";
 
 /// Options, body and common tag of a write request.
 struct PutRequest<'a> {
@@ -211,7 +211,7 @@ struct PendingPut<'a> {
     session: IngestSession,
     outcome: PutOutcome,
     // Body offsets of the accepted points, which identify them in the response.
-    given: Vec<u32>,
+    accepted: Vec<u32>,
     rejected: Vec<(u32, PutError)>,
 }
 
@@ -221,14 +221,14 @@ impl<'a> PendingPut<'a> {
         if points <= MAX_SINGLE_BATCH_POINTS {
             session.use_single_shard();
         }
-        Self { state, session, outcome, given: Vec::with_capacity(points), rejected: Vec::new() }
+        Self { state, session, outcome, accepted: Vec::with_capacity(points), rejected: Vec::new() }
     }
 
     /// Records whether the session accepted a point.
-    fn note(&mut self, offset: u32, taken: Result<(), PointRejection>) {
-        match taken {
-            Ok(()) => self.given.push(offset),
-            Err(PointRejection::Fault(error)) => self.outcome.fail(offset, error),
+    fn record(&mut self, offset: u32, result: Result<(), PointRejection>) {
+        match result {
+            Ok(()) => self.accepted.push(offset),
+            Err(PointRejection::Invalid(error)) => self.outcome.fail(offset, error),
             Err(PointRejection::Engine(error)) => self.rejected.push((offset, error)),
         }
     }
@@ -256,7 +256,7 @@ impl<'a> PendingPut<'a> {
             outcome.succeed(report.stored as u64);
         } else {
             // Which of the other points were stored in time is unknown, so all count as timed out.
-            for offset in self.given {
+            for offset in self.accepted {
                 if report.failures.binary_search_by_key(&offset, |failure| failure.tag).is_err() {
                     outcome.fail(offset, PutPointError::WriteTimedOut);
                 }
@@ -265,30 +265,30 @@ impl<'a> PendingPut<'a> {
         for (_, error) in outcome.errors() {
             self.state.metrics.put_errors(error.kind()).add(1);
         }
-        let mut reply = outcome.reply(*options, body);
-        let retry = report.failures.iter().find(|f| worth_a_retry(&f.error, *options));
-        let retry = retry.map(|failure| failure.error.to_string());
-        let late = report.timed_out > 0 && !options.sync;
-        if let Some(why) = retry.or_else(|| late.then(|| LATE.to_owned())) {
+        let mut response = outcome.response(*options, body);
+        let retryable = report.failures.iter().find(|f| is_retryable(&f.error, *options));
+        let retryable = retryable.map(|failure| failure.error.to_string());
+        let timed_out = report.timed_out > 0 && !options.sync;
+        if let Some(why) = retryable.or_else(|| timed_out.then(|| STORE_TIMED_OUT.to_owned())) {
             if !(options.summary || options.details) {
                 let message = "Not all points were stored, please send them again";
                 let error = ApiError::new(503, message).with_details(why);
-                reply.body = error.render().into_bytes();
+                response.body = error.render().into_bytes();
             }
             return HttpResponse::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 ContentType::Json,
-                reply.body,
+                response.body,
             );
         }
         let status =
-            StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        HttpResponse::new(status, ContentType::Json, reply.body)
+            StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        HttpResponse::new(status, ContentType::Json, response.body)
     }
 }
 
 /// Returns true if a retry may succeed. With `sync`, storage errors have OpenTSDB's responses.
-fn worth_a_retry(error: &PutError, options: PutOptions) -> bool {
+fn is_retryable(error: &PutError, options: PutOptions) -> bool {
     match error {
         PutError::Throttled | PutError::Closed => true,
         PutError::Storage(_) | PutError::Lost => !options.sync,

@@ -30,7 +30,7 @@ const MASK: &str = "*******";
 /// Handles a query.
 pub(super) async fn query(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let metrics = &request.state.metrics;
-    let result = run(&request).await;
+    let result = dispatch(&request).await;
     match &result {
         Ok(_) => &metrics.query_success,
         Err(error) if error.status < 500 => &metrics.query_invalid,
@@ -40,44 +40,44 @@ pub(super) async fn query(request: HttpRequest<'_>) -> Result<HttpResponse, Http
     Ok(result?)
 }
 
-async fn run(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
+async fn dispatch(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     request.allow(&[Method::GET, Method::POST, Method::DELETE])?;
     if request.method == Method::DELETE && !request.state.config.allow_delete {
         return Err(ApiError::delete_not_enabled());
     }
-    match request.path.below.to_ascii_lowercase().as_str() {
+    match request.path.sub_path.to_ascii_lowercase().as_str() {
         "last" => last::last(request).await,
         "exp" => exp::exp(request).await,
         "gexp" => gexp::gexp(request).await,
-        _ => plain(request).await,
+        _ => plain_query(request).await,
     }
 }
 
-async fn plain(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
+async fn plain_query(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     let mut raw = if request.method == Method::POST {
         parse_query_body(request.body.text()?)?
     } else {
         parse_query_uri(&request.query)?
     };
-    complete(request, &mut raw)?;
+    apply_uri_parameters(request, &mut raw)?;
     let query = raw.validate(&request.state.clock()).map_err(|e| query_error(&e, Some(&raw)))?;
     if raw.explain {
         return explain::explain(request, &raw, &query).await;
     }
     let echoes = echoes(request, &query).await?;
     let control = control(request, render_query(&raw, &query, &[]).into());
-    let answer = request
+    let result = request
         .state
         .engine
         .query(query.clone(), control)
         .await
         .map_err(|failure| to_api_error(failure, Some(&raw)))?;
-    Ok(query_response::reply(&query, answer, layout(request, &query), echoes))
+    Ok(query_response::query_response(&query, result, layout(request, &query), echoes))
 }
 
 /// Adds the parameters of the URI that also apply to queries in a body. Fails if the query deletes
 /// and that is not allowed.
-fn complete(request: &HttpRequest<'_>, raw: &mut RawQuery) -> Result<(), ApiError> {
+fn apply_uri_parameters(request: &HttpRequest<'_>, raw: &mut RawQuery) -> Result<(), ApiError> {
     let allowed = request.state.config.allow_delete;
     if raw.delete && !allowed {
         return Err(ApiError::delete_not_enabled());
@@ -133,13 +133,13 @@ fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryControl {
         let value = if secret { MASK.into() } else { String::from_utf8_lossy(value.as_bytes()) };
         (title_case(name.as_str()), value.into_owned())
     });
-    let asker = QueryClient {
+    let client = QueryClient {
         remote: request.peer.to_string(),
         user: None,
         headers: headers.collect(),
         query,
     };
-    QueryControl { client: Arc::new(asker), ..QueryControl::default() }
+    QueryControl { client: Arc::new(client), ..QueryControl::default() }
 }
 
 /// Capitalises a header name as clients usually write it.

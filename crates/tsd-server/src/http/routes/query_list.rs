@@ -44,19 +44,19 @@ fn cancel(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::json(json!({ "message": "Query cancelled", "id": id }).to_string()))
 }
 
-fn asker(asker: &QueryClient) -> ListedClient<'_> {
+fn client(client: &QueryClient) -> ListedClient<'_> {
     ListedClient {
-        remote: &asker.remote,
-        user: asker.user.as_deref(),
-        headers: &asker.headers,
-        query: &asker.query,
+        remote: &client.remote,
+        user: client.user.as_deref(),
+        headers: &client.headers,
+        query: &client.query,
     }
 }
 
 fn running(query: &RunningQuery) -> ListedRunning<'_> {
     ListedRunning {
         id: query.id.0,
-        asker: asker(&query.client),
+        client: client(&query.client),
         started_ms: query.started_ms,
         elapsed_ms: query.elapsed.as_secs_f64() * 1_000.0,
         stage: stage(query.stage),
@@ -79,12 +79,12 @@ fn progress(query: &RunningQuery) -> NamedStats {
 
 fn completed(query: &CompletedQuery) -> ListedCompleted<'_> {
     let status = query.status.map(|code| {
-        let known = StatusCode::from_u16(code).ok();
-        (code, known.and_then(|status| status.canonical_reason()).unwrap_or_default())
+        let status_code = StatusCode::from_u16(code).ok();
+        (code, status_code.and_then(|status| status.canonical_reason()).unwrap_or_default())
     });
     ListedCompleted {
         id: query.id.0,
-        asker: asker(&query.client),
+        client: client(&query.client),
         failure: query.failure.as_deref(),
         executed: query.executed,
         running: query.running,
@@ -98,8 +98,8 @@ fn completed(query: &CompletedQuery) -> ListedCompleted<'_> {
 
 fn stage(stage: RunningStage) -> String {
     match stage {
-        RunningStage::Queued => "waiting to be let in".to_owned(),
-        RunningStage::Resolving => "looking names up".to_owned(),
+        RunningStage::Queued => "queued".to_owned(),
+        RunningStage::Resolving => "resolving names".to_owned(),
         RunningStage::Scanning { done, total } => {
             format!("scanning ({done} of {total} scans done)")
         }
@@ -139,7 +139,7 @@ fn table(list: &QueryList) -> String {
         let end = match (&query.failure, query.sent) {
             (Some(failure), _) => format!("failed: {failure}"),
             (None, true) => "sent".to_owned(),
-            (None, false) => "not sent to its end".to_owned(),
+            (None, false) => "not sent completely".to_owned(),
         };
         let subs = &query.stats.sub_queries;
         let _ = writeln!(

@@ -20,7 +20,7 @@ pub(super) async fn search(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
         return Err(ApiError::method_not_allowed(method.as_str()).into());
     }
     let has_body = !request.body.bytes().is_empty();
-    if SearchType::from_path(request.path.below)? == SearchType::Plugin {
+    if SearchType::from_path(request.path.sub_path)? == SearchType::Plugin {
         check_plugin_search(&request.query, has_body)?;
     }
     let lookup_request = if has_body {
@@ -42,14 +42,14 @@ async fn lookup(
         limit: usize::try_from(lookup_request.limit).unwrap_or(0),
         use_meta: lookup_request.use_meta,
     };
-    let (found, guard) =
+    let (result, guard) =
         request.state.engine.lookup(lookup, control_by_uri(request)).await.map_err(to_api_error)?;
-    let shown: Vec<LookupResult> = found.series.into_iter().map(shown).collect();
+    let series_result: Vec<LookupResult> = result.series.into_iter().map(series_result).collect();
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(response_stream::whole(|| render_lookup(&lookup_request, &shown, millis), guard))
+    Ok(response_stream::buffered(|| render_lookup(&lookup_request, &series_result, millis), guard))
 }
 
-fn shown(series: LookupSeries) -> LookupResult {
+fn series_result(series: LookupSeries) -> LookupResult {
     LookupResult { tsuid: to_hex(&series.tsuid), metric: series.metric, tags: series.tags }
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn suggest(
     api: bool,
 ) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
-    let wanted = if api && !request.body.bytes().is_empty() {
+    let suggest = if api && !request.body.bytes().is_empty() {
         read_body(request.body.text()?)?
     } else {
         SuggestRequest {
@@ -39,8 +39,8 @@ pub(super) async fn suggest(
             max: request.query.get("max").map(str::to_owned),
         }
     };
-    let max = read_max(wanted.max.as_deref())?;
-    let kind = match wanted.kind.as_str() {
+    let max = read_max(suggest.max.as_deref())?;
+    let kind = match suggest.kind.as_str() {
         "metrics" => UidKind::Metric,
         "tagk" => UidKind::Tagk,
         "tagv" => UidKind::Tagv,
@@ -49,7 +49,7 @@ pub(super) async fn suggest(
     let names = request
         .state
         .engine
-        .suggest(kind, &wanted.prefix, max)
+        .suggest(kind, &suggest.prefix, max)
         .await
         .map_err(|error| ApiError::internal(error.to_string()))?;
     let body = json!(names).to_string();
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn bodies_may_hold_numbers_as_numbers_or_texts() {
-        let wanted = read_body(r#"{"type":"metrics","q":"sys","max":10}"#).unwrap();
+        let suggest = read_body(r#"{"type":"metrics","q":"sys","max":10}"#).unwrap();
         assert_eq!(
-            wanted,
+            suggest,
             SuggestRequest { kind: "metrics".into(), prefix: "sys".into(), max: Some("10".into()) }
         );
         assert_eq!(read_body(r#"{"type":"tagk"}"#).unwrap().prefix, "");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_maxima_mean_the_default() {
+    fn invalid_max_means_the_default() {
         for (text, max) in
             [(None, 25), (Some(""), 25), (Some("0"), 25), (Some("-1"), 25), (Some("7"), 7)]
         {

@@ -29,7 +29,7 @@ type NamesByKind = Vec<(String, Vec<String>)>;
 
 /// Dispatches a request to its sub-path.
 pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
-    match request.path.below.to_ascii_lowercase().as_str() {
+    match request.path.sub_path.to_ascii_lowercase().as_str() {
         "assign" => assign(request).await,
         "rename" => rename::rename(request).await,
         "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
@@ -40,7 +40,7 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
 async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
     check_writes(request)?;
-    let wanted = if request.method == Method::POST {
+    let names_by_kind = if request.method == Method::POST {
         if request.body.bytes().is_empty() {
             return Err(ApiError::missing_content().into());
         }
@@ -54,12 +54,12 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
             })
             .collect()
     };
-    if wanted.is_empty() {
+    if names_by_kind.is_empty() {
         return Err(ApiError::new(400, "Missing values to assign UIDs").into());
     }
     let mut maps: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     let mut failed = false;
-    for (label, names) in wanted {
+    for (label, names) in names_by_kind {
         let mut assigned = BTreeMap::new();
         let mut errors = BTreeMap::new();
         for name in names {
@@ -103,7 +103,7 @@ async fn assign_one(
     label: &str,
     name: &str,
 ) -> Result<Result<String, String>, ApiError> {
-    let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == label) else {
+    let Some((_, kind)) = KINDS.iter().find(|(name_of_kind, _)| *name_of_kind == label) else {
         return Ok(Err("Unknown type name".to_owned()));
     };
     match request.state.engine.assign(*kind, name).await {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_have_opentsdbs_order_of_keys() {
+    fn response_keys_have_opentsdbs_order() {
         let map = |name: &str| sorted(BTreeMap::from([(name.to_owned(), "x".to_owned())]));
         let maps = BTreeMap::from([
             ("metric".to_owned(), map("m")),
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn bodies_are_lists_of_names_by_kind() {
-        let wanted = read_body(r#"{"metric":["a","b"],"tagk":["c"]}"#).unwrap();
+        let names_by_kind = read_body(r#"{"metric":["a","b"],"tagk":["c"]}"#).unwrap();
         assert_eq!(
-            wanted,
+            names_by_kind,
             [
                 ("metric".into(), vec!["a".into(), "b".into()]),
                 ("tagk".into(), vec!["c".to_owned()])

@@ -25,13 +25,13 @@ pub(super) async fn exp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiEr
     let query = raw.validate(&request.state.clock()).map_err(|e| query_error(&e, None))?;
     let echo: Arc<str> = render_exp_query(&raw).into();
     let control = control(request, listed_exp_query(&echo));
-    let (answer, guard) = request
+    let (result, guard) = request
         .state
         .engine
         .query_exp(query, control)
         .await
         .map_err(|failure| to_api_error(failure, None))?;
-    let mut writer = ExpResponseWriter::new(answer, echo);
-    let write = move |out: &mut Vec<u8>, enough| writer.write(out, enough);
-    Ok(response_stream::reply(write, SerializationTimer::default(), guard))
+    let mut writer = ExpResponseWriter::new(result, echo);
+    let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
+    Ok(response_stream::chunked(write, SerializationTimer::default(), guard))
 }

@@ -9,7 +9,7 @@ use tsd_protocol::{
 };
 
 use super::{
-    complete, control, layout,
+    apply_uri_parameters, control, layout,
     query_response::fills_with_null,
     response_stream::{self, SerializationTimer},
     stats_format::summary,
@@ -25,24 +25,24 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
         (parse_gexp_uri(&request.query)?, Vec::new())
     };
     texts.extend(request.query.all("exp").map(str::to_owned));
-    complete(request, &mut raw)?;
+    apply_uri_parameters(request, &mut raw)?;
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let gexp_query = GexpQuery::new(raw.clone(), &texts, &request.state.clock())
         .map_err(|e| query_error(&e, Some(&raw)))?;
     let query = gexp_query.query.clone();
     let engine = &request.state.engine;
     let globals = if query.global_annotations && !query.no_annotations {
-        let notes = engine.global_annotations((query.start_ms, query.end_ms)).await;
-        notes.map_err(|error| to_api_error(error.into(), None))?
+        let annotations = engine.global_annotations((query.start_ms, query.end_ms)).await;
+        annotations.map_err(|error| to_api_error(error.into(), None))?
     } else {
         Vec::new()
     };
     let globals = (!globals.is_empty()).then_some(globals);
     let control = control(request, render_query(&raw, &query, &texts).into());
-    let answer = engine.query_gexp(gexp_query, control).await;
+    let result = engine.query_gexp(gexp_query, control).await;
     let GexpResult { series, mut stats, guard } =
-        answer.map_err(|failure| to_api_error(failure, Some(&raw)))?;
-    let writing = SerializationTimer::default();
+        result.map_err(|failure| to_api_error(failure, Some(&raw)))?;
+    let timer = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;
     let nan_as_null = query.sub_queries.first().is_some_and(fills_with_null);
     let series =
@@ -58,14 +58,14 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
             ..SeriesResult::default()
         });
     let summary: Option<Summary> = query.show_summary.then(|| {
-        let writing = writing.clone();
+        let timer = timer.clone();
         let summary: Summary = Box::new(move || {
-            stats.serialization = writing.time();
+            stats.serialization = timer.time();
             summary(&stats)
         });
         summary
     });
     let mut writer = QueryResponseWriter::new(layout(request, &query), series, summary);
-    let write = move |out: &mut Vec<u8>, enough| writer.write(out, enough);
-    Ok(response_stream::reply(write, writing, guard))
+    let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
+    Ok(response_stream::chunked(write, timer, guard))
 }

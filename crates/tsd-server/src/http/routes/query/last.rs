@@ -18,7 +18,7 @@ pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     } else {
         parse_last_uri(&request.query)?
     };
-    let series = series.into_iter().map(|wanted| match wanted {
+    let series = series.into_iter().map(|selector| match selector {
         LastSelector::Names { metric, tags } => LastSeries::Metric { metric, tags },
         LastSelector::Tsuid(bytes) => LastSeries::Tsuid(bytes),
     });
@@ -28,13 +28,13 @@ pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
         back_scan_hours: u32::try_from(back_scan.max(0)).unwrap_or(u32::MAX),
         resolve,
     };
-    let found = request.state.engine.last_points(query, control_by_uri(request)).await;
-    let (points, guard) = found.map_err(|failure| to_api_error(failure, None))?;
-    let shown: Vec<LastPointResult> = points.into_iter().map(shown).collect();
-    Ok(response_stream::whole(|| render_last_points(&shown), guard))
+    let result = request.state.engine.last_points(query, control_by_uri(request)).await;
+    let (points, guard) = result.map_err(|failure| to_api_error(failure, None))?;
+    let point_result: Vec<LastPointResult> = points.into_iter().map(point_result).collect();
+    Ok(response_stream::buffered(|| render_last_points(&point_result), guard))
 }
 
-fn shown(point: LastPoint) -> LastPointResult {
+fn point_result(point: LastPoint) -> LastPointResult {
     LastPointResult {
         names: point.names,
         timestamp_ms: point.timestamp_ms,

@@ -11,50 +11,51 @@ use tsd_protocol::{QueryResponseWriter, ResponseLayout, SeriesResult, Summary};
 
 use super::{
     response_stream::{self, SerializationTimer},
-    stats_format::{NamedStats, series_numbers, summary},
+    stats_format::{NamedStats, series_stats, summary},
 };
 use crate::http::response::HttpResponse;
 
 /// Builds the response of a query. `echoes` has the rendered sub queries, if they are shown.
-pub(super) fn reply(
+pub(super) fn query_response(
     query: &Query,
-    answer: QueryResult,
+    result: QueryResult,
     layout: ResponseLayout,
     echoes: Vec<Arc<str>>,
 ) -> HttpResponse {
-    let QueryResult { sub_results, global_annotations, mut stats, guard, .. } = answer;
-    let writing = SerializationTimer::default();
+    let QueryResult { sub_results, global_annotations, mut stats, guard, .. } = result;
+    let timer = SerializationTimer::default();
     let globals = (!global_annotations.is_empty()).then_some(global_annotations);
     let mut echoes = echoes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-    let mut parts = Vec::with_capacity(sub_results.len());
-    let mut of_parts = Vec::with_capacity(sub_results.len());
-    for part in sub_results {
-        of_parts.push(counted(&part));
-        let shown = SeriesOptions::new(query, &part, echoes.next().flatten(), globals.clone());
-        parts.push((shown, part.series));
+    let mut groups = Vec::with_capacity(sub_results.len());
+    let mut sub_query_stats = Vec::with_capacity(sub_results.len());
+    for sub_result in sub_results {
+        sub_query_stats.push(stats_with_points(&sub_result));
+        let options =
+            SeriesOptions::new(query, &sub_result, echoes.next().flatten(), globals.clone());
+        groups.push((options, sub_result.series));
     }
-    let times = writing.clone();
-    let series = parts.into_iter().flat_map(move |(shown, series)| {
-        let times = times.clone();
-        series.into_iter().map(move |series| shown.series(series, times.time()))
+    let series_timer = timer.clone();
+    let series = groups.into_iter().flat_map(move |(options, series)| {
+        let timer = series_timer.clone();
+        series.into_iter().map(move |series| options.series(series, timer.time()))
     });
     let summary: Option<Summary> = query.show_summary.then(|| {
-        let writing = writing.clone();
+        let timer = timer.clone();
         let summary: Summary = Box::new(move || {
-            stats.sub_queries = of_parts;
-            stats.serialization = writing.time();
+            stats.sub_queries = sub_query_stats;
+            stats.serialization = timer.time();
             summary(&stats)
         });
         summary
     });
     let mut writer = QueryResponseWriter::new(layout, series, summary);
-    response_stream::reply(move |out, enough| writer.write(out, enough), writing, guard)
+    response_stream::chunked(move |out, chunk_bytes| writer.write(out, chunk_bytes), timer, guard)
 }
 
 /// Returns the statistics of a sub query, including the emitted points.
-fn counted(part: &SubQueryResult) -> SubQueryStats {
-    let emitted: usize = part.series.iter().map(|series| series.points.len()).sum();
-    SubQueryStats { emitted_points: emitted as u64, ..part.stats.clone() }
+fn stats_with_points(sub_result: &SubQueryResult) -> SubQueryStats {
+    let emitted: usize = sub_result.series.iter().map(|series| series.points.len()).sum();
+    SubQueryStats { emitted_points: emitted as u64, ..sub_result.stats.clone() }
 }
 
 /// Options for the series of one sub query.
@@ -71,24 +72,25 @@ struct SeriesOptions {
 impl SeriesOptions {
     fn new(
         query: &Query,
-        part: &SubQueryResult,
+        sub_result: &SubQueryResult,
         echo: Option<Arc<str>>,
         globals: Option<Vec<Annotation>>,
     ) -> Self {
-        let sub: Option<&SubQuery> = query.sub_queries.iter().find(|sub| sub.index == part.index);
+        let sub: Option<&SubQuery> =
+            query.sub_queries.iter().find(|sub| sub.index == sub_result.index);
         Self {
             query: echo,
             tsuids: query.show_tsuids,
             nan_as_null: sub.is_some_and(fills_with_null),
             annotations: !query.no_annotations,
             globals,
-            stats: query.show_stats.then(|| counted(part)),
+            stats: query.show_stats.then(|| stats_with_points(sub_result)),
         }
     }
 
-    fn series(&self, series: ResultSeries, writing: Duration) -> SeriesResult {
+    fn series(&self, series: ResultSeries, serialization: Duration) -> SeriesResult {
         let stats: Option<NamedStats> =
-            self.stats.as_ref().map(|stats| series_numbers(stats, writing));
+            self.stats.as_ref().map(|stats| series_stats(stats, serialization));
         SeriesResult {
             metric: series.metric,
             tags: series.tags,

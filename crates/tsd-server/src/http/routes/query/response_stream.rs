@@ -21,30 +21,30 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Measures the time spent writing a response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SerializationTimer {
-    times: Arc<Mutex<TimerState>>,
+    state: Arc<Mutex<TimerState>>,
 }
 
 #[derive(Debug, Default)]
 struct TimerState {
     done: Duration,
     /// Start of the current chunk.
-    began: Option<Instant>,
+    started: Option<Instant>,
 }
 
 impl SerializationTimer {
     pub(super) fn time(&self) -> Duration {
-        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        times.done + times.began.map(|began| began.elapsed()).unwrap_or_default()
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.done + state.started.map(|started| started.elapsed()).unwrap_or_default()
     }
 
     /// Calls `work` and adds its duration.
-    fn count<T>(&self, work: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        self.times.lock().unwrap_or_else(PoisonError::into_inner).began = Some(began);
+    fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).started = Some(started);
         let value = work();
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        times.began = None;
-        times.done += began.elapsed();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.started = None;
+        state.done += started.elapsed();
         value
     }
 }
@@ -52,46 +52,46 @@ impl SerializationTimer {
 /// Builds a response whose body `write` generates: it appends to the buffer up to a number of bytes
 /// and returns true if there is more. The guard is notified when the body is sent, and dropped
 /// otherwise.
-pub(super) fn reply(
+pub(super) fn chunked(
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
-    writing: SerializationTimer,
+    timer: SerializationTimer,
     guard: QueryGuard,
 ) -> HttpResponse {
     let threads = guard.threads().clone();
     // Shared by the chunk stream and the completion callback; dropped with the last of them.
     let guard = Arc::new(Mutex::new(Some(guard)));
-    let held = Arc::clone(&guard);
-    let times = writing.clone();
+    let on_sent_guard = Arc::clone(&guard);
+    let sent_timer = timer.clone();
     let on_sent = OnSent::new(move || {
-        if let Some(guard) = held.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            guard.mark_sent(200, times.time());
+        if let Some(guard) = on_sent_guard.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            guard.mark_sent(200, sent_timer.time());
         }
     });
-    let mut maker = ChunkWriter { write: Box::new(write), writing, more: true };
-    let first = maker.make(0);
-    if !maker.more {
-        return HttpResponse::json(first).telling(on_sent);
+    let mut writer = ChunkWriter { write: Box::new(write), timer, more: true };
+    let first = writer.write_chunk(0);
+    if !writer.more {
+        return HttpResponse::json(first).with_on_sent(on_sent);
     }
-    let rest = stream::try_unfold(maker, move |maker| {
+    let rest = stream::try_unfold(writer, move |writer| {
         let is_cancelled = guard
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
             .is_some_and(QueryGuard::is_cancelled);
-        next(maker, is_cancelled, threads.clone())
+        next_chunk(writer, is_cancelled, threads.clone())
     });
-    let pieces = stream::iter([Ok(first)]).chain(rest);
-    HttpResponse::pieces(ContentType::Json, Box::pin(pieces)).telling(on_sent)
+    let chunks = stream::iter([Ok(first)]).chain(rest);
+    HttpResponse::chunks(ContentType::Json, Box::pin(chunks)).with_on_sent(on_sent)
 }
 
 /// Builds a response with a complete body.
-pub(in crate::http::routes) fn whole(
-    make: impl FnOnce() -> Vec<u8>,
+pub(in crate::http::routes) fn buffered(
+    write: impl FnOnce() -> Vec<u8>,
     guard: QueryGuard,
 ) -> HttpResponse {
-    let writing = SerializationTimer::default();
-    let body = writing.count(make);
-    HttpResponse::json(body).telling(OnSent::new(move || guard.mark_sent(200, writing.time())))
+    let timer = SerializationTimer::default();
+    let body = timer.measure(write);
+    HttpResponse::json(body).with_on_sent(OnSent::new(move || guard.mark_sent(200, timer.time())))
 }
 
 /// Appends up to a number of bytes to the buffer; returns true if there is more.
@@ -100,31 +100,32 @@ type Write = dyn FnMut(&mut Vec<u8>, usize) -> bool + Send;
 /// Generates chunks.
 struct ChunkWriter {
     write: Box<Write>,
-    writing: SerializationTimer,
+    timer: SerializationTimer,
     more: bool,
 }
 
 impl ChunkWriter {
-    fn make(&mut self, room: usize) -> Bytes {
-        let mut piece = Vec::with_capacity(room);
-        self.more = self.writing.count(|| (self.write)(&mut piece, CHUNK_BYTES));
-        Bytes::from(piece)
+    fn write_chunk(&mut self, capacity: usize) -> Bytes {
+        let mut chunk = Vec::with_capacity(capacity);
+        self.more = self.timer.measure(|| (self.write)(&mut chunk, CHUNK_BYTES));
+        Bytes::from(chunk)
     }
 }
 
-async fn next(
-    mut maker: ChunkWriter,
+async fn next_chunk(
+    mut writer: ChunkWriter,
     is_cancelled: bool,
     threads: QueryThreads,
 ) -> Result<Option<(Bytes, ChunkWriter)>, ResponseAborted> {
-    if !maker.more {
+    if !writer.more {
         return Ok(None);
     }
     if is_cancelled {
         return Err(ResponseAborted("the query was cancelled".to_owned()));
     }
-    let made = threads.call(move || (maker.make(CHUNK_BYTES + CHUNK_BYTES / 8), maker)).await;
-    made.map(Some).map_err(|lost| ResponseAborted(lost.to_string()))
+    let generated =
+        threads.call(move || (writer.write_chunk(CHUNK_BYTES + CHUNK_BYTES / 8), writer)).await;
+    generated.map(Some).map_err(|lost| ResponseAborted(lost.to_string()))
 }
 
 #[cfg(test)]
@@ -137,33 +138,33 @@ mod tests {
     use crate::http::response::ResponseContent;
 
     /// A response of `chunks` chunks, and a counter of the generated ones.
-    fn counted(pieces: usize) -> (HttpResponse, Arc<AtomicUsize>) {
-        let made = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&made);
-        let write = move |out: &mut Vec<u8>, enough: usize| {
-            out.resize(enough, b'x');
-            count.fetch_add(1, Ordering::Relaxed) + 1 < pieces
+    fn chunked_response(chunks: usize) -> (HttpResponse, Arc<AtomicUsize>) {
+        let generated = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&generated);
+        let write = move |out: &mut Vec<u8>, chunk_bytes: usize| {
+            out.resize(chunk_bytes, b'x');
+            counter.fetch_add(1, Ordering::Relaxed) + 1 < chunks
         };
-        (reply(write, SerializationTimer::default(), QueryGuard::default()), made)
+        (chunked(write, SerializationTimer::default(), QueryGuard::default()), generated)
     }
 
     #[tokio::test]
-    async fn a_piece_is_made_when_it_is_asked_for() {
-        let (reply, made) = counted(1_000);
-        let ResponseContent::Chunks(mut pieces) = reply.body else { panic!("not in pieces") };
-        assert_eq!(made.load(Ordering::Relaxed), 1);
-        for taken in 1..=3 {
-            assert_eq!(pieces.next().await.unwrap().unwrap().len(), CHUNK_BYTES);
-            assert_eq!(made.load(Ordering::Relaxed), taken);
+    async fn chunks_are_generated_on_demand() {
+        let (response, generated) = chunked_response(1_000);
+        let ResponseContent::Chunks(mut chunks) = response.body else { panic!("not chunked") };
+        assert_eq!(generated.load(Ordering::Relaxed), 1);
+        for read in 1..=3 {
+            assert_eq!(chunks.next().await.unwrap().unwrap().len(), CHUNK_BYTES);
+            assert_eq!(generated.load(Ordering::Relaxed), read);
         }
-        drop(pieces);
-        assert_eq!(made.load(Ordering::Relaxed), 3);
+        drop(chunks);
+        assert_eq!(generated.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn a_small_answer_is_whole() {
-        let (reply, made) = counted(1);
-        assert!(matches!(reply.body, ResponseContent::Full(_)));
-        assert_eq!(made.load(Ordering::Relaxed), 1);
+    fn small_response_is_not_chunked() {
+        let (response, generated) = chunked_response(1);
+        assert!(matches!(response.body, ResponseContent::Full(_)));
+        assert_eq!(generated.load(Ordering::Relaxed), 1);
     }
 }

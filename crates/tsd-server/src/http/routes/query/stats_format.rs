@@ -1,35 +1,35 @@
-//! NamedStats of a query under OpenTSDB's names. TimerState are milliseconds.
+//! Query statistics under OpenTSDB's names. Times are in milliseconds.
 
 use std::time::Duration;
 
 use tsd_engine::{QueryStats, ScannerStats, SubQueryStats};
 use tsd_protocol::StatValue;
 
-/// NamedStats in the order in which they are shown.
+/// Statistics in the order in which they are shown.
 pub(in crate::http::routes) type NamedStats = Vec<(String, StatValue)>;
 
 /// Statistics of every series of a sub query; `serialization` is the time spent writing so far.
-pub(super) fn series_numbers(stats: &SubQueryStats, writing: Duration) -> NamedStats {
-    let mut numbers = StatsBuilder::default();
-    numbers
+pub(super) fn series_stats(stats: &SubQueryStats, serialization: Duration) -> NamedStats {
+    let mut named = StatsBuilder::default();
+    named
         .time("aggregationTime", stats.aggregation)
         .count("emittedDPs", stats.emitted_points)
         .time("groupByTime", stats.group_by)
         .count("queryIndex", stats.index as u64)
         .time("queryScanTime", stats.query_scan)
         .time("saltScannerMergeTime", stats.scanner_merge)
-        .time("serializationTime", writing)
+        .time("serializationTime", serialization)
         .time("uidToStringTime", stats.uid_to_string);
-    numbers.sorted()
+    named.sorted()
 }
 
 /// Statistics at the end of a response: the query, its sub queries and their scans.
 pub(super) fn summary(stats: &QueryStats) -> NamedStats {
-    let mut numbers = totals(stats);
+    let mut named = totals(stats);
     for sub in &stats.sub_queries {
-        numbers.0.push((format!("queryIdx_{:02}", sub.index), StatValue::Part(sub_query(sub))));
+        named.0.push((format!("queryIdx_{:02}", sub.index), StatValue::Part(sub_query(sub))));
     }
-    numbers.sorted()
+    named.sorted()
 }
 
 /// Totals of a query.
@@ -40,8 +40,8 @@ pub(in crate::http::routes) fn overall(stats: &QueryStats) -> NamedStats {
 fn totals(stats: &QueryStats) -> StatsBuilder {
     let subs = &stats.sub_queries;
     let scanners: Vec<&ScannerStats> = subs.iter().flat_map(|sub| &sub.scanners).collect();
-    let mut numbers = StatsBuilder::default();
-    numbers
+    let mut named = StatsBuilder::default();
+    named
         .time("stringToUidTime", stats.string_to_uid)
         .time("processingPreWriteTime", stats.processing_pre_write)
         .count("emittedDPs", subs.iter().map(|sub| sub.emitted_points).sum())
@@ -49,23 +49,23 @@ fn totals(stats: &QueryStats) -> StatsBuilder {
         .time("cpuTime", stats.cpu)
         .time("waitTime", stats.waited)
         .count("peakMemoryBytes", stats.peak_memory_bytes)
-        .spread("ScannerMergeTime", "Salt", &times(subs, |sub| sub.scanner_merge))
-        .spread("QueryScanTime", "", &times(subs, |sub| sub.query_scan))
-        .spread("AggregationTime", "", &times(subs, |sub| sub.aggregation))
-        .spread("UidToStringTime", "", &times(subs, |sub| sub.uid_to_string));
+        .avg_and_max("ScannerMergeTime", "Salt", &times(subs, |sub| sub.scanner_merge))
+        .avg_and_max("QueryScanTime", "", &times(subs, |sub| sub.query_scan))
+        .avg_and_max("AggregationTime", "", &times(subs, |sub| sub.aggregation))
+        .avg_and_max("UidToStringTime", "", &times(subs, |sub| sub.uid_to_string));
     // The series of all sub queries are written sequentially.
-    numbers.spread("SerializationTime", "", &[stats.serialization]);
+    named.avg_and_max("SerializationTime", "", &[stats.serialization]);
     if !stats.total.is_zero() {
-        numbers.time("totalTime", stats.total);
+        named.time("totalTime", stats.total);
     }
-    of_scanners(&mut numbers, &scanners);
-    numbers
+    add_scanner_totals(&mut named, &scanners);
+    named
 }
 
 fn sub_query(stats: &SubQueryStats) -> NamedStats {
     let scanners: Vec<&ScannerStats> = stats.scanners.iter().collect();
-    let mut numbers = StatsBuilder::default();
-    numbers
+    let mut named = StatsBuilder::default();
+    named
         .count("queryIndex", stats.index as u64)
         .time("stringToUidTime", stats.string_to_uid)
         .time("saltScannerMergeTime", stats.scanner_merge)
@@ -77,23 +77,23 @@ fn sub_query(stats: &SubQueryStats) -> NamedStats {
         .time("totalTime", stats.total)
         .count("emittedDPs", stats.emitted_points)
         .count("nanDPs", stats.nan_points);
-    of_scanners(&mut numbers, &scanners);
+    add_scanner_totals(&mut named, &scanners);
     let each = stats
         .scanners
         .iter()
         .enumerate()
         .map(|(at, scan)| (format!("scannerIdx_{at:02}"), StatValue::Part(scanner(scan))));
-    numbers.0.push(("scannerStats".to_owned(), StatValue::Part(each.collect())));
-    numbers.sorted()
+    named.0.push(("scannerStats".to_owned(), StatValue::Part(each.collect())));
+    named.sorted()
 }
 
 /// Adds the sums of scan counts, and averages and maxima of scan times.
-fn of_scanners(numbers: &mut StatsBuilder, scanners: &[&ScannerStats]) {
+fn add_scanner_totals(named: &mut StatsBuilder, scanners: &[&ScannerStats]) {
     let sum = |count: fn(&ScannerStats) -> u64| scanners.iter().map(|scan| count(scan)).sum();
     let times = |time: fn(&ScannerStats) -> Duration| -> Vec<Duration> {
         scanners.iter().map(|scan| time(scan)).collect()
     };
-    numbers
+    named
         .count("rowsFromStorage", sum(|scan| scan.rows))
         .count("columnsFromStorage", sum(|scan| scan.cells))
         .count("bytesFromStorage", sum(|scan| scan.bytes))
@@ -103,15 +103,15 @@ fn of_scanners(numbers: &mut StatsBuilder, scanners: &[&ScannerStats]) {
         .count("dpsPostFilter", sum(|scan| scan.cells_post_filter))
         .count("successfulScan", sum(|scan| u64::from(scan.successful)))
         .count("uidPairsResolved", sum(|scan| scan.uid_pairs_resolved))
-        .spread("HBaseTime", "", &times(|scan| scan.store))
-        .spread("ScannerTime", "", &times(|scan| scan.total))
-        .spread("CompactionTime", "", &times(|scan| scan.compaction))
-        .spread("ScannerUidToStringTime", "", &times(|scan| scan.uid_to_string));
+        .avg_and_max("HBaseTime", "", &times(|scan| scan.store))
+        .avg_and_max("ScannerTime", "", &times(|scan| scan.total))
+        .avg_and_max("CompactionTime", "", &times(|scan| scan.compaction))
+        .avg_and_max("ScannerUidToStringTime", "", &times(|scan| scan.uid_to_string));
 }
 
 fn scanner(stats: &ScannerStats) -> NamedStats {
-    let mut numbers = StatsBuilder::default();
-    numbers
+    let mut named = StatsBuilder::default();
+    named
         .time("compactionTime", stats.compaction)
         .count("dpsPostFilter", stats.cells_post_filter)
         .count("dpsPreFilter", stats.cells_pre_filter)
@@ -125,15 +125,15 @@ fn scanner(stats: &ScannerStats) -> NamedStats {
         .time("scannerUidToStringTime", stats.uid_to_string)
         .count("successfulScan", u64::from(stats.successful))
         .count("uidPairsResolved", stats.uid_pairs_resolved);
-    numbers.0.push(("scannerId".to_owned(), StatValue::Text(stats.id.clone())));
-    numbers.sorted()
+    named.0.push(("scannerId".to_owned(), StatValue::Text(stats.id.clone())));
+    named.sorted()
 }
 
 fn times(subs: &[SubQueryStats], time: fn(&SubQueryStats) -> Duration) -> Vec<Duration> {
     subs.iter().map(time).collect()
 }
 
-/// NamedStats with their names, not in order yet.
+/// Collects named statistics in any order.
 #[derive(Debug, Default)]
 struct StatsBuilder(NamedStats);
 
@@ -150,7 +150,7 @@ impl StatsBuilder {
     }
 
     /// Adds average and maximum of the times; nothing if there are none.
-    fn spread(&mut self, name: &str, before: &str, times: &[Duration]) -> &mut Self {
+    fn avg_and_max(&mut self, name: &str, before: &str, times: &[Duration]) -> &mut Self {
         if let Some(greatest) = times.iter().max() {
             let sum: Duration = times.iter().sum();
             let count = u32::try_from(times.len()).unwrap_or(u32::MAX);
@@ -171,8 +171,8 @@ impl StatsBuilder {
 mod tests {
     use super::*;
 
-    fn names(numbers: &NamedStats) -> Vec<&str> {
-        numbers.iter().map(|(name, _)| name.as_str()).collect()
+    fn names(named: &NamedStats) -> Vec<&str> {
+        named.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn stats() -> QueryStats {
@@ -191,10 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn series_show_opentsdbs_eight_numbers() {
-        let numbers = series_numbers(&SubQueryStats::default(), Duration::ZERO);
+    fn series_show_opentsdbs_eight_statistics() {
+        let named = series_stats(&SubQueryStats::default(), Duration::ZERO);
         assert_eq!(
-            names(&numbers),
+            names(&named),
             [
                 "aggregationTime",
                 "emittedDPs",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_are_added_up_and_their_times_spread() {
+    fn scan_counts_are_summed_and_times_averaged() {
         let summary = summary(&stats());
         let value = |name: &str| {
             summary.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())

@@ -37,9 +37,9 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
         let given = |name| request.query.get(name).filter(|value| !value.is_empty());
         names.filter_map(|name| Some((name.to_owned(), given(name)?.to_owned()))).collect()
     };
-    let wanted = wanted(fields)
+    let rename_request = rename_request(fields)
         .ok_or_else(|| ApiError::new(400, "Missing necessary values to rename UID"))?;
-    Ok(match rename_one(request, &wanted).await? {
+    Ok(match rename_one(request, &rename_request).await? {
         Ok(()) => HttpResponse::json(json!({"result": "true"}).to_string()),
         Err(text) => {
             let text = Value::from(text);
@@ -52,10 +52,10 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
 /// Renames a UID. The inner error concerns the names, the outer one the whole request.
 async fn rename_one(
     request: &HttpRequest<'_>,
-    wanted: &RenameRequest,
+    rename_request: &RenameRequest,
 ) -> Result<Result<(), String>, ApiError> {
-    let RenameRequest { label, old, new } = wanted;
-    let Some((_, kind)) = KINDS.iter().find(|(known, _)| known == label) else {
+    let RenameRequest { label, old, new } = rename_request;
+    let Some((_, kind)) = KINDS.iter().find(|(name_of_kind, _)| name_of_kind == label) else {
         return Ok(Err("Unknown type name".to_owned()));
     };
     match request.state.engine.rename_uid(*kind, old, new).await {
@@ -63,7 +63,9 @@ async fn rename_one(
         Err(UidError::NoSuchName { name, .. }) => {
             Ok(Err(format!("Name(\"{name}\") does not exist")))
         }
-        Err(UidError::NameTaken { uid, .. }) => Ok(Err(taken(request, *kind, wanted, &uid))),
+        Err(UidError::NameTaken { uid, .. }) => {
+            Ok(Err(name_taken_text(request, *kind, rename_request, &uid)))
+        }
         Err(UidError::IllegalName { name, character, .. }) => {
             Ok(Err(illegal_name(label, &name, character)))
         }
@@ -77,14 +79,19 @@ async fn rename_one(
     }
 }
 
-fn taken(request: &HttpRequest<'_>, kind: UidKind, wanted: &RenameRequest, uid: &[u8]) -> String {
+fn name_taken_text(
+    request: &HttpRequest<'_>,
+    kind: UidKind,
+    rename_request: &RenameRequest,
+    uid: &[u8],
+) -> String {
     let config = request.state.engine.config();
     let bytes: Vec<String> = uid.iter().map(|byte| byte.cast_signed().to_string()).collect();
     format!(
         "When trying rename(\"{}\", \"{}\") on UniqueId({}, {}, {}): new name already assigned \
          ID=[{}]",
-        wanted.old,
-        wanted.new,
+        rename_request.old,
+        rename_request.new,
         config.tables.uid,
         kind.as_str(),
         kind.width(&config.schema),
@@ -109,7 +116,7 @@ fn read_body(body: &str) -> Result<Vec<(String, String)>, ApiError> {
 }
 
 /// Selects the last kind in the fields, as OpenTSDB does.
-fn wanted(fields: Vec<(String, String)>) -> Option<RenameRequest> {
+fn rename_request(fields: Vec<(String, String)>) -> Option<RenameRequest> {
     let (mut of, mut new) = (None, None);
     for (key, value) in fields {
         if key == "name" {
@@ -130,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_kind_and_two_names_are_needed() {
-        let read = |body: &str| wanted(read_body(body).unwrap());
+        let read = |body: &str| rename_request(read_body(body).unwrap());
         let expected = RenameRequest { label: "tagk".into(), old: "a".into(), new: "1".into() };
         assert_eq!(read(r#"{"name":1,"tagk":"a"}"#), Some(expected));
         for body in ["{}", r#"{"name":"a"}"#, r#"{"tagk":"a"}"#, r#"{"name":null,"tagk":"a"}"#] {
