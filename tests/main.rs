@@ -18,6 +18,7 @@ mod http;
 mod in_process;
 mod invariants;
 mod metrics;
+mod metrics_doc;
 mod search;
 mod seeds;
 mod start;

@@ -2,7 +2,7 @@
 //! global annotations.
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{Annotation, AnnotationEdit, AnnotationError, AnnotationEditOutcome, Tsuid};
+use tsd_engine::{Annotation, AnnotationEdit, AnnotationEditOutcome, AnnotationError, Tsuid};
 use tsd_protocol::{
     ApiError, parse_annotation_body, parse_annotation_range_body, parse_annotation_range_uri,
     parse_annotation_uri, parse_annotations_body, render_annotation, render_annotations,
@@ -83,7 +83,9 @@ async fn edit(
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let outcome = request.state.engine.edit_annotation(edit_of(annotation, tsuid), replace).await;
     Ok(match outcome.map_err(to_api_error)? {
-        AnnotationEditOutcome::Stored(annotation) => HttpResponse::json(render_annotation(&annotation)),
+        AnnotationEditOutcome::Stored(annotation) => {
+            HttpResponse::json(render_annotation(&annotation))
+        }
         AnnotationEditOutcome::Unchanged => HttpResponse::status_only(StatusCode::NOT_MODIFIED),
     })
 }
