@@ -1,7 +1,7 @@
 //! Changes of a table, and their encoding as record bodies.
 //!
-//! The log contains results, not conditions: an append, an increment or a compare-and-swap is logged
-//! as the resulting put. So a replay is idempotent.
+//! The log contains results, not conditions: an append, an increment or a compare-and-swap is
+//! logged as the resulting put. So a replay is idempotent.
 
 use bytes::Bytes;
 use tsd_model::Family;

@@ -1,9 +1,9 @@
 //! Write-ahead log and memtables of rows in front of any backend.
 //!
 //! A backend is efficient for whole rows, but points arrive as single cells. This layer makes them
-//! durable in a log with group commit, collects them by row in memtables, and flushes each row once,
-//! sorted. It uses the backend as a [`FlushTarget`](tsd_storage::FlushTarget) and does not know
-//! which one it is.
+//! durable in a log with group commit, collects them by row in memtables, and flushes each row
+//! once, sorted. It uses the backend as a [`FlushTarget`](tsd_storage::FlushTarget) and does not
+//! know which one it is.
 //!
 //! ```text
 //! callers ──► bounded queue ──► committer: one write, one sync, memtable, responses

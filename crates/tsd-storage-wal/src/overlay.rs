@@ -106,8 +106,8 @@ pub(crate) struct RunPacker {
 const MIN_PACKED_POINTS: usize = 4;
 
 impl RunPacker {
-    /// Adds the memtables' points to the backend's row as a run, if they are in time order and do not
-    /// overlap any run there. Returns the backend's row as an error otherwise.
+    /// Adds the memtables' points to the backend's row as a run, if they are in time order and do
+    /// not overlap any run there. Returns the backend's row as an error otherwise.
     pub(crate) fn pack(
         &mut self,
         key: &Bytes,

@@ -12,9 +12,9 @@
 //!
 //! The header has its own checksum, so that length and sequence of a damaged payload are known.
 //! `durable_to` is the length of the segment that was synced before the record's group was written:
-//! unreadable bytes before it are damage, not a torn write. The last byte of a record is never zero,
-//! so an unwritten end is detected. Checksum and length of the payload include the padding, so that
-//! every byte of the log is checked.
+//! unreadable bytes before it are damage, not a torn write. The last byte of a record is never
+//! zero, so an unwritten end is detected. Checksum and length of the payload include the padding,
+//! so that every byte of the log is checked.
 
 use crate::change::Change;
 

@@ -2,8 +2,8 @@
 //!
 //! An unreadable record has one of two causes, which are handled differently:
 //!
-//! - **Torn write**: the process or the machine stopped while the record's group was written. Some of
-//!   its sectors are missing. It was not acknowledged, so it is truncated.
+//! - **Torn write**: the process or the machine stopped while the record's group was written. Some
+//!   of its sectors are missing. It was not acknowledged, so it is truncated.
 //! - **Damage**: the record was completely on disk and has changed since. It may have been
 //!   acknowledged, so it is reported.
 //!

@@ -84,8 +84,8 @@ struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Follows the headers from the last segment back to the first. Segments that no header names are
-    /// those whose creation failed; they contain no acknowledged record.
+    /// Follows the headers from the last segment back to the first. Segments that no header names
+    /// are those whose creation failed; they contain no acknowledged record.
     fn chain(
         &mut self,
         mut headers: BTreeMap<u64, Option<SegmentHeader>>,

@@ -79,8 +79,8 @@ impl LogWriter {
         }
     }
 
-    /// Writes and syncs a group. After an error the group is not in the log, and the next one may be
-    /// appended. But after a crash the group may be found in the log, unless the disk was full.
+    /// Writes and syncs a group. After an error the group is not in the log, and the next one may
+    /// be appended. But after a crash the group may be found in the log, unless the disk was full.
     pub(crate) fn append(&mut self, group: &mut RecordGroup) -> Result<(), LogError> {
         let mut active = match self.active.take() {
             Some(active) => active,
@@ -123,8 +123,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Closes the active segment. Returns the numbers of all segments since the last call, which are
-    /// removed after the flush of their changes.
+    /// Closes the active segment. Returns the numbers of all segments since the last call, which
+    /// are removed after the flush of their changes.
     pub(crate) fn take_segments(&mut self) -> Vec<u64> {
         self.roll();
         self.closed_bytes = 0;
@@ -251,8 +251,8 @@ impl ActiveSegment {
         self.file.sync_data()
     }
 
-    /// Writes a mark that all bytes so far are synced. The mark itself is not synced: the next group
-    /// states the same.
+    /// Writes a mark that all bytes so far are synced. The mark itself is not synced: the next
+    /// group states the same.
     fn mark(&mut self, next_sequence: u64) -> io::Result<()> {
         let mark = RecordGroup::mark(next_sequence, self.len, self.number);
         self.file.write_at(self.len, mark.as_bytes())?;

@@ -114,9 +114,9 @@ impl RowOrder {
 
 /// Sorts rows that consist of sorted runs.
 ///
-/// With many rows each access to a key is a cache miss, and a merge compares each key several times.
-/// The keys are therefore copied to adjacent memory first: only the copy misses the cache, and its
-/// misses overlap.
+/// With many rows each access to a key is a cache miss, and a merge compares each key several
+/// times. The keys are therefore copied to adjacent memory first: only the copy misses the cache,
+/// and its misses overlap.
 fn merge<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
     let mut keys = Vec::new();
     let mut entries = Vec::new();

@@ -26,10 +26,10 @@ const NO_ROW: u32 = u32::MAX;
 
 /// Rows of a table, optimised for batches of many rows.
 ///
-/// With 100 000 rows no part of a row is in the CPU cache at its next point, and a lookup is a chain
-/// of four cache misses. [`Self::put`] therefore processes the batch in passes, one per link of the
-/// chain, so that the misses of many rows overlap. Collectors write their series in the same order
-/// each time; then the next row of the batch has the next number, and no lookup is needed.
+/// With 100 000 rows no part of a row is in the CPU cache at its next point, and a lookup is a
+/// chain of four cache misses. [`Self::put`] therefore processes the batch in passes, one per link
+/// of the chain, so that the misses of many rows overlap. Collectors write their series in the same
+/// order each time; then the next row of the batch has the next number, and no lookup is needed.
 #[derive(Debug)]
 pub(super) struct TableRows {
     index: HashTable<IndexSlot>,
@@ -140,8 +140,8 @@ impl TableRows {
         prefetched
     }
 
-    /// As [`Self::find_all`], for rows in the order of their numbers: compares each with the row after
-    /// the previous one, and looks it up only if that has another key.
+    /// As [`Self::find_all`], for rows in the order of their numbers: compares each with the row
+    /// after the previous one, and looks it up only if that has another key.
     fn find_in_order(&self, batch: &CellBatch, slots: &mut Vec<IndexSlot>) -> u8 {
         let (mut next, mut prefetched) = (self.next_row, 0);
         for row in batch.rows() {

@@ -22,8 +22,8 @@ fn qualifier(second: u16) -> [u8; 2] {
     (second << 4).to_be_bytes()
 }
 
-/// Compacts a row: reads it, puts its values as one cell and deletes the others. Returns true if the
-/// row was unchanged since the read. Every second call passes the read version.
+/// Compacts a row: reads it, puts its values as one cell and deletes the others. Returns true if
+/// the row was unchanged since the read. Every second call passes the read version.
 async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
     let row = Bytes::from_static(row);
     let version =
