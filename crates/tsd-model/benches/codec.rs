@@ -1,5 +1,5 @@
-//! What a point costs on its way in and out: text to cell, cells to columns. Every bench checks
-//! what it computed.
+//! Cost of encoding and decoding a point: text to cell, cells to columns. Every bench checks its
+//! result.
 
 use bytes::Bytes;
 use divan::{Bencher, counter::ItemsCount};
@@ -147,7 +147,7 @@ fn decode(bencher: Bencher<'_, '_>, rows: &[Row]) {
     });
 }
 
-/// More rows than a cache holds.
+/// More rows than fit in a processor cache.
 fn many(row: impl Fn() -> Row) -> Vec<Row> {
     (0..100).map(|_| row()).collect()
 }

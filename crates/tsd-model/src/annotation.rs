@@ -1,10 +1,9 @@
-//! Annotations: notes on a series or on everything, kept beside the points.
+//! Annotations of a series, and global ones: cell qualifier and JSON value.
 //!
-//! Their qualifier repeats an oddity of OpenTSDB: a start time divisible by 1000 is divided by 1000
-//! whatever its unit, and offset and form follow from that. For whole seconds given in
-//! milliseconds that is right; for seconds divisible by 1000 the offset has nothing to do with
-//! the row. Lookups repeat the computation, so it must be matched; readers take times from the
-//! JSON.
+//! The qualifier reproduces a quirk of OpenTSDB: a start time divisible by 1000 is divided by 1000
+//! whatever its unit, and offset and width follow from the quotient. For whole seconds given in
+//! milliseconds that is correct; for seconds divisible by 1000 the offset is unrelated to the row.
+//! Lookups repeat the computation, so it must match; readers take times from the JSON.
 
 use smallvec::SmallVec;
 
@@ -15,24 +14,24 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// A note. Times are in the unit the client gave.
+/// An annotation. Times are in the client's unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotation {
-    /// TSUID in hex; empty for a global note.
+    /// TSUID in hex; empty for a global annotation.
     pub tsuid: String,
-    /// When it begins; at least 1.
+    /// Start time; at least 1.
     pub start_time: i64,
-    /// When it ends; 0 where it does not.
+    /// End time; 0 if none.
     pub end_time: i64,
-    /// One line.
+    /// Short text.
     pub description: String,
-    /// More.
+    /// Long text.
     pub notes: String,
-    /// Free fields.
+    /// User-defined fields.
     pub custom: Option<CustomFields>,
 }
 
-/// Where an annotation of some start time is kept.
+/// Row and column of an annotation with a given start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnnotationPlace {
     /// Hour of the row, from the start time as given.
@@ -42,7 +41,7 @@ pub struct AnnotationPlace {
 }
 
 impl AnnotationPlace {
-    /// Place of an annotation; `None` unless the start time is at least 1.
+    /// Position of an annotation; `None` unless the start time is at least 1.
     #[must_use]
     pub fn of(start_time: i64) -> Option<Self> {
         if start_time < 1 {
@@ -65,7 +64,7 @@ impl AnnotationPlace {
 }
 
 impl Annotation {
-    /// The value of the cell.
+    /// Encodes the cell value.
     #[must_use]
     pub fn to_json(&self) -> String {
         let object = ObjectWriter::new();
@@ -80,7 +79,7 @@ impl Annotation {
             .finish()
     }
 
-    /// Reads the value of a cell: any field order, unknown fields ignored.
+    /// Parses a cell value: any field order, unknown fields ignored.
     pub fn from_json(value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         Ok(Self {
@@ -102,7 +101,7 @@ mod tests {
     use crate::column_kind::ColumnKind;
 
     #[test]
-    fn start_times_below_one_have_no_place() {
+    fn start_times_below_one_have_no_position() {
         assert_eq!(AnnotationPlace::of(0), None);
         assert_eq!(AnnotationPlace::of(i64::MIN), None);
     }
@@ -110,16 +109,16 @@ mod tests {
     #[test]
     fn custom_fields_are_sorted_by_utf_16() {
         let custom = ["z", "\u{FFFD}", "😀", "a"].map(|k| (k.to_owned(), Some("v".to_owned())));
-        let note = Annotation { custom: Some(custom.to_vec()), ..Annotation::default() };
+        let annotation = Annotation { custom: Some(custom.to_vec()), ..Annotation::default() };
         assert!(
-            note.to_json().ends_with(r#"{"a":"v","z":"v","\uD83D\uDE00":"v","�":"v"}}"#),
+            annotation.to_json().ends_with(r#"{"a":"v","z":"v","\uD83D\uDE00":"v","�":"v"}}"#),
             "{}",
-            note.to_json()
+            annotation.to_json()
         );
     }
 
     #[test]
-    fn foreign_json_is_read_in_any_form() {
+    fn json_of_other_writers_is_read() {
         let json = br#" { "x": [1], "endTime" : "7", "custom": {"a": null, "b": 1},
             "startTime": 1356998400.9, "notes": null } "#;
         let expected = Annotation {
@@ -139,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_undoes_writing(
+        fn decode_inverts_encode(
             tsuid in "[0-9A-F]{0,18}", start_time: i64, end_time: i64, description: String,
             notes: String, custom in prop::option::of(prop::collection::btree_map(
                 any::<String>(), prop::option::of(any::<String>()), 0..6)),
@@ -148,18 +147,18 @@ mod tests {
             if let Some(fields) = &mut custom {
                 fields.sort_by(|a, b| a.0.encode_utf16().cmp(b.0.encode_utf16()));
             }
-            let note = Annotation { tsuid, start_time, end_time, description, notes, custom };
-            prop_assert_eq!(Annotation::from_json(note.to_json().as_bytes()), Ok(note));
+            let annotation = Annotation { tsuid, start_time, end_time, description, notes, custom };
+            prop_assert_eq!(Annotation::from_json(annotation.to_json().as_bytes()), Ok(annotation));
         }
 
         #[test]
-        fn places_are_annotation_columns(start_time in 1..i64::MAX) {
-            let place = AnnotationPlace::of(start_time).map(|p| ColumnKind::of(&p.qualifier));
-            prop_assert_eq!(place, Some(ColumnKind::Annotation));
+        fn positions_are_annotation_columns(start_time in 1..i64::MAX) {
+            let kind = AnnotationPlace::of(start_time).map(|p| ColumnKind::of(&p.qualifier));
+            prop_assert_eq!(kind, Some(ColumnKind::Annotation));
         }
 
         #[test]
-        fn any_bytes_read_or_err(value in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_do_not_panic(value in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = Annotation::from_json(&value);
         }
     }

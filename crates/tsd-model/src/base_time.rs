@@ -1,11 +1,11 @@
-//! The hour a row covers.
+//! The base time of a row: the start of its hour.
 //!
-//! The row key carries the hour and each qualifier only the offset inside it, so an unaligned
-//! timestamp in a row key is a series nobody finds again. A type of its own rules that out.
+//! The row key has the hour, and each qualifier only the offset inside it, so a row key with an
+//! unaligned time is never found again. This type makes such keys impossible.
 
 use crate::timestamp::Timestamp;
 
-/// Start of the hour one row covers, in epoch seconds, as four bytes of the row key hold it.
+/// Start of the hour that one row covers, epoch seconds; four bytes in the row key.
 ///
 /// A multiple of [`Self::SPAN_SECONDS`] for every time before the year 2106. Later times, which
 /// only millisecond timestamps reach, keep their low 32 bits as they do in OpenTSDB.
@@ -13,7 +13,7 @@ use crate::timestamp::Timestamp;
 pub struct BaseTime(u32);
 
 impl BaseTime {
-    /// Seconds covered by one row. Part of the table format; changing it orphans stored rows.
+    /// Seconds covered by one row. Part of the table format: stored rows depend on it.
     pub const SPAN_SECONDS: u32 = 3_600;
 
     /// Base time of the row that holds `epoch_secs`.
@@ -30,7 +30,7 @@ impl BaseTime {
         Self((timestamp.as_secs() as u32).wrapping_sub(timestamp.offset_secs()))
     }
 
-    /// Base time as a stored row key has it; other writers may have left unaligned ones.
+    /// Base time as a stored row key has it; other writers may have stored unaligned ones.
     #[must_use]
     pub const fn from_stored(bytes: [u8; 4]) -> Self {
         Self(u32::from_be_bytes(bytes))

@@ -1,4 +1,4 @@
-//! A cell of a table, as HBase has it, and the rows that cells make up.
+//! Cells of a table, as in HBase, and rows of cells.
 
 use bytes::Bytes;
 
@@ -27,7 +27,7 @@ impl Family {
         }
     }
 
-    /// The family of that name, if OpenTSDB has one.
+    /// Finds the family with this name.
     #[must_use]
     pub fn from_name(name: &[u8]) -> Option<Self> {
         match name {
@@ -52,9 +52,9 @@ pub struct Cell {
     pub timestamp_ms: i64,
 }
 
-/// A row as a store hands it out: its cells, some of them possibly still packed.
+/// A row as a store returns it: cells, and packed runs.
 ///
-/// Always: `cells` is sorted by family, then qualifier; a column is present once, in `cells` or
+/// Invariants: `cells` is sorted by family, then qualifier; a column is present once, in `cells` or
 /// inside one of `runs`; a row without cells and runs does not exist.
 #[derive(Clone, Debug)]
 pub struct Row {

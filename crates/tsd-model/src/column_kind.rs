@@ -1,8 +1,8 @@
-//! What a column of a data row holds, told from its qualifier.
+//! Kind of a column of a data row, from its qualifier.
 //!
-//! Parity of the length decides first and the prefix second: a point 16 s into the hour has the
-//! first byte of an annotation, one at 80 s that of an append column. OpenTSDB forgot this once
-//! and its fsck deletes good points.
+//! The parity of the length decides first, the prefix second: a point 16 s into the hour has the
+//! first byte of an annotation, one at 80 s that of an append column. OpenTSDB's fsck misses this
+//! and deletes valid points.
 
 /// Kind of a column in family `t` of the data table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ pub enum ColumnKind {
     Annotation,
     /// An append column.
     Append,
-    /// Prefix of an append column and five bytes: nobody writes it, and a query fails on it.
+    /// Prefix of an append column with five bytes: never written, and an error in queries.
     BadAppend,
     /// A histogram.
     Histogram,
@@ -34,7 +34,7 @@ impl ColumnKind {
     /// Qualifier that append columns are written under; readers accept any last two bytes.
     pub const APPEND_QUALIFIER: [u8; 3] = [APPEND_PREFIX, 0, 0];
 
-    /// Tells the kind from the qualifier.
+    /// Returns the kind of a column.
     #[must_use]
     #[inline]
     pub const fn of(qualifier: &[u8]) -> Self {
@@ -51,7 +51,7 @@ impl ColumnKind {
         }
     }
 
-    /// Whether the column holds points under their own qualifiers.
+    /// True for columns of points under their own qualifiers.
     #[must_use]
     #[inline]
     pub const fn is_points(self) -> bool {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_columns_go_by_prefix() {
+    fn prefix_decides_for_odd_lengths() {
         check(&[1, 0, 0], ColumnKind::Annotation);
         check(&[1, 0, 0, 0, 0], ColumnKind::Annotation);
         check(&[5, 0, 0], ColumnKind::Append);

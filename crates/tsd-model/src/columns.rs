@@ -1,4 +1,4 @@
-//! Decoded points of one series, as columns: what the query operators loop over.
+//! Decoded points of one series in columnar form, the input of query operators.
 
 /// Points in time order: `times_ms[i]` belongs to `bits[i]`.
 ///
@@ -6,15 +6,15 @@
 /// floating (single precision widened to double, which is exact).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PointColumns {
-    /// Epoch milliseconds, strictly rising.
+    /// Epoch milliseconds, strictly increasing.
     pub times_ms: Vec<i64>,
     /// Values, 64 bits each.
     pub bits: Vec<u64>,
-    /// What `bits` means.
+    /// Types of the values in `bits`.
     pub kinds: ValueKinds,
 }
 
-/// Which points are integers. Kept apart from the values so that uniform series pay nothing.
+/// Types of the values. Separate from the values, so that uniform series need no per-point flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ValueKinds {
     /// Every point is an integer (also: there are no points).
@@ -27,7 +27,7 @@ pub enum ValueKinds {
 }
 
 impl ValueKinds {
-    /// Adds `count` points of one kind after the `len` there are.
+    /// Appends `count` points of one type to `len` existing ones.
     pub(crate) fn extend(&mut self, len: usize, integer: bool, count: usize) {
         match self {
             kinds if len == 0 => {
@@ -44,7 +44,7 @@ impl ValueKinds {
         }
     }
 
-    /// Puts the points from `start` on into another order, given by their places after `start`.
+    /// Reorders the points from `start` on; `order` has their indexes relative to `start`.
     pub(crate) fn reorder(&mut self, start: usize, order: impl Iterator<Item = usize>) {
         if let Self::Mixed(flags) = self {
             let old = flags.split_off(start.min(flags.len()));
@@ -75,7 +75,7 @@ impl PointColumns {
         self.times_ms.is_empty()
     }
 
-    /// Bytes the columns hold, room for more points included.
+    /// Allocated size, bytes.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         let flags = match &self.kinds {
@@ -85,7 +85,7 @@ impl PointColumns {
         (self.times_ms.capacity() + self.bits.capacity()) * 8 + flags
     }
 
-    /// Points that are not a number.
+    /// Number of NaN values.
     #[must_use]
     pub fn nan_count(&self) -> usize {
         let is_nan = |bits: &u64| f64::from_bits(*bits).is_nan();
@@ -120,25 +120,25 @@ impl PointColumns {
         })
     }
 
-    /// Appends one point. The caller keeps times rising.
+    /// Appends one point. The caller ensures increasing times.
     pub fn push(&mut self, time_ms: i64, value: Value) {
         let (bits, integer) = match value {
             Value::Integer(v) => (v as u64, true),
             Value::Float(v) => (v.to_bits(), false),
         };
-        self.note_kind(integer, 1);
+        self.record_kinds(integer, 1);
         self.times_ms.push(time_ms);
         self.bits.push(bits);
     }
 
-    /// Records that `count` points of one kind are about to be pushed to the columns by hand.
-    /// Call it before the columns grow.
-    pub fn note_kind(&mut self, integer: bool, count: usize) {
+    /// Records the type of `count` points that the caller is about to push to the columns directly.
+    /// Must be called before the columns grow.
+    pub fn record_kinds(&mut self, integer: bool, count: usize) {
         let len = self.len();
         self.kinds.extend(len, integer, count);
     }
 
-    /// Drops all points but the first `len`. The kinds stay mixed where they were.
+    /// Keeps the first `len` points. Mixed types stay mixed.
     pub fn truncate(&mut self, len: usize) {
         self.times_ms.truncate(len);
         self.bits.truncate(len);
@@ -147,7 +147,7 @@ impl PointColumns {
         }
     }
 
-    /// Drops all points but `from..to`, and gives memory back where most of it is not needed any more.
+    /// Keeps the points `from..to`, and releases memory if most of it is unused.
     pub fn keep(&mut self, from: usize, to: usize) {
         let to = to.min(self.len());
         let from = from.min(to);
@@ -166,7 +166,7 @@ impl PointColumns {
         }
     }
 
-    /// Drops all points and keeps the allocations.
+    /// Removes all points and keeps the allocations.
     pub fn clear(&mut self) {
         self.times_ms.clear();
         self.bits.clear();
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_what_it_was(
+        fn kept_points_are_unchanged(
             integers in prop::collection::vec(any::<bool>(), 0..40), from in 0..50_usize, to in 0..50_usize,
         ) {
             let mut columns = PointColumns::default();

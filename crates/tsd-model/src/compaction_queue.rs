@@ -1,11 +1,10 @@
-//! Which rows are compacted next, and how many at a time.
+//! Order and pace of the row compaction queue.
 
 use std::cmp::Ordering;
 
 use crate::table_schema::TableSchema;
 
-/// Order of the queue of rows to compact: by the four bytes of the base time, then by the whole key,
-/// salt included.
+/// Compares queued rows: by base time, then by the whole key, salt included.
 #[must_use]
 pub fn compare_queued_rows(schema: &TableSchema, a: &[u8], b: &[u8]) -> Ordering {
     let at = schema.base_time_start();
@@ -13,14 +12,14 @@ pub fn compare_queued_rows(schema: &TableSchema, a: &[u8], b: &[u8]) -> Ordering
     time(a).cmp(&time(b)).then_with(|| a.cmp(b))
 }
 
-/// Settings that say how fast queued rows are compacted (`tsd.storage.compaction.*`).
+/// Pace of compaction of queued rows (`tsd.storage.compaction.*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushPace {
     /// Seconds between two rounds.
     pub interval_secs: u32,
-    /// A round acts only where more rows than this wait.
+    /// A round is skipped unless more rows than this are queued.
     pub min_rows: u64,
-    /// How many times faster than the rows' hour they are worked off.
+    /// Speed relative to the hour of the rows (`flush_speed`).
     pub speed: u32,
 }
 
@@ -31,7 +30,7 @@ impl Default for FlushPace {
 }
 
 impl FlushPace {
-    /// Most rows that one round takes from a queue of that length.
+    /// Maximum number of rows that one round compacts from a queue of length `queued`.
     #[must_use]
     pub fn rows_per_round(&self, queued: u64) -> u64 {
         if queued <= self.min_rows {
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_there_are() {
+    fn a_round_is_limited_to_the_queue() {
         let pace = FlushPace { interval_secs: 3_600, min_rows: 1, speed: 1_000 };
         assert_eq!(pace.rows_per_round(7), 7);
         assert_eq!(FlushPace { min_rows: 0, ..pace }.rows_per_round(0), 0);

@@ -1,6 +1,6 @@
-//! The low four bits of a point qualifier: what the value is and how long.
+//! The low four bits of a point qualifier: type and length of the value.
 
-/// Type and length of a value: bit 3 says floating point, bits 2 to 0 hold the length less one.
+/// Type and length of a value: bit 3 is set for floating point, bits 2 to 0 are the length minus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flags(u8);
 
@@ -10,7 +10,7 @@ impl Flags {
     /// Double precision.
     pub const DOUBLE: Self = Self(0xF);
 
-    /// The flags in the low four bits of `bits`; the others are dropped.
+    /// Flags from the low four bits of `bits`.
     #[must_use]
     #[inline]
     pub const fn from_bits(bits: u8) -> Self {
@@ -34,7 +34,7 @@ impl Flags {
         self.0
     }
 
-    /// Whether the value is floating point.
+    /// True for floating point.
     #[must_use]
     #[inline]
     pub const fn is_float(self) -> bool {
@@ -48,7 +48,7 @@ impl Flags {
         (self.0 & 7) as usize + 1
     }
 
-    /// Whether a value of this type can have this length.
+    /// True if the length is valid for the type.
     #[must_use]
     #[inline]
     pub const fn is_valid(self) -> bool {
@@ -56,7 +56,7 @@ impl Flags {
         (0b1000_1000_1000_1011_u16 >> self.0) & 1 != 0
     }
 
-    /// The same type with another length: only the length bits change.
+    /// The same type with another length.
     #[must_use]
     #[inline]
     pub const fn with_len(self, len: usize) -> Option<Self> {

@@ -1,17 +1,16 @@
-//! Floating numbers as text, in Java's grammar.
+//! Parser of floating point numbers in Java's grammar.
 //!
-//! What a client may send as a value is whatever `Double.parseDouble` accepts: decimal digits with
-//! point and exponent, a type suffix (`1.5f`), hexadecimal floats (`0x1.8p1`), blanks around it.
+//! A value may be any text that `Double.parseDouble` accepts: decimal digits with point and exponent, a type suffix (`1.5f`), hexadecimal floats (`0x1.8p1`), blanks around it.
 //! Decimal texts are checked against that grammar and converted by the standard library, which
 //! rounds as Java does; hexadecimal ones are converted here.
 
 use std::str;
 
-/// Why a text is no floating number, in Java's words.
+/// A text that is not a floating point number. The messages are Java's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FloatTextError {
-    /// Nothing but blanks.
+    /// Only blanks.
     #[error("empty String")]
     Empty,
     /// Two decimal points.
@@ -41,13 +40,13 @@ pub fn parse_java_single(text: &[u8]) -> Result<f32, FloatTextError> {
 }
 
 enum Parsed<'a> {
-    /// Sign, digits, point and exponent, as Rust reads them too.
+    /// Sign, digits, point and exponent, in a form that Rust parses too.
     Decimal(&'a str),
     Hex(HexFloat),
     Special(f64),
 }
 
-/// `String.trim` drops everything up to the blank at both ends, control characters included.
+/// `String.trim`: removes blanks and control characters at both ends.
 pub(crate) fn java_trim(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|b| *b > b' ').unwrap_or(text.len());
     let end = text.iter().rposition(|b| *b > b' ').map_or(start, |last| last + 1);
@@ -85,7 +84,7 @@ fn parse(text: &[u8]) -> Result<Parsed<'_>, FloatTextError> {
     }
 }
 
-/// Length of the number in front of an optional type suffix; `None` where it is no number.
+/// Length of the number in front of an optional type suffix; `None` if it is not a number.
 fn decimal_length(body: &[u8]) -> Result<Option<usize>, FloatTextError> {
     let (mut digits, mut points, mut at) = (0_usize, 0_usize, 0_usize);
     for byte in body {
@@ -113,7 +112,7 @@ fn decimal_length(body: &[u8]) -> Result<Option<usize>, FloatTextError> {
     Ok(strip_suffix(rest).is_empty().then_some(at))
 }
 
-/// A lone `f`, `F`, `d` or `D` at the end is a Java type suffix and says nothing.
+/// Removes a Java type suffix: a single `f`, `F`, `d` or `D`.
 const fn strip_suffix(rest: &[u8]) -> &[u8] {
     match rest {
         [b'f' | b'F' | b'd' | b'D'] => &[],
@@ -121,7 +120,7 @@ const fn strip_suffix(rest: &[u8]) -> &[u8] {
     }
 }
 
-/// `significand * 2^exponent`, with bits that no longer fitted remembered in the lowest one.
+/// `significand * 2^exponent`, with a sticky lowest bit for discarded bits.
 struct HexFloat {
     negative: bool,
     significand: u64,
@@ -142,7 +141,7 @@ fn parse_hex(negative: bool, text: &[u8]) -> Option<HexFloat> {
                 significand = significand << 4 | u64::from(digit);
                 exponent -= if point { 4 } else { 0 };
             } else {
-                // No room left: keep only whether anything was there.
+                // The significand is full: keep a sticky bit.
                 significand |= u64::from(digit != 0);
                 exponent += if point { 0 } else { 4 };
             }
@@ -158,7 +157,7 @@ fn parse_hex(negative: bool, text: &[u8]) -> Option<HexFloat> {
     if digits == 0 || length == 0 || !strip_suffix(suffix).is_empty() {
         return None;
     }
-    // Far beyond what any float reaches, yet far from overflowing the sums below.
+    // Beyond the range of any float, and small enough not to overflow below.
     let power = power.iter().fold(0_i64, |sum, b| (sum * 10 + i64::from(b - b'0')).min(1 << 40));
     exponent += if negative_power { -power } else { power };
     Some(HexFloat { negative, significand, exponent })
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_speak_as_java_does() {
+    fn messages_are_those_of_java() {
         check_err(" ", "empty String");
         check_err("1.2.3", "multiple points");
         for text in [
@@ -338,7 +337,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_parse_or_err(text in prop::collection::vec(
+        fn arbitrary_bytes_do_not_panic(text in prop::collection::vec(
             prop_oneof![prop::sample::select(b"0123456789.eEpPxXfd+- aN".to_vec()), any::<u8>()], 0..24))
         {
             let _ = parse_java_double(&text);

@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_goes_both_ways() {
+    fn decode_inverts_encode() {
         let bytes = [0, 1, 0xAB, 0xFF];
         assert_eq!(to_hex(&bytes), "0001ABFF");
         assert_eq!(from_hex(b"0001abFF"), Some(bytes.to_vec()));
     }
 
     #[test]
-    fn half_bytes_and_other_letters_are_no_hex() {
+    fn half_bytes_and_other_letters_are_rejected() {
         assert_eq!(from_hex(b"ABC"), None);
         assert_eq!(from_hex(b"0G"), None);
     }

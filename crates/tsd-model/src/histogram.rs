@@ -1,4 +1,4 @@
-//! Histograms as OpenTSDB stores them.
+//! Histogram cells in OpenTSDB's format.
 //!
 //! ```text
 //! qualifier  06 | offset u16 seconds or u32 milliseconds
@@ -17,8 +17,8 @@ mod codecs;
 
 pub use codecs::{HistogramCodecs, HistogramCodecsError};
 
-/// Qualifier of a histogram: three bytes for seconds, five for milliseconds. Unlike an annotation's
-/// the time is never divided.
+/// Qualifier of a histogram: three bytes for seconds, five for milliseconds. Unlike in
+/// annotations, the time is never divided.
 #[must_use]
 pub fn histogram_qualifier(timestamp: Timestamp) -> SmallVec<[u8; 8]> {
     let mut qualifier: SmallVec<[u8; 8]> = SmallVec::new();
@@ -31,8 +31,8 @@ pub fn histogram_qualifier(timestamp: Timestamp) -> SmallVec<[u8; 8]> {
     qualifier
 }
 
-/// Offset of a histogram from the base time in milliseconds; `None` where the qualifier is that of
-/// something else.
+/// Offset of a histogram from the base time in milliseconds; `None` for other
+/// qualifiers.
 #[must_use]
 pub fn histogram_offset_ms(qualifier: &[u8]) -> Option<u32> {
     match *qualifier {
@@ -49,11 +49,11 @@ pub struct HistogramBucket {
     pub lower: f32,
     /// Upper bound.
     pub upper: f32,
-    /// How many values.
+    /// Number of values.
     pub count: i64,
 }
 
-/// The built-in histogram: buckets with counts, and what lies outside them.
+/// The built-in histogram: buckets with counts, underflow and overflow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimpleHistogram {
     /// Ascending by lower, then upper bound; no two with the same bounds.
@@ -64,23 +64,23 @@ pub struct SimpleHistogram {
     pub overflow: i64,
 }
 
-/// Bytes or text that are no histogram.
+/// Bytes or text that are not a histogram.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistogramError {
-    /// The value ends early.
+    /// The value is truncated.
     #[error("histogram of {0} bytes ends early")]
     Cut(usize),
-    /// A client's payload below the smallest OpenTSDB takes.
+    /// A payload below OpenTSDB's minimum length.
     #[error("Byte array shorter than 6 bytes detected: \"{0}\"")]
     TooShort(String),
-    /// A part of the text form that is no `key=count`.
+    /// A part of the text form that is not `key=count`.
     #[error("\"{0}\" is no part of a histogram")]
     Text(String),
-    /// More buckets than two bytes count.
+    /// More buckets than 16 bits can count.
     #[error("{0} buckets")]
     TooManyBuckets(usize),
-    /// A bound that is no number.
+    /// A bound that is not a number.
     #[error("a bucket bound is not a number")]
     NotANumber,
 }
@@ -88,16 +88,16 @@ pub enum HistogramError {
 impl SimpleHistogram {
     /// Name of the codec in `tsd.core.histograms.config`.
     pub const CODEC: &'static str = "net.opentsdb.core.SimpleHistogramDecoder";
-    /// Shortest payload a client may send.
+    /// Minimum length of a payload, bytes.
     const MIN_PAYLOAD: usize = 6;
 
-    /// A histogram of buckets in any order; of those with the same bounds the last counts.
+    /// A histogram of buckets in any order; of those with the same bounds the last wins.
     #[must_use]
     pub fn from_buckets(mut buckets: Vec<HistogramBucket>, underflow: i64, overflow: i64) -> Self {
         let same = |a: &HistogramBucket, b: &HistogramBucket| {
             java_order(a.lower, b.lower).then(java_order(a.upper, b.upper))
         };
-        // Stable: those of the same bounds stay in order, and each run keeps its last.
+        // Stable, so that the last bucket of each bounds can be kept.
         buckets.sort_by(same);
         buckets.dedup_by(|next, kept| {
             let repeated = same(next, kept).is_eq();
@@ -130,7 +130,7 @@ impl SimpleHistogram {
         }
     }
 
-    /// Count of the bucket with these bounds, 0 where there is none.
+    /// Count of the bucket with these bounds; 0 if absent.
     #[must_use]
     pub fn count_of(&self, lower: f32, upper: f32) -> i64 {
         let place = self.buckets.binary_search_by(|other| {
@@ -146,7 +146,7 @@ impl SimpleHistogram {
         let same = |a: &HistogramBucket, b: &HistogramBucket| {
             java_order(a.lower, b.lower).then(java_order(a.upper, b.upper))
         };
-        // Mostly the buckets are the same.
+        // Usually the buckets are the same.
         if self.buckets.len() == other.buckets.len()
             && self.buckets.iter().zip(&other.buckets).all(|(a, b)| same(a, b).is_eq())
         {
@@ -175,13 +175,13 @@ impl SimpleHistogram {
         self.buckets = sum;
     }
 
-    /// Bytes it holds, about.
+    /// Approximate size in memory, bytes.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.buckets.capacity() * size_of::<HistogramBucket>()
     }
 
-    /// The value of the cell.
+    /// Encodes the cell value.
     pub fn encode(&self, codec_id: u8) -> Result<Vec<u8>, HistogramError> {
         let count = u16::try_from(self.buckets.len())
             .map_err(|_| HistogramError::TooManyBuckets(self.buckets.len()))?;
@@ -197,13 +197,13 @@ impl SimpleHistogram {
         Ok(out)
     }
 
-    /// Reads the value of a cell: codec id and histogram.
+    /// Decodes a cell value: codec id and histogram.
     pub fn decode(value: &[u8]) -> Result<(u8, Self), HistogramError> {
         let (id, payload) = value.split_first().ok_or(HistogramError::Cut(0))?;
         Ok((*id, Self::read(payload)?))
     }
 
-    /// Reads what a client sent: the value without codec id.
+    /// Decodes a client's payload: the value without codec id.
     pub fn decode_payload(payload: &[u8]) -> Result<Self, HistogramError> {
         if payload.len() < Self::MIN_PAYLOAD {
             return Err(HistogramError::TooShort(crate::name::decode_latin1(payload)));
@@ -230,7 +230,7 @@ impl SimpleHistogram {
         parts().ok_or(HistogramError::Cut(payload.len()))
     }
 
-    /// Reads the telnet form, `u=0:o=1:0,1=42:1,5=24`.
+    /// Parses the telnet form, `u=0:o=1:0,1=42:1,5=24`.
     pub fn parse(text: &str) -> Result<Self, HistogramError> {
         let (mut buckets, mut underflow, mut overflow) = (Vec::new(), 0, 0);
         for part in text.split(':') {
@@ -272,7 +272,7 @@ fn java_order(a: f32, b: f32) -> Ordering {
     }
 }
 
-/// Seven bits a byte, least first; what is left after eight bytes goes into a ninth as it is.
+/// Seven bits per byte, least significant first; the rest after eight bytes is a whole ninth byte.
 fn put_varlong(number: i64, out: &mut Vec<u8>) {
     let mut rest = number as u64;
     for _ in 0..8 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn short_payloads_are_told_as_opentsdb_tells_them() {
+    fn short_payloads_have_opentsdbs_message() {
         let error = SimpleHistogram::decode_payload(b"").unwrap_err();
         assert_eq!(error.to_string(), "Byte array shorter than 6 bytes detected: \"\"");
         assert!(SimpleHistogram::decode(&[0x2A, 0, 0, 3, 0]).is_ok());
@@ -359,7 +359,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_undoes_encode(
+        fn decode_inverts_encode(
             buckets in prop::collection::vec((any::<f32>(), any::<f32>(), any::<i64>()), 0..20),
             underflow: i64, overflow in 0..100_000_i64, shift in 0..64_u32, id: u8,
         ) {
@@ -379,12 +379,12 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_err(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = SimpleHistogram::decode(&bytes);
         }
 
         #[test]
-        fn any_text_parses_or_errs(text in "[u=o:0-9,.eNa-]{0,20}") {
+        fn arbitrary_text_does_not_panic(text in "[u=o:0-9,.eNa-]{0,20}") {
             let _ = SimpleHistogram::parse(&text);
         }
     }

@@ -1,29 +1,29 @@
-//! Integers as text: the rules and the words OpenTSDB has for them.
+//! Parser of integers by OpenTSDB's rules, with OpenTSDB's messages.
 
-/// Why a text is no integer. The messages are those OpenTSDB's clients see.
+/// A text that is not an integer. The messages are OpenTSDB's.
 ///
-/// Texts are read as ISO-8859-1, as the telnet port does.
+/// Texts are read as ISO-8859-1, as on the telnet port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IntegerTextError {
-    /// Nothing there.
+    /// Empty text.
     #[error("Empty string")]
     Empty,
-    /// `+` or `-` and no digit.
+    /// A sign without digits.
     #[error("Just a sign, no value: {0}")]
     JustASign(String),
     /// More than 19 digits; leading zeros count.
     #[error("Value too long: {0}")]
     TooLong(String),
-    /// Something that is no decimal digit.
+    /// A character that is not a decimal digit.
     #[error("Invalid character '{character}' in {text}")]
     InvalidCharacter {
-        /// The first one.
+        /// The first such character.
         character: char,
         /// The whole text.
         text: String,
     },
-    /// Does not fit 64 bits.
+    /// Exceeds 64 bits.
     #[error("Overflow in {0}")]
     Overflow(String),
 }
@@ -37,7 +37,7 @@ pub fn parse_integer(text: &[u8]) -> Result<i64, IntegerTextError> {
     }
 }
 
-/// As [`parse_integer`], without a reason.
+/// As [`parse_integer`], without an error text.
 #[inline]
 pub(crate) fn read_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = split_sign(text);
@@ -54,7 +54,7 @@ pub(crate) fn read_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Most digits OpenTSDB reads; as many as always fit 64 unsigned bits.
+/// Maximum number of digits in OpenTSDB; 19 digits always fit in a `u64`.
 pub(crate) const MAX_DIGITS: usize = 19;
 
 /// Splits off a leading sign; true for minus.
@@ -67,7 +67,7 @@ pub(crate) const fn split_sign(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// Value of at most [`MAX_DIGITS`] decimal digits; `None` where there is another byte.
+/// Value of at most [`MAX_DIGITS`] decimal digits; `None` if there is another byte.
 #[inline]
 pub(crate) fn parse_digits(digits: &[u8]) -> Option<u64> {
     let mut value = 0_u64;
@@ -95,7 +95,7 @@ pub(crate) const ZEROS: u64 = 0x3030_3030_3030_3030;
 #[inline]
 pub(crate) const fn parse_eight(word: u64) -> Option<u64> {
     const HIGH: u64 = 0xF0F0_F0F0_F0F0_F0F0;
-    // Digits are 30..39: the high nibble is 3, and still is with 6 added.
+    // Digits are 30..39: the high nibble is 3 with and without 6 added.
     let shifted = word.wrapping_add(0x0606_0606_0606_0606);
     if (word & HIGH) != ZEROS || (shifted & HIGH) != ZEROS {
         return None;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_and_leading_zeros_pass() {
+    fn signs_and_leading_zeros_are_accepted() {
         check("+5", 5);
         check("-5", -5);
         check("-0", 0);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_speak_as_opentsdb_does() {
+    fn messages_are_those_of_opentsdb() {
         check_err("", "Empty string");
         check_err("-", "Just a sign, no value: -");
         check_err("+", "Just a sign, no value: +");
@@ -185,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_parse_as_the_plain_rule_says(text in prop::collection::vec(
+        fn results_equal_those_of_a_simple_parser(text in prop::collection::vec(
             prop_oneof![b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', any::<u8>()], 0..22))
         {
             let plain = std::str::from_utf8(&text).ok().and_then(|s| {

@@ -1,4 +1,4 @@
-//! Java's hash functions, where OpenTSDB's bytes hang on them.
+//! Java's hash functions, on which OpenTSDB's bytes depend.
 //!
 //! Salt buckets come from the hash of an array of bytes, branches and leaves of trees from the hash
 //! of a string, and JSON objects keep the order of a hash map.
@@ -10,7 +10,7 @@ pub fn java_bytes_hash(bytes: &[u8]) -> i32 {
     continue_bytes_hash(1, bytes)
 }
 
-/// Goes on with a hash of bytes, so that an array need not be in one piece.
+/// Continues a hash, for an array in several parts.
 #[must_use]
 #[inline]
 pub(crate) fn continue_bytes_hash(hash: i32, bytes: &[u8]) -> i32 {
@@ -23,8 +23,8 @@ pub fn java_string_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0_i32, |h, unit| h.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
-/// Sorts entries as a Java hash map that was sized for them lists them: by slot, and within a slot as
-/// given. `slots` is a power of two.
+/// Sorts entries in the iteration order of a Java hash map with `slots` slots (a power of two): by
+/// slot, and within a slot in the given order.
 fn sort_by_slot<T>(entries: &mut [T], slots: u32, key: impl Fn(&T) -> &str) {
     entries.sort_by_key(|entry| {
         let hash = java_string_hash(key(entry)) as u32;
@@ -32,16 +32,16 @@ fn sort_by_slot<T>(entries: &mut [T], slots: u32, key: impl Fn(&T) -> &str) {
     });
 }
 
-/// Sorts the entries of a map that Java copied as a whole: the table has the smallest power of two
-/// of slots that is at least `n / 0.75 + 1`.
+/// Sorts entries in the order of a hash map that Java created by copying: the number of slots is the
+/// smallest power of two that is at least `n / 0.75 + 1`.
 pub fn sort_as_copied_hash_map<T>(entries: &mut [T], key: impl Fn(&T) -> &str) {
     let wanted = entries.len() as u64 * 4 / 3 + 1;
     let slots = u32::try_from(wanted.next_power_of_two()).unwrap_or(1 << 31);
     sort_by_slot(entries, slots, key);
 }
 
-/// Sorts the entries of a map that Java filled one by one: 16 slots, doubled while more than three
-/// quarters are full. Tags of a put are looked up and assigned in this order.
+/// Sorts entries in the order of a hash map that Java filled one by one: 16 slots, doubled while more
+/// than three quarters full. OpenTSDB looks up and assigns the tags of a put in this order.
 pub fn sort_as_grown_hash_map<T>(entries: &mut [T], key: impl Fn(&T) -> &str) {
     let mut slots = 16_u32;
     while entries.len() as u64 > u64::from(slots) * 3 / 4 && slots < 1 << 30 {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_pieces_hash_alike() {
+    fn parts_have_the_hash_of_the_whole() {
         let whole = java_bytes_hash(&[1, 2, 0xFF, 4]);
         assert_eq!(continue_bytes_hash(java_bytes_hash(&[1, 2]), &[0xFF, 4]), whole);
     }

@@ -1,9 +1,9 @@
-//! Which UTF-16 units Java calls letters (`Character.isLetter`, categories Lu, Ll, Lt, Lm, Lo).
+//! Java's `Character.isLetter` for UTF-16 units (categories Lu, Ll, Lt, Lm, Lo).
 //!
-//! Rust's `char::is_alphabetic` also takes letter numbers and combining marks, so OpenTSDB would
-//! turn down names it accepts. The table is Unicode 13, the version of Java 17.
+//! Rust's `char::is_alphabetic` also accepts letter numbers and combining marks, so OpenTSDB would
+//! reject names that it accepts. The table is Unicode 13, as in Java 17.
 
-/// Whether `Character.isLetter(char)` holds. Surrogates are no letters.
+/// Returns `Character.isLetter(char)`. Surrogates are not letters.
 #[must_use]
 pub(crate) fn is_java_letter(unit: u16) -> bool {
     match unit {
@@ -30,7 +30,7 @@ pub(crate) fn is_java_letter(unit: u16) -> bool {
     }
 }
 
-/// Runs of letters from U+0100 on, first and last, ascending.
+/// Ranges of letters from U+0100 on, first and last, ascending.
 #[rustfmt::skip]
 const LETTERS: &[(u16, u16)] = &[
     (0x0100, 0x02C1), (0x02C6, 0x02D1), (0x02E0, 0x02E4), (0x02EC, 0x02EC), (0x02EE, 0x02EE),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_marks_and_surrogates_are_none() {
+    fn numbers_marks_and_surrogates_are_not_letters() {
         for unit in [0x30, 0x5F, 0xD7, 0xF7, 0x301, 0x2160, 0x24B6, 0xD83D, 0xDE00, 0xFFFF] {
             assert!(!is_java_letter(unit), "{unit:04X}");
         }

@@ -1,4 +1,4 @@
-//! Numbers and strings as Java writes them, where clients or stored bytes depend on it.
+//! Numbers and strings in Java's notation, for clients and stored bytes that depend on it.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ pub fn java_double(value: f64) -> String {
 
 /// Appends a double as `Double.toString` writes it.
 ///
-/// Decimal from 10^-3 up to below 10^7, else one digit, a point, at least one digit and an
-/// exponent. The digits are the fewest that read back as the same double.
+/// Decimal from 10^-3 up to below 10^7, otherwise one digit, a point, at least one digit and an
+/// exponent. The digits are the fewest that parse to the same double.
 pub fn write_java_double(value: f64, out: &mut Vec<u8>) {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -37,8 +37,8 @@ pub fn write_java_double(value: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Among the smallest doubles a one-digit text may be the shortest while two digits are closer;
-/// Java prints two digits anyway and takes the closer ones.
+/// For some of the smallest doubles one digit is enough, but Java always prints two and chooses the
+/// closest.
 #[cold]
 fn write_tiny(value: f64, shortest: &str, out: &mut Vec<u8>) {
     let digits = shortest.split('e').next().unwrap_or_default();
@@ -51,7 +51,7 @@ fn write_tiny(value: f64, shortest: &str, out: &mut Vec<u8>) {
     write_scientific(shortest, out);
 }
 
-/// Lays out a decimal text again as `d.dddE±x` (no plus sign).
+/// Converts a decimal text to `d.dddE±x` (no plus sign).
 fn write_scientific(text: &str, out: &mut Vec<u8>) {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     if unsigned.len() < text.len() {
@@ -60,7 +60,7 @@ fn write_scientific(text: &str, out: &mut Vec<u8>) {
     let (mantissa, exponent) = unsigned.split_once('e').unwrap_or((unsigned, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    // Position of the first digit that counts, in the digits without a point.
+    // Position of the first significant digit, without the point.
     let zeros = whole.bytes().chain(fraction.bytes()).take_while(|b| *b == b'0').count();
     let digits = || whole.bytes().chain(fraction.bytes()).skip(zeros);
     let significant =
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_have_two_digits() {
+    fn the_smallest_doubles_have_two_digits() {
         check(f64::from_bits(1), "4.9E-324");
         check(f64::from_bits(2), "9.9E-324");
         check(f64::from_bits(3), "1.5E-323");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_has_a_name() {
+    fn nan_and_infinities_have_names() {
         check(f64::NAN, "NaN");
         check(f64::INFINITY, "Infinity");
         check(f64::NEG_INFINITY, "-Infinity");

@@ -1,7 +1,7 @@
-//! JSON objects in cells: written byte for byte as OpenTSDB writes them, read in any form.
+//! JSON objects in cells: written with OpenTSDB's bytes, read in any form.
 //!
-//! OpenTSDB updates some of them by comparing the stored bytes with its own rendering of what it
-//! read, so an object with other bytes can never be updated by it again.
+//! OpenTSDB updates some of them by comparing the stored bytes with its own rendering of the parsed
+//! object, so it can never update an object with other bytes.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use crate::{
     java_text::{java_double, write_java_json_string},
 };
 
-/// Free key and value pairs of annotations and meta objects; a value may be null.
+/// User-defined key and value pairs of annotations and meta objects; a value may be null.
 pub type CustomFields = Vec<(String, Option<String>)>;
 
-/// Bytes that are no object of the kind looked for.
+/// Bytes that are not an object of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
@@ -25,8 +25,8 @@ pub enum JsonError {
     /// JSON, but not an object.
     #[error("not a JSON object")]
     NotAnObject,
-    /// A field holds something it cannot.
-    #[error("field {0} holds something else")]
+    /// A field has a value of a wrong type.
+    #[error("field {0} has a value of another type")]
     Field(&'static str),
 }
 
@@ -35,7 +35,7 @@ pub enum JsonError {
 pub(crate) enum CustomOrder {
     /// By UTF-16 units of the key.
     Sorted,
-    /// As a Java hash map lists it.
+    /// In the iteration order of a Java hash map.
     HashMap,
 }
 
@@ -75,7 +75,7 @@ impl ObjectWriter {
         self
     }
 
-    /// A double in Java's notation; what is no number goes in quotes.
+    /// A double in Java's notation; NaN and infinities are quoted.
     pub(crate) fn double(mut self, key: &str, value: f64) -> Self {
         let text = java_double(value);
         if value.is_finite() {
@@ -138,7 +138,7 @@ impl ObjectWriter {
     }
 }
 
-/// Reads the fields of one object; unknown ones are ignored, missing ones are the default.
+/// Reads the fields of one object; unknown ones are ignored, missing ones have the default.
 pub(crate) struct ObjectReader(Map<String, Value>);
 
 impl ObjectReader {
@@ -219,7 +219,7 @@ impl ObjectReader {
     }
 }
 
-/// Text of a string, a number or a boolean, which Java takes for a string alike.
+/// Text of a string, a number or a boolean, all of which Java accepts as a string.
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

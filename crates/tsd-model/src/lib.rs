@@ -1,7 +1,7 @@
-//! Every byte OpenTSDB keeps in its tables, encoded and decoded without I/O.
+//! Encoding and decoding of every byte in OpenTSDB's tables, without I/O.
 //!
-//! Nothing here waits, reads a clock or logs, and no input makes it panic. The layouts are drawn
-//! in `docs/storage-format.md`.
+//! No function waits, reads a clock or logs, and no input makes it panic. `docs/storage-format.md`
+//! describes the layouts.
 
 mod annotation;
 mod base_time;

@@ -1,4 +1,4 @@
-//! TSMeta and UIDMeta: what people add to series and names.
+//! TSMeta and UIDMeta: user-defined descriptions of series and names.
 
 use crate::{
     json_object::{CustomFields, CustomOrder, JsonError, ObjectReader, ObjectWriter},
@@ -15,31 +15,30 @@ pub const TS_COUNTER_QUALIFIER: &str = "ts_ctr";
 pub struct TsMeta {
     /// TSUID in hex.
     pub tsuid: String,
-    /// Name to show.
+    /// Display name.
     pub display_name: String,
-    /// One line.
+    /// Short text.
     pub description: String,
-    /// More.
+    /// Long text.
     pub notes: String,
     /// Epoch seconds.
     pub created: i64,
-    /// Free fields.
+    /// User-defined fields.
     pub custom: Option<CustomFields>,
     /// Unit of the values.
     pub units: String,
-    /// Kind of the data.
+    /// Type of the data.
     pub data_type: String,
-    /// Days to keep; nobody enforces it.
+    /// Retention in days; not enforced.
     pub retention: i64,
-    /// Largest value expected; NaN where unknown.
+    /// Largest expected value; NaN if unknown.
     pub max: f64,
-    /// Smallest value expected; NaN where unknown.
+    /// Smallest expected value; NaN if unknown.
     pub min: f64,
 }
 
 impl TsMeta {
-    /// The object of a series that was just seen for the first time. A time in milliseconds is
-    /// cut to seconds.
+    /// The object of a new series. A creation time in milliseconds is truncated to seconds.
     #[must_use]
     pub fn new(tsuid: &str, created: i64) -> Self {
         Self {
@@ -57,7 +56,7 @@ impl TsMeta {
         }
     }
 
-    /// The value of the cell.
+    /// Encodes the cell value.
     #[must_use]
     pub fn to_json(&self) -> String {
         ObjectWriter::new()
@@ -75,7 +74,7 @@ impl TsMeta {
             .finish()
     }
 
-    /// Reads the value of a cell.
+    /// Parses a cell value.
     pub fn from_json(value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         Ok(Self {
@@ -93,25 +92,25 @@ impl TsMeta {
     }
 }
 
-/// Meta data of a name. UID and name themselves are the cell's row.
+/// Meta data of a name. UID and name are in the row of the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UidMeta {
     /// Kind of the name.
     pub kind: UidKind,
-    /// Name to show.
+    /// Display name.
     pub display_name: String,
-    /// One line.
+    /// Short text.
     pub description: String,
-    /// More.
+    /// Long text.
     pub notes: String,
-    /// Epoch seconds; 0 where nobody wrote it down.
+    /// Epoch seconds; 0 if unknown.
     pub created: i64,
-    /// Free fields.
+    /// User-defined fields.
     pub custom: Option<CustomFields>,
 }
 
 impl UidMeta {
-    /// The object of a name that was just given its UID; with time 0 what an absent cell means.
+    /// The object of a newly assigned name; with time 0, the meaning of an absent cell.
     #[must_use]
     pub const fn new(kind: UidKind, created: i64) -> Self {
         Self {
@@ -124,7 +123,7 @@ impl UidMeta {
         }
     }
 
-    /// The value of the cell.
+    /// Encodes the cell value.
     #[must_use]
     pub fn to_json(&self) -> String {
         ObjectWriter::new()
@@ -137,8 +136,7 @@ impl UidMeta {
             .finish()
     }
 
-    /// Reads the value of a cell. `kind` is that of the qualifier and used where the object has
-    /// none.
+    /// Parses a cell value. `kind` is that of the qualifier; it is used if the object has none.
     pub fn from_json(kind: UidKind, value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         let name = object.string("type")?;
@@ -165,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn creation_in_milliseconds_is_cut_to_seconds() {
+    fn creation_in_milliseconds_is_truncated_to_seconds() {
         assert_eq!(TsMeta::new("01", 1_356_998_400_123).created, 1_356_998_400);
         assert_eq!(TsMeta::new("01", 9_999_999_999).created, 9_999_999_999);
     }
@@ -188,13 +186,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_read_or_err(value in "[{]?[\"a-zN:0-9,. -]{0,30}[}]?") {
+        fn arbitrary_text_does_not_panic(value in "[{]?[\"a-zN:0-9,. -]{0,30}[}]?") {
             let _ = TsMeta::from_json(value.as_bytes());
             let _ = UidMeta::from_json(UidKind::Metric, value.as_bytes());
         }
 
         #[test]
-        fn reading_undoes_writing(
+        fn decode_inverts_encode(
             display_name: String, created in 0..9_999_999_999_i64, custom in custom(), max: f64, min: f64,
             retention: i32,
         ) {

@@ -1,12 +1,12 @@
-//! Names of metrics, tag keys and tag values: which characters, which bytes.
+//! Names of metrics, tag keys and tag values: valid characters and stored bytes.
 //!
-//! Tables hold names as ISO-8859-1. A letter beyond that is accepted by OpenTSDB and stored as
-//! `?`, so that all such names of one length share a UID; here encoding such a name says so
-//! ([`NameEncodeError`]) and nobody creates a UID for it.
+//! Tables store names in ISO-8859-1. OpenTSDB accepts other letters and stores them as `?`, so that
+//! all such names of one length share a UID; here encoding such a name is an error
+//! ([`NameEncodeError`]) and no UID is created for it.
 
 use crate::java_letter::is_java_letter;
 
-/// What a name names, as error texts have it.
+/// Role of a name in error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRole<'a> {
     /// A metric.
@@ -17,29 +17,29 @@ pub enum NameRole<'a> {
     TagValue(&'a str),
 }
 
-/// A name no entrance takes. The message is OpenTSDB's.
+/// An invalid name. The messages are OpenTSDB's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// No character at all.
+    /// Empty.
     #[error("Invalid {what}: empty string")]
     Empty {
-        /// What was named.
+        /// Role of the name.
         what: String,
     },
-    /// A character outside the rule.
+    /// An illegal character.
     #[error("Invalid {what} (\"{name}\"): illegal character: {character}")]
     IllegalCharacter {
-        /// What was named.
+        /// Role of the name.
         what: String,
         /// The whole name.
         name: String,
-        /// The first bad UTF-16 unit; a lone surrogate where the character is beyond the BMP.
+        /// The first illegal UTF-16 unit; a surrogate if the character is beyond the BMP.
         character: JavaChar,
     },
 }
 
-/// One UTF-16 unit, as Java writes it out: a surrogate on its own becomes `?` in UTF-8.
+/// One UTF-16 unit as Java prints it: a lone surrogate becomes `?` in UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JavaChar(pub u16);
 
@@ -51,7 +51,7 @@ impl std::fmt::Display for JavaChar {
 
 /// A name with a letter that ISO-8859-1 lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("name \"{name}\" has the letter {letter}, which the tables cannot hold")]
+#[error("name \"{name}\" has the letter {letter}, which the tables cannot store")]
 pub struct NameEncodeError {
     /// The whole name.
     pub name: String,
@@ -59,21 +59,21 @@ pub struct NameEncodeError {
     pub letter: char,
 }
 
-/// The rule for names: ASCII letters and digits, `-`, `_`, `.`, `/`, other letters, and characters an
-/// operator allows besides (`tsd.core.tag.allow_specialchars`, for metrics too).
+/// Valid characters of names: ASCII letters and digits, `-`, `_`, `.`, `/`, other letters, and characters that
+/// the operator allows (`tsd.core.tag.allow_specialchars`, for metrics too).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameRule {
     extra: Vec<u16>,
 }
 
 impl NameRule {
-    /// The rule with extra characters.
+    /// The default characters and `characters`.
     #[must_use]
     pub fn with_special_characters(characters: &str) -> Self {
         Self { extra: characters.encode_utf16().collect() }
     }
 
-    /// Checks a name.
+    /// Validates a name.
     pub fn check(&self, role: NameRole<'_>, name: &str) -> Result<(), NameError> {
         if name.is_empty() {
             return Err(NameError::Empty { what: role.describe() });
@@ -107,13 +107,13 @@ impl NameRole<'_> {
     }
 }
 
-/// Text of stored bytes, or of bytes off the telnet port. Every byte is one character.
+/// Text of stored bytes, or of bytes from the telnet port. Every byte is one character.
 #[must_use]
 pub fn decode_latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|b| char::from(*b)).collect()
 }
 
-/// Bytes of a name that is to be stored; refuses what ISO-8859-1 cannot hold.
+/// Bytes of a name to store; an error for characters that ISO-8859-1 lacks.
 pub fn encode_latin1(name: &str) -> Result<Vec<u8>, NameEncodeError> {
     name.chars()
         .map(|c| {
@@ -123,8 +123,8 @@ pub fn encode_latin1(name: &str) -> Result<Vec<u8>, NameEncodeError> {
         .collect()
 }
 
-/// Bytes of a name as OpenTSDB writes and looks it up: one `?` for each character that
-/// ISO-8859-1 lacks. For reading what it wrote.
+/// Bytes of a name as OpenTSDB writes and looks it up: `?` for each character that ISO-8859-1 lacks.
+/// For reading OpenTSDB's tables.
 #[must_use]
 pub fn encode_latin1_lossy(name: &str) -> Vec<u8> {
     name.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn letters_digits_and_four_signs_pass() {
+    fn letters_digits_and_four_signs_are_valid() {
         check(NameRole::Metric, "sys.cpu-user_0/ok", Ok(()));
         check(NameRole::Metric, "température", Ok(()));
         check(NameRole::Metric, "中", Ok(()));
     }
 
     #[test]
-    fn errors_speak_as_opentsdb_does() {
+    fn messages_are_those_of_opentsdb() {
         check(NameRole::Metric, "a b", Err("Invalid metric name (\"a b\"): illegal character:  "));
         check(
             NameRole::TagKey("v"),
@@ -184,12 +184,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encode_undoes_decode(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn encode_inverts_decode(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             prop_assert_eq!(encode_latin1(&decode_latin1(&bytes)), Ok(bytes));
         }
 
         #[test]
-        fn any_text_is_checked(name in ".*") {
+        fn arbitrary_text_does_not_panic(name in ".*") {
             let _ = NameRule::default().check(NameRole::Metric, &name);
         }
     }

@@ -1,21 +1,20 @@
-//! Points of one row, packed: the embedded store's form of a row's point cells.
+//! Packed runs: the compressed form of a row's point cells in the embedded store.
 //!
-//! A run keeps the identity of its cells ([`RunShape`]): what a reader of cells sees is byte for
-//! byte what was put, in whatever way the run stores it. A query never makes the cells: times and
-//! values are decoded straight into columns.
+//! A run keeps the identity of its cells ([`RunShape`]): it expands to the exact bytes that were put.
+//! Queries do not expand it; they decode timestamps and values directly into columns.
 //!
 //! ```text
 //! run    = version and flags u8 | kinds u8 | count | first offset | span
 //!          | [time steps] | [integer marks] | [width marks] | [exponent u8] | values | cell times
 //! flags  : 10 version 1, 01 compacted column, 02 milliseconds, 04 steps differ
 //! kinds  : 03 all integers 0, all floats 1, mixed 2; 0C floats are 8 bytes 0, 4 bytes 4, the
-//!          shortest that is exact 8, marked one by one C; 10 values are bits, not decimals
+//!          shortest that is exact 8, marked individually C; 10 values are bits, not decimals
 //! ```
 //!
 //! Offsets, span and steps are in the run's resolution; the sequences are integer streams
-//! (`packed_run/int_stream.rs`), single numbers varints. With equal steps none are stored. `cell
-//! times` are relative to the point's offset, which leaves the delay of its arrival; a compacted
-//! column has one, absolute. They come last, so that a query never touches them.
+//! (`packed_run/int_stream.rs`), single numbers varints. Equal steps are not stored. `cell
+//! times` are relative to the point's offset, that is, the delay of its write; a compacted column has
+//! one, absolute. They come last, so that a query does not read them.
 
 mod bit_packing;
 mod decimal;
@@ -30,28 +29,31 @@ mod tests;
 use bytes::Bytes;
 
 use self::varint::Reader;
-use crate::columns::{PointColumns, ValueKinds};
+use crate::{
+    base_time::BaseTime,
+    columns::{PointColumns, ValueKinds},
+};
 
 pub use self::encoder::{PackablePoint, RunEncoder};
 
-/// What a reader of cells sees where a run is.
+/// The cells that a run expands to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunShape {
-    /// One cell a point, each with its own cell timestamp.
+    /// One cell per point, each with its own cell timestamp.
     Singles,
-    /// One compacted column (storage format: qualifiers, values, trailing byte); for one point a
-    /// plain cell. All points share one cell timestamp.
+    /// One compacted column (storage format: qualifiers, values, trailing byte); for one point an
+    /// ordinary cell. All points share one cell timestamp.
     Compacted,
 }
 
-/// Bytes that are no packed run, or points that cannot become one.
+/// Bytes that are not a packed run, or points that cannot be packed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackedRunError {
     /// The bytes contradict their own header.
     #[error("damaged run: {0}")]
     Damaged(&'static str),
-    /// The cells have a form only plain cells can keep.
+    /// The cells have a form that a run cannot reproduce.
     #[error("not packable: {0}")]
     NotPackable(&'static str),
 }
@@ -63,7 +65,7 @@ pub struct PackedRun {
     header: Header,
 }
 
-/// What is known of a run without decoding it. Checked: the last offset lies within the hour.
+/// The decoded header. Validated: the last offset is within the hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     shape: RunShape,
@@ -76,7 +78,7 @@ struct Header {
     count: usize,
     first: u32,
     span: u32,
-    /// Where the streams start.
+    /// Offset of the streams.
     body: usize,
 }
 
@@ -87,12 +89,12 @@ enum Mix {
     Both,
 }
 
-/// How many bytes a floating value has as a cell.
+/// Width of floating point values in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FloatWidth {
     Eight,
     Four,
-    /// Four where that loses nothing: what the telnet entrance does.
+    /// Four bytes if exact, as telnet puts store them.
     Shortest,
     Marked,
 }
@@ -103,8 +105,8 @@ const MILLIS: u8 = 0x02;
 const IRREGULAR: u8 = 0x04;
 const RAW: u8 = 0x10;
 
-/// Offsets of a row end here.
-const ROW_SECS: u32 = 3_600;
+/// Upper bound of the offsets in a row, seconds.
+const ROW_SECS: u32 = BaseTime::SPAN_SECONDS;
 
 impl Header {
     const fn unit_ms(self) -> u32 {
@@ -164,22 +166,22 @@ impl Header {
 }
 
 impl PackedRun {
-    /// Most points of one run. Longer sequences take several.
+    /// Maximum number of points of one run. Longer sequences need several.
     pub const MAX_POINTS: usize = 1 << 16;
 
-    /// Takes bytes made by [`RunEncoder`] and checks their header.
+    /// Opens bytes written by [`RunEncoder`] and validates the header.
     pub fn open(bytes: Bytes) -> Result<Self, PackedRunError> {
         let header = Header::parse(&bytes)?;
         Ok(Self { bytes, header })
     }
 
-    /// The bytes that [`Self::open`] takes.
+    /// The encoded bytes, the input of [`Self::open`].
     #[must_use]
     pub const fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// What a reader of cells sees.
+    /// The cells that the run expands to.
     #[must_use]
     pub const fn shape(&self) -> RunShape {
         self.header.shape
@@ -191,7 +193,7 @@ impl PackedRun {
         self.header.count
     }
 
-    /// Whether the qualifiers have millisecond form.
+    /// True if the qualifiers have millisecond form.
     #[must_use]
     pub const fn is_millis(&self) -> bool {
         self.header.millis
@@ -204,8 +206,8 @@ impl PackedRun {
         (self.header.first * unit, (self.header.first + self.header.span) * unit)
     }
 
-    /// Whether the run may stand for the column of that qualifier of family `t`. Never says no
-    /// wrongly; says yes wrongly where only decoding could tell.
+    /// True if the run may contain the column `qualifier` of family `t`. No false negatives; false
+    /// positives where only decoding can decide.
     #[must_use]
     pub fn may_contain_column(&self, qualifier: &[u8]) -> bool {
         let Header { millis, count, first, span, .. } = self.header;
@@ -277,7 +279,7 @@ impl PackedRun {
             let start = base_ms + i64::from(header.first) * unit;
             columns.times_ms.extend((0..header.count as i64).map(|i| start + i * step));
         } else {
-            // The values are not there yet, so their place serves for the offsets.
+            // The value column is free until the values are decoded; it serves as a buffer for the offsets.
             self.decode_offsets(reader, bits)?;
             columns.times_ms.extend(bits.iter().map(|&o| base_ms + o as i64 * unit));
         }
@@ -296,7 +298,7 @@ impl PackedRun {
         Ok(kinds)
     }
 
-    /// Offsets where the steps differ: rising, and from the first to the last of the header.
+    /// Offsets with different steps: increasing, from the first to the last of the header.
     fn decode_offsets(
         &self,
         reader: &mut Reader<'_>,
@@ -322,7 +324,7 @@ impl PackedRun {
         }
     }
 
-    /// Values as columns hold them: integers, or doubles bit by bit.
+    /// Values as in columns: integers, or bits of doubles.
     fn decode_values(
         &self,
         reader: &mut Reader<'_>,
@@ -374,7 +376,7 @@ impl PackedRun {
     }
 }
 
-/// Joins the kinds of `count` more points to those of the `len` there are.
+/// Appends the types of `count` points to those of `len` existing points.
 fn append_kinds(kinds: &mut ValueKinds, len: usize, more: ValueKinds, count: usize) {
     if len == 0 {
         *kinds = more;

@@ -1,8 +1,8 @@
-//! Columns that hold points: one point each, several (compacted), or appended entries.
+//! Columns of points: single, compacted, or append columns.
 //!
-//! Two readers of compacted columns exist in OpenTSDB and disagree: what queries use walks
-//! qualifiers and values and ignores the tail, what fsck uses demands exactly one byte there. Both
-//! are here. Columns without the trailing byte are real: the batch API of OpenTSDB writes them.
+//! OpenTSDB has two readers of compacted columns that disagree: the one of queries ignores the tail,
+//! the one of fsck requires exactly one byte. Both are implemented. Columns without the trailing byte
+//! exist: OpenTSDB's batch API writes them.
 
 use crate::{
     column_kind::ColumnKind,
@@ -12,17 +12,17 @@ use crate::{
     row_error::ColumnError,
 };
 
-/// A point as a column holds it: qualifier and the bytes of its value.
+/// A point as stored in a column: qualifier and value bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredPoint<'a> {
     /// Its own qualifier.
     pub qualifier: Qualifier,
-    /// As many bytes as the qualifier says, of a length that is valid for the type.
+    /// Value bytes, of the length in the qualifier, valid for the type.
     pub value: &'a [u8],
 }
 
 impl<'a> StoredPoint<'a> {
-    /// Checks that the value is as long as the flags say and its type allows.
+    /// Validates the length of the value against flags and type.
     fn try_new(qualifier: Qualifier, value: &'a [u8]) -> Result<Self, ValueError> {
         let flags = qualifier.flags();
         if value.len() == flags.value_len() && flags.is_valid() {
@@ -47,10 +47,10 @@ const fn wrong_length(flags: Flags, actual: usize) -> ValueError {
     }
 }
 
-/// Reads the points of a column with an even qualifier, one after another, as queries do.
+/// Reads the points of a column with an even qualifier as OpenTSDB's queries do.
 ///
-/// Bytes after the last value are ignored. Points for which no value bytes are left at all do not
-/// exist, as in OpenTSDB; a value that is cut is an error.
+/// Bytes after the last value are ignored. Points without any value bytes do not exist, as in
+/// OpenTSDB; a truncated value is an error.
 #[derive(Clone, Debug)]
 pub struct PointReader<'a> {
     qualifiers: &'a [u8],
@@ -60,7 +60,7 @@ pub struct PointReader<'a> {
 }
 
 impl<'a> PointReader<'a> {
-    /// Starts on a column.
+    /// Creates a reader of a column.
     pub const fn new(qualifier: &'a [u8], value: &'a [u8]) -> Result<Self, ColumnError> {
         if value.is_empty() {
             return Err(ColumnError::EmptyValue);
@@ -96,21 +96,21 @@ impl<'a> PointReader<'a> {
         Ok(Some(StoredPoint::try_new(qualifier, value)?))
     }
 
-    /// Whether the point read was not stored as it should have been.
+    /// True if the last point needed a repair.
     #[must_use]
     pub const fn was_fixed(&self) -> bool {
         self.fixed
     }
 
-    /// Bytes after the last value that was read.
+    /// Bytes after the last value.
     #[must_use]
     pub const fn tail(&self) -> &'a [u8] {
         self.values
     }
 }
 
-/// Mends what old writers got wrong in single two-byte cells: a single on eight bytes with four
-/// zeros in front, and length bits that differ from the value's length. Says whether it had to.
+/// Repairs defects of old writers in single two-byte cells: a single on eight bytes with four leading
+/// zeros, and length bits that differ from the length of the value. Returns true if it did.
 pub fn fix_up(qualifier: Qualifier, value: &[u8]) -> Result<(StoredPoint<'_>, bool), ColumnError> {
     let flags = qualifier.flags();
     let mut mended = value;
@@ -135,8 +135,8 @@ pub fn fix_up(qualifier: Qualifier, value: &[u8]) -> Result<(StoredPoint<'_>, bo
     Ok((point, right != flags || mended.len() != value.len()))
 }
 
-/// All points of a column with an even qualifier, as fsck wants it: every qualifier has its value
-/// and exactly one byte follows the last where there are several points.
+/// Reads all points of a column with an even qualifier by the rules of fsck: every qualifier has its
+/// value, and exactly one byte follows the last of several points.
 pub fn read_points_strictly<'a>(
     qualifier: &'a [u8],
     value: &'a [u8],
@@ -158,8 +158,8 @@ pub fn read_points_strictly<'a>(
     if values.len() == 1 { Ok(points) } else { Err(ColumnError::Tail(values.len())) }
 }
 
-/// Lays points out as one column, in the order given: qualifiers, and values with the trailing
-/// byte, which is 1 where seconds and milliseconds are mixed. One point alone is stored plainly.
+/// Encodes points as one column, in the given order: qualifiers, and values with the trailing byte,
+/// which is 1 if seconds and milliseconds are mixed. A single point is an ordinary cell.
 #[must_use]
 pub fn encode_column(points: &[StoredPoint<'_>]) -> (Vec<u8>, Vec<u8>) {
     let mut qualifiers = Vec::with_capacity(points.len() * 4);
@@ -185,8 +185,8 @@ pub struct AppendedPoints<'a> {
 }
 
 impl<'a> AppendedPoints<'a> {
-    /// Reads the value of an append column: qualifier, value, qualifier, value, in the order they
-    /// arrived. A later entry replaces an earlier one of its instant.
+    /// Decodes the value of an append column: qualifier, value, qualifier, value, in append order. A
+    /// later entry replaces an earlier one of the same instant.
     pub fn decode(value: &'a [u8]) -> Result<Self, ColumnError> {
         let mut points: Vec<StoredPoint<'a>> = Vec::new();
         let mut needs_repair = false;
@@ -212,19 +212,19 @@ impl<'a> AppendedPoints<'a> {
         Ok(Self { points, needs_repair })
     }
 
-    /// The points in time order, one an instant.
+    /// The points in time order, one per instant.
     #[must_use]
     pub fn points(&self) -> &[StoredPoint<'a>] {
         &self.points
     }
 
-    /// Whether entries were out of order or repeated.
+    /// True if entries were out of order or repeated.
     #[must_use]
     pub const fn needs_repair(&self) -> bool {
         self.needs_repair
     }
 
-    /// The value that a repair puts over the column: the points in order, once.
+    /// The repaired value of the column: each point once, in order.
     #[must_use]
     pub fn repaired_value(&self) -> Vec<u8> {
         let mut value = Vec::new();
@@ -235,14 +235,14 @@ impl<'a> AppendedPoints<'a> {
     }
 }
 
-/// Adds the bytes that an append of one point adds to the column.
+/// Appends the entry of one point to `out`.
 pub fn append_entry(qualifier: Qualifier, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(qualifier.as_bytes());
     out.extend_from_slice(value);
 }
 
-/// Adds all points of a column to `out`: those of an append column in time order, others as stored.
-/// Columns of other kinds hold none.
+/// Appends all points of a column to `out`: those of an append column in time order, others as
+/// stored. Columns of other kinds have none.
 pub fn read_column<'a>(
     qualifier: &'a [u8],
     value: &'a [u8],
@@ -294,12 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn points_without_any_value_bytes_are_not_there() {
+    fn points_without_value_bytes_do_not_exist() {
         assert_eq!(tolerant("07000000", "01").unwrap(), ["0700=01"]);
     }
 
     #[test]
-    fn cut_values_and_qualifiers_are_errors() {
+    fn truncated_values_and_qualifiers_are_errors() {
         assert_eq!(
             tolerant("00030013", "0000000100"),
             Err(ColumnError::CutValue { needed: 4, left: 1 })
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strict_reader_wants_one_byte_after_the_last_value() {
+    fn the_strict_reader_requires_one_byte_after_the_last_value() {
         let strict = |q: &str, v: &str| {
             read_points_strictly(&bytes(q), &bytes(v)).map(|points| points.len())
         };
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lone_two_byte_cells_are_mended() {
+    fn only_single_two_byte_cells_are_repaired() {
         assert_eq!(tolerant("001B", "0000000040866666").unwrap(), ["001B=40866666"]);
         assert_eq!(tolerant("000F", "00000001").unwrap(), ["000B=00000001"]);
         assert_eq!(tolerant("0003", "000000000000002A").unwrap(), ["0007=000000000000002A"]);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn corrupt_floats_are_told_as_opentsdb_tells_them() {
+    fn corrupt_floats_have_opentsdbs_message() {
         let error = tolerant("000B", "000000014228CCCD").unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_append_column_is_an_error() {
+    fn a_truncated_append_column_is_an_error() {
         let error = tolerant("050000", "00002A01E0").unwrap_err();
         assert_eq!(error, ColumnError::CutAppend { consumed: 5, length: 5 });
         assert_eq!(
@@ -387,7 +387,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_readers_undo_encode(points in prop::collection::vec(point(), 1..40)) {
+        fn both_readers_invert_encode(points in prop::collection::vec(point(), 1..40)) {
             let points: Vec<_> = points
                 .iter()
                 .map(|(qualifier, value)| StoredPoint { qualifier: *qualifier, value })
@@ -400,7 +400,7 @@ mod tests {
         }
 
         #[test]
-        fn appended_entries_come_back_in_order(points in prop::collection::vec(point(), 0..40)) {
+        fn appended_entries_are_returned_in_order(points in prop::collection::vec(point(), 0..40)) {
             let mut value = Vec::new();
             for (qualifier, bytes) in &points {
                 append_entry(*qualifier, bytes, &mut value);
@@ -423,7 +423,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_read_or_err(
+        fn arbitrary_bytes_do_not_panic(
             qualifier in prop::collection::vec(any::<u8>(), 0..16),
             value in prop::collection::vec(any::<u8>(), 0..40),
         ) {

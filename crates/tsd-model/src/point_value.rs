@@ -1,14 +1,14 @@
-//! The value of a point and its bytes.
+//! Values of points and their encoding.
 //!
-//! Integers take the shortest of 1, 2, 4 and 8 bytes. Whether a floating value takes 4 or 8 bytes
-//! depends on the entrance it came by (see [`crate::parse_point_value`]), so the choice is part
-//! of the value.
+//! Integers take the shortest of 1, 2, 4 and 8 bytes. Whether a floating point value takes 4 or 8
+//! bytes depends on the interface (see [`crate::parse_point_value`]), so the width is part of the
+//! value.
 
 use std::ops::Deref;
 
 use crate::{columns::Value, flags::Flags};
 
-/// Value of one point, as it is stored.
+/// Value of one point as stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PointValue {
     /// Signed integer.
@@ -45,7 +45,7 @@ pub enum ValueError {
     /// A floating value of a length other than 4 or 8.
     #[error("floating point value on {0} bytes, not on 8/4")]
     FloatLength(usize),
-    /// The flags promise another length.
+    /// The flags have another length.
     #[error("value of {actual} bytes where its qualifier says {expected}")]
     Length {
         /// Length in the qualifier.
@@ -82,7 +82,7 @@ impl PointValue {
         }
     }
 
-    /// The value in `bytes`, whose length must be what `flags` say.
+    /// Decodes `bytes`, whose length must match `flags`.
     #[inline]
     pub fn decode(flags: Flags, bytes: &[u8]) -> Result<Self, ValueError> {
         if bytes.len() != flags.value_len() {
@@ -108,7 +108,7 @@ impl PointValue {
         }
     }
 
-    /// The value as queries see it: singles are widened.
+    /// The value as used by queries: singles are widened.
     #[must_use]
     #[inline]
     pub fn widen(self) -> Value {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_that_no_type_has_are_errors() {
+    fn invalid_lengths_are_errors() {
         assert_eq!(
             PointValue::decode(Flags::from_bits(2), &[1, 2, 3]),
             Err(ValueError::IntegerLength(3))
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_undoes_encode_of_integers(v: i64, shift in 0..64_u32) {
+        fn decode_inverts_encode_of_integers(v: i64, shift in 0..64_u32) {
             let value = PointValue::Integer(v >> shift);
             let (flags, bytes) = value.encode();
             prop_assert_eq!(PointValue::decode(flags, &bytes), Ok(value));
@@ -149,7 +149,7 @@ mod tests {
         }
 
         #[test]
-        fn decode_undoes_encode_of_floats(single: u32, double: u64) {
+        fn decode_inverts_encode_of_floats(single: u32, double: u64) {
             for value in [
                 PointValue::Single(f32::from_bits(single)),
                 PointValue::Double(f64::from_bits(double)),
@@ -161,7 +161,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_err(bits: u8, bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+        fn arbitrary_bytes_do_not_panic(bits: u8, bytes in prop::collection::vec(any::<u8>(), 0..12)) {
             let _ = PointValue::decode(Flags::from_bits(bits), &bytes);
         }
     }

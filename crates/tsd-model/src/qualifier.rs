@@ -5,8 +5,7 @@
 //! milliseconds  1111 oooo oooo oooo oooo oooo oo.. ffff          offset 0..3599999 ms
 //! ```
 //!
-//! The first nibble of a seconds qualifier is never F, which is how the two are told apart
-//! wherever several stand in a row.
+//! The first nibble of a seconds qualifier is never F; this distinguishes the two in a sequence.
 
 use crate::{flags::Flags, timestamp::Timestamp};
 
@@ -20,7 +19,7 @@ pub struct Qualifier {
 }
 
 impl Qualifier {
-    /// First nibble of a millisecond qualifier, in place.
+    /// First nibble of a millisecond qualifier, shifted into position.
     const MILLIS: u8 = 0xF0;
 
     /// Qualifier of a point at `timestamp` with a value of that type and length.
@@ -60,7 +59,7 @@ impl Qualifier {
         if offset_ms < 3_600_000 { Some(Self::from_millis_bits(offset_ms, flags)) } else { None }
     }
 
-    /// Takes the first qualifier off a series of them; `None` where the bytes end inside it.
+    /// Splits the first qualifier off a sequence; `None` if the bytes end inside it.
     #[must_use]
     #[inline]
     pub const fn split_first(bytes: &[u8]) -> Option<(Self, &[u8])> {
@@ -74,7 +73,7 @@ impl Qualifier {
         }
     }
 
-    /// The qualifier of a column that holds one point; `None` where the column is anything else.
+    /// The qualifier of a single-point column; `None` for other columns.
     #[must_use]
     #[inline]
     pub const fn decode(bytes: &[u8]) -> Option<Self> {
@@ -91,7 +90,7 @@ impl Qualifier {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }
 
-    /// Whether the offset counts milliseconds.
+    /// True if the offset is in milliseconds.
     #[must_use]
     #[inline]
     pub const fn is_millis(&self) -> bool {
@@ -163,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn spare_bits_of_milliseconds_are_ignored() {
+    fn reserved_bits_of_milliseconds_are_ignored() {
         let q = Qualifier::decode(&[0xF0, 0x00, 0x02, 0x37]).unwrap();
         assert_eq!((q.offset_ms(), q.flags().bits()), (8, 7));
     }
 
     #[test]
-    fn a_cut_qualifier_is_none() {
+    fn a_truncated_qualifier_is_none() {
         for bytes in [&[][..], &[0x00], &[0xF0, 0], &[0xF0, 0, 0]] {
             assert_eq!(Qualifier::split_first(bytes), None);
         }
@@ -178,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_undoes_encode(ts in timestamp(), flags in flags()) {
+        fn decode_inverts_encode(ts in timestamp(), flags in flags()) {
             let q = Qualifier::new(ts, flags);
             prop_assert_eq!(Qualifier::decode(q.as_bytes()), Some(q));
             prop_assert_eq!(q.offset_ms(), ts.offset_ms());

@@ -1,4 +1,4 @@
-//! Rollups: what OpenTSDB stores of a series at coarser intervals.
+//! Rollups: values of a series at coarser intervals, in OpenTSDB's format.
 //!
 //! A rollup row has the key of a data row with another base time, and cells of three bytes:
 //!
@@ -6,8 +6,8 @@
 //! qualifier  aggregator id u8 | slot << 4 | flags, u16
 //! ```
 //!
-//! Twelve bits number the slots of a row. Readers take slots from 3840 on for milliseconds and
-//! OpenTSDB wraps those from 4096 on, so a configuration that needs them is refused here.
+//! Twelve bits number the slots of a row. Readers interpret slots from 3840 on as milliseconds and
+//! OpenTSDB wraps those from 4096 on, so a configuration that needs them is rejected.
 
 mod config;
 mod qualifier;
@@ -21,7 +21,7 @@ pub use self::{
     span::RowSpan,
 };
 
-/// Seconds of a duration text such as `10m` or `1d`, as OpenTSDB reads it.
+/// Seconds of a duration text such as `10m` or `1d`, by OpenTSDB's rules.
 #[must_use]
 pub(crate) fn parse_duration_secs(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

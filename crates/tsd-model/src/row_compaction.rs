@@ -1,8 +1,8 @@
-//! Row compaction: from the cells of a row to what is put and deleted.
+//! Plan of a row compaction: the cells to put and to delete.
 //!
-//! The plan is a pure function of the cells, so that every server that plans the same row plans the
-//! same thing, and a crash between put and delete leaves a row that reads the same and plans only
-//! the rest. Age of the row and whether compaction is on are the caller's to check.
+//! The plan is a pure function of the cells: all servers make the same plan for a row, and after a
+//! crash between put and delete the row reads the same and the next plan has only the rest. The caller
+//! checks the age of the row and whether compaction is enabled.
 
 use bytes::Bytes;
 
@@ -15,24 +15,23 @@ use crate::{
     row_merge::{ColumnOrder, DroppedDuplicates, MergeRule, RowPoints},
 };
 
-/// What compacting a row comes to.
+/// Plan of a row compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowCompaction {
-    /// The column that holds all points of the row afterwards; `None` where there are no points.
+    /// The column with all points of the row afterwards; `None` if there are no points.
     pub result: Option<Cell>,
-    /// What to put first, with its cell timestamp where one must be kept. `None` where the row
-    /// holds it already.
+    /// The cell to put first, with its timestamp if one must be kept. `None` if the row has it already.
     pub put: Option<(Cell, Option<i64>)>,
-    /// Columns to delete once the put is done.
+    /// Columns to delete after the put.
     pub delete: Vec<ReplacedColumn>,
-    /// Points that the merge left out.
+    /// Points that the merge dropped.
     pub dropped: DroppedDuplicates,
 }
 
 /// A column that a row compaction replaces.
 ///
-/// What is written to the column after it was read is not part of the plan, so the deletion must
-/// leave it: only versions with a timestamp up to the one that was read go.
+/// Later writes to the column are not part of the plan, so only versions with a timestamp up to the
+/// one that was read may be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplacedColumn {
     /// Column family.
@@ -44,16 +43,16 @@ pub struct ReplacedColumn {
 }
 
 impl RowCompaction {
-    /// Seconds after the start of a row's hour when the row may be rewritten.
+    /// Minimum age of a row, seconds after the start of its hour.
     pub const MIN_AGE_SECS: i64 = BaseTime::SPAN_SECONDS as i64 + 1;
 
-    /// Whether the row needs no write.
+    /// True if the row needs no write.
     #[must_use]
     pub const fn is_nothing(&self) -> bool {
         self.put.is_none() && self.delete.is_empty()
     }
 
-    /// Whether a row of that hour is old enough to be rewritten: nobody should be writing to it.
+    /// True if a row of that hour is old enough to be compacted.
     #[must_use]
     pub const fn is_due(base: BaseTime, now_secs: i64) -> bool {
         base.as_secs() as i64 <= now_secs - Self::MIN_AGE_SECS
@@ -62,10 +61,9 @@ impl RowCompaction {
 
 /// Plans the compaction of a row from its cells.
 ///
-/// All points go into one column. Columns that hold none (annotations, histograms, unknown ones)
-/// are neither read nor touched, and a row with an append column is merged but never written. With
-/// `keep_cell_time` (`tsd.storage.use_otsdb_timestamp`) the put carries the newest cell timestamp
-/// among what it replaces.
+/// All points are merged into one column. Other columns (annotations, histograms, unknown ones) are
+/// not changed, and a row with an append column is merged but never written. With `keep_cell_time`
+/// (`tsd.storage.use_otsdb_timestamp`) the put has the newest cell timestamp of the replaced columns.
 pub fn plan_row_compaction(
     key: &Bytes,
     cells: &[Cell],
@@ -87,8 +85,7 @@ pub fn plan_row_compaction(
         value: value.into(),
         timestamp_ms: newest_ms,
     };
-    // One point under the qualifier it should have: that column is the result, whatever tail its
-    // value may have.
+    // One point under its own qualifier: that column is the result, with or without a tail.
     let lone = cells.iter().find(|c| ColumnKind::of(&c.qualifier) == ColumnKind::Point);
     if let Some(lone) = lone.filter(|_| untouched && !appended) {
         return Ok(RowCompaction { result: Some(lone.clone()), dropped, ..Default::default() });
@@ -166,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_and_histograms_do_not_hinder() {
+    fn annotations_and_histograms_are_ignored() {
         check(
             MergeRule::Unanimous,
             &["0000=01", "0010=02", "010005=7B7D", "060001=2A00", "070000=AA"],
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_points_is_left_alone() {
+    fn a_row_without_points_is_unchanged() {
         check(MergeRule::Unanimous, &["010005=7B7D", "070000=AA"], None, &[]);
     }
 
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_and_smallest_go_by_number_not_by_time_of_writing() {
+    fn largest_and_smallest_compare_values_not_write_times() {
         let row = ["0000=05", "0001=012C", "000B=40800000"];
         check(MergeRule::Largest, &row, None, &["0000", "000B"]);
         check(MergeRule::Smallest, &row, None, &["0000", "0001"]);
@@ -199,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn equal_numbers_of_other_types_leave_the_newest() {
+    fn of_equal_values_the_newest_is_kept() {
         check(MergeRule::Largest, &["0000=05", "000B=40A00000"], None, &["0000"]);
         check(MergeRule::Smallest, &["000B=40A00000", "0000=05"], None, &["000B"]);
     }
 
     #[test]
-    fn the_duplicate_is_told_as_opentsdb_tells_it() {
+    fn the_duplicate_error_is_opentsdbs() {
         let row = cells(&["0007=0000000000000004", "F0000007=0000000000000005"]);
         let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap_err();
         assert_eq!(
@@ -217,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unordered_column_is_merged_by_its_heads() {
-        // 0020 hides behind 0030 in its column, as it does for OpenTSDB.
+    fn an_unsorted_column_is_merged_in_stored_order() {
+        // 0020 is behind 0030 in its column, as in OpenTSDB.
         check(
             MergeRule::Unanimous,
             &["00300020=030200", "0010=01", "0040=04"],
@@ -228,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn values_of_impossible_length_and_empty_ones_are_refused() {
+    fn values_of_invalid_length_are_errors() {
         for row in [["0002=010203", "0010=05"], ["0000=", "0010=05"]] {
             assert!(plan_row_compaction(&key(), &cells(&row), MergeRule::Newest, false).is_err());
         }
     }
 
     #[test]
-    fn an_append_column_forbids_every_write() {
+    fn a_row_with_an_append_column_is_not_written() {
         let row = cells(&["050000=00002A", "0010=05"]);
         let plan = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap();
         assert!(plan.is_nothing());
@@ -327,7 +324,7 @@ mod tests {
         }
 
         #[test]
-        fn any_cells_plan_or_err(
+        fn arbitrary_cells_do_not_panic(
             cells in prop::collection::vec(
                 (prop::collection::vec(any::<u8>(), 0..10), prop::collection::vec(any::<u8>(), 0..20)),
                 0..8,

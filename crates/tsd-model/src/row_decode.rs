@@ -1,10 +1,9 @@
-//! A row to columns of points: the way every query reads.
+//! Decoding of a row to columns of points, for all queries.
 //!
-//! Nearly every row is a few rising sequences, one after the other or interleaved: packed runs, a
-//! compacted column, single cells in seconds, single cells in milliseconds. They are decoded
-//! straight into the columns and, where their times overlap, sorted. Only a row that holds an instant
-//! twice, or a column that must be mended, takes the merge of [`crate::row_merge`], which decides by
-//! the cells' timestamps and bytes.
+//! Most rows are a few increasing sequences, consecutive or interleaved: packed runs, a compacted
+//! column, single cells in seconds or milliseconds. They are decoded directly into the columns and
+//! sorted if their times overlap. Only a row with duplicate instants or columns that need a repair
+//! takes the slow path, the merge of [`crate::row_merge`], which compares cell timestamps and bytes.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -21,25 +20,25 @@ use crate::{
     row_merge::{ColumnOrder, MergeRule, RowPoints},
 };
 
-/// What a row holds beside points.
+/// Content of a row besides points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowExtras {
     /// Annotation cells.
     pub annotations: Vec<Cell>,
     /// Histogram cells.
     pub histograms: Vec<Cell>,
-    /// Append columns whose entries were out of order or repeated, as a repair would put them
+    /// Repaired values of append columns whose entries were out of order or repeated
     /// (`tsd.storage.repair_appends`).
     pub append_repairs: Vec<Cell>,
-    /// Columns nobody knows; they are skipped.
+    /// Number of unknown columns; they are skipped.
     pub unknown: usize,
 }
 
-/// Appends the points of a row to `columns`, in time order and one an instant, and what else the row
-/// holds to `extras`. After an error both are as before.
+/// Appends the points of a row to `columns`, in time order and one per instant, and the rest to
+/// `extras`. After an error both are unchanged.
 ///
-/// The caller hands over the rows of a series in time order. A column whose own points are unsorted
-/// is sorted here, other than in OpenTSDB, whose queries answer in the order stored.
+/// The caller passes the rows of a series in time order. Unsorted columns are sorted; OpenTSDB's
+/// queries return them in stored order.
 pub fn decode_row(
     row: &Row,
     base: BaseTime,
@@ -71,12 +70,12 @@ fn decode_runs(row: &Row, base: BaseTime, writer: &mut ColumnWriter<'_>) -> Resu
     for run in runs {
         run.decode_into(base.as_secs(), writer.columns)
             .map_err(|source| RowError::Run { key: row.key.clone(), source })?;
-        writer.note_decoded(run.point_count());
+        writer.add_decoded(run.point_count());
     }
     Ok(())
 }
 
-/// Decodes the cells of points; false where one needs the slow way.
+/// Decodes cells of points; returns false if one needs the slow path.
 fn decode_cells(cells: &[Cell], writer: &mut ColumnWriter<'_>) -> bool {
     for cell in cells {
         if cell.family != Family::T {
@@ -104,7 +103,7 @@ fn decode_cells(cells: &[Cell], writer: &mut ColumnWriter<'_>) -> bool {
     true
 }
 
-/// Walks a compacted column. Leaves anything but the plain layout to the slow way.
+/// Decodes a compacted column; returns false if it needs the slow path.
 fn decode_compacted(qualifiers: &[u8], values: &[u8], writer: &mut ColumnWriter<'_>) -> bool {
     let (mut qualifiers, mut values) = (qualifiers, values);
     while let Some((qualifier, rest)) = Qualifier::split_first(qualifiers) {
@@ -120,16 +119,16 @@ fn decode_compacted(qualifiers: &[u8], values: &[u8], writer: &mut ColumnWriter<
     qualifiers.is_empty()
 }
 
-/// Fills columns and knows whether times still rise.
+/// Appends to columns and tracks whether times increase.
 struct ColumnWriter<'c> {
     columns: &'c mut PointColumns,
     base_ms: i64,
     /// Length of the columns before this row.
     start: usize,
-    /// Greater than every time so far, while they rise.
+    /// Greater than all times so far, while they increase.
     last_ms: i64,
     rising: bool,
-    /// Kind of the points from `kind_start` on, which `columns.kinds` does not know yet.
+    /// Type of the points from `kind_start` on, not yet in `columns.kinds`.
     integers: bool,
     kind_start: usize,
 }
@@ -148,7 +147,7 @@ impl<'c> ColumnWriter<'c> {
         }
     }
 
-    /// Adds a point; false where the value is not exactly what the flags say.
+    /// Adds a point; returns false if the value does not match the flags.
     #[inline]
     fn push_bytes(&mut self, offset_ms: u32, flags: u8, value: &[u8]) -> bool {
         let (bits, integer) = match (flags & 0xF, value) {
@@ -178,7 +177,7 @@ impl<'c> ColumnWriter<'c> {
         true
     }
 
-    /// Tells `columns.kinds` of the points pushed since the last time.
+    /// Adds the types of the points pushed since the last call to `columns.kinds`.
     fn flush_kinds(&mut self) {
         let count = self.columns.len() - self.kind_start;
         if count > 0 {
@@ -187,8 +186,8 @@ impl<'c> ColumnWriter<'c> {
         }
     }
 
-    /// Takes note of points that were decoded into the columns, kinds included.
-    fn note_decoded(&mut self, count: usize) {
+    /// Accounts for points that were decoded directly into the columns, types included.
+    fn add_decoded(&mut self, count: usize) {
         self.kind_start = self.columns.len();
         let decoded = self.columns.len() - count.min(self.columns.len());
         let times = self.columns.times_ms.get(decoded..).unwrap_or_default();
@@ -198,18 +197,18 @@ impl<'c> ColumnWriter<'c> {
         }
     }
 
-    /// Puts the points of the row in order; false where an instant is there twice.
+    /// Sorts the points of the row; returns false if an instant is duplicated.
     fn finish(mut self) -> bool {
         self.flush_kinds();
         self.rising || sort_from(self.columns, self.start)
     }
 }
 
-/// Sorts the points from `start` on by time; false where two have the same.
+/// Sorts the points from `start` on by time; returns false if two times are equal.
 fn sort_from(columns: &mut PointColumns, start: usize) -> bool {
     let times = columns.times_ms.get(start..).unwrap_or_default();
     let mut order: Vec<(i64, u32)> = times.iter().copied().zip(0..).collect();
-    // The sort finds rising stretches and merges them.
+    // The sort merges increasing subsequences.
     order.sort_by_key(|(time, _)| *time);
     if !order.is_sorted_by(|a, b| a.0 < b.0) {
         return false;
@@ -226,7 +225,7 @@ fn sort_from(columns: &mut PointColumns, start: usize) -> bool {
     true
 }
 
-/// The exact way: every point with its cell's timestamp and its bytes.
+/// The slow path: merges points by cell timestamp and bytes.
 fn decode_merged(
     row: &Row,
     base: BaseTime,
@@ -262,7 +261,7 @@ fn decode_merged(
 
 fn collect_extras(cells: &[Cell], extras: &mut RowExtras) {
     for cell in cells {
-        // Most columns are single points and told by their length alone.
+        // Most columns are single points, recognised by length.
         if matches!(cell.qualifier.len(), 2 | 4) || cell.family != Family::T {
             continue;
         }
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn one_instant_twice_goes_by_the_rule() {
+    fn duplicate_instants_follow_the_rule() {
         let texts = ["00000020=010300", "0000=05"];
         assert!(decode(&row(&texts), MergeRule::Unanimous).is_err());
         check(&texts, MergeRule::Newest, "0=5 2000=3");
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn append_columns_join_in_and_are_offered_for_repair() {
+    fn append_columns_are_merged_and_reported_for_repair() {
         let appended = row(&["050000=001007000009", "050001=00300700200A", "0040=01"]);
         let (columns, extras) = decode(&appended, MergeRule::Unanimous).unwrap();
         assert_eq!(show(&columns), "0=9 1000=7 2000=10 3000=7 4000=1");
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn mended_cells_read_as_opentsdb_mends_them() {
+    fn repaired_cells_are_those_of_opentsdb() {
         check(
             &["001B=0000000040866666", "000F=00000001", "0023=000000000000002A"],
             MergeRule::Unanimous,
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_point_is_handed_over_or_counted() {
+    fn other_columns_are_returned_or_counted() {
         let row = row(&["0000=01", "010005=7B7D", "060001=2A00", "070000=AA", "00=BB"]);
         let (columns, extras) = decode(&row, MergeRule::Unanimous).unwrap();
         assert_eq!(show(&columns), "0=1");
@@ -411,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_error_nothing_was_added() {
+    fn an_error_adds_nothing() {
         let (mut columns, mut extras) =
             decode(&row(&["0000=01", "0010=02"]), MergeRule::Unanimous).unwrap();
         let before = (columns.clone(), extras.clone());
@@ -422,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_other_families_are_no_points() {
+    fn cells_of_other_families_are_ignored() {
         let mut row = row(&["0000=01"]);
         row.cells.push(Cell { family: Family::Name, ..row.cells.first().unwrap().clone() });
         assert_eq!(show(&decode(&row, MergeRule::Unanimous).unwrap().0), "0=1");
@@ -445,7 +444,7 @@ mod tests {
         crate::Qualifier::at_seconds(offset, flags).unwrap()
     }
 
-    /// The points in the shapes a store may hold them in, told by `shape`.
+    /// The points in one of the layouts of a store, chosen by `shape`.
     fn scatter(points: &[(u32, PointValue)], shape: &[u8]) -> Row {
         let mut cells = Vec::new();
         let mut groups: [Vec<StoredPoint<'_>>; 3] = Default::default();
@@ -496,7 +495,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_shape_of_the_cells_does_not_show(
+        fn the_layout_of_cells_does_not_matter(
             points in points(), shape in prop::collection::vec(any::<u8>(), 1..9),
         ) {
             let row = scatter(&points, &shape);
@@ -520,7 +519,7 @@ mod tests {
         }
 
         #[test]
-        fn any_cells_decode_or_err(
+        fn arbitrary_cells_do_not_panic(
             cells in prop::collection::vec(
                 (prop::collection::vec(any::<u8>(), 0..10), prop::collection::vec(any::<u8>(), 0..20)),
                 0..8,

@@ -1,10 +1,10 @@
-//! What can be wrong with the cells of a data row.
+//! Errors in the cells of a data row.
 
 use bytes::Bytes;
 
 use crate::{java_text::java_byte_list, packed_run::PackedRunError, point_value::ValueError};
 
-/// A row that cannot be read. The messages a client of OpenTSDB can see are OpenTSDB's.
+/// A row that cannot be decoded. Messages that OpenTSDB's clients see are OpenTSDB's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowError {
@@ -35,15 +35,15 @@ pub enum RowError {
     RollupDuplicate {
         /// Row key.
         key: Bytes,
-        /// Which interval of the row.
+        /// Slot in the row.
         slot: u16,
     },
-    /// A column of points that contradicts itself.
+    /// An inconsistent column of points.
     #[error("{problem}")]
     Column {
         /// Its qualifier.
         qualifier: Bytes,
-        /// What is wrong.
+        /// The problem.
         problem: ColumnError,
     },
     /// A column with the prefix of an append column and the length of something else.
@@ -63,12 +63,12 @@ pub enum RowError {
     Run {
         /// Row key.
         key: Bytes,
-        /// What is wrong with it.
+        /// The problem.
         source: PackedRunError,
     },
 }
 
-/// What is wrong with one column of points.
+/// Error in one column of points.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ColumnError {
@@ -95,9 +95,9 @@ pub enum ColumnError {
     /// The column ends inside a value.
     #[error("value of {needed} bytes has {left}")]
     CutValue {
-        /// Bytes the qualifier asks for.
+        /// Length in the qualifier, bytes.
         needed: usize,
-        /// Bytes there.
+        /// Actual length, bytes.
         left: usize,
     },
     /// Not exactly one byte after the last value.
@@ -109,7 +109,7 @@ pub enum ColumnError {
          but was expecting to consume {length})"
     )]
     CutAppend {
-        /// Bytes of whole entries, and of the qualifier of the cut one where it is whole.
+        /// Bytes of complete entries, and of the qualifier of the truncated one if complete.
         consumed: usize,
         /// Bytes of the column.
         length: usize,

@@ -1,4 +1,4 @@
-//! Row keys of the data table, taken apart.
+//! Decoding of row keys of the data table.
 //!
 //! ```text
 //! salt | metric UID | base time u32 | tagk UID | tagv UID | tagk UID | tagv UID | …
@@ -19,7 +19,7 @@ pub struct RowKey<'a> {
     pair_width: usize,
 }
 
-/// Bytes that are no key of the data table.
+/// Bytes that are not a key of the data table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowKeyError {
@@ -52,7 +52,7 @@ impl<'a> RowKey<'a> {
         })
     }
 
-    /// The salt, empty where keys are not salted.
+    /// The salt; empty without salting.
     #[must_use]
     pub const fn salt(&self) -> &'a [u8] {
         self.salt
@@ -70,7 +70,7 @@ impl<'a> RowKey<'a> {
         self.base
     }
 
-    /// All tag pairs as they stand.
+    /// All tag pairs, encoded.
     #[must_use]
     pub const fn tag_bytes(&self) -> &'a [u8] {
         self.tags
@@ -83,7 +83,7 @@ impl<'a> RowKey<'a> {
         self.tags.chunks_exact(self.pair_width).map(move |pair| pair.split_at(tagk_width))
     }
 
-    /// Whether this is a row of global annotations: no tags.
+    /// True for a row of global annotations: no tags.
     #[must_use]
     pub const fn is_global(&self) -> bool {
         self.tags.is_empty()
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_where_the_schema_says() {
+    fn fields_are_at_the_offsets_of_the_schema() {
         let schema = TableSchema::try_new(4, 2, 5, 1, 20).unwrap();
         let key = crate::hex::from_hex(b"090000000150E22700000100000000010002000000000F").unwrap();
         let row = RowKey::decode(&schema, &key).unwrap();
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_err(
+        fn arbitrary_bytes_do_not_panic(
             key in prop::collection::vec(any::<u8>(), 0..60),
             m in 1..=8_usize, k in 1..=8_usize, v in 1..=8_usize, salt in 0..=8_usize,
         ) {

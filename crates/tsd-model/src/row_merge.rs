@@ -1,8 +1,8 @@
-//! Merges the point columns of a row: what queries read and what row compaction writes.
+//! Merge of the point columns of a row, for queries and row compaction.
 //!
-//! Each column is read front to back as it is stored. The next point is the one with the smallest
-//! offset, and of several the one whose cell was written last, so the first of an instant to come
-//! is the newest. What happens to the others is the [`MergeRule`].
+//! Each column is read in stored order. The next point is the one with the smallest offset; of
+//! several, the one with the newest cell, so the first point of an instant is the newest. The
+//! [`MergeRule`] decides about the others.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -19,23 +19,23 @@ use crate::{
     row_error::{ColumnError, RowError},
 };
 
-/// Which of several points of one instant counts.
+/// Which of several points of one instant is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MergeRule {
-    /// Equal values are one point; different ones make the row unreadable. OpenTSDB's default.
+    /// Equal values are one point; different ones are an error. OpenTSDB's default.
     #[default]
     Unanimous,
     /// The cell written last (`tsd.storage.fix_duplicates`).
     Newest,
-    /// The largest number, of equal ones the newest (`tsd.storage.use_otsdb_timestamp`, where cell
-    /// timestamps say nothing about the order of writes).
+    /// The largest value, of equal ones the newest (`tsd.storage.use_otsdb_timestamp`, where cell
+    /// timestamps do not reflect the order of writes).
     Largest,
-    /// The smallest number (as before, with `tsd.storage.use_max_value` off).
+    /// The smallest value (the same, with `tsd.storage.use_max_value` off).
     Smallest,
 }
 
 impl MergeRule {
-    /// The rule that OpenTSDB's settings of these names make.
+    /// The rule for OpenTSDB's settings of these names.
     #[must_use]
     pub const fn from_settings(
         fix_duplicates: bool,
@@ -51,21 +51,21 @@ impl MergeRule {
     }
 }
 
-/// In which order the points of one column are taken.
+/// Order in which the points of one column are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnOrder {
-    /// As they stand, also where a writer left them unsorted: a rewrite changes nothing of that.
+    /// As stored, even if unsorted: row compaction preserves the order.
     AsStored,
-    /// Sorted by time: what columns of decoded points promise.
+    /// Sorted by time, as in decoded columns.
     Sorted,
 }
 
-/// Points left out of a merge.
+/// Points dropped by a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DroppedDuplicates {
-    /// With the value bytes of the point that was kept.
+    /// With the same value bytes as the kept point.
     pub identical: u64,
-    /// With other bytes.
+    /// With other value bytes.
     pub variant: u64,
 }
 
@@ -73,15 +73,15 @@ pub struct DroppedDuplicates {
 #[derive(Debug, Default)]
 pub(crate) struct RowPoints<'a> {
     points: Vec<MergePoint<'a>>,
-    /// Where each column's points start.
+    /// Index of the first point of each column.
     starts: Vec<usize>,
-    /// Some column is not in time order.
+    /// A column is not in time order.
     unordered: bool,
-    /// Some point was not stored as it should have been.
+    /// A point needed a repair.
     pub(crate) fixed: bool,
     /// Newest cell timestamp of a point column.
     pub(crate) newest_ms: Option<i64>,
-    /// There is an append column.
+    /// The row has an append column.
     pub(crate) appended: bool,
 }
 
@@ -93,7 +93,7 @@ struct MergePoint<'a> {
 }
 
 impl<'a> RowPoints<'a> {
-    /// Reads every column of points of a row. Other columns are left out.
+    /// Reads all columns of points of a row. Other columns are ignored.
     pub(crate) fn read(key: &Bytes, cells: &'a [Cell]) -> Result<Self, RowError> {
         let mut all = Self::default();
         for cell in cells.iter().filter(|cell| cell.family == Family::T) {
@@ -117,7 +117,7 @@ impl<'a> RowPoints<'a> {
         Ok(all)
     }
 
-    /// Number of columns that hold a point.
+    /// Number of columns with points.
     pub(crate) fn column_count(&self) -> usize {
         self.starts.len()
     }
@@ -165,7 +165,7 @@ impl<'a> RowPoints<'a> {
         }
     }
 
-    /// The points of the row in time order, one an instant.
+    /// The points of the row in time order, one per instant.
     pub(crate) fn merge(
         mut self,
         key: &Bytes,
@@ -176,18 +176,18 @@ impl<'a> RowPoints<'a> {
             let points = self.interleave();
             return resolve(key, points, rule);
         }
-        // Stable, so within a column (one cell timestamp) the order stored is kept.
+        // Stable, so that the stored order within a column (one cell timestamp) is kept.
         self.points.sort_by_key(|p| (p.offset_ms, Reverse(p.written_ms)));
         resolve(key, self.points.into_iter(), rule)
     }
 
-    /// The merge proper, for the rare row that a sort would reorder.
+    /// Heap merge, for the rare row that a sort would reorder.
     fn interleave(self) -> std::vec::IntoIter<MergePoint<'a>> {
         let ends = self.starts.iter().copied().skip(1).chain([self.points.len()]);
-        let mut heads: BinaryHeap<Head<'a>> = BinaryHeap::new();
+        let mut heads: BinaryHeap<ColumnHead<'a>> = BinaryHeap::new();
         let head = |at: usize, end: usize, column: usize| {
             let point = *self.points.get(at).filter(|_| at < end)?;
-            Some(Head { point, column, at, end })
+            Some(ColumnHead { point, column, at, end })
         };
         for (column, (start, end)) in self.starts.iter().zip(ends).enumerate() {
             heads.extend(head(*start, end, column));
@@ -201,41 +201,41 @@ impl<'a> RowPoints<'a> {
     }
 }
 
-/// Next point of a column; the greatest in the heap comes first.
-struct Head<'a> {
+/// Next point of a column; the greatest in the heap is popped first.
+struct ColumnHead<'a> {
     point: MergePoint<'a>,
     column: usize,
     at: usize,
     end: usize,
 }
 
-impl Head<'_> {
+impl ColumnHead<'_> {
     const fn rank(&self) -> (Reverse<u32>, i64, Reverse<usize>) {
         (Reverse(self.point.offset_ms), self.point.written_ms, Reverse(self.column))
     }
 }
 
-impl PartialEq for Head<'_> {
+impl PartialEq for ColumnHead<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.rank() == other.rank()
     }
 }
 
-impl Eq for Head<'_> {}
+impl Eq for ColumnHead<'_> {}
 
-impl PartialOrd for Head<'_> {
+impl PartialOrd for ColumnHead<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Head<'_> {
+impl Ord for ColumnHead<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank().cmp(&other.rank())
     }
 }
 
-/// Keeps one point an instant.
+/// Keeps one point per instant.
 fn resolve<'a>(
     key: &Bytes,
     points: impl Iterator<Item = MergePoint<'a>>,
@@ -278,7 +278,7 @@ fn resolve<'a>(
     Ok((kept, dropped))
 }
 
-/// Numeric order of two points, integers exactly among themselves.
+/// Compares values; two integers are compared exactly.
 fn compare(a: &StoredPoint<'_>, b: &StoredPoint<'_>) -> Option<Ordering> {
     match (a.point_value().ok()?.widen(), b.point_value().ok()?.widen()) {
         (Value::Integer(a), Value::Integer(b)) => Some(a.cmp(&b)),

@@ -1,8 +1,8 @@
-//! A series and the row keys it has.
+//! Series and their row keys.
 //!
-//! Everything but the base time is the same in all rows of a series, so a key is laid out once with
-//! a gap and each row fills four bytes in. Salting hashes the series without the time, which keeps
-//! a series in one bucket for ever; the same hash picks the write actor where keys are not salted.
+//! All row keys of a series are equal except for the base time, so a key is encoded once and each row
+//! fills in four bytes. The salt is a hash of the series without the time, so a series stays in its
+//! bucket; without salting the same hash selects the write shard.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -16,20 +16,20 @@ use crate::{
     uid::{Uid, UidKind},
 };
 
-/// One of the buckets that series are spread over, below the schema's bucket count.
+/// Number of a salt bucket, below the schema's bucket count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SaltBucket(u32);
 
 impl SaltBucket {
     /// Bucket of a series, whose metric UID and tag bytes are hashed.
     ///
-    /// The remainder takes the sign of the hash, as in Java, and the sign is dropped after that.
+    /// The remainder has the sign of the hash, as in Java, and the sign is dropped afterwards.
     #[must_use]
     pub fn of_series(schema: &TableSchema, metric: &[u8], tags: &[u8]) -> Self {
         Self::of_hash(continue_bytes_hash(java_bytes_hash(metric), tags), schema.salt_buckets())
     }
 
-    /// Bucket of a Java hash among that many buckets.
+    /// Bucket of a Java hash.
     #[must_use]
     pub const fn of_hash(hash: i32, buckets: u32) -> Self {
         if buckets == 0 {
@@ -38,7 +38,7 @@ impl SaltBucket {
         Self((hash as i64 % buckets as i64).unsigned_abs() as u32)
     }
 
-    /// The bucket of that number.
+    /// The bucket with this number.
     #[must_use]
     pub const fn from_index(index: u32) -> Self {
         Self(index)
@@ -51,8 +51,8 @@ impl SaltBucket {
         self.0
     }
 
-    /// The salt: the low `width` bytes of the bucket, big-endian. A bucket number that needs more
-    /// bytes than there are loses its high part; that is OpenTSDB's rule.
+    /// The salt: the low `width` bytes of the bucket, big-endian. A larger bucket number is
+    /// truncated, as in OpenTSDB.
     #[must_use]
     pub fn salt(self, width: usize) -> SmallVec<[u8; 8]> {
         let number = u64::from(self.0).to_be_bytes();
@@ -60,7 +60,7 @@ impl SaltBucket {
     }
 }
 
-/// A series: metric and tags, as row keys have them. Cheap to clone.
+/// A series: metric and tags in row key encoding. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SeriesKey {
     /// A row key whose base time is zero.
@@ -70,31 +70,31 @@ pub struct SeriesKey {
     bucket: SaltBucket,
 }
 
-/// UIDs that make no series.
+/// UIDs that do not form a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesKeyError {
-    /// A UID is not as wide as the tables have it.
+    /// A UID has another width than the tables.
     #[error("{kind} UID of {actual} bytes where the tables have {expected}")]
     Width {
-        /// Which kind.
+        /// Its kind.
         kind: UidKind,
         /// Configured width.
         expected: usize,
         /// Bytes given.
         actual: usize,
     },
-    /// A series has at least one tag.
+    /// No tags.
     #[error("series without tags")]
     NoTags,
-    /// Bytes that should have been a key or a TSUID.
+    /// Invalid row key or TSUID.
     #[error(transparent)]
     RowKey(#[from] RowKeyError),
 }
 
 impl SeriesKey {
-    /// Builds the key of a series. Tags may come in any order; they are sorted by the bytes of
-    /// their pairs, unsigned.
+    /// Builds the key of a series. Tags may be in any order; they are sorted by their
+    /// encoded pairs, unsigned.
     pub fn try_new(
         schema: &TableSchema,
         metric: &Uid,
@@ -124,7 +124,7 @@ impl SeriesKey {
         Self::from_parts(*schema, metric, tags)
     }
 
-    /// The series of a stored row key. The salt is computed afresh, not taken from the key.
+    /// The series of a stored row key. The salt is recomputed.
     pub fn from_row_key(schema: &TableSchema, key: &[u8]) -> Result<Self, SeriesKeyError> {
         let key = RowKey::decode(schema, key)?;
         Ok(Self::from_parts(*schema, key.metric(), key.tag_bytes()))
@@ -159,7 +159,7 @@ impl SeriesKey {
         self.bucket
     }
 
-    /// Bytes of every row key of the series.
+    /// Length of the row keys of the series, bytes.
     #[must_use]
     #[inline]
     pub fn key_len(&self) -> usize {
@@ -192,7 +192,7 @@ impl SeriesKey {
             .unwrap_or_default()
     }
 
-    /// The tag pairs as they stand in row keys.
+    /// The encoded tag pairs.
     #[must_use]
     pub fn tag_bytes(&self) -> &[u8] {
         self.template.get(usize::from(self.time_at) + 4..).unwrap_or_default()

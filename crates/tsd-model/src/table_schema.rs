@@ -1,7 +1,7 @@
-//! What an operator may choose about the tables, checked once.
+//! UID widths and salting of the tables, validated once.
 //!
-//! OpenTSDB keeps these as mutable statics, so every decoder there depends on start-up order. Here
-//! they are a value that is passed by reference; nothing can decode with half of a configuration.
+//! OpenTSDB keeps them in mutable statics, so its decoders depend on the order of initialisation. Here
+//! they are a value that is passed by reference.
 
 /// Widths of UIDs and the salting of row keys. Immutable after [`TableSchema::try_new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,7 +13,7 @@ pub struct TableSchema {
     salt_buckets: u32,
 }
 
-/// A choice the table format does not allow.
+/// Values that the table format does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
@@ -22,27 +22,27 @@ pub enum SchemaError {
     UidWidth {
         /// `metric`, `tagk` or `tagv`.
         kind: &'static str,
-        /// The width asked for.
+        /// The given width.
         width: usize,
     },
     /// A salt width above 8 bytes.
     #[error("the salt width must be 0 to 8 bytes, not {0}")]
     SaltWidth(usize),
-    /// No bucket at all.
+    /// No bucket.
     #[error("there must be at least one salt bucket")]
     SaltBuckets,
 }
 
 impl TableSchema {
-    /// Width of UIDs, in bytes, where nothing else is configured.
+    /// Default UID width, bytes.
     pub const DEFAULT_UID_WIDTH: usize = 3;
-    /// Number of salt buckets where nothing else is configured.
+    /// Default number of salt buckets.
     pub const DEFAULT_SALT_BUCKETS: u32 = 20;
 
-    /// Checks and fixes the choices. Widths are in bytes; `salt_width` 0 means unsalted keys.
+    /// Validates the values. Widths are in bytes; `salt_width` 0 means unsalted keys.
     ///
-    /// `salt_buckets` must be at least 1 even without salting, since the same hash then still
-    /// spreads series over write actors.
+    /// `salt_buckets` must be at least 1 even without salting, since the same hash then
+    /// selects the write shard.
     pub const fn try_new(
         metric_width: usize,
         tagk_width: usize,
@@ -74,7 +74,7 @@ impl TableSchema {
         })
     }
 
-    /// Three-byte UIDs and unsalted keys: what OpenTSDB does out of the box.
+    /// Three-byte UIDs and unsalted keys, OpenTSDB's defaults.
     #[must_use]
     pub const fn opentsdb_default() -> Self {
         Self {
@@ -104,7 +104,7 @@ impl TableSchema {
         self.tagv_width as usize
     }
 
-    /// Bytes of the salt in front of a row key; 0 where keys are not salted.
+    /// Bytes of the salt in front of a row key; 0 without salting.
     #[must_use]
     pub const fn salt_width(&self) -> usize {
         self.salt_width as usize

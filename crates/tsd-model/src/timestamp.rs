@@ -1,15 +1,15 @@
-//! The time of a point, in the unit the client gave it.
+//! Timestamp of a point, in the client's unit.
 //!
 //! The unit is part of a point's identity: 1356998400 and 1356998400000 are one instant and two
-//! cells. OpenTSDB tells them apart by size alone, so that is all this type keeps.
+//! cells. OpenTSDB distinguishes them by magnitude, so this type stores only the number.
 
 use crate::base_time::BaseTime;
 
-/// Seconds, or milliseconds where the number does not fit 32 bits.
+/// Seconds, or milliseconds if the number exceeds 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// A number that is no timestamp: negative, or milliseconds of more than 13 digits.
+/// An invalid timestamp: negative, or milliseconds of more than 13 digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad timestamp={0}")]
 pub struct TimestampError(pub i64);
@@ -20,7 +20,7 @@ impl Timestamp {
     /// Largest number that means seconds.
     pub const MAX_SECS: i64 = 0xFFFF_FFFF;
 
-    /// Takes a number as a client sent it.
+    /// Validates a number sent by a client.
     #[inline]
     pub const fn try_new(number: i64) -> Result<Self, TimestampError> {
         if number < 0 || number > Self::MAX.0 {
@@ -37,14 +37,14 @@ impl Timestamp {
         self.0
     }
 
-    /// Whether the number counts milliseconds.
+    /// True for milliseconds.
     #[must_use]
     #[inline]
     pub const fn is_millis(self) -> bool {
         self.0 > Self::MAX_SECS
     }
 
-    /// Epoch milliseconds. Also the explicit cell timestamp of a point, where one is asked for.
+    /// Epoch milliseconds. Also the explicit cell timestamp of a point, if enabled.
     #[must_use]
     #[inline]
     pub const fn as_millis(self) -> i64 {
@@ -58,7 +58,7 @@ impl Timestamp {
         (if self.is_millis() { self.0 / 1_000 } else { self.0 }) as u64
     }
 
-    /// Base time of the row this time falls into.
+    /// Base time of the row that contains this time.
     #[must_use]
     #[inline]
     pub const fn base_time(self) -> BaseTime {
@@ -72,7 +72,7 @@ impl Timestamp {
         if self.is_millis() {
             self.offset_ms() / 1_000
         } else {
-            // Seconds fit 32 bits, where a remainder is cheap.
+            // Seconds fit in 32 bits, where a remainder is cheap.
             self.0 as u32 % BaseTime::SPAN_SECONDS
         }
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_and_fourteen_digits_are_refused() {
+    fn negative_and_fourteen_digits_are_rejected() {
         assert_eq!(Timestamp::try_new(-1), Err(TimestampError(-1)));
         assert!(Timestamp::try_new(9_999_999_999_999).is_ok());
         assert!(Timestamp::try_new(10_000_000_000_000).is_err());

@@ -1,8 +1,8 @@
-//! Timestamps as text, by entrance.
+//! Parsers of timestamps, one per interface.
 //!
-//! Each function gives the number as OpenTSDB would have it; [`crate::Timestamp::try_new`] then
-//! checks its range. The two steps are apart because OpenTSDB checks value and tags in between and
-//! clients see which error comes first.
+//! Each function returns the number by OpenTSDB's rules; [`crate::Timestamp::try_new`] then checks its
+//! range. The steps are separate because OpenTSDB checks value and tags in between, and clients see
+//! which error comes first.
 
 use smallvec::SmallVec;
 
@@ -11,22 +11,22 @@ use crate::{
     integer_text::{IntegerTextError, parse_integer, read_integer, split_sign},
 };
 
-/// Why a text is no timestamp.
+/// A text that is not a timestamp.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimestampTextError {
-    /// No integer.
+    /// Not an integer.
     #[error(transparent)]
     Integer(#[from] IntegerTextError),
     /// Zero or less.
     #[error("invalid timestamp: {0}")]
     NotPositive(i64),
-    /// A JSON value that cannot be read as a 64-bit integer; it spoils the whole body.
+    /// A JSON value that is not a 64-bit integer; the whole body is then invalid.
     #[error("not a valid Long value")]
     NotALong,
 }
 
-/// Telnet (`put`, `rollup`, `histogram`): every dot is dropped, the rest must be an integer.
+/// Telnet (`put`, `rollup`, `histogram`): dots are removed, the rest must be an integer.
 ///
 /// So `1356998400.123` is milliseconds, and `1356998400.5` is a time in June 1970.
 #[inline]
@@ -43,12 +43,12 @@ fn parse_dotted(text: &[u8]) -> Result<i64, TimestampTextError> {
     positive(parse_integer(&undotted)?)
 }
 
-/// File import: an integer and nothing else.
+/// File import: an integer.
 pub fn parse_import_timestamp(text: &[u8]) -> Result<i64, TimestampTextError> {
     positive(parse_integer(text)?)
 }
 
-/// HTTP, the token of a JSON number: a fraction is cut off.
+/// HTTP, the token of a JSON number: a fraction is truncated.
 #[inline]
 pub fn parse_http_timestamp_number(token: &[u8]) -> Result<i64, TimestampTextError> {
     if let Some(number) = read_integer(token) {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn import_takes_no_dot() {
+    fn import_rejects_dots() {
         check(parse_import_timestamp(b"1356998400"), Ok(1_356_998_400));
         check(
             parse_import_timestamp(b"1356998400.5"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn http_numbers_are_cut_at_the_point() {
+    fn http_numbers_are_truncated() {
         let http = |text: &str| parse_http_timestamp_number(text.as_bytes());
         check(http("1356998400.9"), Ok(1_356_998_400));
         check(http("1.3569984e9"), Ok(1_356_998_400));

@@ -1,7 +1,7 @@
 //! Trees: series sorted into branches by rules.
 //!
-//! A branch is found by its path, not by a number: the row of a branch is the tree's id followed by
-//! a Java string hash of every name on the way down from the root.
+//! A branch is identified by its path: its row key is the tree's id followed by a Java string hash of
+//! every name from the root down.
 
 use crate::{
     java_hash::java_string_hash,
@@ -23,7 +23,7 @@ const COLLISION_PREFIX: &[u8] = b"tree_collision:";
 const NOT_MATCHED_PREFIX: &[u8] = b"tree_not_matched:";
 
 impl TreeId {
-    /// The tree of that number; 0 is none.
+    /// The tree with this number; `None` for 0.
     #[must_use]
     pub const fn try_new(number: u16) -> Option<Self> {
         if number == 0 { None } else { Some(Self(number)) }
@@ -51,14 +51,14 @@ impl TreeId {
         row
     }
 
-    /// Row of series that came second to a leaf.
+    /// Row of collisions: series whose leaf was taken.
     #[must_use]
     pub const fn collisions_row(self) -> [u8; 3] {
         let [a, b] = self.row();
         [a, b, 1]
     }
 
-    /// Row of series that no rule took.
+    /// Row of series that no rule matched.
     #[must_use]
     pub const fn not_matched_row(self) -> [u8; 3] {
         let [a, b] = self.row();
@@ -66,7 +66,7 @@ impl TreeId {
     }
 }
 
-/// What a column of the tree table is.
+/// A column of the tree table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeColumn {
     /// The definition of the tree.
@@ -75,33 +75,33 @@ pub enum TreeColumn {
     Rule {
         /// Level of the tree it works on.
         level: u32,
-        /// Place among the rules of the level.
+        /// Order among the rules of the level.
         order: u32,
     },
     /// A branch.
     Branch,
     /// A leaf, by the hash of its name.
     Leaf(i32),
-    /// A series that came second, by its TSUID.
+    /// A collision, by TSUID.
     Collision(Vec<u8>),
-    /// A series that no rule took, by its TSUID.
+    /// A series that no rule matched, by TSUID.
     NotMatched(Vec<u8>),
 }
 
 impl TreeColumn {
-    /// The column of a leaf of that name.
+    /// The column of a leaf with this name.
     #[must_use]
     pub fn leaf(display_name: &str) -> Self {
         Self::Leaf(java_string_hash(display_name))
     }
 
-    /// The column of a series that came second.
+    /// The column of a collision.
     #[must_use]
     pub fn collision(tsuid: &Tsuid) -> Self {
         Self::Collision(tsuid.as_bytes().to_vec())
     }
 
-    /// The column of a series that no rule took.
+    /// The column of a series that no rule matched.
     #[must_use]
     pub fn not_matched(tsuid: &Tsuid) -> Self {
         Self::NotMatched(tsuid.as_bytes().to_vec())
@@ -120,7 +120,7 @@ impl TreeColumn {
         }
     }
 
-    /// Tells the column from its qualifier; `None` for anything else.
+    /// Decodes a qualifier; `None` if it is unknown.
     #[must_use]
     pub fn decode(qualifier: &[u8]) -> Option<Self> {
         if qualifier == TREE_QUALIFIER.as_bytes() {
@@ -146,22 +146,22 @@ impl TreeColumn {
 pub struct TreeDefinition {
     /// Its name.
     pub name: String,
-    /// One line.
+    /// Short text.
     pub description: String,
-    /// More.
+    /// Long text.
     pub notes: String,
-    /// Whether every level must match for a series to be taken.
+    /// True if every level must match.
     pub strict_match: bool,
     /// Epoch seconds.
     pub created: i64,
-    /// Whether new series are sorted in.
+    /// True if new series are added.
     pub enabled: bool,
-    /// Whether collisions and misses are written down.
+    /// True if collisions and misses are stored.
     pub store_failures: bool,
 }
 
 impl TreeDefinition {
-    /// The value of the cell.
+    /// Encodes the cell value.
     #[must_use]
     pub fn to_json(&self) -> String {
         ObjectWriter::new()
@@ -175,7 +175,7 @@ impl TreeDefinition {
             .finish()
     }
 
-    /// Reads the value of a cell.
+    /// Parses a cell value.
     pub fn from_json(value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         Ok(Self {
@@ -190,7 +190,7 @@ impl TreeDefinition {
     }
 }
 
-/// What a rule looks at.
+/// Subject of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TreeRuleKind {
     /// The metric name.
@@ -222,7 +222,7 @@ impl TreeRuleKind {
         }
     }
 
-    /// The kind of that name, in any case.
+    /// Finds a kind by name, case-insensitively.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str().eq_ignore_ascii_case(name))
@@ -232,35 +232,35 @@ impl TreeRuleKind {
 /// A rule of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeRule {
-    /// What it looks at.
+    /// Its subject.
     pub kind: TreeRuleKind,
     /// Name of the tag or owner of the custom field.
     pub field: String,
-    /// Regular expression that takes a part out.
+    /// Regular expression that extracts a part.
     pub regex: String,
-    /// What splits the value into several levels.
+    /// Separator that splits the value into several levels.
     pub separator: String,
-    /// One line.
+    /// Short text.
     pub description: String,
-    /// More.
+    /// Long text.
     pub notes: String,
     /// Level of the tree.
     pub level: i64,
-    /// Place within the level.
+    /// Order within the level.
     pub order: i64,
     /// The tree.
     pub tree_id: i64,
     /// Name of the custom field.
     pub custom_field: String,
-    /// Which group of the expression.
+    /// Group of the expression.
     pub regex_group: i64,
-    /// How the name of a branch is put together.
+    /// Format of the name of a branch.
     pub display_format: String,
 }
 
 impl TreeRule {
-    /// The value of the cell. OpenTSDB writes the last four fields in an order that changes from
-    /// process to process; this is one of the two it was seen to use.
+    /// Encodes the cell value. OpenTSDB writes the last four fields in an order that changes from
+    /// process to process; this is one of the two observed.
     #[must_use]
     pub fn to_json(&self) -> String {
         ObjectWriter::new()
@@ -279,7 +279,7 @@ impl TreeRule {
             .finish()
     }
 
-    /// Reads the value of a cell.
+    /// Parses a cell value.
     pub fn from_json(value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         Ok(Self {
@@ -303,9 +303,9 @@ impl TreeRule {
 /// A branch: the names from the root down, `ROOT` first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Names on the way, the root's included.
+    /// Names from the root down.
     pub path: Vec<String>,
-    /// Name to show.
+    /// Display name.
     pub display_name: String,
 }
 
@@ -313,7 +313,7 @@ impl Branch {
     /// Name of every root.
     pub const ROOT: &'static str = "ROOT";
 
-    /// The value of the cell.
+    /// Encodes the cell value.
     #[must_use]
     pub fn to_json(&self) -> String {
         ObjectWriter::new()
@@ -322,7 +322,7 @@ impl Branch {
             .finish()
     }
 
-    /// Reads the value of a cell.
+    /// Parses a cell value.
     pub fn from_json(value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         Ok(Self { path: object.numbered("path")?, display_name: object.string("displayName")? })
@@ -332,14 +332,14 @@ impl Branch {
 /// A leaf: one series under a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Name to show; its hash is the column.
+    /// Display name; its hash is the column.
     pub display_name: String,
     /// TSUID in hex.
     pub tsuid: String,
 }
 
 impl Leaf {
-    /// The value of the cell.
+    /// Encodes the cell value.
     #[must_use]
     pub fn to_json(&self) -> String {
         ObjectWriter::new()
@@ -348,7 +348,7 @@ impl Leaf {
             .finish()
     }
 
-    /// Reads the value of a cell.
+    /// Parses a cell value.
     pub fn from_json(value: &[u8]) -> Result<Self, JsonError> {
         let object = ObjectReader::new(value)?;
         Ok(Self { display_name: object.string("displayName")?, tsuid: object.string("tsuid")? })

@@ -1,4 +1,4 @@
-//! The identity of a series: metric and tags, without salt and time.
+//! TSUID: the identity of a series, without salt and time.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{hex, table_schema::TableSchema};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tsuid(Arc<[u8]>);
 
-/// Bytes or text that identify no series.
+/// Bytes or text that are not a TSUID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TsuidError {
@@ -23,7 +23,7 @@ pub enum TsuidError {
 }
 
 impl Tsuid {
-    /// Takes the bytes of a TSUID: a metric UID and at least one tag pair.
+    /// Validates the bytes of a TSUID: a metric UID and at least one tag pair.
     pub fn try_new(schema: &TableSchema, bytes: &[u8]) -> Result<Self, TsuidError> {
         let tags = bytes.len().wrapping_sub(schema.metric_width());
         if bytes.len() <= schema.metric_width() || !tags.is_multiple_of(schema.tag_pair_width()) {
@@ -32,7 +32,7 @@ impl Tsuid {
         Ok(Self(Arc::from(bytes)))
     }
 
-    /// Reads hex of either case.
+    /// Parses hex of either case.
     pub fn parse_hex(schema: &TableSchema, text: &str) -> Result<Self, TsuidError> {
         let bytes =
             hex::from_hex(text.as_bytes()).ok_or_else(|| TsuidError::Hex(text.to_owned()))?;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_alone_or_half_a_pair_is_no_series() {
+    fn incomplete_tsuids_are_rejected() {
         let schema = TableSchema::opentsdb_default();
         for length in [0, 2, 3, 8, 10] {
             assert_eq!(Tsuid::try_new(&schema, &vec![1; length]), Err(TsuidError::Length(length)));

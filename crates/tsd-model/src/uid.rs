@@ -1,10 +1,10 @@
-//! UIDs: the numbers that stand for names.
+//! UIDs: fixed-width numbers that stand for names in keys.
 
 use std::{cmp::Ordering, fmt, hash};
 
 use crate::{hex::to_hex, table_schema::TableSchema};
 
-/// Which of the three independent name spaces.
+/// The three independent name spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UidKind {
     /// Metric names.
@@ -49,7 +49,7 @@ impl UidKind {
         }
     }
 
-    /// The kind a client names, in any case: `metric` or `metrics`, `tagk`, `tagv`.
+    /// Finds a kind by its name in requests, case-insensitively: `metric` or `metrics`, `tagk`, `tagv`.
     #[must_use]
     pub const fn from_name(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("metric") || name.eq_ignore_ascii_case("metrics") {
@@ -63,7 +63,7 @@ impl UidKind {
         }
     }
 
-    /// Bytes of a UID of this kind.
+    /// Width of a UID of this kind, bytes.
     #[must_use]
     pub const fn width(self, schema: &TableSchema) -> usize {
         match self {
@@ -87,14 +87,14 @@ pub struct Uid {
     len: u8,
 }
 
-/// What is no UID.
+/// An invalid UID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UidError {
-    /// No byte, or more than eight.
+    /// Empty, or more than eight bytes.
     #[error("UID of {0} bytes")]
     Length(usize),
-    /// Not as wide as the tables have it.
+    /// Another width than configured.
     #[error("Wrong id.length = {actual} which is != {expected}")]
     Width {
         /// Configured width.
@@ -102,7 +102,7 @@ pub enum UidError {
         /// Bytes given.
         actual: usize,
     },
-    /// A number that does not fit, or zero.
+    /// Zero, or a number that does not fit.
     #[error("number {number} is no UID of {width} bytes")]
     Number {
         /// The number.
@@ -116,7 +116,7 @@ pub enum UidError {
 }
 
 impl Uid {
-    /// Takes one to eight bytes.
+    /// Creates a UID of one to eight bytes.
     #[inline]
     pub fn try_new(bytes: &[u8]) -> Result<Self, UidError> {
         let mut padded = [0; 8];
@@ -127,7 +127,7 @@ impl Uid {
         Ok(Self { bytes: padded, len: bytes.len() as u8 })
     }
 
-    /// Takes bytes that must be of that width.
+    /// Creates a UID from bytes of the expected width.
     pub fn with_width(bytes: &[u8], width: usize) -> Result<Self, UidError> {
         if bytes.len() != width {
             return Err(UidError::Width { expected: width, actual: bytes.len() });
@@ -135,7 +135,7 @@ impl Uid {
         Self::try_new(bytes)
     }
 
-    /// Largest number a UID of that width can be. Eight bytes lose their top bit to Java's sign.
+    /// Largest number of a UID of this width. With eight bytes the top bit is Java's sign.
     #[must_use]
     pub const fn max_number(width: usize) -> u64 {
         match width {
@@ -154,7 +154,7 @@ impl Uid {
         Self::try_new(bytes.get(8 - width..).unwrap_or_default())
     }
 
-    /// The number the bytes spell, big-endian.
+    /// The big-endian number of the bytes.
     #[must_use]
     pub fn to_number(self) -> u64 {
         self.as_bytes().iter().fold(0, |n, b| n << 8 | u64::from(*b))
@@ -173,7 +173,7 @@ impl Uid {
         self.len as usize
     }
 
-    /// Reads hex of either case; shorter text is padded with zeros on the left.
+    /// Parses hex of either case; shorter text is padded with leading zeros.
     pub fn parse_hex(text: &str, width: usize) -> Result<Self, UidError> {
         let error = || UidError::Hex(text.to_owned());
         if text.is_empty() || width > 8 || text.len() > 2 * width {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn width_is_told_as_opentsdb_tells_it() {
+    fn width_error_is_opentsdbs() {
         let error = Uid::with_width(&[1], 3).unwrap_err();
         assert_eq!(error.to_string(), "Wrong id.length = 1 which is != 3");
     }
@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn number_and_bytes_go_both_ways(width in 1..=8_usize, raw: u64) {
+        fn bytes_invert_number(width in 1..=8_usize, raw: u64) {
             let number = raw % Uid::max_number(width) + 1;
             prop_assume!(number <= Uid::max_number(width));
             let uid = Uid::from_number(number, width).unwrap();

@@ -1,7 +1,7 @@
 //! Cells of the UID table.
 //!
 //! ```text
-//! 00          id:<kind>        i64, the highest number handed out
+//! 00          id:<kind>        i64, the highest number assigned
 //! name bytes  id:<kind>        UID
 //! UID bytes   name:<kind>      name bytes
 //! UID bytes   name:<kind>_meta JSON
@@ -20,39 +20,39 @@ use crate::{
 /// Row of the three counters.
 pub const UID_COUNTER_ROW: [u8; 1] = [0];
 
-/// A cell of the UID table, as it means.
+/// A decoded cell of the UID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UidCell {
-    /// How many UIDs of a kind were handed out.
+    /// Number of assigned UIDs of a kind.
     Counter(UidKind, i64),
     /// A name has a UID.
     Forward(UidKind, Bytes, Uid),
     /// A UID has a name.
     Reverse(UidKind, Uid, Bytes),
-    /// What people added to a name.
+    /// Meta data of a name.
     Meta(UidKind, Uid, UidMeta),
 }
 
-/// A cell that has no place in the UID table.
+/// An invalid cell of the UID table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UidCellError {
-    /// A column nobody knows.
+    /// An unknown column.
     #[error("unknown column of the UID table")]
     Column,
     /// A counter that is not eight bytes.
     #[error("UID counter of {0} bytes")]
     Counter(usize),
-    /// A UID that is not as wide as configured.
+    /// A UID of another width than configured.
     #[error(transparent)]
     Uid(#[from] UidError),
-    /// Meta data that cannot be read.
+    /// Invalid meta data.
     #[error("meta data of a UID")]
     Meta(#[source] JsonError),
 }
 
 impl UidCell {
-    /// Tells what a cell means.
+    /// Decodes a cell.
     pub fn decode(
         schema: &TableSchema,
         row: &Bytes,
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_undoes_encode(
+        fn decode_inverts_encode(
             which in 0..3_usize, width in 1..=8_usize, number in 1..=255_u64, count: i64,
             name in prop::collection::vec(any::<u8>(), 2..20),
         ) {
@@ -150,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_err(
+        fn arbitrary_bytes_do_not_panic(
             row in prop::collection::vec(any::<u8>(), 0..9),
             value in prop::collection::vec(any::<u8>(), 0..9),
         ) {

@@ -1,7 +1,7 @@
-//! The text of a value to the value that is stored.
+//! Parser of values of points.
 //!
-//! This runs once a point, so what nearly every point is (an integer, or digits with one decimal
-//! point) is read in one pass without allocation or a call; all else takes Java's full grammar.
+//! It runs once per point, so the common forms (an integer, or digits with one decimal point) are
+//! parsed in one pass without allocation; all others use Java's full grammar.
 
 use crate::{
     float_text::{FloatTextError, parse_java_double, parse_java_single},
@@ -9,10 +9,10 @@ use crate::{
     point_value::PointValue,
 };
 
-/// The door a point comes in by. It decides how wide a floating value is stored.
+/// Interface of a point. It decides the width of stored floating point values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputFormat {
-    /// Telnet: a single where the double survives single precision, else a double.
+    /// Telnet: a single if that is exact, else a double.
     Telnet,
     /// HTTP: always a double.
     Http,
@@ -20,14 +20,14 @@ pub enum InputFormat {
     Import,
 }
 
-/// Why a text is no value.
+/// A text that is not a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueTextError {
     /// Without `.`, `e` and `E` it must be an integer.
     #[error(transparent)]
     Integer(#[from] IntegerTextError),
-    /// With one of them it must be a floating number.
+    /// With one of them it must be a floating point number.
     #[error(transparent)]
     Float(#[from] FloatTextError),
     /// A number too large for its precision. The text is Java's: `Infinity` or `-Infinity`.
@@ -35,19 +35,19 @@ pub enum ValueTextError {
     NotFinite(&'static str),
 }
 
-/// Parses the value of a point as the entrance does.
+/// Parses the value of a point by the rules of its interface.
 #[inline]
-pub fn parse_point_value(text: &[u8], entrance: InputFormat) -> Result<PointValue, ValueTextError> {
+pub fn parse_point_value(text: &[u8], format: InputFormat) -> Result<PointValue, ValueTextError> {
     match scan(text) {
         Some(Scanned::Integer(value)) => Ok(PointValue::Integer(value)),
         Some(Scanned::Decimal { negative, digits, scale }) => {
-            match (entrance, exact_double(negative, digits, scale)) {
-                (InputFormat::Import, _) | (_, None) => parse_slowly(text, entrance),
+            match (format, exact_double(negative, digits, scale)) {
+                (InputFormat::Import, _) | (_, None) => parse_slowly(text, format),
                 (InputFormat::Http, Some(value)) => Ok(PointValue::Double(value)),
                 (InputFormat::Telnet, Some(value)) => Ok(narrow_if_exact(value)),
             }
         }
-        None => parse_slowly(text, entrance),
+        None => parse_slowly(text, format),
     }
 }
 
@@ -56,15 +56,15 @@ enum Scanned {
     Decimal { negative: bool, digits: u64, scale: usize },
 }
 
-/// Reads `[+-] digits [. digits]` with fewer than 19 digits; `None` for anything else.
+/// Parses `[+-] digits [. digits]` with fewer than 19 digits; `None` for anything else.
 #[inline]
 fn scan(text: &[u8]) -> Option<Scanned> {
     let (negative, body) = split_sign(text);
     if body.len() <= 8 { scan_short(negative, body) } else { scan_long(negative, body) }
 }
 
-/// Up to eight characters, in one word: the digits are moved to its end, those before the point
-/// over it, and zeros fill the front.
+/// Up to eight characters in one word: the digits are shifted to its end, those before the point
+/// over the point, and zeros fill the front.
 #[inline]
 fn scan_short(negative: bool, body: &[u8]) -> Option<Scanned> {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -106,7 +106,7 @@ fn load(bytes: &[u8]) -> Option<u64> {
     )
 }
 
-/// Nine characters and more, one by one.
+/// Nine and more characters, one by one.
 fn scan_long(negative: bool, body: &[u8]) -> Option<Scanned> {
     if body.len() > MAX_DIGITS {
         return None;
@@ -132,7 +132,7 @@ fn scan_long(negative: bool, body: &[u8]) -> Option<Scanned> {
     }
 }
 
-/// `digits / 10^scale`, where both are exact doubles, so that one division rounds correctly.
+/// `digits / 10^scale` of two exact doubles, so that one division rounds correctly.
 #[inline]
 fn exact_double(negative: bool, digits: u64, scale: usize) -> Option<f64> {
     let power = POWERS_OF_TEN.get(scale)?;
@@ -157,11 +157,11 @@ fn narrow_if_exact(value: f64) -> PointValue {
 }
 
 #[inline(never)]
-fn parse_slowly(text: &[u8], entrance: InputFormat) -> Result<PointValue, ValueTextError> {
+fn parse_slowly(text: &[u8], format: InputFormat) -> Result<PointValue, ValueTextError> {
     if !text.iter().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         return Ok(PointValue::Integer(parse_integer(text)?));
     }
-    let value = match entrance {
+    let value = match format {
         InputFormat::Import => PointValue::Single(parse_java_single(text)?),
         InputFormat::Http => PointValue::Double(parse_java_double(text)?),
         InputFormat::Telnet => narrow_if_exact(parse_java_double(text)?),
@@ -191,14 +191,14 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, telnet: PointValue, http: PointValue, import: PointValue) {
-        let bits = |entrance| parse_point_value(text.as_bytes(), entrance).map(PointValue::encode);
+        let bits = |format| parse_point_value(text.as_bytes(), format).map(PointValue::encode);
         assert_eq!(bits(InputFormat::Telnet), Ok(telnet.encode()), "telnet {text}");
         assert_eq!(bits(InputFormat::Http), Ok(http.encode()), "http {text}");
         assert_eq!(bits(InputFormat::Import), Ok(import.encode()), "import {text}");
     }
 
     #[test]
-    fn each_entrance_has_its_width() {
+    fn each_interface_has_its_width() {
         use PointValue::{Double, Integer, Single};
         check("42", Integer(42), Integer(42), Integer(42));
         check("-0", Integer(0), Integer(0), Integer(0));
@@ -241,19 +241,19 @@ mod tests {
             text in "[+-]?[0-9]{0,12}[.]?[0-9]{0,12}|[0-9.+-]{0,9}|[0-9]{0,4}[./:]{0,2}[0-9]{0,4}",
             noise in prop::collection::vec(prop_oneof![b'0'..=b'9', b'-'..=b':', any::<u8>()], 0..9),
         ) {
-            for entrance in [InputFormat::Telnet, InputFormat::Http, InputFormat::Import] {
+            for format in [InputFormat::Telnet, InputFormat::Http, InputFormat::Import] {
                 let texts = [text.as_bytes(), b"", &noise];
                 for text in texts {
                     prop_assert_eq!(
-                        parse_point_value(text, entrance).map(PointValue::encode),
-                        parse_slowly(text, entrance).map(PointValue::encode)
+                        parse_point_value(text, format).map(PointValue::encode),
+                        parse_slowly(text, format).map(PointValue::encode)
                     );
                 }
             }
         }
 
         #[test]
-        fn any_bytes_parse_or_err(text in prop::collection::vec(any::<u8>(), 0..24)) {
+        fn arbitrary_bytes_do_not_panic(text in prop::collection::vec(any::<u8>(), 0..24)) {
             let _ = parse_point_value(&text, InputFormat::Telnet);
         }
     }

@@ -1,30 +1,30 @@
-//! Which codec made a histogram: `tsd.core.histograms.config`.
+//! Codecs of histograms: `tsd.core.histograms.config`.
 //!
-//! The first byte of a stored histogram is the id of its codec, and which id is whose is the
-//! operator's choice: a JSON object of class names and ids. OpenTSDB loads classes of any name; here
-//! is one codec, known under the name OpenTSDB's has.
+//! The first byte of a stored histogram is the id of its codec. The operator assigns ids in a JSON
+//! object of class names and ids. OpenTSDB loads any class; here there is one codec, under the name
+//! of OpenTSDB's built-in one.
 
 use serde_json::Value;
 
 use super::{HistogramError, SimpleHistogram};
 
-/// The codecs there are, by id.
+/// The configured codecs, by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramCodecs {
     simple: u8,
 }
 
-/// What a configuration of codecs gets wrong.
+/// An invalid configuration of codecs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistogramCodecsError {
     /// Not a JSON object.
     #[error("not a JSON object of codec names and ids: {0}")]
     Json(String),
-    /// A codec that is not built in.
+    /// An unknown codec.
     #[error("no histogram codec named {0}")]
     UnknownCodec(String),
-    /// An id that readers of the table would not find.
+    /// An id outside 0 to 127.
     #[error("id {id} of histogram codec {name} is not within 0 to 127")]
     Id {
         /// Name of the codec.
@@ -32,14 +32,13 @@ pub enum HistogramCodecsError {
         /// The id as written.
         id: String,
     },
-    /// No codec at all.
+    /// No codec.
     #[error("no histogram codec is named")]
     Empty,
 }
 
 impl HistogramCodecs {
-    /// Reads the JSON object. Ids above 127 are refused: OpenTSDB writes them and then never finds
-    /// their codec.
+    /// Parses the JSON object. Ids above 127 are rejected: OpenTSDB writes them and cannot read them.
     pub fn from_json(json: &[u8]) -> Result<Self, HistogramCodecsError> {
         let Value::Object(ids) = serde_json::from_slice(json)
             .map_err(|error| HistogramCodecsError::Json(error.to_string()))?
@@ -59,7 +58,7 @@ impl HistogramCodecs {
         Ok(Self { simple: simple.ok_or(HistogramCodecsError::Empty)? })
     }
 
-    /// Codecs of which the built-in one has this id.
+    /// Codecs with this id for the built-in one.
     #[must_use]
     pub const fn simple(id: u8) -> Self {
         Self { simple: id }
@@ -71,13 +70,13 @@ impl HistogramCodecs {
         self.simple
     }
 
-    /// Whether an id is that of a codec.
+    /// True if a codec has this id.
     #[must_use]
     pub const fn knows(&self, id: u8) -> bool {
         self.simple == id
     }
 
-    /// Reads the value of a cell; `None` where nobody knows its codec.
+    /// Decodes a cell value; `None` if its codec is unknown.
     #[must_use]
     pub fn decode(&self, value: &[u8]) -> Option<Result<SimpleHistogram, HistogramError>> {
         match value.first() {
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_other_codecs_are_left_alone() {
+    fn values_of_other_codecs_are_ignored() {
         let histogram = SimpleHistogram::parse("u=1:0,10=2").unwrap();
         let value = histogram.encode(7).unwrap();
         assert_eq!(HistogramCodecs::simple(7).decode(&value), Some(Ok(histogram)));

@@ -1,15 +1,15 @@
-//! Unsigned numbers of one width, side by side without gaps, lowest bit first.
+//! Bit packing of unsigned numbers of one width, lowest bit first.
 //!
-//! Eight numbers of width `w` fill exactly `w` bytes, so a group of eight starts on a byte and all
-//! shifts inside it are known when the width is: each width has a loop of its own.
+//! Eight numbers of width `w` take exactly `w` bytes, so each group of eight is byte-aligned and its
+//! shifts depend only on the width: each width has an unrolled loop of its own.
 
-/// The width that is used for numbers of up to `bits` bits. A number of 58 to 63 bits could span
-/// nine bytes, which one 64-bit read does not reach.
+/// Width used for numbers of up to `bits` bits. A number of 58 to 63 bits could span nine bytes, more
+/// than one 64-bit read.
 pub(super) const fn usable_width(bits: u32) -> u32 {
     if bits > 57 { 64 } else { bits }
 }
 
-/// Whether [`unpack`] knows the width.
+/// True if [`unpack`] supports the width.
 pub(super) const fn is_usable(width: u32) -> bool {
     width <= 57 || width == 64
 }
@@ -75,7 +75,7 @@ fn unpack_group<const W: usize>(group: &[u8; W]) -> [u64; 8] {
     let mask = u64::MAX >> (64 - W);
     std::array::from_fn(|i| {
         let bit = i * W;
-        // The last numbers read the last eight bytes, so that no read leaves the group.
+        // The last numbers read the last eight bytes, so that no read exceeds the group.
         let at = (bit / 8).min(W.saturating_sub(8));
         let mut window = [0_u8; 8];
         for (to, from) in window.iter_mut().zip(group.iter().skip(at)) {
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn unpack_undoes_pack(
+        fn unpack_inverts_pack(
             bits in 0_u32..=64,
             values in prop::collection::vec(any::<u64>(), 0..100),
         ) {

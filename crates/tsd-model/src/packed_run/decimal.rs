@@ -1,13 +1,13 @@
-//! Doubles that are short decimals, as integers.
+//! Doubles that are short decimals, encoded as integers.
 //!
-//! Most measured values were decimals with a few digits before someone parsed them. `m / 10^k` with
-//! `m` below 2^53 and `k` up to 22 is one correctly rounded division of two exact doubles, so the
-//! integer `m` stands for the same bits on every machine.
+//! Most measured values are parsed from decimals with few digits. `m / 10^k` with `m` below 2^53 and
+//! `k` up to 22 is one correctly rounded division of two exact doubles, so the integer `m` determines
+//! the same bits on every machine.
 
 /// Largest power of ten that a double holds exactly.
 pub(super) const MAX_EXPONENT: u8 = 22;
 
-/// Digits after the point that are tried; real series rarely have more.
+/// Numbers of decimal places that are tried.
 const MAX_TRIED: u8 = 15;
 
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
@@ -22,8 +22,8 @@ pub(super) fn power(exponent: u8) -> Option<f64> {
     POWERS.get(usize::from(exponent)).copied()
 }
 
-/// Integers `m` and one exponent `k` such that each value is `m / 10^k` to the bit, or nothing.
-/// A mark beside the value means to compare after rounding to single precision: it was a single.
+/// Integers `m` and one exponent `k` such that each value is exactly `m / 10^k`, if they exist. The
+/// flag of a value means single precision: it is compared after rounding.
 pub(super) fn scale(
     values: impl Iterator<Item = (f64, bool)> + Clone,
     mantissas: &mut Vec<i64>,
@@ -56,7 +56,7 @@ fn mantissa(v: f64, exponent: u8, narrow: bool) -> Option<i64> {
     } else {
         back.to_bits() == v.to_bits()
     };
-    // Minus zero has no integer.
+    // Integers have no negative zero.
     (same && (m != 0.0 || v.to_bits() == 0)).then_some(m as i64)
 }
 
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_have_the_fewest_digits_that_serve_all() {
+    fn exponent_is_the_smallest_for_all_values() {
         check(&[1.5, -2.25, 3.0], false, Some((2, &[150, -225, 300])));
         check(&[0.1, 0.2, 0.3], false, Some((1, &[1, 2, 3])));
         check(&[1e15, 0.5], false, None);

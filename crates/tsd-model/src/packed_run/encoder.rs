@@ -1,8 +1,8 @@
-//! From cells to a packed run.
+//! Encoder of packed runs.
 //!
-//! A run remembers numbers, not bytes. Only cells whose bytes follow from the number are taken: the
-//! shortest integer width, four or eight bytes of float, a length that agrees with the flags, no
-//! reserved bit. Whatever else a table may hold stays a plain cell.
+//! A run stores numbers, not bytes. Only cells whose bytes follow from the number can be packed: the
+//! shortest integer width, a float of four or eight bytes, a length that matches the flags, no
+//! reserved bit. All others stay ordinary cells.
 
 use super::{
     COMPACTED, FloatWidth, IRREGULAR, MILLIS, Mix, PackedRun, PackedRunError, RAW, ROW_SECS,
@@ -11,7 +11,7 @@ use super::{
     varint::{self, zigzag},
 };
 
-/// A point whose cell a run can give back byte for byte.
+/// A point whose cell a run reproduces exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PackablePoint {
     offset: u32,
@@ -33,7 +33,7 @@ pub(super) struct QualifierParts {
     pub(super) flags: u8,
 }
 
-/// Takes a point qualifier apart; nothing where only a plain cell keeps it.
+/// Parses a point qualifier; `None` if a run cannot reproduce it.
 pub(super) fn parse_qualifier(qualifier: &[u8]) -> Option<QualifierParts> {
     match *qualifier {
         [a, b] if a < 0xF0 => {
@@ -57,7 +57,7 @@ pub(super) fn parse_qualifier(qualifier: &[u8]) -> Option<QualifierParts> {
 }
 
 impl PackablePoint {
-    /// The point of one cell, unless the cell has a form that a number would not bring back.
+    /// The point of one cell; `None` if a run cannot reproduce the cell.
     #[must_use]
     pub fn try_from_cell(qualifier: &[u8], value: &[u8]) -> Option<Self> {
         let QualifierParts { offset, millis, flags } = parse_qualifier(qualifier)?;
@@ -84,14 +84,14 @@ impl PackablePoint {
         if self.millis { self.offset } else { self.offset * 1_000 }
     }
 
-    /// Whether the qualifier has millisecond form. All points of a run have the same form.
+    /// True if the qualifier has millisecond form. All points of a run have the same form.
     #[must_use]
     pub const fn is_millis(&self) -> bool {
         self.millis
     }
 }
 
-/// Flags of the shortest width that holds an integer: width − 1.
+/// Flags of the shortest width of an integer: width − 1.
 pub(super) const fn integer_flags(v: i64) -> u8 {
     if v as i8 as i64 == v {
         0
@@ -104,7 +104,7 @@ pub(super) const fn integer_flags(v: i64) -> u8 {
     }
 }
 
-/// Makes packed runs; keeps its buffers from one run to the next.
+/// Encodes packed runs; reuses its buffers.
 #[derive(Debug, Default)]
 pub struct RunEncoder {
     points: Vec<PackablePoint>,
@@ -113,7 +113,7 @@ pub struct RunEncoder {
     ints: Ints,
 }
 
-/// Writes integer streams: small, or quickly.
+/// Integer stream encoder: smallest form, or fastest.
 #[derive(Debug, Default)]
 struct Ints {
     encoder: IntEncoder,
@@ -137,26 +137,26 @@ impl RunEncoder {
         Self::default()
     }
 
-    /// Number of points taken.
+    /// Number of points.
     #[must_use]
     pub const fn point_count(&self) -> usize {
         self.points.len()
     }
 
-    /// Whether there are no points.
+    /// True if there are no points.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
 
-    /// Drops the points taken.
+    /// Removes all points.
     pub fn clear(&mut self) {
         self.points.clear();
         self.timestamps_ms.clear();
     }
 
-    /// Takes a point later than all before it and of their resolution. `timestamp_ms` is the time
-    /// of its cell.
+    /// Adds a point, later than all before it and of the same resolution. `timestamp_ms` is its cell
+    /// timestamp.
     pub fn push(&mut self, point: PackablePoint, timestamp_ms: i64) -> Result<(), PackedRunError> {
         if let Some(last) = self.points.last() {
             if last.millis != point.millis {
@@ -174,9 +174,9 @@ impl RunEncoder {
         Ok(())
     }
 
-    /// Takes the points of one compacted column in canonical form (rising times of one resolution,
-    /// right trailing byte) and appends them to `out` as a run of shape [`RunShape::Compacted`].
-    /// Points taken before are dropped.
+    /// Encodes one compacted column in canonical form (increasing times of one resolution, correct
+    /// trailing byte) and appends it to `out` as a run of shape [`RunShape::Compacted`]. Points added
+    /// before are dropped.
     pub fn encode_compacted(
         &mut self,
         qualifier: &[u8],
@@ -216,7 +216,7 @@ impl RunEncoder {
         }
     }
 
-    /// Appends the points taken as a run to `out`, and drops them. In [`RunShape::Compacted`] all
+    /// Appends the points to `out` as a run, and removes them. In [`RunShape::Compacted`] all
     /// must have one cell timestamp. After an error `out` is as before.
     pub fn finish(&mut self, shape: RunShape, out: &mut Vec<u8>) -> Result<(), PackedRunError> {
         let written = self.write(shape, out);
@@ -224,8 +224,8 @@ impl RunEncoder {
         written
     }
 
-    /// [`Self::finish`] in shape [`RunShape::Singles`] without looking for the smallest form: for a
-    /// run that is handed to a reader and forgotten.
+    /// [`Self::finish`] in shape [`RunShape::Singles`] without searching for the smallest form: for a
+    /// run that is read once and not stored.
     pub fn finish_quickly(&mut self, out: &mut Vec<u8>) -> Result<(), PackedRunError> {
         self.ints.quick = true;
         let written = self.finish(RunShape::Singles, out);
@@ -280,7 +280,7 @@ impl RunEncoder {
         Ok(())
     }
 
-    /// Writes marks and values, and says which kinds they are.
+    /// Writes marks and values; returns the kinds byte.
     fn write_values(&mut self, out: &mut Vec<u8>) -> u8 {
         let (mix, width) = self.survey();
         let Self { points, numbers, ints, .. } = self;
@@ -320,7 +320,7 @@ impl RunEncoder {
             Number::Single(v) => (f64::from(v), all_narrow),
             Number::Double(v) => (v, false),
         });
-        // Beyond 2^53 an integer is no exact double.
+        // Beyond 2^53 an integer is not an exact double.
         let exact = points.iter().all(|p| match p.value {
             Number::Integer(v) => v.unsigned_abs() < 1 << 53,
             Number::Single(_) | Number::Double(_) => true,
@@ -342,7 +342,7 @@ impl RunEncoder {
         kinds
     }
 
-    /// What kinds of values there are, and what tells singles from doubles.
+    /// Types of the values, and how singles are distinguished from doubles.
     fn survey(&self) -> (Mix, FloatWidth) {
         let (mut integers, mut singles, mut doubles, mut shortest) = (false, false, false, true);
         for p in &self.points {
@@ -370,7 +370,7 @@ impl RunEncoder {
     }
 }
 
-/// Whether single precision keeps a double.
+/// True if single precision represents the double exactly.
 pub(super) fn is_single(v: f64) -> bool {
     f64::from(v as f32).to_bits() == v.to_bits()
 }

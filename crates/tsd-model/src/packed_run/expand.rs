@@ -1,4 +1,4 @@
-//! From a packed run back to the cells that were put.
+//! Expansion of a packed run to the original cells.
 
 use bytes::Bytes;
 
@@ -14,8 +14,7 @@ use crate::{
 };
 
 impl PackedRun {
-    /// Appends the cells this run stands for, in qualifier order of time. After an error `cells` is
-    /// as before.
+    /// Appends the cells of the run, in time order. After an error `cells` is unchanged.
     pub fn expand_into(&self, cells: &mut Vec<Cell>) -> Result<(), PackedRunError> {
         let header = self.header;
         let mut columns = PointColumns::default();
@@ -78,7 +77,7 @@ impl PackedRun {
         Ok(())
     }
 
-    /// Which floats are singles, where that is marked one by one.
+    /// Individual marks of single-precision values.
     fn single_marks(&self) -> Result<Vec<u64>, PackedRunError> {
         if self.header.floats != FloatWidth::Marked {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! A sequence of 64-bit integers whose length the reader knows, in the smallest of several forms.
+//! Encoding of 64-bit integer sequences of known length, in the smallest of several forms.
 //!
 //! ```text
 //! stream  = mode u8 | body           mode: low bits = form, 08 = several blocks
@@ -6,15 +6,15 @@
 //! form 1  = packed                                  the numbers themselves
 //! form 2  = first | packed                          differences
 //! form 3  = first | first difference | packed       differences of differences
-//! form 4  = count | stream of values | stream of lengths − 1      stretches of equal numbers
+//! form 4  = count | stream of values | stream of lengths − 1      run-length encoding
 //! packed  = block, or one block for every 64 numbers
 //! block   = base | width u8 | [shift u8] | [exceptions] | bits
 //! exceptions = count | (gap to the position, number − base) *
 //! ```
 //!
-//! A number of a block is `base + (packed << shift)`. Few outliers must not widen all others, so
-//! they are exceptions: their bits are zero and their value follows the head. Single numbers are
-//! varints, zigzag where they have a sign. Arithmetic wraps, so every sequence has a form.
+//! A number of a block is `base + (packed << shift)`. Outliers are exceptions, so that
+//! they do not widen all others: their bits are zero and their value follows the head. Single numbers
+//! are varints, zigzag if signed. Arithmetic wraps, so every sequence can be encoded.
 
 use super::{
     PackedRunError,
@@ -32,21 +32,21 @@ const BLOCKED: u8 = 8;
 
 const BLOCK: usize = 64;
 
-/// Most numbers of a block that is written without looking for outliers.
+/// Maximum length of a block that is encoded without searching for outliers.
 const SHORT: usize = 12;
 
 const WIDTH: u8 = 0x7F;
-/// Head bit of a block: the width byte is followed by a shift and by exceptions, either may be none.
+/// Head bit of a block: the width byte is followed by a shift and by exceptions, either may be empty.
 const EXTENDED: u8 = 0x80;
 
-/// Buffers of the encoder, kept from one stream to the next.
+/// Encoder with reusable buffers.
 #[derive(Debug, Default)]
 pub(super) struct IntEncoder {
     deltas: Vec<i64>,
     second: Vec<i64>,
 }
 
-/// How one block is written.
+/// Parameters of one block.
 #[derive(Clone, Copy)]
 struct BlockPlan {
     base: i64,
@@ -57,7 +57,7 @@ struct BlockPlan {
 }
 
 impl IntEncoder {
-    /// Appends the stream of `values`; nothing for no values.
+    /// Appends the stream of `values`; appends nothing if empty.
     pub(super) fn encode(&mut self, values: &[i64], out: &mut Vec<u8>) {
         let Some((&first, rest)) = values.split_first() else { return };
         if rest.iter().all(|&v| v == first) {
@@ -82,7 +82,7 @@ impl IntEncoder {
             if whole < best.0 {
                 best = (whole, form, false, numbers);
             }
-            // Blocks pay off only where there are several of them.
+            // Blocks are useful only if there are several.
             if numbers.len() >= 2 * BLOCK {
                 let blocked = lead + numbers.chunks(BLOCK).map(|c| plan(c).cost).sum::<usize>();
                 if blocked < best.0 {
@@ -90,7 +90,7 @@ impl IntEncoder {
                 }
             }
         }
-        if let Some(stretches) = encode_stretches(values, best.0) {
+        if let Some(stretches) = encode_run_lengths(values, best.0) {
             out.extend_from_slice(&stretches);
             return;
         }
@@ -108,7 +108,7 @@ impl IntEncoder {
     }
 }
 
-/// Appends a stream of `values` in the form that is found at once: for runs that are read, not kept.
+/// Appends a stream of `values` in a form that is cheap to find: for runs that are not stored.
 pub(super) fn encode_quickly(values: &[i64], out: &mut Vec<u8>) {
     let Some((&first, rest)) = values.split_first() else { return };
     if rest.iter().all(|&v| v == first) {
@@ -125,8 +125,8 @@ fn differences(values: &[i64], out: &mut Vec<i64>) {
     out.extend(values.iter().zip(values.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a)));
 }
 
-/// The form of stretches, where it takes less than `limit` bytes.
-fn encode_stretches(values: &[i64], limit: usize) -> Option<Vec<u8>> {
+/// Run-length encoding, if shorter than `limit` bytes.
+fn encode_run_lengths(values: &[i64], limit: usize) -> Option<Vec<u8>> {
     let changes = values.iter().zip(values.iter().skip(1)).filter(|(a, b)| a != b).count();
     if changes * 3 > values.len() {
         return None;
@@ -139,14 +139,14 @@ fn encode_stretches(values: &[i64], limit: usize) -> Option<Vec<u8>> {
     let mut out = vec![STRETCHES];
     varint::put(&mut out, heads.len() as u64);
     let mut nested = IntEncoder::default();
-    // Heads differ from their neighbours, so they never nest a second time.
+    // Neighbouring values differ, so run-length encoding never nests twice.
     nested.encode(&heads, &mut out);
     nested.encode_flat(&lengths, &mut out);
     (out.len() < limit).then_some(out)
 }
 
 impl IntEncoder {
-    /// As [`Self::encode`], but never in stretches: a stream nests once.
+    /// As [`Self::encode`], without run-length encoding: a stream nests once.
     fn encode_flat(&mut self, values: &[i64], out: &mut Vec<u8>) {
         match values.split_first() {
             Some((first, rest)) if rest.iter().any(|v| v != first) => {
@@ -158,8 +158,7 @@ impl IntEncoder {
     }
 }
 
-/// The way to write a few numbers, where exceptions save next to nothing: flushed runs are short,
-/// and there are many of them.
+/// Plan for few numbers, without exceptions, which save little: flushed runs are short and many.
 fn plan_short(values: &[i64]) -> BlockPlan {
     let (mut min, mut max) = (i64::MAX, i64::MIN);
     for &v in values {
@@ -168,7 +167,7 @@ fn plan_short(values: &[i64]) -> BlockPlan {
     }
     let all = values.iter().fold(0, |all, v| all | v.wrapping_sub(min));
     let shift = if all == 0 { 0 } else { all.trailing_zeros() };
-    // Two bytes more say that there is a shift.
+    // A shift costs two bytes.
     let shift = if shift as usize * values.len() > 16 { shift } else { 0 };
     let width = usable_width(bits(max.wrapping_sub(min) as u64 >> shift));
     let head = varint::len(zigzag(min)) + if shift > 0 { 3 } else { 1 };
@@ -176,12 +175,12 @@ fn plan_short(values: &[i64]) -> BlockPlan {
     BlockPlan { base: min, shift, width, exceptions: 0, cost }
 }
 
-/// The cheapest way to write one block.
+/// The smallest plan for one block.
 fn plan(values: &[i64]) -> BlockPlan {
     if (1..=SHORT).contains(&values.len()) {
         return plan_short(values);
     }
-    // The smallest, and the smallest but two: a block with one or two low outliers takes the latter.
+    // The minimum, and the third smallest, for a block with one or two low outliers.
     let (mut low, mut max) = ([i64::MAX; 3], i64::MIN);
     for &v in values {
         max = max.max(v);
@@ -213,7 +212,7 @@ fn plan(values: &[i64]) -> BlockPlan {
 
 /// The cheapest width over a given base.
 fn plan_from(values: &[i64], base: i64, max: i64, shift: u32) -> BlockPlan {
-    // How many numbers need how many bits, and the bytes of those below the base.
+    // Histogram of bit widths, and the bytes of numbers below the base.
     let mut needing = [0_u32; 65];
     let (mut below, mut below_cost) = (0, 0);
     for &v in values {
@@ -239,7 +238,7 @@ fn plan_from(values: &[i64], base: i64, max: i64, shift: u32) -> BlockPlan {
         }
         let leaving = needing.get(width as usize).copied().unwrap_or(0) as usize;
         exceptions += leaving as u64;
-        // One byte for the gap, and zigzag takes one bit more.
+        // One byte for the gap, and one bit for zigzag.
         exception_cost += leaving * (1 + (width as usize + 1).div_ceil(7).max(1));
     }
     best.unwrap_or(BlockPlan { base, shift, width: 64, exceptions: 0, cost: usize::MAX })
@@ -279,7 +278,7 @@ pub(super) fn decode(reader: &mut Reader<'_>, out: &mut [u64]) -> Result<(), Pac
     }
     let mode = reader.byte()?;
     if mode == STRETCHES {
-        return decode_stretches(reader, out);
+        return decode_run_lengths(reader, out);
     }
     decode_flat(mode, reader, out)
 }
@@ -323,7 +322,7 @@ fn decode_flat(mode: u8, reader: &mut Reader<'_>, out: &mut [u64]) -> Result<(),
     Ok(())
 }
 
-fn decode_stretches(reader: &mut Reader<'_>, out: &mut [u64]) -> Result<(), PackedRunError> {
+fn decode_run_lengths(reader: &mut Reader<'_>, out: &mut [u64]) -> Result<(), PackedRunError> {
     const WRONG: PackedRunError = PackedRunError::Damaged("stretches of another length");
     let count = reader.varint()? as usize;
     if count > out.len() {
@@ -353,7 +352,7 @@ fn decode_packed(
     out: &mut [u64],
 ) -> Result<(), PackedRunError> {
     let size = if blocked { BLOCK } else { out.len().max(1) };
-    // Not only the bytes count on it: a stream of two numbers has a block of none.
+    // A stream of two numbers has an empty block.
     if out.is_empty() {
         return Ok(());
     }
@@ -438,12 +437,12 @@ mod tests {
     }
 
     #[test]
-    fn each_shape_of_numbers_has_a_small_form() {
+    fn common_sequences_have_small_encodings() {
         check(&[], 0);
         check(&[-3], 2);
         check(&[7; 1000], 2);
         check(&[1, 2], 5);
-        // Few bits around a far base.
+        // Small range around a large base.
         check(&(0..80).map(|i| 1_000_000_000 + i * 37 % 16).collect::<Vec<_>>(), 50);
         // A line, and a parabola.
         check(&(0..500).map(|i| 5_000 + 90 * i).collect::<Vec<_>>(), 8);
@@ -456,16 +455,16 @@ mod tests {
         check(&line, 12);
         *line.get_mut(41).unwrap() = -1_000_000;
         check(&line, 18);
-        // A counter that starts again.
+        // A counter reset.
         check(
             &(0..360).map(|i| (i % 200) * 1_000 + i * 7 % 4).collect::<Vec<_>>(),
             360 * 3 / 8 + 20,
         );
-        // A quiet half and a loud half.
+        // A half of small and a half of large numbers.
         let halves =
             (0..512).map(|i| if i < 256 { i % 2 } else { i * 7_919 % 1_024 }).collect::<Vec<_>>();
         check(&halves, 256 / 8 + 256 * 10 / 8 + 40);
-        // A gauge that holds each value for a while, cut on both ends.
+        // A gauge with constant stretches.
         let gauge = (3..363).map(|i| (i / 7) * 7_919 % 2_000).collect::<Vec<_>>();
         check(&gauge, 53 * 11 / 8 + 20);
         check(&[i64::MIN, i64::MAX, 0, -1, i64::MAX, i64::MIN], 64);
@@ -502,12 +501,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_undoes_encode(values in numbers()) {
+        fn decode_inverts_encode(values in numbers()) {
             check(&values, usize::MAX);
         }
 
         #[test]
-        fn any_bytes_are_an_error_or_a_stream(
+        fn arbitrary_bytes_do_not_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..80),
             mode in 0_u8..16,
             count in 0_usize..200,

@@ -18,7 +18,7 @@ fn integer(v: i64) -> (u8, Vec<u8>) {
     (flags, v.to_be_bytes().into_iter().skip(7 - usize::from(flags)).collect())
 }
 
-/// A value as some entrance would write it.
+/// A value as one of the interfaces writes it.
 #[derive(Clone, Copy, Debug)]
 enum Put {
     Int(i64),
@@ -86,7 +86,7 @@ fn compact(cells: &[Cell], timestamp_ms: i64) -> Cell {
     Cell { family: Family::T, qualifier: qualifier.into(), value: value.into(), timestamp_ms }
 }
 
-/// Both shapes give back their cells and the points; says how long the compacted run is.
+/// Checks that both shapes reproduce cells and points; returns the length of the compacted run.
 #[track_caller]
 fn check(millis: bool, points: &[(u32, Put, i64)]) -> usize {
     let expected = cells(millis, points);
@@ -145,7 +145,7 @@ fn ten_seconds(value: impl Fn(u32) -> Put) -> Vec<(u32, Put, i64)> {
 
 #[test]
 fn ordinary_series_take_few_bytes() {
-    // Bytes at most for 360 points, head included.
+    // Maximum bytes for 360 points, header included.
     let noise = |i: u32| i64::from(i.wrapping_mul(2_654_435_761) >> 8);
     assert!(check(false, &ten_seconds(|_| Put::Int(42))) <= 20);
     assert!(check(false, &ten_seconds(|_| Put::Telnet(42.1))) <= 20);
@@ -156,13 +156,13 @@ fn ordinary_series_take_few_bytes() {
     for put in [Put::Double, Put::Telnet, |v| Put::Single(v as f32)] {
         assert!(check(false, &ten_seconds(|i| put(hundredth(i)))) <= 360 * 14 / 8 + 24);
     }
-    // A collector that drops the point where it is not needed.
+    // A collector that omits the point of whole numbers.
     let dropping = |v: f64| if v.fract() == 0.0 { Put::Int(v as i64) } else { Put::Telnet(v) };
     assert!(check(false, &ten_seconds(|i| dropping(hundredth(i)))) <= 360 * 15 / 8 + 40);
 }
 
 #[test]
-fn odd_sequences_come_back() {
+fn irregular_sequences_are_reproduced() {
     check(false, &[(0, Put::Int(0), i64::MIN)]);
     check(false, &[(3_599, Put::Double(-0.0), i64::MAX)]);
     check(true, &[(3_599_999, Put::Single(0.1), 0)]);
@@ -170,13 +170,13 @@ fn odd_sequences_come_back() {
     check(false, &[(7, Put::Int(1 << 60), 1), (8, Put::Double(0.5), 2), (10, Put::Single(0.5), 3)]);
     check(true, &[(1, Put::Double(0.1 + 0.2), 1), (2, Put::Double(f64::MIN_POSITIVE), 2)]);
     check(true, &[(1, Put::Single(1e-45), 1), (2, Put::Single(f32::MAX), 2)]);
-    // The telnet rule broken once.
+    // One violation of the telnet rule.
     check(false, &[(1, Put::Double(0.5), 1), (2, Put::Single(0.5), 2), (9, Put::Double(0.1), 0)]);
     check(false, &[(1, Put::Int(99_999_999), 1), (2, Put::Single(0.1), 2)]);
 }
 
 #[test]
-fn cells_that_numbers_do_not_bring_back_are_turned_down() {
+fn cells_that_runs_cannot_reproduce_are_rejected() {
     for (qualifier, value) in [
         (second(1, 1), vec![0, 5]),
         (second(1, 3), vec![0, 0, 1, 0]),
@@ -201,7 +201,7 @@ fn cells_that_numbers_do_not_bring_back_are_turned_down() {
 }
 
 #[test]
-fn columns_that_are_not_canonical_are_turned_down() {
+fn non_canonical_columns_are_rejected() {
     let two = [second(1, 0), second(2, 0)].concat();
     for (qualifier, value) in [
         (two.clone(), vec![5, 6]),
@@ -223,7 +223,7 @@ fn columns_that_are_not_canonical_are_turned_down() {
 }
 
 #[test]
-fn points_of_a_run_rise_and_share_a_resolution() {
+fn points_of_a_run_increase_and_share_a_resolution() {
     let point = |q: &[u8]| PackablePoint::try_from_cell(q, &[1]).unwrap();
     let mut encoder = RunEncoder::new();
     encoder.push(point(&second(5, 0)), 0).unwrap();
@@ -237,7 +237,7 @@ fn points_of_a_run_rise_and_share_a_resolution() {
 }
 
 #[test]
-fn other_columns_are_ruled_out_by_the_header() {
+fn header_excludes_other_columns() {
     let run = PackedRun::open(
         pack_singles(&cells(false, &[(10, Put::Int(1), 0), (20, Put::Int(2), 0)])).into(),
     )
@@ -295,12 +295,12 @@ fn any_points() -> impl Strategy<Value = (bool, Vec<(u32, Put, i64)>)> {
 
 proptest! {
     #[test]
-    fn expanding_undoes_packing((millis, points) in any_points()) {
+    fn expand_inverts_pack((millis, points) in any_points()) {
         check(millis, &points);
     }
 
     #[test]
-    fn damaged_bytes_are_an_error_or_rising_points(
+    fn damaged_bytes_do_not_panic(
         (millis, points) in any_points(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
@@ -318,7 +318,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_an_error_or_rising_points(
+    fn random_bytes_do_not_panic(
         head in prop::collection::vec(0_u8..32, 2..7),
         bytes in prop::collection::vec(any::<u8>(), 0..60),
     ) {

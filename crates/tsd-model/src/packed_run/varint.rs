@@ -1,13 +1,13 @@
-//! Variable-length numbers, and a reader that cannot run past its end.
+//! Varints, and a bounds-checked reader.
 
 use super::PackedRunError;
 
-/// Bytes a number takes in [`put`].
+/// Encoded length of a number, bytes.
 pub(super) const fn len(v: u64) -> usize {
     (64 - (v | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Appends seven bits a byte, lowest first.
+/// Appends seven bits per byte, lowest first.
 pub(super) fn put(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
@@ -16,12 +16,12 @@ pub(super) fn put(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
-/// Small numbers of either sign to small unsigned ones.
+/// Maps signed numbers to unsigned ones of similar magnitude.
 pub(super) const fn zigzag(v: i64) -> u64 {
     ((v << 1) ^ (v >> 63)) as u64
 }
 
-/// Undoes [`zigzag`].
+/// Inverse of [`zigzag`].
 pub(super) const fn unzigzag(v: u64) -> i64 {
     (v >> 1) as i64 ^ -((v & 1) as i64)
 }
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// A second reader at the same place.
+    /// A second reader at the same position.
     pub(super) const fn fork(&self) -> Self {
         Self { rest: self.rest }
     }
@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(v: u64, signed: i64) {
+        fn decode_inverts_encode(v: u64, signed: i64) {
             let mut out = Vec::new();
             put(&mut out, v);
             prop_assert_eq!(out.len(), len(v));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn eleven_bytes_are_no_number() {
+    fn eleven_bytes_are_rejected() {
         assert!(Reader::new(&[0xFF; 11]).varint().is_err());
         assert!(Reader::new(&[0x80, 0x80]).varint().is_err());
     }

@@ -1,11 +1,11 @@
-//! Which rollups there are: `tsd.rollups.config`.
+//! Configuration of rollups: `tsd.rollups.config`.
 
 use serde_json::{Map, Value};
 
 use super::{RollupAggregator, RollupQualifier, RowSpan, parse_duration_secs};
 use crate::{base_time::BaseTime, flags::Flags};
 
-/// One interval that values are rolled up to.
+/// One rollup interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollupInterval {
     /// As written, such as `10m`. Requests name intervals by this text.
@@ -14,13 +14,13 @@ pub struct RollupInterval {
     pub table: String,
     /// Table of pre-aggregates.
     pub pre_aggregation_table: String,
-    /// Time of one row.
+    /// Time span of one row.
     pub row_span: RowSpan,
     /// Seconds of the interval.
     pub seconds: u32,
-    /// Whether this stands for the data table.
+    /// True if this interval is that of the data table.
     pub is_default: bool,
-    /// Seconds that rollups lag behind; 0 where unknown.
+    /// Delay of rollups in seconds; 0 if unknown.
     pub delay_sla_secs: u64,
 }
 
@@ -31,7 +31,7 @@ impl RollupInterval {
         self.row_span.seconds() / if self.seconds == 0 { 1 } else { self.seconds as u64 }
     }
 
-    /// Row and qualifier of a value that an aggregator made at a time.
+    /// Row and qualifier of an aggregator's value at a time.
     #[must_use]
     pub fn place(
         &self,
@@ -45,31 +45,31 @@ impl RollupInterval {
         (base, RollupQualifier { aggregator, slot, flags })
     }
 
-    /// When a slot of a row begins, in epoch seconds.
+    /// Start of a slot of a row, epoch seconds.
     #[must_use]
     pub const fn slot_start(&self, base: BaseTime, slot: u16) -> u64 {
         base.as_secs() as u64 + slot as u64 * self.seconds as u64
     }
 }
 
-/// The checked configuration.
+/// The validated configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RollupConfig {
     aggregators: Vec<(String, u8)>,
     intervals: Vec<RollupInterval>,
 }
 
-/// What a configuration gets wrong.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RollupConfigError {
-    /// Not JSON of the right form.
+    /// Not JSON of the expected form.
     #[error("rollup configuration: {0}")]
     Form(String),
-    /// A part that must be there.
+    /// A required part is missing.
     #[error("rollup configuration lacks {0}")]
     Missing(&'static str),
-    /// An aggregator nobody knows.
+    /// An unknown aggregator.
     #[error("rollup configuration names the unknown aggregator \"{0}\"")]
     UnknownAggregator(String),
     /// An id outside 0 to 127, given twice, or the first letter of an aggregator in use.
@@ -80,12 +80,12 @@ pub enum RollupConfigError {
         /// The id.
         id: i64,
     },
-    /// An interval that cannot be.
+    /// An invalid interval.
     #[error("rollup interval \"{interval}\": {problem}")]
     Interval {
         /// As written.
         interval: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
     /// Not exactly one default interval.
@@ -94,12 +94,12 @@ pub enum RollupConfigError {
 }
 
 impl RollupConfig {
-    /// Fewest slots of a row.
+    /// Minimum number of slots of a row.
     const MIN_SLOTS: u64 = 12;
-    /// Most slots of a row. OpenTSDB allows more and mixes them up.
+    /// Maximum number of slots of a row. OpenTSDB allows more, with collisions.
     const MAX_SLOTS: u64 = 3_840;
 
-    /// Reads and checks the JSON. `is_aggregator` says which lower-case names are aggregators.
+    /// Parses and validates the JSON. `is_aggregator` is true for lower-case names of aggregators.
     pub fn from_json(
         json: &[u8],
         is_aggregator: impl Fn(&str) -> bool,
@@ -148,7 +148,7 @@ impl RollupConfig {
         self.aggregators.iter().find(|(_, known)| *known == id).map(|(name, _)| name.as_str())
     }
 
-    /// Id of the aggregator of a cell, whichever form its qualifier has.
+    /// Id of the aggregator of a cell, for both forms of qualifiers.
     #[must_use]
     pub fn id_of(&self, aggregator: RollupAggregator<'_>) -> Option<u8> {
         match aggregator {
@@ -163,13 +163,13 @@ impl RollupConfig {
         &self.intervals
     }
 
-    /// The interval of that text.
+    /// Finds an interval by its text.
     #[must_use]
     pub fn interval(&self, text: &str) -> Option<&RollupInterval> {
         self.intervals.iter().find(|i| i.interval == text)
     }
 
-    /// The interval that stands for the data table.
+    /// The interval of the data table.
     #[must_use]
     pub fn default_interval(&self) -> Option<&RollupInterval> {
         self.intervals.iter().find(|i| i.is_default)
@@ -193,7 +193,7 @@ fn read_aggregators(
         }
         let number = id.as_i64().unwrap_or(-1);
         let taken = |id: u8| aggregators.iter().any(|(other, old)| *old == id || *other == name);
-        // An id that is a letter could not be told from the first letter of an old qualifier.
+        // Such an id could not be distinguished from the first letter of an old qualifier.
         match u8::try_from(number) {
             Ok(id @ 0..128) if !taken(id) && !letters.contains(&number) => {
                 aggregators.push((name, id));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_configuration_answers() {
+    fn a_valid_configuration_is_accepted() {
         let list = [interval("1m", "1h", true), interval("1h", "1n", false)].join(",");
         let config = read(r#""SUM":0,"count":1"#, &list).unwrap();
         assert_eq!(config.aggregator_id("Sum"), Some(0));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_start_where_they_say() {
+    fn slots_start_at_their_interval() {
         let config = read(r#""sum":0"#, &interval("10m", "1d", true)).unwrap();
         let interval = config.interval("10m").unwrap();
         let (base, qualifier) = interval.place(1_370_532_925, 0, Flags::from_bits(0));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregators_are_known_and_ids_free() {
+    fn aggregators_must_exist_and_ids_be_unique() {
         let list = interval("1m", "1h", true);
         for ids in [
             r#""foo":0"#,

@@ -2,7 +2,7 @@
 
 use crate::flags::Flags;
 
-/// Who made a rollup value: an id, or a name in cells of old writers.
+/// Aggregator of a rollup value: an id, or a name in cells of old writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RollupAggregator<'a> {
     /// Id from the configuration, 0 to 127.
@@ -14,20 +14,20 @@ pub enum RollupAggregator<'a> {
 /// Qualifier of one rollup value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RollupQualifier<'a> {
-    /// Who made it.
+    /// The aggregator.
     pub aggregator: RollupAggregator<'a>,
-    /// Which interval of the row, 0 to 4095.
+    /// Slot in the row, 0 to 4095.
     pub slot: u16,
     /// Type and length of the value.
     pub flags: Flags,
 }
 
 impl<'a> RollupQualifier<'a> {
-    /// Largest slot number that twelve bits hold.
+    /// Largest slot number in twelve bits.
     pub const MAX_SLOT: u16 = 0xFFF;
 
-    /// The bytes: three with an id; name, colon and two with a name. A slot beyond twelve bits
-    /// loses its high part.
+    /// Encodes the qualifier: three bytes with an id; name, colon and two bytes with a name. A slot
+    /// beyond twelve bits is truncated.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let place = (self.slot << 4 | u16::from(self.flags.bits())).to_be_bytes();
@@ -37,7 +37,7 @@ impl<'a> RollupQualifier<'a> {
         }
     }
 
-    /// Reads either form. The top bit of an id is reserved and ignored.
+    /// Decodes both forms. The top bit of an id is reserved and ignored.
     #[must_use]
     pub fn decode(qualifier: &'a [u8]) -> Option<Self> {
         let (front, place) = qualifier.split_last_chunk::<2>()?;
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_undoes_encode(
+        fn decode_inverts_encode(
             id in 0..128_u8, slot in 0..=RollupQualifier::MAX_SLOT, flags in 0..16_u8,
             name in "[a-z]{1,9}",
         ) {
@@ -85,7 +85,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_are_none(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
             let read = RollupQualifier::decode(&bytes);
             prop_assert!(read.is_none_or(|q| q.encode().len() == bytes.len()));
         }

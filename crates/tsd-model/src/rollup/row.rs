@@ -1,4 +1,4 @@
-//! A rollup row to columns of points.
+//! Decoding of rollup rows to columns of points.
 
 use bytes::Bytes;
 
@@ -14,12 +14,12 @@ use crate::{
 /// A value of a slot, with the time its cell was written.
 type SlotValue = (u16, i64, Value);
 
-/// Appends what a rollup row holds of some aggregators, given by their ids, to the columns of the same
-/// place, in time order. After an error the columns are as before.
+/// Appends the values of some aggregators, given by ids, to the columns at the same index, in time
+/// order. After an error the columns are unchanged.
 ///
-/// Both forms of qualifiers are read. Other than in OpenTSDB, whose rows become unreadable then,
-/// cells of the two forms may come in any order of their slots: a row of a month in which a writer
-/// was renewed has both. A slot that is there twice is an error, unless the cell written last wins.
+/// Both forms of qualifiers are decoded, in any order of slots: a row of a month in which a writer
+/// was upgraded has both. OpenTSDB cannot read such rows. A duplicate slot is an error unless
+/// `newest_wins`.
 pub fn decode_rollup_row(
     row: &Row,
     base: BaseTime,
@@ -37,11 +37,11 @@ pub fn decode_rollup_row(
         values.push((qualifier.slot, cell.timestamp_ms, value(cell, &qualifier)?));
     }
     for values in &mut found {
-        // Stable, and the newest of a slot first.
+        // Stable, newest cell of a slot first.
         values.sort_by_key(|(slot, written_ms, _)| (*slot, std::cmp::Reverse(*written_ms)));
         if !newest_wins
             && let Some(slot) =
-                values.windows(2).find_map(|pair| twice(pair.first()?, pair.last()?))
+                values.windows(2).find_map(|pair| duplicate_slot(pair.first()?, pair.last()?))
         {
             return Err(RowError::RollupDuplicate { key: row.key.clone(), slot });
         }
@@ -56,7 +56,7 @@ pub fn decode_rollup_row(
     Ok(())
 }
 
-fn twice(a: &SlotValue, b: &SlotValue) -> Option<u16> {
+fn duplicate_slot(a: &SlotValue, b: &SlotValue) -> Option<u16> {
     (a.0 == b.0).then_some(a.0)
 }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_there_twice_is_an_error_or_the_newest() {
+    fn a_duplicate_slot_is_an_error_or_the_newest() {
         let cells = || {
             vec![
                 cell(SUM, 1, 5, PointValue::Integer(7)),
@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_cells_decode_or_err(
+        fn arbitrary_cells_do_not_panic(
             cells in prop::collection::vec(
                 (prop::collection::vec(any::<u8>(), 0..7), prop::collection::vec(any::<u8>(), 0..9)),
                 0..6,

@@ -1,11 +1,11 @@
-//! The time one rollup row covers.
+//! Time span of a rollup row.
 
 use crate::base_time::BaseTime;
 
 /// Span of a rollup row, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowSpan {
-    /// That many hours since the epoch: 1 or an even number.
+    /// A number of hours: 1 or even.
     Hours(u16),
     /// A day.
     Day,
@@ -18,7 +18,7 @@ pub enum RowSpan {
 const DAY: u32 = 86_400;
 
 impl RowSpan {
-    /// Reads `1h`, `6h`, `1d`, `1n` or `1y`.
+    /// Parses `1h`, `6h`, `1d`, `1n` or `1y`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (multiplier, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -34,8 +34,7 @@ impl RowSpan {
         }
     }
 
-    /// Seconds of the longest such span, with a day to spare for months and years: what the number
-    /// of slots is counted from.
+    /// Length in seconds for counting slots: the longest such span, plus a day for months and years.
     #[must_use]
     pub const fn seconds(self) -> u64 {
         match self {
@@ -46,7 +45,7 @@ impl RowSpan {
         }
     }
 
-    /// Start of the row that holds a time.
+    /// Start of the row that contains a time.
     #[must_use]
     pub const fn base_time(self, epoch_secs: u32) -> BaseTime {
         let secs = match self {
@@ -66,7 +65,7 @@ impl RowSpan {
     }
 }
 
-/// Days since the first of the month and since January 1, of a day counted from the epoch.
+/// Days since the first of the month and since January 1, for a number of days since the epoch.
 const fn calendar(days: u32) -> (u32, u32) {
     let mut year = 1970;
     let mut rest = days;

@@ -1,8 +1,8 @@
-//! What the recorded tables hold that does not read, by file, case and qualifier, with the reason.
+//! Recorded cells that cannot be decoded, by file, case and qualifier, with the reason.
 //!
-//! All of it was put there to see what OpenTSDB makes of it, or is there to be repaired.
+//! All of them were written on purpose, to record OpenTSDB's behaviour or a repair.
 
-/// Cells that do not read, or are not what would be written for what they mean.
+/// Cells that cannot be decoded, or are not the canonical encoding of their content.
 #[rustfmt::skip]
 pub(crate) const BROKEN: &[&str] = &[
     "annotations: edit of json written by another program: 010000=7B22737461727454696D65223A20313335363939383430302C2022656E6454696D65223A20302C20226465736372697074696F6E223A2022612062222C20226E6F746573223A2022222C2022637573746F6D223A206E756C6C7D: not the bytes we write",
@@ -68,8 +68,7 @@ pub(crate) const BROKEN: &[&str] = &[
     "uidfsck: unknown qualifier: 78797A=000003: unknown column of the UID table",
 ];
 
-/// Rows that a query cannot read. The recorded cell timestamps are left out, so every cell is as old as
-/// the others.
+/// Rows that a query cannot read. Cell timestamps are not recorded, so all cells have the same age.
 #[rustfmt::skip]
 pub(crate) const UNREADABLE: &[&str] = &[
     "appends: append column and plain cell of one instant: two values at 0 ms",

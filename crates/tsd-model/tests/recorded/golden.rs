@@ -1,7 +1,7 @@
-//! Every cell of the golden tables is read, and written again to the same bytes.
+//! Every cell of the golden tables is decoded and encoded to the same bytes.
 //!
-//! Cells that were planted broken, to see what OpenTSDB does with them, are listed with the reason
-//! they do not read; a cell that newly fails, or no longer does, fails the test.
+//! Damaged cells are listed with the reason why they cannot be decoded; a cell that newly fails, or no
+//! longer fails, fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ struct Case<'a> {
 }
 
 #[test]
-fn every_cell_is_read_and_written_again() {
+fn every_cell_is_decoded_and_encoded() {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     let mut broken: BTreeSet<String> = BTreeSet::new();
     let mut cases = 0;
@@ -98,7 +98,7 @@ fn case_schema(case: &Value) -> TableSchema {
     schema(widths, setting("tsd.storage.salt.width", 0), buckets)
 }
 
-/// Cells planted, seen between steps, and left at the end.
+/// Cells planted, recorded between steps, and present at the end.
 fn cells_of(case: &Value) -> Vec<Recorded<'_>> {
     let mut cells = Vec::new();
     for step in case.list("steps") {
@@ -127,7 +127,7 @@ fn recorded<'a>(table: &'a str, fields: &'a [Value]) -> Recorded<'a> {
     let bytes = |text: &str| -> Bytes {
         match text.strip_prefix("text:") {
             Some(json) => Bytes::copy_from_slice(json.as_bytes()),
-            // A UID that is drawn at random is written as these letters.
+            // Placeholder of a random UID.
             None => hex(&text.replace("RRRRRR", "A5A5A5")).into(),
         }
     };

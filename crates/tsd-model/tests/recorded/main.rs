@@ -1,4 +1,4 @@
-//! The codec against recorded data: test vectors, and every cell a real OpenTSDB left in its tables.
+//! The codec against recorded data: test vectors, and every cell of tables recorded from a real OpenTSDB.
 
 mod broken;
 mod golden;

@@ -1,4 +1,4 @@
-//! Reading the recorded files.
+//! Access to the recorded files.
 
 use std::{fs, path::PathBuf};
 
@@ -22,7 +22,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     from_hex(text.as_bytes()).unwrap_or_else(|| panic!("{text} is no hex"))
 }
 
-/// Short access to fields that must be there.
+/// Short access to required fields.
 pub(crate) trait Fields {
     fn at(&self, key: &str) -> &Value;
     fn text(&self, key: &str) -> &str;
@@ -77,7 +77,7 @@ pub(crate) fn point_cell(qualifier: &str, value: &str, timestamp_ms: i64) -> Cel
     }
 }
 
-/// `[qualifier, value]` as the vectors have it.
+/// `[qualifier, value]` in the form of the vectors.
 pub(crate) fn pair(qualifier: &Bytes, value: &Bytes) -> Value {
     serde_json::json!([to_hex(qualifier), to_hex(value)])
 }

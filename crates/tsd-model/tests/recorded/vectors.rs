@@ -17,7 +17,7 @@ use tsd_model::{
 
 use crate::support::{Fields, hex, load, pair, point_cell, schema, uid};
 
-/// Vectors whose repair is a choice of fsck by write time; only what the cells hold is checked.
+/// Vectors whose repair depends on write times; only the content of the cells is checked.
 const CHOSEN_BY_FSCK: [&str; 2] = ["f-06", "f-07"];
 
 #[test]
@@ -132,13 +132,13 @@ fn put_text(input: &Value, expected: &Value) {
     if input.has("line") || input.has("json") {
         whole_put(input, expected);
     } else if input.has("timestamp") {
-        let doors = [
+        let formats = [
             ("telnet", InputFormat::Telnet),
             ("http", InputFormat::Http),
             ("bulk_import", InputFormat::Import),
         ];
-        for (name, entrance) in doors {
-            match parse_point_value(input.text("text").as_bytes(), entrance) {
+        for (name, format) in formats {
+            match parse_point_value(input.text("text").as_bytes(), format) {
                 Ok(value) => {
                     let cell = cell_of(timestamp(input.int("timestamp")), value);
                     assert_eq!(&cell, expected.at(name), "{name}");
@@ -160,9 +160,9 @@ fn put_text(input: &Value, expected: &Value) {
     }
 }
 
-/// The same point by telnet and by HTTP, with the UIDs the vector's description gives.
+/// The same point by telnet and by HTTP, with the UIDs of the vector's description.
 fn whole_put(input: &Value, expected: &Value) {
-    let (entrance, time, text) = if input.has("line") {
+    let (format, time, text) = if input.has("line") {
         let words: Vec<&str> = input.text("line").split(' ').collect();
         (InputFormat::Telnet, words.get(2).copied(), words.get(3).copied())
     } else {
@@ -171,7 +171,7 @@ fn whole_put(input: &Value, expected: &Value) {
         (InputFormat::Http, field("\"timestamp\""), field("\"value\""))
     };
     let time = parse_telnet_timestamp(time.unwrap_or("").as_bytes()).map(timestamp);
-    let value = parse_point_value(text.unwrap_or("").as_bytes(), entrance);
+    let value = parse_point_value(text.unwrap_or("").as_bytes(), format);
     let (Ok(time), Ok(value)) = (time, value) else { panic!("{input}") };
     let uids = [json!(["000002", "000002"]), json!(["000001", "000001"])];
     let row = series(unsalted(), "000001", &uids).row_key(time.base_time());
@@ -403,16 +403,16 @@ fn rollup_interval(text: &str, row_span: RowSpan) -> RollupInterval {
     }
 }
 
-/// Put and deletes of an outcome, as the vectors have them.
-fn wanted(expected: &Value) -> (&Value, Vec<&str>) {
+/// Expected put and deletes, in the form of the vectors.
+fn expected_writes(expected: &Value) -> (&Value, Vec<&str>) {
     let outcome = expected.get("required").unwrap_or(expected);
     (outcome.at("put"), outcome.list("delete").iter().filter_map(Value::as_str).collect())
 }
 
-/// What of fsck is codec: kinds of columns, the strict reader, shortest forms, the merge.
+/// The codec part of fsck: kinds of columns, the strict reader, shortest forms, the merge.
 fn fsck(id: &str, input: &Value, expected: &Value) {
     let cells = cells(input);
-    let (put, delete) = wanted(expected);
+    let (put, delete) = expected_writes(expected);
     let first = cells.first().unwrap_or_else(|| panic!("{id} has no cell"));
     match id {
         "f-01" | "f-02" | "f-03" | "f-10" => {

@@ -220,8 +220,8 @@ pub(super) fn append(target: &mut PointColumns, source: &PointColumns, from: usi
     };
     match &source.kinds {
         _ if times.is_empty() => {}
-        ValueKinds::AllIntegers => target.note_kind(true, times.len()),
-        ValueKinds::AllFloats => target.note_kind(false, times.len()),
+        ValueKinds::AllIntegers => target.record_kinds(true, times.len()),
+        ValueKinds::AllFloats => target.record_kinds(false, times.len()),
         ValueKinds::Mixed(_) => {
             for (i, time) in times.iter().enumerate() {
                 if let Some(value) = source.value(from + i) {
