@@ -80,11 +80,6 @@ impl FakeEnsemble {
         self.state.lock().nodes.insert(path.to_owned(), data.into());
     }
 
-    /// Removes a znode.
-    pub fn remove(&self, path: &str) {
-        self.state.lock().nodes.remove(path);
-    }
-
     /// Closes all connections; the sessions stay valid.
     pub fn close_connections(&self) {
         self.closes.send_modify(|closes| *closes += 1);

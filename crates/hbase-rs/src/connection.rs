@@ -66,8 +66,7 @@ pub(crate) struct Connection {
     metrics: PeerMetrics,
 }
 
-/// Class of a call. Each class has connections of its own, so that a long response delays no
-/// short one behind it.
+/// Class of a call. Each class has its own connections, so that long responses do not delay short ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CallClass {
     /// Single calls and batches.

@@ -47,8 +47,8 @@ const MAX_OUT_OF_ORDER: u32 = 2;
 /// Maximum number of lease renewals while the caller takes no row. Afterwards the scanner is reopened.
 const MAX_RENEWALS: u32 = 10;
 
-/// Item sent by the task; `None` is the end of the scan. A closed channel without it means that the
-/// task panicked.
+/// Item sent by the task; `None` is the end of the scan. If the channel closes without it, the
+/// task has failed.
 type ReadAhead = Result<Option<Vec<ScanRow>>, OperationError>;
 
 /// The rows of a scan, in order. Dropping it cancels the scan.

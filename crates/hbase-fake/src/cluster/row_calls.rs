@@ -187,7 +187,7 @@ fn apply(
             MutationType::Put => Some(Bytes::copy_from_slice(cell.value)),
             MutationType::Delete => {
                 add_marker(markers, &cell, time);
-                columns.retain(|column, (timestamp, _)| !markers.hide(column, *timestamp));
+                columns.retain(|column, (timestamp, _)| !markers.hides(column, *timestamp));
                 if cell.kind == CellKind::Delete {
                     columns.remove(&column);
                 }
@@ -206,7 +206,7 @@ fn apply(
             Cell { timestamp: time, value, ..cell }.encode(out).unwrap();
             returned += 1;
         }
-        let visible = time >= newest && !markers.hide(&column, time);
+        let visible = time >= newest && !markers.hides(&column, time);
         if let Some(value) = value.filter(|_| visible) {
             columns.insert(column, (time, value));
         }
@@ -214,7 +214,7 @@ fn apply(
     // A delete without cells deletes the row.
     if mutation.mutate_type() == MutationType::Delete && mutation.associated_cell_count() == 0 {
         markers.row = markers.row.max(Some(mutation.timestamp.unwrap_or(now)));
-        columns.retain(|column, (timestamp, _)| !markers.hide(column, *timestamp));
+        columns.retain(|column, (timestamp, _)| !markers.hides(column, *timestamp));
     }
     *block = source.slice(source.len() - cells.rest().len()..);
     if mutation.nonce() != 0 {

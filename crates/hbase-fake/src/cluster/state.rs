@@ -44,7 +44,7 @@ pub(crate) struct DeleteMarkers {
 }
 
 impl DeleteMarkers {
-    pub(crate) fn hide(&self, column: &ColumnKey, timestamp: u64) -> bool {
+    pub(crate) fn hides(&self, column: &ColumnKey, timestamp: u64) -> bool {
         self.row
             .iter()
             .chain(self.families.get(&column.0))

@@ -52,7 +52,7 @@ pub struct RowAssembler {
     pending_bytes: usize,
     /// Last returned part of a row that may have more cells.
     last_part: Option<Row>,
-    /// Last returned part before a failure: cells up to its last one are dropped.
+    /// Last part returned before a failure. Cells up to its last one are dropped.
     resume_after: Option<Row>,
 }
 
@@ -104,7 +104,7 @@ impl RowAssembler {
                 self.add_result(row, partial, rows)?;
             }
         }
-        // Rows of a single result set the position once per response.
+        // For rows that arrived in one result, only the last one sets the position.
         if !self.returns_partials
             && rows.len() > before
             && let Some(last) = rows.last()

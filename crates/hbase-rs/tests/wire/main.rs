@@ -3,6 +3,7 @@
 #![expect(
     clippy::expect_used,
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     reason = "tests and their helpers fail by panicking"
 )]
 
