@@ -1,5 +1,5 @@
 #!/bin/sh
-# fetch-jars.sh LOCK DIRECTORY: fetches the jars of a lock file and checks that they are those.
+# fetch-jars.sh LOCK DIRECTORY: downloads the jars of a lock file and verifies their checksums.
 set -eu
 repository=${MAVEN_REPOSITORY:-https://repo.maven.apache.org/maven2}
 mkdir -p "$2"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run-java.sh CLASS [ARGUMENT...]: runs a class of HBase or ZooKeeper as this very process.
+# run-java.sh CLASS [ARGUMENT...]: replaces this process by a class of HBase or ZooKeeper.
 set -eu
 open() { echo "--add-opens=java.base/$1=ALL-UNNAMED"; }
 export_() { echo "--add-exports=$1=ALL-UNNAMED"; }

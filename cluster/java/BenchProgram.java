@@ -9,27 +9,27 @@ import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
 
 /**
- * What the programs have in common that the benches set beside the native client: the cells of the
- * load (benches/hbase/cells.rs makes the same ones), and orders that come a line each, so that one
- * virtual machine stays warm over all rounds.
+ * Base of the programs that are compared with the native client: the cells of the load, the same bytes
+ * as those of benches/hbase/cells.rs, and requests that are read line by line, so that one virtual
+ * machine runs over all rounds.
  */
-abstract class Rival {
+abstract class BenchProgram {
     static final byte[] FAMILY = {'t'};
     /** Seconds between two points of a series. */
     static final int STEP_SECONDS = 10;
-    /** A full hour, long past. */
+    /** The start of an hour, so long ago that row compaction is due. */
     static final int FIRST_SECOND = 1_599_998_400;
-    /** The first byte of a row: regions are split by it. */
+    /** Values of the first byte of a row; each has a region. */
     static final int BUCKETS = 8;
     static final int ROW_LENGTH = 20;
-    /** Of a four-byte integer. */
+    /** Flags of a four-byte integer. */
     private static final int FLAGS = 3;
 
-    /** Does one order and says what came of it, as words. */
+    /** Runs one request and returns its result as words. */
     abstract String run(Connection connection, String[] words) throws Exception;
 
-    /** Obeys until the end of the input. */
-    void obey(String[] arguments) throws Exception {
+    /** Runs requests until the end of the input. */
+    void serve(String[] arguments) throws Exception {
         Configuration configuration = HBaseConfiguration.create();
         String[] quorum = arguments[0].split(":");
         configuration.set("hbase.zookeeper.quorum", quorum[0]);
@@ -38,10 +38,10 @@ abstract class Rival {
             configuration.set(arguments[i], arguments[i + 1]);
         }
         try (Connection connection = ConnectionFactory.createConnection(configuration)) {
-            BufferedReader orders =
+            BufferedReader requests =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-            for (String order = orders.readLine(); order != null; order = orders.readLine()) {
-                System.out.println("done " + run(connection, order.split(" ")));
+            for (String request = requests.readLine(); request != null; request = requests.readLine()) {
+                System.out.println("done " + run(connection, request.split(" ")));
                 System.out.flush();
             }
         }

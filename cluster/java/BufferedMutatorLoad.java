@@ -11,14 +11,14 @@ import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.Put;
 
 /**
- * Writes through HBase's own bulk client.
+ * Writes through HBase's BufferedMutator.
  *
- * <p>Order: {@code table series first_step steps points_a_put threads buffer_bytes}. Says the
+ * <p>Request: {@code table series first_step steps points_per_put threads buffer_bytes}. Returns the
  * seconds from the first cell until the last one is acknowledged.
  */
 final class BufferedMutatorLoad extends BenchProgram {
     public static void main(String[] arguments) throws Exception {
-        new BufferedMutatorLoad().obey(arguments);
+        new BufferedMutatorLoad().serve(arguments);
     }
 
     @Override
@@ -27,21 +27,21 @@ final class BufferedMutatorLoad extends BenchProgram {
         int series = number(words[1]);
         int first = number(words[2]);
         int end = first + number(words[3]);
-        int together = number(words[4]);
+        int pointsPerPut = number(words[4]);
         int threads = number(words[5]);
         long start = System.nanoTime();
         BufferedMutatorParams parameters =
             new BufferedMutatorParams(table).writeBufferSize(number(words[6]));
         try (BufferedMutator mutator = connection.getBufferedMutator(parameters)) {
             if (threads == 1) {
-                write(mutator, 0, 1, series, first, end, together);
+                write(mutator, 0, 1, series, first, end, pointsPerPut);
             } else {
                 ExecutorService pool = Executors.newFixedThreadPool(threads);
                 List<Callable<Void>> parts = new ArrayList<>();
                 for (int i = 0; i < threads; i++) {
                     int part = i;
                     parts.add(() -> {
-                        write(mutator, part, threads, series, first, end, together);
+                        write(mutator, part, threads, series, first, end, pointsPerPut);
                         return null;
                     });
                 }
@@ -57,12 +57,12 @@ final class BufferedMutatorLoad extends BenchProgram {
 
     /** Every so many-th series; a step, or several, of all of them before the next. */
     private static void write(
-            BufferedMutator mutator, int part, int parts, int series, int first, int end, int together)
+            BufferedMutator mutator, int part, int parts, int series, int first, int end, int pointsPerPut)
             throws Exception {
-        for (int step = first; step < end; step += together) {
+        for (int step = first; step < end; step += pointsPerPut) {
             for (int each = part; each < series; each += parts) {
                 Put put = new Put(row(each, step));
-                for (int at = step; at < step + together; at++) {
+                for (int at = step; at < step + pointsPerPut; at++) {
                     put.addColumn(FAMILY, qualifier(at), timestamp(at), value(each, at));
                 }
                 mutator.mutate(put);

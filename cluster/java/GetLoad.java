@@ -13,14 +13,14 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * Reads single cells of rows all over a table.
+ * Gets single cells all over a table.
  *
- * <p>Order: {@code table series steps gets threads}. Says seconds, then median and 99th percentile of
+ * <p>Request: {@code table series steps gets threads}. Returns seconds, then median and 99th percentile of
  * a get in microseconds.
  */
 final class GetLoad extends BenchProgram {
     public static void main(String[] arguments) throws Exception {
-        new GetLoad().obey(arguments);
+        new GetLoad().serve(arguments);
     }
 
     @Override

@@ -8,14 +8,14 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * Reads a whole table through HBase's own scanner.
+ * Scans a whole table through HBase's scanner.
  *
- * <p>Order: {@code table rows_a_call bytes_a_call prefetch}. Says seconds, rows, cells and the sum of
+ * <p>Request: {@code table rows_per_call bytes_per_call prefetch}. Returns seconds, rows, cells and the sum of
  * the values.
  */
 final class ScannerLoad extends BenchProgram {
     public static void main(String[] arguments) throws Exception {
-        new ScannerLoad().obey(arguments);
+        new ScannerLoad().serve(arguments);
     }
 
     @Override

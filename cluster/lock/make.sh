@@ -1,9 +1,9 @@
 #!/bin/sh
-# Writes the lock of each set of jars anew: what its pom resolves to, in the order of the class path.
-# A line is `group:artifact:version sha256 path`, the path as repositories lay it out. Needs Maven.
+# Regenerates the lock of each set of jars: the jars its pom resolves to, in class path order.
+# A line is `group:artifact:version sha256 path`, the path is that in a repository. Needs Maven.
 set -eu
 cd "$(dirname "$0")"
-# Maven puts a colour reset behind what it prints, terminal or not.
+# Maven appends a colour reset to its output, even without a terminal.
 home=$(mvn -B -q help:evaluate -Dexpression=settings.localRepository -DforceStdout |
     sed "s/$(printf '\033')[^m]*m//g")
 for set in hbase opentsdb; do

@@ -1,7 +1,7 @@
-//! Jars: which, and that they are those.
+//! The jars of a cluster, from local caches or a Maven repository.
 //!
-//! Each set is pinned by a committed list with a checksum per jar, so that a cluster of next year
-//! runs the same code and nothing else. No build tool takes part when a cluster starts.
+//! Each set is pinned by a committed list with a checksum per jar, so that a cluster always runs the
+//! same code. Starting a cluster needs no build tool.
 
 mod fetch;
 mod lock;
@@ -15,79 +15,79 @@ use std::{
 pub use self::lock::LockError;
 pub(crate) use self::{
     fetch::resolve,
-    lock::{Artifact, Set},
+    lock::{Artifact, JarSet},
 };
 
-/// Jars that cannot be had.
+/// Jars that cannot be provided.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArtifactError {
-    /// A list that is not one.
+    /// The list of jars cannot be parsed.
     #[error("the list of jars is damaged")]
     Lock {
-        /// Where.
+        /// The line.
         #[from]
         source: LockError,
     },
-    /// A cache that cannot be used.
-    #[error("cannot use {path} of the cache of jars")]
+    /// The cache cannot be read or written.
+    #[error("cannot use {path} in the cache of jars")]
     Cache {
-        /// What of it.
+        /// File or directory.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// Neither a directory for a cache nor a home.
-    #[error("no directory to keep jars in: set CLUSTER_CACHE or HOME")]
+    /// No cache directory is configured and there is no home directory.
+    #[error("no directory for the cache of jars: set CLUSTER_CACHE or HOME")]
     NoCache,
-    /// No curl.
-    #[error("cannot run curl, which fetches the jars")]
+    /// curl cannot be run.
+    #[error("cannot run curl, which downloads the jars")]
     NoCurl {
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// A download that failed.
-    #[error("cannot fetch {count} jars from {repository} ({status}):\n{output}")]
+    /// The download failed.
+    #[error("cannot download {count} jars from {repository} ({status}):\n{output}")]
     Download {
-        /// How many were missing.
+        /// Number of missing jars.
         count: usize,
-        /// From where.
+        /// URL of the repository.
         repository: String,
-        /// How curl ended.
+        /// Exit status of curl.
         status: ExitStatus,
-        /// What it said.
+        /// Error output of curl.
         output: String,
     },
-    /// A jar that is not the one that was pinned.
+    /// A downloaded jar differs from the pinned one.
     #[error("{artifact} from {repository} has the checksum {found} instead of {expected}")]
     Checksum {
-        /// Which.
+        /// Name of the jar.
         artifact: String,
-        /// From where.
+        /// URL of the repository.
         repository: String,
-        /// What came.
+        /// Its checksum.
         found: String,
-        /// What was pinned.
+        /// The pinned checksum.
         expected: String,
     },
 }
 
-/// Where jars are looked for and kept.
+/// Where jars are searched and stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
-    /// Ours.
+pub(crate) struct JarLocations {
+    /// Our cache.
     pub(crate) cache: PathBuf,
-    /// Maven's, read only.
+    /// Maven's local repository, read only.
     pub(crate) maven: Option<PathBuf>,
-    /// What is missing is fetched from under this URL.
+    /// URL of the repository for missing jars.
     pub(crate) repository: String,
 }
 
-/// Where released jars are, unless `MAVEN_REPOSITORY` says otherwise.
+/// The repository unless `MAVEN_REPOSITORY` is set.
 const CENTRAL: &str = "https://repo.maven.apache.org/maven2";
 
-impl Places {
-    /// The user's, by the usual variables of the environment.
+impl JarLocations {
+    /// The locations of the user, by the usual environment variables.
     pub(crate) fn of_user(cache: Option<&Path>) -> Result<Self, ArtifactError> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let home = variable("HOME").map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! A running cluster.
+//! A running cluster: its processes, addresses and clients.
 
 mod daemons;
 mod nodes;
@@ -17,37 +17,38 @@ use std::{
 use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 
 use crate::{
-    artifacts::Places,
+    artifacts::JarLocations,
     config::ClusterConfig,
     error::ClusterError,
-    files::Layout,
+    files::ClusterFiles,
     java,
     links::Links,
     node::Node,
     ports::Port,
     process::{Process, Watchdog},
-    state::{Record, State},
+    state::{ClusterState, MemberRecord},
 };
 
-/// HBase's part of ZooKeeper.
+/// HBase's root node in ZooKeeper.
 const ROOT: &str = "/hbase";
 
-/// Processes under one directory: ZooKeeper, a master, region servers, and what was asked for besides.
+/// Processes with files in one directory: ZooKeeper, a master, region servers, and optionally OpenTSDB
+/// and TSDs.
 ///
-/// They end when the value is dropped, and also when this process is killed: a watchdog outlives it for
-/// a moment. A cluster that was left ([`Self::leave`]) or attached to runs on.
+/// They are killed when the value is dropped, and by a watchdog process when this process is killed. A
+/// cluster that was detached ([`Self::detach`]) or attached to keeps running.
 #[derive(Debug)]
 pub struct Cluster {
-    // The order of fields is the order of ends: processes first, the watchdog after them.
+    // Fields are dropped in this order: processes before the watchdog.
     members: BTreeMap<Node, Member>,
     watchdog: Watchdog,
     links: Links,
     config: ClusterConfig,
-    layout: Layout,
+    layout: ClusterFiles,
     java: PathBuf,
     jars: Vec<PathBuf>,
     opentsdb_jars: Vec<PathBuf>,
-    /// Whether it ends with this value.
+    /// True if the processes are killed when this value is dropped.
     owned: bool,
 }
 
@@ -55,36 +56,36 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Member {
     port: u16,
-    /// `None` while it was killed.
+    /// `None` while it is stopped.
     process: Option<Process>,
-    /// Keeps the port ours while nobody listens.
-    held: Option<Port>,
-    /// Milliseconds of the epoch when it was started.
+    /// Reserves the port while the process does not listen.
+    reserved_port: Option<Port>,
+    /// Epoch milliseconds of its start.
     started_ms: u64,
-    /// Of region servers.
+    /// Name of a region server.
     server: Option<ServerName>,
 }
 
 impl Cluster {
-    /// Java of release 17 or later: of `JAVA_HOME`, else of the path.
+    /// Java 17 or later from `JAVA_HOME`, else from `PATH`.
     #[must_use]
     pub fn java() -> Option<PathBuf> {
         java::find()
     }
 
-    /// One that was left running in this directory. It runs on when the value is dropped; the ports of
-    /// its killed processes are not held, and it has no links.
+    /// Attaches to the cluster of a directory. It keeps running when the value is dropped; the ports of
+    /// its stopped processes are not reserved, and it has no links.
     ///
     /// # Errors
     ///
-    /// When there is none, or no watchdog can be started.
+    /// If there is no cluster, or the watchdog cannot be started.
     pub fn attach(directory: &Path) -> Result<Self, ClusterError> {
-        let state = State::read(directory)?;
-        let member = |record: Record| {
+        let state = ClusterState::read(directory)?;
+        let member = |record: MemberRecord| {
             let member = Member {
                 port: record.port,
-                process: record.process.map(Process::found),
-                held: None,
+                process: record.process.map(Process::attached),
+                reserved_port: None,
                 started_ms: record.started_ms,
                 server: record.server.as_deref().and_then(ServerName::parse),
             };
@@ -95,7 +96,7 @@ impl Cluster {
             watchdog: start::watchdog(None)?,
             links: Links::default(),
             config: state.config,
-            layout: Layout { root: directory.to_path_buf() },
+            layout: ClusterFiles { root: directory.to_path_buf() },
             java: state.java,
             jars: state.jars,
             opentsdb_jars: state.opentsdb_jars,
@@ -103,38 +104,38 @@ impl Cluster {
         })
     }
 
-    /// Lets it run on without this process; [`Self::attach`] finds it again by its directory. Links
-    /// end with this process.
+    /// Lets the cluster run without this process; [`Self::attach`] finds it by its directory. Links end
+    /// with this process.
     ///
     /// # Errors
     ///
-    /// When the watchdog cannot be told.
-    pub fn leave(mut self) -> Result<(), ClusterError> {
+    /// If the watchdog cannot be stopped.
+    pub fn detach(mut self) -> Result<(), ClusterError> {
         self.write_state()?;
         self.owned = false;
-        let left = self.watchdog.leave();
+        let left = self.watchdog.detach();
         left.map_err(|source| ClusterError::Spawn { what: "without a watchdog".into(), source })
     }
 
-    /// Where ZooKeeper is, as `127.0.0.1:PORT`; never a link.
+    /// Address of ZooKeeper, as `127.0.0.1:PORT`; never a link.
     #[must_use]
     pub fn quorum(&self) -> String {
         format!("127.0.0.1:{}", self.port(Node::ZooKeeper).unwrap_or_default())
     }
 
-    /// Where clients find ZooKeeper: its link in a cluster that has links.
+    /// Address of ZooKeeper for clients: its link if the cluster has links.
     #[must_use]
     pub fn client_quorum(&self) -> String {
         self.links.address(Node::ZooKeeper).unwrap_or_else(|| self.quorum())
     }
 
-    /// Where everything is that the cluster writes. Logs are under `logs`, by the names of processes.
+    /// Directory of all files of the cluster. Logs are in `logs`, named after the processes.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.layout.root
     }
 
-    /// What it was to be.
+    /// Its configuration.
     #[must_use]
     pub const fn config(&self) -> &ClusterConfig {
         &self.config
@@ -146,13 +147,13 @@ impl Cluster {
         class_path(None, &self.jars).to_string_lossy().into_owned()
     }
 
-    /// A client, through the links where there are any.
+    /// A client, through the links if there are any.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client_with(ClientConfig::new("cluster"))
     }
 
-    /// The same with a configuration; its mapping of addresses is replaced.
+    /// As [`Self::client`] with a configuration, whose mapping of addresses is replaced.
     #[must_use]
     pub fn client_with(&self, config: ClientConfig) -> Client {
         let by_port = self.links.by_port();
@@ -168,11 +169,11 @@ impl Cluster {
         &self.links
     }
 
-    /// Name of a region server in its present life, or its last.
+    /// Name of a region server, with the start code of its present or last process.
     ///
     /// # Panics
     ///
-    /// When there is no such region server.
+    /// If there is no such region server.
     #[must_use]
     pub fn server_name(&self, index: usize) -> ServerName {
         let member = self.members.get(&Node::RegionServer(index));
@@ -181,19 +182,19 @@ impl Cluster {
         name.unwrap_or_else(|| ServerName::new("", 0, 0))
     }
 
-    /// Where a TSD or OpenTSDB listens, as `127.0.0.1:PORT`.
+    /// Address of a TSD or OpenTSDB, as `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self, node: Node) -> Option<String> {
         self.port(node).map(|port| format!("127.0.0.1:{port}"))
     }
 
-    /// Where OpenTSDB listens, if it was asked for.
+    /// Address of OpenTSDB, if it is part of the cluster.
     #[must_use]
     pub fn opentsdb_address(&self) -> Option<String> {
         self.address(Node::OpenTsdb)
     }
 
-    /// Where a TSD listens.
+    /// Address of a TSD.
     #[must_use]
     pub fn tsd_address(&self, index: usize) -> Option<String> {
         self.address(Node::Tsd(index))
@@ -216,16 +217,16 @@ impl Cluster {
         self.members.get_mut(&node).ok_or(ClusterError::NoNode { node })
     }
 
-    /// Keeps what is true now for those who attach.
+    /// Writes the state file for later [`Self::attach`] calls.
     fn write_state(&self) -> Result<(), ClusterError> {
-        let record = |(node, member): (&Node, &Member)| Record {
+        let record = |(node, member): (&Node, &Member)| MemberRecord {
             node: *node,
             port: member.port,
             process: member.process.as_ref().map(Process::identity),
             started_ms: member.started_ms,
             server: member.server.as_ref().map(ToString::to_string),
         };
-        let state = State {
+        let state = ClusterState {
             config: self.config.clone(),
             java: self.java.clone(),
             jars: self.jars.clone(),
@@ -235,21 +236,20 @@ impl Cluster {
         state.write(&self.layout)
     }
 
-    /// Stops everything in good order, waits for each process, and removes the directory if it is a
-    /// temporary one.
+    /// Stops all processes in order, waits for each, and removes a temporary directory.
     ///
     /// # Errors
     ///
-    /// When a process outlives even `SIGKILL`.
+    /// If a process survives `SIGKILL`.
     pub async fn shut_down(mut self) -> Result<(), ClusterError> {
         self.stop().await
     }
 
-    /// The same for a cluster that was attached to; its directory goes too unless it is to be kept.
+    /// As [`Self::shut_down`] for a cluster that was attached to; removes its directory unless `keep`.
     ///
     /// # Errors
     ///
-    /// When a process outlives even `SIGKILL`, or files cannot be removed.
+    /// If a process survives `SIGKILL`, or files cannot be removed.
     pub async fn down(mut self, keep: bool) -> Result<(), ClusterError> {
         self.stop().await?;
         if keep {
@@ -265,32 +265,32 @@ impl Drop for Cluster {
             for member in self.members.values().filter_map(|member| member.process.as_ref()) {
                 let _ = member.identity().signal(rustix::process::Signal::KILL);
             }
-            // Waits for each; the watchdog then finds nothing but a temporary directory.
+            // Waits for each; the watchdog then only removes a temporary directory.
             self.members.clear();
         } else {
             let members = std::mem::take(&mut self.members);
-            members.into_values().filter_map(|member| member.process).for_each(Process::leave);
+            members.into_values().filter_map(|member| member.process).for_each(Process::detach);
         }
     }
 }
 
-/// Where the command's cluster is, unless it is told otherwise.
+/// Default directory of the command's cluster.
 ///
 /// # Errors
 ///
-/// When the user has no place for files.
+/// If the user has no cache directory.
 pub fn default_directory() -> Result<PathBuf, ClusterError> {
-    let places = Places::of_user(None);
+    let places = JarLocations::of_user(None);
     let failed = |source| ClusterError::Artifacts { set: "a cluster", source };
     places.map(|places| places.cache.join("cluster")).map_err(failed)
 }
 
-/// Files joined to a class path, behind a directory of configuration files.
+/// A class path of jars, after a directory of configuration files.
 fn class_path(conf: Option<&Path>, jars: &[PathBuf]) -> OsString {
     let parts = conf.into_iter().chain(jars.iter().map(PathBuf::as_path));
-    // Only a colon in a path can go wrong, which Java could not read either.
+    // Fails only for a colon in a path, which Java cannot read either.
     env::join_paths(parts).unwrap_or_default()
 }
 
-/// How long a process may take to end when it is asked to.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longest wait for a process to exit after SIGTERM.
+const TERMINATE_TIMEOUT: Duration = Duration::from_mins(1);

@@ -1,46 +1,46 @@
-//! What a cluster is to be.
+//! Configuration of a cluster.
 
 use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// What a cluster is to be. It is kept in the cluster's directory, for those who attach later.
+/// Configuration of a cluster. It is stored in the cluster's directory for later attaching.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClusterConfig {
-    /// Region servers, each a process of its own.
+    /// Number of region servers.
     pub region_servers: usize,
-    /// Where everything it writes goes; `None`: a temporary directory that goes with the cluster.
+    /// Directory of all files; `None`: a temporary directory that is removed with the cluster.
     pub directory: Option<PathBuf>,
-    /// OpenTSDB too, with its four tables.
+    /// True to start OpenTSDB too, with its four tables.
     pub opentsdb: bool,
-    /// Daemons of ours.
+    /// Number of TSDs.
     pub tsds: usize,
-    /// After so much silence a server counts as dead.
+    /// ZooKeeper session timeout, after which a server counts as dead.
     pub session_timeout: Duration,
-    /// Further properties of HBase, over ours.
+    /// Additional properties of HBase; they take precedence over the defaults here.
     pub properties: Vec<(String, String)>,
-    /// Region servers, master and ZooKeeper are reached through links of this process.
+    /// True to connect clients to region servers, master and ZooKeeper through links of this process.
     pub proxied: bool,
-    /// Compile hot code as well as the JVM can, with the heap and threads that go with it: a slower
-    /// start, a faster server.
+    /// True to use the optimizing JIT compiler, with more heap and threads: slower start, faster
+    /// servers.
     pub bench: bool,
-    /// Heap of a region server.
+    /// Heap of a region server, in megabytes.
     pub region_server_heap_mb: u32,
-    /// Further settings of our daemons.
+    /// Additional settings of the TSDs.
     pub tsd_settings: Vec<(String, String)>,
-    /// Further settings of OpenTSDB.
+    /// Additional settings of OpenTSDB.
     pub opentsdb_settings: Vec<(String, String)>,
-    /// The `tsdb` command; `None`: the one beside this executable, or what `TSDB` names.
+    /// The `tsdb` command; `None`: from `TSDB`, else the one next to this executable.
     pub tsdb: Option<PathBuf>,
-    /// Where jars are kept; `None`: `CLUSTER_CACHE`, else the user's cache directory.
+    /// Cache of jars; `None`: `CLUSTER_CACHE`, else the user's cache directory.
     pub cache: Option<PathBuf>,
-    /// For so long a start may take.
+    /// Longest duration of the start.
     pub start_timeout: Duration,
 }
 
 impl ClusterConfig {
-    /// ZooKeeper, a master and so many region servers that start as fast as they can.
+    /// ZooKeeper, a master and `region_servers` region servers, set up for a fast start.
     #[must_use]
     pub fn new(region_servers: usize) -> Self {
         Self {

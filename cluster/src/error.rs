@@ -1,174 +1,176 @@
-//! What can go wrong with a cluster.
+//! Errors of a cluster.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use crate::{artifacts::ArtifactError, node::Node};
 
-/// A cluster, or a process of it, that does not do what it was told.
+/// An operation on a cluster or its processes that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// No Java.
-    #[error("no Java of version 17 or later: install a JDK, or name one by JAVA_HOME")]
+    /// Java was not found.
+    #[error("no Java of version 17 or later: install a JDK or set JAVA_HOME")]
     NoJava,
-    /// A Java that cannot compile.
-    #[error("{java} has no javac beside it: install a JDK")]
+    /// Java has no compiler.
+    #[error("no javac next to {java}: install a JDK")]
     NoCompiler {
-        /// What was found.
+        /// Path of Java.
         java: PathBuf,
     },
-    /// Jars that cannot be had.
-    #[error("the jars of {set} are not complete")]
+    /// Jars cannot be provided.
+    #[error("the jars of {set} are incomplete")]
     Artifacts {
-        /// Which set of them.
+        /// Name of the set.
         set: &'static str,
-        /// What is wrong.
+        /// Cause.
         source: ArtifactError,
     },
-    /// A file or directory.
+    /// A file operation failed.
     #[error("cannot {what} {path}")]
     File {
-        /// What was to be done.
+        /// The operation.
         what: &'static str,
-        /// With which.
+        /// File or directory.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// A directory that is taken.
-    #[error("{directory} holds a cluster already: `down` ends it")]
+    /// A cluster runs in the directory.
+    #[error("a cluster is running in {directory}: stop it with `cluster down`")]
     Exists {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
     },
-    /// A directory with things of somebody else.
-    #[error("{directory} holds other files by the names a cluster uses: choose an empty directory")]
+    /// The directory has other files.
+    #[error(
+        "{directory} contains other files with names that a cluster uses: choose an empty directory"
+    )]
     Occupied {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
     },
-    /// A directory without a cluster.
-    #[error("{directory} holds no cluster")]
+    /// The directory has no cluster.
+    #[error("no cluster in {directory}")]
     Missing {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
-        /// Why it cannot be read.
+        /// Cause.
         source: io::Error,
     },
     /// No port is free.
-    #[error("no free port was found")]
+    #[error("no free port")]
     NoPort {
         /// The last failure.
         source: io::Error,
     },
-    /// A port that somebody took meanwhile.
+    /// The port is used by another process.
     #[error("port {port} of {node} is in use by another process")]
     PortTaken {
-        /// Whose port.
+        /// Process of the port.
         node: Node,
-        /// Which.
+        /// The port.
         port: u16,
-        /// What was said.
+        /// Cause.
         source: io::Error,
     },
-    /// A process that cannot be started.
+    /// A process cannot be started.
     #[error("cannot start {what}")]
     Spawn {
-        /// Which.
+        /// The process.
         what: String,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// A process that ended by itself.
-    #[error("{node} ended by itself; the end of {log}:\n{tail}")]
-    Died {
-        /// Which.
+    /// A process exited by itself.
+    #[error("{node} exited unexpectedly; end of {log}:\n{tail}")]
+    Exited {
+        /// The process.
         node: Node,
-        /// Where it wrote.
+        /// Its log file.
         log: PathBuf,
-        /// Its last lines.
+        /// Last lines of the log.
         tail: String,
     },
-    /// It took too long.
-    #[error("{what} did not come up within {} s: {last}; the end of {log}:\n{tail}", limit.as_secs())]
-    Slow {
-        /// What was waited for.
+    /// A process did not serve in time.
+    #[error("{what} does not serve after {} s: {last}; end of {log}:\n{tail}", limit.as_secs())]
+    StartTimeout {
+        /// The process.
         what: String,
-        /// For how long.
+        /// Duration of the wait.
         limit: Duration,
-        /// What was seen last.
+        /// Result of the last poll.
         last: String,
-        /// Where it wrote.
+        /// Its log file.
         log: PathBuf,
-        /// Its last lines.
+        /// Last lines of the log.
         tail: String,
     },
-    /// A process that there is none of.
+    /// The cluster has no such process.
     #[error("the cluster has no {node}")]
     NoNode {
-        /// Which.
+        /// The process.
         node: Node,
     },
-    /// A process that should not run, or should.
+    /// A process is not in the required state.
     #[error("{node} {state}")]
-    State {
-        /// Which.
+    WrongState {
+        /// The process.
         node: Node,
-        /// What is wrong with it.
+        /// Its state.
         state: &'static str,
     },
-    /// A signal that did not arrive.
+    /// A signal cannot be sent.
     #[error("cannot signal {node}")]
     Signal {
-        /// Which.
+        /// The process.
         node: Node,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// A process that would not end.
-    #[error("{node} is still there")]
-    Lingers {
-        /// Which.
+    /// A process did not exit.
+    #[error("{node} did not exit")]
+    StillRunning {
+        /// The process.
         node: Node,
     },
-    /// HBase refused or failed.
+    /// An operation of HBase failed.
     #[error("HBase did not {what}")]
     HBase {
-        /// What it was told to.
+        /// The operation.
         what: String,
-        /// What it said.
+        /// Cause.
         source: hbase_rs::OperationError,
     },
-    /// Regions that are not as they were to be.
+    /// Regions are not in the expected state.
     #[error("{what}")]
     Regions {
-        /// What is wrong.
+        /// Description.
         what: String,
     },
-    /// Our own command is not there.
-    #[error("no tsdb command at {path}: `cargo build` makes it, TSDB names another")]
+    /// The `tsdb` command was not found.
+    #[error("no tsdb command at {path}: run `cargo build` or set TSDB")]
     NoTsdb {
-        /// Where it was looked for.
+        /// Expected path.
         path: PathBuf,
     },
-    /// Links that are not there.
-    #[error("the links of the cluster cannot be set up")]
+    /// The links cannot be started.
+    #[error("the links of the cluster cannot be started")]
     Links {
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// A Java program that failed.
+    /// A Java program failed.
     #[error("{what} failed:\n{output}")]
     Java {
-        /// Which, or its compilation.
+        /// The program, or its compilation.
         what: String,
-        /// What it said.
+        /// Its error output.
         output: String,
     },
 }
 
 impl ClusterError {
-    /// Turns a failure of a file operation into an error.
+    /// Maps the error of a file operation.
     pub(crate) fn file(
         what: &'static str,
         path: impl Into<PathBuf>,

@@ -1,4 +1,4 @@
-//! Configuration files of the servers, and where all files of a cluster are.
+//! Paths of all files of a cluster, and configuration files of HBase and ZooKeeper.
 
 use std::{
     fmt::Write,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{config::ClusterConfig, error::ClusterError, node::Node};
 
-/// Everything on standard error, which is the log file.
+/// Logs to standard error, which is redirected to the log file.
 const LOG4J2: &str = "\
 status = warn
 appender.console.type = Console
@@ -23,14 +23,14 @@ rootLogger.appenderRef.console.ref = console
 
 /// The directory of a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct ClusterFiles {
     pub(crate) root: PathBuf,
 }
 
-impl Layout {
+impl ClusterFiles {
     const PARTS: [&str; 6] = ["conf", "data", "logs", "pids", "tmp", "classes"];
 
-    /// Makes the directories.
+    /// Creates the directories.
     pub(crate) fn create(&self) -> Result<(), ClusterError> {
         for part in Self::PARTS {
             let path = self.root.join(part);
@@ -39,12 +39,12 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether something has a name that a cluster would use.
+    /// True if a file has a name that a cluster uses.
     pub(crate) fn is_occupied(&self) -> bool {
         Self::PARTS.iter().any(|part| self.root.join(part).exists())
     }
 
-    /// Removes what a cluster makes, and the directory itself if nothing else is in it.
+    /// Removes the files of the cluster, and the directory itself if it is empty then.
     pub(crate) fn remove(&self) -> io::Result<()> {
         for part in Self::PARTS {
             match fs::remove_dir_all(self.root.join(part)) {
@@ -62,7 +62,7 @@ impl Layout {
         }
     }
 
-    /// What is kept of the cluster for those who attach.
+    /// State file for attaching.
     pub(crate) fn state(&self) -> PathBuf {
         self.root.join("cluster.json")
     }
@@ -83,7 +83,7 @@ impl Layout {
         self.root.join("pids").join(node.to_string())
     }
 
-    /// Writes one of a server's configuration files; returns its path.
+    /// Writes a configuration file of a process; returns its path.
     pub(crate) fn write(
         &self,
         node: Node,
@@ -97,7 +97,7 @@ impl Layout {
         Ok(path)
     }
 
-    /// Writes what HBase's servers read; `ports` are those of ZooKeeper and of the server itself.
+    /// Writes the configuration of an HBase server; `ports` are those of ZooKeeper and of the server.
     pub(crate) fn write_hbase(
         &self,
         node: Node,
@@ -109,7 +109,7 @@ impl Layout {
         self.write(node, "hbase-site.xml", &site).map(|_| ())
     }
 
-    /// Writes ZooKeeper's; returns the path of its own.
+    /// Writes the configuration of ZooKeeper; returns the path of `zoo.cfg`.
     pub(crate) fn write_zookeeper(
         &self,
         session: Duration,
@@ -123,7 +123,7 @@ impl Layout {
 }
 
 fn zoo_cfg(data: &Path, session: Duration, port: u16) -> String {
-    // The default upper bound of sessions is 20 ticks: clients that ask for more would get less.
+    // The default maximum is 20 ticks, less than clients request.
     let longest = session.max(Duration::from_secs(90)).as_millis();
     let data = data.display();
     format!(
@@ -147,7 +147,7 @@ fn hbase_site(root: &Path, node: Node, config: &ClusterConfig, ports: (u16, u16)
         ("hbase.zookeeper.quorum", "127.0.0.1".into()),
         ("hbase.zookeeper.property.clientPort", quorum.to_string()),
         ("zookeeper.session.timeout", session.to_string()),
-        // The local file system has no calls to flush by; without them the log would not start.
+        // The local file system has no hflush and hsync, which the WAL requires by default.
         ("hbase.unsafe.stream.capability.enforce", "false".into()),
         ("hbase.wal.provider", "filesystem".into()),
         ("hbase.wal.meta_provider", "filesystem".into()),
@@ -175,7 +175,7 @@ fn hbase_site(root: &Path, node: Node, config: &ClusterConfig, ports: (u16, u16)
             "hbase.hregion.memstore.flush.size",
             (if config.bench { 128 << 20 } else { 16 << 20 }).to_string(),
         ),
-        // Files of split and merged regions go soon, so that daughters can be merged again.
+        // Removes files of split and merged regions soon, so that daughters can be merged again.
         ("hbase.catalogjanitor.interval", "5000".into()),
     ];
     let mut properties: Vec<(String, String)> = Vec::new();
@@ -209,9 +209,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_others_is_removed() {
+    fn other_files_are_not_removed() {
         let directory = TempDir::new().unwrap();
-        let layout = Layout { root: directory.path().join("cluster") };
+        let layout = ClusterFiles { root: directory.path().join("cluster") };
         assert!(!layout.is_occupied());
         layout.create().unwrap();
         assert!(layout.is_occupied());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn given_properties_count() {
+    fn given_properties_take_precedence() {
         let mut config = ClusterConfig::new(2);
         config.properties = vec![("hbase.wal.provider".into(), "a<b&c".into())];
         let site = |node| hbase_site(Path::new("/d"), node, &config, (1, 2));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn zookeeper_grants_the_sessions_that_are_asked_for() {
+    fn zookeeper_grants_the_requested_session_timeout() {
         for (session, longest) in [(10, "90000"), (120, "120000")] {
             let text = zoo_cfg(Path::new("/d"), Duration::from_secs(session), 1);
             assert!(text.contains(&format!("maxSessionTimeout={longest}\n")), "{text}");

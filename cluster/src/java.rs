@@ -1,4 +1,4 @@
-//! Java: where it is and how it is called.
+//! Finds Java and builds JVM arguments.
 
 use std::{
     env,
@@ -6,10 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The oldest release that everything here runs on.
-const OLDEST: u32 = 17;
+/// Minimum release.
+const MIN_RELEASE: u32 = 17;
 
-/// What HBase needs of the JVM's modules.
+/// Module flags that HBase needs.
 const MODULES: &[&str] = &[
     "--add-modules=jdk.unsupported",
     "--add-opens=java.base/java.io=ALL-UNNAMED",
@@ -24,20 +24,20 @@ const MODULES: &[&str] = &[
     "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
     "--add-exports=java.base/sun.net.dns=ALL-UNNAMED",
     "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
-    // OpenTSDB uses an exception of the class library's own.
+    // OpenTSDB uses an internal exception of the class library.
     "--add-exports=java.base/sun.reflect.generics.reflectiveObjects=ALL-UNNAMED",
     "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
 ];
 
-/// Java of a release that will do: of `JAVA_HOME`, else of the path.
+/// Java of a sufficient release from `JAVA_HOME`, else from `PATH`.
 pub(crate) fn find() -> Option<PathBuf> {
     let home = env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin"));
     let path = env::var_os("PATH").unwrap_or_default();
     let mut places = home.into_iter().chain(env::split_paths(&path)).map(|bin| bin.join("java"));
-    places.find(|java| release(java).is_some_and(|release| release >= OLDEST))
+    places.find(|java| release(java).is_some_and(|release| release >= MIN_RELEASE))
 }
 
-/// The compiler beside a Java.
+/// The compiler next to a `java`.
 pub(crate) fn compiler(java: &Path) -> Option<PathBuf> {
     let real = java.canonicalize().ok()?;
     let mut places = [java, &real].into_iter().map(|java| java.with_file_name("javac"));
@@ -48,23 +48,23 @@ fn release(java: &Path) -> Option<u32> {
     if !java.is_file() {
         return None;
     }
-    let said = Command::new(java).arg("-version").stdin(Stdio::null()).output().ok()?;
-    parse_release(&String::from_utf8_lossy(&said.stderr))
+    let output = Command::new(java).arg("-version").stdin(Stdio::null()).output().ok()?;
+    parse_release(&String::from_utf8_lossy(&output.stderr))
 }
 
-/// Reads `openjdk version "17.0.15" 2025-04-15`; of old ones, `"1.8.0_292"`, the 1.
+/// Parses `openjdk version "17.0.15" 2025-04-15`; old releases such as `"1.8.0_292"` are 1.
 fn parse_release(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once("version \"")?;
     rest.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// How a JVM is set up.
+/// Settings of a JVM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Jvm<'a> {
     pub(crate) heap_mb: u32,
-    /// Whether it compiles as well as it can.
+    /// True to use the optimizing compiler.
     pub(crate) bench: bool,
-    /// Directory of the cluster; what the JVM leaves about goes there.
+    /// Directory of the cluster, for temporary and crash files of the JVM.
     pub(crate) directory: &'a Path,
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_release_is_the_first_number() {
+    fn release_is_the_first_number() {
         for (text, release) in [
             ("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK", Some(17)),
             ("java version \"1.8.0_292\"", Some(1)),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_start_and_a_fast_server_differ() {
+    fn bench_mode_uses_the_optimizing_compiler() {
         let arguments = |bench| {
             let jvm = Jvm { heap_mb: 128, bench, directory: Path::new("/d") };
             jvm.arguments().join(" ")

@@ -1,5 +1,5 @@
-//! Clusters to try things on: HBase with its ZooKeeper, OpenTSDB and our own daemons, each process on
-//! its own, on this machine, broken on purpose.
+//! Test clusters on this machine: HBase with ZooKeeper, OpenTSDB and our daemons as processes of their
+//! own, with fault injection.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,7 +11,7 @@
 //! let table = cluster.client().table("t".parse()?);
 //! cluster.move_region(table.name(), b"row", 1).await?;
 //! cluster.links().cut(Node::RegionServer(1));
-//! cluster.links().mend(Node::RegionServer(1));
+//! cluster.links().restore(Node::RegionServer(1));
 //! cluster.kill(Node::RegionServer(0))?;
 //! cluster.restart(Node::RegionServer(0)).await?;
 //! cluster.shut_down().await?;
@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! Jars are pinned with their checksums; what is missing is fetched once. Nothing outlives the value,
-//! nor the process that holds it, unless it was told to.
+//! Jars are pinned by checksum and downloaded once. All processes end when the [`Cluster`] is dropped or
+//! its process is killed, unless the cluster was detached.
 
 mod artifacts;
 mod cluster;

@@ -1,10 +1,10 @@
-//! Links to the servers that can be cut, slowed and mended.
+//! TCP proxies in front of the servers, with network faults.
 //!
-//! A link is a port of this process in front of a server's. Clients that are given the links
-//! ([`crate::Cluster::client`]) reach the servers by nothing else; the servers among themselves do not
-//! use them, so to the rest of the cluster a server behind a cut link is well.
+//! A link is a port of this process that forwards to a server. Clients of the cluster
+//! ([`crate::Cluster::client`]) connect through links only; servers connect to each other directly, so a
+//! cut link does not disturb the cluster itself.
 //!
-//! The links have a thread and a runtime of their own: they outlast the runtime that started the
+//! The links have a thread and a runtime of their own: they survive the runtime that started the
 //! cluster, and a busy test does not slow them down.
 
 mod relay;
@@ -26,29 +26,29 @@ use tokio::{
 
 use crate::node::Node;
 
-/// How a link carries bytes.
+/// Faults of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mode {
-    /// Nothing passes.
+struct LinkState {
+    /// No bytes are forwarded.
     cut: bool,
     /// New connections are reset.
     refuse: bool,
-    /// Each way.
+    /// Delay in each direction.
     delay: Duration,
-    /// Connections of an earlier age are reset.
-    age: u64,
+    /// Connections of an earlier epoch are reset.
+    epoch: u64,
 }
 
 #[derive(Debug)]
 struct Link {
-    /// Where clients connect.
+    /// Port of the link.
     port: u16,
-    /// Where the server is.
+    /// Port of the server.
     server: u16,
-    mode: watch::Sender<Mode>,
+    state: watch::Sender<LinkState>,
 }
 
-/// The links of a cluster; none, unless it was started [`proxied`](crate::ClusterConfig::proxied).
+/// The links of a cluster; empty unless it was started [`proxied`](crate::ClusterConfig::proxied).
 #[derive(Debug, Default)]
 pub struct Links {
     links: BTreeMap<Node, Link>,
@@ -56,7 +56,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Sets up a link to each of these ports.
+    /// Starts a link to each of these ports.
     pub(crate) fn start(servers: impl IntoIterator<Item = (Node, u16)>) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let mut links = BTreeMap::new();
@@ -67,76 +67,76 @@ impl Links {
             let entered = runtime.enter();
             let listener = TcpListener::from_std(listener)?;
             drop(entered);
-            let (mode, watched) = watch::channel(Mode::default());
+            let (state, watched) = watch::channel(LinkState::default());
             let to = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
             runtime.spawn(relay::serve(listener, to, watched));
-            links.insert(node, Link { port, server, mode });
+            links.insert(node, Link { port, server, state });
         }
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("links".to_owned()).spawn(move || {
-            // An error is the sender's end, which means the same.
+            // An error means that the sender was dropped, which stops the links too.
             let _ = runtime.block_on(stopped);
         })?;
         Ok(Self { links, thread: Some((stop, thread)) })
     }
 
-    /// Lets nothing pass in either direction, as a network that lost its way: connections stay open
-    /// and silent, new ones are taken and stay silent too. What is on its way arrives after
-    /// [`Self::mend`].
+    /// Stops forwarding in both directions: connections stay open, new ones are accepted, and no bytes
+    /// are lost. Forwarding continues after [`Self::restore`].
     pub fn cut(&self, node: Node) {
-        self.change(node, |mode| mode.cut = true);
+        self.change(node, |state| state.cut = true);
     }
 
-    /// Resets connections and refuses new ones until [`Self::mend`].
+    /// Resets connections and refuses new ones until [`Self::restore`].
     pub fn refuse(&self, node: Node) {
-        self.change(node, |mode| {
-            mode.refuse = true;
-            mode.age += 1;
+        self.change(node, |state| {
+            state.refuse = true;
+            state.epoch += 1;
         });
     }
 
-    /// Resets the connections there are, and their bytes on the way; new ones are taken.
+    /// Resets all connections and drops their buffered bytes; new ones are accepted.
     pub fn break_connections(&self, node: Node) {
-        self.change(node, |mode| mode.age += 1);
+        self.change(node, |state| state.epoch += 1);
     }
 
-    /// Holds each byte up by this time, in each direction.
+    /// Delays all bytes by this time, in each direction.
     pub fn delay(&self, node: Node, delay: Duration) {
-        self.change(node, |mode| mode.delay = delay);
+        self.change(node, |state| state.delay = delay);
     }
 
-    /// Makes it a link without faults again.
-    pub fn mend(&self, node: Node) {
-        self.change(node, |mode| *mode = Mode { age: mode.age, ..Mode::default() });
+    /// Removes all faults of a link.
+    pub fn restore(&self, node: Node) {
+        self.change(node, |state| {
+            *state = LinkState { epoch: state.epoch, ..LinkState::default() }
+        });
     }
 
-    /// Makes all links such.
-    pub fn mend_all(&self) {
+    /// Removes all faults of all links.
+    pub fn restore_all(&self) {
         for node in self.links.keys() {
-            self.mend(*node);
+            self.restore(*node);
         }
     }
 
-    /// Whether there are any.
+    /// True if there are no links.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// Whether there is one to this process.
+    /// True if there is a link to this process.
     #[must_use]
     pub fn has(&self, node: Node) -> bool {
         self.links.contains_key(&node)
     }
 
-    /// Where the link to a process is, as `127.0.0.1:PORT`.
+    /// Address of the link to a process, as `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self, node: Node) -> Option<String> {
         self.links.get(&node).map(|link| address(link.port))
     }
 
-    /// Each server's own address with that of its link, for a client in another process: the value of
-    /// `tsd.storage.hbase.hosts`.
+    /// Each server's address with that of its link, for clients in other processes.
     #[must_use]
     pub fn hosts(&self) -> Vec<(String, String)> {
         let hosts = self.links.values();
@@ -151,17 +151,17 @@ impl Links {
         pairs.join(",")
     }
 
-    /// Tells the address to connect to for a server of this port.
+    /// Maps the port of a server to the address of its link.
     pub(crate) fn by_port(&self) -> impl Fn(u16) -> String + Send + Sync + 'static {
         let ports: Arc<BTreeMap<u16, u16>> =
             Arc::new(self.links.values().map(|link| (link.server, link.port)).collect());
         move |port| address(ports.get(&port).copied().unwrap_or(port))
     }
 
-    fn change(&self, node: Node, change: impl FnOnce(&mut Mode)) {
+    fn change(&self, node: Node, change: impl FnOnce(&mut LinkState)) {
         debug_assert!(self.has(node), "{node} has no link");
         if let Some(link) = self.links.get(&node) {
-            link.mode.send_modify(change);
+            link.state.send_modify(change);
         }
     }
 }

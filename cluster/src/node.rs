@@ -1,21 +1,21 @@
-//! Names of the processes.
+//! Names of the processes of a cluster.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A process of a cluster. Its text is what commands take and log files are named by: `zookeeper`,
-/// `master`, `rs0`, `opentsdb`, `tsd0`.
+/// A process of a cluster. Its text is used in commands and log file names: `zookeeper`, `master`,
+/// `rs0`, `opentsdb`, `tsd0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Node {
-    /// The one member of the ensemble.
+    /// ZooKeeper, an ensemble of one.
     ZooKeeper,
     /// HBase's master.
     Master,
     /// A region server.
     RegionServer(usize),
-    /// OpenTSDB, to compare with.
+    /// OpenTSDB.
     OpenTsdb,
     /// One of our daemons.
     Tsd(usize),
@@ -33,9 +33,9 @@ impl fmt::Display for Node {
     }
 }
 
-/// A text that names no process.
+/// A text that is not the name of a process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is none of zookeeper, master, rs0, rs1, ..., opentsdb, tsd0, tsd1, ...")]
+#[error("'{0}' is not one of zookeeper, master, rs0, rs1, ..., opentsdb, tsd0, tsd1, ...")]
 pub struct NodeError(String);
 
 impl FromStr for Node {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_names_a_process() {
+    fn names_are_parsed_and_rendered() {
         for (text, node) in [
             ("zookeeper", Node::ZooKeeper),
             ("master", Node::Master),

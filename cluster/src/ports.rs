@@ -1,10 +1,10 @@
-//! Ports that stay ours.
+//! Reserved ports.
 //!
-//! A port must be known before its server runs, must not be handed to another cluster that starts
-//! at the same time, and must still be there when its server is started again. So each is held by a
-//! socket that is bound and never listens: nobody else can take the port without asking for its
-//! reuse, as servers of the JVM do and pickers of free ports do not. Until its server listens,
-//! connections are refused.
+//! A port must be known before its server starts, must not be given to another cluster that starts
+//! concurrently, and must be available when the server is restarted. So each is reserved by a socket
+//! that is bound and never listens: another process can bind the port only with `SO_REUSEADDR`, as
+//! servers of the JVM do and searches for free ports do not. Connections are refused until the server
+//! listens.
 
 use std::{
     io,
@@ -13,26 +13,26 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-/// Below those that the system gives to clients.
+/// Below the ephemeral ports of the system.
 const FIRST: u16 = 18_000;
 const COUNT: u16 = 12_000;
 
-/// A port of this host that is held.
+/// A reserved port of the loopback interface.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
-    _holder: Socket,
+    _socket: Socket,
 }
 
 impl Port {
-    /// Takes any.
-    pub(crate) fn take() -> io::Result<Self> {
-        // Clusters of one moment begin at different places.
+    /// Reserves any free port.
+    pub(crate) fn reserve() -> io::Result<Self> {
+        // Clusters that start concurrently begin at different ports.
         let seed = std::process::id().wrapping_mul(7_919);
         let start = (seed % u32::from(COUNT)) as u16;
         let mut last = io::ErrorKind::AddrInUse.into();
         for at in 0..COUNT {
-            match Self::hold(FIRST + (start + at) % COUNT) {
+            match Self::bind_exclusive(FIRST + (start + at) % COUNT) {
                 Ok(port) => return Ok(port),
                 Err(error) => last = error,
             }
@@ -40,21 +40,21 @@ impl Port {
         Err(last)
     }
 
-    /// Takes this one, if nothing of anybody is bound to it.
-    fn hold(number: u16) -> io::Result<Self> {
-        let holder = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        holder.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
-        // Only now: the binding itself was exclusive.
-        holder.set_reuse_address(true)?;
-        Ok(Self { number, _holder: holder })
+    /// Reserves this port if no socket is bound to it.
+    fn bind_exclusive(number: u16) -> io::Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
+        // After the bind, which must be exclusive.
+        socket.set_reuse_address(true)?;
+        Ok(Self { number, _socket: socket })
     }
 
-    /// Takes this one again, of whose former connections some may linger, if nobody listens.
-    pub(crate) fn regain(number: u16) -> io::Result<Self> {
-        let holder = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        holder.set_reuse_address(true)?;
-        holder.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
-        Ok(Self { number, _holder: holder })
+    /// Reserves this port again if no socket listens; connections in TIME_WAIT are ignored.
+    pub(crate) fn rebind(number: u16) -> io::Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number)).into())?;
+        Ok(Self { number, _socket: socket })
     }
 
     pub(crate) const fn number(&self) -> u16 {
@@ -79,16 +79,16 @@ mod tests {
     }
 
     #[test]
-    fn each_port_is_taken_once() {
-        let ports: Vec<_> = (0..20).map(|_| Port::take().unwrap()).collect();
+    fn each_port_is_reserved_once() {
+        let ports: Vec<_> = (0..20).map(|_| Port::reserve().unwrap()).collect();
         let numbers: HashSet<_> = ports.iter().map(Port::number).collect();
         assert_eq!(numbers.len(), ports.len());
-        Port::hold(*numbers.iter().next().unwrap()).unwrap_err();
+        Port::bind_exclusive(*numbers.iter().next().unwrap()).unwrap_err();
     }
 
     #[test]
-    fn its_server_may_listen_and_come_back() {
-        let port = Port::take().unwrap();
+    fn a_server_may_listen_on_a_reserved_port_again() {
+        let port = Port::reserve().unwrap();
         let address = (Ipv4Addr::LOCALHOST, port.number());
         TcpStream::connect(address).unwrap_err();
         for _ in 0..2 {
@@ -96,31 +96,31 @@ mod tests {
             TcpStream::connect(address).unwrap();
             server.accept().unwrap();
         }
-        Port::hold(port.number()).unwrap_err();
+        Port::bind_exclusive(port.number()).unwrap_err();
     }
 
     #[test]
-    fn a_port_that_is_let_go_is_free() {
-        let port = Port::take().unwrap();
+    fn a_dropped_port_is_free() {
+        let port = Port::reserve().unwrap();
         let number = port.number();
         drop(port);
-        assert_eq!(Port::hold(number).unwrap().number(), number);
+        assert_eq!(Port::bind_exclusive(number).unwrap().number(), number);
     }
 
     #[test]
-    fn a_port_is_regained_from_connections_but_not_from_a_server() {
-        let port = Port::take().unwrap();
+    fn a_port_is_rebound_beside_old_connections_but_not_beside_a_server() {
+        let port = Port::reserve().unwrap();
         let number = port.number();
         let server = listen(&port).unwrap();
         let client = TcpStream::connect((Ipv4Addr::LOCALHOST, number)).unwrap();
         let (accepted, _) = server.accept().unwrap();
         drop(port);
-        Port::regain(number).unwrap_err();
+        Port::rebind(number).unwrap_err();
         drop(server);
-        // The server's end closes first: the connection lingers on its port.
+        // The server closes first: its end is in TIME_WAIT.
         drop(accepted);
         drop(client);
-        Port::hold(number).unwrap_err();
-        assert_eq!(Port::regain(number).unwrap().number(), number);
+        Port::bind_exclusive(number).unwrap_err();
+        assert_eq!(Port::rebind(number).unwrap().number(), number);
     }
 }

@@ -1,8 +1,7 @@
-//! Processes: started under watch, signalled only while they are surely ours.
+//! Child processes, which are watched by a watchdog and identified by pid and start time.
 //!
-//! A number alone says little: processes end and numbers are used again. Each is kept with the time
-//! its process started, and a signal goes through a handle that was opened before that time was
-//! compared.
+//! Pids are reused, so each is stored with the start time of its process, and a signal is sent through a
+//! pidfd that was opened before the start time was compared.
 
 mod stat;
 mod watchdog;
@@ -21,46 +20,45 @@ use std::{
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use self::stat::Stat;
+use self::stat::ProcessStat;
 pub(crate) use self::watchdog::Watchdog;
 
-/// How often a process that is to end is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval of polling a process that is to exit.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits for a word before the program runs, so that nothing runs which the watchdog does not know.
-/// A terminal that closes ends nothing.
-const GATE: &str = r#"trap '' HUP; read -r go && exec "$@" </dev/null"#;
+/// Shell wrapper that waits for a line before it runs the program, so that the watchdog knows the
+/// process first. Ignores SIGHUP of a closed terminal.
+const WRAPPER: &str = r#"trap '' HUP; read -r go && exec "$@" </dev/null"#;
 
-/// Which process, for sure.
+/// Unique identity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct ProcessIdentity {
     pub(crate) pid: u32,
-    /// Ticks of the system's clock before it started.
+    /// Clock ticks between boot and its start.
     pub(crate) start: u64,
 }
 
-impl Identity {
-    /// Whether it runs: another process of that number does not count, nor one that ended and waits
-    /// to be reaped.
+impl ProcessIdentity {
+    /// True if it runs: not a zombie, and not another process with the same pid.
     pub(crate) fn is_alive(self) -> bool {
         self.stat().is_some_and(|stat| !stat.ended)
     }
 
-    /// Whether it is held by a signal.
+    /// True if it is stopped by a signal.
     pub(crate) fn is_paused(self) -> bool {
         self.stat().is_some_and(|stat| stat.paused)
     }
 
-    /// User and system time so far, also when it has just ended.
+    /// User and system CPU time so far, also of a zombie.
     pub(crate) fn cpu_time(self) -> Option<Duration> {
         self.stat().map(|stat| stat.cpu)
     }
 
-    fn stat(self) -> Option<Stat> {
-        Stat::read(self.pid).ok().filter(|stat| stat.start == self.start)
+    fn stat(self) -> Option<ProcessStat> {
+        ProcessStat::read(self.pid).ok().filter(|stat| stat.start == self.start)
     }
 
-    /// Sends a signal, to this very process or to none.
+    /// Sends a signal to this process, never to another with the same pid.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "the process is gone");
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
@@ -72,28 +70,28 @@ impl Identity {
     }
 }
 
-/// What to run.
+/// A program to run.
 #[derive(Debug)]
 pub(crate) struct Program<'a> {
     pub(crate) command: &'a Path,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
     pub(crate) directory: &'a Path,
-    /// Output and errors are added to it.
+    /// File to which output and errors are appended.
     pub(crate) log: &'a Path,
-    /// Output alone goes here.
+    /// File for the output, if it is separate from the log.
     pub(crate) output: Option<&'a Path>,
 }
 
-/// A process that we started, or one that was left running.
+/// A process that was started here, or that was attached to.
 #[derive(Debug)]
 pub(crate) struct Process {
-    identity: Identity,
+    identity: ProcessIdentity,
     child: Option<Child>,
 }
 
 impl Process {
-    /// Starts a program in a group of its own; `watchdog` ends it when this process is gone.
+    /// Starts a program in its own process group; `watchdog` kills it when this process is gone.
     pub(crate) fn start(program: &Program<'_>, watchdog: &Watchdog) -> io::Result<Self> {
         let log = append(program.log)?;
         let output = match program.output {
@@ -101,7 +99,7 @@ impl Process {
             None => log.try_clone()?,
         };
         let mut child = Command::new("/bin/sh")
-            .args(["-c", GATE, "sh"])
+            .args(["-c", WRAPPER, "sh"])
             .arg(program.command)
             .args(&program.arguments)
             .envs(program.environment.iter().map(|(name, value)| (name, value)))
@@ -111,23 +109,24 @@ impl Process {
             .stdout(output)
             .stderr(log)
             .spawn()?;
-        let gate = child.stdin.take();
-        let identity = Identity { pid: child.id(), start: Stat::read(child.id())?.start };
-        // From here on it is ended when it is dropped.
+        let stdin = child.stdin.take();
+        let identity =
+            ProcessIdentity { pid: child.id(), start: ProcessStat::read(child.id())?.start };
+        // From here on it is killed when dropped.
         let process = Self { identity, child: Some(child) };
         watchdog.add(identity)?;
-        if let Some(mut gate) = gate {
-            gate.write_all(b"go\n")?;
+        if let Some(mut stdin) = stdin {
+            stdin.write_all(b"go\n")?;
         }
         Ok(process)
     }
 
-    /// One that runs already.
-    pub(crate) const fn found(identity: Identity) -> Self {
+    /// A process that already runs.
+    pub(crate) const fn attached(identity: ProcessIdentity) -> Self {
         Self { identity, child: None }
     }
 
-    pub(crate) const fn identity(&self) -> Identity {
+    pub(crate) const fn identity(&self) -> ProcessIdentity {
         self.identity
     }
 
@@ -135,20 +134,20 @@ impl Process {
         self.identity.is_alive()
     }
 
-    /// Waits until it ended; says whether it did.
+    /// Waits until it exits; returns false after `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         while self.is_alive() {
             if Instant::now() >= end {
                 return false;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         self.reap();
         true
     }
 
-    /// Ends it at once and waits until it is gone; one that is paused ends too.
+    /// Kills it, paused or not, and waits until it is gone.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         match self.identity.signal(Signal::KILL) {
             Ok(()) => {}
@@ -162,14 +161,14 @@ impl Process {
         }
     }
 
-    /// How it ended: `Some(true)` is well. `None` if it runs, or was not ours to ask.
+    /// True if it exited with status 0; `None` if it runs or is not a child of this process.
     pub(crate) fn reap(&mut self) -> Option<bool> {
         let status = self.child.as_mut()?.try_wait().ok().flatten()?;
         Some(status.success())
     }
 
-    /// Lets it run on without us.
-    pub(crate) fn leave(mut self) {
+    /// Lets it run without this value.
+    pub(crate) fn detach(mut self) {
         self.child = None;
     }
 }

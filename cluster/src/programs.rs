@@ -1,4 +1,4 @@
-//! Java programs that use a cluster.
+//! Compiles and runs Java programs that use a cluster.
 
 use std::{
     fs,
@@ -16,27 +16,27 @@ use crate::{
     process::{Process, Program},
 };
 
-/// Between two looks at a program that runs.
-const LOOK: Duration = Duration::from_millis(5);
+/// Interval of polling a running program.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A Java program that ran well.
+/// Result of a successful Java program.
 #[derive(Clone, Debug)]
 pub struct JavaRun {
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// User and system time of its process, JVM and all.
+    /// User and system CPU time of the JVM.
     pub cpu: Duration,
-    /// From its start to its end.
+    /// Time from start to exit.
     pub wall: Duration,
 }
 
-/// Compiles a Java file against HBase's jars into the cluster's directory, and runs the class that the
-/// file is named by with HBase's client set up for this cluster (`hbase-site.xml` is on its class
-/// path). It is killed when the future is dropped.
+/// Compiles a Java file against HBase's jars into the cluster's directory and runs the class of the
+/// file's name. HBase's client is configured for this cluster by `hbase-site.xml` on the class path. The
+/// program is killed when the future is dropped.
 ///
 /// # Errors
 ///
-/// When there is no compiler, the file does not compile, or the program fails.
+/// If there is no compiler, the file does not compile, or the program fails.
 pub async fn run_java(
     cluster: &Cluster,
     source: &Path,
@@ -46,15 +46,15 @@ pub async fn run_java(
     let class = compile(cluster, source, &classes).await?;
     let (log, output) =
         (classes.join(format!("{class}.log")), classes.join(format!("{class}.out")));
-    // Its log holds this run alone.
+    // The log is of this run only.
     let _ = fs::remove_file(&log);
     let mut process = cluster.start_java(&class, args, (&log, &output))?;
     let start = Instant::now();
     while process.is_alive() {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     let wall = start.elapsed();
-    // Until it is reaped its times can be read.
+    // CPU time is available until the process is reaped.
     let cpu = process.identity().cpu_time().unwrap_or_default();
     if process.reap() != Some(true) {
         return Err(ClusterError::Java { what: class, output: crate::process::tail(&log) });
@@ -93,7 +93,7 @@ async fn compile(cluster: &Cluster, source: &Path, classes: &Path) -> Result<Str
 }
 
 impl Cluster {
-    /// Starts a class that was compiled; its output goes to a file of its own.
+    /// Starts a compiled class; its output is written to `output`.
     fn start_java(
         &self,
         class: &str,

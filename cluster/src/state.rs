@@ -1,4 +1,4 @@
-//! What is kept in the directory of a cluster, for those who attach to it.
+//! The state file of a cluster, by which other processes attach to it.
 
 use std::{
     fs, io,
@@ -8,42 +8,43 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::ClusterConfig, error::ClusterError, files::Layout, node::Node, process::Identity,
+    config::ClusterConfig, error::ClusterError, files::ClusterFiles, node::Node,
+    process::ProcessIdentity,
 };
 
-/// A cluster as a file.
+/// Contents of the state file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct ClusterState {
     pub(crate) config: ClusterConfig,
     pub(crate) java: PathBuf,
     pub(crate) jars: Vec<PathBuf>,
     pub(crate) opentsdb_jars: Vec<PathBuf>,
-    pub(crate) members: Vec<Record>,
+    pub(crate) members: Vec<MemberRecord>,
 }
 
-/// One process of it.
+/// One process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct MemberRecord {
     pub(crate) node: Node,
     pub(crate) port: u16,
-    /// `None` while it was killed.
-    pub(crate) process: Option<Identity>,
-    /// Milliseconds of the epoch when it was started.
+    /// `None` while it is stopped.
+    pub(crate) process: Option<ProcessIdentity>,
+    /// Epoch milliseconds of its start.
     pub(crate) started_ms: u64,
-    /// Name of a region server in this life.
+    /// Name of a region server.
     pub(crate) server: Option<String>,
 }
 
-impl State {
+impl ClusterState {
     pub(crate) fn read(directory: &Path) -> Result<Self, ClusterError> {
-        let path = Layout { root: directory.to_path_buf() }.state();
+        let path = ClusterFiles { root: directory.to_path_buf() }.state();
         let missing = |source| ClusterError::Missing { directory: directory.to_path_buf(), source };
         let text = fs::read(path).map_err(missing)?;
         serde_json::from_slice(&text).map_err(|error| missing(io::Error::from(error)))
     }
 
-    /// Writes it, and a file for each process that tells its number.
-    pub(crate) fn write(&self, layout: &Layout) -> Result<(), ClusterError> {
+    /// Writes the state file, and a pid file for each process.
+    pub(crate) fn write(&self, layout: &ClusterFiles) -> Result<(), ClusterError> {
         for member in &self.members {
             let path = layout.pid(member.node);
             let outcome = match member.process {
@@ -73,29 +74,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn state_survives_a_round_trip() {
         let directory = TempDir::new().unwrap();
-        let layout = Layout { root: directory.path().to_path_buf() };
+        let layout = ClusterFiles { root: directory.path().to_path_buf() };
         layout.create().unwrap();
-        let record = |node, process| Record {
+        let record = |node, process| MemberRecord {
             node,
             port: 1,
             process,
             started_ms: 2,
             server: Some("localhost,1,2".into()),
         };
-        let mut state = State {
+        let mut state = ClusterState {
             config: ClusterConfig::new(2),
             java: "/java".into(),
             jars: vec!["/a.jar".into()],
             opentsdb_jars: Vec::new(),
             members: vec![
-                record(Node::RegionServer(1), Some(Identity { pid: 7, start: 8 })),
+                record(Node::RegionServer(1), Some(ProcessIdentity { pid: 7, start: 8 })),
                 record(Node::Master, None),
             ],
         };
         state.write(&layout).unwrap();
-        let read = State::read(directory.path()).unwrap();
+        let read = ClusterState::read(directory.path()).unwrap();
         assert_eq!(format!("{state:?}"), format!("{read:?}"));
         let pid = layout.pid(Node::RegionServer(1));
         assert_eq!(fs::read_to_string(&pid).unwrap(), "7\n");
@@ -108,11 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_a_cluster_is_named() {
+    fn a_missing_or_invalid_state_file_is_an_error() {
         let directory = TempDir::new().unwrap();
-        let error = State::read(directory.path()).unwrap_err();
+        let error = ClusterState::read(directory.path()).unwrap_err();
         assert!(matches!(error, ClusterError::Missing { .. }), "{error}");
         fs::write(directory.path().join("cluster.json"), "{}").unwrap();
-        State::read(directory.path()).unwrap_err();
+        ClusterState::read(directory.path()).unwrap_err();
     }
 }

@@ -1,4 +1,4 @@
-//! The files for people with containers hold together. No container runs here.
+//! Consistency of the compose file, images and configurations for containers. Runs no container.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -18,7 +18,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(file(path)).unwrap()
 }
 
-/// `<<` is only a key to the parser: what it merges in, under what the service says itself.
+/// A key of a service, or of the mapping merged by `<<`, which the parser does not resolve.
 fn key<'a>(service: &'a Yaml, key: &str) -> &'a Yaml {
     let own = &service[key];
     if own.is_badvalue() { &service["<<"][key] } else { own }
@@ -29,7 +29,7 @@ fn names(yaml: &Yaml) -> HashSet<&str> {
 }
 
 #[test]
-fn the_compose_file_names_what_there_is() {
+fn the_compose_file_refers_to_existing_files_services_and_volumes() {
     let documents = YamlLoader::load_from_str(&read("compose.yaml")).unwrap();
     let compose = &documents[0];
     let services = &compose["services"];
@@ -55,12 +55,12 @@ fn the_compose_file_names_what_there_is() {
         }
         for volume in key(service, "volumes").as_vec().unwrap() {
             let (source, _) = volume.as_str().unwrap().split_once(':').unwrap();
-            let there = if source.starts_with('.') {
+            let exists = if source.starts_with('.') {
                 file(source).is_dir()
             } else {
                 volumes.contains(source)
             };
-            assert!(there, "{name} mounts {source}");
+            assert!(exists, "{name} mounts {source}");
         }
         if let Some(hostname) = key(service, "hostname").as_str() {
             assert_eq!(hostname, name);
@@ -69,7 +69,7 @@ fn the_compose_file_names_what_there_is() {
 }
 
 #[test]
-fn servers_are_run_by_the_classes_that_are_run_here() {
+fn containers_run_the_same_classes_as_the_cluster_command() {
     let documents = YamlLoader::load_from_str(&read("compose.yaml")).unwrap();
     let here = read("src/cluster/start.rs");
     for service in ["zookeeper", "master", "rs0", "rs1"] {
@@ -83,7 +83,7 @@ fn servers_are_run_by_the_classes_that_are_run_here() {
 }
 
 #[test]
-fn properties_of_hbase_are_well_formed_and_stand_once() {
+fn properties_of_hbase_are_well_formed_and_unique() {
     let site = read("config/hbase/hbase-site.xml");
     let mut lines = site.lines().map(str::trim).filter(|line| !line.starts_with("<!--"));
     assert_eq!(lines.next(), Some("<?xml version=\"1.0\"?>"));
@@ -103,7 +103,7 @@ fn properties_of_hbase_are_well_formed_and_stand_once() {
 }
 
 #[test]
-fn zookeeper_has_what_it_needs() {
+fn zookeeper_has_its_required_settings() {
     let text = read("config/hbase/zoo.cfg");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let settings: Vec<_> = lines.map(|line| line.split_once('=').unwrap()).collect();
@@ -113,7 +113,7 @@ fn zookeeper_has_what_it_needs() {
 }
 
 #[test]
-fn settings_of_the_daemon_are_known_to_it() {
+fn settings_of_the_daemon_exist() {
     let known = read("../crates/tsd-cli/src/config/keys.rs");
     let text = read("config/tsdb/opentsdb.conf");
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());

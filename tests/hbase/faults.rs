@@ -228,7 +228,7 @@ impl FaultRun<'_> {
                 FaultAction::Cut(_) => self.cluster.links().cut(node),
                 FaultAction::Delay(_, delay) => self.cluster.links().delay(node, delay),
                 FaultAction::Break(_) => self.cluster.links().break_connections(node),
-                FaultAction::Restore(_) => self.cluster.links().mend(node),
+                FaultAction::Restore(_) => self.cluster.links().restore(node),
                 FaultAction::Move
                 | FaultAction::Split
                 | FaultAction::Merge

@@ -59,7 +59,7 @@ async fn minute_outage(cluster: &Cluster, data: &Path) -> ScenarioResult<()> {
     daemon.kill();
     sleep(OUTAGE.saturating_sub(start.elapsed())).await;
     for node in SERVERS {
-        cluster.links().mend(node);
+        cluster.links().restore(node);
     }
     let daemon = tsd::start(cluster, data, &TABLES);
     load.set_address(daemon.address());
@@ -129,7 +129,7 @@ async fn full_log(cluster: &Cluster, data: &Path) -> ScenarioResult<()> {
         }
     };
     for node in SERVERS {
-        cluster.links().mend(node);
+        cluster.links().restore(node);
     }
     if rejection.status != 503 {
         return Err(

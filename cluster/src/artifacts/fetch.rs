@@ -1,8 +1,8 @@
-//! Jars on this machine, fetched where they are not.
+//! Finds jars on this machine and downloads missing ones.
 //!
-//! A jar that Maven has already is used where it is. The others are fetched by one `curl`, which
-//! knows proxies and certificates of the machine, into names of their own; only what has the right
-//! checksum gets its real name, so two processes that fetch at once do not meet.
+//! A jar in Maven's local repository is used in place. Others are downloaded by one `curl`, which uses
+//! the machine's proxies and certificates, to temporary names; a file is renamed once its checksum is
+//! verified, so that concurrent downloads do not conflict.
 
 use std::{
     fmt::Write as _,
@@ -17,15 +17,15 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 
-use super::{Artifact, ArtifactError, Places};
+use super::{Artifact, ArtifactError, JarLocations};
 
-/// How often progress is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval of progress updates.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Files of all the jars, in their order; each has its checksum.
+/// Returns the files of all jars in their order, with verified checksums.
 pub(crate) fn resolve(
     artifacts: &[Artifact],
-    places: &Places,
+    places: &JarLocations,
 ) -> Result<Vec<PathBuf>, ArtifactError> {
     let found = find_all(artifacts, places);
     let missing: Vec<_> = artifacts
@@ -43,8 +43,8 @@ pub(crate) fn resolve(
     Ok(artifacts.iter().zip(found).map(file).collect())
 }
 
-/// Looks for the jars with several threads: most of the time goes into checksums.
-fn find_all(artifacts: &[Artifact], places: &Places) -> Vec<Option<PathBuf>> {
+/// Searches the jars with several threads because checksums take most of the time.
+fn find_all(artifacts: &[Artifact], places: &JarLocations) -> Vec<Option<PathBuf>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = artifacts.len().div_ceil(threads).max(1);
     thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn find_all(artifacts: &[Artifact], places: &Places) -> Vec<Option<PathBuf>> {
             .chunks(share)
             .map(|jars| (jars.len(), scope.spawn(move || search(jars))))
             .collect();
-        // A thread that panicked found nothing; what it looked for is fetched.
+        // A thread that panicked found nothing; its jars are downloaded.
         workers
             .into_iter()
             .flat_map(|(count, worker)| worker.join().unwrap_or_else(|_| vec![None; count]))
@@ -62,7 +62,7 @@ fn find_all(artifacts: &[Artifact], places: &Places) -> Vec<Option<PathBuf>> {
     })
 }
 
-fn find(jar: &Artifact, places: &Places) -> Option<PathBuf> {
+fn find(jar: &Artifact, places: &JarLocations) -> Option<PathBuf> {
     let homes = [Some(&places.cache), places.maven.as_ref()];
     let mut files = homes.into_iter().flatten().map(|home| home.join(&jar.path));
     files.find(|file| checksum(file).is_ok_and(|found| found == jar.sha256))
@@ -84,7 +84,7 @@ fn checksum(file: &Path) -> io::Result<String> {
     }))
 }
 
-fn download(missing: &[&Artifact], places: &Places) -> Result<(), ArtifactError> {
+fn download(missing: &[&Artifact], places: &JarLocations) -> Result<(), ArtifactError> {
     let new = |jar: &Artifact| {
         let mut name = places.cache.join(&jar.path).into_os_string();
         name.push(format!(".{}.new", std::process::id()));
@@ -92,7 +92,7 @@ fn download(missing: &[&Artifact], places: &Places) -> Result<(), ArtifactError>
     };
     let outcome = fetch(missing, places, &new).and_then(|()| {
         for jar in missing {
-            keep(jar, &new(jar), places)?;
+            commit(jar, &new(jar), places)?;
         }
         Ok(())
     });
@@ -104,8 +104,8 @@ fn download(missing: &[&Artifact], places: &Places) -> Result<(), ArtifactError>
     outcome
 }
 
-/// Gives a download its name, if it is what was asked for.
-fn keep(jar: &Artifact, new: &Path, places: &Places) -> Result<(), ArtifactError> {
+/// Renames a download to its final name if its checksum is right.
+fn commit(jar: &Artifact, new: &Path, places: &JarLocations) -> Result<(), ArtifactError> {
     let failed = |source| ArtifactError::Cache { path: new.to_path_buf(), source };
     let found = checksum(new).map_err(failed)?;
     if found != jar.sha256 {
@@ -119,10 +119,10 @@ fn keep(jar: &Artifact, new: &Path, places: &Places) -> Result<(), ArtifactError
     fs::rename(new, places.cache.join(&jar.path)).map_err(failed)
 }
 
-/// Runs curl over the list, which goes to its standard input.
+/// Runs curl with the list of URLs on its standard input.
 fn fetch(
     missing: &[&Artifact],
-    places: &Places,
+    places: &JarLocations,
     new: &dyn Fn(&Artifact) -> PathBuf,
 ) -> Result<(), ArtifactError> {
     fs::create_dir_all(&places.cache)
@@ -149,7 +149,7 @@ fn fetch(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(no_curl)?;
-    // All the list is read before anything else is done; errors wait in their pipe for us.
+    // curl reads the whole list first; its errors stay in the pipe.
     if let Some(mut stdin) = curl.stdin.take() {
         stdin.write_all(list.as_bytes()).map_err(no_curl)?;
     }
@@ -158,7 +158,7 @@ fn fetch(
         bar.set_position(missing.iter().filter(|jar| new(jar).exists()).count() as u64);
         match curl.try_wait().map_err(no_curl)? {
             Some(status) => break status,
-            None => thread::sleep(LOOK),
+            None => thread::sleep(POLL_INTERVAL),
         }
     };
     bar.finish_and_clear();
@@ -177,17 +177,17 @@ fn fetch(
     })
 }
 
-/// A word of curl's configuration.
+/// A quoted value of curl's configuration.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// A bar of jars on a terminal, nothing elsewhere.
+/// A progress bar on a terminal, hidden elsewhere.
 fn progress(jars: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("fetching jars {bar:40} {pos}/{len}");
+    let style = ProgressStyle::with_template("downloading jars {bar:40} {pos}/{len}");
     let bar = ProgressBar::new(jars as u64);
     style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
 }
@@ -200,10 +200,10 @@ mod tests {
 
     use super::*;
 
-    /// A repository, a cache and Maven's own directory; one jar, which the first has.
+    /// A repository with one jar, an empty cache and an empty local repository of Maven.
     struct Fixture {
         directory: TempDir,
-        places: Places,
+        places: JarLocations,
         jar: Artifact,
     }
 
@@ -211,7 +211,7 @@ mod tests {
         fn new() -> Self {
             let directory = TempDir::new().unwrap();
             let at = |name: &str| directory.path().join(name);
-            let places = Places {
+            let places = JarLocations {
                 cache: at("cache"),
                 maven: Some(at("maven")),
                 repository: format!("file://{}", at("central").display()),
@@ -239,7 +239,7 @@ mod tests {
             resolve(std::slice::from_ref(&self.jar), &self.places)
         }
 
-        /// Everything in the cache.
+        /// Number of files in the cache.
         fn cached(&self) -> usize {
             let home = self.file("cache");
             fs::read_dir(home.parent().unwrap()).map_or(0, Iterator::count)
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_jar_is_fetched_once() {
+    fn a_missing_jar_is_downloaded_once() {
         let fixture = Fixture::new();
         assert_eq!(fixture.resolve().unwrap(), [fixture.file("cache")]);
         fs::remove_file(fixture.file("central")).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jar_of_maven_is_used_where_it_is() {
+    fn a_jar_of_maven_is_used_in_place() {
         let fixture = Fixture::new();
         fixture.put("maven", "jar");
         assert_eq!(fixture.resolve().unwrap(), [fixture.file("maven")]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_jar_is_fetched_anew() {
+    fn a_damaged_jar_is_downloaded_again() {
         let fixture = Fixture::new();
         for home in ["maven", "cache"] {
             fixture.put(home, "jaR");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_jar_is_an_error_and_not_kept() {
+    fn a_wrong_jar_is_an_error_and_not_cached() {
         let fixture = Fixture::new();
         fixture.put("central", "another");
         let error = fixture.resolve().unwrap_err();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_without_the_jar_is_named() {
+    fn the_error_of_a_missing_jar_names_the_repository() {
         let fixture = Fixture::new();
         fs::remove_file(fixture.file("central")).unwrap();
         let error = fixture.resolve().unwrap_err();

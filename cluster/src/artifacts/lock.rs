@@ -1,15 +1,15 @@
-//! Lists of jars, as `lock/make.sh` writes them.
+//! Parser of the lists of jars that `lock/make.sh` writes.
 
-/// Jars that belong together.
+/// A class path of jars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Set {
+pub(crate) enum JarSet {
     /// HBase and ZooKeeper.
     HBase,
     /// OpenTSDB.
     OpenTsdb,
 }
 
-impl Set {
+impl JarSet {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::HBase => "HBase",
@@ -33,15 +33,15 @@ pub(crate) struct Artifact {
     pub(crate) name: String,
     /// Checksum, in lower-case hexadecimal digits.
     pub(crate) sha256: String,
-    /// Where repositories have it.
+    /// Path in a repository.
     pub(crate) path: String,
 }
 
-/// A line that describes no jar.
+/// A line that is not a jar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not `group:artifact:version sha256 path`")]
 pub struct LockError {
-    /// Which.
+    /// Its number.
     pub line: usize,
 }
 
@@ -55,7 +55,7 @@ fn artifact(line: &str) -> Option<Artifact> {
     let (name, sha256, path) = (words.next()?, words.next()?, words.next()?);
     let digits =
         sha256.len() == 64 && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    // The path becomes part of a file name and of a URL.
+    // The path is used in a file name and in a URL.
     let plain = path.split('/').all(|part| !part.is_empty() && !part.starts_with('.'))
         && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._".contains(&byte));
     let named = name.split(':').count() == 3;
@@ -75,11 +75,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn committed_lists_name_each_jar_once() {
+    fn committed_lists_contain_each_jar_once() {
         for (set, main) in [
-            (Set::HBase, "org.apache.hbase:hbase-server:2.6.4-hadoop3"),
-            (Set::HBase, "org.apache.zookeeper:zookeeper:3.8.4"),
-            (Set::OpenTsdb, "net.opentsdb:opentsdb:2.4.1"),
+            (JarSet::HBase, "org.apache.hbase:hbase-server:2.6.4-hadoop3"),
+            (JarSet::HBase, "org.apache.zookeeper:zookeeper:3.8.4"),
+            (JarSet::OpenTsdb, "net.opentsdb:opentsdb:2.4.1"),
         ] {
             let jars = set.artifacts().unwrap();
             assert!(jars.iter().any(|jar| jar.name == main));
@@ -89,9 +89,9 @@ mod tests {
     }
 
     #[test]
-    fn one_logging_back_end_is_on_a_class_path() {
+    fn a_class_path_has_one_logging_backend() {
         let back_ends = ["slf4j-reload4j", "log4j-slf4j-impl", "logback-classic"];
-        for set in [Set::HBase, Set::OpenTsdb] {
+        for set in [JarSet::HBase, JarSet::OpenTsdb] {
             let jars = set.artifacts().unwrap();
             let found =
                 jars.iter().filter(|jar| back_ends.iter().any(|name| jar.name.contains(name)));

@@ -1,4 +1,4 @@
-//! OpenTSDB and our own daemons, on top of HBase.
+//! Configuration and command lines of OpenTSDB and of our daemons.
 
 use std::{
     env,
@@ -10,9 +10,9 @@ use std::{
 use hbase_rs::{FamilyDescriptor, OperationError, TableDescriptor, TableName};
 
 use super::{Cluster, start::CommandLine};
-use crate::{error::ClusterError, files::Layout, node::Node};
+use crate::{error::ClusterError, files::ClusterFiles, node::Node};
 
-/// Warnings alone, for every request is worth a line to it otherwise.
+/// Warnings only; below that level it logs every request.
 const LOGBACK: &str = r#"<?xml version="1.0"?>
 <configuration>
   <appender name="STDERR" class="ch.qos.logback.core.ConsoleAppender">
@@ -23,7 +23,7 @@ const LOGBACK: &str = r#"<?xml version="1.0"?>
 </configuration>
 "#;
 
-/// The tables of OpenTSDB and their families; the first has one version of each cell.
+/// The tables of OpenTSDB, their families and versions per cell.
 const TABLES: &[(&str, &[&str], u32)] = &[
     ("tsdb", &["t"], 1),
     ("tsdb-uid", &["id", "name"], 1),
@@ -32,11 +32,11 @@ const TABLES: &[(&str, &[&str], u32)] = &[
 ];
 
 impl Cluster {
-    /// Makes OpenTSDB's tables where they are missing: one region each, no compression.
+    /// Creates OpenTSDB's missing tables, with one region each and no compression.
     ///
     /// # Errors
     ///
-    /// When HBase refuses.
+    /// If HBase rejects a request.
     pub async fn create_tables(&self) -> Result<(), ClusterError> {
         let admin = self.client().admin();
         for (table, families, versions) in TABLES {
@@ -45,7 +45,7 @@ impl Cluster {
                 source,
             };
             let name: TableName = table.parse().map_err(|_| ClusterError::Regions {
-                what: format!("{table} is no table's name"),
+                what: format!("{table} is not a table name"),
             })?;
             if admin.table_state(&name).await.map_err(failed)?.is_some() {
                 continue;
@@ -117,7 +117,7 @@ impl Cluster {
         Ok((command, arguments, Vec::new()))
     }
 
-    /// Writes a file of settings: ours, then those that were given, which count.
+    /// Writes a settings file: `ours`, then `given`, which take precedence.
     fn settings_file(
         &self,
         node: Node,
@@ -129,13 +129,13 @@ impl Cluster {
         for (name, value) in ours.iter().copied().chain(given) {
             let _ = writeln!(text, "{name} = {value}");
         }
-        let layout: &Layout = &self.layout;
+        let layout: &ClusterFiles = &self.layout;
         layout.write(node, "opentsdb.conf", &text)
     }
 }
 
-/// Our command: as given, as `TSDB` names it, or beside this executable, of which tests are one
-/// directory deeper.
+/// Path of the `tsdb` command: as given, from `TSDB`, or next to this executable or one directory above
+/// it, where tests find it.
 fn tsdb(given: Option<&Path>) -> Result<PathBuf, ClusterError> {
     let named = given.map(Path::to_path_buf).or_else(|| env::var_os("TSDB").map(PathBuf::from));
     if let Some(path) = named {

@@ -1,33 +1,33 @@
-//! Single processes: killed, paused, started again.
+//! Kills, pauses, restarts and stops single processes.
 
 use std::{path::Path, time::Duration};
 
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
-use super::{Cluster, PATIENCE};
+use super::{Cluster, TERMINATE_TIMEOUT};
 use crate::{
     error::ClusterError,
     node::Node,
-    process::{Identity, Process, tail},
+    process::{Process, ProcessIdentity, tail},
 };
 
 impl Cluster {
-    /// Ends a process at once (`SIGKILL`) and waits until it is gone.
+    /// Kills a process (`SIGKILL`) and waits until it is gone.
     ///
     /// # Errors
     ///
-    /// When there is no such process, or it cannot be signalled.
+    /// If there is no such process, or it cannot be signalled.
     pub fn kill(&mut self, node: Node) -> Result<(), ClusterError> {
         self.end(node, Process::kill)
     }
 
-    /// Asks a process to end (`SIGTERM`), as an operator would, and waits until it is gone: a region
-    /// server hands its regions over before.
+    /// Terminates a process (`SIGTERM`) and waits until it is gone; a region server first closes its
+    /// regions.
     ///
     /// # Errors
     ///
-    /// When there is no such process, it cannot be signalled, or does not end within a minute.
+    /// If there is no such process, it cannot be signalled, or does not exit within a minute.
     pub fn terminate(&mut self, node: Node) -> Result<(), ClusterError> {
         let process = self.running(node)?;
         process
@@ -35,49 +35,50 @@ impl Cluster {
             .signal(Signal::TERM)
             .map_err(|source| ClusterError::Signal { node, source })?;
         let process = self.member_mut(node)?.process.as_mut();
-        if !process.is_none_or(|process| process.wait(PATIENCE)) {
-            return Err(ClusterError::Lingers { node });
+        if !process.is_none_or(|process| process.wait(TERMINATE_TIMEOUT)) {
+            return Err(ClusterError::StillRunning { node });
         }
         self.end(node, |_| Ok(()))
     }
 
-    /// Holds a process (`SIGSTOP`) and waits until it stands still: its sockets stay open and nobody
-    /// answers.
+    /// Pauses a process (`SIGSTOP`) and waits until it is stopped; its sockets stay open.
     ///
     /// # Errors
     ///
-    /// When it does not run.
+    /// If it does not run.
     pub fn pause(&self, node: Node) -> Result<(), ClusterError> {
         self.signal(node, Signal::STOP)?;
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + TERMINATE_TIMEOUT;
         while !self.is_paused(node) {
             self.running(node)?;
             if std::time::Instant::now() >= end {
-                return Err(ClusterError::State { node, state: "does not stand still" });
+                return Err(ClusterError::WrongState {
+                    node,
+                    state: "is not paused after a minute",
+                });
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// Lets a process that was held go on.
+    /// Resumes a paused process (`SIGCONT`).
     ///
     /// # Errors
     ///
-    /// When it does not run.
+    /// If it does not run.
     pub fn resume(&self, node: Node) -> Result<(), ClusterError> {
         self.signal(node, Signal::CONT)
     }
 
-    /// Starts a process again that was killed or terminated, on its port and its data, and waits until
-    /// it serves. One that ended by itself counts as killed.
+    /// Restarts a stopped process on its port and data, and waits until it serves.
     ///
     /// # Errors
     ///
-    /// When there is no such process, it runs, or it does not come up in time.
+    /// If there is no such process, it runs, or it does not serve in time.
     pub async fn restart(&mut self, node: Node) -> Result<(), ClusterError> {
         if self.is_running(node)? {
-            return Err(ClusterError::State { node, state: "runs already" });
+            return Err(ClusterError::WrongState { node, state: "is running" });
         }
         self.member_mut(node)?.process = None;
         self.launch(node)?;
@@ -85,43 +86,43 @@ impl Cluster {
         self.write_state()
     }
 
-    /// Whether a process runs; one that is paused does.
+    /// True if a process runs, paused or not.
     ///
     /// # Errors
     ///
-    /// When the cluster has no such process.
+    /// If the cluster has no such process.
     pub fn is_running(&self, node: Node) -> Result<bool, ClusterError> {
         Ok(self.member(node)?.process.as_ref().is_some_and(Process::is_alive))
     }
 
-    /// Whether a process is held.
+    /// True if a process is paused.
     #[must_use]
     pub fn is_paused(&self, node: Node) -> bool {
         let process = self.members.get(&node).and_then(|member| member.process.as_ref());
         process.is_some_and(|process| process.identity().is_paused())
     }
 
-    /// User and system time of a process since it was started; zero once it ended.
+    /// User and system CPU time of a process since its start; zero after its exit.
     #[must_use]
     pub fn cpu_time(&self, node: Node) -> Duration {
         let process = self.members.get(&node).and_then(|member| member.process.as_ref());
         process.and_then(|process| process.identity().cpu_time()).unwrap_or_default()
     }
 
-    /// Number of a process, if it runs.
+    /// Id of a process, if it runs.
     #[must_use]
     pub fn pid(&self, node: Node) -> Option<u32> {
         let process = self.members.get(&node)?.process.as_ref()?;
         process.is_alive().then(|| process.identity().pid)
     }
 
-    /// Where a process writes its log.
+    /// Log file of a process.
     #[must_use]
     pub fn log(&self, node: Node) -> std::path::PathBuf {
         self.layout.log(node)
     }
 
-    /// Stops all: those that need others before those.
+    /// Stops all processes, each before those that it depends on.
     pub(super) async fn stop(&mut self) -> Result<(), ClusterError> {
         let mut stages: [Vec<Node>; 3] = Default::default();
         for node in self.members.keys().copied() {
@@ -140,10 +141,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks all of them to end, then ends those that did not.
+    /// Terminates all of them, then kills those that did not exit in time.
     async fn stop_together(&mut self, nodes: &[Node]) -> Result<(), ClusterError> {
         for node in nodes {
-            // One that is paused must go on to hear it; one that is gone need not.
+            // A paused process must be resumed to handle SIGTERM; errors mean that it is gone.
             let _ = self.signal(*node, Signal::TERM);
             let _ = self.signal(*node, Signal::CONT);
         }
@@ -165,10 +166,10 @@ impl Cluster {
 
     fn running(&self, node: Node) -> Result<&Process, ClusterError> {
         let process = self.member(node)?.process.as_ref().filter(|process| process.is_alive());
-        process.ok_or(ClusterError::State { node, state: "does not run" })
+        process.ok_or(ClusterError::WrongState { node, state: "does not run" })
     }
 
-    /// Sees a process out, and makes a note of it.
+    /// Ends a process by `how` and records that it is stopped.
     fn end(
         &mut self,
         node: Node,
@@ -178,27 +179,27 @@ impl Cluster {
         how(process).map_err(|source| ClusterError::Signal { node, source })?;
         let identity = process.identity();
         self.member_mut(node)?.process = None;
-        self.forget(identity);
+        self.unwatch(identity);
         self.write_state()
     }
 
-    /// Lets the watchdog forget a process.
-    pub(super) fn forget(&self, process: Identity) {
-        // A watchdog that is gone need not be told.
+    /// Removes a process from the watchdog.
+    pub(super) fn unwatch(&self, process: ProcessIdentity) {
+        // Fails only if the watchdog is gone.
         let _ = self.watchdog.remove(process);
     }
 
-    /// An error if a process that was started ended since.
+    /// Fails if a process that was started has exited.
     pub(super) fn check_running(&self, node: Node) -> Result<(), ClusterError> {
         if self.is_running(node)? {
             return Ok(());
         }
         let log = self.layout.log(node);
-        Err(died(node, &log))
+        Err(exited(node, &log))
     }
 }
 
-/// The error for a process that ended by itself.
-fn died(node: Node, log: &Path) -> ClusterError {
-    ClusterError::Died { node, log: log.to_path_buf(), tail: tail(log) }
+/// The error for a process that exited by itself.
+fn exited(node: Node, log: &Path) -> ClusterError {
+    ClusterError::Exited { node, log: log.to_path_buf(), tail: tail(log) }
 }

@@ -1,4 +1,4 @@
-//! Waiting until processes serve.
+//! Waits until processes serve.
 
 use std::{io, time::Duration};
 
@@ -12,22 +12,22 @@ use tokio::{
 use super::{Cluster, ROOT};
 use crate::{error::ClusterError, node::Node, process::tail};
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
-/// For one question.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Cluster {
-    /// Waits until all of these serve. One that ends meanwhile is an error at once.
+    /// Waits until all of these serve. Fails at once if one exits.
     pub(super) async fn await_serving(&mut self, nodes: &[Node]) -> Result<(), ClusterError> {
-        let client = self.patient_client();
+        let client = self.polling_client();
         let end = Instant::now() + self.config.start_timeout;
         for node in nodes {
             while let Err(last) = self.serves(*node, &client).await {
                 nodes.iter().try_for_each(|node| self.check_running(*node))?;
                 if Instant::now() >= end {
                     let log = self.layout.log(*node);
-                    return Err(ClusterError::Slow {
+                    return Err(ClusterError::StartTimeout {
                         what: node.to_string(),
                         limit: self.config.start_timeout,
                         last,
@@ -35,73 +35,77 @@ impl Cluster {
                         log,
                     });
                 }
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())
     }
 
-    /// Whether one serves; else what is still amiss.
+    /// Succeeds if the process serves; the error says why not.
     async fn serves(&mut self, node: Node, client: &Client) -> Result<(), String> {
         let port = self.port(node).unwrap_or_default();
         match node {
             Node::ZooKeeper => {
-                let answer = ask(port, b"srvr").await.map_err(|error| error.to_string())?;
-                if answer.contains("Mode:") { Ok(()) } else { Err(format!("it says {answer:?}")) }
+                let response = request(port, b"srvr").await.map_err(|error| error.to_string())?;
+                if response.contains("LinkState:") {
+                    Ok(())
+                } else {
+                    Err(format!("response {response:?}"))
+                }
             }
             Node::Master => {
-                // Tables can be asked for when the master is done with its own start, and it is not
-                // before meta serves.
-                client.admin().tables().await.map(|_| ()).map_err(said)
+                // The master lists tables only once it is initialized, and so once hbase:meta is
+                // open.
+                client.admin().tables().await.map(|_| ()).map_err(error_chain)
             }
             Node::RegionServer(_) => {
-                let status = client.admin().cluster_status().await.map_err(said)?;
+                let status = client.admin().cluster_status().await.map_err(error_chain)?;
                 let since = self.members.get(&node).map_or(0, |member| member.started_ms);
-                let name = live(&status, port, since).ok_or("the master does not know it")?;
+                let name = live(&status, port, since).ok_or("not registered at the master")?;
                 if let Ok(member) = self.member_mut(node) {
                     member.server = Some(name);
                 }
                 Ok(())
             }
             Node::OpenTsdb | Node::Tsd(_) => {
-                let request = b"GET /api/version HTTP/1.0\r\nHost: localhost\r\n\r\n";
-                let answer = ask(port, request).await.map_err(|error| error.to_string())?;
-                let line = answer.lines().next().unwrap_or_default();
-                if line.contains(" 200 ") { Ok(()) } else { Err(format!("it says {line:?}")) }
+                let head = b"GET /api/version HTTP/1.0\r\nHost: localhost\r\n\r\n";
+                let response = request(port, head).await.map_err(|error| error.to_string())?;
+                let line = response.lines().next().unwrap_or_default();
+                if line.contains(" 200 ") { Ok(()) } else { Err(format!("response {line:?}")) }
             }
         }
     }
 
-    /// A client for single questions, never through links.
-    fn patient_client(&self) -> Client {
+    /// A client for single requests, never through links.
+    fn polling_client(&self) -> Client {
         let mut config = ClientConfig::new("cluster");
-        config.connect_timeout = ANSWER;
-        config.admin_timeout = ANSWER;
-        config.procedure_timeout = ANSWER;
-        config.operation_timeout = ANSWER;
-        config.failed_server_pause = LOOK;
+        config.connect_timeout = REQUEST_TIMEOUT;
+        config.admin_timeout = REQUEST_TIMEOUT;
+        config.procedure_timeout = REQUEST_TIMEOUT;
+        config.operation_timeout = REQUEST_TIMEOUT;
+        config.failed_server_pause = POLL_INTERVAL;
         Client::new(config, ZooKeeperDiscovery::new(&self.quorum(), ROOT))
     }
 
-    /// What the master says of the cluster, not through links.
+    /// Status of the cluster as the master reports it, not through links.
     ///
     /// # Errors
     ///
-    /// When it does not answer within seconds.
+    /// If the master does not respond within seconds.
     pub async fn status(&self) -> Result<ClusterStatus, ClusterError> {
-        let status = self.patient_client().admin().cluster_status().await;
-        status.map_err(|source| ClusterError::HBase { what: "tell its status".into(), source })
+        let status = self.polling_client().admin().cluster_status().await;
+        status.map_err(|source| ClusterError::HBase { what: "return its status".into(), source })
     }
 }
 
-/// The region server of a port in a life that began then or later.
+/// The region server of a port whose process started at `since_ms` or later.
 fn live(status: &ClusterStatus, port: u16, since_ms: u64) -> Option<ServerName> {
     let mut servers = status.servers.iter();
     servers.find(|server| server.port() == port && server.start_code() >= since_ms).cloned()
 }
 
-/// An error with all its causes.
-fn said(error: impl std::error::Error) -> String {
+/// An error followed by its sources.
+fn error_chain(error: impl std::error::Error) -> String {
     let mut texts = vec![error.to_string()];
     let mut source = error.source();
     while let Some(cause) = source {
@@ -111,14 +115,14 @@ fn said(error: impl std::error::Error) -> String {
     texts.join(": ")
 }
 
-/// Sends a request and reads what comes until the connection ends.
-async fn ask(port: u16, request: &[u8]) -> io::Result<String> {
+/// Sends a request and reads until the connection is closed.
+async fn request(port: u16, bytes: &[u8]) -> io::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream.write_all(request).await?;
-        let mut answer = Vec::new();
-        stream.take(1 << 16).read_to_end(&mut answer).await?;
-        io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
+        stream.write_all(bytes).await?;
+        let mut response = Vec::new();
+        stream.take(1 << 16).read_to_end(&mut response).await?;
+        io::Result::Ok(String::from_utf8_lossy(&response).into_owned())
     };
-    timeout(ANSWER, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -1,4 +1,4 @@
-//! Regions moved, split and merged, until it is done.
+//! Moves, splits and merges regions, and waits until the result is open.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use tokio::time::{Instant, sleep};
 use super::Cluster;
 use crate::{error::ClusterError, node::Node};
 
-/// For so long regions may be on their way.
-const LIMIT: Duration = Duration::from_mins(2);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest wait for a region.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// Interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Cluster {
-    /// Moves the region that holds a row to a region server, and waits until it serves there.
+    /// Moves the region of a row to a region server, and waits until it is open there.
     ///
     /// # Errors
     ///
-    /// When there is no such table, no such region server runs, or it is not done within two minutes.
+    /// If the table does not exist, the region server does not run, or after two minutes.
     pub async fn move_region(
         &self,
         table: &TableName,
         row: &[u8],
         to: usize,
     ) -> Result<(), ClusterError> {
-        // HBase would take any other instead.
+        // HBase would choose another server instead.
         let node = Node::RegionServer(to);
         if !self.is_running(node)? {
-            return Err(ClusterError::State { node, state: "does not run" });
+            return Err(ClusterError::WrongState { node, state: "does not run" });
         }
         let client = self.client();
         let server = self.server_name(to);
@@ -40,14 +40,14 @@ impl Cluster {
                 found.region.contains(row) && open(found) && found.server.as_ref() == Some(&server)
             })
         };
-        until(&client, table, "a region did not arrive", there).await
+        wait_until(&client, table, "the region was not opened on the target", there).await
     }
 
-    /// Splits the region that holds a row at this very row, and waits until both halves serve.
+    /// Splits the region of a row at this row, and waits until both halves are open.
     ///
     /// # Errors
     ///
-    /// When a region begins there already, or it is not done within two minutes.
+    /// If a region already starts there, or after two minutes.
     pub async fn split_region(&self, table: &TableName, row: &[u8]) -> Result<(), ClusterError> {
         let client = self.client();
         let region = region_of(&client, table, row).await?;
@@ -60,27 +60,25 @@ impl Cluster {
             half(&|region| region.start_key() == row)
                 && half(&|region| region.end_key() == row && !region.is_split_parent())
         };
-        until(&client, table, "the halves of a region did not come up", halves).await
+        wait_until(&client, table, "the halves of the region were not opened", halves).await
     }
 
-    /// Merges the region that holds a row with the one behind it, and waits until the whole serves.
-    /// Halves of a split refer to the files of their parent and cannot be merged: the table is
-    /// compacted until they can.
+    /// Merges the region of a row with the next one, and waits until the merged region is open. Halves
+    /// of a split refer to files of their parent and cannot be merged, so the table is compacted until
+    /// they can.
     ///
     /// # Errors
     ///
-    /// When there is none behind it, or it is not done within two minutes.
+    /// If it is the last region, or after two minutes.
     pub async fn merge_regions(&self, table: &TableName, row: &[u8]) -> Result<(), ClusterError> {
         let client = self.client();
         let first = region_of(&client, table, row).await?;
         if first.end_key().is_empty() {
-            return Err(ClusterError::Regions {
-                what: "the last region has none behind it".into(),
-            });
+            return Err(ClusterError::Regions { what: "the last region has no successor".into() });
         }
         let second = region_of(&client, table, first.end_key()).await?;
         let (start, stop) = (first.start_key().clone(), second.end_key().clone());
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + TIMEOUT;
         let admin = client.admin();
         while let Err(error) = admin.merge_regions(&[&first, &second]).await {
             if Instant::now() >= end {
@@ -94,7 +92,7 @@ impl Cluster {
                 *found.region.start_key() == start && *found.region.end_key() == stop && open(found)
             })
         };
-        until(&client, table, "a merged region did not come up", whole).await
+        wait_until(&client, table, "the merged region was not opened", whole).await
     }
 }
 
@@ -114,22 +112,22 @@ async fn region_of(client: &Client, table: &TableName, row: &[u8]) -> Result<Reg
         .ok_or_else(|| ClusterError::Regions { what: format!("{table} has no region for the row") })
 }
 
-/// Looks at a table's regions until they are as they should be.
-async fn until(
+/// Polls a table's regions until the condition is true.
+async fn wait_until(
     client: &Client,
     table: &TableName,
-    otherwise: &str,
+    failure: &str,
     reached: impl Fn(&[MetaRow]) -> bool,
 ) -> Result<(), ClusterError> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let rows = client.table(table.clone()).regions().await.map_err(failed("list regions"))?;
         if reached(&rows) {
             return Ok(());
         }
         if Instant::now() >= end {
-            return Err(ClusterError::Regions { what: otherwise.to_owned() });
+            return Err(ClusterError::Regions { what: failure.to_owned() });
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

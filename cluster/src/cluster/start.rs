@@ -1,4 +1,4 @@
-//! The start of a cluster, and of each of its processes.
+//! Starts a cluster and its processes.
 
 use std::{
     env, fs,
@@ -9,28 +9,28 @@ use std::{
 
 use super::{Cluster, Member, class_path};
 use crate::{
-    artifacts::{self, Places, Set},
+    artifacts::{self, JarLocations, JarSet},
     config::ClusterConfig,
     error::ClusterError,
-    files::Layout,
+    files::ClusterFiles,
     java::{self, Jvm},
     links::Links,
     node::Node,
     ports::Port,
     process::{Process, Program, Watchdog},
-    state::State,
+    state::ClusterState,
 };
 
 impl Cluster {
-    /// Fetches what is missing, starts all processes and waits until they serve.
+    /// Downloads missing jars, starts all processes and waits until they serve.
     ///
     /// # Errors
     ///
-    /// When there is no Java, jars cannot be had, or a process does not come up in time; then whatever
-    /// was started is ended again.
+    /// If there is no Java, jars cannot be provided, or a process does not serve in time; started
+    /// processes are killed.
     pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
         let java = java::find().ok_or(ClusterError::NoJava)?;
-        let jars = jars(Set::HBase, &config).await?;
+        let jars = jars(JarSet::HBase, &config).await?;
         let opentsdb_jars =
             if config.opentsdb { jars_of_opentsdb(&config).await? } else { Vec::new() };
         let layout = directory(config.directory.as_deref())?;
@@ -49,12 +49,12 @@ impl Cluster {
             opentsdb_jars,
             owned: true,
         };
-        cluster.bring_up().await?;
+        cluster.start_all().await?;
         Ok(cluster)
     }
 
-    async fn bring_up(&mut self) -> Result<(), ClusterError> {
-        // From now on the directory is that of a cluster, however this ends.
+    async fn start_all(&mut self) -> Result<(), ClusterError> {
+        // Marks the directory as that of a cluster, even if the start fails.
         self.write_state()?;
         let all: Vec<_> = self.nodes().collect();
         let (hbase, daemons): (Vec<_>, Vec<_>) =
@@ -63,7 +63,7 @@ impl Cluster {
             let servers = hbase.iter().filter_map(|node| Some((*node, self.port(*node)?)));
             self.links = Links::start(servers).map_err(|source| ClusterError::Links { source })?;
         }
-        // All at once: each waits for those it needs.
+        // Concurrently: each waits for those it depends on.
         for node in &hbase {
             self.launch(*node)?;
         }
@@ -81,13 +81,13 @@ impl Cluster {
     /// Starts one process, without waiting for it.
     pub(super) fn launch(&mut self, node: Node) -> Result<(), ClusterError> {
         let port = self.member(node)?.port;
-        if self.member(node)?.held.is_none() {
-            let held = Port::regain(port).map_err(|source| ClusterError::PortTaken {
+        if self.member(node)?.reserved_port.is_none() {
+            let reserved = Port::rebind(port).map_err(|source| ClusterError::PortTaken {
                 node,
                 port,
                 source,
             })?;
-            self.member_mut(node)?.held = Some(held);
+            self.member_mut(node)?.reserved_port = Some(reserved);
         }
         let (command, arguments, environment) = self.program(node, port)?;
         let log = self.layout.log(node);
@@ -103,7 +103,7 @@ impl Cluster {
         let process = Process::start(&program, &self.watchdog)
             .map_err(|source| ClusterError::Spawn { what: node.to_string(), source })?;
         if !self.owned {
-            self.forget(process.identity());
+            self.unwatch(process.identity());
         }
         let member = self.member_mut(node)?;
         member.started_ms = started_ms;
@@ -111,7 +111,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes the configuration of a process; returns what to run.
+    /// Writes the configuration of a process; returns its command line.
     fn program(&self, node: Node, port: u16) -> Result<CommandLine, ClusterError> {
         let quorum = self.port(Node::ZooKeeper).unwrap_or_default();
         let (heap_mb, class) = match node {
@@ -150,12 +150,12 @@ impl Cluster {
         &self.java
     }
 
-    /// Arguments of a JVM that runs a client; it compiles as well as it can, for it may be measured.
+    /// Arguments of a JVM that runs a client, with the optimizing compiler because it may be measured.
     pub(crate) fn jvm_of_client(&self) -> Vec<String> {
         Jvm { bench: true, ..self.jvm(2_048) }.arguments()
     }
 
-    /// Classes of programs, the configuration of HBase, its jars.
+    /// Class path of clients: compiled programs, configuration of HBase, jars.
     pub(crate) fn class_path_of_client(&self) -> std::ffi::OsString {
         let mut jars = vec![self.layout.conf(Node::Master)];
         jars.extend(self.jars.iter().cloned());
@@ -166,7 +166,7 @@ impl Cluster {
         Jvm { heap_mb, bench: self.config.bench, directory: &self.layout.root }
     }
 
-    /// The class path goes through the environment: command lines stay readable.
+    /// The class path is passed in the environment to keep command lines short.
     pub(super) fn java_environment(
         &self,
         node: Node,
@@ -184,10 +184,10 @@ pub(super) fn watchdog(temporary: Option<&Path>) -> Result<Watchdog, ClusterErro
     Watchdog::start(temporary).map_err(|source| ClusterError::Spawn { what, source })
 }
 
-async fn jars(set: Set, config: &ClusterConfig) -> Result<Vec<PathBuf>, ClusterError> {
+async fn jars(set: JarSet, config: &ClusterConfig) -> Result<Vec<PathBuf>, ClusterError> {
     let cache = config.cache.clone();
     let resolved = tokio::task::spawn_blocking(move || {
-        artifacts::resolve(&set.artifacts()?, &Places::of_user(cache.as_deref())?)
+        artifacts::resolve(&set.artifacts()?, &JarLocations::of_user(cache.as_deref())?)
     });
     let resolved = resolved.await.map_err(|error| ClusterError::Spawn {
         what: "a thread".into(),
@@ -197,27 +197,27 @@ async fn jars(set: Set, config: &ClusterConfig) -> Result<Vec<PathBuf>, ClusterE
 }
 
 async fn jars_of_opentsdb(config: &ClusterConfig) -> Result<Vec<PathBuf>, ClusterError> {
-    jars(Set::OpenTsdb, config).await
+    jars(JarSet::OpenTsdb, config).await
 }
 
-/// The directory, in which no cluster runs; what is left of one that ended goes.
-fn directory(given: Option<&Path>) -> Result<Layout, ClusterError> {
+/// Prepares the directory: fails if a cluster runs there, removes the files of a stopped one.
+fn directory(given: Option<&Path>) -> Result<ClusterFiles, ClusterError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let Some(given) = given else {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = env::temp_dir().join(format!("cluster-{}-{number}", std::process::id()));
         fs::create_dir_all(&root).map_err(ClusterError::file("create", &root))?;
-        return Ok(Layout { root });
+        return Ok(ClusterFiles { root });
     };
     fs::create_dir_all(given).map_err(ClusterError::file("create", given))?;
     let root = given.canonicalize().map_err(ClusterError::file("find", given))?;
-    let layout = Layout { root };
+    let layout = ClusterFiles { root };
     if !layout.state().exists() && layout.is_occupied() {
         return Err(ClusterError::Occupied { directory: layout.root });
     }
-    if let Ok(state) = State::read(&layout.root) {
+    if let Ok(state) = ClusterState::read(&layout.root) {
         let mut processes = state.members.iter().filter_map(|member| member.process);
-        if processes.any(crate::process::Identity::is_alive) {
+        if processes.any(crate::process::ProcessIdentity::is_alive) {
             return Err(ClusterError::Exists { directory: layout.root });
         }
         layout.remove().map_err(ClusterError::file("remove", &layout.root))?;
@@ -225,7 +225,7 @@ fn directory(given: Option<&Path>) -> Result<Layout, ClusterError> {
     Ok(layout)
 }
 
-/// A port for each process.
+/// Members with a reserved port each.
 fn members(
     config: &ClusterConfig,
 ) -> Result<std::collections::BTreeMap<Node, Member>, ClusterError> {
@@ -235,9 +235,18 @@ fn members(
         .chain(config.opentsdb.then_some(Node::OpenTsdb))
         .chain((0..config.tsds).map(Node::Tsd));
     let member = |node| {
-        let held = Port::take().map_err(|source| ClusterError::NoPort { source })?;
-        let port = held.number();
-        Ok((node, Member { port, process: None, held: Some(held), started_ms: 0, server: None }))
+        let reserved = Port::reserve().map_err(|source| ClusterError::NoPort { source })?;
+        let port = reserved.number();
+        Ok((
+            node,
+            Member {
+                port,
+                process: None,
+                reserved_port: Some(reserved),
+                started_ms: 0,
+                server: None,
+            },
+        ))
     };
     nodes.map(member).collect()
 }

@@ -1,4 +1,4 @@
-//! One link: takes connections and carries their bytes.
+//! One link: accepts connections and forwards their bytes.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -14,19 +14,23 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::Mode;
+use super::LinkState;
 
 /// Bytes of one read.
 const CHUNK: usize = 64 << 10;
-/// Reads that wait for their time in one direction; beyond, the sender has to wait.
+/// Delayed reads of one direction; if the queue is full, reading stops.
 const QUEUE: usize = 128;
 
-/// Takes connections for as long as the runtime lives.
-pub(super) async fn serve(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>) {
+/// Accepts connections until the runtime ends.
+pub(super) async fn serve(
+    listener: TcpListener,
+    server: SocketAddr,
+    state: watch::Receiver<LinkState>,
+) {
     loop {
         match listener.accept().await {
             Ok((client, _)) => {
-                tokio::spawn(connection(client, server, mode.clone()));
+                tokio::spawn(connection(client, server, state.clone()));
             }
             // Out of file descriptors, most likely.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -34,18 +38,18 @@ pub(super) async fn serve(listener: TcpListener, server: SocketAddr, mode: watch
     }
 }
 
-/// Carries one connection until it ends. An end that is not in order is a reset for both sides.
-async fn connection(mut client: TcpStream, to: SocketAddr, mut mode: watch::Receiver<Mode>) {
-    let now = *mode.borrow_and_update();
+/// Forwards one connection until it ends. An error resets both sides.
+async fn connection(mut client: TcpStream, to: SocketAddr, mut state: watch::Receiver<LinkState>) {
+    let now = *state.borrow_and_update();
     if now.refuse {
         reset(&client);
         return;
     }
     let mut server = None;
-    let mut later = mode.clone();
+    let mut later = state.clone();
     let broken = tokio::select! {
-        carried = carry(&mut client, &mut server, to, &mut mode) => carried.is_err(),
-        _ = later.wait_for(|mode| mode.age != now.age) => true,
+        result = forward(&mut client, &mut server, to, &mut state) => result.is_err(),
+        _ = later.wait_for(|state| state.epoch != now.epoch) => true,
     };
     if broken {
         reset(&client);
@@ -55,34 +59,34 @@ async fn connection(mut client: TcpStream, to: SocketAddr, mut mode: watch::Rece
     }
 }
 
-async fn carry(
+async fn forward(
     client: &mut TcpStream,
     server: &mut Option<TcpStream>,
     to: SocketAddr,
-    mode: &mut watch::Receiver<Mode>,
+    state: &mut watch::Receiver<LinkState>,
 ) -> io::Result<()> {
-    open(mode).await;
+    wait_until_open(state).await;
     let server = server.insert(TcpStream::connect(to).await?);
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let ended = tokio::try_join!(
-        one_way(from_client, to_server, mode.clone()),
-        one_way(from_server, to_client, mode.clone()),
+        forward_one_way(from_client, to_server, state.clone()),
+        forward_one_way(from_server, to_client, state.clone()),
     );
-    // News of a reset do not pass a cut either.
-    open(mode).await;
+    // A reset does not pass a cut link either.
+    wait_until_open(state).await;
     ended.map(|_| ())
 }
 
-async fn one_way(
+async fn forward_one_way(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    mut mode: watch::Receiver<Mode>,
+    mut state: watch::Receiver<LinkState>,
 ) -> io::Result<()> {
     let (queue, mut queued) = mpsc::channel::<(Instant, Bytes)>(QUEUE);
-    let delayed = mode.clone();
+    let delayed = state.clone();
     let read = async move {
         loop {
             let mut chunk = BytesMut::with_capacity(CHUNK);
@@ -96,7 +100,7 @@ async fn one_way(
     let write = async {
         while let Some((due, chunk)) = queued.recv().await {
             sleep_until(due).await;
-            open(&mut mode).await;
+            wait_until_open(&mut state).await;
             if chunk.is_empty() {
                 return to.shutdown().await;
             }
@@ -107,12 +111,12 @@ async fn one_way(
     tokio::try_join!(read, write).map(|_| ())
 }
 
-/// Waits while the link is cut. Its owner's end is the end of waiting, for the runtime goes too.
-async fn open(mode: &mut watch::Receiver<Mode>) {
-    let _ = mode.wait_for(|mode| !mode.cut).await;
+/// Waits while the link is cut. An error means that the links were dropped, and ends the wait.
+async fn wait_until_open(state: &mut watch::Receiver<LinkState>) {
+    let _ = state.wait_for(|state| !state.cut).await;
 }
 
-/// Makes the connection's end a reset.
+/// Makes closing the connection a reset.
 fn reset(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }

@@ -9,12 +9,12 @@ use tokio::{
 use super::*;
 
 const NODE: Node = Node::RegionServer(0);
-/// Long enough for anything that is going to happen.
-const ENOUGH: Duration = Duration::from_secs(20);
-/// For so long nothing happens where nothing may.
+/// Timeout of expected events.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Wait for events that must not happen.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// A server that sends back what it gets, behind a link.
+/// An echo server behind a link.
 async fn echo() -> Links {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -41,18 +41,18 @@ async fn exchange(stream: &mut TcpStream, word: &[u8]) -> io::Result<()> {
 }
 
 async fn receive(stream: &mut TcpStream, word: &[u8]) -> io::Result<()> {
-    let mut answer = vec![0; word.len()];
-    timeout(ENOUGH, stream.read_exact(&mut answer)).await.unwrap()?;
-    assert_eq!(answer, word);
+    let mut response = vec![0; word.len()];
+    timeout(TIMEOUT, stream.read_exact(&mut response)).await.unwrap()?;
+    assert_eq!(response, word);
     Ok(())
 }
 
 async fn is_reset(stream: &mut TcpStream) {
-    let error = timeout(ENOUGH, stream.read_u8()).await.unwrap().unwrap_err();
+    let error = timeout(TIMEOUT, stream.read_u8()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// A new connection is reset, be it while it is made.
+/// Checks that a new connection is reset, possibly during the handshake.
 async fn connection_is_reset(links: &Links) {
     match TcpStream::connect(links.address(NODE).unwrap()).await {
         Ok(mut stream) => is_reset(&mut stream).await,
@@ -61,22 +61,22 @@ async fn connection_is_reset(links: &Links) {
 }
 
 #[tokio::test]
-async fn a_link_carries_bytes_and_ends_both_ways() {
+async fn a_link_forwards_bytes_and_half_closes() {
     let links = echo().await;
     let mut stream = connect(&links).await;
     let much: Vec<u8> = (0..10 << 20).map(|at| at as u8).collect();
     let (mut from, mut to) = stream.split();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let send = async {
         to.write_all(&much).await?;
         to.shutdown().await
     };
-    tokio::try_join!(send, from.read_to_end(&mut answer)).unwrap();
-    assert!(answer == much);
+    tokio::try_join!(send, from.read_to_end(&mut response)).unwrap();
+    assert!(response == much);
 }
 
 #[tokio::test]
-async fn nothing_passes_a_cut_link_and_nothing_is_lost() {
+async fn a_cut_link_forwards_nothing_and_loses_nothing() {
     let links = echo().await;
     let mut stream = connect(&links).await;
     exchange(&mut stream, b"before").await.unwrap();
@@ -86,25 +86,25 @@ async fn nothing_passes_a_cut_link_and_nothing_is_lost() {
     let mut new = connect(&links).await;
     new.write_all(b"new").await.unwrap();
     timeout(SILENCE, new.read_u8()).await.unwrap_err();
-    links.mend(NODE);
+    links.restore(NODE);
     receive(&mut stream, b"during").await.unwrap();
     receive(&mut new, b"new").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_link_that_refuses_resets_until_it_is_mended() {
+async fn a_refusing_link_resets_connections_until_restored() {
     let links = echo().await;
     let mut stream = connect(&links).await;
     exchange(&mut stream, b"before").await.unwrap();
     links.refuse(NODE);
     is_reset(&mut stream).await;
     connection_is_reset(&links).await;
-    links.mend(NODE);
+    links.restore(NODE);
     exchange(&mut connect(&links).await, b"after").await.unwrap();
 }
 
 #[tokio::test]
-async fn broken_connections_can_be_made_again_at_once() {
+async fn new_connections_work_after_a_break() {
     let links = echo().await;
     let mut stream = connect(&links).await;
     exchange(&mut stream, b"before").await.unwrap();
@@ -114,31 +114,31 @@ async fn broken_connections_can_be_made_again_at_once() {
 }
 
 #[tokio::test]
-async fn each_direction_takes_its_time() {
+async fn each_direction_is_delayed() {
     let links = echo().await;
     let mut stream = connect(&links).await;
     let delay = Duration::from_millis(40);
     links.delay(NODE, delay);
     let start = Instant::now();
-    // Words one behind the other are not slower than one.
+    // Successive writes are not delayed one after the other.
     for _ in 0..20 {
         stream.write_all(b"word").await.unwrap();
     }
     receive(&mut stream, &b"word".repeat(20)).await.unwrap();
     assert!(start.elapsed() >= delay * 2);
-    links.mend(NODE);
+    links.restore(NODE);
     exchange(&mut stream, b"soon").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_resets() {
-    let port = crate::ports::Port::take().unwrap();
+async fn a_missing_server_resets_connections() {
+    let port = crate::ports::Port::reserve().unwrap();
     let links = Links::start([(NODE, port.number())]).unwrap();
     connection_is_reset(&links).await;
 }
 
 #[tokio::test]
-async fn other_processes_are_told_of_the_links() {
+async fn hosts_setting_lists_all_links() {
     let links = Links::start([(Node::Master, 1), (NODE, 2)]).unwrap();
     let (master, server) = (links.address(Node::Master).unwrap(), links.address(NODE).unwrap());
     assert_eq!(links.hosts_setting(), format!("localhost:1={master},localhost:2={server}"));
@@ -148,8 +148,8 @@ async fn other_processes_are_told_of_the_links() {
 }
 
 #[test]
-fn links_outlast_the_runtime_that_made_them() {
-    let port = crate::ports::Port::take().unwrap();
+fn links_survive_the_runtime_that_started_them() {
+    let port = crate::ports::Port::reserve().unwrap();
     let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let links = runtime().block_on(async { Links::start([(NODE, port.number())]).unwrap() });
     runtime().block_on(async { connection_is_reset(&links).await });

@@ -1,39 +1,39 @@
-//! What the kernel says of a process.
+//! Parser of `/proc/PID/stat`.
 
 use std::{fs, io, time::Duration};
 
 /// Some of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
-    /// Whether it ended and only waits to be reaped. Its first thread may have ended before the others;
-    /// until they have too, its sockets and files are open.
+pub(crate) struct ProcessStat {
+    /// True if it is a zombie. While other threads outlive its first one, its files are open and it does
+    /// not count.
     pub(crate) ended: bool,
-    /// Whether it is held.
+    /// True if it is stopped by a signal.
     pub(crate) paused: bool,
-    /// User and system time.
+    /// User and system CPU time.
     pub(crate) cpu: Duration,
-    /// Ticks of the system's clock before it started.
+    /// Clock ticks between boot and its start.
     pub(crate) start: u64,
 }
 
-impl Stat {
+impl ProcessStat {
     pub(crate) fn read(pid: u32) -> io::Result<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let ticks = rustix::param::clock_ticks_per_second();
         Self::parse(&text, ticks).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The name is in parentheses and may hold any; what follows is words.
+    /// The name is in parentheses and may contain any character; fields follow.
     fn parse(text: &str, ticks_per_second: u64) -> Option<Self> {
-        let (_, words) = text.rsplit_once(") ")?;
-        let mut words = words.split_ascii_whitespace();
-        let state = words.next()?;
+        let (_, fields) = text.rsplit_once(") ")?;
+        let mut fields = fields.split_ascii_whitespace();
+        let state = fields.next()?;
         let zombie = matches!(state, "Z" | "X" | "x");
         let paused = matches!(state, "T" | "t");
-        let user: u64 = words.nth(10)?.parse().ok()?;
-        let system: u64 = words.next()?.parse().ok()?;
-        let threads: u64 = words.nth(4)?.parse().ok()?;
-        let start = words.nth(1)?.parse().ok()?;
+        let user: u64 = fields.nth(10)?.parse().ok()?;
+        let system: u64 = fields.next()?.parse().ok()?;
+        let threads: u64 = fields.nth(4)?.parse().ok()?;
+        let start = fields.nth(1)?.parse().ok()?;
         let cpu = Duration::from_secs_f64((user + system) as f64 / ticks_per_second as f64);
         Some(Self { ended: zombie && threads <= 1, paused, cpu, start })
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_look_like_the_rest() {
+    fn a_name_may_contain_separators() {
         for (name, state, threads, ended, paused) in [
             ("java", "T", 1, false, true),
             ("a) Z (b c", "R", 20, false, false),
@@ -56,23 +56,23 @@ mod tests {
             let text = format!(
                 "42 ({name}) {state} 1 42 42 0 -1 4194304 100 0 0 0 150 50 7 8 20 0 {threads} 0 9876 0"
             );
-            let expected = Stat { ended, paused, cpu: Duration::from_secs(2), start: 9_876 };
-            assert_eq!(Stat::parse(&text, 100), Some(expected));
+            let expected = ProcessStat { ended, paused, cpu: Duration::from_secs(2), start: 9_876 };
+            assert_eq!(ProcessStat::parse(&text, 100), Some(expected));
         }
     }
 
     #[test]
-    fn anything_else_is_nothing() {
+    fn other_texts_are_rejected() {
         for text in
             ["", "42 (x", "42 (x) R 1", "42 (x) R a a a a a a a a a a a a a a a a a a a a a"]
         {
-            assert_eq!(Stat::parse(text, 100), None);
+            assert_eq!(ProcessStat::parse(text, 100), None);
         }
     }
 
     #[test]
     fn this_process_runs() {
-        let stat = Stat::read(std::process::id()).unwrap();
+        let stat = ProcessStat::read(std::process::id()).unwrap();
         assert!(!stat.ended && stat.start > 0);
     }
 }

@@ -19,22 +19,22 @@ fn sleeper(directory: &Path, watchdog: &Watchdog) -> Process {
     Process::start(&program, watchdog).unwrap()
 }
 
-/// Waits until the file is there or not.
-fn wait_for(what: impl Fn() -> bool) {
+/// Waits until the condition is true.
+fn wait_for(condition: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
-    while !what() {
+    while !condition() {
         assert!(Instant::now() < end);
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 #[test]
-fn a_process_is_known_by_its_start() {
+fn a_process_is_identified_by_its_start_time() {
     let directory = TempDir::new().unwrap();
     let watchdog = Watchdog::start(None).unwrap();
     let mut process = sleeper(directory.path(), &watchdog);
     let identity = process.identity();
-    let other = Identity { start: identity.start + 1, ..identity };
+    let other = ProcessIdentity { start: identity.start + 1, ..identity };
     assert!(identity.is_alive() && !other.is_alive());
     other.signal(Signal::KILL).unwrap_err();
     assert!(process.is_alive());
@@ -55,7 +55,7 @@ fn a_paused_process_can_be_killed() {
 }
 
 #[test]
-fn a_dropped_process_is_gone() {
+fn a_dropped_process_is_killed() {
     let directory = TempDir::new().unwrap();
     let watchdog = Watchdog::start(None).unwrap();
     let identity = sleeper(directory.path(), &watchdog).identity();
@@ -63,7 +63,7 @@ fn a_dropped_process_is_gone() {
 }
 
 #[test]
-fn the_watchdog_ends_what_it_knows_when_its_pipe_closes() {
+fn the_watchdog_kills_its_processes_when_its_pipe_closes() {
     let directory = TempDir::new().unwrap();
     let temporary = directory.path().join("temporary");
     fs::create_dir(&temporary).unwrap();
@@ -73,9 +73,9 @@ fn the_watchdog_ends_what_it_knows_when_its_pipe_closes() {
     paused.identity().signal(Signal::STOP).unwrap();
     let forgotten = sleeper(directory.path(), &watchdog);
     watchdog.remove(forgotten.identity()).unwrap();
-    // Its number now belongs to a process that started at another time.
+    // A pid that now belongs to a process with another start time.
     let other = sleeper(directory.path(), &watchdog);
-    let started = Identity { start: 1, ..other.identity() };
+    let started = ProcessIdentity { start: 1, ..other.identity() };
     watchdog.remove(other.identity()).unwrap();
     watchdog.add(started).unwrap();
     drop(watchdog);
@@ -85,16 +85,16 @@ fn the_watchdog_ends_what_it_knows_when_its_pipe_closes() {
 }
 
 #[test]
-fn the_watchdog_leaves_all_alone_when_told() {
+fn a_detached_watchdog_kills_nothing() {
     let directory = TempDir::new().unwrap();
     let mut watchdog = Watchdog::start(Some(directory.path())).unwrap();
     let process = sleeper(directory.path(), &watchdog);
-    watchdog.leave().unwrap();
+    watchdog.detach().unwrap();
     assert!(process.is_alive() && directory.path().exists());
 }
 
 #[test]
-fn output_and_errors_go_where_they_should() {
+fn output_and_errors_are_redirected() {
     let directory = TempDir::new().unwrap();
     let watchdog = Watchdog::start(None).unwrap();
     let (log, output) = (directory.path().join("log"), directory.path().join("output"));

@@ -1,6 +1,6 @@
-//! A process that outlives ours only to clean up after it.
+//! A process that kills the cluster's processes when this process is gone.
 //!
-//! A value's `drop` does not run when its process is killed. The end of a pipe is always seen.
+//! `drop` does not run when a process is killed, but its end of a pipe is always closed.
 
 use std::{
     ffi::OsStr,
@@ -11,9 +11,9 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::Identity;
+use super::ProcessIdentity;
 
-/// Knows what must not outlive this process.
+/// Handle of the watchdog process.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     child: Child,
@@ -21,7 +21,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts it; `temporary` is removed with the processes.
+    /// Starts the watchdog; it also removes the directory `temporary`.
     pub(crate) fn start(temporary: Option<&Path>) -> io::Result<Self> {
         let mut child = Command::new("/bin/sh")
             .args(["-c", include_str!("watchdog.sh"), "sh"])
@@ -36,22 +36,22 @@ impl Watchdog {
         Ok(Self { child, pipe })
     }
 
-    pub(crate) fn add(&self, process: Identity) -> io::Result<()> {
-        self.tell(&format!("+ {} {}\n", process.pid, process.start))
+    pub(crate) fn add(&self, process: ProcessIdentity) -> io::Result<()> {
+        self.send(&format!("+ {} {}\n", process.pid, process.start))
     }
 
-    /// Forgets one that ended.
-    pub(crate) fn remove(&self, process: Identity) -> io::Result<()> {
-        self.tell(&format!("- {}\n", process.pid))
+    /// Removes a process that exited.
+    pub(crate) fn remove(&self, process: ProcessIdentity) -> io::Result<()> {
+        self.send(&format!("- {}\n", process.pid))
     }
 
-    /// Ends it alone: all runs on.
-    pub(crate) fn leave(&mut self) -> io::Result<()> {
-        self.tell("leave\n")?;
+    /// Stops the watchdog only; all processes keep running.
+    pub(crate) fn detach(&mut self) -> io::Result<()> {
+        self.send("detach\n")?;
         self.child.wait().map(|_| ())
     }
 
-    fn tell(&self, line: &str) -> io::Result<()> {
+    fn send(&self, line: &str) -> io::Result<()> {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *pipe {
             Some(pipe) => pipe.write_all(line.as_bytes()),
@@ -61,7 +61,7 @@ impl Watchdog {
 }
 
 impl Drop for Watchdog {
-    /// Whatever it knows ends.
+    /// Kills all watched processes.
     fn drop(&mut self) {
         *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = self.child.wait();

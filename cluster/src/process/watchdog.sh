@@ -1,7 +1,7 @@
-# Ends the processes of a cluster whose own process is gone, however it went. Reads from its standard
-# input `+ PID START`, `- PID` and `leave`; at the end of the input whatever was added and not taken
-# away is killed, if it is still the process that started then, and the directory $1 is removed, if
-# there is one. `leave` ends it without either.
+# Kills the processes of a cluster when the process that started them is gone. Reads `+ PID START`,
+# `- PID` and `detach` from standard input; at the end of the input every process that was added and
+# not removed is killed if its start time matches, and the directory $1, if any, is removed. `detach`
+# exits without either.
 trap '' HUP INT TERM
 ours=
 while read -r word pid start; do
@@ -14,12 +14,12 @@ while read -r word pid start; do
         done
         ours=$rest
         ;;
-    leave) exit 0 ;;
+    detach) exit 0 ;;
     esac
 done
 for one in $ours; do
     read -r stat 2>/dev/null <"/proc/${one%%:*}/stat" || continue
-    # Behind the name, which may hold blanks: the start is the 20th word.
+    # After the name, which may contain blanks, the start time is the 20th field.
     set -- "$1" ${stat##*) }
     shift_by=20
     start=$(shift $shift_by; echo "$1")

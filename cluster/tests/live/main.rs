@@ -1,4 +1,4 @@
-//! A real cluster does what it is told, and nothing of it is left.
+//! All operations on a real cluster, and the removal of its processes and files.
 //!
 //! `cargo test -p cluster --features live`; needs a JDK.
 
@@ -27,11 +27,11 @@ async fn put(table: &Table, row: &str) {
 async fn check_rows(table: &Table, rows: &[&str]) {
     for row in rows {
         let get = Get::try_new((*row).to_owned()).unwrap();
-        assert!(table.exists(get).await.unwrap(), "{row} is lost");
+        assert!(table.exists(get).await.unwrap(), "{row} is missing");
     }
 }
 
-/// Numbers of processes that mention this directory.
+/// Pids of processes with this directory in their command lines.
 fn processes(directory: &Path) -> Vec<u32> {
     let directory = directory.to_str().unwrap();
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -43,9 +43,9 @@ fn processes(directory: &Path) -> Vec<u32> {
     pids.filter(ours).collect()
 }
 
-/// One start serves many facts: it takes as long as all of them.
+/// One test for everything because a start takes as long as all checks.
 #[tokio::test]
-async fn a_cluster_does_what_it_is_told_and_leaves_nothing() {
+async fn operations_take_effect_and_shutdown_removes_everything() {
     let mut config = ClusterConfig::new(2);
     config.proxied = true;
     let mut cluster = Cluster::start(config).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_cluster_does_what_it_is_told_and_leaves_nothing() {
     }
     put(&table, "b").await;
 
-    // The last row was written a moment before and is in no file but the log.
+    // The last row was written just before and is in the WAL only.
     let before = cluster.server_name(1);
     assert!(cluster.cpu_time(SERVER) > Duration::ZERO);
     cluster.kill(SERVER).unwrap();
@@ -105,7 +105,7 @@ async fn a_cluster_does_what_it_is_told_and_leaves_nothing() {
     assert_eq!(processes(&directory), [0; 0]);
 }
 
-/// What the client gets, it gets through links.
+/// The client connects through links only.
 async fn links(cluster: &Cluster, table: &Table) {
     let servers = [Node::RegionServer(0), SERVER];
     for server in servers {
@@ -115,7 +115,7 @@ async fn links(cluster: &Cluster, table: &Table) {
     let hurried = table.clone().with_timeout(Duration::from_millis(300));
     hurried.get(&get).await.unwrap_err();
     for server in servers {
-        cluster.links().mend(server);
+        cluster.links().restore(server);
     }
     check_rows(table, &["a"]).await;
     cluster.links().break_connections(Node::RegionServer(0));

@@ -6,82 +6,81 @@ use clap::{Args, Parser, Subcommand};
 use cluster::{ClusterConfig, Node};
 use hbase_rs::TableName;
 
-/// Starts HBase with its ZooKeeper, OpenTSDB and TSDs on this machine, each a process of its own, and
-/// breaks them on purpose.
+/// Starts HBase, ZooKeeper, OpenTSDB and TSDs as processes on this machine, and injects faults.
 #[derive(Debug, Parser)]
 #[command(name = "cluster", version, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
-  cluster up --region-servers 2        HBase, left running
-  cluster up --tsds 2                  two TSDs on top of it
-  cluster kill rs1                     as if its machine lost power
+  cluster up --region-servers 2        start HBase in the background
+  cluster up --tsds 2                  start HBase and two TSDs
+  cluster kill rs1                     SIGKILL
   cluster restart rs1
-  cluster move tsdb '' rs0             the first region of a table
-  cluster down                         leaves nothing behind")]
+  cluster move tsdb '' rs0             move the first region of a table
+  cluster down                         stop everything and remove its files")]
 pub(crate) struct Cli {
-    /// Where data, logs and configuration are, and by which a running cluster is found
+    /// Directory of the cluster: data, logs and configuration
     #[arg(long, short = 'D', global = true, value_name = "DIRECTORY")]
     pub(crate) directory: Option<PathBuf>,
-    /// What to do
+    /// Command to run
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// Command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a cluster, wait until it serves and leave it running
+    /// Start a cluster in the background and wait until it serves
     Up(UpArgs),
-    /// Stop it and remove its directory
+    /// Stop the cluster and remove its directory
     Down {
         /// Keep data and logs
         #[arg(long)]
         keep: bool,
     },
-    /// Say which processes run and what the master knows
+    /// Show the processes and the region servers known to the master
     Status,
     #[command(flatten)]
-    Fault(Fault),
+    FaultCommand(FaultCommand),
 }
 
-/// What a cluster is to be.
+/// Options of a new cluster.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct UpArgs {
-    /// Region servers
+    /// Number of region servers
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = count())]
     pub(crate) region_servers: u16,
-    /// OpenTSDB too, with its tables
+    /// Start OpenTSDB too, with its tables
     #[arg(long)]
     pub(crate) opentsdb: bool,
-    /// TSDs of ours; `cargo build` makes their command
+    /// Number of TSDs; `cargo build` builds their command
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) tsds: u16,
-    /// After so much silence a server counts as dead
+    /// ZooKeeper session timeout after which a server counts as dead
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..))]
     pub(crate) session_timeout: u16,
-    /// A further property of HBase
+    /// Additional property of HBase
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) property: Vec<(String, String)>,
-    /// A further setting of the TSDs
+    /// Additional setting of the TSDs
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) tsd_setting: Vec<(String, String)>,
-    /// A further setting of OpenTSDB
+    /// Additional setting of OpenTSDB
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) opentsdb_setting: Vec<(String, String)>,
-    /// Compile hot code as well as the JVM can: a slower start, faster servers
+    /// Use the optimizing JIT compiler: slower start, faster servers
     #[arg(long)]
     pub(crate) bench: bool,
     /// Heap of a region server
     #[arg(long, value_name = "MEGABYTES", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(256..))]
     pub(crate) heap: u32,
-    /// Where jars are kept [default: $CLUSTER_CACHE, else the user's cache directory]
+    /// Cache of jars [default: $CLUSTER_CACHE, else the user's cache directory]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cache: Option<PathBuf>,
-    /// Stay, take commands from standard input, and stop the cluster at its end
+    /// Stay in the foreground, read commands from standard input, and stop the cluster at the end
     #[arg(long)]
     pub(crate) foreground: bool,
-    /// Put a link that can be cut in front of each server; TSDs use them
+    /// Put a proxy for network faults in front of each server; TSDs connect through them
     #[arg(long, requires = "foreground")]
     pub(crate) proxied: bool,
 }
@@ -104,95 +103,95 @@ impl UpArgs {
     }
 }
 
-/// What can be done to processes and regions.
+/// Faults of processes, and operations on regions.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Fault {
-    /// End a process at once (SIGKILL)
+pub(crate) enum FaultCommand {
+    /// Kill a process (SIGKILL)
     Kill {
         /// zookeeper, master, rs0, rs1, ..., opentsdb, tsd0, ...
         node: Node,
     },
-    /// Ask a process to end (SIGTERM) and wait for it
+    /// Terminate a process (SIGTERM) and wait until it exits
     Terminate {
-        /// As for kill
+        /// As of kill
         node: Node,
     },
-    /// Hold a process (SIGSTOP)
+    /// Pause a process (SIGSTOP)
     Pause {
-        /// As for kill
+        /// As of kill
         node: Node,
     },
-    /// Let a process that is held go on
+    /// Resume a paused process (SIGCONT)
     Resume {
-        /// As for kill
+        /// As of kill
         node: Node,
     },
-    /// Start a process again that was ended, and wait until it serves
+    /// Restart a stopped process and wait until it serves
     Restart {
-        /// As for kill
+        /// As of kill
         node: Node,
     },
     /// Move a region to a region server
     Move {
-        /// Its table
+        /// Table of the region
         table: TableName,
-        /// A row in it; `\x00` is a byte
+        /// A row of the region; `\x00` is a byte
         #[arg(value_parser = row)]
-        row: Row,
-        /// Where to
+        row: RowKey,
+        /// Target region server
         node: Node,
     },
     /// Split a region
     Split {
-        /// Its table
+        /// Table of the region
         table: TableName,
-        /// Where the second half begins; `\x00` is a byte
+        /// First row of the second half; `\x00` is a byte
         #[arg(value_parser = row)]
-        row: Row,
+        row: RowKey,
     },
-    /// Merge a region with the one behind it
+    /// Merge a region with the next one
     Merge {
-        /// Its table
+        /// Table of the region
         table: TableName,
-        /// A row in it; `\x00` is a byte
+        /// A row of the region; `\x00` is a byte
         #[arg(value_parser = row)]
-        row: Row,
+        row: RowKey,
     },
 }
 
-/// What is typed into a cluster that stays in the foreground.
+/// Commands of a cluster in the foreground.
 #[derive(Debug, Parser)]
 #[command(name = "", multicall = true, disable_version_flag = true)]
-pub(crate) enum Order {
+pub(crate) enum ForegroundCommand {
     #[command(flatten)]
-    Fault(Fault),
-    /// Say which processes run and what the master knows
+    FaultCommand(FaultCommand),
+    /// Show the processes and the region servers known to the master
     Status,
-    /// Let nothing pass to a server; connections stay open
+    /// Stop all traffic to a server; connections stay open
     Cut {
         /// zookeeper, master, rs0, rs1, ...
         node: Node,
     },
     /// Reset the connections to a server and refuse new ones
     Refuse {
-        /// As for cut
+        /// As of cut
         node: Node,
     },
     /// Reset the connections to a server
     Break {
-        /// As for cut
+        /// As of cut
         node: Node,
     },
-    /// Hold up each byte to and from a server
+    /// Delay the traffic to and from a server
     Delay {
-        /// As for cut
+        /// As of cut
         node: Node,
-        /// For so long, in each direction
+        /// Delay in each direction
         milliseconds: u64,
     },
-    /// Take all faults from a link
-    Mend {
-        /// As for cut
+    /// Remove all faults of a link
+    Restore {
+        /// As of cut
         node: Node,
     },
     /// Stop the cluster
@@ -201,22 +200,22 @@ pub(crate) enum Order {
 
 /// Bytes of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row(pub(crate) Vec<u8>);
+pub(crate) struct RowKey(pub(crate) Vec<u8>);
 
 fn count() -> clap::builder::RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..=100)
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("it is not NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     if name.is_empty() {
-        return Err("it has no name".to_owned());
+        return Err("the name is empty".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Reads a row as HBase's shell writes it: printable characters as they are, others as `\x00`.
-fn row(text: &str) -> Result<Row, String> {
+/// Parses a row in the notation of HBase's shell: printable characters, and other bytes as `\x00`.
+fn row(text: &str) -> Result<RowKey, String> {
     let mut parts = text.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
@@ -225,7 +224,7 @@ fn row(text: &str) -> Result<Row, String> {
         bytes.push(u8::from_str_radix(digits, 16).map_err(|_| "\\x needs two hexadecimal digits")?);
         bytes.extend_from_slice(rest.as_bytes());
     }
-    Ok(Row(bytes))
+    Ok(RowKey(bytes))
 }
 
 #[cfg(test)]
@@ -237,13 +236,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_lines_make_sense() {
+    fn command_definitions_are_valid() {
         Cli::command().debug_assert();
-        Order::command().debug_assert();
+        ForegroundCommand::command().debug_assert();
     }
 
     #[test]
-    fn options_become_a_configuration() {
+    fn options_are_mapped_to_the_configuration() {
         let line = "cluster -D /d up --region-servers 3 --tsds 1 --opentsdb --property a=b=c \
                     --session-timeout 5 --foreground --proxied";
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_refused() {
+    fn invalid_command_lines_are_rejected() {
         for line in [
             "cluster up --region-servers 0",
             "cluster up --proxied",
@@ -270,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_may_hold_any_bytes() {
+    fn rows_may_contain_any_byte() {
         for (text, bytes) in
             [("", &b""[..]), ("abc", b"abc"), ("a\\x00\\xFFb", b"a\0\xffb"), ("\\x41", b"A")]
         {
-            assert_eq!(row(text), Ok(Row(bytes.to_vec())));
+            assert_eq!(row(text), Ok(RowKey(bytes.to_vec())));
         }
         for text in ["\\x", "\\x4", "\\xzz", "\\x4\u{e9}"] {
             row(text).unwrap_err();
@@ -282,10 +281,16 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_commands_too() {
-        let order = Order::try_parse_from(["delay", "rs0", "50"]).unwrap();
-        assert!(matches!(order, Order::Delay { node: Node::RegionServer(0), milliseconds: 50 }));
-        let order = Order::try_parse_from(["kill", "master"]).unwrap();
-        assert!(matches!(order, Order::Fault(Fault::Kill { node: Node::Master })));
+    fn foreground_commands_include_faults() {
+        let command = ForegroundCommand::try_parse_from(["delay", "rs0", "50"]).unwrap();
+        assert!(matches!(
+            command,
+            ForegroundCommand::Delay { node: Node::RegionServer(0), milliseconds: 50 }
+        ));
+        let command = ForegroundCommand::try_parse_from(["kill", "master"]).unwrap();
+        assert!(matches!(
+            command,
+            ForegroundCommand::FaultCommand(FaultCommand::Kill { node: Node::Master })
+        ));
     }
 }

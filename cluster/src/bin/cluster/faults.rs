@@ -1,45 +1,45 @@
-//! Faults, one a command.
+//! Commands that inject faults.
 
 use anyhow::bail;
 use cluster::{Cluster, Node};
 
-use crate::{args::Fault, say};
+use crate::{args::FaultCommand, print_line};
 
-/// Does it, and says how things stand then.
-pub(crate) async fn apply(cluster: &mut Cluster, fault: Fault) -> anyhow::Result<()> {
+/// Runs a command and prints its result.
+pub(crate) async fn apply(cluster: &mut Cluster, fault: FaultCommand) -> anyhow::Result<()> {
     match fault {
-        Fault::Kill { node } => {
+        FaultCommand::Kill { node } => {
             cluster.kill(node)?;
-            say(format!("{node} is gone"));
+            print_line(format!("{node} was killed"));
         }
-        Fault::Terminate { node } => {
+        FaultCommand::Terminate { node } => {
             cluster.terminate(node)?;
-            say(format!("{node} ended"));
+            print_line(format!("{node} exited"));
         }
-        Fault::Pause { node } => {
+        FaultCommand::Pause { node } => {
             cluster.pause(node)?;
-            say(format!("{node} is held"));
+            print_line(format!("{node} is paused"));
         }
-        Fault::Resume { node } => {
+        FaultCommand::Resume { node } => {
             cluster.resume(node)?;
-            say(format!("{node} goes on"));
+            print_line(format!("{node} was resumed"));
         }
-        Fault::Restart { node } => {
+        FaultCommand::Restart { node } => {
             cluster.restart(node).await?;
-            say(format!("{node} serves"));
+            print_line(format!("{node} serves"));
         }
-        Fault::Move { table, row, node } => {
-            let Node::RegionServer(to) = node else { bail!("{node} is no region server") };
+        FaultCommand::Move { table, row, node } => {
+            let Node::RegionServer(to) = node else { bail!("{node} is not a region server") };
             cluster.move_region(&table, &row.0, to).await?;
-            say(format!("the region is at {node}"));
+            print_line(format!("the region is open on {node}"));
         }
-        Fault::Split { table, row } => {
+        FaultCommand::Split { table, row } => {
             cluster.split_region(&table, &row.0).await?;
-            say("both halves serve");
+            print_line("both halves are open");
         }
-        Fault::Merge { table, row } => {
+        FaultCommand::Merge { table, row } => {
             cluster.merge_regions(&table, &row.0).await?;
-            say("the merged region serves");
+            print_line("the merged region is open");
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A cluster that ends with its command.
+//! A cluster in the foreground, which stops with its command.
 
 use std::{io, thread, time::Duration};
 
@@ -10,14 +10,16 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{args::Order, faults, say, status};
+use crate::{args::ForegroundCommand, faults, print_line, status};
 
-/// Carries orders out until there are no more, or the command is interrupted; stops the cluster then.
+/// Runs commands from standard input until its end or a signal; then stops the cluster.
 pub(crate) async fn serve(mut cluster: Cluster) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut lines = lines();
-    say("orders are taken from standard input: help lists them, quit or ^C stops the cluster");
+    print_line(
+        "reading commands from standard input: help lists them, quit or ^C stops the cluster",
+    );
     loop {
         let line = tokio::select! {
             line = lines.recv() => line,
@@ -25,10 +27,10 @@ pub(crate) async fn serve(mut cluster: Cluster) -> anyhow::Result<()> {
             _ = terminate.recv() => None,
         };
         let Some(line) = line else { break };
-        match Order::try_parse_from(line.split_whitespace()) {
-            Ok(Order::Quit) => break,
-            Ok(order) => {
-                if let Err(error) = carry_out(&mut cluster, order).await {
+        match ForegroundCommand::try_parse_from(line.split_whitespace()) {
+            Ok(ForegroundCommand::Quit) => break,
+            Ok(command) => {
+                if let Err(error) = run(&mut cluster, command).await {
                     eprintln!("{error:#}");
                 }
             }
@@ -37,11 +39,11 @@ pub(crate) async fn serve(mut cluster: Cluster) -> anyhow::Result<()> {
         }
     }
     cluster.down(false).await?;
-    say("stopped, nothing is left");
+    print_line("stopped, all files removed");
     Ok(())
 }
 
-/// Lines of standard input, read by a thread that nobody has to wait for.
+/// Lines of standard input, read by a thread because the read cannot be cancelled.
 fn lines() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(1);
     thread::spawn(move || {
@@ -54,21 +56,21 @@ fn lines() -> mpsc::Receiver<String> {
     lines
 }
 
-async fn carry_out(cluster: &mut Cluster, order: Order) -> anyhow::Result<()> {
+async fn run(cluster: &mut Cluster, command: ForegroundCommand) -> anyhow::Result<()> {
     let links = cluster.links();
     let linked = |node: Node| if links.has(node) { Ok(node) } else { bail!("{node} has no link") };
-    match order {
-        Order::Fault(fault) => return faults::apply(cluster, fault).await,
-        Order::Status => return status::print(cluster).await,
-        Order::Cut { node } => links.cut(linked(node)?),
-        Order::Refuse { node } => links.refuse(linked(node)?),
-        Order::Break { node } => links.break_connections(linked(node)?),
-        Order::Delay { node, milliseconds } => {
+    match command {
+        ForegroundCommand::FaultCommand(fault) => return faults::apply(cluster, fault).await,
+        ForegroundCommand::Status => return status::print(cluster).await,
+        ForegroundCommand::Cut { node } => links.cut(linked(node)?),
+        ForegroundCommand::Refuse { node } => links.refuse(linked(node)?),
+        ForegroundCommand::Break { node } => links.break_connections(linked(node)?),
+        ForegroundCommand::Delay { node, milliseconds } => {
             links.delay(linked(node)?, Duration::from_millis(milliseconds));
         }
-        Order::Mend { node } => links.mend(linked(node)?),
-        Order::Quit => return Ok(()),
+        ForegroundCommand::Restore { node } => links.restore(linked(node)?),
+        ForegroundCommand::Quit => return Ok(()),
     }
-    say("done");
+    print_line("done");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The `cluster` command.
+//! The `cluster` command: starts, inspects, disturbs and stops clusters.
 
 mod args;
 mod faults;
@@ -30,8 +30,8 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Prints a line. Who does not read it does not stop a cluster by that.
-fn say(line: impl Display) {
+/// Prints a line; ignores a closed standard output.
+fn print_line(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
@@ -44,11 +44,13 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Up(up) => start(up, directory, cli.directory.is_some()).await,
         Command::Down { keep } => {
             Cluster::attach(&directory)?.down(keep).await?;
-            say(if keep { "stopped" } else { "stopped, nothing is left" });
+            print_line(if keep { "stopped" } else { "stopped, all files removed" });
             Ok(())
         }
         Command::Status => status::print(&Cluster::attach(&directory)?).await,
-        Command::Fault(fault) => faults::apply(&mut Cluster::attach(&directory)?, fault).await,
+        Command::FaultCommand(fault) => {
+            faults::apply(&mut Cluster::attach(&directory)?, fault).await
+        }
     }
 }
 
@@ -56,28 +58,28 @@ async fn start(up: UpArgs, directory: PathBuf, named: bool) -> anyhow::Result<()
     let foreground = up.foreground;
     let start = Instant::now();
     let config = up.config(directory.clone());
-    eprintln!("starting {}", what(&config));
+    eprintln!("starting {}", describe(&config));
     let cluster = Cluster::start(config).await?;
-    say(format!("serving after {:.1} s", start.elapsed().as_secs_f64()));
-    say(format!("quorum     {}", cluster.quorum()));
+    print_line(format!("serving after {:.1} s", start.elapsed().as_secs_f64()));
+    print_line(format!("quorum     {}", cluster.quorum()));
     for node in cluster.nodes() {
         let daemon = matches!(node, Node::OpenTsdb | Node::Tsd(_));
         if let Some(address) = cluster.address(node).filter(|_| daemon) {
-            say(format!("{:<10} http://{address}", node.to_string()));
+            print_line(format!("{:<10} http://{address}", node.to_string()));
         }
     }
-    say(format!("directory  {}", cluster.directory().display()));
+    print_line(format!("directory  {}", cluster.directory().display()));
     if foreground {
         return foreground::serve(cluster).await;
     }
-    cluster.leave().context("the cluster cannot be left alone")?;
+    cluster.detach().context("the cluster cannot be detached")?;
     let option =
         if named { format!(" --directory {}", directory.display()) } else { String::new() };
-    say(format!("stop it by: cluster down{option}"));
+    print_line(format!("to stop: cluster down{option}"));
     Ok(())
 }
 
-fn what(config: &cluster::ClusterConfig) -> String {
+fn describe(config: &cluster::ClusterConfig) -> String {
     let mut parts = vec!["ZooKeeper".to_owned(), "a master".to_owned()];
     let count =
         |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });

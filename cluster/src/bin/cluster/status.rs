@@ -1,30 +1,30 @@
-//! How a cluster is.
+//! The status of a cluster.
 
 use cluster::Cluster;
 
-use crate::say;
+use crate::print_line;
 
-/// Prints its processes, then what the master says.
+/// Prints the processes, then the status that the master reports.
 pub(crate) async fn print(cluster: &Cluster) -> anyhow::Result<()> {
-    say(format!("quorum {}, directory {}", cluster.quorum(), cluster.directory().display()));
+    print_line(format!("quorum {}, directory {}", cluster.quorum(), cluster.directory().display()));
     for node in cluster.nodes() {
         let address = cluster.address(node).unwrap_or_default();
         let state = match cluster.pid(node) {
-            None => "ended".to_owned(),
+            None => "stopped".to_owned(),
             Some(pid) => {
-                let held = if cluster.is_paused(node) { ", held" } else { "" };
+                let paused = if cluster.is_paused(node) { ", paused" } else { "" };
                 let cpu = cluster.cpu_time(node).as_secs_f64();
-                format!("pid {pid}{held}, {cpu:.1} s of processor time")
+                format!("pid {pid}{paused}, {cpu:.1} s CPU")
             }
         };
-        say(format!("{:<10} {address:<16} {state}", node.to_string()));
+        print_line(format!("{:<10} {address:<16} {state}", node.to_string()));
     }
     let status = cluster.status().await?;
     let names = |servers: &[hbase_rs::ServerName]| {
         let names: Vec<_> = servers.iter().map(ToString::to_string).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(" ") }
     };
-    say(format!("HBase {}, live: {}", status.version, names(&status.servers)));
-    say(format!("dead: {}", names(&status.dead_servers)));
+    print_line(format!("HBase {}, live: {}", status.version, names(&status.servers)));
+    print_line(format!("dead: {}", names(&status.dead_servers)));
     Ok(())
 }
