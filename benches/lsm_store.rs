@@ -1,9 +1,9 @@
-//! The embedded store without the log: held rows in, rows and points out.
+//! The embedded store without the log: flushes of memtable rows, scans and gets.
 //!
-//! Four kinds of series at ten seconds (random walk, counter, gauge, constant), as the write-behind
-//! layer flushes them and as row compaction leaves them. Every bench checks what it read.
+//! Four kinds of series at ten seconds (random walk, counter, gauge, constant), as flushes and as row
+//! compaction write them. Every bench checks what it reads.
 
-#![expect(clippy::unwrap_used, reason = "a bench stops where it is wrong")]
+#![expect(clippy::unwrap_used, reason = "a bench may panic")]
 
 use std::{hint::black_box, time::Duration};
 
@@ -11,6 +11,7 @@ use divan::{Bencher, counter::ItemsCount};
 use tsd_model::{Family, PackedRun, PointColumns};
 use tsd_storage::{FlushCell, FlushRow, FlushRows, FlushTarget, Get, Scan, Storage, Table};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
+use tsd_testkit::SplitMix64;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -18,22 +19,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const BASE: u32 = 1_500_001_200;
 const POINTS_AN_HOUR: u32 = 360;
 
-/// A small generator (splitmix64), so that every run of the bench sees the same points.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
-    }
-}
-
-/// Qualifiers and values of points `from..to` of an hour.
+/// Qualifiers and values of the points `steps` of an hour.
 fn points(series: u64, hour: u32, steps: std::ops::Range<u32>) -> Vec<([u8; 2], Vec<u8>)> {
-    let mut random = Random(series << 16 | u64::from(hour));
+    let mut random = SplitMix64::new(series << 16 | u64::from(hour));
     let mut walk = random.below(100_000) as i64;
     let mut counter = random.below(1 << 30);
     let mut gauge = random.below(2_000);
@@ -73,7 +61,7 @@ fn key(series: u64, hour: u32) -> Vec<u8> {
     key
 }
 
-/// Rows of a flush, made before the clock starts and in few allocations, as a memtable has them.
+/// Rows of a flush, built before the clock starts in few allocations, as in a memtable.
 struct Flush {
     bytes: Vec<u8>,
     /// Ends of the key and of each row's last cell.
@@ -87,15 +75,15 @@ struct Flush {
 
 impl Flush {
     fn new(series: u64, hours: std::ops::Range<u32>, steps: std::ops::Range<u32>) -> Self {
-        Self::make(series, hours, &steps, false)
+        Self::build(series, hours, &steps, false)
     }
 
-    /// The same points as row compaction leaves them.
+    /// The same points after row compaction.
     fn compacted(series: u64, hours: std::ops::Range<u32>) -> Self {
-        Self::make(series, hours, &(0..POINTS_AN_HOUR), true)
+        Self::build(series, hours, &(0..POINTS_AN_HOUR), true)
     }
 
-    fn make(
+    fn build(
         series: u64,
         hours: std::ops::Range<u32>,
         steps: &std::ops::Range<u32>,
@@ -155,34 +143,34 @@ impl FlushRows for Flush {
     }
 }
 
-struct Bed {
+struct BenchStore {
     runtime: tokio::runtime::Runtime,
-    store: LsmStorage,
+    lsm: LsmStorage,
     table: Table,
     _dir: tempfile::TempDir,
 }
 
-impl Bed {
+impl BenchStore {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let table = Table::new("tsdb");
-        let store =
+        let lsm =
             LsmStorage::open(&LsmConfig::new(dir.path(), vec![TableSpec::points(table.clone())]))
                 .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { runtime, store, table, _dir: dir }
+        Self { runtime, lsm, table, _dir: dir }
     }
 
-    fn ingest(&self, rows: Flush) {
-        self.runtime.block_on(self.store.flush_rows(&self.table, Box::new(rows))).unwrap();
+    fn flush(&self, rows: Flush) {
+        self.runtime.block_on(self.lsm.flush_rows(&self.table, Box::new(rows))).unwrap();
     }
 
     fn gauge(&self, name: &str) -> f64 {
-        self.store.gauges().into_iter().find(|(n, _)| *n == name).map_or(0.0, |(_, v)| v)
+        self.lsm.gauges().into_iter().find(|(n, _)| *n == name).map_or(0.0, |(_, v)| v)
     }
 
-    /// Waits until the tree has taken its shape.
-    fn settle(&self) {
+    /// Waits until the tree is compacted.
+    fn wait_for_compaction(&self) {
         let mut before = -1.0;
         while self.gauge("tsd_lsm_compaction_steps_total") > before {
             before = self.gauge("tsd_lsm_compaction_steps_total");
@@ -190,12 +178,12 @@ impl Bed {
         }
     }
 
-    /// Points of all rows, each decoded into columns.
+    /// Scans all rows and decodes their points into columns; returns the number of points.
     fn scan(&self) -> usize {
         let mut columns = PointColumns::default();
         let mut count = 0;
         self.runtime.block_on(async {
-            let mut scanner = self.store.scan(&self.table, Scan::default());
+            let mut scanner = self.lsm.scan(&self.table, Scan::default());
             while let Some(rows) = scanner.next_rows().await.unwrap() {
                 for row in rows {
                     columns.clear();
@@ -213,33 +201,33 @@ impl Bed {
 /// A thousand series over a day after row compaction.
 #[divan::bench(sample_count = 10)]
 fn scan_and_decode_compacted_hours(bencher: Bencher) {
-    let bed = Bed::new();
-    bed.ingest(Flush::compacted(1_000, 0..24));
-    bed.settle();
+    let store = BenchStore::new();
+    store.flush(Flush::compacted(1_000, 0..24));
+    store.wait_for_compaction();
     let points = 1_000 * 24 * POINTS_AN_HOUR as usize;
-    println!("{:.3} bytes a point", bed.gauge("tsd_lsm_disk_bytes") / points as f64);
-    assert_eq!(bed.scan(), points);
-    bencher.counter(ItemsCount::new(points)).bench_local(|| bed.scan());
+    println!("{:.3} bytes a point", store.gauge("tsd_lsm_disk_bytes") / points as f64);
+    assert_eq!(store.scan(), points);
+    bencher.counter(ItemsCount::new(points)).bench_local(|| store.scan());
 }
 
 /// A thousand series over four hours, each row flushed six times.
 #[divan::bench(sample_count = 10)]
 fn scan_and_decode_flushed_hours(bencher: Bencher) {
-    let bed = Bed::new();
+    let store = BenchStore::new();
     for flush in 0..6 {
-        bed.ingest(Flush::new(1_000, 0..4, flush * 60..flush * 60 + 60));
+        store.flush(Flush::new(1_000, 0..4, flush * 60..flush * 60 + 60));
     }
-    bed.settle();
+    store.wait_for_compaction();
     let points = 1_000 * 4 * POINTS_AN_HOUR as usize;
-    println!("{:.3} bytes a point", bed.gauge("tsd_lsm_disk_bytes") / points as f64);
-    assert_eq!(bed.scan(), points);
-    bencher.counter(ItemsCount::new(points)).bench_local(|| bed.scan());
+    println!("{:.3} bytes a point", store.gauge("tsd_lsm_disk_bytes") / points as f64);
+    assert_eq!(store.scan(), points);
+    bencher.counter(ItemsCount::new(points)).bench_local(|| store.scan());
 }
 
 /// Flushes of a hundred thousand series, six points each.
 #[divan::bench(sample_count = 8)]
 fn ingest_six_points_a_row(bencher: Bencher) {
-    let bed = Bed::new();
+    let store = BenchStore::new();
     let mut flush = 0;
     bencher
         .counter(ItemsCount::new(600_000_u32))
@@ -247,14 +235,14 @@ fn ingest_six_points_a_row(bencher: Bencher) {
             flush += 1;
             Flush::new(100_000, 0..1, flush * 6 - 6..flush * 6)
         })
-        .bench_local_values(|rows| bed.ingest(rows));
-    bed.settle();
+        .bench_local_values(|rows| store.flush(rows));
+    store.wait_for_compaction();
 }
 
 /// Flushes of a thousand series, sixty points each, a new hour each time.
 #[divan::bench(sample_count = 8)]
 fn ingest_sixty_points_a_row(bencher: Bencher) {
-    let bed = Bed::new();
+    let store = BenchStore::new();
     let mut flush = 0;
     bencher
         .counter(ItemsCount::new(600_000_u32))
@@ -262,20 +250,20 @@ fn ingest_sixty_points_a_row(bencher: Bencher) {
             flush += 1;
             Flush::new(1_000, flush * 10..flush * 10 + 10, 0..60)
         })
-        .bench_local_values(|rows| bed.ingest(rows));
-    bed.settle();
+        .bench_local_values(|rows| store.flush(rows));
+    store.wait_for_compaction();
 }
 
 /// One row of a compacted day of a thousand series.
 #[divan::bench(sample_count = 20, sample_size = 200)]
 fn get_a_compacted_row(bencher: Bencher) {
-    let bed = Bed::new();
-    bed.ingest(Flush::compacted(1_000, 0..24));
-    bed.settle();
-    let mut random = Random(1);
+    let store = BenchStore::new();
+    store.flush(Flush::compacted(1_000, 0..24));
+    store.wait_for_compaction();
+    let mut random = SplitMix64::new(1);
     bencher.bench_local(|| {
         let key = key(random.below(1_000), random.below(24) as u32);
-        let row = bed.runtime.block_on(bed.store.get(&bed.table, Get::row(key.into())));
+        let row = store.runtime.block_on(store.lsm.get(&store.table, Get::row(key.into())));
         let points: usize = row.unwrap().unwrap().runs.iter().map(PackedRun::point_count).sum();
         assert_eq!(points, POINTS_AN_HOUR as usize);
     });

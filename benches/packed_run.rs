@@ -1,18 +1,19 @@
-//! Packed runs: how fast points are packed and decoded, and how many bytes they take.
+//! Packed runs: speed of encoding and decoding, and bytes per point.
 //!
-//! Four kinds of series at ten seconds, an hour a run, as row compaction leaves them, and two that
-//! the decoder has a harder time with.
+//! Four kinds of series at ten seconds, an hour per run, as row compaction writes them, and two that are
+//! slower to decode.
 
-#![expect(clippy::unwrap_used, reason = "a bench stops where it is wrong")]
+#![expect(clippy::unwrap_used, reason = "a bench may panic")]
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use tsd_model::{PackedRun, PointColumns, RunEncoder};
+use tsd_testkit::SplitMix64;
 
 const POINTS: u32 = 360;
 const RUNS: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum SeriesKind {
     RandomWalk,
     Counter,
     Gauge,
@@ -21,31 +22,18 @@ enum Kind {
     FullDoubles,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind::RandomWalk,
-    Kind::Counter,
-    Kind::Gauge,
-    Kind::Constant,
-    Kind::Jittered,
-    Kind::FullDoubles,
+const KINDS: [SeriesKind; 6] = [
+    SeriesKind::RandomWalk,
+    SeriesKind::Counter,
+    SeriesKind::Gauge,
+    SeriesKind::Constant,
+    SeriesKind::Jittered,
+    SeriesKind::FullDoubles,
 ];
 
-/// A small generator (splitmix64), so that every run of the bench sees the same points.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
-    }
-}
-
-/// Offset, bits of the value, and whether it is an integer.
-fn points(kind: Kind, seed: u64) -> Vec<(u32, u64, bool)> {
-    let mut random = Random(seed);
+/// Offset in seconds, bits of the value, and true if it is an integer.
+fn points(kind: SeriesKind, seed: u64) -> Vec<(u32, u64, bool)> {
+    let mut random = SplitMix64::new(seed);
     let mut walk = random.below(100_000) as i64;
     let mut counter = random.below(1 << 40);
     let mut gauge = random.below(2_000);
@@ -59,15 +47,15 @@ fn points(kind: Kind, seed: u64) -> Vec<(u32, u64, bool)> {
             }
             let cents = (walk as f64 / 100.0).to_bits();
             let (bits, integer) = match kind {
-                Kind::RandomWalk => (cents, false),
-                Kind::Counter => (counter, true),
-                Kind::Gauge => (gauge, true),
-                Kind::Constant => (42, true),
-                Kind::Jittered => {
+                SeriesKind::RandomWalk => (cents, false),
+                SeriesKind::Counter => (counter, true),
+                SeriesKind::Gauge => (gauge, true),
+                SeriesKind::Constant => (42, true),
+                SeriesKind::Jittered => {
                     offset += random.below(4) as u32;
                     (cents, false)
                 }
-                Kind::FullDoubles => ((walk as f64 / 3.0).to_bits(), false),
+                SeriesKind::FullDoubles => ((walk as f64 / 3.0).to_bits(), false),
             };
             (offset, bits, integer)
         })
@@ -100,7 +88,7 @@ fn pack(encoder: &mut RunEncoder, (qualifier, value): &(Vec<u8>, Vec<u8>)) -> Pa
 }
 
 #[divan::bench(args = KINDS)]
-fn decode(bencher: Bencher, kind: Kind) {
+fn decode(bencher: Bencher, kind: SeriesKind) {
     let series: Vec<_> = (0..RUNS).map(|seed| points(kind, seed)).collect();
     let mut encoder = RunEncoder::new();
     let runs: Vec<_> = series.iter().map(|p| pack(&mut encoder, &column(p))).collect();
@@ -126,7 +114,7 @@ fn decode(bencher: Bencher, kind: Kind) {
 }
 
 #[divan::bench(args = KINDS)]
-fn encode(bencher: Bencher, kind: Kind) {
+fn encode(bencher: Bencher, kind: SeriesKind) {
     let series: Vec<_> = (0..RUNS).map(|seed| column(&points(kind, seed))).collect();
     let mut encoder = RunEncoder::new();
     bencher.counter(ItemsCount::new(RUNS * u64::from(POINTS))).bench_local(|| {

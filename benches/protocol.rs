@@ -1,9 +1,9 @@
-//! Text to points: how fast telnet lines and put bodies are read.
+//! Speed of parsing telnet lines and put bodies, and of rendering query responses.
 //!
-//! What is measured ends where a series cache would be asked: metric, time and value are numbers
-//! and slices, tags are left as they stand. And points to text: answers, piece by piece.
+//! Parsing ends before the lookup in the series cache: metric, time and value are slices and numbers, tags
+//! are not parsed. Responses are rendered in chunks.
 
-#![expect(clippy::unwrap_used, reason = "a bench stops where it is wrong")]
+#![expect(clippy::unwrap_used, reason = "a bench may panic")]
 
 use std::fmt::Write;
 
@@ -15,17 +15,18 @@ use tsd_protocol::{
 
 const POINTS: u64 = 50;
 
-/// What the values of the points look like.
+/// Texts of the values.
 #[derive(Clone, Copy, Debug)]
-enum Values {
+enum ValueText {
     Integers,
     TwoDecimals,
     LongDoubles,
 }
 
-const VALUES: [Values; 3] = [Values::Integers, Values::TwoDecimals, Values::LongDoubles];
+const VALUES: [ValueText; 3] =
+    [ValueText::Integers, ValueText::TwoDecimals, ValueText::LongDoubles];
 
-impl Values {
+impl ValueText {
     fn text(self, i: u64) -> String {
         match self {
             Self::Integers => (i * 7_919).to_string(),
@@ -39,7 +40,7 @@ fn main() {
     divan::main();
 }
 
-fn lines(values: Values) -> Vec<u8> {
+fn lines(values: ValueText) -> Vec<u8> {
     let mut text = String::new();
     for i in 0..POINTS {
         writeln!(
@@ -55,7 +56,7 @@ fn lines(values: Values) -> Vec<u8> {
     text.into_bytes()
 }
 
-fn body(values: Values) -> String {
+fn body(values: ValueText) -> String {
     let points: Vec<String> = (0..POINTS)
         .map(|i| {
             format!(
@@ -70,9 +71,9 @@ fn body(values: Values) -> String {
     format!("[{}]", points.join(","))
 }
 
-/// A read buffer of 50 lines, cut and parsed.
+/// A read buffer of 50 lines, split and parsed.
 #[divan::bench(args = VALUES)]
-fn telnet_lines(bencher: Bencher<'_, '_>, values: Values) {
+fn telnet_lines(bencher: Bencher<'_, '_>, values: ValueText) {
     let buffer = lines(values);
     bencher.counter(ItemsCount::new(POINTS)).bench(|| {
         let mut points = 0;
@@ -84,10 +85,10 @@ fn telnet_lines(bencher: Bencher<'_, '_>, values: Values) {
     });
 }
 
-/// The same, and the tags as if no cache knew them.
+/// The same, with parsed tags as on a miss of the series cache.
 #[divan::bench]
 fn telnet_lines_unknown_to_the_cache(bencher: Bencher<'_, '_>) {
-    let buffer = lines(Values::Integers);
+    let buffer = lines(ValueText::Integers);
     let rules = SeriesRules::default();
     bencher.counter(ItemsCount::new(POINTS)).bench(|| {
         for line in LineSplitter::new(black_box(&buffer)) {
@@ -99,7 +100,7 @@ fn telnet_lines_unknown_to_the_cache(bencher: Bencher<'_, '_>) {
 
 /// A put body of 50 points, UTF-8 check included.
 #[divan::bench(args = VALUES)]
-fn json_points(bencher: Bencher<'_, '_>, values: Values) {
+fn json_points(bencher: Bencher<'_, '_>, values: ValueText) {
     let body = body(values).into_bytes();
     let mut batch = PutBatch::default();
     bencher.counter(ItemsCount::new(POINTS)).bench_local(|| {
@@ -110,33 +111,33 @@ fn json_points(bencher: Bencher<'_, '_>, values: Values) {
     });
 }
 
-/// An answer of one series, in pieces of 64 KB.
+/// A response of one series, in chunks of 64 KB.
 #[divan::bench(args = VALUES)]
-fn answer_points(bencher: Bencher<'_, '_>, values: Values) {
-    const SHOWN: u64 = 100_000;
+fn answer_points(bencher: Bencher<'_, '_>, values: ValueText) {
+    const RESULT_POINTS: u64 = 100_000;
     let mut points = PointColumns::default();
-    for i in 0..SHOWN {
+    for i in 0..RESULT_POINTS {
         let value = match values {
-            Values::Integers => Value::Integer(i as i64 * 7_919),
-            Values::TwoDecimals => Value::Float((i * 37 % 100_000) as f64 / 100.0),
-            Values::LongDoubles => Value::Float((i as f64 + 0.1).sqrt() / 3.0),
+            ValueText::Integers => Value::Integer(i as i64 * 7_919),
+            ValueText::TwoDecimals => Value::Float((i * 37 % 100_000) as f64 / 100.0),
+            ValueText::LongDoubles => Value::Float((i as f64 + 0.1).sqrt() / 3.0),
         };
         points.push(1_356_998_400_000 + i as i64 * 10_000, value);
     }
     let series = SeriesResult { metric: "m".into(), points, ..SeriesResult::default() };
-    let mut piece = Vec::with_capacity(1 << 17);
+    let mut chunk = Vec::with_capacity(1 << 17);
     bencher
-        .counter(ItemsCount::new(SHOWN))
+        .counter(ItemsCount::new(RESULT_POINTS))
         .with_inputs(|| {
             QueryResponseWriter::new(ResponseLayout::default(), [series.clone()].into_iter(), None)
         })
         .bench_local_values(|mut writer| {
             let mut bytes = 0;
-            while writer.write(&mut piece, 1 << 16) {
-                bytes += piece.len();
-                piece.clear();
+            while writer.write(&mut chunk, 1 << 16) {
+                bytes += chunk.len();
+                chunk.clear();
             }
             assert!(bytes > 1_000_000);
-            piece.clear();
+            chunk.clear();
         });
 }

@@ -1,7 +1,9 @@
 //! Runs the fuzz targets on their seeds, on the recorded queries, and on mutations of both: input from
 //! outside never causes a panic.
 
+// The package `fuzz` is a workspace of its own, so its library cannot be a dependency.
 #[path = "../fuzz/src/targets.rs"]
+#[expect(unreachable_pub, reason = "public in the package `fuzz`")]
 mod targets;
 
 use std::{fs, path::Path};

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../src/targets.rs"]
-mod targets;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| targets::run("exp_body", input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| saltern_fuzz::run("exp_body", input));

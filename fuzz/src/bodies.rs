@@ -1,4 +1,4 @@
-//! What comes over HTTP.
+//! Bodies and parameters of HTTP requests.
 
 use tsd_model::HistogramCodecs;
 use tsd_protocol::{
@@ -9,14 +9,14 @@ use tsd_protocol::{
 };
 use tsd_query::{Clock, RawQuery};
 
-/// A time to be asked at.
+/// The time of requests.
 const NOW_MS: i64 = 1_500_000_000_000;
 
 fn text(input: &[u8]) -> &str {
     std::str::from_utf8(input).unwrap_or_default()
 }
 
-/// A body of `/api/put`, or of what is read beside points.
+/// A body of `/api/put`, `/api/rollup`, `/api/histogram` or of annotations.
 pub(crate) fn put_body(input: &[u8]) {
     let body = text(input);
     rollups_and_histograms(body);
@@ -28,14 +28,14 @@ pub(crate) fn put_body(input: &[u8]) {
         }
         let rules = SeriesRules::default();
         for point in batch.points() {
-            assert!((point.offset as usize) < body.len(), "a point stands in the body");
+            assert!((point.offset as usize) < body.len(), "a point is inside the body");
             let _ = point.tags(&rules);
         }
         let response = PutOutcome::new(&batch).response(PutOptions::default(), body);
         assert!(response.status >= 200, "a status");
         let details = PutOptions { details: true, ..PutOptions::default() };
         let response = PutOutcome::new(&batch).response(details, body);
-        assert!(std::str::from_utf8(&response.body).is_ok(), "a reply is text");
+        assert!(std::str::from_utf8(&response.body).is_ok(), "a response is UTF-8");
     }
 }
 
@@ -44,11 +44,11 @@ fn rollups_and_histograms(body: &str) {
     let (mut rollups, mut histograms) = (RollupBatch::default(), HistogramBatch::default());
     if rollups.read(body, None).is_ok() {
         for point in rollups.points() {
-            assert!((point.offset as usize) < body.len(), "a point stands in the body");
+            assert!((point.offset as usize) < body.len(), "a point is inside the body");
             let _ = point.tags();
         }
         let response = PutOutcome::of_rollups(&rollups).response(details, body);
-        assert!(std::str::from_utf8(&response.body).is_ok(), "a reply is text");
+        assert!(std::str::from_utf8(&response.body).is_ok(), "a response is UTF-8");
     }
     if histograms.read(body, None).is_ok() {
         let rules = SeriesRules::default();
@@ -57,7 +57,7 @@ fn rollups_and_histograms(body: &str) {
             let _ = point.tags(&rules);
         }
         let response = PutOutcome::of_histograms(&histograms).response(details, body);
-        assert!(std::str::from_utf8(&response.body).is_ok(), "a reply is text");
+        assert!(std::str::from_utf8(&response.body).is_ok(), "a response is UTF-8");
     }
 }
 
@@ -65,9 +65,9 @@ fn annotations(body: &str) {
     let clock = Clock::utc(NOW_MS);
     let _ = parse_annotation_body(body);
     let _ = parse_annotation_range_body(body, &clock);
-    for note in parse_annotations_body(body).unwrap_or_default() {
-        let shown = render_annotation(&note);
-        assert!(std::str::from_utf8(&shown).is_ok(), "a note is text");
+    for annotation in parse_annotations_body(body).unwrap_or_default() {
+        let rendered = render_annotation(&annotation);
+        assert!(std::str::from_utf8(&rendered).is_ok(), "an annotation is UTF-8");
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn query_body(input: &[u8]) {
     }
 }
 
-/// What stands behind the question mark of `/api/query`.
+/// The parameters of `/api/query` in a URI.
 pub(crate) fn query_uri(input: &[u8]) {
     let Ok(parameters) = QueryString::parse(text(input)) else { return };
     if let Ok(raw) = parse_query_uri(&parameters) {
@@ -94,16 +94,16 @@ fn validate(raw: &RawQuery) {
         Ok(query) => {
             assert!(query.start_ms <= query.end_ms, "a range");
             for sub in &query.sub_queries {
-                assert!(!render_sub_query(sub, None).is_empty(), "an echo");
+                assert!(!render_sub_query(sub, None).is_empty(), "a rendered sub query");
             }
         }
         Err(error) => {
-            assert!(query_error(&error, Some(raw)).status >= 400, "a refusal");
+            assert!(query_error(&error, Some(raw)).status >= 400, "an error status");
         }
     }
 }
 
-/// Requests for newest points and for series.
+/// Requests of `/api/query/last` and `/api/search/lookup`.
 pub(crate) fn search(input: &[u8]) {
     let text = text(input);
     let _ = parse_last_body(text);

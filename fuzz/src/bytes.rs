@@ -1,4 +1,4 @@
-//! What is read back from a store.
+//! Rows and packed runs of a store.
 
 use bytes::Bytes;
 use tsd_model::{
@@ -8,20 +8,20 @@ use tsd_model::{
 
 const BASE: BaseTime = BaseTime::containing(1_356_998_400);
 
-/// A row: cells as length, qualifier, length, value, age; then packed runs to the end of the input.
+/// A row: a count, so many cells as length, qualifier, length, value and timestamp, then packed runs.
 pub(crate) fn rows(input: &[u8]) {
     let Some((count, mut rest)) = input.split_first() else { return };
     let mut cells: Vec<Cell> = Vec::new();
     for _ in 0..*count {
         let Some((qualifier, after)) = take(rest) else { break };
         let Some((value, after)) = take(after) else { break };
-        let Some((age, after)) = after.split_first() else { break };
+        let Some((timestamp, after)) = after.split_first() else { break };
         rest = after;
         cells.push(Cell {
             family: Family::T,
             qualifier: Bytes::copy_from_slice(qualifier),
             value: Bytes::copy_from_slice(value),
-            timestamp_ms: i64::from(*age),
+            timestamp_ms: i64::from(*timestamp),
         });
     }
     cells.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
@@ -31,10 +31,10 @@ pub(crate) fn rows(input: &[u8]) {
     let mut row = Row { key: key.clone(), cells, runs };
     for rule in [MergeRule::Unanimous, MergeRule::Newest, MergeRule::Largest, MergeRule::Smallest] {
         let points = decoded(&row, rule);
-        // A row that is compacted reads the same, unless a writer left a column unsorted: that is
-        // read sorted and rewritten as it stands.
+        // A compacted row has the same points, unless a compacted column was unsorted: that is sorted
+        // on reads but rewritten unchanged.
         if row.runs.is_empty()
-            && row.cells.iter().all(|cell| rises(&cell.qualifier))
+            && row.cells.iter().all(|cell| is_sorted(&cell.qualifier))
             && let Ok(plan) = plan_row_compaction(&key, &row.cells, rule, false)
             && let (Some(points), Some((put, _))) = (points, plan.put)
         {
@@ -46,8 +46,8 @@ pub(crate) fn rows(input: &[u8]) {
             compacted.cells.push(put);
             compacted.cells.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
             let again = decoded(&compacted, rule);
-            let again = again.map(|points| listed(&points));
-            assert_eq!(again, Some(listed(&points)), "{rule:?} of {row:?} as {compacted:?}");
+            let again = again.map(|points| point_list(&points));
+            assert_eq!(again, Some(point_list(&points)), "{rule:?} of {row:?} as {compacted:?}");
         }
     }
     row.cells.clear();
@@ -59,8 +59,8 @@ fn take(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(*len))
 }
 
-/// Whether the points of a column come in order.
-fn rises(mut qualifiers: &[u8]) -> bool {
+/// True if the points of a column are in time order.
+fn is_sorted(mut qualifiers: &[u8]) -> bool {
     let mut last = None;
     while let Some((qualifier, rest)) = Qualifier::split_first(qualifiers) {
         if last.is_some_and(|last| last >= qualifier.offset_ms()) {
@@ -72,26 +72,26 @@ fn rises(mut qualifiers: &[u8]) -> bool {
     true
 }
 
-/// Times, and values with their kinds.
-fn listed(points: &PointColumns) -> Vec<(i64, u64, bool)> {
+/// Times, bits of the values, and true for integers.
+fn point_list(points: &PointColumns) -> Vec<(i64, u64, bool)> {
     let values = points.times_ms.iter().zip(&points.bits).enumerate();
     values.map(|(i, (time, bits))| (*time, *bits, points.is_integer(i))).collect()
 }
 
-/// Points of a row; nothing is left behind where there are none.
+/// Points of a row; a failed decoding must leave no points.
 fn decoded(row: &Row, rule: MergeRule) -> Option<PointColumns> {
     let mut columns = PointColumns::default();
     let mut extras = RowExtras::default();
     if decode_row(row, BASE, rule, &mut columns, &mut extras).is_err() {
-        assert!(columns.is_empty(), "an error leaves nothing: {row:?}");
+        assert!(columns.is_empty(), "an error leaves no points: {row:?}");
         return None;
     }
-    assert!(columns.times_ms.is_sorted_by(|a, b| a < b), "times rise: {row:?}");
-    assert_eq!(columns.times_ms.len(), columns.bits.len(), "columns of one length");
+    assert!(columns.times_ms.is_sorted_by(|a, b| a < b), "times ascend: {row:?}");
+    assert_eq!(columns.times_ms.len(), columns.bits.len(), "columns of equal length");
     Some(columns)
 }
 
-/// A packed run: what reads as points reads as cells, and the other way around.
+/// A packed run: decoding to points and expanding to cells must agree.
 pub(crate) fn packed_run(input: &[u8]) {
     let Ok(run) = PackedRun::open(Bytes::copy_from_slice(input)) else { return };
     let mut columns = PointColumns::default();
@@ -99,10 +99,10 @@ pub(crate) fn packed_run(input: &[u8]) {
     let mut cells = Vec::new();
     let expanded = run.expand_into(&mut cells);
     if decoded.is_ok() {
-        assert_eq!(columns.len(), run.point_count(), "as many points as the header says");
-        assert!(columns.times_ms.is_sorted_by(|a, b| a < b), "times rise");
+        assert_eq!(columns.len(), run.point_count(), "the number of points of the header");
+        assert!(columns.times_ms.is_sorted_by(|a, b| a < b), "times ascend");
     } else {
-        assert!(columns.is_empty(), "an error leaves nothing");
+        assert!(columns.is_empty(), "an error leaves no points");
     }
     if decoded.is_ok() && expanded.is_ok() {
         cells.sort_by(|a, b| a.qualifier.cmp(&b.qualifier));
@@ -110,12 +110,12 @@ pub(crate) fn packed_run(input: &[u8]) {
         let mut of_cells = PointColumns::default();
         let mut extras = RowExtras::default();
         decode_row(&row, BASE, MergeRule::Newest, &mut of_cells, &mut extras)
-            .expect("cells of a run can be read");
-        // A damaged run may call doubles singles that are none; its cells are rounded.
+            .expect("cells of a run are decodable");
+        // A damaged run may mark values as single precision that are not; its cells are rounded.
         let agree = |cell: u64, point: u64| {
             cell == point || cell == f64::from(f64::from_bits(point) as f32).to_bits()
         };
-        let (of_cells, columns) = (listed(&of_cells), listed(&columns));
+        let (of_cells, columns) = (point_list(&of_cells), point_list(&columns));
         assert!(
             of_cells.len() == columns.len()
                 && of_cells.iter().zip(&columns).all(|((time, cell, integer), (t, point, i))| {

@@ -38,9 +38,12 @@ pub(crate) fn frames(input: &[u8]) {
                 return;
             }
         }
-        assert!(buffer.capacity() <= 2 * LIMIT + (64 << 10), "no more room than a frame needs");
+        assert!(
+            buffer.capacity() <= 2 * LIMIT + (64 << 10),
+            "the buffer is bounded by the longest frame"
+        );
     }
-    assert_eq!(taken + buffer.len(), stream.len(), "nothing is lost");
+    assert_eq!(taken + buffer.len(), stream.len(), "no byte is lost");
 }
 
 fn response(frame: Bytes) {

@@ -1,11 +1,11 @@
-//! What comes over a telnet connection.
+//! Lines of a telnet connection.
 
 use tsd_model::{InputFormat, parse_point_value, parse_telnet_timestamp};
 use tsd_protocol::{
     HistogramLine, LineSplitter, PutLine, RollupLine, SeriesRules, TelnetCommand, TelnetCommands,
 };
 
-/// A chunk of a connection, cut into lines.
+/// A chunk of a connection, split into lines.
 pub(crate) fn telnet(input: &[u8]) {
     let commands = TelnetCommands { writes: true, die: true };
     let rules = SeriesRules::default();
@@ -31,13 +31,13 @@ pub(crate) fn telnet(input: &[u8]) {
             }
             _ => {}
         }
-        // Words of a line are read alone too, whatever stands before them.
+        // Each word of a line is also parsed as a timestamp and as a value.
         for word in line.split(|b| *b == b' ') {
             let _ = parse_telnet_timestamp(word);
-            for entrance in [InputFormat::Telnet, InputFormat::Http, InputFormat::Import] {
-                let _ = parse_point_value(word, entrance);
+            for format in [InputFormat::Telnet, InputFormat::Http, InputFormat::Import] {
+                let _ = parse_point_value(word, format);
             }
         }
     }
-    assert!(splitter.consumed() <= input.len(), "no more is consumed than there is");
+    assert!(splitter.consumed() <= input.len(), "at most the input is consumed");
 }

@@ -1,4 +1,4 @@
-//! The small languages inside of queries.
+//! Languages inside queries: times, filters, downsampling, expressions.
 
 use bytes::Bytes;
 use tsd_model::{PointColumns, TableSchema, Value};
@@ -10,9 +10,9 @@ use tsd_query::{
     parse_time,
 };
 
-/// Longest text: what nests or multiplies is bounded by the bodies it stands in.
+/// Longest text; a request body bounds nesting.
 const MAX_TEXT: usize = 4_096;
-/// A time to be asked at.
+/// The time of requests.
 const NOW_MS: i64 = 1_500_000_000_000;
 /// Epoch milliseconds of the points.
 const START_MS: i64 = 1_356_998_400_000;
@@ -21,7 +21,7 @@ fn text(input: &[u8]) -> &str {
     std::str::from_utf8(input).ok().filter(|text| text.len() <= MAX_TEXT).unwrap_or_default()
 }
 
-/// Zone and time expression, in two lines.
+/// Time zone and time expression, a line each.
 pub(crate) fn time(input: &[u8]) {
     let input = text(input);
     let (zone, time) = input.split_once('\n').unwrap_or(("", input));
@@ -34,17 +34,20 @@ pub(crate) fn time(input: &[u8]) {
     }
 }
 
-/// Type, filter and value, in three lines.
+/// Type, filter and value, a line each.
 pub(crate) fn tag_filter(input: &[u8]) {
     let mut lines = text(input).splitn(3, '\n');
     let mut line = || lines.next().unwrap_or_default();
     let (kind, filter, value) = (line(), line(), line());
     if let Ok(filter) = TagFilter::try_new("host", kind, filter, true) {
         let accepted = filter.accepts(value);
-        assert!(accepted || !filter.accepts_all(), "a filter that takes all takes each");
+        assert!(accepted || !filter.accepts_all(), "a filter that accepts all accepts each value");
     }
     if let Some(wildcard) = Wildcard::parse(filter) {
-        assert!(wildcard.matches(value) || !wildcard.matches_all(), "as above");
+        assert!(
+            wildcard.matches(value) || !wildcard.matches_all(),
+            "a wildcard that matches all matches each value"
+        );
     }
     let _ = ValueFilter::parse(filter).map(|filter| filter.map(|f| f.accepts(Value::Float(1.5))));
     if let Ok(filter) = ValueFilter::try_new(kind, filter) {
@@ -52,8 +55,8 @@ pub(crate) fn tag_filter(input: &[u8]) {
     }
 }
 
-/// A part of `m=` between aggregator and metric: downsampling, rate, rollup usage. What is valid is
-/// worked out over twenty seconds of points.
+/// The part of `m=` between aggregator and metric: downsampling, rate, rollup usage. Valid ones are
+/// evaluated over twenty seconds of points.
 pub(crate) fn downsample(input: &[u8]) {
     for zone in ["UTC", "Asia/Kathmandu"] {
         let m = format!("sum:{}:m{{host=*}}", text(input));
@@ -67,14 +70,14 @@ pub(crate) fn downsample(input: &[u8]) {
         };
         let Ok(query) = raw.validate(&Clock::utc(NOW_MS)) else { return };
         for sub in &query.sub_queries {
-            work_out(&query, sub);
+            evaluate_sub_query(&query, sub);
         }
     }
 }
 
 /// Plans a sub query and evaluates two series.
-fn work_out(query: &Query, sub: &SubQuery) {
-    // A millisecond's buckets over the whole of an interval of years are many, and lawful.
+fn evaluate_sub_query(query: &Query, sub: &SubQuery) {
+    // An interval of years divided into milliseconds is valid, but slow to evaluate.
     if sub.downsample.as_ref().is_some_and(|spec| spec.interval_ms() > 31 * 86_400_000) {
         return;
     }
@@ -95,7 +98,7 @@ fn work_out(query: &Query, sub: &SubQuery) {
     }
     for series in evaluate(sub, &plan, spans).unwrap_or_default() {
         let times = &series.points.times_ms;
-        assert!(times.is_sorted(), "points come in order");
+        assert!(times.is_sorted(), "points are in time order");
         assert!(
             times.iter().all(|t| (query.start_ms..=query.end_ms).contains(t)),
             "points are inside the range"
@@ -111,14 +114,14 @@ pub(crate) fn gexp(input: &[u8]) {
         ..RawQuery::default()
     };
     let Ok(gexp) = GexpQuery::new(raw, &[text(input)], &Clock::utc(NOW_MS)) else { return };
-    let answers: Vec<_> = gexp.query.sub_queries.iter().map(|_| series()).collect();
-    let _ = gexp.evaluate(&answers, &mut Unlimited);
+    let results: Vec<_> = gexp.query.sub_queries.iter().map(|_| series()).collect();
+    let _ = gexp.evaluate(&results, &mut Unlimited);
 }
 
 /// A body of `/api/query/exp`.
 pub(crate) fn exp_body(input: &[u8]) {
     let Ok(raw) = parse_exp_body(std::str::from_utf8(input).unwrap_or_default()) else { return };
-    assert!(!render_exp_query(&raw).is_empty(), "an echo");
+    assert!(!render_exp_query(&raw).is_empty(), "a rendered query");
     evaluate_exp(&raw);
 }
 
@@ -148,11 +151,11 @@ pub(crate) fn expression(input: &[u8]) {
 
 fn evaluate_exp(raw: &RawExpQuery) {
     let Ok(query) = raw.validate(&Clock::utc(NOW_MS)) else { return };
-    let answers: Vec<_> = query.query.sub_queries.iter().map(|_| series()).collect();
-    let _ = query.evaluate(&answers);
+    let results: Vec<_> = query.query.sub_queries.iter().map(|_| series()).collect();
+    let _ = query.evaluate(&results);
 }
 
-/// Two series as an answer has them.
+/// Two result series.
 fn series() -> Vec<NamedSeries> {
     (1..=2_u8)
         .map(|tagv| NamedSeries {

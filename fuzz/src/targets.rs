@@ -1,8 +1,8 @@
-//! What is fed with bytes from outside.
+//! Fuzz targets: parsers and decoders of bytes from outside.
 //!
-//! None of it may panic, hang or hold more than a few times what it was given, and what must hold of
-//! the outcome is asserted. The same functions are driven by libFuzzer (`fuzz_targets/`) and, over the
-//! seeds and small changes of them, by the tests of the workspace.
+//! No input may cause a panic or a hang, or allocate more than a few times its length; properties of the
+//! results are asserted. libFuzzer runs the targets (`fuzz_targets/`); `tests/seeds.rs` includes this file
+//! and runs them on the seeds and mutations of them.
 
 mod bodies;
 mod bytes;
@@ -10,7 +10,7 @@ mod frames;
 mod lines;
 mod queries;
 
-/// Name of a target, and what it does with an input.
+/// Name and function of a target.
 type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: &[Target] = &[
@@ -31,9 +31,9 @@ const TARGETS: &[Target] = &[
     ("time", queries::time),
 ];
 
-/// Feeds the target of that name.
-pub(crate) fn run(name: &str, input: &[u8]) {
-    let target = TARGETS.iter().find(|(known, _)| *known == name);
+/// Runs the target of this name on an input.
+pub fn run(name: &str, input: &[u8]) {
+    let target = TARGETS.iter().find(|(target, _)| *target == name);
     let Some((_, target)) = target else { panic!("no target {name}") };
     target(input);
 }
