@@ -89,8 +89,8 @@ fn scan(response: &ScanResponse) {
         cache.insert(location);
         assert!(cache.len() <= 8, "the cache keeps to its bound");
     }
-    let span = cache.span(&table, b"m");
-    assert!(cache.holding(&table, b"m").is_some() || span.contains(b"m"), "a row is in its span");
+    let range = cache.lookup_range(&table, b"m");
+    assert!(cache.holding(&table, b"m").is_some() || range.contains(b"m"), "a row is in its span");
     cache.server_gone(&ServerName::new("rs", 1, 1));
     let cells: usize = rows.iter().map(Row::len).sum();
     let region = Region::new(table, Bytes::new(), Bytes::new(), 1);

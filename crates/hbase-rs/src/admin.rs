@@ -28,9 +28,8 @@ use crate::{
     error::{Failure, OperationError},
     exception::Recovery,
     handshake::Service,
-    multi::region_specifier,
     random::nonce,
-    region::{info::Region, meta::RegionTarget},
+    region::{info::Region, meta::RegionTarget, name::region_specifier},
     server_name::ServerName,
     table_name::TableName,
 };

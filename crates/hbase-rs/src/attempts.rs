@@ -1,4 +1,4 @@
-//! The attempts of one operation: how many, how long, and what pause comes next.
+//! The attempts of one operation: their number, its deadline, and the pauses in between.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,29 +9,45 @@ use crate::{
     error::{Failure, OperationError},
     metrics::Metrics,
     random::random,
-    retry::Backoff,
+    retry::{Backoff, Retry},
 };
 
-/// Step of the pauses at which polling stays.
-const MAX_POLL: usize = 4;
+/// Backoff step at which polling stays.
+const MAX_POLL_STEP: usize = 4;
 
-/// With less time than this left there is no other attempt before the end: no answer would be in time.
-const LAST_CHANCE: Duration = Duration::from_millis(100);
+/// With less time than this left there is no last attempt: no response would arrive in time.
+const LAST_ATTEMPT_TIME: Duration = Duration::from_millis(100);
 
-/// Keeps the time of an operation.
+/// A failed attempt at a call or action, and how to recover from it.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedAttempt {
+    pub(crate) cause: Failure,
+    pub(crate) retry: Retry,
+    /// True if it may have been executed all the same.
+    pub(crate) in_doubt: bool,
+}
+
+impl FailedAttempt {
+    /// True if another attempt follows. `repeatable` is true if executing twice does no harm.
+    pub(crate) fn is_retried(&self, repeatable: bool) -> bool {
+        self.retry != Retry::Never && (repeatable || !self.in_doubt)
+    }
+}
+
+/// Counts the attempts of an operation against its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempts {
     operation: &'static str,
     begun: Instant,
     deadline: Instant,
     max: usize,
-    done: usize,
+    failed: usize,
     backoff: Backoff,
-    /// Whether it changes nothing, so that there is nothing to doubt.
-    reads: bool,
-    /// Whether an attempt may have done it.
-    doubt: bool,
-    /// What the attempt before met with.
+    /// True if the operation changes nothing: its errors are never in doubt.
+    read_only: bool,
+    /// True if a failed attempt may have executed the operation.
+    in_doubt: bool,
+    /// Cause of the last failed attempt.
     last: Option<Failure>,
     metrics: Arc<Metrics>,
 }
@@ -49,55 +65,56 @@ impl Attempts {
             begun,
             deadline: deadline.unwrap_or_else(|| begun + config.operation_timeout),
             max: config.max_attempts,
-            done: 0,
+            failed: 0,
             backoff: config.backoff,
-            reads: false,
-            doubt: false,
+            read_only: false,
+            in_doubt: false,
             last: None,
             metrics: Arc::clone(metrics),
         }
     }
 
-    /// The same for an operation that changes nothing.
+    /// Declares that the operation changes nothing.
     pub(crate) const fn reading(mut self) -> Self {
-        self.reads = true;
+        self.read_only = true;
         self
     }
 
-    /// Notes that an attempt may have done it.
+    /// Records that a failed attempt may have executed the operation.
     pub(crate) const fn doubt(&mut self) {
-        self.doubt = true;
+        self.in_doubt = true;
     }
 
-    /// When the operation is over.
+    /// Deadline of the operation.
     pub(crate) const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// When a call that may take so long is over.
+    /// Deadline of a call with this timeout.
     pub(crate) fn call_deadline(&self, timeout: Duration) -> Instant {
         self.deadline.min(Instant::now() + timeout)
     }
 
-    /// Attempts that were counted, for the next pause to be the first one again.
-    pub(crate) const fn progress(&mut self) {
-        self.done = 0;
+    /// Resets the count of failed attempts, after progress.
+    pub(crate) const fn reset(&mut self) {
+        self.failed = 0;
     }
 
-    /// Whether nothing has failed so far.
+    /// True if no attempt has failed yet.
     pub(crate) const fn is_first(&self) -> bool {
-        self.done == 0
+        self.failed == 0
     }
 
-    /// The same operation with all its attempts before it.
+    /// Returns the same operation with no attempt failed.
     pub(crate) fn fresh(&self) -> Self {
-        Self { done: 0, last: None, ..self.clone() }
+        Self { failed: 0, last: None, ..self.clone() }
     }
 
-    /// Waits before asking again for something that takes its time. Only the clock limits it.
+    /// Pauses before the next poll of something that is not complete. Only the deadline limits the
+    /// number of polls.
     pub(crate) async fn poll(&mut self, cause: Failure) -> Result<(), OperationError> {
-        let pause = self.backoff.pause(self.done, false, random());
-        self.done = (self.done + 1).min(MAX_POLL);
+        let pause = self.backoff.pause(self.failed, false, random());
+        self.failed = (self.failed + 1).min(MAX_POLL_STEP);
         if Instant::now() + pause >= self.deadline {
             return Err(self.fail(cause, true));
         }
@@ -105,59 +122,74 @@ impl Attempts {
         Ok(())
     }
 
-    /// Waits before the next attempt, or gives up. A pause that would last to the end is cut: what was
-    /// away may be back.
+    /// Waits as the failed attempt requires, or returns the error of the operation if no attempt
+    /// follows. `repeatable` is true if executing the operation twice does no harm.
+    pub(crate) async fn retry(
+        &mut self,
+        failed: FailedAttempt,
+        repeatable: bool,
+    ) -> Result<(), OperationError> {
+        if !failed.is_retried(repeatable) {
+            return Err(self.fail(failed.cause, failed.in_doubt));
+        }
+        self.in_doubt |= failed.in_doubt;
+        match failed.retry {
+            Retry::Backoff { overloaded } => self.pause(failed.cause, overloaded).await,
+            Retry::After(wait) => self.wait(wait, failed.cause).await,
+            Retry::Immediately | Retry::Split | Retry::Never => self.at_once(failed.cause),
+        }
+    }
+
+    /// Waits for the backoff, or gives up. A pause beyond the deadline is shortened, for one last
+    /// attempt.
     pub(crate) async fn pause(
         &mut self,
         cause: Failure,
         overloaded: bool,
     ) -> Result<(), OperationError> {
-        let mut pause = self.backoff.pause(self.done, overloaded, random());
+        let mut pause = self.backoff.pause(self.failed, overloaded, random());
         let left = self.deadline.saturating_duration_since(Instant::now());
-        if pause >= left && left > LAST_CHANCE {
+        if pause >= left && left > LAST_ATTEMPT_TIME {
             pause = left / 2;
         }
         self.wait(pause, cause).await
     }
 
-    /// Waits so long before the next attempt, or gives up if there is no time for that.
-    pub(crate) async fn wait(
-        &mut self,
-        pause: Duration,
-        cause: Failure,
-    ) -> Result<(), OperationError> {
-        self.done += 1;
-        if self.done >= self.max || Instant::now() + pause >= self.deadline {
+    /// Waits for exactly this time, or gives up if the deadline is before its end.
+    async fn wait(&mut self, pause: Duration, cause: Failure) -> Result<(), OperationError> {
+        self.failed += 1;
+        if self.failed >= self.max || Instant::now() + pause >= self.deadline {
             return Err(self.fail(cause, false));
         }
-        tracing::debug!(operation = self.operation, attempt = self.done, ?pause, %cause, "another attempt");
+        tracing::debug!(operation = self.operation, attempt = self.failed, ?pause, %cause, "retrying");
         self.metrics.retried(cause.retry_reason());
         sleep(pause).await;
         self.last = Some(cause);
         Ok(())
     }
 
-    /// Goes on at once, or gives up if that was tried too often.
+    /// Counts an attempt that is repeated without a pause, or gives up.
     pub(crate) fn at_once(&mut self, cause: Failure) -> Result<(), OperationError> {
-        self.done += 1;
-        if self.done >= self.max || Instant::now() >= self.deadline {
+        self.failed += 1;
+        if self.failed >= self.max || Instant::now() >= self.deadline {
             return Err(self.fail(cause, false));
         }
         self.metrics.retried(cause.retry_reason());
         Ok(())
     }
 
-    /// The error that tells the caller. That time was up says less than what used it up.
+    /// Returns the error of the operation. A deadline that has passed is reported with the cause of
+    /// the last failed attempt.
     pub(crate) fn fail(&self, cause: Failure, in_doubt: bool) -> OperationError {
         let cause = match &self.last {
-            Some(last) if cause.is_lack_of_time() => last.clone(),
+            Some(last) if cause.is_deadline() => last.clone(),
             _ => cause,
         };
         OperationError {
             operation: self.operation,
-            attempts: self.done.max(1),
+            attempts: self.failed.max(1),
             elapsed: self.begun.elapsed(),
-            in_doubt: !self.reads && (in_doubt || self.doubt),
+            in_doubt: !self.read_only && (in_doubt || self.in_doubt),
             cause: Box::new(cause),
         }
     }

@@ -1,21 +1,18 @@
-//! The client: what all tables of a cluster share.
+//! The client of a cluster: configuration, connections, region locations and counters that its
+//! tables, scanners and buffers share.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use prost::Message;
 use tokio::time::Instant;
 
 use crate::{
-    attempts::Attempts,
+    attempts::{Attempts, FailedAttempt},
     config::ClientConfig,
     connection::{CallClass, CallError, CallSpec},
     discovery::{Discovery, DiscoveryError},
-    error::{Failure, OperationError},
-    exception::{ExceptionClass, Recovery},
+    error::OperationError,
     frame::{CallMessage, ResponseBody},
     handshake::Service,
     locator::{Locator, META_PRIORITY},
@@ -28,36 +25,36 @@ use crate::{
     table_name::TableName,
 };
 
-/// Priority of calls about tables of HBase itself.
+/// Priority of calls to the system tables of HBase.
 const SYSTEM_PRIORITY: u32 = 200;
 
-/// A client of one cluster. Clones share connections and what is known of regions.
+/// A client of one cluster. Clones share connections and cached region locations.
 #[derive(Clone, Debug)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientShared {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
     pool: Arc<ConnectionPool>,
     locator: Locator,
-    /// Tells our nonces from those of other clients.
+    /// Distinguishes the nonces of this client from those of others.
     nonce_group: u64,
     discovery: Arc<dyn Discovery>,
     master: Mutex<Option<ServerName>>,
 }
 
 impl Client {
-    /// A client of the cluster that `discovery` finds. Nothing is connected yet.
+    /// Returns a client of the cluster that `discovery` finds. Connections are opened on first use.
     ///
     /// Operations need a Tokio runtime with I/O and time.
     pub fn new(config: ClientConfig, discovery: impl Discovery + 'static) -> Self {
         Self::with_discovery(config, Arc::new(discovery))
     }
 
-    /// The same with a discovery that is used elsewhere too.
+    /// As [`Self::new`], with a shared discovery.
     pub fn with_discovery(config: ClientConfig, discovery: Arc<dyn Discovery>) -> Self {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::observed_by(config.latency_observer.clone()));
@@ -71,7 +68,7 @@ impl Client {
         let nonce_group = random();
         let master = Mutex::default();
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClientShared {
                 config,
                 metrics,
                 pool,
@@ -83,7 +80,7 @@ impl Client {
         }
     }
 
-    /// What it has counted so far.
+    /// Returns a snapshot of the client's counters and gauges.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         let mut stats = self.shared.metrics.snapshot();
@@ -96,7 +93,7 @@ impl Client {
         &self.shared.metrics
     }
 
-    /// How it behaves.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &ClientConfig {
         &self.shared.config
@@ -114,10 +111,10 @@ impl Client {
         &self.shared.pool
     }
 
-    /// The active master, as far as is known.
+    /// Returns the active master, cached or from discovery.
     pub(crate) async fn master(&self) -> Result<ServerName, DiscoveryError> {
-        let known = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(master) = known {
+        let cached = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(master) = cached {
             return Ok(master);
         }
         let master = self.shared.discovery.master().await?;
@@ -125,35 +122,21 @@ impl Client {
         Ok(master)
     }
 
-    /// This master does not serve, or not any more.
+    /// Removes the master from the cache, unless another one has been cached since.
     pub(crate) fn forget_master(&self, master: &ServerName) {
-        let mut known = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_ref() == Some(master) {
-            *known = None;
+        let mut cached = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.as_ref() == Some(master) {
+            *cached = None;
         }
     }
 
-    /// One call to the server of a region.
+    /// Calls the server of a region.
     pub(crate) async fn call_region(
         &self,
         location: &RegionLocation,
         call: RegionCall,
         message: &impl CallMessage,
         block: Bytes,
-        attempts: &Attempts,
-    ) -> Result<ResponseBody, CallError> {
-        let deadline = attempts.call_deadline(call.timeout);
-        self.call_location(location, call, message, block, deadline).await
-    }
-
-    /// One call to a server, at the latest until the deadline.
-    pub(crate) async fn call_location(
-        &self,
-        location: &RegionLocation,
-        call: RegionCall,
-        message: &impl CallMessage,
-        block: Bytes,
-        deadline: Instant,
     ) -> Result<ResponseBody, CallError> {
         let table = location.region.table();
         let priority = if *table == TableName::meta() {
@@ -161,11 +144,12 @@ impl Client {
         } else {
             call.priority.or_else(|| table.is_system().then_some(SYSTEM_PRIORITY))
         };
-        let spec = CallSpec { method: call.method, priority, deadline };
+        let RegionCall { method, class, deadline, .. } = call;
         let pool = &self.shared.pool;
         let connection =
-            pool.connection(&location.server, Service::Client, call.class, deadline).await?;
-        connection.call(&spec, message, self.compressed(location, block)?).await
+            pool.connection(&location.server, Service::Client, class, deadline).await?;
+        let block = self.compressed(location, block)?;
+        connection.call(&CallSpec { method, priority, deadline }, message, block).await
     }
 
     fn compressed(&self, location: &RegionLocation, block: Bytes) -> Result<Bytes, CallError> {
@@ -180,54 +164,23 @@ impl Client {
         }
     }
 
-    /// Decodes an answer and restores its cells.
+    /// Decodes the message of a response and decompresses its cells.
     pub(crate) fn read<M: Message + Default>(
         &self,
         location: &RegionLocation,
-        answer: &ResponseBody,
+        response: &ResponseBody,
     ) -> Result<(M, Bytes), CallError> {
         let unreadable = |source| CallError::InvalidResponse {
             server: location.server.clone(),
             source: Arc::new(source),
         };
-        let message = answer.message().map_err(unreadable)?;
-        let block =
-            answer.block(self.config().compressor, self.config().max_frame).map_err(unreadable)?;
-        Ok((message, block))
+        let message = response.message().map_err(unreadable)?;
+        let (compressor, limit) = (self.config().compressor, self.config().max_frame);
+        Ok((message, response.block(compressor, limit).map_err(unreadable)?))
     }
 
-    /// Takes a failure at a location in: the cache learns what it means, and what comes next is said.
-    pub(crate) fn digest(&self, location: &RegionLocation, error: &CallError) -> Next {
-        let locator = self.locator();
-        match error.recovery() {
-            Recovery::Relocate | Recovery::FindMaster | Recovery::ReopenScanner => {
-                locator.failed(location);
-                Next::Pause { overloaded: error.is_overload() }
-            }
-            Recovery::RelocateOnce => {
-                locator.failed(location);
-                Next::AtOnceIfFirst
-            }
-            Recovery::Moved(to) if locator.moved(location, &to) => Next::AtOnce,
-            Recovery::Moved(_) | Recovery::SamePlace => Next::Pause { overloaded: false },
-            Recovery::Overloaded => Next::Pause { overloaded: true },
-            Recovery::ServerGone => {
-                locator.server_gone(&location.server, error);
-                Next::Pause { overloaded: false }
-            }
-            Recovery::ResendNow => Next::AtOnce,
-            Recovery::Wait(wait) => Next::Wait(wait),
-            Recovery::SplitBatch => Next::Split,
-            Recovery::CloseConnection | Recovery::Fail => {
-                if error.class() == Some(ExceptionClass::TableNotFound) {
-                    locator.table_gone(location.region.table());
-                }
-                Next::Fail
-            }
-        }
-    }
-
-    /// Carries out what comes next for a single call, or tells the caller that nothing does.
+    /// Recovers from a failed call of one action, or returns the operation's error if it is not
+    /// repeated. `repeatable` is true if executing the call twice does no harm.
     pub(crate) async fn recover(
         &self,
         location: &RegionLocation,
@@ -235,50 +188,18 @@ impl Client {
         repeatable: bool,
         attempts: &mut Attempts,
     ) -> Result<(), OperationError> {
-        let next = self.digest(location, &error);
+        let retry = self.locator().classify_failure(location, &error, attempts.is_first(), 1);
         let in_doubt = error.is_ambiguous();
-        let cause = Failure::from(error);
-        if in_doubt && !repeatable {
-            return Err(attempts.fail(cause, true));
-        }
-        if in_doubt {
-            attempts.doubt();
-        }
-        match next {
-            Next::AtOnce => attempts.at_once(cause),
-            Next::AtOnceIfFirst if attempts.is_first() => attempts.at_once(cause),
-            Next::Pause { overloaded } => attempts.pause(cause, overloaded).await,
-            Next::Wait(wait) => attempts.wait(wait, cause).await,
-            Next::AtOnceIfFirst | Next::Split | Next::Fail => Err(attempts.fail(cause, false)),
-        }
+        attempts.retry(FailedAttempt { cause: error.into(), retry, in_doubt }, repeatable).await
     }
 }
 
-/// What a call to a region server needs besides its message.
+/// A call to a region server, without its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionCall {
     pub(crate) method: &'static str,
     pub(crate) class: CallClass,
+    /// Priority of the call; the table decides without one.
     pub(crate) priority: Option<u32>,
-    pub(crate) timeout: Duration,
-}
-
-/// What comes after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Next {
-    /// Again, without waiting.
-    AtOnce,
-    /// Again without waiting, but not a second time.
-    AtOnceIfFirst,
-    /// Again after a pause.
-    Pause {
-        /// The longer one.
-        overloaded: bool,
-    },
-    /// Again after exactly this time.
-    Wait(Duration),
-    /// Again in smaller parts.
-    Split,
-    /// No more.
-    Fail,
+    pub(crate) deadline: Instant,
 }

@@ -1,4 +1,4 @@
-//! Operations that failed for good.
+//! Errors of operations, after their last attempt.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,96 +13,93 @@ use crate::{
     table_name::TableName,
 };
 
-/// An operation that failed, after all attempts that made sense.
+/// An operation that failed permanently, or whose attempts or time are used up.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{operation} failed after {attempts} attempts in {elapsed:?}")]
 #[non_exhaustive]
 pub struct OperationError {
-    /// What was to be done.
+    /// Name of the operation.
     pub operation: &'static str,
-    /// Calls and lookups that were tried.
+    /// Number of failed attempts, at least one.
     pub attempts: usize,
-    /// How long it took.
+    /// Time from the start of the operation to its failure.
     pub elapsed: Duration,
-    /// Whether it may have been done all the same.
+    /// True if the operation may have been executed all the same.
     pub in_doubt: bool,
-    /// What the last attempt met with.
+    /// Cause of the last failed attempt.
     #[source]
     pub cause: Box<Failure>,
 }
 
-/// What an operation met with.
+/// Cause of a failed operation.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
     /// A server did not complete a call.
     #[error("call failed")]
     Call(#[from] CallError),
-    /// An action of a batch failed.
-    #[error("action failed")]
-    Action(#[source] RemoteException),
-    /// The first servers cannot be found out.
+    /// Discovery does not find hbase:meta or the master.
     #[error("cluster not found")]
     Discovery(#[from] DiscoveryError),
-    /// There is no such table, or no region where one should be.
+    /// The table does not exist, or has no region for the row.
     #[error("no table {0}")]
     NoTable(TableName),
     /// The table is disabled.
     #[error("table {0} is disabled")]
     TableDisabled(TableName),
-    /// The region cannot be found now.
-    #[error("region not to be found now: {0}")]
+    /// The region is in transition.
+    #[error("region in transition: {0}")]
     InTransition(String),
-    /// The request is none that a server would take.
-    #[error("bad request")]
+    /// The request is invalid.
+    #[error("invalid request")]
     Request(#[from] RequestError),
-    /// A cell is longer than the configuration allows.
+    /// A cell is longer than the configured limit.
     #[error("cell of {length} bytes, more than the limit of {limit}")]
     CellTooLong {
-        /// Its length.
+        /// Length of the cell in bytes.
         length: usize,
-        /// What is allowed.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The cells of an answer do not fit.
-    #[error("answer is not understood")]
+    /// The cells of a response cannot be decoded.
+    #[error("undecodable response")]
     Cells(#[from] CellError),
-    /// An answer to a batch does not fit it.
-    #[error("answer to a batch is not understood: {0}")]
+    /// The response to a Multi does not fit its request.
+    #[error("response does not fit the batch: {0}")]
     Batch(String),
-    /// A server does not say what became of an action.
+    /// The response to a Multi has no outcome for an action.
     #[error("no outcome for an action")]
     Lost,
-    /// A row is too long to be put together.
+    /// A row is longer than the configured limit.
     #[error("row too long")]
     Row(#[from] RowTooLong),
     /// A procedure of the master failed.
     #[error("procedure failed")]
     Procedure(#[source] RemoteException),
-    /// The task that read for a scan is gone, with its runtime or by a panic.
-    #[error("nobody reads for this scan any more")]
+    /// The task of a scan ended, with its runtime or by a panic.
+    #[error("the task of the scan ended")]
     ReaderGone,
-    /// The task that wrote for a buffer is gone, with its runtime or by a panic.
-    #[error("nobody writes for this buffer any more")]
+    /// The task of a buffer ended, with its runtime or by a panic.
+    #[error("the task of the buffer ended")]
     WriterGone,
-    /// The buffer was closed before.
+    /// The buffer is closed.
     #[error("buffer is closed")]
     Closed,
-    /// It goes on at the master.
+    /// The procedure still runs at the master.
     #[error("still running")]
     Running,
-    /// Time was up before anything else.
-    #[error("no time left")]
+    /// The deadline passed, with no other failure before.
+    #[error("deadline exceeded")]
     Time,
 }
 
 impl Failure {
-    /// Whether nothing went wrong but the clock.
-    pub(crate) const fn is_lack_of_time(&self) -> bool {
+    /// True if only the deadline ended the operation.
+    pub(crate) const fn is_deadline(&self) -> bool {
         matches!(self, Self::Time | Self::Call(CallError::Timeout { sent: false, .. }))
     }
 
-    /// Reason under which another attempt because of this failure is counted.
+    /// Returns the reason under which a retry after this failure is counted.
     pub(crate) const fn retry_reason(&self) -> RetryReason {
         match self {
             Self::Call(error) => match error {
@@ -112,9 +109,7 @@ impl Failure {
                 CallError::Remote { exception, .. } => RetryReason::Exception(exception.class()),
                 CallError::InvalidResponse { .. } => RetryReason::Answer,
             },
-            Self::Action(exception) | Self::Procedure(exception) => {
-                RetryReason::Exception(exception.class())
-            }
+            Self::Procedure(exception) => RetryReason::Exception(exception.class()),
             Self::Discovery(_) => RetryReason::Discovery,
             Self::Time => RetryReason::Timeout,
             Self::InTransition(_) | Self::NoTable(_) | Self::TableDisabled(_) => {
@@ -126,12 +121,12 @@ impl Failure {
 }
 
 impl OperationError {
-    /// Class of the server's exception, if that was the cause.
+    /// Returns the class of the server's exception, if one was the cause.
     #[must_use]
     pub const fn class(&self) -> Option<ExceptionClass> {
         match &*self.cause {
             Failure::Call(error) => error.class(),
-            Failure::Action(exception) | Failure::Procedure(exception) => Some(exception.class()),
+            Failure::Procedure(exception) => Some(exception.class()),
             _ => None,
         }
     }

@@ -1,11 +1,12 @@
-//! Finds the server of a region: from the cache, or from hbase:meta.
+//! Locates regions: from the cache, or by a lookup in hbase:meta.
 //!
-//! Callers whose rows are of one region make one lookup: after a server's death a thousand calls need a
-//! lookup for each region, not a thousand. Lookups of a table are few at a time, and an answer brings the
-//! neighbours along. What hbase:meta cannot say now (a region opening, a split half done) is asked
-//! again after a pause, until the operation's time is up.
+//! Callers whose rows are of one region share one lookup: after the crash of a server a thousand
+//! calls need one lookup for each region. Lookups of a table are bounded in number, and a response
+//! brings the neighbouring regions too. A region in transition is looked up again after a backoff,
+//! until the deadline of the operation.
 
 mod meta_table;
+mod recovery;
 mod single_flight;
 
 use std::{
@@ -19,9 +20,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+pub(crate) use self::meta_table::META_PRIORITY;
 use self::{
     meta_table::MetaTable,
-    single_flight::{Flights, Lead, Of, Outcome, Part, Watch},
+    single_flight::{
+        LookupLeader, LookupOutcome, LookupReceiver, LookupRole, LookupScope, PendingLookups,
+    },
 };
 use crate::{
     attempts::Attempts,
@@ -42,58 +46,56 @@ use crate::{
         scan::{ReadType, Scan},
         selection::Selection,
     },
+    retry::Retry,
     server_name::ServerName,
     table_name::TableName,
 };
 
-/// Priority of calls about hbase:meta.
-pub(crate) const META_PRIORITY: u32 = 300;
-
-/// Rows of one lookup: the region and neighbours for the cache.
+/// Rows of one lookup: the region, and neighbours for the cache.
 const LOOKUP_ROWS: u32 = 10;
 
-/// Rows of one call that reads a table's regions.
+/// Rows of one call that reads all regions of a table.
 const PREFETCH_ROWS: u32 = 1000;
 
-/// Tables whose lookups are remembered when there are none under way.
+/// Number of tables from which on those without lookups are removed.
 const IDLE_TABLES: usize = 1024;
 
-/// So long a caller waits for a lookup that may be of another region.
-const SHARING: Duration = Duration::from_millis(20);
+/// How long a caller waits for a lookup that may be of another region.
+const SHARED_LOOKUP_WAIT: Duration = Duration::from_millis(20);
 
 /// A region that was not found.
 #[derive(Debug)]
 pub(crate) enum Unlocated {
-    /// Asking again may help.
-    ForNow {
-        /// Why it was not found.
+    /// Another lookup may find it.
+    Transient {
+        /// Cause of the failed lookup.
         cause: Failure,
-        /// The region, if that much is known.
+        /// The region, if its boundaries are known.
         region: Option<Region>,
     },
-    /// It does not.
-    ForGood(OperationError),
+    /// No lookup will find it.
+    Permanent(OperationError),
 }
 
-/// Knows where regions are.
+/// Locates regions.
 #[derive(Debug)]
 pub(crate) struct Locator {
-    known: Arc<Known>,
-    flights: Arc<Flights>,
-    /// Servers whose regions were forgotten a short while ago.
+    shared: Arc<LocatorShared>,
+    pending: Arc<PendingLookups>,
+    /// Servers whose regions were invalidated recently.
     gone: Mutex<HashMap<ServerName, Instant>>,
 }
 
-/// What lookups need that go on without their callers.
+/// State shared with lookups, which outlive their callers.
 #[derive(Debug)]
-struct Known {
+struct LocatorShared {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
     pool: Arc<ConnectionPool>,
     cache: RwLock<RegionCache>,
     meta: MetaTable,
-    /// Lookups of a table that may be under way.
-    turns: Mutex<HashMap<TableName, Arc<Semaphore>>>,
+    /// Permits for lookups, by table.
+    permits: Mutex<HashMap<TableName, Arc<Semaphore>>>,
 }
 
 impl Locator {
@@ -103,34 +105,36 @@ impl Locator {
         pool: Arc<ConnectionPool>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let known = Known {
+        let shared = LocatorShared {
             cache: RwLock::new(RegionCache::new(config.max_regions)),
             meta: MetaTable::new(Arc::clone(&config), discovery, Arc::clone(&pool)),
             config,
             metrics,
             pool,
-            turns: Mutex::default(),
+            permits: Mutex::default(),
         };
-        Self { known: Arc::new(known), flights: Arc::default(), gone: Mutex::default() }
+        Self { shared: Arc::new(shared), pending: Arc::default(), gone: Mutex::default() }
     }
 
-    /// Where the region is, asked for until the attempts are used up.
+    /// Locates the region, with as many lookups as the attempts allow.
     pub(crate) async fn locate(
         &self,
         table: &TableName,
-        locate: &RegionTarget,
+        target: &RegionTarget,
         attempts: &mut Attempts,
     ) -> Result<RegionLocation, OperationError> {
-        let mut unsettled = 0;
+        let mut in_transition = 0;
         loop {
-            let cause = match self.locate_once(table, locate, attempts).await {
+            let cause = match self.locate_once(table, target, attempts).await {
                 Ok(location) => return Ok(location),
-                Err(Unlocated::ForGood(error)) => return Err(error),
-                Err(Unlocated::ForNow { cause, .. }) => cause,
+                Err(Unlocated::Permanent(error)) => return Err(error),
+                Err(Unlocated::Transient { cause, .. }) => cause,
             };
             if matches!(cause, Failure::InTransition(_)) {
-                unsettled += 1;
-                if unsettled >= 2 && self.known.meta.is_disabled(table, attempts.deadline()).await {
+                in_transition += 1;
+                if in_transition >= 2
+                    && self.shared.meta.is_disabled(table, attempts.deadline()).await
+                {
                     return Err(attempts.fail(Failure::TableDisabled(table.clone()), false));
                 }
             }
@@ -138,113 +142,114 @@ impl Locator {
         }
     }
 
-    /// Where the region is, asked for once.
+    /// Locates the region, with at most one lookup.
     pub(crate) async fn locate_once(
         &self,
         table: &TableName,
-        locate: &RegionTarget,
+        target: &RegionTarget,
         attempts: &Attempts,
     ) -> Result<RegionLocation, Unlocated> {
-        let known = &self.known;
+        let shared = &self.shared;
         let found = if *table == TableName::meta() {
-            known.meta.location(attempts.deadline()).await.map(Lookup::Found)
-        } else if let Some(location) = known.cached(table, locate) {
-            known.metrics.region_hits.one();
+            shared.meta.location(attempts.deadline()).await.map(Lookup::Found)
+        } else if let Some(location) = shared.cached(table, target) {
+            shared.metrics.region_hits.one();
             return Ok(location);
         } else {
-            known.metrics.region_misses.one();
-            self.look_up(table, locate, attempts.deadline()).await
+            shared.metrics.region_misses.one();
+            self.look_up(table, target, attempts.deadline()).await
         };
         let (cause, region) = match found {
             Ok(Lookup::Found(location)) => return Ok(location),
             Ok(Lookup::NoTable) => {
                 let cause = Failure::NoTable(table.clone());
-                return Err(Unlocated::ForGood(attempts.fail(cause, false)));
+                return Err(Unlocated::Permanent(attempts.fail(cause, false)));
             }
             Ok(Lookup::InTransition(why, region)) => (Failure::InTransition(why), region),
             Err(cause) => (cause, None),
         };
-        self.settle_meta(&cause, attempts).map_err(Unlocated::ForGood)?;
-        Err(Unlocated::ForNow { cause, region })
+        self.recover_meta(&cause, attempts).map_err(Unlocated::Permanent)?;
+        Err(Unlocated::Transient { cause, region })
     }
 
-    /// Sees to it that a region in transition is not waited for if its table is disabled.
-    pub(crate) async fn unless_disabled(
+    /// Makes the failure permanent if the region is in transition because its table is disabled.
+    pub(crate) async fn fail_if_disabled(
         &self,
         table: &TableName,
         found: Result<RegionLocation, Unlocated>,
         attempts: &Attempts,
     ) -> Result<RegionLocation, Unlocated> {
         let in_transition =
-            matches!(&found, Err(Unlocated::ForNow { cause: Failure::InTransition(_), .. }));
-        if in_transition && self.known.meta.is_disabled(table, attempts.deadline()).await {
+            matches!(&found, Err(Unlocated::Transient { cause: Failure::InTransition(_), .. }));
+        if in_transition && self.shared.meta.is_disabled(table, attempts.deadline()).await {
             let cause = Failure::TableDisabled(table.clone());
-            return Err(Unlocated::ForGood(attempts.fail(cause, false)));
+            return Err(Unlocated::Permanent(attempts.fail(cause, false)));
         }
         found
     }
 
-    /// What is known, without a call.
+    /// Returns the cached location of the region.
     pub(crate) fn cached(
         &self,
         table: &TableName,
-        locate: &RegionTarget,
+        target: &RegionTarget,
     ) -> Option<RegionLocation> {
-        let found = self.known.cached(table, locate);
+        let found = self.shared.cached(table, target);
         if found.is_some() {
-            self.known.metrics.region_hits.one();
+            self.shared.metrics.region_hits.one();
         }
         found
     }
 
-    /// Where a row is, as far as is known, without a call.
-    pub(crate) fn holding(&self, table: &TableName, row: &[u8]) -> Option<RegionLocation> {
-        let cache = self.known.cache.read().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the cached location of the region that holds the row.
+    pub(crate) fn cached_for_row(&self, table: &TableName, row: &[u8]) -> Option<RegionLocation> {
+        let cache = self.shared.cache.read().unwrap_or_else(PoisonError::into_inner);
         cache.holding(table, row).cloned()
     }
 
-    /// Number of regions whose server is known.
+    /// Number of cached locations.
     pub(crate) fn cached_regions(&self) -> u64 {
-        self.known.cache.read().unwrap_or_else(PoisonError::into_inner).len() as u64
+        self.shared.cache.read().unwrap_or_else(PoisonError::into_inner).len() as u64
     }
 
-    /// A call to this location did not find the region.
-    pub(crate) fn failed(&self, location: &RegionLocation) {
+    /// Invalidates a location after a call to it failed.
+    pub(crate) fn invalidate(&self, location: &RegionLocation) {
         if *location.region.table() == TableName::meta() {
-            self.known.meta.forget(&location.server);
+            self.shared.meta.invalidate(&location.server);
         } else {
-            self.known.change(|cache| cache.failed(location));
+            self.shared.change(|cache| cache.invalidate(location));
         }
     }
 
-    /// A call to this location was sent elsewhere. Returns whether that is news.
-    pub(crate) fn moved(&self, location: &RegionLocation, to: &MovedTo) -> bool {
+    /// Caches the location to which a call was redirected. Returns true if it is newer than the
+    /// cached one.
+    fn region_moved(&self, location: &RegionLocation, to: &MovedTo) -> bool {
         if *location.region.table() == TableName::meta() {
-            self.known.meta.forget(&location.server);
+            self.shared.meta.invalidate(&location.server);
             return false;
         }
-        self.known.change(|cache| cache.moved(location, to)).is_some()
+        self.shared.change(|cache| cache.moved(location, to)).is_some()
     }
 
-    /// The server is gone with all that it had.
-    pub(crate) fn server_gone(&self, server: &ServerName, error: &CallError) {
-        self.known.meta.forget(server);
-        // That it could not be connected to may have reasons here: open connections speak for themselves.
+    /// Invalidates all locations on a server, and closes the connections to it.
+    fn server_gone(&self, server: &ServerName, error: &CallError) {
+        self.shared.meta.invalidate(server);
+        // A failed connect may have a local cause: open connections are kept then.
         if !matches!(error, CallError::Connect { .. }) {
-            self.known.pool.server_gone(server);
+            self.shared.pool.server_gone(server);
         }
-        // A thousand callers say so at once: going through all regions once is enough. Who meets a
-        // location that was learned since then has it forgotten alone.
-        if !self.is_news(server) {
+        // A thousand callers report it at the same time, and one pass over all regions suffices.
+        // Locations cached since then are invalidated one by one, by the calls that fail.
+        if !self.is_newly_gone(server) {
             return;
         }
-        let regions = self.known.change(|cache| cache.server_gone(server));
+        let regions = self.shared.change(|cache| cache.server_gone(server));
         tracing::warn!(%server, regions, %error, "server gone");
     }
 
-    /// Whether nobody said for a while that this server is gone.
-    fn is_news(&self, server: &ServerName) -> bool {
-        let pause = self.known.config.failed_server_pause;
+    /// True if this server was not reported gone recently.
+    fn is_newly_gone(&self, server: &ServerName) -> bool {
+        let pause = self.shared.config.failed_server_pause;
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         gone.retain(|_, when| when.elapsed() < pause);
         if gone.contains_key(server) {
@@ -254,12 +259,13 @@ impl Locator {
         true
     }
 
-    /// The table is gone.
+    /// Removes a table from the cache.
     pub(crate) fn table_gone(&self, table: &TableName) {
-        self.known.change(|cache| cache.table_gone(table));
+        self.shared.change(|cache| cache.table_gone(table));
     }
 
-    /// Regions of a table in order, open or not, read from hbase:meta; locations go to the cache.
+    /// Reads the regions of a table from hbase:meta, in order, and caches the locations of those
+    /// that are open.
     pub(crate) async fn regions(
         &self,
         table: &TableName,
@@ -272,10 +278,10 @@ impl Locator {
             let scan = Scan::range(start.clone(), end_meta_key(table))
                 .inclusive(include_start, false)
                 .select(Selection::all().family(meta::FAMILY));
-            let rows = match self.known.meta.scan(scan, PREFETCH_ROWS, attempts.deadline()).await {
+            let rows = match self.shared.meta.scan(scan, PREFETCH_ROWS, attempts.deadline()).await {
                 Ok(rows) => rows,
                 Err(cause) => {
-                    self.settle_meta(&cause, attempts)?;
+                    self.recover_meta(&cause, attempts)?;
                     attempts.pause(cause, false).await?;
                     continue;
                 }
@@ -287,88 +293,92 @@ impl Locator {
                 rows.iter().filter_map(MetaRow::decode).filter(|row| row.region.table() == table);
             for row in rows {
                 if let Some(location) = row.location() {
-                    self.known.change(|cache| cache.insert(location));
+                    self.shared.change(|cache| cache.insert(location));
                 }
                 found.push(row);
             }
         }
     }
 
-    /// One lookup, which may be somebody else's.
+    /// Starts a lookup, or waits for a pending one that covers the region.
     async fn look_up(
         &self,
         table: &TableName,
-        locate: &RegionTarget,
+        target: &RegionTarget,
         deadline: Instant,
     ) -> Result<Lookup, Failure> {
-        let known = &self.known;
-        let patience = deadline.min(Instant::now() + SHARING);
+        let shared = &self.shared;
+        let wait_end = deadline.min(Instant::now() + SHARED_LOOKUP_WAIT);
         loop {
-            let of = || match locate {
+            let scope = || match target {
                 RegionTarget::Holding(row) => {
-                    let cache = known.cache.read().unwrap_or_else(PoisonError::into_inner);
-                    Of::Rows(cache.span(table, row))
+                    let cache = shared.cache.read().unwrap_or_else(PoisonError::into_inner);
+                    LookupScope::Rows(cache.lookup_range(table, row))
                 }
-                RegionTarget::Before(_) => Of::Before(locate.clone()),
+                RegionTarget::Before(_) => LookupScope::Before(target.clone()),
             };
-            let (mut outcome, own, exact) = match self.flights.join(table, locate, of) {
-                Part::Lead(lead) => {
-                    let watch = lead.watch.clone();
-                    tokio::spawn(known.clone().fly(lead, table.clone(), locate.clone()));
-                    (watch, true, true)
+            let (mut outcome, own, exact) = match self.pending.join(table, target, scope) {
+                LookupRole::Leader(leader) => {
+                    let outcome = leader.receiver.clone();
+                    let lookup = shared.clone().run_lookup(leader, table.clone(), target.clone());
+                    tokio::spawn(lookup);
+                    (outcome, true, true)
                 }
-                Part::Follow { outcome, exact } => {
-                    known.metrics.lookups_shared.one();
+                LookupRole::Waiter { outcome, exact } => {
+                    shared.metrics.lookups_shared.one();
                     (outcome, false, exact)
                 }
             };
-            let end = if exact { deadline } else { patience };
+            let end = if exact { deadline } else { wait_end };
             match outcome_of(&mut outcome, end).await {
-                // A region that was one when the lookup began may be two by its end.
-                Some(outcome) if own || is_for(&outcome, locate) => return outcome,
+                // The region may have been split during the lookup.
+                Some(outcome) if own || is_for(&outcome, target) => return outcome,
                 None if exact => return Err(Failure::Time),
-                // Of another region, or whoever made it is gone.
-                Some(_) if Instant::now() < patience => {}
-                _ => return known.clone().ask(table, locate, deadline).await,
+                // The lookup was of another region, or was cancelled.
+                Some(_) if Instant::now() < wait_end => {}
+                _ => return shared.clone().query_meta(table, target, deadline).await,
             }
-            if let Some(location) = known.cached(table, locate) {
+            if let Some(location) = shared.cached(table, target) {
                 return Ok(Lookup::Found(location));
             }
         }
     }
 
-    /// What a failure about hbase:meta says of its server; errs if no attempt helps.
-    fn settle_meta(&self, cause: &Failure, attempts: &Attempts) -> Result<(), OperationError> {
-        if let Some(server) = self.known.meta.settle(cause, attempts)?
-            && let Failure::Call(error) = cause
-        {
-            self.server_gone(&server, error);
-        }
-        Ok(())
+    /// Recovers from a failed lookup; returns an error if another one cannot succeed.
+    fn recover_meta(&self, cause: &Failure, attempts: &Attempts) -> Result<(), OperationError> {
+        let permanent = match cause {
+            Failure::Call(error) => {
+                let location = self.shared.meta.location_at(error.server());
+                self.classify_failure(&location, error, attempts.is_first(), 1) == Retry::Never
+            }
+            Failure::Discovery(error) => error.is_permanent(),
+            _ => false,
+        };
+        if permanent { Err(attempts.fail(cause.clone(), false)) } else { Ok(()) }
     }
 }
 
-/// The outcome that is watched, if it comes in time.
-async fn outcome_of(outcome: &mut Watch, end: Instant) -> Option<Outcome> {
+/// Waits for the outcome of a lookup; `None` if the lookup was cancelled or the time is up.
+async fn outcome_of(outcome: &mut LookupReceiver, end: Instant) -> Option<LookupOutcome> {
     let waited = timeout_at(end, outcome.wait_for(Option::is_some)).await;
     waited.ok()?.ok()?.clone()
 }
 
-/// Whether the outcome of another's lookup says something about this region.
-fn is_for(outcome: &Outcome, locate: &RegionTarget) -> bool {
+/// True if the outcome of a shared lookup is that of this target.
+fn is_for(outcome: &LookupOutcome, target: &RegionTarget) -> bool {
     match outcome {
-        Ok(Lookup::Found(location)) => locate.is_met_by(&location.region),
-        Ok(Lookup::InTransition(_, Some(region))) => locate.is_met_by(region),
+        Ok(Lookup::Found(location)) => target.is_met_by(&location.region),
+        Ok(Lookup::InTransition(_, Some(region))) => target.is_met_by(region),
         Ok(Lookup::InTransition(_, None) | Lookup::NoTable) | Err(_) => true,
     }
 }
 
-impl Known {
-    fn cached(&self, table: &TableName, locate: &RegionTarget) -> Option<RegionLocation> {
+impl LocatorShared {
+    fn cached(&self, table: &TableName, target: &RegionTarget) -> Option<RegionLocation> {
         let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-        match locate {
+        match target {
             RegionTarget::Holding(row) => cache.holding(table, row).cloned(),
-            RegionTarget::Before(_) => cache.find(table, locate).cloned(),
+            RegionTarget::Before(_) => cache.find(table, target).cloned(),
         }
     }
 
@@ -376,34 +386,41 @@ impl Known {
         change(&mut self.cache.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes a lookup for all who wait for it.
-    async fn fly(self: Arc<Self>, lead: Lead, table: TableName, locate: RegionTarget) {
+    /// Runs a lookup for all its waiters.
+    async fn run_lookup(
+        self: Arc<Self>,
+        leader: LookupLeader,
+        table: TableName,
+        target: RegionTarget,
+    ) {
         let deadline = Instant::now() + self.config.call_timeout;
-        let outcome = self.ask(&table, &locate, deadline).await;
-        lead.end(outcome);
+        let outcome = self.query_meta(&table, &target, deadline).await;
+        leader.complete(outcome);
     }
 
-    /// Makes a lookup when its turn comes, if nobody else's made it needless.
-    async fn ask(
+    /// Queries hbase:meta when a permit is available, unless the region is cached by then.
+    async fn query_meta(
         self: Arc<Self>,
         table: &TableName,
-        locate: &RegionTarget,
+        target: &RegionTarget,
         deadline: Instant,
     ) -> Result<Lookup, Failure> {
-        let turns = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let permits = {
+            let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
             let max = self.config.max_lookups.max(1);
-            if turns.len() >= IDLE_TABLES {
-                turns.retain(|_, turns| Arc::strong_count(turns) > 1);
+            if permits.len() >= IDLE_TABLES {
+                permits.retain(|_, permits| Arc::strong_count(permits) > 1);
             }
-            Arc::clone(turns.entry(table.clone()).or_insert_with(|| Arc::new(Semaphore::new(max))))
+            Arc::clone(
+                permits.entry(table.clone()).or_insert_with(|| Arc::new(Semaphore::new(max))),
+            )
         };
-        let _turn = timeout_at(deadline, turns.acquire()).await.map_err(|_| Failure::Time)?;
-        if let Some(known) = self.cached(table, locate) {
-            return Ok(Lookup::Found(known));
+        let _permit = timeout_at(deadline, permits.acquire()).await.map_err(|_| Failure::Time)?;
+        if let Some(cached) = self.cached(table, target) {
+            return Ok(Lookup::Found(cached));
         }
         self.metrics.lookups.one();
-        let scan = Scan::range(locate.search_key(table), first_meta_key(table))
+        let scan = Scan::range(target.search_key(table), first_meta_key(table))
             .inclusive(true, true)
             .reversed()
             .read_type(ReadType::Pread)
@@ -411,7 +428,7 @@ impl Known {
         let rows = self.meta.scan(scan, LOOKUP_ROWS, deadline).await.inspect_err(|_| {
             self.metrics.lookups_failed.one();
         })?;
-        let (lookup, others) = read_lookup(table, locate, &rows);
+        let (lookup, others) = read_lookup(table, target, &rows);
         if !matches!(lookup, Lookup::Found(_)) {
             self.metrics.lookups_failed.one();
         }

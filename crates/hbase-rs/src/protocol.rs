@@ -9,7 +9,7 @@ pub use crate::{
         CONNECTION_CALL, CallOutcome, FrameError, FrameReader, Request, Response, ResponseBody,
     },
     handshake::{AuthMethod, CELL_CODEC, Service, connection_header},
-    multi::{ActionOutcome, MultiError, RegionBatch, RegionOutcome, multi_outcomes, multi_request},
+    multi::{ActionOutcome, MultiError, RegionOutcome, multi_outcomes},
     region::{
         cache::{RegionCache, RowRange},
         meta::{Lookup, RegionTarget, read_lookup},

@@ -2,5 +2,6 @@
 
 pub(crate) mod cache;
 pub(crate) mod info;
+pub(crate) mod map;
 pub(crate) mod meta;
 pub(crate) mod name;

@@ -1,20 +1,20 @@
-//! How long to wait before the next attempt.
+//! Retries: whether a failed attempt is repeated, and the backoff before the next one.
 
 use std::time::Duration;
 
-/// Multiples of the first pause, attempt by attempt; the last is kept.
+/// Multiples of the first pause, by attempt; later attempts use the last.
 const MULTIPLIERS: [u32; 13] = [1, 2, 3, 5, 10, 20, 40, 100, 100, 100, 100, 200, 200];
 
-/// Pauses between attempts of one operation.
+/// Pauses between the attempts of one operation.
 ///
-/// They grow by HBase's own table, and differ by a fifth either way: after the death of a server
-/// its clients should not come back in step. By default they end at a few seconds, where HBase's own
-/// client goes on to twenty: that is how long a region that is back may go unnoticed.
+/// They grow by HBase's own table, with a jitter of a fifth either way: after the crash of a server
+/// its clients should not retry simultaneously. The default maximum is a few seconds, where HBase's
+/// client allows twenty: an available region is retried after that time at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// First pause.
     pub base: Duration,
-    /// First pause when the server has too much to do.
+    /// First pause if the server is overloaded.
     pub overloaded: Duration,
     /// Longest pause.
     pub max: Duration,
@@ -31,7 +31,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Pause before attempt `attempt + 2`; `random` is any number, for the difference.
+    /// Returns the pause after `attempt + 1` failed attempts. `random` is any number, for the jitter.
     #[must_use]
     pub fn pause(&self, attempt: usize, overloaded: bool, random: u64) -> Duration {
         let base = if overloaded { self.overloaded.max(self.base) } else { self.base };
@@ -44,16 +44,34 @@ impl Backoff {
     }
 }
 
+/// Whether and when a failed attempt is repeated. Later variants delay more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Retry {
+    /// Without a pause.
+    Immediately,
+    /// After a backoff.
+    Backoff {
+        /// True for the longer backoff.
+        overloaded: bool,
+    },
+    /// After exactly this time.
+    After(Duration),
+    /// Without a pause, in smaller calls.
+    Split,
+    /// Not at all.
+    Never,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::recorded;
 
-    /// Any number whose share is one: the middle of the range.
+    /// A number without jitter: the middle of the range.
     const MIDDLE: u64 = 200;
 
     #[test]
-    fn pauses_grow_by_hbases_table() {
+    fn pauses_grow_by_the_table_of_hbase() {
         let backoff = Backoff { max: Duration::MAX, ..Backoff::default() };
         let multipliers = recorded::table("retry_backoff_multipliers");
         assert_eq!(multipliers.len(), MULTIPLIERS.len());
@@ -65,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn overload_waits_longer_and_nothing_waits_longer_than_the_bound() {
+    fn overload_pauses_are_longer_and_no_pause_exceeds_the_maximum() {
         let backoff = Backoff::default();
         assert_eq!(backoff.pause(0, true, MIDDLE), Duration::from_millis(500));
         assert_eq!(backoff.pause(12, true, MIDDLE), Duration::from_secs(5));
@@ -74,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_differ_by_a_fifth_either_way() {
+    fn jitter_is_a_fifth_either_way() {
         let backoff = Backoff::default();
         let pauses: Vec<_> = (0..401).map(|random| backoff.pause(0, false, random)).collect();
         assert_eq!(pauses.first(), Some(&Duration::from_millis(80)));

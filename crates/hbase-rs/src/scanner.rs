@@ -311,10 +311,9 @@ impl RegionScanner {
         request: &pb::ScanRequest,
         attempts: &Attempts,
     ) -> Result<ScanResponse, RegionFailure> {
-        let timeout = self.client.config().scan_timeout;
-        let call = RegionCall { method: "Scan", class: CallClass::Scans, priority: None, timeout };
-        let body =
-            self.client.call_region(&self.location, call, request, Bytes::new(), attempts).await?;
+        let deadline = attempts.call_deadline(self.client.config().scan_timeout);
+        let call = RegionCall { method: "Scan", class: CallClass::Scans, priority: None, deadline };
+        let body = self.client.call_region(&self.location, call, request, Bytes::new()).await?;
         let (response, block) = self.client.read::<pb::ScanResponse>(&self.location, &body)?;
         ScanResponse::decode(&response, block).map_err(|error| {
             RegionFailure::Stopped(ScanStopped::Failed(attempts.fail(Failure::Cells(error), false)))
@@ -369,16 +368,13 @@ impl Drop for RegionScanner {
         let (client, location) = (self.client.clone(), self.location.clone());
         // The response is ignored. If the call fails, the lease expires.
         runtime.spawn(async move {
-            let timeout = client.config().call_timeout;
             let call = RegionCall {
                 method: "Scan",
                 class: CallClass::Scans,
                 priority: Some(CLOSE_PRIORITY),
-                timeout,
+                deadline: Instant::now() + client.config().call_timeout,
             };
-            let attempts = Attempts::new("close scanner", client.config(), client.metrics(), None);
-            let _ =
-                client.call_region(&location, call, &open.close(), Bytes::new(), &attempts).await;
+            let _ = client.call_region(&location, call, &open.close(), Bytes::new()).await;
         });
     }
 }

@@ -1,8 +1,8 @@
 //! Operations on the rows of a table.
 //!
-//! Every operation has a deadline that covers its lookups, calls and pauses. An operation that failed
-//! says whether it may have been done all the same: changes that must not happen twice are not
-//! repeated in doubt.
+//! The deadline of an operation covers its lookups, calls and pauses. The error of an operation
+//! reports whether it may have been executed all the same: changes that must not be executed twice
+//! are not repeated in doubt.
 
 mod batch;
 mod single;
@@ -48,59 +48,59 @@ impl Table {
         &self.client
     }
 
-    /// Time of its operations.
+    /// Timeout of its operations.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(self.client.config().operation_timeout)
     }
 
-    /// Gives each operation this long, instead of what the configuration says.
+    /// Replaces the configured timeout of operations.
     #[must_use]
     pub const fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Its name.
+    /// Returns the name of the table.
     #[must_use]
     pub const fn name(&self) -> &TableName {
         &self.name
     }
 
-    /// Reads a row; an empty one if there is no such.
+    /// Reads a row. A row that does not exist is empty.
     ///
     /// # Errors
     ///
-    /// When it cannot be read in time.
+    /// If the row cannot be read before the deadline.
     pub async fn get(&self, get: &Get) -> Result<Row, OperationError> {
         Ok(self.read(get).await?.row)
     }
 
-    /// Whether a read would bring a cell.
+    /// Returns true if a read would return a cell.
     ///
     /// # Errors
     ///
-    /// When it cannot be told in time.
+    /// If the row cannot be read before the deadline.
     pub async fn exists(&self, get: Get) -> Result<bool, OperationError> {
         let result = self.read(&get.existence_only()).await?;
         Ok(result.exists.unwrap_or(!result.row.is_empty()))
     }
 
     /// Changes a row: [`Put`](crate::Put), [`Delete`](crate::Delete), [`Increment`](crate::Increment)
-    /// or [`Append`](crate::Append). The last two bring their new values.
+    /// or [`Append`](crate::Append). Returns the new values of the last two.
     ///
     /// # Errors
     ///
-    /// When it cannot be done in time, or nobody knows whether it was.
+    /// If the change is not confirmed before the deadline.
     pub async fn mutate(&self, mutation: impl Into<Mutation>) -> Result<Row, OperationError> {
         Ok(self.change("mutate", &mutation.into(), None).await?.0)
     }
 
-    /// Changes a row if the condition holds, and says whether it did.
+    /// Changes a row if the condition holds. Returns true if it did.
     ///
     /// # Errors
     ///
-    /// When it cannot be done in time. With the answer lost, nobody knows whether it was done; then
-    /// the row tells.
+    /// If the change is not confirmed before the deadline. After a lost response the error is in
+    /// doubt: read the row to find out.
     pub async fn check_and_mutate(
         &self,
         condition: &Condition,
@@ -109,21 +109,22 @@ impl Table {
         Ok(self.change("check and mutate", &mutation.into(), Some(condition)).await?.1)
     }
 
-    /// Does all changes of one row or none, under a condition or without; says whether they were done.
+    /// Applies all mutations of one row or none, optionally under a condition. Returns true if they
+    /// were applied.
     ///
     /// # Errors
     ///
-    /// When it cannot be done in time, or nobody knows whether it was.
+    /// If the change is not confirmed before the deadline.
     pub async fn mutate_row(
         &self,
         mutations: Vec<Mutation>,
         condition: Option<&Condition>,
     ) -> Result<bool, OperationError> {
-        self.change_together(mutations, condition).await
+        self.change_atomically(mutations, condition).await
     }
 
-    /// Does many things, each by itself, with few calls. Outcomes are in the order of the actions;
-    /// between actions of one batch no order holds.
+    /// Executes many actions with few calls. Results are in the order of the actions; the order of
+    /// execution is undefined.
     pub async fn batch(&self, actions: Vec<Action>) -> Vec<Result<RowResult, OperationError>> {
         batch::run(self, actions).await
     }
@@ -132,7 +133,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// When one of them cannot be read in time.
+    /// If one of them cannot be read before the deadline.
     pub async fn get_many(&self, gets: Vec<Get>) -> Result<Vec<Row>, OperationError> {
         let results = self.batch(gets.into_iter().map(Action::from).collect()).await;
         results.into_iter().map(|result| Ok(result?.row)).collect()
@@ -144,32 +145,32 @@ impl Table {
         Scanner::start(self.client.clone(), self.name.clone(), scan, self.timeout)
     }
 
-    /// Where a row is.
+    /// Returns the location of the region that holds a row.
     ///
     /// # Errors
     ///
-    /// When it cannot be found out in time.
+    /// If the region is not found before the deadline.
     pub async fn locate(&self, row: Bytes) -> Result<RegionLocation, OperationError> {
         let mut attempts = self.attempts("locate").reading();
         self.client.locator().locate(&self.name, &RegionTarget::Holding(row), &mut attempts).await
     }
 
-    /// Reads all regions of the table from hbase:meta and keeps where they are.
+    /// Reads all regions of the table from hbase:meta and caches their locations.
     ///
     /// # Errors
     ///
-    /// When they cannot be read in time.
+    /// If they cannot be read before the deadline.
     pub async fn regions(&self) -> Result<Vec<MetaRow>, OperationError> {
         let mut attempts = self.attempts("list regions").reading();
         self.client.locator().regions(&self.name, &mut attempts).await
     }
 
-    /// Learns where all regions of the table are, so that the first operations need no lookups, and
-    /// returns how many are open. Costs a call for every thousand regions.
+    /// Caches the locations of all regions of the table, so that the first operations need no
+    /// lookups. Returns the number of open regions. Takes one call for every thousand regions.
     ///
     /// # Errors
     ///
-    /// When they cannot be read in time.
+    /// If they cannot be read before the deadline.
     pub async fn prefetch(&self) -> Result<usize, OperationError> {
         let regions = self.regions().await?;
         Ok(regions.iter().filter(|region| region.location().is_some()).count())
@@ -180,7 +181,7 @@ impl Table {
         Attempts::new(operation, self.client.config(), self.client.metrics(), deadline)
     }
 
-    /// Errs on a cell that servers would refuse.
+    /// Returns an error for a cell that servers would reject.
     fn check(&self, mutation: &Mutation, attempts: &Attempts) -> Result<(), OperationError> {
         let (length, limit) = (mutation.longest_cell(), self.client.config().max_cell);
         if length <= limit {

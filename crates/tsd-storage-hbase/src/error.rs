@@ -24,9 +24,7 @@ pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageErr
             tracing::debug!(%table, error = error_chain(error), "HBase did not respond in time");
             StorageError::Timeout("HBase did not respond")
         }
-        Failure::Call(CallError::Remote { exception, .. }) | Failure::Action(exception) => {
-            exception_error(exception, error)
-        }
+        Failure::Call(CallError::Remote { exception, .. }) => exception_error(exception, error),
         Failure::Call(cause) => match cause.recovery() {
             Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => backend(error),
             _ => unavailable(error),

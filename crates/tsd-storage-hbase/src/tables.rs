@@ -396,9 +396,8 @@ async fn existing(
 
 /// Returns the master's error message if it does not support the compression.
 fn unsupported_compression(compression: &str, error: &OperationError) -> Option<String> {
-    let (Failure::Call(CallError::Remote { exception, .. })
-    | Failure::Action(exception)
-    | Failure::Procedure(exception)) = &*error.cause
+    let (Failure::Call(CallError::Remote { exception, .. }) | Failure::Procedure(exception)) =
+        &*error.cause
     else {
         return None;
     };

@@ -1,31 +1,31 @@
-//! Memory of batches that are settled and calls that are over, for the next ones.
+//! Buffer pool: memory of completed batches and calls, for later ones.
 //!
-//! A fast writer has tens of megabytes on their way. Asked from the system anew, each page of them is
-//! cleared before it is written to, which costs more than the cells do.
+//! A fast writer has tens of megabytes in flight. The operating system clears every page of newly
+//! allocated memory, which costs more than encoding the cells.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{batch::MutationBatch, encode::Encoder};
-use crate::metrics::Metrics;
+use super::batch::MutationBatch;
+use crate::{metrics::Metrics, multi::Encoder};
 
-/// Smaller batches come from the allocator as fast.
+/// Smaller buffers are not pooled: the allocator is as fast.
 const SMALLEST: usize = 32 << 10;
 
-/// Larger ones are not kept.
+/// Larger buffers are not pooled.
 const LARGEST: usize = 4 << 20;
 
-/// Bytes that are kept at most, of either kind.
-const KEPT: usize = 16 << 20;
+/// Maximum bytes in the pool.
+const MAX_BYTES: usize = 16 << 20;
 
-/// Batches without mutations that have room for some.
+/// A pool of empty batches and encoders.
 #[derive(Debug)]
 pub(super) struct BufferPool {
-    kept: Mutex<Kept>,
+    buffers: Mutex<PooledBuffers>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct PooledBuffers {
     batches: Vec<MutationBatch>,
     encoders: Vec<Encoder>,
     bytes: usize,
@@ -33,60 +33,60 @@ struct Kept {
 
 impl BufferPool {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { kept: Mutex::default(), metrics }
+        Self { buffers: Mutex::default(), metrics }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffers(&self) -> MutexGuard<'_, PooledBuffers> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A batch with room for so many mutations and bytes of cells.
+    /// Returns an empty batch with capacity for this many mutations and bytes of cells.
     pub(super) fn take(&self, mutations: usize, bytes: usize) -> MutationBatch {
         if bytes >= SMALLEST {
-            let mut kept = self.kept();
-            if let Some(batch) = kept.batches.pop() {
-                self.taken(&mut kept, batch.capacity());
+            let mut buffers = self.buffers();
+            if let Some(batch) = buffers.batches.pop() {
+                self.subtract(&mut buffers, batch.capacity());
                 return batch;
             }
         }
         MutationBatch::with_capacity(mutations, bytes)
     }
 
-    /// Keeps a batch's memory if it is worth it and there is room.
-    pub(super) fn keep(&self, mut batch: MutationBatch) {
+    /// Returns the memory of a batch to the pool, unless it is too small or the pool is full.
+    pub(super) fn recycle(&self, mut batch: MutationBatch) {
         batch.clear();
-        let mut kept = self.kept();
-        if self.fits(&mut kept, batch.capacity()) {
-            kept.batches.push(batch);
+        let mut buffers = self.buffers();
+        if self.try_add(&mut buffers, batch.capacity()) {
+            buffers.batches.push(batch);
         }
     }
 
-    /// What encodes a call.
+    /// Returns an encoder for a call.
     pub(super) fn encoder(&self) -> Encoder {
-        let mut kept = self.kept();
-        let encoder = kept.encoders.pop().unwrap_or_default();
-        self.taken(&mut kept, encoder.capacity());
+        let mut buffers = self.buffers();
+        let encoder = buffers.encoders.pop().unwrap_or_default();
+        self.subtract(&mut buffers, encoder.capacity());
         encoder
     }
 
-    /// Keeps its memory if it is worth it and there is room.
-    pub(super) fn keep_encoder(&self, encoder: Encoder) {
-        let mut kept = self.kept();
-        if self.fits(&mut kept, encoder.capacity()) {
-            kept.encoders.push(encoder);
+    /// Returns an encoder to the pool, unless it is too small or the pool is full.
+    pub(super) fn recycle_encoder(&self, encoder: Encoder) {
+        let mut buffers = self.buffers();
+        if self.try_add(&mut buffers, encoder.capacity()) {
+            buffers.encoders.push(encoder);
         }
     }
 
-    fn taken(&self, kept: &mut Kept, bytes: usize) {
-        kept.bytes -= bytes;
+    fn subtract(&self, buffers: &mut PooledBuffers, bytes: usize) {
+        buffers.bytes -= bytes;
         self.metrics.buffers.pool_bytes.sub(bytes as u64);
     }
 
-    /// Whether so many bytes are to be kept; they are counted then.
-    fn fits(&self, kept: &mut Kept, bytes: usize) -> bool {
-        let fits = (SMALLEST..=LARGEST).contains(&bytes) && kept.bytes + bytes <= KEPT;
+    /// Adds so many bytes to the count if a buffer of this size fits. Returns true if so.
+    fn try_add(&self, buffers: &mut PooledBuffers, bytes: usize) -> bool {
+        let fits = (SMALLEST..=LARGEST).contains(&bytes) && buffers.bytes + bytes <= MAX_BYTES;
         if fits {
-            kept.bytes += bytes;
+            buffers.bytes += bytes;
             self.metrics.buffers.pool_bytes.add(bytes as u64);
         }
         fits
@@ -95,8 +95,8 @@ impl BufferPool {
 
 impl Drop for BufferPool {
     fn drop(&mut self) {
-        let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.metrics.buffers.pool_bytes.sub(kept.bytes as u64);
+        let buffers = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.metrics.buffers.pool_bytes.sub(buffers.bytes as u64);
     }
 }
 
@@ -111,23 +111,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_empty_bounded_and_counted() {
+    fn pooled_buffers_are_empty_bounded_and_counted() {
         let metrics = Arc::<Metrics>::default();
         let pool = BufferPool::new(Arc::clone(&metrics));
         let counted = || metrics.buffers.pool_bytes.get() as usize;
-        for (bytes, kept) in [(SMALLEST / 2, false), (LARGEST * 2, false), (1 << 20, true)] {
+        for (bytes, pooled) in [(SMALLEST / 2, false), (LARGEST * 2, false), (1 << 20, true)] {
             let before = counted();
-            pool.keep(full(bytes));
-            assert_eq!(counted() > before, kept, "{bytes}");
+            pool.recycle(full(bytes));
+            assert_eq!(counted() > before, pooled, "{bytes}");
         }
-        assert_eq!(pool.take(0, 10).capacity(), 10, "small ones are not worth a large one");
+        assert_eq!(pool.take(0, 10).capacity(), 10, "a small request does not take a large buffer");
         let batch = pool.take(0, SMALLEST);
         assert!(batch.is_empty() && batch.size() == 0 && batch.capacity() >= 1 << 20);
         assert_eq!(counted(), 0);
         for _ in 0..100 {
-            pool.keep(full(1 << 20));
+            pool.recycle(full(1 << 20));
         }
-        assert!((KEPT / 2..=KEPT).contains(&counted()));
+        assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&counted()));
         drop(pool);
         assert_eq!(metrics.buffers.pool_bytes.get(), 0);
     }

@@ -1,8 +1,8 @@
-//! Mutations that wait, by region and by server.
+//! Queues of mutations by region and by server.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    ops::{Bound, Range},
+    collections::{BTreeSet, HashMap, VecDeque},
+    ops::Range,
     sync::Arc,
     time::Duration,
 };
@@ -10,12 +10,16 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{BufferConfig, batch::prefix, call::Share, chunk::Run};
+use super::{
+    batch::prefix, config::BufferConfig, pending_batch::MutationRange, share::MutationShare,
+};
 use crate::{
     error::Failure,
+    multi::CallLimits,
     region::{
         cache::RowRange,
         info::{Region, RegionLocation},
+        map::{HasRegion, RegionMap},
     },
     server_name::ServerName,
 };
@@ -24,337 +28,48 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RegionQueue {
     pub(super) region: Arc<Region>,
-    /// Where it is; not known while it is parked or looked for.
+    /// `None` while the region is unavailable or being looked up.
     pub(super) location: Option<RegionLocation>,
-    pub(super) runs: VecDeque<Run>,
+    pub(super) ranges: VecDeque<MutationRange>,
     mutations: usize,
     bytes: usize,
-    /// When it is asked for again.
-    parked: Option<Instant>,
-    /// Failures in a row.
-    pub(super) attempt: usize,
-    /// The last of them.
+    /// When an unavailable region is looked up again.
+    retry_at: Option<Instant>,
+    /// Consecutive failed attempts.
+    pub(super) failed_attempts: usize,
+    /// Cause of the last one.
     pub(super) cause: Option<Failure>,
-    /// Whether its server's list has it.
-    listed: bool,
+    /// True if the ready list of its server has it.
+    ready: bool,
 }
 
-/// Regions of one server that have something to send.
+/// Regions of one server that have mutations to send.
 #[derive(Debug, Default)]
 struct ServerQueue {
     ready: VecDeque<Bytes>,
     mutations: usize,
     bytes: usize,
-    /// When the oldest of them came.
+    /// When the oldest mutation was queued.
     since: Option<Instant>,
-    calls: usize,
-    /// Too much to do: nothing more until then.
-    paused: Option<Instant>,
+    calls_in_flight: usize,
+    /// An overloaded server gets no call before.
+    paused_until: Option<Instant>,
 }
 
-/// All that waits to be sent.
+/// All mutations that are not in a call.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    regions: BTreeMap<Bytes, RegionQueue>,
+    regions: RegionMap<RegionQueue>,
     servers: HashMap<ServerName, ServerQueue>,
-    /// Parked regions by the time when they are asked for.
-    parked: BTreeSet<(Instant, Bytes)>,
-    /// Whether what is parked has changed since it was last told.
-    pub(super) parking_changed: bool,
+    /// Unavailable regions by the time of their next lookup.
+    unavailable: BTreeSet<(Instant, Bytes)>,
+    /// True if [`Self::unavailable`] has changed since it was published.
+    pub(super) unavailable_changed: bool,
 }
 
-impl RegionQueue {
-    fn push(&mut self, run: Run, front: bool) {
-        self.mutations += run.len();
-        self.bytes += run.cells().len();
-        if front {
-            self.runs.push_front(run);
-            return;
-        }
-        match self.runs.back_mut() {
-            Some(last) if last.is_followed_by(&run) => last.to = run.to,
-            _ => self.runs.push_back(run),
-        }
-    }
-
-    /// Takes out what has no time left.
-    pub(super) fn take_overdue(&mut self, now: Instant) -> Vec<Run> {
-        let late = take_overdue(&mut self.runs, now);
-        for run in &late {
-            self.mutations -= run.len().min(self.mutations);
-            self.bytes -= run.cells().len().min(self.bytes);
-        }
-        late
-    }
-
-    fn contains(&self, row: &[u8]) -> bool {
-        self.region.contains(row)
-    }
-
-    /// How rows begin that can only be of this region.
-    fn prefixes(&self) -> Range<u64> {
-        let (start, end) = (self.region.start_key(), self.region.end_key());
-        let end = if end.is_empty() { u64::MAX } else { u64::from_be_bytes(prefix(end)) };
-        u64::from_be_bytes(prefix(start)).saturating_add(1)..end
-    }
-
-    /// As [`Self::contains`], with [`Self::prefixes`]: as a rule that pool two comparisons.
-    fn has(&self, row: &[u8], prefixes: &Range<u64>) -> bool {
-        prefixes.contains(&u64::from_be_bytes(prefix(row))) || self.contains(row)
-    }
-}
-
-impl Queues {
-    /// Learns where a region is. Runs that waited for regions in its place are returned, to be sorted
-    /// anew.
-    pub(super) fn learn(&mut self, location: RegionLocation) -> Vec<Run> {
-        let runs = self.replace(&location.region);
-        self.regions.insert(
-            location.region.start_key().clone(),
-            RegionQueue::new(location.region.clone(), Some(location)),
-        );
-        runs
-    }
-
-    /// Learns that there is a region that cannot be found now.
-    pub(super) fn learn_unavailable(
-        &mut self,
-        region: &Arc<Region>,
-        until: Instant,
-        cause: Failure,
-    ) -> Vec<Run> {
-        let runs = self.replace(region);
-        let key = region.start_key().clone();
-        self.regions.insert(key.clone(), RegionQueue::new(Arc::clone(region), None));
-        self.park(&key, until, cause);
-        runs
-    }
-
-    /// Takes out all regions that begin in this one, with what waits for them.
-    fn replace(&mut self, region: &Region) -> Vec<Run> {
-        let inside = region.starts_inside(&self.regions);
-        inside.iter().flat_map(|start| self.remove(start)).collect()
-    }
-
-    /// Forgets a region; what waits for it is returned.
-    pub(super) fn remove(&mut self, key: &Bytes) -> VecDeque<Run> {
-        self.unlist(key);
-        let Some(queue) = self.regions.remove(key) else { return VecDeque::new() };
-        if let Some(until) = queue.parked {
-            self.parked.remove(&(until, key.clone()));
-            self.parking_changed = true;
-        }
-        queue.runs
-    }
-
-    pub(super) fn region(&mut self, key: &Bytes) -> Option<&mut RegionQueue> {
-        self.regions.get_mut(key)
-    }
-
-    /// Puts as many mutations from the front of the run as are of one known region where they belong.
-    /// Returns the first that is left; the one it began with if no known region has it.
-    pub(super) fn place(&mut self, run: &Run, front: bool, now: Instant) -> u32 {
-        let batch = &run.chunk.batch;
-        let range = (Bound::Unbounded, Bound::Included(run.first_row()));
-        let found = self.regions.range_mut::<[u8], _>(range).next_back();
-        let Some((key, queue)) = found.filter(|(_, queue)| queue.contains(run.first_row())) else {
-            return run.from;
-        };
-        let mut end = run.from + 1;
-        let range = queue.prefixes();
-        while end < run.to && queue.has(batch.row(end as usize), &range) {
-            end += 1;
-        }
-        let part = run.part(run.from, end);
-        let (mutations, bytes) = (part.len(), part.cells().len());
-        queue.push(part, front);
-        if queue.parked.is_some() || queue.location.is_none() {
-            self.parking_changed = true;
-        } else if let Some(location) = &queue.location {
-            if !self.servers.contains_key(&location.server) {
-                self.servers.insert(location.server.clone(), ServerQueue::default());
-            }
-            if let Some(server) = self.servers.get_mut(&location.server) {
-                server.mutations += mutations;
-                server.bytes += bytes;
-                server.since.get_or_insert(now);
-                if !std::mem::replace(&mut queue.listed, true) {
-                    server.ready.push_back(key.clone());
-                }
-            }
-        }
-        end
-    }
-
-    /// Takes a region off the list of its server.
-    fn unlist(&mut self, key: &Bytes) {
-        let Some(queue) = self.regions.get_mut(key) else { return };
-        if !std::mem::take(&mut queue.listed) {
-            return;
-        }
-        let server = queue.location.as_ref().and_then(|one| self.servers.get_mut(&one.server));
-        if let Some(server) = server {
-            server.ready.retain(|ready| ready != key);
-            server.mutations -= queue.mutations.min(server.mutations);
-            server.bytes -= queue.bytes.min(server.bytes);
-            if server.ready.is_empty() {
-                server.since = None;
-            }
-        }
-    }
-
-    /// The region cannot be written now.
-    pub(super) fn park(&mut self, key: &Bytes, until: Instant, cause: Failure) {
-        self.unlist(key);
-        let Some(queue) = self.regions.get_mut(key) else { return };
-        if let Some(before) = queue.parked.replace(until) {
-            self.parked.remove(&(before, key.clone()));
-        }
-        queue.location = None;
-        queue.attempt += 1;
-        queue.cause = Some(cause);
-        self.parked.insert((until, key.clone()));
-        self.parking_changed = true;
-    }
-
-    /// Regions whose pause is over. They are still parked, but not asked for again by time.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<Bytes> {
-        let mut due = Vec::new();
-        while let Some((until, key)) =
-            self.parked.first().filter(|(until, _)| *until <= now).cloned()
-        {
-            self.parked.remove(&(until, key.clone()));
-            if let Some(queue) = self.regions.get_mut(&key) {
-                queue.parked = None;
-            }
-            due.push(key);
-        }
-        due
-    }
-
-    /// The region is back.
-    pub(super) fn unpark(&mut self, location: RegionLocation, now: Instant) {
-        let key = location.region.start_key().clone();
-        self.unlist(&key);
-        let Some(queue) = self.regions.get_mut(&key) else { return };
-        if let Some(until) = queue.parked.take() {
-            self.parked.remove(&(until, key.clone()));
-        }
-        self.parking_changed = true;
-        queue.location = Some(location);
-        let runs = std::mem::take(&mut queue.runs);
-        (queue.mutations, queue.bytes) = (0, 0);
-        for run in runs {
-            // All of them are of this region.
-            self.place(&run, false, now);
-        }
-    }
-
-    /// What is parked: bytes, and the regions.
-    pub(super) fn parking(&self) -> (usize, Vec<RowRange>) {
-        let parked = self.regions.values().filter(|queue| queue.location.is_none());
-        let (mut bytes, mut spans) = (0, Vec::new());
-        for queue in parked {
-            bytes += queue.bytes;
-            let (start, end) = (queue.region.start_key().clone(), queue.region.end_key().clone());
-            spans.push(RowRange { start, end, exact: true });
-        }
-        (bytes, spans)
-    }
-
-    /// Lets a server rest.
-    pub(super) fn pause_server(&mut self, server: &ServerName, until: Instant) {
-        if let Some(server) = self.servers.get_mut(server) {
-            server.paused = Some(until);
-        }
-    }
-
-    /// A call to the server has ended.
-    pub(super) fn call_ended(&mut self, server: &ServerName) {
-        if let Some(queue) = self.servers.get_mut(server) {
-            queue.calls -= usize::from(queue.calls > 0);
-            if queue.calls == 0 && queue.ready.is_empty() {
-                self.servers.remove(server);
-            }
-        }
-    }
-
-    /// Servers to which something is to be sent now.
-    pub(super) fn ready(
-        &self,
-        config: &BufferConfig,
-        hurry: bool,
-        now: Instant,
-    ) -> Vec<ServerName> {
-        let is_ready = |server: &&ServerQueue| server.is_ready(config, hurry, now);
-        self.servers.iter().filter(|(_, one)| is_ready(one)).map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Mutations for one call. What has no time left is added to `overdue`.
-    pub(super) fn gather(
-        &mut self,
-        server: &ServerName,
-        max: (usize, usize),
-        now: Instant,
-        overdue: &mut Vec<(Run, Option<Failure>)>,
-    ) -> Vec<Share> {
-        let (mut mutations, mut bytes) = max;
-        let mut shares = Vec::new();
-        let Some(queue) = self.servers.get_mut(server) else { return shares };
-        for _ in 0..queue.ready.len() {
-            if mutations == 0 || bytes == 0 {
-                break;
-            }
-            let Some(key) = queue.ready.pop_front() else { break };
-            let Some(region) = self.regions.get_mut(&key) else { continue };
-            let Some(location) = region.location.clone() else { continue };
-            let mut share = Share { location, runs: Vec::new(), mutations: 0 };
-            while let Some(run) = region.runs.pop_front() {
-                let force = shares.is_empty() && share.runs.is_empty();
-                let expired = run.chunk.deadline <= now;
-                let end = if expired { run.to } else { run.fitting(mutations, bytes, force) };
-                let part = run.part(run.from, end);
-                let (count, size) = (part.len(), part.cells().len());
-                region.mutations -= count.min(region.mutations);
-                region.bytes -= size.min(region.bytes);
-                queue.mutations -= count.min(queue.mutations);
-                queue.bytes -= size.min(queue.bytes);
-                if expired {
-                    overdue.push((part, region.cause.clone()));
-                    continue;
-                }
-                mutations -= count;
-                bytes = bytes.saturating_sub(size);
-                let cut = end < run.to;
-                if cut {
-                    region.runs.push_front(run.part(end, run.to));
-                }
-                if count > 0 {
-                    share.mutations += count;
-                    share.runs.push(part);
-                }
-                if cut || mutations == 0 || bytes == 0 {
-                    break;
-                }
-            }
-            region.listed = !region.runs.is_empty();
-            if region.listed {
-                queue.ready.push_back(key);
-            }
-            if share.mutations > 0 {
-                shares.push(share);
-            }
-        }
-        queue.since = (!queue.ready.is_empty()).then_some(now);
-        queue.calls += usize::from(!shares.is_empty());
-        shares
-    }
-
-    /// When something is to be done next without anything happening before.
-    pub(super) fn next_wake(&self, config: &BufferConfig) -> Option<Instant> {
-        let parked = self.parked.first().map(|(until, _)| *until);
-        let lingering = self.servers.values().filter_map(|server| server.wakes(config)).min();
-        [parked, lingering].into_iter().flatten().min()
+impl HasRegion for RegionQueue {
+    fn region(&self) -> &Region {
+        &self.region
     }
 }
 
@@ -363,47 +78,341 @@ impl RegionQueue {
         Self {
             region,
             location,
-            runs: VecDeque::new(),
+            ranges: VecDeque::new(),
             mutations: 0,
             bytes: 0,
-            parked: None,
-            attempt: 0,
+            retry_at: None,
+            failed_attempts: 0,
             cause: None,
-            listed: false,
+            ready: false,
         }
+    }
+
+    fn push(&mut self, range: MutationRange, front: bool) {
+        self.mutations += range.len();
+        self.bytes += range.cells().len();
+        if front {
+            self.ranges.push_front(range);
+        } else if !self.ranges.back_mut().is_some_and(|last| last.join(&range)) {
+            self.ranges.push_back(range);
+        }
+    }
+
+    fn subtract(&mut self, range: &MutationRange) {
+        self.mutations = self.mutations.saturating_sub(range.len());
+        self.bytes = self.bytes.saturating_sub(range.cells().len());
+    }
+
+    /// Removes the mutations whose deadline has passed.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Vec<MutationRange> {
+        let overdue = take_overdue(&mut self.ranges, now);
+        for range in &overdue {
+            self.subtract(range);
+        }
+        overdue
+    }
+
+    /// Returns the row prefixes that are certainly of this region.
+    fn prefixes(&self) -> Range<u64> {
+        let (start, end) = (self.region.start_key(), self.region.end_key());
+        let end = if end.is_empty() { u64::MAX } else { u64::from_be_bytes(prefix(end)) };
+        u64::from_be_bytes(prefix(start)).saturating_add(1)..end
+    }
+
+    /// True if the row is of this region. The prefixes usually save two comparisons.
+    fn contains(&self, row: &[u8], prefixes: &Range<u64>) -> bool {
+        prefixes.contains(&u64::from_be_bytes(prefix(row))) || self.region.contains(row)
+    }
+}
+
+impl Queues {
+    /// Adds an available region. Returns the mutations of the regions that it replaces.
+    pub(super) fn add_region(&mut self, location: RegionLocation) -> Vec<MutationRange> {
+        let ranges = self.remove_inside(&location.region);
+        self.regions.insert(RegionQueue::new(Arc::clone(&location.region), Some(location)));
+        ranges
+    }
+
+    /// Adds an unavailable region. Returns the mutations of the regions that it replaces.
+    pub(super) fn add_unavailable(
+        &mut self,
+        region: &Arc<Region>,
+        retry_at: Instant,
+        cause: Failure,
+    ) -> Vec<MutationRange> {
+        let ranges = self.remove_inside(region);
+        self.regions.insert(RegionQueue::new(Arc::clone(region), None));
+        self.set_unavailable(region.start_key(), retry_at, cause);
+        ranges
+    }
+
+    /// Removes all regions that start in this one. Returns their mutations.
+    fn remove_inside(&mut self, region: &Region) -> Vec<MutationRange> {
+        let inside = self.regions.starts_inside(region);
+        inside.iter().flat_map(|start| self.remove(start)).collect()
+    }
+
+    /// Removes a region. Returns its mutations.
+    pub(super) fn remove(&mut self, key: &Bytes) -> VecDeque<MutationRange> {
+        self.remove_from_ready(key);
+        let Some(queue) = self.regions.remove(key) else { return VecDeque::new() };
+        if let Some(retry_at) = queue.retry_at {
+            self.unavailable.remove(&(retry_at, key.clone()));
+            self.unavailable_changed = true;
+        }
+        queue.ranges
+    }
+
+    /// Returns the queue of the region with this start key.
+    pub(super) fn region(&self, key: &Bytes) -> Option<&RegionQueue> {
+        self.regions.get(key)
+    }
+
+    /// As [`Self::region`].
+    pub(super) fn region_mut(&mut self, key: &Bytes) -> Option<&mut RegionQueue> {
+        self.regions.get_mut(key)
+    }
+
+    /// Returns the number of consecutive failed attempts at a region.
+    pub(super) fn failed_attempts(&self, key: &Bytes) -> usize {
+        self.regions.get(key).map_or(0, |queue| queue.failed_attempts)
+    }
+
+    /// Queues the first mutations of the range that are of one region. Returns the index of the
+    /// first that is left: that of the whole range if no region is known to hold its first row.
+    pub(super) fn push(&mut self, range: &MutationRange, front: bool, now: Instant) -> u32 {
+        let batch = &range.pending.batch;
+        let Some(queue) = self.regions.holding_mut(range.first_row()) else { return range.from };
+        let mut end = range.from + 1;
+        let prefixes = queue.prefixes();
+        while end < range.to && queue.contains(batch.row(end as usize), &prefixes) {
+            end += 1;
+        }
+        let part = range.part(range.from, end);
+        let (mutations, bytes) = (part.len(), part.cells().len());
+        queue.push(part, front);
+        let Some(location) = queue.location.as_ref().filter(|_| queue.retry_at.is_none()) else {
+            self.unavailable_changed = true;
+            return end;
+        };
+        if !self.servers.contains_key(&location.server) {
+            self.servers.insert(location.server.clone(), ServerQueue::default());
+        }
+        if let Some(server) = self.servers.get_mut(&location.server) {
+            server.mutations += mutations;
+            server.bytes += bytes;
+            server.since.get_or_insert(now);
+            if !std::mem::replace(&mut queue.ready, true) {
+                server.ready.push_back(queue.region.start_key().clone());
+            }
+        }
+        end
+    }
+
+    /// Removes a region from the ready list of its server.
+    fn remove_from_ready(&mut self, key: &Bytes) {
+        let Some(queue) = self.regions.get_mut(key) else { return };
+        if !std::mem::take(&mut queue.ready) {
+            return;
+        }
+        let server = queue.location.as_ref().and_then(|one| self.servers.get_mut(&one.server));
+        if let Some(server) = server {
+            server.ready.retain(|ready| ready != key);
+            server.mutations = server.mutations.saturating_sub(queue.mutations);
+            server.bytes = server.bytes.saturating_sub(queue.bytes);
+            if server.ready.is_empty() {
+                server.since = None;
+            }
+        }
+    }
+
+    /// Marks a region as unavailable until its next lookup.
+    pub(super) fn set_unavailable(&mut self, key: &Bytes, retry_at: Instant, cause: Failure) {
+        self.remove_from_ready(key);
+        let Some(queue) = self.regions.get_mut(key) else { return };
+        if let Some(before) = queue.retry_at.replace(retry_at) {
+            self.unavailable.remove(&(before, key.clone()));
+        }
+        queue.location = None;
+        queue.failed_attempts += 1;
+        queue.cause = Some(cause);
+        self.unavailable.insert((retry_at, key.clone()));
+        self.unavailable_changed = true;
+    }
+
+    /// Returns the unavailable regions that are to be looked up now, once each.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Bytes> {
+        let mut due = Vec::new();
+        while let Some((retry_at, key)) =
+            self.unavailable.first().filter(|(retry_at, _)| *retry_at <= now).cloned()
+        {
+            self.unavailable.remove(&(retry_at, key.clone()));
+            if let Some(queue) = self.regions.get_mut(&key) {
+                queue.retry_at = None;
+            }
+            due.push(key);
+        }
+        due
+    }
+
+    /// Marks a region as available at this location.
+    pub(super) fn set_available(&mut self, location: RegionLocation, now: Instant) {
+        let key = location.region.start_key().clone();
+        self.remove_from_ready(&key);
+        let Some(queue) = self.regions.get_mut(&key) else { return };
+        if let Some(retry_at) = queue.retry_at.take() {
+            self.unavailable.remove(&(retry_at, key.clone()));
+        }
+        self.unavailable_changed = true;
+        queue.location = Some(location);
+        let ranges = std::mem::take(&mut queue.ranges);
+        (queue.mutations, queue.bytes) = (0, 0);
+        for range in ranges {
+            // All of them are of this region.
+            self.push(&range, false, now);
+        }
+    }
+
+    /// Returns the unavailable regions, and the bytes of mutations for them.
+    pub(super) fn unavailable(&self) -> (usize, Vec<RowRange>) {
+        let unavailable = self.regions.values().filter(|queue| queue.location.is_none());
+        let (mut bytes, mut regions) = (0, Vec::new());
+        for queue in unavailable {
+            bytes += queue.bytes;
+            let (start, end) = (queue.region.start_key().clone(), queue.region.end_key().clone());
+            regions.push(RowRange { start, end, exact: true });
+        }
+        (bytes, regions)
+    }
+
+    /// Sends no call to an overloaded server until then.
+    pub(super) fn pause_server(&mut self, server: &ServerName, until: Instant) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.paused_until = Some(until);
+        }
+    }
+
+    /// Records the end of a call to the server.
+    pub(super) fn call_ended(&mut self, server: &ServerName) {
+        if let Some(queue) = self.servers.get_mut(server) {
+            queue.calls_in_flight = queue.calls_in_flight.saturating_sub(1);
+            if queue.calls_in_flight == 0 && queue.ready.is_empty() {
+                self.servers.remove(server);
+            }
+        }
+    }
+
+    /// Returns the servers to which a call is to be sent now.
+    pub(super) fn ready(
+        &self,
+        config: &BufferConfig,
+        flushing: bool,
+        now: Instant,
+    ) -> Vec<ServerName> {
+        let is_ready = |server: &&ServerQueue| server.is_ready(config, flushing, now);
+        self.servers.iter().filter(|(_, one)| is_ready(one)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns the mutations of one call. Those whose deadline has passed are added to `overdue`.
+    pub(super) fn next_call(
+        &mut self,
+        server: &ServerName,
+        mut left: CallLimits,
+        now: Instant,
+        overdue: &mut Vec<(MutationRange, Option<Failure>)>,
+    ) -> Vec<MutationShare> {
+        let mut shares = Vec::new();
+        let Some(queue) = self.servers.get_mut(server) else { return shares };
+        for _ in 0..queue.ready.len() {
+            if left.is_exhausted() {
+                break;
+            }
+            let Some(key) = queue.ready.pop_front() else { break };
+            let Some(region) = self.regions.get_mut(&key) else { continue };
+            let Some(location) = region.location.clone() else { continue };
+            let mut share = MutationShare::new(location);
+            while let Some(range) = region.ranges.pop_front() {
+                let force = shares.is_empty() && share.ranges.is_empty();
+                let expired = range.pending.deadline <= now;
+                let end =
+                    if expired { range.to } else { range.fitting(left.actions, left.bytes, force) };
+                let part = range.part(range.from, end);
+                let (count, size) = (part.len(), part.cells().len());
+                region.subtract(&part);
+                queue.mutations = queue.mutations.saturating_sub(count);
+                queue.bytes = queue.bytes.saturating_sub(size);
+                if expired {
+                    overdue.push((part, region.cause.clone()));
+                    continue;
+                }
+                left.subtract(count, size);
+                let split = end < range.to;
+                if split {
+                    region.ranges.push_front(range.part(end, range.to));
+                }
+                if count > 0 {
+                    share.mutations += count;
+                    share.ranges.push(part);
+                }
+                if split || left.is_exhausted() {
+                    break;
+                }
+            }
+            region.ready = !region.ranges.is_empty();
+            if region.ready {
+                queue.ready.push_back(key);
+            }
+            if share.mutations > 0 {
+                shares.push(share);
+            }
+        }
+        queue.since = (!queue.ready.is_empty()).then_some(now);
+        queue.calls_in_flight += usize::from(!shares.is_empty());
+        shares
+    }
+
+    /// Returns when the next lookup or call is due by time alone.
+    pub(super) fn next_wake(&self, config: &BufferConfig) -> Option<Instant> {
+        let retry = self.unavailable.first().map(|(retry_at, _)| *retry_at);
+        let linger = self.servers.values().filter_map(|server| server.wake(config)).min();
+        [retry, linger].into_iter().flatten().min()
     }
 }
 
 impl ServerQueue {
-    fn is_ready(&self, config: &BufferConfig, hurry: bool, now: Instant) -> bool {
+    fn is_ready(&self, config: &BufferConfig, flushing: bool, now: Instant) -> bool {
         let Some(since) = self.since else { return false };
-        if self.calls >= config.calls_per_server.max(1)
-            || self.paused.is_some_and(|until| until > now)
+        if self.calls_in_flight >= config.calls_per_server.max(1)
+            || self.paused_until.is_some_and(|until| until > now)
         {
             return false;
         }
-        hurry
-            || self.calls == 0
+        flushing
+            || self.calls_in_flight == 0
             || self.mutations >= config.batch_actions
             || self.bytes >= config.batch_bytes
             || since + config.linger <= now
     }
 
-    /// When it is ready by time alone.
-    fn wakes(&self, config: &BufferConfig) -> Option<Instant> {
-        let since = self.since.filter(|_| self.calls < config.calls_per_server.max(1))?;
-        let linger = if self.calls == 0 { Duration::ZERO } else { config.linger };
-        Some((since + linger).max(self.paused.unwrap_or(since)))
+    /// Returns when it is ready by time alone.
+    fn wake(&self, config: &BufferConfig) -> Option<Instant> {
+        let limit = config.calls_per_server.max(1);
+        let since = self.since.filter(|_| self.calls_in_flight < limit)?;
+        let linger = if self.calls_in_flight == 0 { Duration::ZERO } else { config.linger };
+        Some((since + linger).max(self.paused_until.unwrap_or(since)))
     }
 }
 
-/// Takes out what has no time left.
-pub(super) fn take_overdue(runs: &mut VecDeque<Run>, now: Instant) -> Vec<Run> {
-    let overdue = |run: &Run| run.chunk.deadline <= now;
-    if !runs.iter().any(overdue) {
+/// Removes the mutations whose deadline has passed.
+pub(super) fn take_overdue(
+    ranges: &mut VecDeque<MutationRange>,
+    now: Instant,
+) -> Vec<MutationRange> {
+    let is_overdue = |range: &MutationRange| range.pending.deadline <= now;
+    if !ranges.iter().any(is_overdue) {
         return Vec::new();
     }
-    let (late, left): (Vec<_>, _) = std::mem::take(runs).into_iter().partition(overdue);
-    *runs = VecDeque::from(left);
-    late
+    let (overdue, left): (Vec<_>, _) = std::mem::take(ranges).into_iter().partition(is_overdue);
+    *ranges = VecDeque::from(left);
+    overdue
 }

@@ -1,8 +1,8 @@
-//! Who must wait because their regions are not available.
+//! Admission of mutations for unavailable regions.
 //!
-//! Mutations for such regions stay in the buffer until the regions are back. They may take half of its
-//! room; from then on callers who write to those regions wait outside, and the other half is left to
-//! those who do not.
+//! Mutations for a region that is unavailable stay in the buffer until the region is available. They
+//! take at most half of the buffer's bytes; beyond that the callers who write to those regions wait,
+//! and the other half remains for the others.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -17,10 +17,10 @@ use tokio::{
 use super::batch::MutationBatch;
 use crate::region::cache::RowRange;
 
-/// What callers know of parked regions.
+/// Unavailable regions, as callers see them.
 #[derive(Debug)]
 pub(super) struct UnavailableRegions {
-    /// Bytes that parked regions may take.
+    /// Bytes of mutations for unavailable regions from which on callers wait.
     max_bytes: usize,
     bytes: AtomicUsize,
     regions: Mutex<Vec<RowRange>>,
@@ -37,13 +37,14 @@ impl UnavailableRegions {
         }
     }
 
-    /// Says which regions are parked now, and how much is for them.
+    /// Replaces the unavailable regions and the bytes of mutations for them.
     pub(super) fn set(&self, bytes: usize, regions: Vec<RowRange>) {
         *self.regions.lock().unwrap_or_else(PoisonError::into_inner) = regions;
         self.bytes.store(bytes, Ordering::Release);
         self.changed.send_replace(());
     }
 
+    /// True if a mutation of the batch has to wait.
     fn blocks(&self, batch: &MutationBatch) -> bool {
         if self.bytes.load(Ordering::Acquire) < self.max_bytes {
             return false;
@@ -55,29 +56,33 @@ impl UnavailableRegions {
         })
     }
 
-    /// Waits until the mutations may be taken. Returns whether that took a wait; errs when time is up.
+    /// Waits until the mutations are admitted. Returns true if the caller had to wait.
+    ///
+    /// # Errors
+    ///
+    /// If the deadline passes before.
     pub(super) async fn admit(
         &self,
         batch: &MutationBatch,
         deadline: Instant,
-    ) -> Result<bool, Overdue> {
+    ) -> Result<bool, DeadlineExceeded> {
         let mut changed = self.changed.subscribe();
         let mut waited = false;
         while self.blocks(batch) {
             waited = true;
-            // The sender lives as long as this.
+            // The sender is not dropped before `self`.
             timeout_at(deadline, changed.changed())
                 .await
-                .map_err(|_| Overdue)?
-                .map_err(|_| Overdue)?;
+                .map_err(|_| DeadlineExceeded)?
+                .map_err(|_| DeadlineExceeded)?;
         }
         Ok(waited)
     }
 }
 
-/// Time was up.
+/// The deadline passed.
 #[derive(Debug)]
-pub(super) struct Overdue;
+pub(super) struct DeadlineExceeded;
 
 #[cfg(test)]
 mod tests {
@@ -91,22 +96,22 @@ mod tests {
         batch
     }
 
-    fn span() -> RowRange {
+    fn range() -> RowRange {
         RowRange { start: "b".into(), end: "d".into(), exact: true }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_those_wait_who_write_to_a_parked_region_when_half_is_full() {
-        let parking = UnavailableRegions::new(100);
+    async fn only_writers_to_unavailable_regions_wait_when_half_is_full() {
+        let unavailable = UnavailableRegions::new(100);
         let soon = Instant::now() + Duration::from_secs(1);
-        parking.set(99, vec![span()]);
-        assert!(!parking.admit(&batch("c"), soon).await.unwrap());
-        parking.set(100, vec![span()]);
-        assert!(!parking.admit(&batch("d"), soon).await.unwrap());
-        assert!(parking.admit(&batch("c"), soon).await.is_err());
+        unavailable.set(99, vec![range()]);
+        assert!(!unavailable.admit(&batch("c"), soon).await.unwrap());
+        unavailable.set(100, vec![range()]);
+        assert!(!unavailable.admit(&batch("d"), soon).await.unwrap());
+        assert!(unavailable.admit(&batch("c"), soon).await.is_err());
         let soon = Instant::now() + Duration::from_secs(1);
-        let (c, end) = (batch("c"), async { parking.set(0, Vec::new()) });
-        let (waited, ()) = tokio::join!(parking.admit(&c, soon), end);
+        let (c, end) = (batch("c"), async { unavailable.set(0, Vec::new()) });
+        let (waited, ()) = tokio::join!(unavailable.admit(&c, soon), end);
         assert!(waited.unwrap());
     }
 }

@@ -1,6 +1,6 @@
-//! The task that sorts mutations by region and server, sends them, and settles what became of them.
+//! The writer task: queues mutations by region and server, sends calls, and completes batches.
 
-mod outcomes;
+mod results;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,132 +11,134 @@ use tokio::{
 };
 
 use super::{
-    BufferConfig,
     buffer_pool::BufferPool,
-    call::{self, CallOutcome, Share},
-    chunk::{Chunk, Run},
+    config::BufferConfig,
+    pending_batch::{MutationRange, PendingBatch},
     queues::{Queues, take_overdue},
+    share::MutationShare,
     unavailable::UnavailableRegions,
 };
 use crate::{
     error::Failure,
     locator::Unlocated,
+    multi::{self, CallLimits, MultiOutcome},
     region::{info::RegionLocation, meta::RegionTarget},
     server_name::ServerName,
     table::Table,
 };
 
-/// Orders that are taken in one go before anything is sent.
-const BURST: usize = 64;
+/// Commands received together before anything is sent.
+const COMMAND_BATCH: usize = 64;
 
-/// Longest time that nothing is looked at.
-const IDLE: Duration = Duration::from_hours(1);
+/// Longest time between two checks of the queues.
+const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
-/// What callers ask for.
+/// Command of a caller.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum WriterCommand {
     /// Writes a batch.
-    Write(Box<Chunk>),
-    /// Hurries, and says when all that came before is settled.
+    Write(Box<PendingBatch>),
+    /// Sends without lingering, and notifies when all earlier batches are complete.
     Flush(oneshot::Sender<()>),
 }
 
-/// What happened meanwhile.
+/// Completion of a background task.
 #[derive(Debug)]
-enum Event {
+enum WriterEvent {
     /// A call has ended.
-    Called { server: ServerName, shares: Vec<Share>, outcome: CallOutcome },
-    /// A region was looked for; without a key it is one that was not known before.
+    Called { server: ServerName, shares: Vec<MutationShare>, outcome: MultiOutcome },
+    /// A lookup has ended: of the region with this key, or of unlocated mutations.
     Located { key: Option<Bytes>, outcome: Result<RegionLocation, Unlocated> },
 }
 
-/// Batches that came between two flushes.
+/// Batches submitted between two flushes.
 #[derive(Debug, Default)]
-struct Epoch {
+struct FlushEpoch {
     open: usize,
-    waiting: Vec<oneshot::Sender<()>>,
+    waiters: Vec<oneshot::Sender<()>>,
 }
 
-/// The state of a buffer.
+/// Mutations whose region is unknown. One lookup at a time finds the region of the first.
+#[derive(Debug, Default)]
+struct UnlocatedMutations {
+    ranges: VecDeque<MutationRange>,
+    /// When the next lookup starts, after a failed one.
+    retry_at: Option<Instant>,
+    lookup_in_flight: bool,
+    failed_lookups: usize,
+    cause: Option<Failure>,
+}
+
+/// State of the writer task.
 #[derive(Debug)]
 pub(super) struct Writer {
     table: Table,
     config: BufferConfig,
-    parking: Arc<UnavailableRegions>,
+    unavailable: Arc<UnavailableRegions>,
     pool: Arc<BufferPool>,
     queues: Queues,
-    /// Mutations of regions that are not known.
-    strays: VecDeque<Run>,
-    /// When these are looked for again; `None` while they are.
-    strays_due: Option<Instant>,
-    strays_looked_for: bool,
-    strays_attempt: usize,
-    strays_cause: Option<Failure>,
-    epochs: VecDeque<Epoch>,
+    unlocated: UnlocatedMutations,
+    epochs: VecDeque<FlushEpoch>,
     /// Number of the first of them.
     first_epoch: u64,
-    /// Bounds of a call; smaller when a server found one too big.
-    max: (usize, usize),
-    events: mpsc::UnboundedSender<Event>,
-    /// Bytes and regions that are counted as parked.
-    parked: (u64, u64),
+    /// Bounds of a call, reduced after a server rejected a call as too large.
+    limits: CallLimits,
+    events: mpsc::UnboundedSender<WriterEvent>,
+    /// Bytes and regions in the gauges of unavailable regions.
+    unavailable_gauges: (u64, u64),
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.count_parked((0, 0));
+        self.set_unavailable_gauges((0, 0));
     }
 }
 
 impl Writer {
-    /// Runs until there is nobody to write for and nothing left to write.
+    /// Runs until the buffer is dropped and every batch is complete.
     pub(super) async fn run(
         table: Table,
         config: BufferConfig,
-        parking: Arc<UnavailableRegions>,
+        unavailable: Arc<UnavailableRegions>,
         pool: Arc<BufferPool>,
-        mut orders: mpsc::Receiver<Order>,
+        mut commands: mpsc::Receiver<WriterCommand>,
     ) {
-        // Bounded by the calls and lookups that may be under way.
-        let (events, mut happened) = mpsc::unbounded_channel();
-        let max = (config.batch_actions.max(1), config.batch_bytes.max(1));
+        // Bounded by the number of calls and lookups in flight.
+        let (events, mut completed) = mpsc::unbounded_channel();
+        let limits = CallLimits::new(config.batch_actions, config.batch_bytes);
         let mut writer = Self {
             table,
             config,
-            parking,
+            unavailable,
             pool,
             queues: Queues::default(),
-            strays: VecDeque::new(),
-            strays_due: None,
-            strays_looked_for: false,
-            strays_attempt: 0,
-            strays_cause: None,
-            epochs: VecDeque::from([Epoch::default()]),
+            unlocated: UnlocatedMutations::default(),
+            epochs: VecDeque::from([FlushEpoch::default()]),
             first_epoch: 0,
-            max,
+            limits,
             events,
-            parked: (0, 0),
+            unavailable_gauges: (0, 0),
         };
         let mut open = true;
-        let mut burst = Vec::with_capacity(BURST);
+        let mut received = Vec::with_capacity(COMMAND_BATCH);
         while open || writer.is_busy() {
             let wake = writer.next_wake();
             tokio::select! {
-                count = orders.recv_many(&mut burst, BURST), if open => {
+                count = commands.recv_many(&mut received, COMMAND_BATCH), if open => {
                     open = count > 0;
-                    for order in burst.drain(..) {
-                        writer.take(order);
+                    for command in received.drain(..) {
+                        writer.handle_command(command);
                     }
                 }
-                Some(event) = happened.recv() => {
-                    writer.happened(event);
-                    while let Ok(event) = happened.try_recv() {
-                        writer.happened(event);
+                Some(event) = completed.recv() => {
+                    writer.handle_event(event);
+                    while let Ok(event) = completed.try_recv() {
+                        writer.handle_event(event);
                     }
                 }
                 () = sleep_until(wake) => {}
             }
-            writer.go_on();
+            writer.send_due();
         }
     }
 
@@ -144,242 +146,258 @@ impl Writer {
         self.epochs.iter().any(|epoch| epoch.open > 0)
     }
 
-    /// Whether somebody waits for all to be written.
-    fn hurries(&self) -> bool {
-        self.epochs.iter().any(|epoch| !epoch.waiting.is_empty())
+    /// True if a caller waits for a flush.
+    fn is_flushing(&self) -> bool {
+        self.epochs.iter().any(|epoch| !epoch.waiters.is_empty())
     }
 
     fn next_wake(&self) -> Instant {
-        let strays = self.strays_due.filter(|_| !self.strays.is_empty());
-        let wake = [self.queues.next_wake(&self.config), strays].into_iter().flatten().min();
-        wake.unwrap_or_else(|| Instant::now() + IDLE)
+        let unlocated = self.unlocated.retry_at.filter(|_| !self.unlocated.ranges.is_empty());
+        let wake = [self.queues.next_wake(&self.config), unlocated].into_iter().flatten().min();
+        wake.unwrap_or_else(|| Instant::now() + IDLE_INTERVAL)
     }
 
-    fn take(&mut self, order: Order) {
-        match order {
-            Order::Write(mut chunk) => {
-                chunk.epoch = self.first_epoch + self.epochs.len() as u64 - 1;
+    fn handle_command(&mut self, command: WriterCommand) {
+        match command {
+            WriterCommand::Write(mut batch) => {
+                batch.epoch = self.first_epoch + self.epochs.len() as u64 - 1;
                 if let Some(epoch) = self.epochs.back_mut() {
                     epoch.open += 1;
                 }
-                self.route(Run::whole(Arc::from(chunk)), false, Instant::now());
+                self.enqueue(MutationRange::whole(Arc::from(batch)), false, Instant::now());
             }
-            Order::Flush(done) => {
+            WriterCommand::Flush(done) => {
                 if let Some(epoch) = self.epochs.back_mut() {
-                    epoch.waiting.push(done);
+                    epoch.waiters.push(done);
                 }
-                self.epochs.push_back(Epoch::default());
+                self.epochs.push_back(FlushEpoch::default());
                 self.end_epochs();
             }
         }
     }
 
-    /// Puts mutations where they belong.
-    fn route(&mut self, mut run: Run, front: bool, now: Instant) {
-        while run.from < run.to {
-            let end = self.queues.place(&run, front, now);
-            if end > run.from {
-                run.from = end;
-                continue;
-            }
-            let known = self.table.client().locator().holding(self.table.name(), run.first_row());
-            if let Some(location) = known {
-                self.learn(location, now);
-                continue;
-            }
-            // This one alone: the next may be of a region that is known.
-            self.strays.push_back(run.part(run.from, run.from + 1));
-            run.from += 1;
-        }
-    }
-
-    fn learn(&mut self, location: RegionLocation, now: Instant) {
-        for run in self.queues.learn(location) {
-            self.route(run, false, now);
-        }
-    }
-
-    /// Sends what is to be sent, and looks for what is to be looked for.
-    fn go_on(&mut self) {
+    fn handle_event(&mut self, event: WriterEvent) {
         let now = Instant::now();
-        for key in self.queues.due(now) {
-            self.seek(&key, now);
+        match event {
+            WriterEvent::Called { server, shares, outcome } => {
+                self.handle_outcome(&server, shares, outcome, now);
+                self.queues.call_ended(&server);
+            }
+            WriterEvent::Located { key: Some(key), outcome } => match outcome {
+                Ok(location) => self.region_located(Some(&key), location, now),
+                Err(Unlocated::Transient { cause, .. }) => {
+                    let failed = self.queues.failed_attempts(&key);
+                    let retry_at = now + self.backoff(failed, false);
+                    self.table.client().metrics().retried(cause.retry_reason());
+                    self.queues.set_unavailable(&key, retry_at, cause);
+                }
+                Err(Unlocated::Permanent(error)) => {
+                    for range in self.queues.remove(&key) {
+                        self.fail(&range, error.attempts, false, (*error.cause).clone());
+                    }
+                }
+            },
+            WriterEvent::Located { key: None, outcome } => self.unlocated_found(outcome, now),
         }
-        self.seek_strays(now);
-        let hurry = self.hurries();
-        let mut ready = self.queues.ready(&self.config, hurry, now);
+    }
+
+    /// Queues mutations by region.
+    fn enqueue(&mut self, mut range: MutationRange, front: bool, now: Instant) {
+        while range.from < range.to {
+            let end = self.queues.push(&range, front, now);
+            if end > range.from {
+                range.from = end;
+                continue;
+            }
+            let locator = self.table.client().locator();
+            if let Some(location) = locator.cached_for_row(self.table.name(), range.first_row()) {
+                self.add_region(location, now);
+                continue;
+            }
+            // This mutation alone: the region of the next one may be known.
+            self.unlocated.ranges.push_back(range.part(range.from, range.from + 1));
+            range.from += 1;
+        }
+    }
+
+    fn add_region(&mut self, location: RegionLocation, now: Instant) {
+        for range in self.queues.add_region(location) {
+            self.enqueue(range, false, now);
+        }
+    }
+
+    /// Starts the calls and lookups that are due.
+    fn send_due(&mut self) {
+        let now = Instant::now();
+        for key in self.queues.take_due(now) {
+            self.look_up_region(&key, now);
+        }
+        self.look_up_unlocated(now);
+        let flushing = self.is_flushing();
+        let mut ready = self.queues.ready(&self.config, flushing, now);
         while !ready.is_empty() {
             for server in ready {
                 self.send(&server, now);
             }
-            ready = self.queues.ready(&self.config, hurry, now);
+            ready = self.queues.ready(&self.config, flushing, now);
         }
-        if std::mem::take(&mut self.queues.parking_changed) {
-            let (bytes, regions) = self.queues.parking();
-            self.count_parked((bytes as u64, regions.len() as u64));
-            self.parking.set(bytes, regions);
+        if std::mem::take(&mut self.queues.unavailable_changed) {
+            let (bytes, regions) = self.queues.unavailable();
+            self.set_unavailable_gauges((bytes as u64, regions.len() as u64));
+            self.unavailable.set(bytes, regions);
         }
     }
 
-    /// Corrects the gauges by what has changed.
-    fn count_parked(&mut self, now: (u64, u64)) {
-        let (bytes, regions) = std::mem::replace(&mut self.parked, now);
-        let counts = &self.table.client().metrics().buffers;
-        counts.unavailable_bytes.add(now.0);
-        counts.unavailable_bytes.sub(bytes);
-        counts.unavailable_regions.add(now.1);
-        counts.unavailable_regions.sub(regions);
+    /// Adds the difference to the gauges, which all buffers of a client share.
+    fn set_unavailable_gauges(&mut self, new: (u64, u64)) {
+        let (bytes, regions) = std::mem::replace(&mut self.unavailable_gauges, new);
+        let gauges = &self.table.client().metrics().buffers;
+        gauges.unavailable_bytes.add(new.0);
+        gauges.unavailable_bytes.sub(bytes);
+        gauges.unavailable_regions.add(new.1);
+        gauges.unavailable_regions.sub(regions);
     }
 
     fn send(&mut self, server: &ServerName, now: Instant) {
         let mut overdue = Vec::new();
-        let shares = self.queues.gather(server, self.max, now, &mut overdue);
-        for (run, cause) in overdue {
-            self.fail(&run, 0, false, cause.unwrap_or(Failure::Time));
+        let shares = self.queues.next_call(server, self.limits, now, &mut overdue);
+        for (range, cause) in overdue {
+            self.fail(&range, 0, false, cause.unwrap_or(Failure::Time));
         }
-        let runs = || shares.iter().flat_map(|share| &share.runs);
-        let Some(end) = runs().map(|run| run.chunk.deadline).max() else { return };
+        let ranges = || shares.iter().flat_map(|share| &share.ranges);
+        let Some(end) = ranges().map(|range| range.pending.deadline).max() else { return };
         let client = self.table.client().clone();
-        // Those with less time are late by a call at most; a call cut short would be of no use to all.
+        // The latest deadline: mutations with an earlier one are late by one call at most, while a
+        // shorter call could fail all of them.
         let deadline = end.min(now + client.config().call_timeout);
         let (server, events, pool) = (server.clone(), self.events.clone(), Arc::clone(&self.pool));
         tokio::spawn(async move {
-            let outcome = call::call(&client, &shares, deadline, &pool).await;
-            // A writer that is gone has lost its runtime.
-            let _ = events.send(Event::Called { server, shares, outcome });
+            let mut encoder = pool.encoder();
+            let outcome = multi::call(&client, &shares, &mut encoder, deadline, true).await;
+            pool.recycle_encoder(encoder);
+            // Without the writer task the batches fail when they are dropped.
+            let _ = events.send(WriterEvent::Called { server, shares, outcome });
         });
     }
 
-    /// Looks for a parked region whose pause is over.
-    fn seek(&mut self, key: &Bytes, now: Instant) {
-        let Some(queue) = self.queues.region(key) else { return };
-        let (attempt, cause) = (queue.attempt, queue.cause.clone().unwrap_or(Failure::Time));
+    /// Looks up an unavailable region.
+    fn look_up_region(&mut self, key: &Bytes, now: Instant) {
+        let Some(queue) = self.queues.region_mut(key) else { return };
+        let (failed, cause) = (queue.failed_attempts, queue.cause.clone().unwrap_or(Failure::Time));
         let overdue = queue.take_overdue(now);
-        let row = queue.runs.front().map(|run| run.chunk.batch.row_bytes(run.from as usize));
-        for run in overdue {
-            self.fail(&run, attempt, false, cause.clone());
+        let first = queue.ranges.front();
+        let row = first.map(|range| range.pending.batch.row_bytes(range.from as usize));
+        for range in overdue {
+            self.fail(&range, failed, false, cause.clone());
         }
         let Some(row) = row else {
-            // Nobody wants it any more.
+            // Without mutations its location is not needed.
             self.queues.remove(key);
             return;
         };
-        match self.table.client().locator().holding(self.table.name(), &row) {
-            Some(location) => self.found(Some(key), location, now),
-            None => self.look_up(Some(key.clone()), row, attempt),
+        match self.table.client().locator().cached_for_row(self.table.name(), &row) {
+            Some(location) => self.region_located(Some(key), location, now),
+            None => self.look_up(Some(key.clone()), row, failed),
         }
     }
 
-    fn seek_strays(&mut self, now: Instant) {
-        if self.strays_looked_for || self.strays_due.is_some_and(|due| due > now) {
+    /// Looks up the region of the first unlocated mutation.
+    fn look_up_unlocated(&mut self, now: Instant) {
+        if self.unlocated.lookup_in_flight || self.unlocated.retry_at.is_some_and(|at| at > now) {
             return;
         }
-        let cause = self.strays_cause.clone().unwrap_or(Failure::Time);
-        for run in take_overdue(&mut self.strays, now) {
-            self.fail(&run, self.strays_attempt, false, cause.clone());
+        let cause = self.unlocated.cause.clone().unwrap_or(Failure::Time);
+        let failed = self.unlocated.failed_lookups;
+        for range in take_overdue(&mut self.unlocated.ranges, now) {
+            self.fail(&range, failed, false, cause.clone());
         }
-        let Some(first) = self.strays.front() else { return };
-        let row = first.chunk.batch.row_bytes(first.from as usize);
-        self.strays_looked_for = true;
-        self.look_up(None, row, self.strays_attempt);
+        let Some(first) = self.unlocated.ranges.front() else { return };
+        let row = first.pending.batch.row_bytes(first.from as usize);
+        self.unlocated.lookup_in_flight = true;
+        self.look_up(None, row, failed);
     }
 
-    fn look_up(&self, key: Option<Bytes>, row: Bytes, attempt: usize) {
+    fn look_up(&self, key: Option<Bytes>, row: Bytes, failed: usize) {
         let (table, events) = (self.table.clone(), self.events.clone());
         tokio::spawn(async move {
             let attempts = table.attempts("locate").reading();
             let locator = table.client().locator();
-            let locate = RegionTarget::Holding(row);
-            let mut outcome = locator.locate_once(table.name(), &locate, &attempts).await;
-            if attempt >= 2 && matches!(&outcome, Err(Unlocated::ForNow { .. })) {
-                outcome = locator.unless_disabled(table.name(), outcome, &attempts).await;
+            let target = RegionTarget::Holding(row);
+            let mut outcome = locator.locate_once(table.name(), &target, &attempts).await;
+            if failed >= 2 && matches!(&outcome, Err(Unlocated::Transient { .. })) {
+                outcome = locator.fail_if_disabled(table.name(), outcome, &attempts).await;
             }
-            let _ = events.send(Event::Located { key, outcome });
+            let _ = events.send(WriterEvent::Located { key, outcome });
         });
     }
 
-    fn happened(&mut self, event: Event) {
-        let now = Instant::now();
-        match event {
-            Event::Called { server, shares, outcome } => {
-                self.called(&server, shares, outcome, now);
-                self.queues.call_ended(&server);
-            }
-            Event::Located { key: Some(key), outcome } => match outcome {
-                Ok(location) => self.found(Some(&key), location, now),
-                Err(Unlocated::ForNow { cause, .. }) => {
-                    let until = self.pause_of(&key, false, now);
-                    self.table.client().metrics().retried(cause.retry_reason());
-                    self.queues.park(&key, until, cause);
-                }
-                Err(Unlocated::ForGood(error)) => {
-                    for run in self.queues.remove(&key) {
-                        self.fail(&run, error.attempts, false, (*error.cause).clone());
-                    }
-                }
-            },
-            Event::Located { key: None, outcome } => self.stray_located(outcome, now),
-        }
-    }
-
-    /// A region was found, most likely the one that was looked for.
-    fn found(&mut self, key: Option<&Bytes>, location: RegionLocation, now: Instant) {
+    /// Handles the location of a region, usually of the one that was looked up.
+    fn region_located(&mut self, key: Option<&Bytes>, location: RegionLocation, now: Instant) {
         let same = key
             .and_then(|key| self.queues.region(key))
             .is_some_and(|queue| queue.region.name() == location.region.name());
         if same {
-            self.queues.unpark(location, now);
+            self.queues.set_available(location, now);
             return;
         }
-        // It was split or merged: what waited is sorted anew.
-        let runs = key.map(|key| self.queues.remove(key)).unwrap_or_default();
-        self.learn(location, now);
-        for run in runs {
-            self.route(run, false, now);
+        // The region was split or merged: its mutations are queued again.
+        let ranges = key.map(|key| self.queues.remove(key)).unwrap_or_default();
+        self.add_region(location, now);
+        for range in ranges {
+            self.enqueue(range, false, now);
         }
     }
 
-    fn stray_located(&mut self, outcome: Result<RegionLocation, Unlocated>, now: Instant) {
-        self.strays_looked_for = false;
+    fn unlocated_found(&mut self, outcome: Result<RegionLocation, Unlocated>, now: Instant) {
+        let ranges = std::mem::take(&mut self.unlocated.ranges);
+        let failed = self.unlocated.failed_lookups;
         match outcome {
             Ok(location) => {
-                (self.strays_due, self.strays_attempt, self.strays_cause) = (None, 0, None);
-                self.learn(location, now);
+                self.unlocated = UnlocatedMutations::default();
+                self.add_region(location, now);
             }
-            Err(Unlocated::ForNow { cause, region: Some(region) }) => {
-                self.strays_due = None;
-                let until = now + self.backoff(0, false);
+            Err(Unlocated::Transient { cause, region: Some(region) }) => {
+                self.unlocated.lookup_in_flight = false;
+                self.unlocated.retry_at = None;
+                let retry_at = now + self.backoff(0, false);
                 self.table.client().metrics().retried(cause.retry_reason());
                 let region = Arc::new(region);
-                for run in self.queues.learn_unavailable(&region, until, cause) {
-                    self.route(run, false, now);
+                for range in self.queues.add_unavailable(&region, retry_at, cause) {
+                    self.enqueue(range, false, now);
                 }
             }
-            Err(Unlocated::ForNow { cause, region: None }) => {
+            Err(Unlocated::Transient { cause, region: None }) => {
                 self.table.client().metrics().retried(cause.retry_reason());
-                self.strays_due = Some(now + self.backoff(self.strays_attempt, false));
-                self.strays_attempt += 1;
-                self.strays_cause = Some(cause);
+                let retry_at = Some(now + self.backoff(failed, false));
+                self.unlocated = UnlocatedMutations {
+                    ranges,
+                    retry_at,
+                    lookup_in_flight: false,
+                    failed_lookups: failed + 1,
+                    cause: Some(cause),
+                };
                 return;
             }
-            Err(Unlocated::ForGood(error)) => {
-                // No table, or no use in asking: the same for all of them.
-                for run in std::mem::take(&mut self.strays) {
-                    self.fail(&run, error.attempts, false, (*error.cause).clone());
+            Err(Unlocated::Permanent(error)) => {
+                // The table does not exist or hbase:meta rejects lookups: that holds for all of them.
+                self.unlocated.lookup_in_flight = false;
+                for range in ranges {
+                    self.fail(&range, error.attempts, false, (*error.cause).clone());
                 }
+                return;
             }
         }
-        for run in std::mem::take(&mut self.strays) {
-            self.route(run, false, now);
+        for range in ranges {
+            self.enqueue(range, false, now);
         }
     }
 
-    /// A batch may be settled with that, and with it all that a flush waits for.
-    fn settled(&mut self, epoch: Option<u64>) {
+    /// Counts a complete batch in its epoch, which may complete a flush.
+    fn batch_complete(&mut self, epoch: Option<u64>) {
         let Some(epoch) = epoch else { return };
         let at = usize::try_from(epoch.saturating_sub(self.first_epoch)).unwrap_or(usize::MAX);
         if let Some(epoch) = self.epochs.get_mut(at) {
-            epoch.open -= usize::from(epoch.open > 0);
+            epoch.open = epoch.open.saturating_sub(1);
             self.end_epochs();
         }
     }
@@ -389,8 +407,8 @@ impl Writer {
             && let Some(first) = self.epochs.pop_front_if(|first| first.open == 0)
         {
             self.first_epoch += 1;
-            for waiting in first.waiting {
-                let _ = waiting.send(());
+            for waiter in first.waiters {
+                let _ = waiter.send(());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Reads hbase:meta, wherever it is.
+//! Reads hbase:meta: finds its server and scans its rows.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,14 +6,11 @@ use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 use tokio::time::{Instant, timeout_at};
 
-use super::META_PRIORITY;
 use crate::{
-    attempts::Attempts,
     config::ClientConfig,
     connection::{CallClass, CallError, CallSpec},
     discovery::{Discovery, DiscoveryError},
-    error::{Failure, OperationError},
-    exception::Recovery,
+    error::Failure,
     handshake::Service,
     pool::ConnectionPool,
     region::info::{Region, RegionLocation},
@@ -27,15 +24,18 @@ use crate::{
     table_name::TableName,
 };
 
-/// The table that knows where all regions are.
+/// Priority of calls to hbase:meta.
+pub(crate) const META_PRIORITY: u32 = 300;
+
+/// hbase:meta, the table of all region locations.
 #[derive(Debug)]
 pub(super) struct MetaTable {
     config: Arc<ClientConfig>,
     discovery: Arc<dyn Discovery>,
     pool: Arc<ConnectionPool>,
     server: Mutex<Option<ServerName>>,
-    /// One question to discovery at a time.
-    asking: tokio::sync::Mutex<()>,
+    /// Locked during a call to discovery.
+    discovering: tokio::sync::Mutex<()>,
     region: Arc<Region>,
 }
 
@@ -50,7 +50,7 @@ impl MetaTable {
             discovery,
             pool,
             server: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            discovering: tokio::sync::Mutex::default(),
             region: Arc::new(Region::meta()),
         }
     }
@@ -59,44 +59,48 @@ impl MetaTable {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is not, or not any more, on this server.
-    pub(super) fn forget(&self, server: &ServerName) {
-        let mut known = self.server();
-        if known.as_ref() == Some(server) {
-            *known = None;
+    /// Removes the server from the cache, unless another one has been cached since.
+    pub(super) fn invalidate(&self, server: &ServerName) {
+        let mut cached = self.server();
+        if cached.as_ref() == Some(server) {
+            *cached = None;
         }
     }
 
-    /// Where it is.
+    /// Returns the location of hbase:meta on this server.
+    pub(super) fn location_at(&self, server: &ServerName) -> RegionLocation {
+        let (region, server) = (Arc::clone(&self.region), server.clone());
+        RegionLocation { region, server, seq_num: -1 }
+    }
+
+    /// Returns the location of hbase:meta, cached or from discovery.
     pub(super) async fn location(&self, deadline: Instant) -> Result<RegionLocation, Failure> {
-        let location =
-            |server| RegionLocation { region: Arc::clone(&self.region), server, seq_num: -1 };
         if let Some(server) = self.server().clone() {
-            return Ok(location(server));
+            return Ok(self.location_at(&server));
         }
         let deadline = deadline.min(Instant::now() + self.config.call_timeout);
-        let asked = async {
-            let _asking = self.asking.lock().await;
+        let discovered = async {
+            let _discovering = self.discovering.lock().await;
             if let Some(server) = self.server().clone() {
                 return Ok(server);
             }
             self.discovery.meta_server().await
         };
-        let server = match timeout_at(deadline, asked).await {
+        let server = match timeout_at(deadline, discovered).await {
             Ok(server) => server?,
             Err(_) => {
                 return Err(DiscoveryError::Unknown { what: "the server of hbase:meta" }.into());
             }
         };
-        *self.server() = Some(server.clone());
-        Ok(location(server))
+        let location = self.location_at(&server);
+        *self.server() = Some(server);
+        Ok(location)
     }
 
-    /// First rows of a scan: at least one if there is one, at most so many.
+    /// Returns the first rows of a scan: at most so many, and at least one unless there is none.
     ///
-    /// A server that passes over many rows that were deleted, as those of a table that was truncated often
-    /// or of regions that were split, answers without rows and expects to be asked on. Who asks
-    /// from the beginning again never gets past them.
+    /// A server that skips many deleted rows, as after splits or truncations, responds without rows
+    /// and expects the scan to continue. Starting again would never pass the deleted rows.
     pub(super) async fn scan(
         &self,
         scan: Scan,
@@ -129,17 +133,17 @@ impl MetaTable {
                 let region = location.region.name();
                 open_scanner(&scan, region, &scan.start, scan.include_start, limit)
             };
-            let answer =
+            let response =
                 call(&self.pool, &self.config, &location.server, &request, deadline).await?;
-            *scanner = answer.open_after(*scanner);
-            let step = assembler.add_response(answer, &location.region, &mut found)?;
+            *scanner = response.open_after(*scanner);
+            let step = assembler.add_response(response, &location.region, &mut found)?;
             if step != ScanStep::Next || !found.is_empty() {
                 return Ok(found.into_iter().map(|row| row.row).collect());
             }
         }
     }
 
-    /// Ends a scanner. Nobody waits for that; without the call its lease ends it.
+    /// Closes a scanner in the background. Without the call its lease expires.
     fn close(&self, location: &RegionLocation, scanner: OpenScanner) {
         let (pool, config) = (Arc::clone(&self.pool), Arc::clone(&self.config));
         let server = location.server.clone();
@@ -149,29 +153,7 @@ impl MetaTable {
         });
     }
 
-    /// What a failure says of its server; errs if no attempt helps. Returns the server that is gone.
-    pub(super) fn settle(
-        &self,
-        cause: &Failure,
-        attempts: &Attempts,
-    ) -> Result<Option<ServerName>, OperationError> {
-        match cause {
-            // Of the server that failed: another one may be known by now.
-            Failure::Call(error) => match error.recovery() {
-                Recovery::Fail => return Err(attempts.fail(cause.clone(), false)),
-                Recovery::ServerGone => return Ok(Some(error.server().clone())),
-                Recovery::SamePlace | Recovery::Overloaded | Recovery::Wait(_) => {}
-                _ => self.forget(error.server()),
-            },
-            Failure::Discovery(error) if error.is_permanent() => {
-                return Err(attempts.fail(cause.clone(), false));
-            }
-            _ => {}
-        }
-        Ok(None)
-    }
-
-    /// Whether the table is disabled; no when it cannot be told.
+    /// True if the table is disabled; false if its state cannot be read.
     pub(super) async fn is_disabled(&self, table: &TableName, deadline: Instant) -> bool {
         let row = table.as_bytes().clone();
         let scan = Scan::range(row.clone(), row)
@@ -184,7 +166,7 @@ impl MetaTable {
     }
 }
 
-/// One call of a scanner.
+/// Sends one call of a scanner.
 async fn call(
     pool: &ConnectionPool,
     config: &ClientConfig,

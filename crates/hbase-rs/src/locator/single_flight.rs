@@ -1,11 +1,11 @@
-//! Lookups under way, so that many callers make one.
+//! Single-flight lookups: callers whose region is found by the same lookup share it.
 //!
-//! Rows that will be found together wait together. Which those are is known exactly for a region that
-//! was known before and lost its server; otherwise it is all rows between known regions, one region or
-//! many. Behind a lookup of such a stretch nobody waits long, since it may be of another region.
+//! The rows of a lookup are exact for a region whose boundaries are cached. Otherwise they are a gap
+//! between cached regions, which may be many regions; waiters of such a lookup wait a short time
+//! only, since its outcome may be of another region.
 //!
-//! A lookup runs by itself: whoever began it may leave. Its outcome, good or bad, reaches those who
-//! waited and is kept for nobody else.
+//! A lookup does not depend on the caller that started it. Its outcome is delivered to its waiters,
+//! and is not kept for later callers.
 
 use std::{
     collections::HashMap,
@@ -23,36 +23,36 @@ use crate::{
     table_name::TableName,
 };
 
-/// What a lookup comes to.
-pub(super) type Outcome = Result<Lookup, Failure>;
+/// Outcome of a lookup.
+pub(super) type LookupOutcome = Result<Lookup, Failure>;
 
-/// What waiting callers watch; nothing so far, or the outcome.
-pub(super) type Watch = watch::Receiver<Option<Outcome>>;
+/// Receives the outcome; `None` while it is pending.
+pub(super) type LookupReceiver = watch::Receiver<Option<LookupOutcome>>;
 
-/// Lookups under way, by table.
+/// Pending lookups by table.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
-    tables: Mutex<HashMap<TableName, Vec<Flight>>>,
+pub(super) struct PendingLookups {
+    tables: Mutex<HashMap<TableName, Vec<PendingLookup>>>,
 }
 
 #[derive(Debug)]
-struct Flight {
+struct PendingLookup {
     id: u64,
-    of: Of,
-    outcome: Watch,
+    scope: LookupScope,
+    outcome: LookupReceiver,
 }
 
-/// What a lookup is of.
+/// What a lookup covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum LookupScope {
     /// The region of any of these rows.
     Rows(RowRange),
-    /// The region in front of a row.
+    /// The region before a row.
     Before(RegionTarget),
 }
 
-impl Of {
-    /// Whether its outcome is that of this caller, unless the region splits meanwhile.
+impl LookupScope {
+    /// True if the outcome is that of every waiter, unless the region is split during the lookup.
     pub(super) const fn is_exact(&self) -> bool {
         match self {
             Self::Rows(span) => span.exact,
@@ -60,84 +60,83 @@ impl Of {
         }
     }
 
-    fn covers(&self, locate: &RegionTarget) -> bool {
-        match (self, locate) {
+    fn covers(&self, target: &RegionTarget) -> bool {
+        match (self, target) {
             (Self::Rows(span), RegionTarget::Holding(row)) => span.contains(row),
-            (Self::Before(of), RegionTarget::Before(_)) => of == locate,
+            (Self::Before(covered), RegionTarget::Before(_)) => covered == target,
             _ => false,
         }
     }
 }
 
-/// What a caller does about a lookup.
+/// Role of a caller in a lookup.
 #[derive(Debug)]
-pub(super) enum Part {
-    /// Waits for one that is under way.
-    Follow {
-        /// Its outcome.
-        outcome: Watch,
-        /// Whether that is the caller's, unless the region splits meanwhile.
+pub(super) enum LookupRole {
+    /// Waits for a pending lookup.
+    Waiter {
+        outcome: LookupReceiver,
+        /// True if the outcome is the caller's, unless the region is split during the lookup.
         exact: bool,
     },
-    /// Begins it.
-    Lead(Lead),
+    /// Runs the lookup.
+    Leader(LookupLeader),
 }
 
-/// The task of making a lookup. Dropped without an outcome, those who wait look again.
+/// Runs a lookup. If it is dropped without an outcome, the waiters start another lookup.
 #[derive(Debug)]
-pub(super) struct Lead {
-    flights: Arc<Flights>,
+pub(super) struct LookupLeader {
+    pending: Arc<PendingLookups>,
     table: TableName,
     id: u64,
-    outcome: watch::Sender<Option<Outcome>>,
-    pub(super) watch: Watch,
+    outcome: watch::Sender<Option<LookupOutcome>>,
+    pub(super) receiver: LookupReceiver,
 }
 
-impl Flights {
-    fn tables(&self) -> MutexGuard<'_, HashMap<TableName, Vec<Flight>>> {
+impl PendingLookups {
+    fn tables(&self) -> MutexGuard<'_, HashMap<TableName, Vec<PendingLookup>>> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the lookup that will find the region, or begins one of `of`.
+    /// Joins the pending lookup that covers the target, or registers a new one.
     pub(super) fn join(
         self: &Arc<Self>,
         table: &TableName,
-        locate: &RegionTarget,
-        of: impl FnOnce() -> Of,
-    ) -> Part {
+        target: &RegionTarget,
+        scope: impl FnOnce() -> LookupScope,
+    ) -> LookupRole {
         let mut tables = self.tables();
-        let flights = tables.entry(table.clone()).or_default();
-        if let Some(flight) = flights.iter().find(|flight| flight.of.covers(locate)) {
-            let exact = flight.of.is_exact();
-            return Part::Follow { outcome: flight.outcome.clone(), exact };
+        let lookups = tables.entry(table.clone()).or_default();
+        if let Some(lookup) = lookups.iter().find(|lookup| lookup.scope.covers(target)) {
+            let exact = lookup.scope.is_exact();
+            return LookupRole::Waiter { outcome: lookup.outcome.clone(), exact };
         }
-        let id = flights.last().map_or(0, |last| last.id.wrapping_add(1));
-        let (sender, watch) = watch::channel(None);
-        flights.push(Flight { id, of: of(), outcome: watch.clone() });
-        let flights = Arc::clone(self);
-        Part::Lead(Lead { flights, table: table.clone(), id, outcome: sender, watch })
+        let id = lookups.last().map_or(0, |last| last.id.wrapping_add(1));
+        let (outcome, receiver) = watch::channel(None);
+        lookups.push(PendingLookup { id, scope: scope(), outcome: receiver.clone() });
+        let (pending, table) = (Arc::clone(self), table.clone());
+        LookupRole::Leader(LookupLeader { pending, table, id, outcome, receiver })
     }
 
-    /// Lookups under way.
+    /// Number of pending lookups.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.tables().values().map(Vec::len).sum()
     }
 }
 
-impl Lead {
-    /// Ends the lookup for all who wait.
-    pub(super) fn end(self, outcome: Outcome) {
+impl LookupLeader {
+    /// Delivers the outcome to all waiters.
+    pub(super) fn complete(self, outcome: LookupOutcome) {
         self.outcome.send_replace(Some(outcome));
     }
 }
 
-impl Drop for Lead {
+impl Drop for LookupLeader {
     fn drop(&mut self) {
-        let mut tables = self.flights.tables();
-        if let Some(flights) = tables.get_mut(&self.table) {
-            flights.retain(|flight| flight.id != self.id);
-            if flights.is_empty() {
+        let mut tables = self.pending.tables();
+        if let Some(lookups) = tables.get_mut(&self.table) {
+            lookups.retain(|lookup| lookup.id != self.id);
+            if lookups.is_empty() {
                 tables.remove(&self.table);
             }
         }
@@ -148,69 +147,69 @@ impl Drop for Lead {
 mod tests {
     use super::*;
 
-    fn span(start: &str, end: &str, exact: bool) -> Of {
+    fn range(start: &str, end: &str, exact: bool) -> LookupScope {
         let (start, end) = (start.to_owned().into(), end.to_owned().into());
-        Of::Rows(RowRange { start, end, exact })
+        LookupScope::Rows(RowRange { start, end, exact })
     }
 
     fn holding(row: &str) -> RegionTarget {
         RegionTarget::Holding(row.to_owned().into())
     }
 
-    fn lead(flights: &Arc<Flights>, row: &str, of: Of) -> Lead {
-        match flights.join(&"t".parse().unwrap(), &holding(row), || of) {
-            Part::Lead(lead) => lead,
-            follow @ Part::Follow { .. } => panic!("{follow:?}"),
+    fn lead(pending: &Arc<PendingLookups>, row: &str, scope: LookupScope) -> LookupLeader {
+        match pending.join(&"t".parse().unwrap(), &holding(row), || scope) {
+            LookupRole::Leader(lead) => lead,
+            follow @ LookupRole::Waiter { .. } => panic!("{follow:?}"),
         }
     }
 
-    fn follow(flights: &Arc<Flights>, locate: &RegionTarget) -> Option<bool> {
-        let part = flights.join(&"t".parse().unwrap(), locate, || span("", "", false));
+    fn follow(pending: &Arc<PendingLookups>, target: &RegionTarget) -> Option<bool> {
+        let part = pending.join(&"t".parse().unwrap(), target, || range("", "", false));
         match part {
-            Part::Lead(_) => None,
-            Part::Follow { exact, .. } => Some(exact),
+            LookupRole::Leader(_) => None,
+            LookupRole::Waiter { exact, .. } => Some(exact),
         }
     }
 
     #[test]
-    fn rows_of_a_span_wait_for_its_lookup_and_others_do_not() {
-        let flights = Arc::new(Flights::default());
-        let one = lead(&flights, "c", span("b", "d", true));
-        let other = lead(&flights, "f", span("d", "", false));
-        assert_eq!(follow(&flights, &holding("b")), Some(true));
-        assert_eq!(follow(&flights, &holding("z")), Some(false));
-        assert_eq!(follow(&flights, &holding("a")), None);
-        assert_eq!(follow(&flights, &RegionTarget::Before("c".into())), None);
+    fn callers_share_the_lookup_that_covers_their_row() {
+        let pending = Arc::new(PendingLookups::default());
+        let one = lead(&pending, "c", range("b", "d", true));
+        let other = lead(&pending, "f", range("d", "", false));
+        assert_eq!(follow(&pending, &holding("b")), Some(true));
+        assert_eq!(follow(&pending, &holding("z")), Some(false));
+        assert_eq!(follow(&pending, &holding("a")), None);
+        assert_eq!(follow(&pending, &RegionTarget::Before("c".into())), None);
         drop(one);
-        assert_eq!(follow(&flights, &holding("b")), None);
+        assert_eq!(follow(&pending, &holding("b")), None);
         drop(other);
-        assert_eq!(flights.len(), 0);
+        assert_eq!(pending.len(), 0);
     }
 
     #[tokio::test]
-    async fn an_outcome_reaches_all_who_wait_and_nobody_later() {
-        let flights = Arc::new(Flights::default());
-        let lead = lead(&flights, "c", span("b", "d", true));
+    async fn outcome_is_delivered_to_all_waiters_and_not_kept() {
+        let pending = Arc::new(PendingLookups::default());
+        let lead = lead(&pending, "c", range("b", "d", true));
         let table = "t".parse().unwrap();
-        let Part::Follow { mut outcome, .. } =
-            flights.join(&table, &holding("c"), || span("", "", false))
+        let LookupRole::Waiter { mut outcome, .. } =
+            pending.join(&table, &holding("c"), || range("", "", false))
         else {
             panic!()
         };
-        let mut own = lead.watch.clone();
-        lead.end(Err(Failure::Time));
+        let mut own = lead.receiver.clone();
+        lead.complete(Err(Failure::Time));
         for watch in [&mut outcome, &mut own] {
             let seen = watch.wait_for(Option::is_some).await.unwrap().clone();
             assert!(matches!(seen, Some(Err(Failure::Time))));
         }
-        assert_eq!(flights.len(), 0);
+        assert_eq!(pending.len(), 0);
     }
 
     #[tokio::test]
-    async fn who_leads_and_leaves_lets_the_others_look_again() {
-        let flights = Arc::new(Flights::default());
-        let lead = lead(&flights, "c", span("b", "d", true));
-        let mut watch = lead.watch.clone();
+    async fn cancelled_lookup_wakes_its_waiters() {
+        let pending = Arc::new(PendingLookups::default());
+        let lead = lead(&pending, "c", range("b", "d", true));
+        let mut watch = lead.receiver.clone();
         drop(lead);
         assert!(watch.wait_for(Option::is_some).await.is_err());
     }

@@ -1,6 +1,6 @@
 //! A region and where it is.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -121,21 +121,12 @@ impl Region {
     /// Whether the row is one of its.
     #[must_use]
     pub fn contains(&self, row: &[u8]) -> bool {
-        row >= &self.start_key[..] && self.ends_behind(row)
+        row >= &self.start_key[..] && self.ends_after(row)
     }
 
     /// Whether rows behind `row` may belong to it.
-    pub(crate) fn ends_behind(&self, row: &[u8]) -> bool {
+    pub(crate) fn ends_after(&self, row: &[u8]) -> bool {
         self.end_key.is_empty() || row < &self.end_key[..]
-    }
-
-    /// Start keys, of a map by start key, that lie in its range.
-    pub(crate) fn starts_inside<T>(&self, by_start: &BTreeMap<Bytes, T>) -> Vec<Bytes> {
-        by_start
-            .range::<Bytes, _>(&self.start_key..)
-            .take_while(|(start, _)| self.ends_behind(start))
-            .map(|(start, _)| start.clone())
-            .collect()
     }
 }
 

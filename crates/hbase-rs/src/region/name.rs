@@ -11,6 +11,8 @@
 use std::{cmp::Ordering, fmt::Write as _};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use hbase_rs_protobuf as pb;
+use pb::region_specifier::RegionSpecifierType;
 
 use crate::{cell::MAX_ROW_LENGTH, table_name::TableName};
 
@@ -74,6 +76,11 @@ pub fn region_name(table: &TableName, start_key: &[u8], id: u64, replica: u16) -
     let hash = md5::compute(&name);
     let _ = write!(name, ".{hash:x}.");
     name.freeze()
+}
+
+/// Names a region for a region server, which accepts full names only.
+pub(crate) fn region_specifier(name: &Bytes) -> pb::RegionSpecifier {
+    pb::RegionSpecifier { r#type: RegionSpecifierType::RegionName.into(), value: name.clone() }
 }
 
 /// The name by which the master and the file system call the region.

@@ -8,7 +8,7 @@ use hbase_rs_protobuf as pb;
 
 use crate::{
     cell::CellError,
-    multi::region_specifier,
+    region::name::region_specifier,
     request::scan::Scan,
     row::{CellBlock, Row, RowResult},
 };

@@ -1,6 +1,6 @@
-//! Operations on one row.
+//! Operations on one row: reads, mutations, and atomic changes of several mutations.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
@@ -8,11 +8,11 @@ use super::Table;
 use crate::{
     attempts::Attempts,
     client::RegionCall,
-    connection::{CallClass, CallError},
+    connection::CallClass,
     error::{Failure, OperationError},
-    multi::{Action, RegionBatch, RegionOutcome, multi_outcomes, multi_request, region_specifier},
+    multi::{self, Action, ActionShare, Encoder, MultiOutcome, RegionOutcome, RegionResult},
     random::nonce,
-    region::{info::RegionLocation, meta::RegionTarget},
+    region::{meta::RegionTarget, name::region_specifier},
     request::{
         condition::Condition,
         get::Get,
@@ -28,14 +28,14 @@ impl Table {
             get: get.to_message(),
         };
         let mut attempts = self.attempts("get").reading();
-        let call = Single { method: "Get", row: get.row(), repeatable: true };
+        let call = RowCall { method: "Get", row: get.row(), repeatable: true };
         let (response, block): (pb::GetResponse, _) =
-            self.on_region(&call, request, &Bytes::new(), &mut attempts).await?;
+            self.call_row(&call, request, &Bytes::new(), &mut attempts).await?;
         let result = response.result.unwrap_or_default();
         decode(&result, block).map_err(|cause| attempts.fail(cause, false))
     }
 
-    /// Returns new values, and whether the condition held.
+    /// Applies one mutation. Returns its new values, and whether the condition held.
     pub(super) async fn change(
         &self,
         operation: &'static str,
@@ -46,7 +46,7 @@ impl Table {
         self.check(mutation, &attempts)?;
         let message = mutation.to_message(CellPlacement::Block, mutation.needs_nonce().then(nonce));
         let condition = condition.map(|condition| condition.to_message(mutation.row()));
-        // The second time a condition meets what the first attempt left behind.
+        // A repeated condition would see the change of the first attempt.
         let repeatable = condition.is_none() && mutation.is_repeatable();
         let request = |region: &Bytes| pb::MutateRequest {
             region: region_specifier(region),
@@ -55,15 +55,16 @@ impl Table {
             nonce_group: Some(self.client.nonce_group()),
         };
         let block = Bytes::copy_from_slice(mutation.encoded_cells());
-        let call = Single { method: "Mutate", row: mutation.row(), repeatable };
+        let call = RowCall { method: "Mutate", row: mutation.row(), repeatable };
         let (response, block): (pb::MutateResponse, _) =
-            self.on_region(&call, request, &block, &mut attempts).await?;
+            self.call_row(&call, request, &block, &mut attempts).await?;
         let result = response.result.clone().unwrap_or_default();
         let result = decode(&result, block).map_err(|cause| attempts.fail(cause, true))?;
         Ok((result.row, response.processed()))
     }
 
-    pub(super) async fn change_together(
+    /// Applies all mutations of one row or none. Returns whether they were applied.
+    pub(super) async fn change_atomically(
         &self,
         mutations: Vec<Mutation>,
         condition: Option<&Condition>,
@@ -78,64 +79,45 @@ impl Table {
         let repeatable = condition.is_none()
             && mutations.iter().all(|mutation| mutation.is_repeatable() && !mutation.needs_nonce());
         let actions: Vec<_> = mutations.into_iter().map(Action::from).collect();
-        let mut block = BytesMut::new();
-        for action in &actions {
-            if let Action::Mutate(mutation, _) = action {
-                block.extend_from_slice(mutation.encoded_cells());
-            }
-        }
-        let request = |region: &Bytes| {
-            let batch =
-                RegionBatch { region, actions: actions.iter().collect(), atomic: true, condition };
-            multi_request(&[batch], self.client.nonce_group(), &mut BytesMut::new())
-        };
+        let target = RegionTarget::Holding(row);
+        let locator = self.client.locator();
         loop {
-            let call = Single { method: "Multi", row: &row, repeatable };
-            let (location, response, cells): (_, pb::MultiResponse, _) =
-                self.located(&call, request, &block.clone().freeze(), &mut attempts).await?;
-            let outcomes = multi_outcomes(&[(actions.len(), true)], &response, cells)
-                .map_err(|error| attempts.fail(Failure::Batch(error.to_string()), true))?;
-            match outcomes.into_iter().next() {
-                Some(RegionOutcome::Group { processed, .. }) => return Ok(processed),
-                Some(RegionOutcome::Failed(exception)) => {
-                    let error = CallError::Remote { server: location.server.clone(), exception };
-                    self.client.recover(&location, error, repeatable, &mut attempts).await?;
-                }
+            let location = locator.locate(&self.name, &target, &mut attempts).await?;
+            let shares = [ActionShare::atomic(location, &actions, condition)];
+            let deadline = attempts.call_deadline(self.client.config().call_timeout);
+            let encoder = &mut Encoder::default();
+            let outcome = multi::call(&self.client, &shares, encoder, deadline, false).await;
+            if let MultiOutcome::Regions(regions) = &outcome
+                && let [RegionOutcome::Group { processed, .. }] = regions[..]
+            {
+                return Ok(processed);
+            }
+            let first = attempts.is_first();
+            match outcome.into_results(locator, &shares, |_| first).pop() {
+                Some(RegionResult::Failed(failed)) => attempts.retry(failed, repeatable).await?,
                 _ => return Err(attempts.fail(Failure::Lost, true)),
             }
         }
     }
 
-    async fn on_region<M: Message, R: Message + Default>(
+    /// Calls the server of the row's region until a call succeeds.
+    async fn call_row<M: Message, R: Message + Default>(
         &self,
-        call: &Single<'_>,
+        call: &RowCall<'_>,
         request: impl Fn(&Bytes) -> M,
         block: &Bytes,
         attempts: &mut Attempts,
     ) -> Result<(R, Bytes), OperationError> {
-        let (_, response, block) = self.located(call, request, block, attempts).await?;
-        Ok((response, block))
-    }
-
-    /// Calls the server of the row's region until it answers.
-    async fn located<M: Message, R: Message + Default>(
-        &self,
-        call: &Single<'_>,
-        request: impl Fn(&Bytes) -> M,
-        block: &Bytes,
-        attempts: &mut Attempts,
-    ) -> Result<(RegionLocation, R, Bytes), OperationError> {
-        let locate = RegionTarget::Holding(call.row.clone());
-        let timeout = self.client.config().call_timeout;
-        let spec =
-            RegionCall { method: call.method, class: CallClass::Data, priority: None, timeout };
+        let target = RegionTarget::Holding(call.row.clone());
+        let method = call.method;
         loop {
-            let location = self.client.locator().locate(&self.name, &locate, attempts).await?;
+            let location = self.client.locator().locate(&self.name, &target, attempts).await?;
             let message = request(location.region.name());
-            let answer =
-                self.client.call_region(&location, spec, &message, block.clone(), attempts).await;
-            match answer.and_then(|answer| self.client.read(&location, &answer)) {
-                Ok((response, block)) => return Ok((location, response, block)),
+            let deadline = attempts.call_deadline(self.client.config().call_timeout);
+            let spec = RegionCall { method, class: CallClass::Data, priority: None, deadline };
+            let response = self.client.call_region(&location, spec, &message, block.clone()).await;
+            match response.and_then(|response| self.client.read(&location, &response)) {
+                Ok(read) => return Ok(read),
                 Err(error) => {
                     self.client.recover(&location, error, call.repeatable, attempts).await?;
                 }
@@ -145,10 +127,10 @@ impl Table {
 }
 
 /// A call about one row.
-struct Single<'a> {
+struct RowCall<'a> {
     method: &'static str,
     row: &'a Bytes,
-    /// Whether it may be made again when nobody knows if it was done.
+    /// True if executing it twice does no harm.
     repeatable: bool,
 }
 
