@@ -17,7 +17,7 @@ fn lines(stats: &hbase_rs::ClientStats) -> Vec<Stat> {
         lines.push(Stat { name, value, tags: tags.to_vec() });
     };
     let method = |name: &str| stats.methods.iter().find(|of| of.method == name);
-    let answered = |name| method(name).map_or(0, |of: &MethodStats| of.latency.count);
+    let responses = |name| method(name).map_or(0, |of: &MethodStats| of.latency.count);
     for (tags, of) in [
         ([("method", "put"), ("class", "IncomingDataPoints")], method("Multi")),
         ([("method", "scan"), ("class", "TsdbQuery")], method("Scan")),
@@ -40,12 +40,12 @@ fn lines(stats: &hbase_rs::ClientStats) -> Vec<Stat> {
         // Increments, deletes, puts and appends of one row all are Mutate calls: counted as puts.
         ("increment", 0),
         ("delete", 0),
-        ("get", answered("Get")),
-        ("put", answered("Mutate") + stats.batch_actions),
+        ("get", responses("Get")),
+        ("put", responses("Mutate") + stats.batch_actions),
         ("append", 0),
         ("rowLock", 0),
         ("openScanner", stats.scanners_opened),
-        ("scan", answered("Scan")),
+        ("scan", responses("Scan")),
     ] {
         push("hbase.rpcs", value, &[("type", kind)]);
     }

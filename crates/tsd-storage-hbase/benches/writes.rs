@@ -6,7 +6,7 @@
 //!
 //! The same points are written as puts of one cell per row, as puts of six cells per row, and as
 //! flushed rows with one compacted column. Prints points per second and the CPU time of this
-//! process per million points. Without a quorum it says so and ends.
+//! process per million points. Without a quorum it prints a note and ends.
 
 use std::{error::Error, fs, time::Instant};
 

@@ -150,7 +150,7 @@ mod tests {
     type Column = (Family, Vec<u8>, Vec<u8>, i64);
 
     fn compacted(cells: &[Column]) -> Vec<Column> {
-        let held: Vec<FlushCell<'_>> = cells
+        let flushed: Vec<FlushCell<'_>> = cells
             .iter()
             .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
                 family: *family,
@@ -161,7 +161,7 @@ mod tests {
             .collect();
         let mut columns = Vec::new();
         ColumnCompactor::default()
-            .compact(&held, |family, qualifier, value, at| {
+            .compact(&flushed, |family, qualifier, value, at| {
                 columns.push((family, qualifier.to_vec(), value.to_vec(), at));
                 Ok(())
             })
@@ -319,14 +319,16 @@ mod tests {
         Some(result.map_or_else(Default::default, |c| (c.qualifier.to_vec(), c.value.to_vec())))
     }
 
+    const MERGE_RULES: [MergeRule; 4] =
+        [MergeRule::Unanimous, MergeRule::Newest, MergeRule::Largest, MergeRule::Smallest];
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
         fn compacted_row_reads_the_same_under_every_merge_rule(row in row()) {
             let after = compacted(&row);
-            use MergeRule::{Largest, Newest, Smallest, Unanimous};
-            for rule in [Unanimous, Newest, Largest, Smallest] {
+            for rule in MERGE_RULES {
                 prop_assert_eq!(read(&after, rule), read(&row, rule), "{:?}: {:?}", rule, after);
             }
         }

@@ -9,7 +9,7 @@
 //! | has the expected value | not applied, or not yet: retry; a late attempt fails its condition |
 //! | has another value | not applied, or overwritten: another writer won |
 //!
-//! An absent column does not tell whether a delete was applied, so a delete reads the column first.
+//! An absent column is no proof that a delete was applied, so a delete reads the column first.
 //! A column that had the new value before the write counts as set.
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Translates row filters to filters of the region server.
 //!
 //! A server filter may accept rows that do not match, never the reverse; the client checks every
-//! row again. Patterns are bounded in size: a set that is too large is left out, at the cost of
+//! row again. Patterns are bounded in size: a set that is too large is omitted, at the cost of
 //! transferring more rows.
 
 mod pattern;

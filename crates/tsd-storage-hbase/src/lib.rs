@@ -19,10 +19,10 @@
 //! compaction removes it. Therefore:
 //!
 //! * a delete returns after the server's current millisecond, so that later puts are newer;
-//! * row compaction deletes up to the timestamps it read: concurrent writes of others are kept;
+//! * row compaction deletes up to the timestamps it read: concurrent writes of others stay;
 //! * flushed rows and their deletes have the times of their commits; a cell that was put after the
-//! delete of its row with an older timestamp (`tsd.storage.use_otsdb_timestamp`) gets the
-//! millisecond after the delete;
+//!   delete of its row with an older timestamp (`tsd.storage.use_otsdb_timestamp`) gets the
+//!   millisecond after the delete;
 //! * a row compaction that puts its column with an older timestamp reads it back. If a marker hides
 //!   it, it is put again with the server's time, before anything is deleted.
 //!

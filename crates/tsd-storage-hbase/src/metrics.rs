@@ -25,7 +25,7 @@ const COUNTERS: [(&str, &str); 17] = [
     ("tsd_hbase_mutation_failures_total", "Buffered mutations that failed permanently."),
     ("tsd_hbase_mutations_written_total", "Buffered mutations that were written."),
     ("tsd_hbase_received_bytes_total", "Bytes received from HBase."),
-    ("tsd_hbase_region_cache_misses_total", "Region lookups that the region cache did not answer."),
+    ("tsd_hbase_region_cache_misses_total", "Regions that were not in the region cache."),
     ("tsd_hbase_retries_total", "Retried attempts, by reason."),
     ("tsd_hbase_rpc_failures_total", "Calls without a response, by method."),
     ("tsd_hbase_rpcs_total", "Calls with a response, by method."),

@@ -98,7 +98,7 @@ impl TableStore {
 }
 
 /// Free space on the disk of the store. A tree that runs out of space in the middle of a write
-/// leaves a partial file until the next start, so such a write is not started.
+/// has a partial file until the next start, so such a write is not started.
 #[derive(Debug)]
 pub(crate) struct DiskSpace {
     path: PathBuf,

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{HookedStorage, Operation, OperationHook, Storage, StorageError};
 
-/// The fault that one call meets.
+/// A fault of one call.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// The call fails and has no effect.
@@ -22,7 +22,7 @@ pub enum Fault {
     Pass,
 }
 
-/// A store whose calls meet scripted faults. Each operation has its own script: a call consumes
+/// A store with scripted faults. Each operation has its own script: a call consumes
 /// the next fault of it, and passes when none is left.
 pub type FaultyStorage<S> = HookedStorage<S, FaultScript>;
 
@@ -75,12 +75,12 @@ impl<S: Storage + ?Sized> FaultyStorage<S> {
         self.hook().faults().entry(operation).or_default().extend(faults);
     }
 
-    /// Removes all faults that no call has met yet.
+    /// Removes all pending faults.
     pub fn heal(&self) {
         self.hook().faults().clear();
     }
 
-    /// True if calls have met all faults that were scripted for this operation.
+    /// True if no fault of this operation is pending.
     #[must_use]
     pub fn is_used_up(&self, operation: Operation) -> bool {
         self.hook().faults().get(&operation).is_none_or(VecDeque::is_empty)

@@ -17,7 +17,7 @@ fn passes(plan: &FilterPlan, key: &[u8]) -> bool {
         FilterPlan::Tests(tests) => tests.iter().all(|test| match test {
             KeyTest::Pattern(text) => Regex::new(&format!("(?s-u){text}")).unwrap().is_match(key),
             KeyTest::Fuzzy(keys) => keys.iter().any(|fuzzy| {
-                fuzzy.iter().zip(key).all(|(want, byte)| want.is_none_or(|want| want == *byte))
+                fuzzy.iter().zip(key).all(|(expected, byte)| expected.is_none_or(|b| b == *byte))
             }),
         }),
     }

@@ -93,6 +93,6 @@ async fn errors_are_classified_for_retries() {
     assert_eq!(moved.recovery(), Recovery::RetryLater);
     let denied = error_of("security.AccessDeniedException").await;
     assert!(matches!(denied, StorageError::Backend(_)), "{denied:?}");
-    assert!(denied.to_string().contains("AccessDenied"), "the cause is kept: {denied}");
+    assert!(denied.to_string().contains("AccessDenied"), "the text has the cause: {denied}");
     assert_eq!(denied.recovery(), Recovery::GiveUp);
 }
