@@ -1,10 +1,9 @@
-//! The way of a query out: names to UIDs, a plan, one scan per salt bucket, groups.
+//! The read path: names to UIDs, a plan, one scan per salt bucket, groups.
 //!
-//! The runner bounds how many queries run and shares the processors out among them. A query itself is a
-//! tree of tasks on threads for queries, so that decoding and arithmetic use every core and delay no
-//! write. Whatever ends it early (a
-//! failed scan, a limit, the deadline, an client that went away) drops the tree, and with it every
-//! open scan; there is no partial answer.
+//! The runner limits the number of running queries, and the scheduler shares the processors among them. A
+//! query is a tree of tasks on the query threads, so that decoding and arithmetic use all cores and do not
+//! delay writes. An early end (a failed scan, a limit, the deadline, a client that disconnects) drops the
+//! tree, and with it every open scan; there is no partial result.
 
 mod aggregation;
 mod annotations;

@@ -163,7 +163,7 @@ fn average_of_a_day(bencher: Bencher, (form, kind): (RowFormat, ValueSeries)) {
                 builder.finish(&pipeline, Bytes::new()).unwrap().unwrap().points
             })
             .collect();
-        let answer = aggregate(&AggregateInput {
+        let result = aggregate(&AggregateInput {
             aggregator: Aggregator::Avg,
             is_rate: false,
             series: &spans.iter().collect::<Vec<_>>(),
@@ -172,6 +172,6 @@ fn average_of_a_day(bencher: Bencher, (form, kind): (RowFormat, ValueSeries)) {
         })
         .unwrap();
         assert_eq!(answer.len(), 288);
-        answer
+        result
     });
 }

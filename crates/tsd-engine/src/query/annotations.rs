@@ -10,8 +10,7 @@ use hashbrown::HashMap;
 use tsd_model::{Annotation, PointColumns, Timestamp};
 use tsd_query::{Aggregator, GroupTags, OutputSeries, SubQuery, SubQueryPlan};
 
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
-type AnnotationsBySeries = Map<Bytes, Vec<Annotation>>;
+type AnnotationsBy<K> = HashMap<K, Vec<Annotation>, foldhash::fast::RandomState>;
 
 /// An aggregated group, not yet named.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +43,8 @@ impl GroupOutput {
             let tsuid = if ungrouped { series.tsuids.first().cloned() } else { None };
             (series.group_key.clone(), tsuid)
         };
-        let mut annotations_by_group: Map<(Vec<u8>, Option<Bytes>), Vec<Annotation>> =
-            Map::default();
+        let mut annotations_by_group: AnnotationsBy<(Vec<u8>, Option<Bytes>)> =
+            AnnotationsBy::default();
         let (mut annotation_only, mut raw_series) = (Vec::new(), Vec::new());
         for group in raw {
             if group.is_annotation_only {
@@ -82,7 +81,7 @@ impl GroupOutput {
 /// Annotations of a read, to be attached to its groups.
 pub(crate) struct GroupAnnotations {
     range_ms: (i64, i64),
-    by_series: AnnotationsBySeries,
+    by_series: AnnotationsBy<Bytes>,
     /// Annotations of series without points, by group key; by TSUID if there is no aggregation.
     without_points: BTreeMap<Vec<u8>, Vec<Annotation>>,
     aggregator: Aggregator,
@@ -92,7 +91,7 @@ impl GroupAnnotations {
     pub(crate) fn new(
         plan: &SubQueryPlan,
         aggregator: Aggregator,
-        by_series: AnnotationsBySeries,
+        by_series: AnnotationsBy<Bytes>,
         mut annotation_only: Vec<(Bytes, Vec<Annotation>)>,
     ) -> Self {
         annotation_only.sort_by(|a, b| a.0.cmp(&b.0));

@@ -1,8 +1,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-mod contents;
 mod layouts;
-mod running;
+mod lifecycle;
+mod row_contents;
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn query(start: i64, end: i64, m: &[&str]) -> Query {
     raw.validate(&QueryClock::utc(end * 1_000)).unwrap()
 }
 
-async fn ask(engine: &EngineHandle, query: Query) -> Result<QueryResult, QueryFailure> {
+async fn execute(engine: &EngineHandle, query: Query) -> Result<QueryResult, QueryFailure> {
     engine.query(query, QueryControl::default()).await
 }
 
@@ -48,9 +48,9 @@ fn values(series: &ResultSeries) -> Vec<(i64, f64)> {
         .collect()
 }
 
-/// Four hosts in two data centres, a point every 10 s for three hours; the value is the host's
-/// number times the step.
-async fn filled(engine: &EngineHandle) {
+/// Writes four hosts in two data centres, a point every 10 s for three hours; a value is the host's number
+/// times the step.
+async fn fill(engine: &EngineHandle) {
     let mut session = engine.ingest_session(NameText::Utf8);
     for step in 0..1_080_i64 {
         for host in 1..=4_i64 {
@@ -69,21 +69,21 @@ fn settings(salt_width: usize, threads: usize) -> EngineConfig {
 }
 
 #[tokio::test]
-async fn answers_are_the_same_however_the_table_is_cut_up() {
+async fn results_are_independent_of_salting_and_threads() {
     for (salt_width, threads) in [(0, 1), (0, 4), (1, 1), (1, 4)] {
         let store = store();
         let mut settings = settings(salt_width, threads);
         // Rows compacted between the sub queries would count as fewer cells.
         settings.compaction.on_read = false;
         let engine = start(settings, &store);
-        filled(&engine).await;
-        let asked = query(
+        fill(&engine).await;
+        let request = query(
             HOUR + 60,
             HOUR + 10_700,
             &["sum:1h-avg:sys.cpu{dc=*}", "max:sys.cpu{host=web1|web4}", "none:1h-max:sys.cpu"],
         );
-        let answer = ask(&engine, asked).await.unwrap();
-        let [by_dc, max, none] = answer.sub_results.as_slice() else { panic!("three answers") };
+        let result = execute(&engine, request).await.unwrap();
+        let [by_dc, max, none] = result.sub_results.as_slice() else { panic!("three results") };
         assert_eq!(
             by_dc.series.iter().map(|s| (s.tags.clone(), values(s))).collect::<Vec<_>>(),
             [("east", 3.0), ("west", 7.0)].map(|(dc, hosts)| {
@@ -111,13 +111,13 @@ async fn answers_are_the_same_however_the_table_is_cut_up() {
 }
 
 #[tokio::test]
-async fn filters_by_name_and_by_tsuid_choose_series() {
+async fn filters_by_name_and_tsuid_select_series() {
     let store = store();
     let engine = start(settings(1, 2), &store);
-    filled(&engine).await;
+    fill(&engine).await;
     let count = async |m: &str| {
-        let answer = ask(&engine, query(HOUR, HOUR + 100, &[m])).await.unwrap();
-        answer.sub_results[0].series.iter().flat_map(|s| s.tsuids.clone()).count()
+        let result = execute(&engine, query(HOUR, HOUR + 100, &[m])).await.unwrap();
+        result.sub_results[0].series.iter().flat_map(|s| s.tsuids.clone()).count()
     };
     assert_eq!(count("sum:sys.cpu").await, 4);
     assert_eq!(count("sum:sys.cpu{}{host=wildcard(web*)}").await, 4);
@@ -125,60 +125,62 @@ async fn filters_by_name_and_by_tsuid_choose_series() {
     assert_eq!(count("sum:sys.cpu{}{host=not_literal_or(web1)}").await, 3);
     assert_eq!(count("sum:sys.cpu{dc=west}{host=iliteral_or(WEB3|WEB1)}").await, 1);
     let mut by_tsuid = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
-    let answer = ask(&engine, query(HOUR, HOUR + 100, &["sum:sys.cpu{host=web2}"])).await.unwrap();
-    let tsuid = tsd_model::to_hex(&answer.sub_results[0].series[0].tsuids[0]);
+    let result =
+        execute(&engine, query(HOUR, HOUR + 100, &["sum:sys.cpu{host=web2}"])).await.unwrap();
+    let tsuid = tsd_model::to_hex(&result.sub_results[0].series[0].tsuids[0]);
     by_tsuid.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![tsuid]);
-    let found = ask(&engine, by_tsuid).await.unwrap().sub_results.remove(0);
+    let found = execute(&engine, by_tsuid).await.unwrap().sub_results.remove(0);
     assert_eq!(found.series.len(), 1);
     assert_eq!(values(&found.series[0])[1], (10, 2.0));
-    assert_eq!(found.stats.rows(), 1, "the store left out the rows of other series");
+    assert_eq!(found.stats.rows(), 1, "the store filters the rows of other series");
 }
 
 #[tokio::test]
-async fn unknown_names_are_refused_and_an_empty_range_is_an_empty_answer() {
+async fn unknown_names_are_rejected_and_empty_ranges_return_nothing() {
     let store = store();
     let engine = start(settings(0, 2), &store);
-    filled(&engine).await;
+    fill(&engine).await;
     for (m, message) in [
         ("sum:nope", "No such name for 'metrics': 'nope'"),
         ("sum:sys.cpu{nope=*}", "No such name for 'tagk': 'nope'"),
         ("sum:sys.cpu{host=nope}", "No such name for 'tagv': 'nope'"),
     ] {
-        match ask(&engine, query(HOUR, HOUR + 1, &[m])).await {
+        match execute(&engine, query(HOUR, HOUR + 1, &[m])).await {
             Err(QueryFailure::Rejected(error)) => assert_eq!(error.message, message),
             other => panic!("{other:?}"),
         }
     }
-    let answer = ask(&engine, query(HOUR - 90_000, HOUR - 80_000, &["sum:sys.cpu"])).await.unwrap();
-    assert!(answer.sub_results[0].series.is_empty());
+    let result =
+        execute(&engine, query(HOUR - 90_000, HOUR - 80_000, &["sum:sys.cpu"])).await.unwrap();
+    assert!(result.sub_results[0].series.is_empty());
 }
 
 #[tokio::test]
-async fn a_failed_scan_fails_the_query() {
+async fn failed_scan_fails_the_query() {
     for salt_width in [0, 1] {
         let store = store();
         let engine = start(settings(salt_width, 4), &store);
-        filled(&engine).await;
+        fill(&engine).await;
         store.script(
             Operation::ScanBatch,
             [Fault::Pass, Fault::Error(StorageError::Backend("region gone".into()))],
         );
-        let asked = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
-        let error = ask(&engine, asked.clone()).await.unwrap_err();
+        let request = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
+        let error = execute(&engine, request.clone()).await.unwrap_err();
         assert_eq!(error.to_string(), "region gone");
-        assert_eq!(ask(&engine, asked).await.unwrap().sub_results[0].series.len(), 1);
+        assert_eq!(execute(&engine, request).await.unwrap().sub_results[0].series.len(), 1);
     }
 }
 
 #[tokio::test]
-async fn limits_end_a_query_with_opentsdbs_words() {
+async fn exceeded_limits_report_opentsdbs_errors() {
     let store = store();
     let mut settings = settings(0, 1);
     settings.query.max_data_points = 100;
     settings.query.scan_batch_rows = 1;
     let engine = start(settings, &store);
-    filled(&engine).await;
-    match ask(&engine, query(HOUR, HOUR + 10_000, &["sum:sys.cpu"])).await {
+    fill(&engine).await;
+    match execute(&engine, query(HOUR, HOUR + 10_000, &["sum:sys.cpu"])).await {
         Err(QueryFailure::Rejected(error)) => {
             assert_eq!(error.class.status(), 413);
             assert!(error.message.contains("more than our limit of 100 data points"));
@@ -187,22 +189,22 @@ async fn limits_end_a_query_with_opentsdbs_words() {
     }
 }
 
-fn slow(store: &TestStore, batches: usize) {
+fn delay_batches(store: &TestStore, batches: usize) {
     store.script(Operation::ScanBatch, vec![Fault::Delay(Duration::from_mins(1)); batches]);
 }
 
 #[tokio::test]
-async fn a_deadline_or_a_cancel_ends_a_query_that_hangs() {
+async fn deadline_or_cancellation_ends_a_hanging_query() {
     let store = store();
     let engine = start(settings(0, 1), &store);
-    filled(&engine).await;
-    slow(&store, 8);
-    let asked = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
+    fill(&engine).await;
+    delay_batches(&store, 8);
+    let request = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
     let control = QueryControl {
         deadline: Some(Instant::now() + Duration::from_millis(20)),
         ..QueryControl::default()
     };
-    match engine.query(asked.clone(), control).await {
+    match engine.query(request.clone(), control).await {
         Err(QueryFailure::Rejected(error)) => {
             assert_eq!(error.class.status(), 413);
             assert!(error.message.starts_with("Sorry, your query timed out."));
@@ -210,41 +212,42 @@ async fn a_deadline_or_a_cancel_ends_a_query_that_hangs() {
         other => panic!("{other:?}"),
     }
     let control = QueryControl::default();
-    let (answer, ()) = tokio::join!(engine.query(asked.clone(), control.clone()), async {
+    let (result, ()) = tokio::join!(engine.query(request.clone(), control.clone()), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         control.cancel.cancel();
     });
-    assert!(matches!(answer, Err(QueryFailure::Cancelled)));
+    assert!(matches!(result, Err(QueryFailure::Cancelled)));
     store.heal();
-    assert!(ask(&engine, asked).await.is_ok());
+    assert!(execute(&engine, request).await.is_ok());
 }
 
 #[tokio::test]
-async fn queries_wait_their_turn_and_beyond_that_are_turned_away() {
+async fn queries_are_queued_and_excess_ones_rejected() {
     let store = store();
     let mut settings = settings(0, 1);
     (settings.query.max_running, settings.query.max_waiting) = (1, 1);
     let engine = start(settings, &store);
-    filled(&engine).await;
+    fill(&engine).await;
     store.script(Operation::ScanBatch, [Fault::Delay(Duration::from_millis(100))]);
-    let asked = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
+    let request = query(HOUR, HOUR + 100, &["sum:sys.cpu"]);
     let (first, second, third) = tokio::join!(
-        ask(&engine, asked.clone()),
-        ask(&engine, asked.clone()),
-        ask(&engine, asked.clone()),
+        execute(&engine, request.clone()),
+        execute(&engine, request.clone()),
+        execute(&engine, request.clone()),
     );
     assert!(first.is_ok() && second.is_ok());
     assert!(matches!(third, Err(QueryFailure::Busy)));
-    // One that nobody waits for any more gives its place up.
-    slow(&store, 1);
-    let gone = tokio::time::timeout(Duration::from_millis(20), ask(&engine, asked.clone())).await;
-    assert!(gone.is_err());
+    // A dropped query releases its permits.
+    delay_batches(&store, 1);
+    let dropped =
+        tokio::time::timeout(Duration::from_millis(20), execute(&engine, request.clone())).await;
+    assert!(dropped.is_err());
     store.heal();
-    assert!(ask(&engine, asked).await.is_ok());
+    assert!(execute(&engine, request).await.is_ok());
 }
 
 #[tokio::test]
-async fn old_rows_met_in_pieces_are_compacted_and_young_ones_are_not() {
+async fn only_old_fragmented_rows_are_compacted_on_read() {
     for on_read in [true, false] {
         let store = store();
         let mut settings = settings(1, 2);
@@ -254,12 +257,12 @@ async fn old_rows_met_in_pieces_are_compacted_and_young_ones_are_not() {
         for offset in [0, 10, 3_600, 3_610] {
             put_one(&engine, "m", "host=a", HOUR + offset, 1).await.unwrap();
         }
-        let asked = query(HOUR, HOUR + 7_200, &["sum:m"]);
-        let before = ask(&engine, asked.clone()).await.unwrap();
+        let request = query(HOUR, HOUR + 7_200, &["sum:m"]);
+        let before = execute(&engine, request.clone()).await.unwrap();
         engine.compactions_idle().await;
         let cells = dump(&store, &EngineConfig::default().tables.data).await.len();
         assert_eq!(cells, if on_read { 3 } else { 4 });
-        let after = ask(&engine, asked).await.unwrap();
+        let after = execute(&engine, request).await.unwrap();
         assert_eq!(
             values(&before.sub_results[0].series[0]),
             values(&after.sub_results[0].series[0])
@@ -268,7 +271,7 @@ async fn old_rows_met_in_pieces_are_compacted_and_young_ones_are_not() {
 }
 
 #[tokio::test]
-async fn contradicting_points_fail_the_query_unless_the_newest_wins() {
+async fn duplicate_points_fail_the_query_unless_the_newest_wins() {
     for fix_duplicates in [false, true] {
         let store = store();
         let mut settings = settings(0, 1);
@@ -277,10 +280,10 @@ async fn contradicting_points_fail_the_query_unless_the_newest_wins() {
         put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
         tokio::time::sleep(Duration::from_millis(2)).await;
         put_one(&engine, "m", "host=a", HOUR, 300).await.unwrap();
-        match ask(&engine, query(HOUR, HOUR + 1, &["sum:m"])).await {
-            Ok(answer) => {
+        match execute(&engine, query(HOUR, HOUR + 1, &["sum:m"])).await {
+            Ok(result) => {
                 assert!(fix_duplicates);
-                assert_eq!(values(&answer.sub_results[0].series[0]), [(0, 300.0)]);
+                assert_eq!(values(&result.sub_results[0].series[0]), [(0, 300.0)]);
             }
             Err(QueryFailure::Rejected(error)) => {
                 assert!(!fix_duplicates);
@@ -292,16 +295,16 @@ async fn contradicting_points_fail_the_query_unless_the_newest_wins() {
 }
 
 #[test]
-fn the_range_of_an_unsalted_table_is_split_without_gaps() {
+fn range_of_an_unsalted_table_is_split_without_gaps() {
     let schema = TableSchema::opentsdb_default();
-    let asked = query(HOUR, HOUR + 23 * 3_600, &["sum:m"]);
-    let sub = &asked.sub_queries[0];
+    let request = query(HOUR, HOUR + 23 * 3_600, &["sum:m"]);
+    let sub = &request.sub_queries[0];
     let resolved = tsd_query::ResolvedSubQuery::Metric {
         metric: bytes::Bytes::from_static(&[0, 0, 1]),
         filters: Vec::new(),
     };
     let settings = tsd_query::PlanSettings::default();
-    let range = (asked.start_ms, asked.end_ms);
+    let range = (request.start_ms, request.end_ms);
     let plan = tsd_query::SubQueryPlan::new(sub, &resolved, range, &schema, &settings);
     for threads in [1, 2, 3, 8, 64] {
         let parts = fan_out::scan_parts(&plan, threads);

@@ -56,7 +56,7 @@ pub fn group_spans(
             keyed.push((key, span));
         }
     }
-    // Stable, so that series stay in order inside a group.
+    // A stable sort, so that series stay in order within a group.
     keyed.sort_by(|a, b| a.0.cmp(&b.0));
     let mut groups: Vec<SpanGroup> = Vec::new();
     for (key, span) in keyed {
@@ -69,28 +69,27 @@ pub fn group_spans(
 }
 
 impl SpanGroup {
-    /// Cuts a range of time, first and last millisecond, where each part has about `most` points of
-    /// the group: parts that tasks can aggregate one by one, so that a large group neither keeps to
-    /// one core nor keeps others from theirs. The points of all parts, one after the other, are
-    /// those of the whole range.
+    /// Splits a time range, first and last millisecond, into chunks with about `max_points` points of the
+    /// group each, so that tasks can aggregate a large group in parallel. The points of all chunks, in order,
+    /// are those of the whole range.
     #[must_use]
-    pub fn time_chunks(&self, (from_ms, to_ms): (i64, i64), most: usize) -> Vec<(i64, i64)> {
+    pub fn time_chunks(&self, (from_ms, to_ms): (i64, i64), max_points: usize) -> Vec<(i64, i64)> {
         let total: usize = self.spans.iter().map(|span| span.points.len()).sum();
         let longest = self.spans.iter().map(|span| &span.points.times_ms).max_by_key(|t| t.len());
-        let parts = total.div_ceil(most.max(1));
+        let count = total.div_ceil(max_points.max(1));
         let times = longest.map(Vec::as_slice).unwrap_or_default();
-        let mut time_chunks = Vec::with_capacity(parts.max(1));
+        let mut chunks = Vec::with_capacity(count.max(1));
         let mut from = from_ms;
-        for part in 1..parts {
-            // The longest series tells how points lie in time.
-            let Some(cut) = times.get(times.len() * part / parts) else { break };
-            if *cut > from && *cut <= to_ms {
-                time_chunks.push((from, cut - 1));
-                from = *cut;
+        for i in 1..count {
+            // The longest series approximates the distribution of points over time.
+            let Some(boundary) = times.get(times.len() * i / count) else { break };
+            if *boundary > from && *boundary <= to_ms {
+                chunks.push((from, boundary - 1));
+                from = *boundary;
             }
         }
-        time_chunks.push((from, to_ms));
-        time_chunks
+        chunks.push((from, to_ms));
+        chunks
     }
 }
 
@@ -99,7 +98,7 @@ impl GroupTags {
     #[must_use]
     pub fn of<'a>(plan: &SubQueryPlan, tsuids: impl IntoIterator<Item = &'a Bytes>) -> Self {
         let schema = &plan.schema;
-        // Tag key, first value seen, whether another was seen; sorted by key.
+        // Tag key, first value, and whether another value was found; sorted by key.
         let mut keys: Vec<(Bytes, Bytes, bool)> = Vec::new();
         for tsuid in tsuids {
             let mut at = 0;
@@ -137,23 +136,23 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(lengths: &[i64], most: usize, expected: &[(i64, i64)]) {
+    fn check(lengths: &[i64], max_points: usize, expected: &[(i64, i64)]) {
         let spans = lengths.iter().map(|length| {
             let mut points = tsd_model::PointColumns::default();
             (0..*length).for_each(|time| points.push(time * 10, Value::Integer(1)));
             Span { tsuid: Bytes::new(), points }
         });
         let group = SpanGroup { key: Vec::new(), spans: spans.collect() };
-        assert_eq!(group.time_chunks((5, 95), most), expected);
+        assert_eq!(group.time_chunks((5, 95), max_points), expected);
     }
 
     #[test]
-    fn stretches_are_cut_by_the_longest_series_and_leave_no_gap() {
+    fn time_chunks_follow_the_longest_series_without_gaps() {
         check(&[], 10, &[(5, 95)]);
         check(&[10], 10, &[(5, 95)]);
         check(&[10, 2], 6, &[(5, 49), (50, 95)]);
         check(&[10, 10], 5, &[(5, 19), (20, 49), (50, 69), (70, 95)]);
-        // Points outside of the range take no part.
+        // Points outside of the range are ignored.
         check(&[100], 20, &[(5, 95)]);
         check(&[1], 0, &[(5, 95)]);
     }

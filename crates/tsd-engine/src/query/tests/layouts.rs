@@ -1,5 +1,5 @@
-//! An answer depends on the points alone: not on the order they came in, on how rows were cut up or
-//! compacted, on the salt buckets, nor on how many threads read them.
+//! Results depend only on the points: not on their arrival order, on row layout or compaction, on salt
+//! buckets, or on the number of threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const SERIES: [(&str, &str); 5] =
 const HOURS: i64 = 3;
 
 /// A series, a time in milliseconds after `HOUR`, a value.
-type Point = (usize, i64, PointValue);
+type SeriesPoint = (usize, i64, PointValue);
 
 /// How points are stored and read.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ fn layouts() -> impl Strategy<Value = Layout> {
     )
 }
 
-fn points() -> impl Strategy<Value = Vec<Point>> {
+fn points() -> impl Strategy<Value = Vec<SeriesPoint>> {
     let time = prop_oneof![
         (0..HOURS * 3_600).prop_map(|secs| secs * 1_000),
         0..HOURS * 3_600_000,
@@ -62,7 +62,7 @@ fn points() -> impl Strategy<Value = Vec<Point>> {
 }
 
 /// Integers, one a minute: sums of them are exact.
-fn whole_points() -> impl Strategy<Value = Vec<Point>> {
+fn whole_points() -> impl Strategy<Value = Vec<SeriesPoint>> {
     points().prop_map(|points| {
         let mut seen = BTreeSet::new();
         points
@@ -73,8 +73,8 @@ fn whole_points() -> impl Strategy<Value = Vec<Point>> {
     })
 }
 
-/// An engine that holds the points.
-async fn holding(points: &[Point], layout: &Layout) -> EngineHandle {
+/// An engine with the points stored.
+async fn engine_with(points: &[SeriesPoint], layout: &Layout) -> EngineHandle {
     let store = store();
     let mut settings = config();
     let salt_width = usize::from(layout.salt_buckets > 0);
@@ -86,7 +86,7 @@ async fn holding(points: &[Point], layout: &Layout) -> EngineHandle {
     settings.ingest.enable_appends = layout.appends;
     settings.clock = ManualClock::at_secs(HOUR + 100 * 3_600);
     let engine = start(settings, &store);
-    // UIDs are given out in one order whatever comes first.
+    // UIDs are assigned in a fixed order.
     engine.assign(UidKind::Metric, "m").await.unwrap();
     for tagk in ["host", "dc"] {
         engine.assign(UidKind::Tagk, tagk).await.unwrap();
@@ -117,12 +117,12 @@ async fn holding(points: &[Point], layout: &Layout) -> EngineHandle {
     engine
 }
 
-/// What is compared of an answer: tags, TSUIDs and points to the last bit.
-type Told = Vec<(Vec<(String, String)>, Vec<String>, Vec<(i64, String)>)>;
+/// Compared parts of a result: tags, aggregated tags, and points to the last bit.
+type ComparableResult = Vec<(Vec<(String, String)>, Vec<String>, Vec<(i64, String)>)>;
 
-async fn told(engine: &EngineHandle, query: &Query) -> Told {
-    let answer = ask(engine, query.clone()).await.unwrap();
-    let series = answer.sub_results.iter().flat_map(|sub| &sub.series);
+async fn comparable(engine: &EngineHandle, query: &Query) -> ComparableResult {
+    let result = execute(engine, query.clone()).await.unwrap();
+    let series = result.sub_results.iter().flat_map(|sub| &sub.series);
     series
         .map(|series| {
             let points = (0..series.points.len()).map(|i| {
@@ -137,7 +137,7 @@ async fn told(engine: &EngineHandle, query: &Query) -> Told {
         .collect()
 }
 
-const QUESTIONS: &[&str] = &[
+const QUERIES: &[&str] = &[
     "none:m",
     "sum:m",
     "avg:m{dc=*}",
@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(Config { cases: 12, ..Config::default() })]
 
     #[test]
-    fn answers_depend_on_the_points_alone(
+    fn results_depend_only_on_the_points(
         points in points(),
         layouts in prop::collection::vec(layouts(), 3),
         start in 0..HOURS * 3_600,
@@ -163,14 +163,14 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let asked = query(HOUR + start, HOUR + start + length, QUESTIONS);
-            let mut expected: Option<Told> = None;
+            let request = query(HOUR + start, HOUR + start + length, QUERIES);
+            let mut expected: Option<ComparableResult> = None;
             for layout in &layouts {
-                let engine = holding(&points, layout).await;
-                let got = told(&engine, &asked).await;
-                // Once more: reading may have compacted rows.
+                let engine = engine_with(&points, layout).await;
+                let got = comparable(&engine, &request).await;
+                // Again: reading may have compacted rows.
                 engine.compactions_idle().await;
-                assert_eq!(told(&engine, &asked).await, got, "{layout:?}");
+                assert_eq!(comparable(&engine, &request).await, got, "{layout:?}");
                 match &expected {
                     None => expected = Some(got),
                     Some(expected) => assert_eq!(&got, expected, "{layout:?}, {:?}", layouts[0]),
@@ -180,15 +180,15 @@ proptest! {
     }
 
     #[test]
-    fn groups_add_up_to_the_whole(points in whole_points(), layout in layouts()) {
+    fn groups_add_up_to_the_total(points in whole_points(), layout in layouts()) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let engine = holding(&points, &layout).await;
+            let engine = engine_with(&points, &layout).await;
             let end = HOUR + HOURS * 3_600;
             for m in ["zimsum:m", "zimsum:5m-sum:m", "count:5m-count-zero:m", "mimmax:5m-max:m"] {
-                let asked = |m: &str| query(HOUR, end, &[m]);
-                let whole = ask(&engine, asked(m)).await.unwrap();
-                let parts = ask(&engine, asked(&format!("{m}{{dc=*}}"))).await.unwrap();
+                let request = |m: &str| query(HOUR, end, &[m]);
+                let whole = execute(&engine, request(m)).await.unwrap();
+                let parts = execute(&engine, request(&format!("{m}{{dc=*}}"))).await.unwrap();
                 let mut sums: BTreeMap<i64, f64> = BTreeMap::new();
                 for (time, value) in parts.sub_results[0].series.iter().flat_map(values) {
                     let sum = sums.entry(time).or_insert(if m.starts_with("mimmax") {

@@ -1,4 +1,4 @@
-//! Queries beside one another: the list, cancelling, memory, limits by metric.
+//! Concurrent queries: the list of queries, cancellation, memory, limits of metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,27 +10,27 @@ use crate::{
     testing::{TestStore, start, store},
 };
 
-fn asked_by(remote: &str, text: &str) -> QueryControl {
+fn control_of(remote: &str, text: &str) -> QueryControl {
     let client =
         QueryClient { remote: remote.to_owned(), query: text.into(), ..QueryClient::default() };
     QueryControl { client: Arc::new(client), ..QueryControl::default() }
 }
 
-/// All scans of a query take an hour from here on.
-fn hang(store: &TestStore) {
+/// Delays all scans from here on by an hour.
+fn delay_scans(store: &TestStore) {
     let hour = Fault::Delay(Duration::from_hours(1));
     store.script(Operation::ScanBatch, vec![hour; 1_000]);
 }
 
-/// Asks, and returns as soon as the query hangs in its scans.
-async fn hanging(
+/// Starts a query and returns once it hangs in its scans.
+async fn start_hanging_query(
     engine: &EngineHandle,
     control: QueryControl,
 ) -> tokio::task::JoinHandle<Result<QueryResult, QueryFailure>> {
     let before = engine.queries().running.len();
-    let client = engine.clone();
+    let query_engine = engine.clone();
     let query = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
-    let task = tokio::spawn(async move { client.query(query, control).await });
+    let task = tokio::spawn(async move { query_engine.query(query, control).await });
     loop {
         let running = engine.queries().running;
         if let Some(last) = running.get(before)
@@ -42,20 +42,20 @@ async fn hanging(
     }
 }
 
-async fn no_open_scans(store: &TestStore) {
+async fn wait_for_closed_scans(store: &TestStore) {
     while store.open_scans() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-async fn no_memory_held(engine: &EngineHandle) {
+async fn wait_for_released_memory(engine: &EngineHandle) {
     while engine.query_memory() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Rows compacted between two queries would count as fewer cells.
-fn unchanging(salt_width: usize, threads: usize) -> EngineConfig {
+/// Rows compacted between two queries would have fewer cells.
+fn settings_without_compaction(salt_width: usize, threads: usize) -> EngineConfig {
     let mut settings = settings(salt_width, threads);
     settings.compaction.on_read = false;
     settings
@@ -67,25 +67,25 @@ fn message(failure: &QueryFailure, status: u16) -> String {
 }
 
 #[tokio::test]
-async fn a_query_is_listed_until_its_answer_was_written() {
+async fn query_is_listed_until_its_response_was_written() {
     let store = store();
-    let engine = start(unchanging(1, 2), &store);
-    filled(&engine).await;
-    let asked = query(HOUR, HOUR + 10_000, &["sum:sys.cpu", "max:sys.cpu{host=*}"]);
-    let answer = engine.query(asked, asked_by("10.0.0.1:5", "{}")).await.unwrap();
+    let engine = start(settings_without_compaction(1, 2), &store);
+    fill(&engine).await;
+    let request = query(HOUR, HOUR + 10_000, &["sum:sys.cpu", "max:sys.cpu{host=*}"]);
+    let result = engine.query(request, control_of("10.0.0.1:5", "{}")).await.unwrap();
     let list = engine.queries();
     assert!(list.completed.is_empty());
     let [running] = list.running.as_slice() else { panic!("{list:?}") };
-    assert_eq!((running.id, running.stage), (answer.id, RunningStage::Sending));
+    assert_eq!((running.id, running.stage), (result.id, RunningStage::Sending));
     assert_eq!((running.cells, running.client.remote.as_str()), (8_640, "10.0.0.1:5"));
     assert!(running.memory_bytes > 0 && !running.cpu.is_zero());
-    answer.guard.mark_sent(200, Duration::from_millis(3));
+    result.guard.mark_sent(200, Duration::from_millis(3));
     let list = engine.queries();
     assert!(list.running.is_empty());
     let [done] = list.completed.as_slice() else { panic!("{list:?}") };
     assert_eq!(
         (done.id, done.status, done.sent, &done.failure),
-        (answer.id, Some(200), true, &None)
+        (result.id, Some(200), true, &None)
     );
     assert_eq!((done.executed, done.running), (1, 1));
     let stats = &done.stats;
@@ -102,67 +102,68 @@ async fn a_query_is_listed_until_its_answer_was_written() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_dropped_was_not_sent() {
+async fn dropped_response_is_not_sent() {
     let store = store();
     let engine = start(settings(0, 1), &store);
-    filled(&engine).await;
-    drop(ask(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.unwrap());
-    assert!(ask(&engine, query(HOUR, HOUR + 10, &["sum:none"])).await.is_err());
+    fill(&engine).await;
+    drop(execute(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.unwrap());
+    assert!(execute(&engine, query(HOUR, HOUR + 10, &["sum:none"])).await.is_err());
     let completed = engine.queries().completed;
-    let told: Vec<_> = completed.iter().map(|q| (q.status, q.sent, q.failure.as_deref())).collect();
-    // Both were asked the same way by nobody, so the second took the place of the first.
-    assert_eq!(told, [(Some(400), false, Some("No such name for 'metrics': 'none'"))]);
+    let outcomes: Vec<_> =
+        completed.iter().map(|q| (q.status, q.sent, q.failure.as_deref())).collect();
+    // Both have the same (empty) client and text, so the second replaces the first.
+    assert_eq!(outcomes, [(Some(400), false, Some("No such name for 'metrics': 'none'"))]);
     assert_eq!(completed[0].executed, 2);
 }
 
 #[tokio::test]
-async fn a_query_cancelled_by_its_number_ends_and_closes_its_scans() {
+async fn query_cancelled_by_number_closes_its_scans() {
     let store = store();
     let engine = start(settings(1, 2), &store);
-    filled(&engine).await;
-    hang(&store);
-    let query = hanging(&engine, asked_by("a:1", "1")).await;
+    fill(&engine).await;
+    delay_scans(&store);
+    let query = start_hanging_query(&engine, control_of("a:1", "1")).await;
     let id = engine.queries().running[0].id;
     assert!(!engine.cancel_query(QueryId(id.0 + 1)));
     assert!(engine.cancel_query(id));
     let failure = query.await.unwrap().unwrap_err();
     assert_eq!(message(&failure, 400), "The query was cancelled by an operator");
-    no_open_scans(&store).await;
+    wait_for_closed_scans(&store).await;
     assert!(!engine.cancel_query(id));
     let completed = engine.queries().completed;
     assert_eq!(completed[0].failure.as_deref(), Some("The query was cancelled by an operator"));
-    no_memory_held(&engine).await;
+    wait_for_released_memory(&engine).await;
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_closes_its_scans() {
+async fn client_disconnect_closes_scans() {
     let store = store();
     let engine = start(settings(1, 2), &store);
-    filled(&engine).await;
-    hang(&store);
-    let query = hanging(&engine, asked_by("a:1", "1")).await;
+    fill(&engine).await;
+    delay_scans(&store);
+    let query = start_hanging_query(&engine, control_of("a:1", "1")).await;
     query.abort();
     assert!(query.await.unwrap_err().is_cancelled());
-    no_open_scans(&store).await;
+    wait_for_closed_scans(&store).await;
     let list = engine.queries();
     assert!(list.running.is_empty());
     assert_eq!(list.completed[0].failure.as_deref(), Some("the query was cancelled"));
 }
 
 #[tokio::test]
-async fn queries_that_hang_leave_room_for_others() {
+async fn hanging_queries_do_not_block_others() {
     let store = store();
     let mut settings = settings(1, 1);
     (settings.query.max_running, settings.query.max_waiting) = (1, 7);
     let engine = start(settings, &store);
-    filled(&engine).await;
-    hang(&store);
+    fill(&engine).await;
+    delay_scans(&store);
     let mut hung = Vec::new();
     for _ in 0..3 {
-        hung.push(hanging(&engine, QueryControl::default()).await);
+        hung.push(start_hanging_query(&engine, QueryControl::default()).await);
     }
     store.heal();
-    assert!(ask(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.is_ok());
+    assert!(execute(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.is_ok());
     assert_eq!(engine.queries().running.len(), 3);
     for query in hung {
         query.abort();
@@ -170,18 +171,18 @@ async fn queries_that_hang_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn the_same_client_may_be_kept_from_asking_twice_at_once() {
+async fn duplicate_queries_of_a_client_can_be_rejected() {
     for allowed in [true, false] {
         let store = store();
         let mut settings = settings(1, 1);
         settings.query.allow_duplicates = allowed;
         let engine = start(settings, &store);
-        filled(&engine).await;
-        hang(&store);
-        let hung = hanging(&engine, asked_by("10.0.0.1:4", "{}")).await;
+        fill(&engine).await;
+        delay_scans(&store);
+        let hung = start_hanging_query(&engine, control_of("10.0.0.1:4", "{}")).await;
         store.heal();
-        let asked = query(HOUR, HOUR + 10, &["sum:sys.cpu"]);
-        let second = engine.query(asked.clone(), asked_by("10.0.0.1:4", "{}")).await;
+        let request = query(HOUR, HOUR + 10, &["sum:sys.cpu"]);
+        let second = engine.query(request.clone(), control_of("10.0.0.1:4", "{}")).await;
         match second {
             Ok(_) => assert!(allowed),
             Err(failure) => {
@@ -190,113 +191,115 @@ async fn the_same_client_may_be_kept_from_asking_twice_at_once() {
                 assert_eq!(message(&failure, 500), expected);
             }
         }
-        for other in [asked_by("10.0.0.1:5", "{}"), asked_by("10.0.0.1:4", "{ }")] {
-            assert!(engine.query(asked.clone(), other).await.is_ok());
+        for other in [control_of("10.0.0.1:5", "{}"), control_of("10.0.0.1:4", "{ }")] {
+            assert!(engine.query(request.clone(), other).await.is_ok());
         }
         hung.abort();
     }
 }
 
 #[tokio::test]
-async fn memory_is_bounded_for_each_query_and_for_all_and_given_back() {
+async fn memory_is_limited_per_query_and_in_total_and_released() {
     let store = store();
     let mut settings = settings(1, 2);
     (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (260_000, 0);
     let engine = start(settings.clone(), &store);
-    filled(&engine).await;
+    fill(&engine).await;
     let large = ["none:sys.cpu", "max:sys.cpu{host=*}", "min:sys.cpu{host=*}"];
     let large = query(HOUR, HOUR + 10_000, &large);
     let small = query(HOUR, HOUR + 10_000, &["sum:1h-avg:sys.cpu"]);
-    let failure = ask(&engine, large.clone()).await.unwrap_err();
+    let failure = execute(&engine, large.clone()).await.unwrap_err();
     assert!(
         message(&failure, 413).starts_with("Sorry, your query needs more than our maximum of ")
     );
-    no_memory_held(&engine).await;
-    let answer = ask(&engine, small.clone()).await.unwrap();
+    wait_for_released_memory(&engine).await;
+    let result = execute(&engine, small.clone()).await.unwrap();
     assert!(engine.query_memory() > 0);
-    drop(answer);
-    no_memory_held(&engine).await;
+    drop(result);
+    wait_for_released_memory(&engine).await;
 
-    // Answers that are still being sent hold theirs.
+    // Results that are not sent yet keep their memory reserved.
     (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (0, 800_000);
     let engine = start(settings, &store);
-    let mut held = Vec::new();
+    let mut retained = Vec::new();
     let failure = loop {
-        match ask(&engine, large.clone()).await {
-            Ok(answer) => held.push(answer),
+        match execute(&engine, large.clone()).await {
+            Ok(result) => retained.push(result),
             Err(failure) => break failure,
         }
-        assert!(held.len() < 100);
+        assert!(retained.len() < 100);
     };
-    assert!(!held.is_empty());
+    assert!(!retained.is_empty());
     assert!(message(&failure, 503).starts_with("Sorry, the queries that run now use all of the "));
-    held.clear();
-    no_memory_held(&engine).await;
-    assert!(ask(&engine, large).await.is_ok());
+    retained.clear();
+    wait_for_released_memory(&engine).await;
+    assert!(execute(&engine, large).await.is_ok());
 }
 
 #[tokio::test]
-async fn limits_of_a_metric_take_the_place_of_the_usual_ones() {
+async fn metric_limits_override_configured_limits() {
     let store = store();
-    let mut settings = unchanging(0, 1);
+    let mut settings = settings_without_compaction(0, 1);
     settings.query.scan_batch_rows = 1;
     settings.query.max_data_points = 100;
     let overrides = settings.query.overrides.clone();
     let engine = start(settings, &store);
-    filled(&engine).await;
-    let asked = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
-    let limit = async |asked: &Query| match ask(&engine, asked.clone()).await {
+    fill(&engine).await;
+    let request = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
+    let limit = async |request: &Query| match execute(&engine, request.clone()).await {
         Ok(_) => None,
         Err(failure) => Some(message(&failure, 413)),
     };
-    assert!(limit(&asked).await.unwrap().contains("our limit of 100 data points"));
+    assert!(limit(&request).await.unwrap().contains("our limit of 100 data points"));
     overrides.replace(vec![LimitOverride::try_new("^sys\\.", 0, 0).unwrap()]);
-    assert_eq!(limit(&asked).await, None);
+    assert_eq!(limit(&request).await, None);
     overrides.replace(vec![
         LimitOverride::try_new("^cpu", 0, 0).unwrap(),
         LimitOverride::try_new("cpu$", 0, 7).unwrap(),
     ]);
-    assert!(limit(&asked).await.unwrap().contains("our limit of 7 data points"));
+    assert!(limit(&request).await.unwrap().contains("our limit of 7 data points"));
     overrides.replace(Vec::new());
-    let answer = ask(&engine, query(HOUR, HOUR + 1, &["sum:sys.cpu{host=web1}"])).await.unwrap();
-    let tsuid = tsd_model::to_hex(&answer.sub_results[0].series[0].tsuids[0]);
+    let result =
+        execute(&engine, query(HOUR, HOUR + 1, &["sum:sys.cpu{host=web1}"])).await.unwrap();
+    let tsuid = tsd_model::to_hex(&result.sub_results[0].series[0].tsuids[0]);
     overrides.replace(vec![LimitOverride::try_new("cpu", 0, 5).unwrap()]);
-    let mut by_tsuid = asked;
+    let mut by_tsuid = request;
     by_tsuid.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![tsuid]);
     assert!(limit(&by_tsuid).await.unwrap().contains("our limit of 5 data points"));
 }
 
 #[tokio::test]
-async fn sub_queries_are_bounded() {
+async fn number_of_sub_queries_is_limited() {
     let store = store();
     let mut settings = settings(0, 1);
     settings.query.max_sub_queries = 2;
     let engine = start(settings, &store);
-    filled(&engine).await;
+    fill(&engine).await;
     let three = ["sum:sys.cpu", "max:sys.cpu", "min:sys.cpu"];
-    assert!(ask(&engine, query(HOUR, HOUR + 1, &three[..2])).await.is_ok());
-    let failure = ask(&engine, query(HOUR, HOUR + 1, &three)).await.unwrap_err();
+    assert!(execute(&engine, query(HOUR, HOUR + 1, &three[..2])).await.is_ok());
+    let failure = execute(&engine, query(HOUR, HOUR + 1, &three)).await.unwrap_err();
     assert!(message(&failure, 413).contains("3 sub queries and our limit is 2"));
 }
 
 #[tokio::test]
-async fn only_the_last_queries_are_remembered() {
+async fn only_the_last_completed_queries_are_listed() {
     let store = store();
     let engine = start(settings(0, 1), &store);
-    filled(&engine).await;
-    let asked = query(HOUR, HOUR + 1, &["sum:sys.cpu"]);
+    fill(&engine).await;
+    let request = query(HOUR, HOUR + 1, &["sum:sys.cpu"]);
     for n in 0..300 {
-        let answer = engine.query(asked.clone(), asked_by(&format!("a:{n}"), "{}")).await.unwrap();
-        answer.guard.mark_sent(200, Duration::ZERO);
+        let result =
+            engine.query(request.clone(), control_of(&format!("a:{n}"), "{}")).await.unwrap();
+        result.guard.mark_sent(200, Duration::ZERO);
     }
     let completed = engine.queries().completed;
     assert_eq!(completed.len(), 256);
     assert_eq!(completed[0].client.remote, "a:44");
-    // Large ones push more out.
+    // Large queries evict more of them.
     let large = "q".repeat(6 << 20);
     for n in 0..5 {
-        let control = asked_by(&format!("b:{n}"), &large);
-        drop(engine.query(asked.clone(), control).await.unwrap());
+        let control = control_of(&format!("b:{n}"), &large);
+        drop(engine.query(request.clone(), control).await.unwrap());
     }
     let completed = engine.queries().completed;
     let remotes: Vec<_> = completed.iter().map(|q| q.client.remote.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What lies in rows beside plain points, and rows in other tables.
+//! Queries of rows with other content than plain points, and of other tables.
 
 use tsd_model::{
     HistogramCodecs, PointValue, RollupConfig, SeriesKey, SimpleHistogram, Tsuid, to_hex,
@@ -55,10 +55,10 @@ async fn roll_up(engine: &EngineHandle, values: &[(usize, u8, &str, i64, i64)]) 
     assert_eq!(session.commit().await.stored as usize, values.len());
 }
 
-/// Tags as text, and points, of every series of the answers.
-async fn shown(engine: &EngineHandle, query: Query) -> Vec<(String, Vec<(i64, f64)>)> {
-    let answer = ask(engine, query).await.unwrap();
-    let series = answer.sub_results.iter().flat_map(|sub| &sub.series);
+/// Tags as text, and points, of every result series.
+async fn results(engine: &EngineHandle, query: Query) -> Vec<(String, Vec<(i64, f64)>)> {
+    let result = execute(engine, query).await.unwrap();
+    let series = result.sub_results.iter().flat_map(|sub| &sub.series);
     series
         .map(|series| {
             let tags: Vec<_> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -67,19 +67,19 @@ async fn shown(engine: &EngineHandle, query: Query) -> Vec<(String, Vec<(i64, f6
         .collect()
 }
 
-fn only(points: &[(i64, f64)]) -> Vec<(String, Vec<(i64, f64)>)> {
+fn single(points: &[(i64, f64)]) -> Vec<(String, Vec<(i64, f64)>)> {
     vec![("m{host=a}".to_owned(), points.to_vec())]
 }
 
 /// A query with a rollup usage.
-fn used(usage: &str, end: i64, m: &str) -> Query {
+fn query_with_usage(usage: &str, end: i64, m: &str) -> Query {
     let mut query = query(HOUR, HOUR + end, &[m]);
     query.sub_queries[0].rollup_usage = tsd_query::RollupUsage::from_name(usage);
     query
 }
 
 #[tokio::test]
-async fn downsampling_reads_the_longest_interval_that_divides_it() {
+async fn downsampling_reads_the_longest_dividing_interval() {
     for salt_width in [0, 1] {
         let store = rollup_store();
         let engine = start(rollup_settings(salt_width), &store);
@@ -97,53 +97,53 @@ async fn downsampling_reads_the_longest_interval_that_divides_it() {
         )
         .await;
         put_one(&engine, "m", a, HOUR + 1_200, 5).await.unwrap();
-        let hours = |m| shown(&engine, query(HOUR, HOUR + 10_000, &[m]));
+        let hours = |m| results(&engine, query(HOUR, HOUR + 10_000, &[m]));
         assert_eq!(
             hours("sum:1h-sum:m").await,
-            only(&[(0, 10.0), (3_600, 20.0), (7_200, 30.0)]),
+            single(&[(0, 10.0), (3_600, 20.0), (7_200, 30.0)]),
             "salt {salt_width}"
         );
-        // Of the first hour there is no count.
-        assert_eq!(hours("sum:1h-avg:m").await, only(&[(3_600, 5.0), (7_200, 5.0)]));
-        assert_eq!(hours("sum:2h-avg:m").await, only(&[(0, 5.0), (7_200, 5.0)]));
-        assert_eq!(hours("sum:10m-sum:m").await, only(&[(600, 7.0)]));
-        assert_eq!(hours("sum:7m-sum:m").await, only(&[(1_020, 5.0)]));
+        // The first hour has no count.
+        assert_eq!(hours("sum:1h-avg:m").await, single(&[(3_600, 5.0), (7_200, 5.0)]));
+        assert_eq!(hours("sum:2h-avg:m").await, single(&[(0, 5.0), (7_200, 5.0)]));
+        assert_eq!(hours("sum:10m-sum:m").await, single(&[(600, 7.0)]));
+        assert_eq!(hours("sum:7m-sum:m").await, single(&[(1_020, 5.0)]));
         assert_eq!(hours("sum:1h-max:m").await, []);
-        assert_eq!(hours("sum:m").await, only(&[(1_200, 5.0)]));
-        let dev = ask(&engine, query(HOUR, HOUR + 1, &["sum:1h-min:m"])).await.unwrap_err();
+        assert_eq!(hours("sum:m").await, single(&[(1_200, 5.0)]));
+        let dev = execute(&engine, query(HOUR, HOUR + 1, &["sum:1h-min:m"])).await.unwrap_err();
         assert_eq!(dev.to_string(), "No ID found mapping to aggregator: min");
     }
 }
 
 #[tokio::test]
-async fn other_tables_are_tried_only_where_one_has_no_series() {
+async fn fallback_tables_are_read_only_if_there_are_no_series() {
     let store = rollup_store();
     let engine = start(rollup_settings(1), &store);
     put_one(&engine, "m", "host=a", HOUR + 1_200, 5).await.unwrap();
-    let asked = |usage| shown(&engine, used(usage, 10_000, "sum:1h-max:m"));
-    assert_eq!(asked("ROLLUP_NOFALLBACK").await, []);
-    assert_eq!(asked("ROLLUP_RAW").await, only(&[(0, 5.0)]));
-    assert_eq!(asked("ROLLUP_FALLBACK_RAW").await, only(&[(0, 5.0)]));
-    // The interval of the last rollup tried is kept.
-    assert_eq!(asked("ROLLUP_FALLBACK").await, only(&[(1_200, 5.0)]));
+    let request = |usage| results(&engine, query_with_usage(usage, 10_000, "sum:1h-max:m"));
+    assert_eq!(request("ROLLUP_NOFALLBACK").await, []);
+    assert_eq!(request("ROLLUP_RAW").await, single(&[(0, 5.0)]));
+    assert_eq!(request("ROLLUP_FALLBACK_RAW").await, single(&[(0, 5.0)]));
+    // The interval is that of the last rollup tried.
+    assert_eq!(request("ROLLUP_FALLBACK").await, single(&[(1_200, 5.0)]));
     roll_up(&engine, &[(2, 2, "host=a", 600, 7)]).await;
-    assert_eq!(asked("ROLLUP_FALLBACK").await, only(&[(0, 7.0)]));
+    assert_eq!(request("ROLLUP_FALLBACK").await, single(&[(0, 7.0)]));
 }
 
 #[tokio::test]
-async fn pre_aggregates_are_found_by_their_tag() {
+async fn pre_aggregates_are_selected_by_their_tag() {
     let store = rollup_store();
     let engine = start(rollup_settings(0), &store);
     roll_up(&engine, &[(1, 0, "host=a _aggregate=SUM", 0, 9)]).await;
-    let asked = query(HOUR, HOUR + 100, &["sum:1h-sum:m{_aggregate=SUM}"]);
-    let series = shown(&engine, asked).await;
+    let request = query(HOUR, HOUR + 100, &["sum:1h-sum:m{_aggregate=SUM}"]);
+    let series = results(&engine, request).await;
     assert_eq!(series, [("m{_aggregate=SUM,host=a}".to_owned(), vec![(0, 9.0)])]);
-    let asked = query(HOUR, HOUR + 100, &["sum:1h-sum:m{_aggregate=RAW}"]);
-    assert!(ask(&engine, asked).await.is_err(), "nothing was ever stored as RAW");
+    let request = query(HOUR, HOUR + 100, &["sum:1h-sum:m{_aggregate=RAW}"]);
+    assert!(execute(&engine, request).await.is_err(), "nothing was ever stored as RAW");
 }
 
 #[tokio::test]
-async fn recent_data_comes_from_the_data_table_where_queries_are_split() {
+async fn split_queries_read_recent_data_from_the_data_table() {
     let store = rollup_store();
     let mut settings = rollup_settings(1);
     settings.rollups.as_mut().unwrap().split_queries = true;
@@ -161,20 +161,20 @@ async fn recent_data_comes_from_the_data_table_where_queries_are_split() {
         ..AnnotationEdit::default()
     };
     engine.edit_annotation(edit, false).await.unwrap();
-    let asked = query(HOUR, HOUR + 10_000, &["sum:1h-sum:m{host=*}"]);
-    let answer = ask(&engine, asked).await.unwrap();
-    let series = &answer.sub_results[0].series;
+    let request = query(HOUR, HOUR + 10_000, &["sum:1h-sum:m{host=*}"]);
+    let result = execute(&engine, request).await.unwrap();
+    let series = &result.sub_results[0].series;
     assert_eq!(
         series.iter().map(|s| (s.tags[0].1.as_str(), values(s))).collect::<Vec<_>>(),
         [("a", vec![(0, 10.0), (7_200, 6.0)]), ("b", vec![(0, 1.0)]), ("c", vec![(7_200, 7.0)])]
     );
-    let notes = series[0].annotations.as_ref().unwrap();
-    assert_eq!(notes[0].description, "later");
+    let annotations = series[0].annotations.as_ref().unwrap();
+    assert_eq!(annotations[0].description, "later");
     assert_eq!(series[1].annotations, None);
 }
 
 #[tokio::test]
-async fn a_slot_that_is_there_twice_fails_the_query_unless_the_newest_wins() {
+async fn duplicate_rollup_cells_fail_the_query_unless_the_newest_wins() {
     for fix_duplicates in [false, true] {
         let store = rollup_store();
         let mut settings = rollup_settings(0);
@@ -183,18 +183,18 @@ async fn a_slot_that_is_there_twice_fails_the_query_unless_the_newest_wins() {
         roll_up(&engine, &[(1, 0, "host=a", 0, 1)]).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
         roll_up(&engine, &[(1, 0, "host=a", 0, 300)]).await;
-        let asked = query(HOUR, HOUR + 100, &["sum:1h-sum:m"]);
+        let request = query(HOUR, HOUR + 100, &["sum:1h-sum:m"]);
         if fix_duplicates {
-            assert_eq!(shown(&engine, asked).await, only(&[(0, 300.0)]));
+            assert_eq!(results(&engine, request).await, single(&[(0, 300.0)]));
         } else {
-            let error = ask(&engine, asked).await.unwrap_err().to_string();
+            let error = execute(&engine, request).await.unwrap_err().to_string();
             assert!(error.starts_with("Duplicate timestamp for key="), "{error}");
         }
     }
 }
 
 #[tokio::test]
-async fn histograms_are_added_up_and_read_off() {
+async fn histogram_queries_return_percentiles_and_buckets() {
     for (salt_width, codec) in [(0, 42), (1, 42), (1, 7)] {
         let store = store();
         let mut settings = settings(salt_width, 2);
@@ -213,12 +213,12 @@ async fn histograms_are_added_up_and_read_off() {
         }
         assert_eq!(session.commit().await.stored, 4);
         put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
-        let mut asked = query(HOUR, HOUR + 5_000, &["sum:m"]);
-        asked.sub_queries[0].percentiles = vec![90.0, 50.0];
-        asked.sub_queries[0].show_histogram_buckets = true;
-        let got = shown(&engine, asked).await;
+        let mut request = query(HOUR, HOUR + 5_000, &["sum:m"]);
+        request.sub_queries[0].percentiles = vec![90.0, 50.0];
+        request.sub_queries[0].show_histogram_buckets = true;
+        let got = results(&engine, request).await;
         if codec == 7 {
-            assert_eq!(got, [], "histograms of a codec that nobody knows");
+            assert_eq!(got, [], "histograms of an unknown codec");
             continue;
         }
         let series = |name: &str, values: [f64; 3]| {
@@ -237,11 +237,11 @@ async fn histograms_are_added_up_and_read_off() {
             ],
             "salt {salt_width}"
         );
-        assert_eq!(shown(&engine, query(HOUR, HOUR + 5, &["sum:m"])).await.len(), 1);
+        assert_eq!(results(&engine, query(HOUR, HOUR + 5, &["sum:m"])).await.len(), 1);
     }
 }
 
-async fn note(engine: &EngineHandle, tsuid: &str, start_time: i64, description: &str) {
+async fn annotate(engine: &EngineHandle, tsuid: &str, start_time: i64, description: &str) {
     let schema = &engine.config().schema;
     let edit = AnnotationEdit {
         tsuid: (!tsuid.is_empty()).then(|| Tsuid::parse_hex(schema, tsuid).unwrap()),
@@ -253,12 +253,12 @@ async fn note(engine: &EngineHandle, tsuid: &str, start_time: i64, description: 
 }
 
 fn descriptions(series: &ResultSeries) -> Option<Vec<&str>> {
-    let notes = series.annotations.as_ref()?;
-    Some(notes.iter().map(|note| note.description.as_str()).collect())
+    let annotations = series.annotations.as_ref()?;
+    Some(annotations.iter().map(|annotation| annotation.description.as_str()).collect())
 }
 
 #[tokio::test]
-async fn notes_are_told_with_the_series_they_are_on() {
+async fn annotations_are_returned_with_their_series() {
     for salt_width in [0, 1] {
         let store = store();
         let engine = start(settings(salt_width, 2), &store);
@@ -266,45 +266,45 @@ async fn notes_are_told_with_the_series_they_are_on() {
             put_one(&engine, "m", &format!("host={host}"), HOUR + offset, 1).await.unwrap();
         }
         let (a, b, c) = ("000001000001000001", "000001000001000002", "000001000001000003");
-        note(&engine, a, HOUR + 50, "a late").await;
-        note(&engine, b, (HOUR + 20) * 1_000 + 1, "b early").await;
-        note(&engine, b, HOUR + 3_000, "beyond the end").await;
-        note(&engine, c, HOUR + 3_000, "only beyond the end").await;
-        // Notes alone: there is no point in the rows that are read.
-        note(&engine, "000001000001000004", HOUR + 7_230, "d alone").await;
-        note(&engine, "", HOUR + 1, "global").await;
-        let asked = query(HOUR, HOUR + 100, &["sum:m{host=*}"]);
-        let mut with_globals = asked.clone();
+        annotate(&engine, a, HOUR + 50, "a late").await;
+        annotate(&engine, b, (HOUR + 20) * 1_000 + 1, "b early").await;
+        annotate(&engine, b, HOUR + 3_000, "beyond the end").await;
+        annotate(&engine, c, HOUR + 3_000, "only beyond the end").await;
+        // Only annotations: the rows read have no points.
+        annotate(&engine, "000001000001000004", HOUR + 7_230, "d alone").await;
+        annotate(&engine, "", HOUR + 1, "global").await;
+        let request = query(HOUR, HOUR + 100, &["sum:m{host=*}"]);
+        let mut with_globals = request.clone();
         with_globals.global_annotations = true;
-        let answer = ask(&engine, with_globals.clone()).await.unwrap();
-        let series = &answer.sub_results[0].series;
+        let result = execute(&engine, with_globals.clone()).await.unwrap();
+        let series = &result.sub_results[0].series;
         assert_eq!(
             series.iter().map(descriptions).collect::<Vec<_>>(),
             [Some(vec!["a late"]), Some(vec!["b early"]), Some(vec![]), None],
             "salt {salt_width}"
         );
-        assert_eq!(answer.global_annotations[0].description, "global");
-        // One group has the notes of all, by start.
-        let answer = ask(&engine, query(HOUR, HOUR + 100, &["sum:m"])).await.unwrap();
-        assert_eq!(descriptions(&answer.sub_results[0].series[0]), Some(vec!["b early", "a late"]));
-        assert!(answer.global_annotations.is_empty());
+        assert_eq!(result.global_annotations[0].description, "global");
+        // A group has the annotations of all its series, by start.
+        let result = execute(&engine, query(HOUR, HOUR + 100, &["sum:m"])).await.unwrap();
+        assert_eq!(descriptions(&result.sub_results[0].series[0]), Some(vec!["b early", "a late"]));
+        assert!(result.global_annotations.is_empty());
         with_globals.no_annotations = true;
-        let answer = ask(&engine, with_globals).await.unwrap();
-        assert!(answer.global_annotations.is_empty());
-        assert_eq!(descriptions(&answer.sub_results[0].series[0]), None);
-        // Functions over one series keep its notes, those over several do not.
+        let result = execute(&engine, with_globals).await.unwrap();
+        assert!(result.global_annotations.is_empty());
+        assert_eq!(descriptions(&result.sub_results[0].series[0]), None);
+        // Functions of one series keep its annotations, functions of several do not.
         let (start, end) = (HOUR.to_string(), (HOUR + 100).to_string());
         let raw = RawQuery { start: Some(start), end: Some(end), ..RawQuery::default() };
         let texts = ["scale(sum:m{host=a},2)", "sum(sum:m{host=a},sum:m{host=a})"];
         let gexp = GexpQuery::new(raw, &texts, &QueryClock::utc(0)).unwrap();
-        let answer = engine.query_gexp(gexp, QueryControl::default()).await.unwrap();
-        let [scaled, sum] = answer.series.as_slice() else { panic!("two series") };
+        let result = engine.query_gexp(gexp, QueryControl::default()).await.unwrap();
+        let [scaled, sum] = result.series.as_slice() else { panic!("two series") };
         assert_eq!(scaled.series.annotations.as_ref().unwrap()[0].description, "a late");
         assert!(sum.lists_annotations && sum.series.annotations.is_none());
-        // A group that holds nothing but notes has no name.
+        // A group with only annotations has no name.
         for m in ["sum:m{host=d}", "none:m"] {
-            let answer = ask(&engine, query(HOUR + 7_200, HOUR + 7_300, &[m])).await.unwrap();
-            let [series] = answer.sub_results[0].series.as_slice() else { panic!("{m}") };
+            let result = execute(&engine, query(HOUR + 7_200, HOUR + 7_300, &[m])).await.unwrap();
+            let [series] = result.sub_results[0].series.as_slice() else { panic!("{m}") };
             assert_eq!((series.metric.as_str(), series.tags.len()), ("", 0), "{m}");
             assert_eq!((series.tsuids.len(), series.points.len()), (0, 0));
             assert_eq!(descriptions(series), Some(vec!["d alone"]));
@@ -313,7 +313,7 @@ async fn notes_are_told_with_the_series_they_are_on() {
 }
 
 #[tokio::test]
-async fn rows_that_were_read_are_deleted_whole_once_all_was_read() {
+async fn delete_removes_whole_rows_after_a_successful_read() {
     let store = store();
     let engine = start(settings(1, 2), &store);
     for host in ["a", "b"] {
@@ -321,41 +321,41 @@ async fn rows_that_were_read_are_deleted_whole_once_all_was_read() {
             put_one(&engine, "m", &format!("host={host}"), HOUR + offset, 1).await.unwrap();
         }
     }
-    let count = async |m: &str| {
-        let series = shown(&engine, query(HOUR, HOUR + 9_000, &[m])).await;
+    let point_count = async |m: &str| {
+        let series = results(&engine, query(HOUR, HOUR + 9_000, &[m])).await;
         series.iter().map(|(_, points)| points.len()).sum::<usize>()
     };
-    let mut asked = query(HOUR, HOUR + 100, &["sum:m{host=a}"]);
-    asked.delete = true;
+    let mut request = query(HOUR, HOUR + 100, &["sum:m{host=a}"]);
+    request.delete = true;
     store.script(
         Operation::ScanBatch,
         vec![Fault::Error(StorageError::Backend("region gone".into())); 20],
     );
-    assert!(ask(&engine, asked.clone()).await.is_err());
+    assert!(execute(&engine, request.clone()).await.is_err());
     store.heal();
-    assert_eq!(count("none:m").await, 8);
-    assert_eq!(shown(&engine, asked.clone()).await, only(&[(0, 1.0)]));
-    // The row of the hour is gone, points outside the range with it.
-    assert_eq!(count("none:m{host=a}").await, 2);
-    assert_eq!(count("none:m{host=b}").await, 4);
-    assert_eq!(shown(&engine, asked).await, []);
-    // A delete that fails is told.
-    let mut asked = query(HOUR, HOUR + 100, &["sum:m"]);
-    asked.delete = true;
+    assert_eq!(point_count("none:m").await, 8);
+    assert_eq!(results(&engine, request.clone()).await, single(&[(0, 1.0)]));
+    // The row of the hour is deleted, including points outside the range.
+    assert_eq!(point_count("none:m{host=a}").await, 2);
+    assert_eq!(point_count("none:m{host=b}").await, 4);
+    assert_eq!(results(&engine, request).await, []);
+    // A failed delete fails the query.
+    let mut request = query(HOUR, HOUR + 100, &["sum:m"]);
+    request.delete = true;
     store.script(Operation::Delete, [Fault::Error(StorageError::Backend("disk full".into()))]);
-    assert_eq!(ask(&engine, asked).await.unwrap_err().to_string(), "disk full");
+    assert_eq!(execute(&engine, request).await.unwrap_err().to_string(), "disk full");
 }
 
 #[tokio::test]
-async fn series_that_are_named_are_fetched_by_key() {
+async fn listed_series_are_fetched_by_key() {
     for salt_width in [0, 1] {
         let store = store();
         let engine = start(settings(salt_width, 4), &store);
-        filled(&engine).await;
-        let answer = ask(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
-        let all = &answer.sub_results[0].series;
+        fill(&engine).await;
+        let result = execute(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
+        let all = &result.sub_results[0].series;
         let tsuids: Vec<String> = all.iter().map(|s| to_hex(&s.tsuids[0])).collect();
-        // No scan answers any more.
+        // All scans fail from here on.
         store.script(
             Operation::ScanBatch,
             vec![Fault::Error(StorageError::Backend("scanned".into())); 100],
@@ -363,8 +363,8 @@ async fn series_that_are_named_are_fetched_by_key() {
         let mut by_tsuid = query(HOUR, HOUR + 9_000, &["none:sys.cpu"]);
         by_tsuid.sub_queries[0].source =
             tsd_query::SeriesSource::Tsuids(tsuids.iter().skip(1).cloned().collect());
-        let answer = ask(&engine, by_tsuid).await.unwrap();
-        let got = &answer.sub_results[0].series;
+        let result = execute(&engine, by_tsuid).await.unwrap();
+        let got = &result.sub_results[0].series;
         assert_eq!(
             got.iter().map(values).collect::<Vec<_>>(),
             all[1..].iter().map(values).collect::<Vec<_>>()
@@ -373,44 +373,47 @@ async fn series_that_are_named_are_fetched_by_key() {
         let mut explicit =
             query(HOUR, HOUR + 9_000, &["none:sys.cpu{host=web1|web3,dc=east|west}"]);
         explicit.sub_queries[0].explicit_tags = true;
-        let answer = ask(&engine, explicit.clone()).await.unwrap();
+        let result = execute(&engine, explicit.clone()).await.unwrap();
         // web3 is in the west: two deviations from the first values, which the fuzzy filter leaves out.
-        assert_eq!(answer.sub_results[0].series.len(), 1, "salt {salt_width}");
+        assert_eq!(result.sub_results[0].series.len(), 1, "salt {salt_width}");
         let plan = engine.explain(&explicit).await.unwrap();
         assert!(plan[0].reads[0].by_key);
         let implicit = query(HOUR, HOUR + 9_000, &["none:sys.cpu{host=web1}"]);
-        assert!(ask(&engine, implicit).await.is_err(), "others are scanned");
+        assert!(execute(&engine, implicit).await.is_err(), "others are scanned");
     }
 }
 
 #[tokio::test]
-async fn tsuids_are_looked_for_in_their_buckets_alone() {
+async fn tsuids_are_read_only_from_their_buckets() {
     let store = store();
     let engine = start(settings(1, 2), &store);
-    filled(&engine).await;
-    let mut asked = query(HOUR, HOUR + 40_000_000, &["none:sys.cpu"]);
-    let answer = ask(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
-    let tsuid = answer.sub_results[0].series[2].tsuids[0].clone();
-    asked.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![to_hex(&tsuid)]);
-    let plan = engine.explain(&asked).await.unwrap();
+    fill(&engine).await;
+    let mut request = query(HOUR, HOUR + 40_000_000, &["none:sys.cpu"]);
+    let result = execute(&engine, query(HOUR, HOUR + 9_000, &["none:sys.cpu"])).await.unwrap();
+    let tsuid = result.sub_results[0].series[2].tsuids[0].clone();
+    request.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![to_hex(&tsuid)]);
+    let plan = engine.explain(&request).await.unwrap();
     let read = &plan[0].reads[0];
     assert!(!read.by_key, "{} rows are too many", read.estimated_rows);
     let schema = &engine.config().schema;
     let bucket =
         SeriesKey::from_tsuid(schema, &Tsuid::try_new(schema, &tsuid).unwrap()).bucket().index();
     assert_eq!(read.ranges.iter().map(|range| range.bucket).collect::<Vec<_>>(), [Some(bucket)]);
-    assert_eq!(ask(&engine, asked).await.unwrap().sub_results[0].series[0].points.len(), 1_080);
+    assert_eq!(
+        execute(&engine, request).await.unwrap().sub_results[0].series[0].points.len(),
+        1_080
+    );
 }
 
 #[tokio::test]
-async fn a_series_in_several_buckets_is_one_series() {
+async fn series_in_several_buckets_is_merged() {
     let store = store();
     let engine = start(settings(1, 2), &store);
     for offset in [0, 10, 3_600, 7_200] {
         put_one(&engine, "m", "host=a", HOUR + offset, offset).await.unwrap();
         put_one(&engine, "m", "host=b", HOUR + offset, 1).await.unwrap();
     }
-    // What another number of buckets made of the same series: a row between, and one of the same hour.
+    // Rows of the same series under another number of buckets: one between, and one of the same hour.
     let mut cells = CellBatch::new();
     for (base, qualifier, value) in
         [(HOUR + 3_600, [0x00, 0xA0], 7), (HOUR + 10_800, [0, 0], 8), (HOUR, [0x00, 0xA0], 10)]
@@ -430,39 +433,39 @@ async fn a_series_in_several_buckets_is_one_series() {
     let expected =
         vec![(0, 0.0), (10, 10.0), (3_600, 3_600.0), (3_610, 7.0), (7_200, 7_200.0), (10_800, 8.0)];
     for m in ["none:m{host=a}", "sum:1s-sum:m{host=a}"] {
-        let series = shown(&engine, query(HOUR, HOUR + 11_000, &[m])).await;
+        let series = results(&engine, query(HOUR, HOUR + 11_000, &[m])).await;
         assert_eq!(series, [("m{host=a}".to_owned(), expected.clone())], "{m}");
     }
-    let both = shown(&engine, query(HOUR, HOUR + 11_000, &["none:m"])).await;
+    let both = results(&engine, query(HOUR, HOUR + 11_000, &["none:m"])).await;
     assert_eq!(both.iter().map(|(_, points)| points.len()).collect::<Vec<_>>(), [6, 4]);
-    // A series that is named is looked for in its own bucket, unless told otherwise.
+    // A listed series is read only from its own bucket, unless configured otherwise.
     let mut named = query(HOUR, HOUR + 11_000, &["none:m"]);
     named.sub_queries[0].source =
         tsd_query::SeriesSource::Tsuids(vec!["000001000001000001".to_owned()]);
-    assert_eq!(shown(&engine, named.clone()).await[0].1.len(), 4);
+    assert_eq!(results(&engine, named.clone()).await[0].1.len(), 4);
     let mut settings = engine.config().clone();
     settings.query.series_keep_bucket = false;
     let everywhere = start(settings, &store);
-    assert_eq!(shown(&everywhere, named).await[0].1, expected);
+    assert_eq!(results(&everywhere, named).await[0].1, expected);
 }
 
 #[tokio::test]
-async fn points_of_a_fill_policy_that_no_memory_holds_are_refused_before_they_are_made() {
+async fn fill_exceeding_memory_is_rejected_in_advance() {
     let store = store();
     let engine = start(settings(0, 2), &store);
     put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
     let day = 86_400;
     for m in ["sum:1ms-avg-nan:m", "sum:1ms-avg-zero:m{host=*}"] {
-        let error = ask(&engine, query(HOUR, HOUR + 365 * day, &[m])).await.unwrap_err();
+        let error = execute(&engine, query(HOUR, HOUR + 365 * day, &[m])).await.unwrap_err();
         let QueryFailure::Rejected(error) = error else { panic!("{error:?}") };
         assert_eq!(error.class.status(), 413);
         assert!(error.message.contains("of memory"), "{}", error.message);
     }
-    assert_eq!(shown(&engine, query(HOUR, HOUR + 9, &["sum:1s-avg-nan:m"])).await[0].1.len(), 10);
+    assert_eq!(results(&engine, query(HOUR, HOUR + 9, &["sum:1s-avg-nan:m"])).await[0].1.len(), 10);
 }
 
 #[tokio::test]
-async fn expressions_work_on_all_points_that_were_read() {
+async fn expressions_use_all_points_that_were_read() {
     let store = store();
     let engine = start(settings(1, 2), &store);
     for (metric, factor) in [("a", 1), ("b", 10)] {
@@ -479,12 +482,12 @@ async fn expressions_work_on_all_points_that_were_read() {
         ..RawQuery::default()
     };
     let clock = QueryClock::utc(end * 1_000);
-    // A sub query before it and a metric that is mentioned twice shift nothing.
+    // Other sub queries and repeated metrics do not change the inputs.
     let texts = ["sumSeries(sum:a,sum:b,sum:a)", "timeShift(sum:a,'60s')"];
     let gexp = GexpQuery::new(raw, &texts, &clock).unwrap();
-    let answer = engine.query_gexp(gexp, QueryControl::default()).await.unwrap();
+    let result = engine.query_gexp(gexp, QueryControl::default()).await.unwrap();
     let points = |i: usize| {
-        let points = &answer.series[i].series.points;
+        let points = &result.series[i].series.points;
         let values = (0..points.len()).map(|at| match points.value(at).unwrap() {
             Value::Integer(v) => v as f64,
             Value::Float(v) => v,
@@ -517,11 +520,11 @@ async fn expressions_work_on_all_points_that_were_read() {
     }
     .validate(&clock)
     .unwrap();
-    let (answer, _guard) = engine.query_exp(exp.clone(), QueryControl::default()).await.unwrap();
+    let (result, _guard) = engine.query_exp(exp.clone(), QueryControl::default()).await.unwrap();
     let rows: Vec<(i64, f64)> =
-        answer.outputs[0].rows.iter().map(|(t, v)| (t / 1_000 - HOUR, v[0])).collect();
+        result.outputs[0].rows.iter().map(|(t, v)| (t / 1_000 - HOUR, v[0])).collect();
     assert_eq!(rows, [(120, 22.0), (180, 33.0), (240, 44.0)]);
-    // Expressions count as memory; their inputs alone would find room.
+    // Expressions reserve memory too; their inputs alone would fit.
     let mut settings = engine.config().clone();
     settings.query.max_memory_bytes = 6_000;
     let small = crate::testing::start(settings, &store);
@@ -531,7 +534,7 @@ async fn expressions_work_on_all_points_that_were_read() {
 }
 
 #[tokio::test]
-async fn plans_are_told_without_reading() {
+async fn explain_does_not_read() {
     let store = rollup_store();
     let engine = start(rollup_settings(1), &store);
     put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
@@ -540,13 +543,17 @@ async fn plans_are_told_without_reading() {
         vec![Fault::Error(StorageError::Backend("scanned".into())); 100],
     );
     let plan = engine
-        .explain(&used("ROLLUP_FALLBACK", 7_000, "sum:1h-avg:m{host=a}{host=wildcard(a*)}"))
+        .explain(&query_with_usage(
+            "ROLLUP_FALLBACK",
+            7_000,
+            "sum:1h-avg:m{host=a}{host=wildcard(a*)}",
+        ))
         .await
         .unwrap();
     let [sub] = plan.as_slice() else { panic!("one sub query") };
-    let told: Vec<_> = sub.reads.iter().map(|r| (r.table.as_str(), r.cells.as_str())).collect();
+    let sources: Vec<_> = sub.reads.iter().map(|r| (r.table.as_str(), r.cells.as_str())).collect();
     assert_eq!(
-        told,
+        sources,
         [
             ("rollup-1h", "sum and count of 1h"),
             ("rollup-10m", "sum and count of 10m"),
