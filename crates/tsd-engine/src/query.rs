@@ -1,9 +1,9 @@
 //! The read path: names to UIDs, a plan, one scan per salt bucket, groups.
 //!
-//! The runner limits the number of running queries, and the scheduler shares the processors among them. A
-//! query is a tree of tasks on the query threads, so that decoding and arithmetic use all cores and do not
-//! delay writes. An early end (a failed scan, a limit, the deadline, a client that disconnects) drops the
-//! tree, and with it every open scan; there is no partial result.
+//! The runner limits the number of running queries, and the scheduler shares the processors among
+//! them. A query is a tree of tasks on the query threads, so that decoding and arithmetic use all
+//! cores and do not delay writes. An early end (a failed scan, a limit, the deadline, a client that
+//! disconnects) drops the tree, and with it every open scan; there is no partial result.
 
 mod aggregation;
 mod annotations;

@@ -1,4 +1,5 @@
-//! Cost of the operators per point: downsampling a day of ten-second points, and aggregating groups.
+//! Cost of the operators per point: downsampling a day of ten-second points, and aggregating
+//! groups.
 //!
 //! `cargo bench -p tsd-query --bench operators -- --sample-count 20`
 

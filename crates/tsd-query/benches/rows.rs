@@ -1,7 +1,7 @@
 //! From stored rows to a result, on one core: decode, average over five minutes, aggregate.
 //!
-//! A hundred series over a day, one point every ten seconds. Rows are stored as single cells, as one compacted
-//! column, or as packed runs as in the embedded store.
+//! A hundred series over a day, one point every ten seconds. Rows are stored as single cells, as
+//! one compacted column, or as packed runs as in the embedded store.
 //!
 //! `cargo bench -p tsd-query --bench rows`
 

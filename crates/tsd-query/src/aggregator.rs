@@ -1,8 +1,8 @@
 //! Aggregators: how several values become one.
 //!
-//! An aggregator has two forms. The integer form is used if every contributing value is an integer; it wraps
-//! like Java's `long` and truncates. The floating-point form treats NaN as a missing value. Values are
-//! aggregated in the order given, since floating-point sums depend on it.
+//! An aggregator has two forms. The integer form is used if every contributing value is an integer;
+//! it wraps like Java's `long` and truncates. The floating-point form treats NaN as a missing
+//! value. Values are aggregated in the order given, since floating-point sums depend on it.
 
 mod floats;
 mod integers;

@@ -1,7 +1,7 @@
 //! `/api/query/gexp`: functions over series, `scale(sum:sys.cpu{host=*},10)`.
 //!
-//! OpenTSDB finds the series of a metric by its index among the sub queries, which can be the wrong one.
-//! Here they are found by the text of the metric.
+//! OpenTSDB finds the series of a metric by its index among the sub queries, which can be the wrong
+//! one. Here they are found by the text of the metric.
 
 mod arithmetic;
 mod functions;
@@ -34,8 +34,8 @@ pub struct Gexp {
 pub struct GexpSeries {
     /// The series.
     pub series: NamedSeries,
-    /// True if the response has an empty list of annotations: series combined from several have one,
-    /// whatever annotations those have.
+    /// True if the response has an empty list of annotations: series combined from several have
+    /// one, whatever annotations those have.
     pub lists_annotations: bool,
 }
 
@@ -75,9 +75,9 @@ impl Gexp {
         self.metrics().into_iter().map(parse_m_parameter).collect()
     }
 
-    /// Evaluates the expression. `series_of` returns the series of a metric's text with all points that were
-    /// read ([`crate::OutputSeries::from_group`] over the range of the scan); the result is cut to `range`,
-    /// first and last millisecond.
+    /// Evaluates the expression. `series_of` returns the series of a metric's text with all points
+    /// that were read ([`crate::OutputSeries::from_group`] over the range of the scan); the result
+    /// is cut to `range`, first and last millisecond.
     pub fn evaluate<'a>(
         &self,
         range: (i64, i64),

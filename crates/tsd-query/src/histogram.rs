@@ -1,7 +1,7 @@
 //! Histogram queries: percentiles and bucket counts instead of numbers.
 //!
-//! Histograms are only added: those of one downsampling bucket, and those of a group at the same time.
-//! There is no interpolation, fill or rate.
+//! Histograms are only added: those of one downsampling bucket, and those of a group at the same
+//! time. There is no interpolation, fill or rate.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,8 @@ fn downsample(
     Ok(())
 }
 
-/// Appends percentiles, ascending, then bucket counts for the buckets of the group's first histogram.
+/// Appends percentiles, ascending, then bucket counts for the buckets of the group's first
+/// histogram.
 fn push_outputs(
     sub: &SubQuery,
     plan: &SubQueryPlan,

@@ -1,8 +1,8 @@
 //! OpenTSDB's query engine over columns, without I/O.
 //!
-//! The stages are [`RawQuery`] → [`Query`] → plan → series → groups. Nothing here is async, reads a clock
-//! or knows a store. Results equal OpenTSDB's to the last bit of a sum, including the quirks that
-//! dashboards rely on.
+//! The stages are [`RawQuery`] → [`Query`] → plan → series → groups. Nothing here is async, reads a
+//! clock or knows a store. Results equal OpenTSDB's to the last bit of a sum, including the quirks
+//! that dashboards rely on.
 
 mod aggregator;
 mod error;

@@ -7,7 +7,8 @@ pub trait ExecutionLimits {
     /// Called about every thousand values; an error ends the computation.
     fn check(&mut self) -> Result<(), QueryError>;
 
-    /// Called before approximately `bytes` are allocated until the end of the computation; an error ends it.
+    /// Called before approximately `bytes` are allocated until the end of the computation; an error
+    /// ends it.
     fn reserve(&mut self, bytes: usize) -> Result<(), QueryError>;
 }
 

@@ -1,9 +1,9 @@
 //! Operators: from the points of series to the points of a result.
 //!
-//! Two steps. **Per series**: value filters, downsampling, fill, rate ([`SeriesPipeline`]); this runs in
-//! parallel and row by row, and its result does not depend on how the rows were split. **Per group**: series
-//! are resampled onto the union of their times and aggregated in series order ([`evaluate`]), since
-//! floating-point sums depend on the order.
+//! Two steps. **Per series**: value filters, downsampling, fill, rate ([`SeriesPipeline`]); this
+//! runs in parallel and row by row, and its result does not depend on how the rows were split.
+//! **Per group**: series are resampled onto the union of their times and aggregated in series order
+//! ([`evaluate`]), since floating-point sums depend on the order.
 
 mod accumulator;
 mod aggregate;

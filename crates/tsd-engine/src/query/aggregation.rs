@@ -1,8 +1,8 @@
 //! Aggregates groups of series into result series, on all query threads.
 //!
-//! Groups are independent of each other, and so are time chunks of one group; each task takes some of them.
-//! A group is dropped as soon as its result is complete, so that all points and all results are never in
-//! memory together. A series that is a result by itself is moved, not copied.
+//! Groups are independent of each other, and so are time chunks of one group; each task takes some
+//! of them. A group is dropped as soon as its result is complete, so that all points and all
+//! results are never in memory together. A series that is a result by itself is moved, not copied.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Annotations of the series of a group.
 //!
-//! A group has the annotations of all its series, including series without points. A group of only such
-//! series has no metric, tags or points, as in OpenTSDB.
+//! A group has the annotations of all its series, including series without points. A group of only
+//! such series has no metric, tags or points, as in OpenTSDB.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,8 @@ impl GroupOutput {
         Self { series, metric_suffix, is_annotation_only: false, annotations: None }
     }
 
-    /// Joins the groups of a rollup read and a raw read by `join`. Only the raw read has annotations.
+    /// Joins the groups of a rollup read and a raw read by `join`. Only the raw read has
+    /// annotations.
     pub(crate) fn join(
         rollup: Vec<Self>,
         raw: Vec<Self>,

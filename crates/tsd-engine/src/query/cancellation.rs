@@ -1,7 +1,7 @@
 //! Cancellation of CPU-bound query work.
 //!
-//! Dropping a query's future drops its tasks, but a task is dropped only at an await point. Loops that
-//! never await check a flag instead.
+//! Dropping a query's future drops its tasks, but a task is dropped only at an await point. Loops
+//! that never await check a flag instead.
 
 use std::sync::{
     Arc,

@@ -1,8 +1,8 @@
 //! Delete by query: deletes the rows that were read.
 //!
-//! Rows cover whole hours, so points outside the query range are deleted too; and always in the data
-//! table, whichever table was read, as in OpenTSDB. Deletion starts once the result is complete, so that a
-//! failed query deletes nothing.
+//! Rows cover whole hours, so points outside the query range are deleted too; and always in the
+//! data table, whichever table was read, as in OpenTSDB. Deletion starts once the result is
+//! complete, so that a failed query deletes nothing.
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};

@@ -21,8 +21,8 @@ use super::{
 pub struct ExplainedSubQuery {
     /// Its index in the request.
     pub index: usize,
-    /// True if the reads are the parts of one result (rollups, then raw data); otherwise the first read that
-    /// finds any series is the result.
+    /// True if the reads are the parts of one result (rollups, then raw data); otherwise the first
+    /// read that finds any series is the result.
     pub split: bool,
     /// The reads, in the order in which they are tried.
     pub reads: Vec<ExplainedRead>,
@@ -225,8 +225,8 @@ fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
     lines
 }
 
-/// Estimates the rows that a scan returns. The number of series of a metric is unknown, so the estimate uses
-/// those that the query names.
+/// Estimates the rows that a scan returns. The number of series of a metric is unknown, so the
+/// estimate uses those that the query names.
 fn estimate(plan: &SubQueryPlan, content: &RowContent) -> (u64, String) {
     let row_secs = match content {
         RowContent::Rollup { interval, .. } => {

@@ -1,7 +1,7 @@
 //! Expression requests (`/api/query/exp` and `/api/query/gexp`).
 //!
-//! Their metrics are read as sub queries, with all points that were read. The expressions are evaluated in
-//! one task, which checks its limits regularly.
+//! Their metrics are read as sub queries, with all points that were read. The expressions are
+//! evaluated in one task, which checks its limits regularly.
 
 use std::sync::Arc;
 

@@ -53,8 +53,8 @@ pub(crate) fn scan_parts(plan: &SubQueryPlan, threads: usize) -> Vec<ScanPart> {
         .collect()
 }
 
-/// Scan parts of rows to be fetched by key. Each is a contiguous chunk of the sorted keys, so that the rows
-/// of a series are in time order across parts.
+/// Scan parts of rows to be fetched by key. Each is a contiguous chunk of the sorted keys, so that
+/// the rows of a series are in time order across parts.
 fn parts_by_key(keys: &[Bytes], threads: usize) -> Vec<ScanPart> {
     let size = keys.len().div_ceil(threads.max(1)).max(1);
     let part = |(index, keys): (usize, &[Bytes])| ScanPart {
@@ -86,8 +86,8 @@ pub(crate) async fn read_all(
     stats.scanners.extend(results.iter_mut().map(|part| std::mem::take(&mut part.stats)));
     let (mut merged, multi_bucket) = merge_parts(job, results, in_time_order).await?;
     if let Some(filter) = multi_bucket {
-        // The number of salt buckets was changed after data was written. The rows of series in several
-        // buckets must be merged by time, which takes a scan over all buckets.
+        // The number of salt buckets was changed after data was written. The rows of series in
+        // several buckets must be merged by time, which takes a scan over all buckets.
         let rows = PartRows::Reread(job.plan.ranges.clone(), filter);
         let part = ScanPart { rows, is_continuation: false, id: "all ranges once more".to_owned() };
         for part in read_parts(job, vec![part]).await? {

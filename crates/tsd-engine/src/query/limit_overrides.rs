@@ -1,7 +1,7 @@
 //! Limits for single metrics, which replace the configured ones.
 //!
-//! The rules come from an operator's file, which is re-read while queries run; this module does not read
-//! it. A sub query uses the rules in effect when it starts.
+//! The rules come from an operator's file, which is re-read while queries run; this module does not
+//! read it. A sub query uses the rules in effect when it starts.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -56,7 +56,8 @@ impl LimitOverrides {
         self.rules().is_empty()
     }
 
-    /// Most bytes and data points for a metric, by the first rule whose pattern matches in its name.
+    /// Most bytes and data points for a metric, by the first rule whose pattern matches in its
+    /// name.
     #[must_use]
     pub fn find(&self, metric: &str) -> Option<(u64, u64)> {
         let rules = self.rules();

@@ -1,10 +1,10 @@
 //! Memory budgets of queries: one for each query and one shared by all of them.
 //!
-//! Spans, decoded columns, results and everything else that grows with the data is reserved before or
-//! just after it is allocated, and released once the query's response was written. A query that exceeds
-//! its own budget is rejected as too large (413); one that finds the shared budget exhausted may be retried
-//! later (503). The last part of the shared budget is reserved for small queries, so that large ones
-//! cannot starve them.
+//! Spans, decoded columns, results and everything else that grows with the data is reserved before
+//! or just after it is allocated, and released once the query's response was written. A query that
+//! exceeds its own budget is rejected as too large (413); one that finds the shared budget
+//! exhausted may be retried later (503). The last part of the shared budget is reserved for small
+//! queries, so that large ones cannot starve them.
 
 use std::sync::{
     Arc,

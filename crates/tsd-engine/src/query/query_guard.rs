@@ -17,7 +17,8 @@ pub struct QueryGuard {
     threads: QueryThreads,
 }
 
-/// The query threads, scheduled by time slices. Their priority is below that of listeners and writers.
+/// The query threads, scheduled by time slices. Their priority is below that of listeners and
+/// writers.
 #[derive(Clone, Debug, Default)]
 pub struct QueryThreads(Option<(runtime::Handle, Arc<SchedulerHandle>)>);
 
@@ -27,8 +28,8 @@ pub struct QueryThreads(Option<(runtime::Handle, Arc<SchedulerHandle>)>);
 pub struct QueryTaskLost;
 
 impl QueryThreads {
-    /// Runs a short piece of work on a query thread, in a time slice of the query; without query threads,
-    /// on the caller's. Dropping the future cancels work that has not begun.
+    /// Runs a short piece of work on a query thread, in a time slice of the query; without query
+    /// threads, on the caller's. Dropping the future cancels work that has not begun.
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

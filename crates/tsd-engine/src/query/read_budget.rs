@@ -48,8 +48,8 @@ impl ReadBudget {
         &self.context
     }
 
-    /// Checks the limits and the deadline; called before each batch of rows is processed. As in OpenTSDB,
-    /// the batch that reaches the limit is accepted if it is the last.
+    /// Checks the limits and the deadline; called before each batch of rows is processed. As in
+    /// OpenTSDB, the batch that reaches the limit is accepted if it is the last.
     pub(crate) fn check(&self) -> Result<(), QueryError> {
         let Self { max_cells, max_bytes, .. } = *self;
         if max_cells > 0 && self.cells.load(Ordering::Relaxed) >= max_cells {

@@ -95,8 +95,8 @@ impl QueryEngine {
         plan
     }
 
-    /// True if the rows of a read may be fetched by key: every series is in its own salt bucket, and rows
-    /// start at each hour.
+    /// True if the rows of a read may be fetched by key: every series is in its own salt bucket,
+    /// and rows start at each hour.
     pub(crate) fn reads_by_key(&self, content: &RowContent) -> bool {
         (self.config.series_keep_bucket || self.schema.salt_width() == 0)
             && !matches!(content, RowContent::Rollup { .. })

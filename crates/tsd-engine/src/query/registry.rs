@@ -1,7 +1,7 @@
 //! The list of running and recently completed queries, as operators see and cancel them.
 //!
-//! A query counts as running from its submission until its response was written or dropped. The number and
-//! the size of the completed queries kept is limited.
+//! A query counts as running from its submission until its response was written or dropped. The
+//! number and the size of the completed queries kept is limited.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -179,8 +179,8 @@ impl QueryRegistry {
         })
     }
 
-    /// Registers a query. Fails if the same client already runs the same query and duplicates are not
-    /// allowed.
+    /// Registers a query. Fails if the same client already runs the same query and duplicates are
+    /// not allowed.
     pub(crate) fn register(
         self: &Arc<Self>,
         new: NewQuery,

@@ -33,8 +33,8 @@ pub struct QueryResult {
     pub global_annotations: Vec<Annotation>,
     /// Statistics of the query.
     pub stats: QueryStats,
-    /// Keep until the response was written: until then the query counts as running and its memory as
-    /// reserved.
+    /// Keep until the response was written: until then the query counts as running and its memory
+    /// as reserved.
     pub guard: QueryGuard,
 }
 
@@ -73,8 +73,8 @@ pub struct ResultSeries {
     pub tsuids: Vec<Bytes>,
     /// Points inside the query range, in time order.
     pub points: PointColumns,
-    /// Annotations of the series that start inside the query range, by start; `None` if the rows read
-    /// had no annotation at all, or none were requested.
+    /// Annotations of the series that start inside the query range, by start; `None` if the rows
+    /// read had no annotation at all, or none were requested.
     pub annotations: Option<Vec<Annotation>>,
 }
 

@@ -103,10 +103,10 @@ impl SeriesState {
     pub(crate) fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
         match (&mut self.values, later.values) {
             (SeriesValues::Points(earlier), SeriesValues::Points(later)) => {
-                earlier.append(pipeline, later)
+                earlier.append(pipeline, later);
             }
             (SeriesValues::Averages(earlier), SeriesValues::Averages(later)) => {
-                earlier.append(pipeline, *later)
+                earlier.append(pipeline, *later);
             }
             (
                 SeriesValues::Histograms { points, bytes },
@@ -248,7 +248,7 @@ impl RowDecoder {
                     annotations.push(annotation);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "skipping a stored annotation that cannot be decoded")
+                    tracing::warn!(%error, "skipping a stored annotation that cannot be decoded");
                 }
             }
         }

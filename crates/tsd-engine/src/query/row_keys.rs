@@ -1,10 +1,11 @@
 //! Decides which rows are fetched by key instead of being scanned.
 //!
-//! All series of a metric and hour are adjacent in the key space, so a scan for one series passes the keys
-//! of all others. If a query names few series (by TSUID, or by explicit tags whose values are all
-//! literals), their rows are fetched by key, in batches like those of scans. Of 1000 series over a day in
-//! the embedded store, one takes 0.7 ms by key and 14 ms by scan, 32 take 6 and 17 ms, and 100 take equally
-//! long. A query that names more series likely reads a large part of the metric, and scans with a filter.
+//! All series of a metric and hour are adjacent in the key space, so a scan for one series passes
+//! the keys of all others. If a query names few series (by TSUID, or by explicit tags whose values
+//! are all literals), their rows are fetched by key, in batches like those of scans. Of 1000 series
+//! over a day in the embedded store, one takes 0.7 ms by key and 14 ms by scan, 32 take 6 and 17
+//! ms, and 100 take equally long. A query that names more series likely reads a large part of the
+//! metric, and scans with a filter.
 
 use std::collections::HashSet;
 

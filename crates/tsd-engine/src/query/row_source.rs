@@ -62,8 +62,8 @@ impl RowsByKey {
     }
 }
 
-/// Merges scans of several salt buckets, ordered by the key without its salt. Rows of the same series and
-/// hour become one row.
+/// Merges scans of several salt buckets, ordered by the key without its salt. Rows of the same
+/// series and hour become one row.
 pub(crate) struct MergedBuckets {
     buckets: Vec<BucketScan>,
     salt_width: usize,

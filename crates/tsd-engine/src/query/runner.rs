@@ -1,7 +1,7 @@
 //! Admits queries, runs each on the query threads, and enforces cancellation and deadlines.
 //!
-//! The caller awaits the result outside of the query threads, so a cancellation or a deadline takes effect
-//! at once however busy they are. Work in progress is dropped at its next await point.
+//! The caller awaits the result outside of the query threads, so a cancellation or a deadline takes
+//! effect at once however busy they are. Work in progress is dropped at its next await point.
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
@@ -73,8 +73,8 @@ impl QueryRunner {
         &self.engine
     }
 
-    /// Runs a query. `ignore_limits` says whether it asks to ignore the limit on bytes, and that on data
-    /// points. Dropping the future cancels the query.
+    /// Runs a query. `ignore_limits` says whether it asks to ignore the limit on bytes, and that on
+    /// data points. Dropping the future cancels the query.
     pub(crate) async fn run<T, W>(
         &self,
         control: QueryControl,
@@ -138,8 +138,8 @@ impl QueryRunner {
         })
     }
 
-    /// Memory limit of one query in bytes. It is below the total, so that a query running alone fails as
-    /// too large (413), not as retryable (503).
+    /// Memory limit of one query in bytes. It is below the total, so that a query running alone
+    /// fails as too large (413), not as retryable (503).
     fn max_query_memory(&self) -> u64 {
         let own = self.engine.config.max_memory_bytes;
         let most = self.memory.limit() / 4 * 3;

@@ -1,18 +1,20 @@
 //! Cooperative scheduling of query work: the runnable query with the least CPU time runs next.
 //!
 //! Query work is divided into time slices of a few milliseconds: some rows, a group, a step of an
-//! expression. Each slice needs a run permit. While more slices are runnable than there are permits, the
-//! next permit is granted to the query that has used the least CPU time, so a small query overtakes large
-//! ones at every slice. One grant in [`FAIRNESS_INTERVAL`] goes to the longest-waiting slice instead, so
-//! that a stream of small queries slows a large one without starving it.
+//! expression. Each slice needs a run permit. While more slices are runnable than there are
+//! permits, the next permit is granted to the query that has used the least CPU time, so a small
+//! query overtakes large ones at every slice. One grant in [`FAIRNESS_INTERVAL`] goes to the
+//! longest-waiting slice instead, so that a stream of small queries slows a large one without
+//! starving it.
 //!
-//! A query is heavy once it has used [`HEAVY_CPU_TIME`]. A slice that overruns (a very large group, for
-//! instance) must not delay small queries, so heavy queries get at most half of the permits: one for each
-//! processor. Light queries run beside them in the other half, and the operating system shares out the
-//! processors.
+//! A query is heavy once it has used [`HEAVY_CPU_TIME`]. A slice that overruns (a very large group,
+//! for instance) must not delay small queries, so heavy queries get at most half of the permits:
+//! one for each processor. Light queries run beside them in the other half, and the operating
+//! system shares out the processors.
 //!
-//! The number of heavy queries that run is limited. A further one pauses at its next slice; once as many
-//! are paused as may run, the next is rejected. Light queries never wait for heavy ones to complete.
+//! The number of heavy queries that run is limited. A further one pauses at its next slice; once as
+//! many are paused as may run, the next is rejected. Light queries never wait for heavy ones to
+//! complete.
 
 mod handle;
 mod time_slice;
@@ -100,7 +102,8 @@ enum PermitRequest {
 }
 
 impl Scheduler {
-    /// Schedules onto `processors`, with at most `max_heavy` heavy queries running; both at least 1.
+    /// Schedules onto `processors`, with at most `max_heavy` heavy queries running; both at least
+    /// 1.
     pub(crate) fn new(processors: usize, max_heavy: usize) -> Arc<Self> {
         let (processors, max_heavy) = (processors.max(1), max_heavy.max(1));
         Arc::new(Self {

@@ -49,9 +49,9 @@ impl MergedSeries {
     }
 }
 
-/// Merges the series of all parts. If `in_time_order`, a series may continue from part to part. Otherwise
-/// parts are salt buckets and a series belongs to one; series found in several are left out and returned as
-/// a filter.
+/// Merges the series of all parts. If `in_time_order`, a series may continue from part to part.
+/// Otherwise parts are salt buckets and a series belongs to one; series found in several are left
+/// out and returned as a filter.
 pub(crate) async fn merge_parts(
     job: &ScanJob,
     parts: Vec<PartSeries>,

@@ -1,8 +1,8 @@
 //! Statistics of queries: where the time was spent, and what was read.
 //!
-//! They follow OpenTSDB's list of query statistics, under names of their own; the HTTP layer maps them to
-//! OpenTSDB's. Times of concurrent work are the wall time of each part, so they may add up to more than
-//! the total; [`QueryStats::cpu`] is CPU time.
+//! They follow OpenTSDB's list of query statistics, under names of their own; the HTTP layer maps
+//! them to OpenTSDB's. Times of concurrent work are the wall time of each part, so they may add up
+//! to more than the total; [`QueryStats::cpu`] is CPU time.
 
 use std::time::Duration;
 

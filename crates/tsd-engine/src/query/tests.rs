@@ -48,8 +48,8 @@ fn values(series: &ResultSeries) -> Vec<(i64, f64)> {
         .collect()
 }
 
-/// Writes four hosts in two data centres, a point every 10 s for three hours; a value is the host's number
-/// times the step.
+/// Writes four hosts in two data centres, a point every 10 s for three hours; a value is the host's
+/// number times the step.
 async fn fill(engine: &EngineHandle) {
     let mut session = engine.ingest_session(NameText::Utf8);
     for step in 0..1_080_i64 {

@@ -63,8 +63,8 @@ pub struct ExpColumn {
 }
 
 impl ExpQuery {
-    /// Evaluates the request. `series_of` has for each sub query its series with all points that were read
-    /// ([`crate::OutputSeries::from_group`] over the range of the scan).
+    /// Evaluates the request. `series_of` has for each sub query its series with all points that
+    /// were read ([`crate::OutputSeries::from_group`] over the range of the scan).
     pub fn evaluate(&self, series_of: &[Vec<NamedSeries>]) -> Result<ExpResult, QueryError> {
         self.evaluate_with(series_of, &mut Unlimited)
     }
@@ -121,7 +121,8 @@ fn evaluate_expression<'v>(
 ) -> Result<Variable<'static>, QueryError> {
     let mut variables: Vec<&'v Variable<'_>> = Vec::new();
     for name in &expression.program.variables {
-        // OpenTSDB looks results up in lower case, so that ids with upper-case letters are never found.
+        // OpenTSDB looks results up in lower case, so that ids with upper-case letters are never
+        // found.
         let variable = variables_by_id
             .get(name.as_str())
             .filter(|_| !name.bytes().any(|b| b.is_ascii_uppercase()));
@@ -144,8 +145,8 @@ fn evaluate_expression<'v>(
     for column in &columns {
         let series_at =
             |(variable, at): (&&'v Variable<'_>, &Option<usize>)| variable.series.get((*at)?);
-        // The tags in the response are those of the first variable's series, or none. Expressions that use
-        // this one join by the tags that the column actually has.
+        // The tags in the response are those of the first variable's series, or none. Expressions
+        // that use this one join by the tags that the column actually has.
         let first = variables.first().zip(column.first()).and_then(series_at);
         let mut named = first.map_or_else(NamedSeries::default, |first| NamedSeries {
             points: PointColumns::default(),

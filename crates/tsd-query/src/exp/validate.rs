@@ -183,7 +183,8 @@ fn unreadable(error: QueryError) -> QueryError {
     }
 }
 
-/// Checks the range, the aggregator and the downsampler, which supports neither calendars nor `0all`.
+/// Checks the range, the aggregator and the downsampler, which supports neither calendars nor
+/// `0all`.
 fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
     let invalid = || QueryError::internal("Invalid time");
     let zone = time.timezone.as_deref();

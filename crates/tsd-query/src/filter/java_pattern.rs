@@ -1,9 +1,9 @@
 //! Translates Java's regular expressions to the syntax of the `regex` crate.
 //!
-//! Most patterns mean the same in both. Constructs that would silently mean something else are rewritten
-//! (`\d` and the like are ASCII in Java, `\Q…\E` quotes, `\<` is a plain character) or rejected (possessive
-//! quantifiers: `a*+` is a repeated repetition in `regex`). Look-around and back references are rejected by
-//! `regex` itself, since they prevent matching in linear time.
+//! Most patterns mean the same in both. Constructs that would silently mean something else are
+//! rewritten (`\d` and the like are ASCII in Java, `\Q…\E` quotes, `\<` is a plain character) or
+//! rejected (possessive quantifiers: `a*+` is a repeated repetition in `regex`). Look-around and
+//! back references are rejected by `regex` itself, since they prevent matching in linear time.
 
 use std::{fmt::Write, iter::Peekable, str::Chars};
 
@@ -139,8 +139,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Translates `(?i)`, `(?i:` and the like. Drops flags that `regex` lacks or interprets differently, which
-    /// do not affect tag values.
+    /// Translates `(?i)`, `(?i:` and the like. Drops flags that `regex` lacks or interprets
+    /// differently, which do not affect tag values.
     fn flags(&mut self) {
         let flags = |c: &char| c.is_ascii_alphabetic() || *c == '-';
         let mut ahead = self.rest.clone();
@@ -249,7 +249,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `\p{Lower}`: an ASCII class of that name, or a Unicode one, which `regex` accepts or rejects.
+    /// `\p{Lower}`: an ASCII class of that name, or a Unicode one, which `regex` accepts or
+    /// rejects.
     fn property(&mut self, negated: bool) {
         let mut ahead = self.rest.clone();
         let mut name = String::new();

@@ -61,7 +61,8 @@ pub(crate) fn short_filter(
     TagFilter::try_new(tagk, kind, expr, group_by)
 }
 
-/// Adds a filter. A group-by filter that equals an existing one makes that one a group-by filter instead.
+/// Adds a filter. A group-by filter that equals an existing one makes that one a group-by filter
+/// instead.
 pub(crate) fn add_tag(filters: &mut Vec<TagFilter>, filter: TagFilter) {
     if filter.group_by
         && let Some(present) = filters.iter_mut().find(|present| present.same_filter(&filter))

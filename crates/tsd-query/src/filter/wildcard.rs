@@ -1,8 +1,8 @@
 //! Wildcard patterns as OpenTSDB matches them.
 //!
-//! Two quirks are visible to users and kept: a pattern without an asterisk at either end is not anchored
-//! at all (`web*.com` accepts `xweb01.lax.comx`), and the search position advances only by a component's
-//! length, so components may overlap.
+//! Two quirks are visible to users and kept: a pattern without an asterisk at either end is not
+//! anchored at all (`web*.com` accepts `xweb01.lax.comx`), and the search position advances only by
+//! a component's length, so components may overlap.
 
 /// A pattern with at least one `*`.
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ impl Wildcard {
     }
 }
 
-/// True if `part` occurs in `text` at byte `from` or later. Compares bytes, since `from` may be inside a
-/// character; a match always begins at a character boundary.
+/// True if `part` occurs in `text` at byte `from` or later. Compares bytes, since `from` may be
+/// inside a character; a match always begins at a character boundary.
 fn occurs_at_or_after(text: &str, part: &str, from: usize) -> bool {
     text.as_bytes()
         .get(from..)

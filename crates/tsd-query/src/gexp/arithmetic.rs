@@ -1,7 +1,7 @@
 //! Sums, differences, products and quotients of sets of series.
 //!
-//! Series of different sets are joined by equal tags. Their points are combined by index, not by time; series
-//! of different lengths are an error, as in OpenTSDB.
+//! Series of different sets are joined by equal tags. Their points are combined by index, not by
+//! time; series of different lengths are an error, as in OpenTSDB.
 
 use std::collections::BTreeMap;
 

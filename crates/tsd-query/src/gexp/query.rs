@@ -13,8 +13,8 @@ use crate::{
 
 /// Expressions of one request and the query that reads what they need.
 ///
-/// Metrics are identified by their text, so other sub queries of the request and metrics used by several
-/// expressions are not confused.
+/// Metrics are identified by their text, so other sub queries of the request and metrics used by
+/// several expressions are not confused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GexpQuery {
     /// The distinct sub queries of the request and of all expressions.
@@ -25,8 +25,8 @@ pub struct GexpQuery {
 }
 
 impl GexpQuery {
-    /// Parses the values of all `exp` parameters. `raw` is the rest of the request; its sub queries are read
-    /// too, but are not part of the result.
+    /// Parses the values of all `exp` parameters. `raw` is the rest of the request; its sub queries
+    /// are read too, but are not part of the result.
     pub fn new(mut raw: RawQuery, texts: &[&str], clock: &Clock) -> Result<Self, QueryError> {
         let gexps: Vec<Gexp> =
             texts.iter().map(|text| Gexp::parse(text)).collect::<Result<_, _>>()?;
@@ -43,8 +43,8 @@ impl GexpQuery {
         Ok(Self { query, gexps, sub_query_of })
     }
 
-    /// Evaluates all expressions. `inputs` has for each sub query its series with all points that were read;
-    /// the result is cut to the query range.
+    /// Evaluates all expressions. `inputs` has for each sub query its series with all points that
+    /// were read; the result is cut to the query range.
     pub fn evaluate(
         &self,
         inputs: &[Vec<NamedSeries>],

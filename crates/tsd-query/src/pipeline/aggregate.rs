@@ -1,8 +1,9 @@
 //! Aggregation of several series into one.
 //!
-//! The result has a point at each time of any series. Times are processed in blocks that fit the CPU cache.
-//! Within a block, the series are processed in order, and each adds its values to the state of every time.
-//! OpenTSDB adds the values of a time in the same order, so sums are equal to the last bit.
+//! The result has a point at each time of any series. Times are processed in blocks that fit the
+//! CPU cache. Within a block, the series are processed in order, and each adds its values to the
+//! state of every time. OpenTSDB adds the values of a time in the same order, so sums are equal to
+//! the last bit.
 
 use tsd_model::{PointColumns, Value, ValueKinds};
 
@@ -45,8 +46,8 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
     aggregate_with(input, &mut || Ok(()))
 }
 
-/// [`aggregate`] with a `check` that is called about every thousand values and may end the aggregation: many
-/// series with different times take long.
+/// [`aggregate`] with a `check` that is called about every thousand values and may end the
+/// aggregation: many series with different times take long.
 pub fn aggregate_with(
     input: &AggregateInput<'_>,
     check: &mut dyn FnMut() -> Result<(), QueryError>,
@@ -120,8 +121,8 @@ pub(super) fn infinity_error(value: f64) -> QueryError {
     QueryError::failed(format!("Got Infinity: {sign}Infinity"))
 }
 
-/// Fast path for a single series whose values the aggregator does not change, as in most queries grouped by
-/// host; `None` if the general algorithm is needed.
+/// Fast path for a single series whose values the aggregator does not change, as in most queries
+/// grouped by host; `None` if the general algorithm is needed.
 fn aggregate_single(
     points: &PointColumns,
     input: &AggregateInput<'_>,

@@ -1,8 +1,8 @@
 //! Boundaries of calendar intervals.
 //!
-//! The *anchor* of a time is the start of its calendar interval. The *chain* continues from one boundary by
-//! adding units, without realigning to the calendar. In OpenTSDB the first day of a week depends on the
-//! locale; here it is Sunday.
+//! The *anchor* of a time is the start of its calendar interval. The *chain* continues from one
+//! boundary by adding units, without realigning to the calendar. In OpenTSDB the first day of a
+//! week depends on the locale; here it is Sunday.
 
 use jiff::{Span, Timestamp, Zoned, civil, tz::TimeZone};
 

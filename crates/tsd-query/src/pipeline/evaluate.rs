@@ -37,8 +37,8 @@ pub fn evaluate(
 }
 
 impl OutputSeries {
-    /// Aggregates one group over `output_range`, first and last millisecond. Groups are independent of each
-    /// other and may be aggregated in parallel.
+    /// Aggregates one group over `output_range`, first and last millisecond. Groups are independent
+    /// of each other and may be aggregated in parallel.
     pub fn from_group(
         sub: &SubQuery,
         plan: &SubQueryPlan,
@@ -53,7 +53,8 @@ impl OutputSeries {
         append(&mut self.points, later, 0, later.len());
     }
 
-    /// [`Self::from_group`] with a `check` that is called about every thousand values and may end it.
+    /// [`Self::from_group`] with a `check` that is called about every thousand values and may end
+    /// it.
     pub fn from_group_with(
         sub: &SubQuery,
         plan: &SubQueryPlan,
@@ -95,7 +96,8 @@ impl OutputSeries {
         aggregate_with(&input, check)
     }
 
-    /// [`Self::from_group_with`], consuming the group: points that do not change are moved, not copied.
+    /// [`Self::from_group_with`], consuming the group: points that do not change are moved, not
+    /// copied.
     pub fn from_owned_group(
         sub: &SubQuery,
         plan: &SubQueryPlan,
@@ -117,8 +119,8 @@ impl OutputSeries {
     }
 }
 
-/// Cuts a series that is a result by itself to the range. Returns false if its values may change, which is
-/// the case if it has both integers and doubles.
+/// Cuts a series that is a result by itself to the range. Returns false if its values may change,
+/// which is the case if it has both integers and doubles.
 fn cut_single_series(
     points: &mut PointColumns,
     (from_ms, to_ms, is_rate): (i64, i64, bool),

@@ -1,8 +1,8 @@
 //! Fill policies: a point for every interval of a grid, whether or not a series has data there.
 //!
-//! The grid is derived from the range of the scan, not from the data. Data in calendar intervals that are not
-//! aligned with it is dropped, and the calendar grid lacks the interval that contains the end of the scan.
-//! Both match OpenTSDB.
+//! The grid is derived from the range of the scan, not from the data. Data in calendar intervals
+//! that are not aligned with it is dropped, and the calendar grid lacks the interval that contains
+//! the end of the scan. Both match OpenTSDB.
 
 use tsd_model::{PointColumns, Value};
 

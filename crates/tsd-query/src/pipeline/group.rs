@@ -30,8 +30,8 @@ pub fn sort_spans(spans: &mut [Span]) {
     spans.sort_by(|a, b| a.tsuid.cmp(&b.tsuid));
 }
 
-/// Groups series. Without a group-by key all are one group; with aggregator `none` each is a group; a series
-/// that lacks a group-by key is dropped.
+/// Groups series. Without a group-by key all are one group; with aggregator `none` each is a group;
+/// a series that lacks a group-by key is dropped.
 #[must_use]
 pub fn group_spans(
     plan: &SubQueryPlan,
@@ -69,9 +69,9 @@ pub fn group_spans(
 }
 
 impl SpanGroup {
-    /// Splits a time range, first and last millisecond, into chunks with about `max_points` points of the
-    /// group each, so that tasks can aggregate a large group in parallel. The points of all chunks, in order,
-    /// are those of the whole range.
+    /// Splits a time range, first and last millisecond, into chunks with about `max_points` points
+    /// of the group each, so that tasks can aggregate a large group in parallel. The points of all
+    /// chunks, in order, are those of the whole range.
     #[must_use]
     pub fn time_chunks(&self, (from_ms, to_ms): (i64, i64), max_points: usize) -> Vec<(i64, i64)> {
         let total: usize = self.spans.iter().map(|span| span.points.len()).sum();

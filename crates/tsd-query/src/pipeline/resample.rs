@@ -1,7 +1,8 @@
 //! Resampling of one series onto the times of its group.
 //!
 //! A series is active from its first point to its last; at times between, where it has no point, it
-//! contributes an interpolated value. So its contribution to a range of times is one contiguous run of values.
+//! contributes an interpolated value. So its contribution to a range of times is one contiguous run
+//! of values.
 
 use std::ops::Range;
 
@@ -18,7 +19,8 @@ enum SeriesPosition {
     After(usize),
 }
 
-/// Writes the values of a series at `timeline` into `values`; returns the part of the timeline they are for.
+/// Writes the values of a series at `timeline` into `values`; returns the part of the timeline they
+/// are for.
 pub(super) fn resample_floats(
     points: &PointColumns,
     timeline: &[i64],
@@ -57,8 +59,8 @@ pub(super) fn resample_floats(
     })
 }
 
-/// As [`resample_floats`], for series of integers. Floating-point values are interpreted as integer bits; the
-/// caller ignores the results at their times.
+/// As [`resample_floats`], for series of integers. Floating-point values are interpreted as integer
+/// bits; the caller ignores the results at their times.
 pub(super) fn resample_integers(
     points: &PointColumns,
     timeline: &[i64],
@@ -90,8 +92,8 @@ pub(super) fn resample_integers(
     })
 }
 
-/// Marks the times at which a series makes the result a double: where its current point or the next one is a
-/// double, even before the series begins.
+/// Marks the times at which a series makes the result a double: where its current point or the next
+/// one is a double, even before the series begins.
 pub(super) fn mark_floating(points: &PointColumns, timeline: &[i64], floating: &mut [bool]) {
     let Some(last) = points.times_ms.last() else { return };
     let end = timeline.partition_point(|x| x <= last);
@@ -113,8 +115,8 @@ pub(super) fn mark_floating(points: &PointColumns, timeline: &[i64], floating: &
     }
 }
 
-/// If the series has a point at every time of the timeline while active: that part of the timeline, and the
-/// index of the first point.
+/// If the series has a point at every time of the timeline while active: that part of the timeline,
+/// and the index of the first point.
 fn own_times(
     points: &PointColumns,
     timeline: &[i64],
@@ -140,7 +142,8 @@ fn walk(
     mut visit: impl FnMut(i64, SeriesPosition),
 ) -> Range<usize> {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 0..0 };
-    // The virtual first rate is used before the series begins; a series of only that rate contributes nothing.
+    // The virtual first rate is used before the series begins; a series of only that rate
+    // contributes nothing.
     if is_rate && times.len() < 2 {
         return 0..0;
     }

@@ -8,13 +8,13 @@ use crate::{error::QueryError, filter::retain_values};
 
 /// Builds a series from its rows.
 ///
-/// Rows are pushed in time order. If several tasks read the rows of a series, each has a builder for its
-/// part; the builders are then appended in time order.
+/// Rows are pushed in time order. If several tasks read the rows of a series, each has a builder
+/// for its part; the builders are then appended in time order.
 #[derive(Clone, Debug)]
 pub struct SeriesBuilder {
     range: Option<(i64, i64)>,
-    /// Raw points: all of them without downsampling; otherwise those of a continuation's first bucket, which
-    /// may have started in an earlier part.
+    /// Raw points: all of them without downsampling; otherwise those of a continuation's first
+    /// bucket, which may have started in an earlier part.
     raw: PointColumns,
     /// True while points are retained in `raw`.
     retains_raw: bool,
@@ -71,7 +71,8 @@ impl SeriesBuilder {
         self.fold(pipeline, columns, from, to);
     }
 
-    /// Retains raw points as far as necessary; returns the index of the first point that can be folded.
+    /// Retains raw points as far as necessary; returns the index of the first point that can be
+    /// folded.
     fn retain_raw(
         &mut self,
         pipeline: &SeriesPipeline,

@@ -78,7 +78,8 @@ impl SeriesPipeline {
         self
     }
 
-    /// Upper estimate of the points that the fill policy produces for each series; `None` without filling.
+    /// Upper estimate of the points that the fill policy produces for each series; `None` without
+    /// filling.
     #[must_use]
     pub fn points_to_fill(&self) -> Option<u64> {
         let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
@@ -137,8 +138,8 @@ impl SeriesPipeline {
         self.bucketing.is_some()
     }
 
-    /// True for fixed intervals, which are independent of earlier points; a calendar chain depends on the first
-    /// point of the series.
+    /// True for fixed intervals, which are independent of earlier points; a calendar chain depends
+    /// on the first point of the series.
     pub(super) const fn is_fixed(&self) -> bool {
         matches!(self.bucketing, Some(Bucketing::Fixed { .. }))
     }
@@ -184,8 +185,8 @@ pub(crate) struct BucketCursor {
 }
 
 impl BucketCursor {
-    /// Start of the bucket of a time; times must be ascending. `None` if the time is in no bucket. Without
-    /// downsampling every time is its own bucket.
+    /// Start of the bucket of a time; times must be ascending. `None` if the time is in no bucket.
+    /// Without downsampling every time is its own bucket.
     pub(crate) fn bucket_start(&mut self, pipeline: &SeriesPipeline, time_ms: i64) -> Option<i64> {
         let (from_ms, to_ms) = pipeline.input_range();
         if time_ms < from_ms || time_ms >= to_ms {

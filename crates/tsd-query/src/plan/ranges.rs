@@ -1,7 +1,8 @@
 //! Ranges of rows to read.
 //!
 //! The row range affects results, not only performance: points outside the query range take part in
-//! interpolation, rates and the choice between integers and doubles. So it equals OpenTSDB's exactly.
+//! interpolation, rates and the choice between integers and doubles. So it equals OpenTSDB's
+//! exactly.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tsd_model::{BaseTime, TableSchema};
@@ -66,8 +67,8 @@ pub struct KeyRange {
     pub stop: Bytes,
 }
 
-/// One range per salt bucket, or a single one if keys are not salted. `stop_tail` is appended to the stop
-/// keys.
+/// One range per salt bucket, or a single one if keys are not salted. `stop_tail` is appended to
+/// the stop keys.
 pub(super) fn key_ranges(
     schema: TableSchema,
     metric: &[u8],

@@ -47,8 +47,8 @@ pub enum ResolvedSubQuery {
 pub struct ResolvedFilter {
     /// UID of the tag key.
     pub tagk: Bytes,
-    /// UIDs of its literals, in request order; `None` if they were not looked up and the filter is applied to
-    /// names after the scan.
+    /// UIDs of its literals, in request order; `None` if they were not looked up and the filter is
+    /// applied to names after the scan.
     pub literals: Option<Vec<Bytes>>,
 }
 
@@ -67,8 +67,8 @@ impl SubQuery {
         names
     }
 
-    /// Resolves names to UIDs. `uid_of` returns `None` for an unknown name, which is an error unless settings
-    /// skip unknown tag values.
+    /// Resolves names to UIDs. `uid_of` returns `None` for an unknown name, which is an error
+    /// unless settings skip unknown tag values.
     pub fn resolve(
         &self,
         schema: &TableSchema,

@@ -18,8 +18,8 @@ pub struct TagSelection {
     pub conditions: Vec<TagUidCondition>,
     /// True if a series must not have other keys.
     pub explicit: bool,
-    /// True if at most one key may have a value other than its first accepted one, as OpenTSDB's fuzzy row
-    /// filter requires.
+    /// True if at most one key may have a value other than its first accepted one, as OpenTSDB's
+    /// fuzzy row filter requires.
     pub one_deviation: bool,
 }
 

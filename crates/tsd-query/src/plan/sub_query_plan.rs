@@ -152,8 +152,8 @@ impl SubQueryPlan {
         self.selection.is_empty()
     }
 
-    /// True if a series with these tag pairs is selected. Must be checked even if the selection was pushed
-    /// down, since a store may return more rows.
+    /// True if a series with these tag pairs is selected. Must be checked even if the selection was
+    /// pushed down, since a store may return more rows.
     #[must_use]
     pub fn admits(&self, tags: &[u8]) -> bool {
         self.selection.admits(tags, self.schema.tagk_width(), self.schema.tagv_width())
@@ -164,7 +164,8 @@ impl SubQueryPlan {
         self.post_filters.iter().filter_map(|post| self.value_of(tags, &post.tagk))
     }
 
-    /// True if the post-scan filters accept a series. `name_of` returns the name of a tag value's UID.
+    /// True if the post-scan filters accept a series. `name_of` returns the name of a tag value's
+    /// UID.
     pub fn accepts<'n>(
         &self,
         tags: &[u8],
@@ -177,8 +178,8 @@ impl SubQueryPlan {
         })
     }
 
-    /// Group key of a series: UIDs of its values of the group-by tag keys, in UID order of the keys; empty
-    /// without grouping. `None` if the series lacks one of the keys.
+    /// Group key of a series: UIDs of its values of the group-by tag keys, in UID order of the
+    /// keys; empty without grouping. `None` if the series lacks one of the keys.
     #[must_use]
     pub fn group_key(&self, tags: &[u8]) -> Option<Vec<u8>> {
         let values: Option<Vec<&[u8]>> =
@@ -218,8 +219,9 @@ fn keys_in_order<'a>(
 
 /// Values of one key that go into the row-key pattern.
 ///
-/// With several filters on one key OpenTSDB takes the union of the literals on the lowest key, while on
-/// later keys each filter replaces the literals of earlier ones. Results depend on it, so it is kept.
+/// With several filters on one key OpenTSDB takes the union of the literals on the lowest key,
+/// while on later keys each filter replaces the literals of earlier ones. Results depend on it, so
+/// it is kept.
 fn pushed_values(filters: &[KeyFilter<'_>], lowest_key: bool) -> Option<Vec<Bytes>> {
     let mut values: Option<Vec<Bytes>> = None;
     for (filter, literals) in filters {

@@ -143,7 +143,8 @@ impl DownsampleSpec {
     }
 }
 
-/// Splits into interval, function and fill policy. Trailing empty parts are dropped, as by Java's `split`.
+/// Splits into interval, function and fill policy. Trailing empty parts are dropped, as by Java's
+/// `split`.
 fn split(text: &str) -> Result<(&str, &str, Option<&str>), DownsampleError> {
     let mut parts = text.trim_end_matches('-').split('-');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {

@@ -16,7 +16,8 @@ pub struct RawQuery {
     pub end: Option<String>,
     /// Time zone name.
     pub timezone: Option<String>,
-    /// Sub queries; `None` if the body has none, which OpenTSDB reports as a null pointer exception.
+    /// Sub queries; `None` if the body has none, which OpenTSDB reports as a null pointer
+    /// exception.
     pub queries: Option<Vec<RawSubQuery>>,
     /// Accepted but unused; repeated in the response.
     pub padding: bool,
@@ -101,7 +102,8 @@ pub struct BodyValueFilter {
 }
 
 impl RawSubQuery {
-    /// Sets the filters of a body's `filters`, replacing those of `tags` or of an earlier `filters`.
+    /// Sets the filters of a body's `filters`, replacing those of `tags` or of an earlier
+    /// `filters`.
     ///
     /// An entry with the key `value` and the type of a value filter becomes a value filter.
     pub fn set_filters(&mut self, filters: &[BodyFilter]) -> Result<(), QueryError> {
@@ -121,7 +123,8 @@ impl RawSubQuery {
         Ok(())
     }
 
-    /// Sets the filters of a body's `tags`, group-by filters in short notation, replacing those of `filters`.
+    /// Sets the filters of a body's `tags`, group-by filters in short notation, replacing those of
+    /// `filters`.
     pub fn set_tags<'a>(
         &mut self,
         tags: impl IntoIterator<Item = (&'a str, &'a str)>,

@@ -9,8 +9,8 @@ use crate::{
     pipeline::{SeriesBuilder, SeriesPipeline, Span},
 };
 
-/// Builds a series of averages: the sum of a bucket's sums divided by the sum of its counts, over the times
-/// that have both.
+/// Builds a series of averages: the sum of a bucket's sums divided by the sum of its counts, over
+/// the times that have both.
 #[derive(Clone, Debug)]
 pub struct RollupAverageBuilder {
     sums: SeriesBuilder,

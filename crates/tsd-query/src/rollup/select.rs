@@ -1,8 +1,8 @@
 //! Selection of the tables that a sub query reads.
 //!
-//! The best rollup interval is the longest one that divides the downsampling interval. The request determines
-//! the fallback if it has no series. As in OpenTSDB, a fallback to raw data uses the interval of the last
-//! rollup tried instead of the requested one, and ignores the calendar.
+//! The best rollup interval is the longest one that divides the downsampling interval. The request
+//! determines the fallback if it has no series. As in OpenTSDB, a fallback to raw data uses the
+//! interval of the last rollup tried instead of the requested one, and ignores the calendar.
 
 use tsd_model::{RollupConfig, RollupInterval};
 

@@ -1,7 +1,7 @@
 //! Durations such as `5m` or `1d`.
 //!
-//! OpenTSDB parses the leading digits and the last character and ignores the text between them: `1h30m` is one
-//! minute. Existing dashboards rely on such texts being accepted.
+//! OpenTSDB parses the leading digits and the last character and ignores the text between them:
+//! `1h30m` is one minute. Existing dashboards rely on such texts being accepted.
 
 /// Unit of a duration or of a calendar interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Time expressions: `1h-ago`, `2013/01/01-00:00:31`, `1356998400`, `now`.
 //!
-//! The format of a text is determined by fixed rules, in order. Some results are surprising (`1356998400.5` is
-//! a time in 1970) but kept, since saved dashboards contain such texts.
+//! The format of a text is determined by fixed rules, in order. Some results are surprising
+//! (`1356998400.5` is a time in 1970) but kept, since saved dashboards contain such texts.
 
 use jiff::{civil, tz::TimeZone};
 
@@ -163,8 +163,8 @@ impl CalendarFields {
             .checked_add(self.second)?;
         let first = civil::DateTime::new(year, month, 1, 0, 0, 0, 0).ok()?;
         let local = first.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()?;
-        // Like Java: of two equal wall-clock times the later one (standard time); a wall-clock time that
-        // does not exist moves forward.
+        // Like Java: of two equal wall-clock times the later one (standard time); a wall-clock time
+        // that does not exist moves forward.
         let instant = zone.to_ambiguous_timestamp(local).later().ok()?;
         Some(instant.as_millisecond())
     }

@@ -24,7 +24,8 @@ pub(crate) fn check(case: &Json, got: &Result<Json, QueryError>) -> Result<(), S
     }
 }
 
-/// Equal apart from the order of object keys; doubles are equal to the last bit and distinct from integers.
+/// Equal apart from the order of object keys; doubles are equal to the last bit and distinct from
+/// integers.
 fn same(expected: &Json, got: &Json, path: &str) -> Result<(), String> {
     let differ = || Err(format!("at {path}: expected {expected}, got {got}"));
     match (expected, got) {

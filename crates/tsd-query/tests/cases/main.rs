@@ -1,8 +1,8 @@
 //! Every recorded query case at the level of this crate: points in, numbers out.
 //!
-//! The results were recorded from OpenTSDB. Each case builds a small table, executes its query through the
-//! crate's public interface and compares every series, timestamp and value, doubles to the last bit and
-//! integers distinct from doubles.
+//! The results were recorded from OpenTSDB. Each case builds a small table, executes its query
+//! through the crate's public interface and compares every series, timestamp and value, doubles to
+//! the last bit and integers distinct from doubles.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 

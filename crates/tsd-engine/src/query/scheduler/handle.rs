@@ -1,8 +1,9 @@
 //! A query's handle to the scheduler: it acquires and renews time slices.
 //!
-//! Work that cannot yield inside a call (the points of one group, an expression) renews its slice from
-//! within: [`SchedulerHandle::renew`] blocks its thread until the next permit, and the runtime starts a
-//! replacement. The number of threads blocked this way is limited; beyond it, work keeps its permit.
+//! Work that cannot yield inside a call (the points of one group, an expression) renews its slice
+//! from within: [`SchedulerHandle::renew`] blocks its thread until the next permit, and the runtime
+//! starts a replacement. The number of threads blocked this way is limited; beyond it, work keeps
+//! its permit.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -46,9 +47,9 @@ impl SchedulerHandle {
         Ok(TimeSlice::begin(&self.account, permit))
     }
 
-    /// If the slice has expired and other queries are runnable, ends it and blocks this thread until the
-    /// next permit. Returns `None` if `is_cancelled` returned true meanwhile. Requires a multi-threaded
-    /// runtime.
+    /// If the slice has expired and other queries are runnable, ends it and blocks this thread
+    /// until the next permit. Returns `None` if `is_cancelled` returned true meanwhile. Requires a
+    /// multi-threaded runtime.
     pub(crate) fn renew(
         &self,
         mut slice: TimeSlice,
@@ -69,8 +70,8 @@ impl SchedulerHandle {
             return Some(slice);
         }
         let requested = Instant::now();
-        // The permit is returned inside `block_in_place`: the task it is granted to may be queued on this
-        // thread and must be able to run elsewhere.
+        // The permit is returned inside `block_in_place`: the task it is granted to may be queued
+        // on this thread and must be able to run elsewhere.
         let permit = block_in_place(|| {
             slice.finish();
             match self.scheduler.request(&self.account, false).ok()? {

@@ -187,7 +187,8 @@ fn wait_until(condition: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Renews an expired slice of a heavy query while another one is queued. Returns whether it was renewed.
+/// Renews an expired slice of a heavy query while another one is queued. Returns whether it was
+/// renewed.
 async fn is_renewed(is_cancelled: bool, other_keeps_its_permit: bool) -> bool {
     let scheduler = Scheduler::new(1, 2);
     let (long, other) = (query_with_cpu(&scheduler, 2_000), query_with_cpu(&scheduler, 1_000));

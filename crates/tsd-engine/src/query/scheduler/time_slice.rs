@@ -15,8 +15,8 @@ const SLICE_TIME: Duration = Duration::from_millis(2);
 
 /// Work that has a run permit.
 ///
-/// Not `Send`, so it cannot be held across an await: a thread must not wait while it has a permit, and
-/// CPU time is measured by thread.
+/// Not `Send`, so it cannot be held across an await: a thread must not wait while it has a permit,
+/// and CPU time is measured by thread.
 #[derive(Debug)]
 pub(crate) struct TimeSlice {
     began: Instant,

@@ -1,5 +1,5 @@
-//! Results depend only on the points: not on their arrival order, on row layout or compaction, on salt
-//! buckets, or on the number of threads.
+//! Results depend only on the points: not on their arrival order, on row layout or compaction, on
+//! salt buckets, or on the number of threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 

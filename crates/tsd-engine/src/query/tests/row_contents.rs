@@ -374,7 +374,8 @@ async fn listed_series_are_fetched_by_key() {
             query(HOUR, HOUR + 9_000, &["none:sys.cpu{host=web1|web3,dc=east|west}"]);
         explicit.sub_queries[0].explicit_tags = true;
         let result = execute(&engine, explicit.clone()).await.unwrap();
-        // web3 is in the west: two deviations from the first values, which the fuzzy filter leaves out.
+        // web3 is in the west: two deviations from the first values, which the fuzzy filter leaves
+        // out.
         assert_eq!(result.sub_results[0].series.len(), 1, "salt {salt_width}");
         let plan = engine.explain(&explicit).await.unwrap();
         assert!(plan[0].reads[0].by_key);
@@ -413,7 +414,8 @@ async fn series_in_several_buckets_is_merged() {
         put_one(&engine, "m", "host=a", HOUR + offset, offset).await.unwrap();
         put_one(&engine, "m", "host=b", HOUR + offset, 1).await.unwrap();
     }
-    // Rows of the same series under another number of buckets: one between, and one of the same hour.
+    // Rows of the same series under another number of buckets: one between, and one of the same
+    // hour.
     let mut cells = CellBatch::new();
     for (base, qualifier, value) in
         [(HOUR + 3_600, [0x00, 0xA0], 7), (HOUR + 10_800, [0, 0], 8), (HOUR, [0x00, 0xA0], 10)]

@@ -5,8 +5,8 @@ use super::{BinaryOperator, Node, Program, UnaryOperator, number::Literal};
 /// Values of the variables, by their index in the program.
 type Scope<'a> = &'a [f64];
 
-/// Value of an expression; booleans are 1 and 0. The error is the Java class of a result that is not a
-/// double.
+/// Value of an expression; booleans are 1 and 0. The error is the Java class of a result that is
+/// not a double.
 pub(in crate::exp) fn evaluate(program: &Program, scope: Scope<'_>) -> Result<f64, &'static str> {
     match value(&program.root, scope) {
         Literal::Double(v) => Ok(v),
