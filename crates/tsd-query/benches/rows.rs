@@ -171,7 +171,7 @@ fn average_of_a_day(bencher: Bencher, (form, kind): (RowFormat, ValueSeries)) {
             to_ms: i64::from(T) * 1_000 + 86_400_000,
         })
         .unwrap();
-        assert_eq!(answer.len(), 288);
+        assert_eq!(result.len(), 288);
         result
     });
 }
