@@ -100,7 +100,7 @@ fn descriptions() -> Vec<(&'static str, BTreeMap<String, Description>)> {
 fn prefix(name: &str) -> &str {
     let subsystem = name.strip_prefix("tsd_").unwrap_or_default();
     let length = subsystem.find('_').unwrap_or_default();
-    &name[.."tsd_".len() + length + 1]
+    &name[..="tsd_".len() + length]
 }
 
 /// The last word of a name, before the `total` of a counter.

@@ -13,7 +13,7 @@ use crate::server_state::ServerState;
 pub(crate) struct Stats {
     now_secs: i64,
     common: Vec<(&'static str, String)>,
-    stats: Vec<Stat>,
+    entries: Vec<Stat>,
 }
 
 impl Stats {
@@ -27,7 +27,7 @@ impl Stats {
         if config.stats_with_port {
             common.push(("port", state.address.port().to_string()));
         }
-        Self { now_secs: state.engine.config().clock.now_secs(), common, stats }
+        Self { now_secs: state.engine.config().clock.now_secs(), common, entries: stats }
     }
 
     /// Tags of a statistic: its own first.
@@ -38,7 +38,7 @@ impl Stats {
 
     /// One line per statistic.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.stats.iter().map(|stat| {
+        self.entries.iter().map(|stat| {
             let mut line = format!("tsd.{} {} {}", stat.name, self.now_secs, stat.value);
             for (key, value) in self.tags(stat) {
                 let _ = write!(line, " {key}={value}");
@@ -58,7 +58,7 @@ impl Stats {
 
     /// The array of `/api/stats`.
     pub(crate) fn json(&self) -> Value {
-        self.stats
+        self.entries
             .iter()
             .map(|stat| {
                 let tags: Map<String, Value> = self

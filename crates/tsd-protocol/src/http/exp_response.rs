@@ -30,9 +30,9 @@ enum ExpWriterState {
 impl ExpResponseWriter {
     /// Starts a response; `query` is the rendered request.
     #[must_use]
-    pub fn new(answer: ExpResult, query: Arc<str>) -> Self {
+    pub fn new(result: ExpResult, query: Arc<str>) -> Self {
         Self {
-            outputs: answer.outputs.into_iter(),
+            outputs: result.outputs.into_iter(),
             query,
             state: ExpWriterState::Start,
             first: true,
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    fn answer() -> ExpResult {
+    fn result() -> ExpResult {
         let column = |host: &str| ExpColumn {
             metrics: vec!["a".into(), "b".into()],
             common_tags: vec![("host".into(), host.into())],
@@ -177,15 +177,15 @@ mod tests {
     #[test]
     fn responses_have_opentsdbs_shape() {
         let mut out = Vec::new();
-        assert!(!ExpResponseWriter::new(answer(), "{}".into()).write(&mut out, usize::MAX));
+        assert!(!ExpResponseWriter::new(result(), "{}".into()).write(&mut out, usize::MAX));
         insta::assert_snapshot!(String::from_utf8_lossy(&out));
     }
 
     #[test]
     fn chunks_add_up_to_the_same_response() {
         let mut whole = Vec::new();
-        ExpResponseWriter::new(answer(), "{}".into()).write(&mut whole, usize::MAX);
-        let mut writer = ExpResponseWriter::new(answer(), "{}".into());
+        ExpResponseWriter::new(result(), "{}".into()).write(&mut whole, usize::MAX);
+        let mut writer = ExpResponseWriter::new(result(), "{}".into());
         let mut chunks = Vec::new();
         let mut more = true;
         while more {

@@ -10,12 +10,12 @@ const MAX_DUMP: usize = 64 << 10;
 /// Returns the API error of a query error. `raw` is the query, if it was parsed.
 #[must_use]
 pub fn query_error(error: &QueryError, raw: Option<&RawQuery>) -> ApiError {
-    let answer = ApiError::new(error.class.status(), error.message.clone());
+    let api_error = ApiError::new(error.class.status(), error.message.clone());
     match &error.details {
-        ErrorDetails::None => answer,
-        ErrorDetails::SameAsMessage => answer.with_details(error.message.clone()),
-        ErrorDetails::QueryDump => answer.with_details(raw.map(dump).unwrap_or_default()),
-        ErrorDetails::Text(text) => answer.with_details(text.clone()),
+        ErrorDetails::None => api_error,
+        ErrorDetails::SameAsMessage => api_error.with_details(error.message.clone()),
+        ErrorDetails::QueryDump => api_error.with_details(raw.map(dump).unwrap_or_default()),
+        ErrorDetails::Text(text) => api_error.with_details(text.clone()),
     }
 }
 

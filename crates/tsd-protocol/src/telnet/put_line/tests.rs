@@ -6,7 +6,7 @@ use tsd_model::NameRule;
 use super::*;
 
 /// Telnet reply to a line, without the line end; empty if there is none.
-fn answer(line: &[u8], rules: &SeriesRules) -> String {
+fn reply_to(line: &[u8], rules: &SeriesRules) -> String {
     let mut reply = String::new();
     let read = PutLine::parse(line).and_then(|point| point.tags(rules).map(|_| ()));
     if let Err(error) = read {
@@ -29,7 +29,7 @@ fn check(line: &str, timestamp: i64, value: PointValue, tags: &[(&str, &str)]) {
 #[track_caller]
 fn refuse(line: &str, expected: &str) {
     assert_eq!(
-        answer(line.as_bytes(), &SeriesRules::default()),
+        reply_to(line.as_bytes(), &SeriesRules::default()),
         format!("put: {expected}"),
         "{line}"
     );
@@ -74,7 +74,7 @@ fn rejected_lines_have_opentsdbs_replies() {
     for pair in recorded.lines().filter(|line| !line.starts_with('#')) {
         let (line, expected) = pair.split_once(" => ").unwrap();
         // The telnet port reads UTF-8 as ISO-8859-1.
-        assert_eq!(answer(line.as_bytes(), &SeriesRules::default()), expected, "{line}");
+        assert_eq!(reply_to(line.as_bytes(), &SeriesRules::default()), expected, "{line}");
         count += 1;
     }
     assert_eq!(count, 54);
@@ -145,9 +145,9 @@ fn checks_run_in_opentsdbs_order() {
 #[test]
 fn rules_are_settings() {
     let rules = SeriesRules { max_tags: 1, names: NameRule::with_special_characters("$") };
-    assert_eq!(answer(b"put m$ 1 1 k$=v$", &rules), "");
+    assert_eq!(reply_to(b"put m$ 1 1 k$=v$", &rules), "");
     assert_eq!(
-        answer(b"put m 1 1 a=b c=d", &rules),
+        reply_to(b"put m 1 1 a=b c=d", &rules),
         "put: illegal argument: Too many tags: 2 maximum allowed: 1, tags: {a=b, c=d}"
     );
 }
@@ -158,7 +158,7 @@ fn names_are_iso_8859_1() {
     assert_eq!(point.metric, b"m\xe9");
     assert!(point.tags(&SeriesRules::default()).is_ok());
     assert_eq!(
-        answer(b"put m\xd7 1 1 k=v", &SeriesRules::default()),
+        reply_to(b"put m\xd7 1 1 k=v", &SeriesRules::default()),
         "put: illegal argument: Invalid metric name (\"m×\"): illegal character: ×"
     );
 }
@@ -166,7 +166,7 @@ fn names_are_iso_8859_1() {
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(line in prop::collection::vec(any::<u8>(), 0..120)) {
-        let _ = answer(&line, &SeriesRules::default());
+        let _ = reply_to(&line, &SeriesRules::default());
     }
 
     /// Nearly valid lines, so that all checks are reached.

@@ -106,7 +106,7 @@ fn stage(stage: RunningStage) -> String {
         RunningStage::Aggregating => "aggregating".to_owned(),
         RunningStage::Naming => "naming series".to_owned(),
         RunningStage::Evaluating => "evaluating expressions".to_owned(),
-        RunningStage::Sending => "sending the answer".to_owned(),
+        RunningStage::Sending => "sending the response".to_owned(),
         _ => "working".to_owned(),
     }
 }
