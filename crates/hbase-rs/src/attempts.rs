@@ -28,6 +28,11 @@ pub(crate) struct FailedAttempt {
 }
 
 impl FailedAttempt {
+    /// Returns an attempt whose outcome is unknown. It is repeated after a backoff.
+    pub(crate) const fn lost(cause: Failure) -> Self {
+        Self { cause, retry: Retry::Backoff { overloaded: false }, in_doubt: true }
+    }
+
     /// True if another attempt follows. `repeatable` is true if executing twice does no harm.
     pub(crate) fn is_retried(&self, repeatable: bool) -> bool {
         self.retry != Retry::Never && (repeatable || !self.in_doubt)

@@ -1,8 +1,8 @@
-//! What servers say when they do not do what was asked, and what to do then.
+//! Exceptions of servers, and how to recover from them.
 //!
-//! The Java class decides, by name first and the `do_not_retry` flag second: scanner classes, a
-//! stopping master and a moving hbase:meta set the flag and yet mean "try in another way". Inside
-//! Multi there is no flag at all. The text is looked at where a class alone says too little.
+//! The Java class decides first and the `do_not_retry` flag second: scanner exceptions, a stopping
+//! master and a moving hbase:meta set the flag although another kind of attempt succeeds. Exceptions
+//! inside a Multi have no flag at all. The text decides where the class is ambiguous.
 
 mod class;
 mod text;
@@ -14,50 +14,50 @@ use hbase_rs_protobuf as pb;
 pub use self::class::ExceptionClass;
 use crate::server_name::ServerName;
 
-/// What to do about a failure. Retry loops ask for this and nothing else.
+/// How to recover from a failed call. All retry loops use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recovery {
-    /// Drop the location, look it up again, repeat after the pause.
+    /// Invalidate the location, locate the region again, retry after a backoff.
     Relocate,
-    /// The same, but only one time: it may be the request's own fault.
+    /// As [`Self::Relocate`], immediately but only once: the request itself may be wrong.
     RelocateOnce,
-    /// Take the location from the answer if it is younger than the known one and repeat at once;
-    /// else look it up after the pause.
+    /// Use the location of the exception and retry immediately if it is newer than the cached one;
+    /// otherwise locate the region again after a backoff.
     Moved(MovedTo),
-    /// Keep the location, repeat after the pause.
+    /// Keep the location, retry after a backoff.
     SamePlace,
-    /// Keep the location, repeat after the longer pause; all of the server is meant.
+    /// Keep the location, retry after the longer backoff. The whole server is overloaded.
     Overloaded,
-    /// Drop every location on the server, close its connection, look up, repeat after the pause.
+    /// Invalidate every location on the server, close its connections, retry after a backoff.
     ServerGone,
-    /// Ask discovery for the active master again, repeat after the pause.
+    /// Discover the active master again, retry after a backoff.
     FindMaster,
-    /// Open the scanner again behind the last whole row.
+    /// Reopen the scanner after the last complete row.
     ReopenScanner,
-    /// Nothing was executed: send it again now; no attempt is charged.
+    /// Nothing was executed: retry immediately.
     ResendNow,
-    /// Wait exactly so long, then repeat at the same place.
+    /// Keep the location, retry after exactly this time.
     Wait(Duration),
-    /// Send the actions in smaller parts; a single one fails.
+    /// Retry in smaller calls; a call of one action fails.
     SplitBatch,
-    /// The connection is over; every call on it fails.
+    /// The connection is unusable: the call fails.
     CloseConnection,
-    /// Tell the caller.
+    /// Do not retry.
     Fail,
 }
 
-/// Where a region went, as its former server knows.
+/// New location of a region, as reported by its former server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedTo {
-    /// Server that should have it now.
+    /// Server to which the region was moved.
     pub server: ServerName,
-    /// Age of that knowledge. Two servers can point at each other for minutes: only a number above
-    /// the known one is news.
+    /// Sequence number of the region when it was moved. Two servers can redirect to each other for
+    /// minutes: only a number above the cached one is newer.
     pub seq_num: i64,
 }
 
-/// An exception that a server answered with.
+/// An exception in a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", self.short_name(), self.message())]
 pub struct RemoteException {
@@ -69,7 +69,7 @@ pub struct RemoteException {
 }
 
 impl RemoteException {
-    /// Reads the exception of a call.
+    /// Decodes the exception of a call.
     #[must_use]
     pub fn from_response(response: &pb::ExceptionResponse) -> Self {
         Self {
@@ -79,13 +79,13 @@ impl RemoteException {
         }
     }
 
-    /// Reads the exception of an action or region inside Multi.
+    /// Decodes the exception of an action or region in a Multi.
     #[must_use]
     pub fn from_pair(pair: &pb::NameBytesPair) -> Self {
         Self::new(&pair.name, &String::from_utf8_lossy(pair.value()))
     }
 
-    /// Reads the exception of a procedure.
+    /// Decodes the exception of a procedure.
     #[must_use]
     pub fn from_foreign(message: &pb::ForeignExceptionMessage) -> Self {
         let generic = message.generic_exception.clone().unwrap_or_default();
@@ -102,7 +102,7 @@ impl RemoteException {
         }
     }
 
-    /// What to do about it.
+    /// Returns how to recover.
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         match self.class {
@@ -118,37 +118,37 @@ impl RemoteException {
         }
     }
 
-    /// Which it is.
+    /// Returns the class.
     #[must_use]
     pub const fn class(&self) -> ExceptionClass {
         self.class
     }
 
-    /// Full name of the Java class.
+    /// Returns the full name of the Java class.
     #[must_use]
     pub fn class_name(&self) -> &str {
         &self.class_name
     }
 
-    /// First line of the text, without the class in front.
+    /// Returns the first line of the text, without the class name.
     #[must_use]
     pub fn message(&self) -> &str {
         text::message(&self.class_name, &self.text)
     }
 
-    /// Everything the server said, with stack lines where it sent some.
+    /// Returns the whole text, including stack lines.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether the server had too much to do.
+    /// True if the server is overloaded.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         self.overloaded || self.class.recovery() == Recovery::Overloaded
     }
 
-    /// Whether the server does not know the method that was called. The connection stays usable.
+    /// True if the server does not implement the method. The connection remains usable.
     #[must_use]
     pub fn is_unknown_method(&self) -> bool {
         self.class == ExceptionClass::Permanent

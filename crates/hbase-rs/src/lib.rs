@@ -1,5 +1,5 @@
-//! HBase, releases 2.4 to 3.0, spoken natively: protobuf RPC straight to region servers and master,
-//! no Thrift, no REST, no JVM.
+//! A native client of HBase 2.4 to 3.0: protobuf RPC to region servers and master, without Thrift,
+//! REST or a JVM. It does not interpret the cells.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! # Shape
+//! # Structure
 //!
 //! ```text
 //! Table ──► Locator ──► RegionCache          Discovery (ZooKeeper, fixed)
@@ -29,75 +29,74 @@
 //!   └─ buffered ────┘
 //! ```
 //!
-//! Protocol and I/O are apart. [`protocol`] holds everything that is a function of bytes: frames,
-//! cells, messages matched with their cells, names and rows of hbase:meta, the cache of regions, the
-//! state of a scan. Around it:
+//! Protocol and I/O are separate. [`protocol`] has everything that is a function of bytes: frames,
+//! cells, messages and their cells, names and rows of hbase:meta, the region cache, scan state. On
+//! top of it:
 //!
-//! * A **connection** serves one service of one server and carries many calls at once. Requests
-//!   that wait leave in one write; answers come in any order. Calls and their bytes are bounded by
-//!   permits: callers wait for room, memory does not grow. Scans and hbase:meta have connections of
-//!   their own, so that long answers do not hold up short ones; where one carries much another is
-//!   opened ([`ClientConfig::connections_per_server`]).
-//! * The **locator** believes a location until a call fails on it, and a failure takes away only
-//!   the very location that failed ([`protocol::RegionCache`]). Callers whose rows will be found
-//!   together make one lookup; lookups of a table are few at a time.
-//! * A **batch** is grouped by server and region; what is left of it is grouped anew, by row, since
-//!   regions split and merge in between.
-//! * A **buffer** ([`BufferedMutator`]) gathers the mutations of many callers, encoded as they are
-//!   handed over, and tells each what became of them. A region that is away is parked with what is
-//!   for it, and the others go on.
-//! * A **scan** goes on from a row, never from a region or a scanner ([`protocol::RowAssembler`]):
-//!   after any fault a fresh scanner follows without a row lost or repeated. It reads one answer
-//!   ahead, and renews its lease while the caller is slow.
-//! * **Errors** are sorted in one place. [`RemoteException::recovery`] and [`CallError::recovery`]
-//!   turn class, flag and text into one [`Recovery`]; loops ask for that and nothing else. An
-//!   [`OperationError`] keeps the cause of its last attempt and says whether the operation may have
-//!   been done all the same.
-//! * **Repetition.** Increments and appends carry nonces and are repeated like reads and puts. What
-//!   must not happen twice (conditions, deletes of "the newest version") is not repeated in doubt.
-//! * **Cells** ([`Cell`], [`Row`]) are views of the answer they came in; nothing is allocated a
-//!   cell. [`Row::detach`] what is kept for long.
-//! * **Requests** are checked while they are made: servers answer some bad ones as if a repetition
-//!   would help.
-//! * Simple authentication over plain text is all there is so far. TLS and SASL are a [`Transport`]
-//!   each, between socket and frames; nothing else knows of them.
-//! * **Counters** are plain data ([`Client::stats`]), for whatever publishes them.
+//! * A **connection** multiplexes the calls to one service of one server. Queued requests are sent
+//!   in one write; responses arrive in any order. Permits bound the calls and their bytes: callers
+//!   wait, memory does not grow. Scans and hbase:meta have connections of their own, so that long
+//!   responses do not delay short ones; under load another connection is opened
+//!   ([`ClientConfig::connections_per_server`]).
+//! * The **locator** uses a cached location until a call to it fails, and a failure invalidates only
+//!   the location that the call used ([`protocol::RegionCache`]). Callers whose rows are in one
+//!   region share a lookup (single-flight); the lookups of a table are bounded in number.
+//! * A **batch** is grouped by server and region. Actions that are retried are grouped again, by
+//!   row, since regions may have been split or merged.
+//! * A **buffer** ([`BufferedMutator`]) combines the mutations of many callers, which are encoded as
+//!   they are added, and reports the result to each caller. An unavailable region delays only its
+//!   own mutations.
+//! * A **scan** resumes after a row, never at a region or a scanner ([`protocol::RowAssembler`]):
+//!   after any failure a new scanner continues without losing or repeating a row. It prefetches one
+//!   response, and renews its lease while the caller is slow.
+//! * **Errors** are classified in one place. [`RemoteException::recovery`] and
+//!   [`CallError::recovery`] map class, flag and text to a [`Recovery`], which all retry loops use.
+//!   An [`OperationError`] has the cause of the last attempt, and whether the operation may have
+//!   been executed all the same.
+//! * **Retries.** Increments and appends have nonces and are retried like reads and puts. Operations
+//!   that must not be executed twice (conditions, deletes of "the newest version") are not retried
+//!   if a failed attempt may have executed them.
+//! * **Cells** ([`Cell`], [`Row`]) are views into the response, without an allocation for each cell.
+//!   Use [`Row::detach`] for rows that are kept long.
+//! * **Requests** are validated when they are built: servers report some invalid ones as transient
+//!   failures.
+//! * Only simple authentication over plain text is implemented. TLS and SASL can be added as a
+//!   [`Transport`], between socket and frames.
+//! * **Metrics** are plain data ([`Client::stats`]).
 //!
-//! # Waits, and what ends them
+//! # Waits and their limits
 //!
-//! | wait | ends at the latest with |
+//! | wait | limit |
 //! |---|---|
-//! | an operation, with its attempts and pauses | [`ClientConfig::operation_timeout`], [`Table::with_timeout`] |
-//! | a pause before an attempt | itself; there is none that would pass the operation's end |
-//! | an order to the master, with the procedure it starts | [`ClientConfig::procedure_timeout`] |
+//! | an operation, with its attempts and backoffs | [`ClientConfig::operation_timeout`], [`Table::with_timeout`] |
+//! | a backoff | itself; it does not exceed the operation's deadline |
+//! | a master operation, with the procedure it starts | [`ClientConfig::procedure_timeout`] |
 //! | one call to the master | [`ClientConfig::admin_timeout`] |
-//! | a lookup of one's own, or shared | the operation; the lookup itself with [`ClientConfig::call_timeout`] |
-//! | a lookup that may be of another region | 20 ms, then one of one's own |
-//! | one lookup's turn | the operation |
-//! | discovery | [`ClientConfig::call_timeout`], for the one who asks and those who wait for the answer |
-//! | a connection coming up, with its transport | [`ClientConfig::connect_timeout`], for those who wait for it their own call's time |
-//! | room on a connection, the writer's queue | the call's time |
-//! | an answer | the call's time ([`ClientConfig::call_timeout`], [`ClientConfig::scan_timeout`]) and a tenth |
-//! | a write to a peer that does not read | its connection: calls that run out of time close it |
+//! | a lookup, own or shared | the operation; the lookup itself [`ClientConfig::call_timeout`] |
+//! | a shared lookup that may be of another region | 20 ms, then an own lookup |
+//! | a permit for a lookup | the operation |
+//! | discovery | [`ClientConfig::call_timeout`], for all callers |
+//! | a connect, with its transport | [`ClientConfig::connect_timeout`], and the call's deadline for each waiting call |
+//! | a permit of a connection, the writer's queue | the call's deadline |
+//! | a response | the call's timeout ([`ClientConfig::call_timeout`], [`ClientConfig::scan_timeout`]) and a tenth |
+//! | a write to a peer that does not read | its connection, which timed-out calls close |
 //! | a read from a peer that does not write | the same, or [`ClientConfig::idle_timeout`] without calls |
-//! | last words after a failed write | one second |
-//! | room in a buffer, also for regions that are parked | [`BufferConfig::timeout`], or the operation's time |
-//! | a buffered mutation's outcome | the same, and the time of a call that began before |
-//! | a flush, a buffer's closing | the outcomes of what came before |
-//! | a parked region's next attempt | a pause; what is parked fails when its own time is up |
-//! | a scan's next row | the operation's time without any progress |
-//! | a scan's caller | nothing: the task holds one answer until it is taken or dropped, the lease for a while |
+//! | reading responses after a failed write | one second |
+//! | admission to a buffer | [`BufferConfig::timeout`], or the operation's timeout |
+//! | the result of a buffered mutation | the same, and the timeout of a call in flight |
+//! | flushing or closing a buffer | the results of all earlier mutations |
+//! | the next lookup of an unavailable region | a backoff; its mutations fail at their own deadlines |
+//! | the next row of a scan | the operation's timeout without any progress |
+//! | the caller of a scan | none: the task keeps one response until it is taken or dropped, and renews the lease for a while |
 //!
-//! # When servers die
+//! # Server crashes
 //!
-//! A server that is killed refuses connections: its regions are looked for at once, and found when
-//! the master has opened them elsewhere. One that hangs, or whose link is cut without a word, costs the calls
-//! that are under way [`ClientConfig::call_timeout`]; nothing read in that time means that the connection is
-//! dead, and the next attempt asks hbase:meta again. Both last until the server's session at
-//! ZooKeeper has ended and its logs are split. [`ClientConfig::operation_timeout`] says how that
-//! decides the time of an operation.
-//!
-//! The crate knows nothing of what its cells mean.
+//! A crashed server refuses connections: its regions are looked up immediately, and found when the
+//! master has opened them on other servers. A server that hangs or is partitioned costs the calls in
+//! flight [`ClientConfig::call_timeout`]; a connection on which nothing was read in that time is
+//! closed, and the next attempt looks the region up again. Both last until the server's ZooKeeper
+//! session has expired and its logs are split, which [`ClientConfig::operation_timeout`] must
+//! exceed.
 
 #![cfg_attr(
     test,

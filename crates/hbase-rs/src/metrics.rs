@@ -1,7 +1,7 @@
 //! The counters behind [`ClientStats`].
 //!
-//! Counting is a few relaxed additions a call. What has more than one name (reasons, servers) is bounded
-//! by what there is of it: classes of exceptions, servers that are connected to.
+//! A call costs a few relaxed additions. The number of labels is bounded by the classes of exceptions
+//! and the connected servers.
 
 use std::{
     collections::HashMap,
@@ -15,11 +15,11 @@ use std::{
 
 use crate::stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic};
 
-/// A number that many count on.
+/// A counter or gauge shared by tasks.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     pub(crate) fn add(&self, number: u64) {
         self.0.fetch_add(number, Relaxed);
     }
@@ -37,7 +37,7 @@ impl Count {
     }
 }
 
-/// Kinds of calls, in the order of [`Metrics::methods`].
+/// Methods, in the order of [`Metrics::methods`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
@@ -58,10 +58,10 @@ const METHODS: [(Method, &str); 6] = [
 ];
 
 impl Method {
-    /// Kind of a call of that name that is not about hbase:meta.
+    /// Returns the method of a call that is not to hbase:meta.
     pub(crate) fn named(name: &str) -> Self {
-        let known = METHODS.iter().find(|(method, of)| *of == name && *method != Self::Meta);
-        known.map_or(Self::Admin, |(method, _)| *method)
+        let found = METHODS.iter().find(|(method, of)| *of == name && *method != Self::Meta);
+        found.map_or(Self::Admin, |(method, _)| *method)
     }
 }
 
@@ -77,57 +77,57 @@ impl fmt::Debug for LatencyObserver {
     }
 }
 
-/// Everything a client counts.
+/// All counters and gauges of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     latency_observer: LatencyObserver,
     pub(crate) total: TrafficCounts,
     methods: [MethodCounts; METHODS.len()],
     retries: Mutex<HashMap<RetryReason, u64>>,
-    pub(crate) region_hits: Count,
-    pub(crate) region_misses: Count,
-    pub(crate) lookups: Count,
-    pub(crate) lookups_shared: Count,
-    pub(crate) lookups_failed: Count,
-    pub(crate) scanners_opened: Count,
-    pub(crate) scanners_renewed: Count,
-    pub(crate) scanners_reopened: Count,
-    pub(crate) batches: Count,
-    pub(crate) batch_actions: Count,
+    pub(crate) region_hits: Counter,
+    pub(crate) region_misses: Counter,
+    pub(crate) lookups: Counter,
+    pub(crate) lookups_shared: Counter,
+    pub(crate) lookups_failed: Counter,
+    pub(crate) scanners_opened: Counter,
+    pub(crate) scanners_renewed: Counter,
+    pub(crate) scanners_reopened: Counter,
+    pub(crate) batches: Counter,
+    pub(crate) batch_actions: Counter,
     pub(crate) buffers: BufferCounts,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct TrafficCounts {
-    pub(crate) opened: Count,
-    pub(crate) closed: Count,
-    pub(crate) failed: Count,
-    pub(crate) calls: Count,
-    pub(crate) calls_in_flight: Count,
-    pub(crate) bytes_in_flight: Count,
-    pub(crate) waits: Count,
-    pub(crate) sent: Count,
-    pub(crate) received: Count,
+    pub(crate) opened: Counter,
+    pub(crate) closed: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) calls: Counter,
+    pub(crate) calls_in_flight: Counter,
+    pub(crate) bytes_in_flight: Counter,
+    pub(crate) waits: Counter,
+    pub(crate) sent: Counter,
+    pub(crate) received: Counter,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct BufferCounts {
-    pub(crate) bytes: Count,
-    pub(crate) mutations: Count,
-    pub(crate) unavailable_bytes: Count,
-    pub(crate) unavailable_regions: Count,
-    pub(crate) pool_bytes: Count,
-    pub(crate) waits: Count,
-    pub(crate) written: Count,
-    pub(crate) failed: Count,
+    pub(crate) bytes: Counter,
+    pub(crate) mutations: Counter,
+    pub(crate) unavailable_bytes: Counter,
+    pub(crate) unavailable_regions: Counter,
+    pub(crate) pool_bytes: Counter,
+    pub(crate) waits: Counter,
+    pub(crate) written: Counter,
+    pub(crate) failed: Counter,
 }
 
 #[derive(Debug, Default)]
 struct MethodCounts {
-    failed: Count,
-    count: Count,
-    micros: Count,
-    buckets: [Count; Latency::BUCKETS],
+    failed: Counter,
+    count: Counter,
+    micros: Counter,
+    buckets: [Counter; Latency::BUCKETS],
 }
 
 impl Metrics {
@@ -135,7 +135,7 @@ impl Metrics {
         Self { latency_observer, ..Self::default() }
     }
 
-    /// Counts a call that took so long.
+    /// Counts a call and its latency.
     pub(crate) fn called(&self, method: Method, time: Duration, answered: bool) {
         let Some(counts) = self.methods.get(method as usize) else { return };
         if !answered {
@@ -154,13 +154,13 @@ impl Metrics {
         }
     }
 
-    /// Counts another attempt because of this.
+    /// Counts a retry.
     pub(crate) fn retried(&self, reason: RetryReason) {
         *self.retries.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() +=
             1;
     }
 
-    /// All of it but what others know: servers, and the number of known regions.
+    /// Returns a snapshot, without the servers and the number of cached regions.
     pub(crate) fn snapshot(&self) -> ClientStats {
         let method = |(counts, (_, method)): (&MethodCounts, &(Method, &'static str))| {
             MethodStats { method, failed: counts.failed.get(), latency: counts.latency() }
@@ -205,7 +205,7 @@ impl Metrics {
 
 impl TrafficCounts {
     pub(crate) fn snapshot(&self) -> Traffic {
-        // Closed first: a connection in between counts as open rather than as less than none.
+        // Closed connections are read first, so that the difference is never negative.
         let closed = self.closed.get();
         let opened = self.opened.get();
         Traffic {
@@ -233,7 +233,7 @@ impl MethodCounts {
     }
 }
 
-/// Counts of one server and of all of them.
+/// Counters of one server and of the client.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerMetrics {
     pub(crate) client: Arc<Metrics>,
@@ -245,13 +245,13 @@ impl PeerMetrics {
         Self { client, server: Arc::default() }
     }
 
-    /// Changes a count of the server and the same one of the client.
+    /// Changes the counters of the server and those of the client.
     pub(crate) fn count(&self, change: impl Fn(&TrafficCounts)) {
         change(&self.server);
         change(&self.client.total);
     }
 
-    /// Counts a call under way until it is dropped.
+    /// Counts a call in flight until the guard is dropped.
     pub(crate) fn in_flight(&self, bytes: u64) -> InFlight<'_> {
         self.count(|counts| {
             counts.calls.one();
@@ -262,7 +262,7 @@ impl PeerMetrics {
     }
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight<'a> {
     peer: &'a PeerMetrics,

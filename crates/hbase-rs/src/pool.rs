@@ -1,13 +1,13 @@
-//! Connections by server, service and purpose, opened when first needed.
+//! Connection pool: connections by server, service and call class, opened on first use.
 //!
-//! Calls for data and scans may have several connections to a server each. A call goes to the open one
-//! that carries least, and another one is opened, beside the calls, once all there are carry much: so a
-//! small answer does not stand behind a long one, and a client with little to do has one socket a
-//! server. One that had nothing to do for long is closed by itself.
+//! Data calls and scans may have several connections to a server. A call uses the open connection
+//! with the least load, and another one is opened in the background when all of them are loaded: a
+//! short response does not queue behind a long one, while an idle client has one socket to a server.
+//! Idle connections close themselves.
 //!
-//! Where none is open, one task at a time connects; the others wait for it, each with its own deadline. A
-//! server that could not be connected to is left alone for a while: its callers fail at once instead
-//! of queueing for a connect timeout each.
+//! Without an open connection one task at a time connects, and the others wait for it, each until its
+//! own deadline. After a failed connect, calls to the server fail immediately for a while instead of
+//! waiting for a connect timeout each.
 
 use std::{
     collections::HashMap,
@@ -29,23 +29,23 @@ use crate::{
     stats::ServerStats,
 };
 
-/// Load from which on another connection is worth it: a few batches, or many small calls.
-const MUCH: usize = 64 << 10;
+/// Load in bytes from which on another connection is opened: a few batches, or many small calls.
+const HIGH_LOAD: usize = 64 << 10;
 
-/// So long a server without connections is remembered.
-const MEMORY: Duration = Duration::from_mins(1);
+/// How long a server without connections is kept.
+const UNUSED_SERVER_TIME: Duration = Duration::from_mins(1);
 
-/// Connections that are open or coming up.
+/// The connections of a client.
 #[derive(Debug)]
 pub(crate) struct ConnectionPool {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
     peers: Mutex<HashMap<ServerName, Peer>>,
-    /// Whether any server ever said a word to this client.
-    heard: Arc<AtomicBool>,
+    /// True if any server ever responded to this client.
+    any_response: Arc<AtomicBool>,
 }
 
-/// One server.
+/// Connections to one server.
 #[derive(Debug)]
 struct Peer {
     metrics: PeerMetrics,
@@ -53,16 +53,16 @@ struct Peer {
     used: Instant,
 }
 
-/// Connections for one purpose.
+/// Connections of one service and call class.
 #[derive(Debug)]
 struct ConnectionGroup {
-    width: usize,
+    max_connections: usize,
     open: Mutex<Vec<Arc<Connection>>>,
-    /// Held by the one who connects.
-    opening: tokio::sync::Mutex<()>,
-    /// Last time that it did not work.
+    /// Locked while a task connects.
+    connecting: tokio::sync::Mutex<()>,
+    /// Time and error of the last failed connect.
     failed: Mutex<Option<(Instant, CallError)>>,
-    /// Whether another connection is coming up beside those there are.
+    /// True while another connection is opened in the background.
     growing: AtomicBool,
     silent_closes: Arc<SilentCloseTracker>,
     metrics: PeerMetrics,
@@ -70,14 +70,14 @@ struct ConnectionGroup {
 
 impl ConnectionPool {
     pub(crate) fn new(config: Arc<ClientConfig>, metrics: Arc<Metrics>) -> Self {
-        Self { config, metrics, peers: Mutex::default(), heard: Arc::default() }
+        Self { config, metrics, peers: Mutex::default(), any_response: Arc::default() }
     }
 
     fn peers(&self) -> MutexGuard<'_, HashMap<ServerName, Peer>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What goes to each server and comes from it.
+    /// Returns the traffic of each server.
     pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
         let stats = |(server, peer): (&ServerName, &Peer)| ServerStats {
             server: server.clone(),
@@ -86,7 +86,7 @@ impl ConnectionPool {
         self.peers().iter().map(stats).collect()
     }
 
-    /// A connection to the service, at the latest by the deadline.
+    /// Returns an open connection to the service, and connects if there is none.
     pub(crate) async fn connection(
         &self,
         server: &ServerName,
@@ -98,7 +98,7 @@ impl ConnectionPool {
         if let Some(connection) = self.choose(&group, server, service, class) {
             return Ok(connection);
         }
-        let Ok(_opening) = timeout_at(deadline, group.opening.lock()).await else {
+        let Ok(_connecting) = timeout_at(deadline, group.connecting.lock()).await else {
             return Err(CallError::Timeout {
                 server: server.clone(),
                 method: "connect",
@@ -108,7 +108,7 @@ impl ConnectionPool {
         if let Some(connection) = group.least_loaded() {
             return Ok(connection);
         }
-        if let Some(error) = group.failed_lately(self.config.failed_server_pause) {
+        if let Some(error) = group.failed_recently(self.config.failed_server_pause) {
             return Err(error);
         }
         group.connect(&self.config, server, service, class, deadline).await
@@ -122,7 +122,7 @@ impl ConnectionPool {
     ) -> Arc<ConnectionGroup> {
         let mut peers = self.peers();
         if !peers.contains_key(server) {
-            peers.retain(|_, peer| peer.is_of_use());
+            peers.retain(|_, peer| peer.is_used());
         }
         let peer = peers.entry(server.clone()).or_insert_with(|| {
             let metrics = PeerMetrics::new(Arc::clone(&self.metrics));
@@ -145,17 +145,18 @@ impl ConnectionPool {
     ) -> ConnectionGroup {
         let several = service == Service::Client && class != CallClass::Meta;
         ConnectionGroup {
-            width: if several { self.config.connections_per_server.max(1) } else { 1 },
+            max_connections: if several { self.config.connections_per_server.max(1) } else { 1 },
             open: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
             growing: AtomicBool::new(false),
-            silent_closes: Arc::new(SilentCloseTracker::new(Arc::clone(&self.heard))),
+            silent_closes: Arc::new(SilentCloseTracker::new(Arc::clone(&self.any_response))),
             metrics,
         }
     }
 
-    /// The open connection that carries least; another one is begun if that is much.
+    /// Returns the open connection with the least load, and opens another one in the background if
+    /// that is high.
     fn choose(
         &self,
         group: &Arc<ConnectionGroup>,
@@ -164,15 +165,15 @@ impl ConnectionPool {
         class: CallClass,
     ) -> Option<Arc<Connection>> {
         let connection = group.least_loaded()?;
-        if group.width > 1
-            && connection.load() >= MUCH
-            && group.may_grow(self.config.failed_server_pause)
+        if group.max_connections > 1
+            && connection.load() >= HIGH_LOAD
+            && group.start_growing(self.config.failed_server_pause)
         {
             let (config, group) = (Arc::clone(&self.config), Arc::clone(group));
             let server = server.clone();
             tokio::spawn(async move {
                 let deadline = Instant::now() + config.connect_timeout;
-                // Calls go on without it.
+                // A failure is recorded in the group.
                 let _ = group.connect(&config, &server, service, class, deadline).await;
                 group.growing.store(false, Ordering::Release);
             });
@@ -180,7 +181,7 @@ impl ConnectionPool {
         Some(connection)
     }
 
-    /// The server is gone: its connections are closed.
+    /// Closes all connections to a server.
     pub(crate) fn server_gone(&self, server: &ServerName) {
         let peers = self.peers();
         let Some(peer) = peers.get(server) else { return };
@@ -193,11 +194,11 @@ impl ConnectionPool {
 }
 
 impl Peer {
-    /// Whether it is connected to, or was a short while ago. Others are forgotten when a server
-    /// comes that is new: the map does not grow with every restart.
-    fn is_of_use(&self) -> bool {
+    /// True if the server has a connection, or had one recently. Other servers are removed when a new
+    /// one is added, so that the map does not grow with every restart of a server.
+    fn is_used(&self) -> bool {
         let open = || self.groups.values().any(|group| group.least_loaded().is_some());
-        self.used.elapsed() < MEMORY || open()
+        self.used.elapsed() < UNUSED_SERVER_TIME || open()
     }
 }
 
@@ -220,16 +221,16 @@ impl ConnectionGroup {
         }
     }
 
-    fn failed_lately(&self, pause: Duration) -> Option<CallError> {
+    fn failed_recently(&self, pause: Duration) -> Option<CallError> {
         let failed = self.failed();
         let (when, error) = failed.as_ref()?;
         (when.elapsed() < pause).then(|| error.clone())
     }
 
-    /// Whether another connection may be opened; if so the caller is the one who does.
-    fn may_grow(&self, pause: Duration) -> bool {
-        self.open().len() < self.width
-            && self.failed_lately(pause).is_none()
+    /// True if the caller is to open another connection.
+    fn start_growing(&self, pause: Duration) -> bool {
+        self.open().len() < self.max_connections
+            && self.failed_recently(pause).is_none()
             && !self.growing.swap(true, Ordering::AcqRel)
     }
 

@@ -1,4 +1,4 @@
-//! Regions: their names, what hbase:meta says of them, and the cache of where they are.
+//! Regions: names, rows of hbase:meta, locations and their cache.
 
 pub(crate) mod cache;
 pub(crate) mod info;

@@ -1,70 +1,70 @@
-//! What a client counts, as plain data.
+//! Counters and gauges of a client, as plain data.
 //!
-//! The crate knows no library of metrics: whoever runs it takes a snapshot when it is asked and
-//! publishes that. Counters never go back; gauges say how it was at the moment of the snapshot. Numbers
-//! that belong together are read one after the other, so they may be a call or two apart.
+//! The crate uses no metrics library: its user publishes snapshots. Counters never decrease; gauges
+//! have the value at the time of the snapshot. The values of a snapshot are not read atomically and
+//! may differ by a few calls.
 
 use std::time::Duration;
 
 use crate::{exception::ExceptionClass, server_name::ServerName};
 
-/// Counters and gauges of a client since it was made.
+/// Counters and gauges of a client since its creation.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// All servers together, those that are forgotten too.
+    /// Sum over all servers, including former ones.
     pub total: Traffic,
-    /// Servers that there are connections to, or were a short while ago.
+    /// Servers with connections, now or recently.
     pub servers: Vec<ServerStats>,
-    /// Calls by what they ask.
+    /// Calls by method.
     pub methods: Vec<MethodStats>,
-    /// Attempts after which there was another one, by what they met with.
+    /// Retries by reason.
     pub retries: Vec<(RetryReason, u64)>,
-    /// Regions that were found without a lookup.
+    /// Region cache hits.
     pub region_hits: u64,
-    /// Regions that had to be looked up.
+    /// Region cache misses.
     pub region_misses: u64,
-    /// Gauge: regions whose server is known.
+    /// Gauge: cached region locations.
     pub cached_regions: u64,
     /// Lookups in hbase:meta.
     pub lookups: u64,
-    /// Callers who waited for somebody else's lookup instead of making one.
+    /// Callers that shared a pending lookup.
     pub lookups_shared: u64,
-    /// Lookups that did not find the region.
+    /// Failed lookups.
     pub lookups_failed: u64,
     /// Scanners opened.
     pub scanners_opened: u64,
-    /// Leases of scanners renewed because the caller was slow.
+    /// Scanner leases renewed because of a slow caller.
     pub scanners_renewed: u64,
-    /// Scanners opened in the middle of a region, after a fault.
+    /// Scanners reopened after a failure.
     pub scanners_reopened: u64,
-    /// Multis that were sent.
+    /// Multi calls sent.
     pub batches: u64,
     /// Actions in them.
     pub batch_actions: u64,
-    /// What is in the buffers of writers.
+    /// Content of all buffers.
     pub buffers: BufferStats,
 }
 
-/// What goes to servers and comes from them.
+/// Connections, calls and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Gauge: connections that are open.
+    /// Gauge: open connections.
     pub connections: u64,
     /// Connections opened.
     pub connections_opened: u64,
     /// Connections closed.
     pub connections_closed: u64,
-    /// Connections that did not come up.
+    /// Failed connects.
     pub connections_failed: u64,
-    /// Calls begun.
+    /// Calls started.
     pub calls: u64,
-    /// Gauge: calls under way.
+    /// Gauge: calls in flight.
     pub calls_in_flight: u64,
-    /// Gauge: bytes of their requests.
+    /// Gauge: request bytes of the calls in flight.
     pub bytes_in_flight: u64,
-    /// Calls that waited for room on a connection.
+    /// Calls that waited for a permit of their connection.
     pub admission_waits: u64,
     /// Bytes written.
     pub bytes_sent: u64,
@@ -72,37 +72,37 @@ pub struct Traffic {
     pub bytes_received: u64,
 }
 
-/// One server.
+/// Traffic of one server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Which.
+    /// The server.
     pub server: ServerName,
-    /// What goes to it and comes from it.
+    /// Its connections, calls and bytes.
     pub traffic: Traffic,
 }
 
-/// Calls of one kind.
+/// Calls of one method.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MethodStats {
-    /// `Get`, `Mutate`, `Multi`, `Scan`, `Meta` for all about hbase:meta, `Admin` for the rest.
+    /// `Get`, `Mutate`, `Multi`, `Scan`, `Meta` for all calls to hbase:meta, `Admin` for the others.
     pub method: &'static str,
-    /// Calls that brought no answer.
+    /// Calls without a response.
     pub failed: u64,
-    /// Time to the answer, with the wait for room on the connection.
+    /// Time to the response, including the wait for a permit of the connection.
     pub latency: Latency,
 }
 
-/// Times by powers of two.
+/// Histogram of latencies, with buckets by powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
-    /// Calls that were answered.
+    /// Calls with a response.
     pub count: u64,
-    /// Sum of their times.
+    /// Sum of their latencies.
     pub sum: Duration,
-    /// Calls by time; [`Self::bound`] says up to which. The last takes all that is longer.
+    /// Calls by latency, up to [`Self::bound`]. The last bucket has all longer ones.
     pub buckets: [u64; Self::BUCKETS],
 }
 
@@ -110,31 +110,31 @@ impl Latency {
     /// Number of buckets.
     pub const BUCKETS: usize = 24;
 
-    /// Time below which calls of a bucket took: 32 microseconds in the first, twice as much in
-    /// every next one, up to more than four minutes.
+    /// Returns the upper bound of a bucket: 32 microseconds for the first, doubling with each next
+    /// one, up to more than four minutes.
     #[must_use]
     pub const fn bound(bucket: usize) -> Duration {
         let exponent = if bucket < Self::BUCKETS { bucket } else { Self::BUCKETS - 1 };
         Duration::from_micros(32 << exponent)
     }
 
-    /// Bucket of a time.
+    /// Returns the bucket of a latency.
     #[must_use]
     pub(crate) fn bucket(time: Duration) -> usize {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        // Bits beyond the 32 microseconds of the first.
+        // Number of bits above 32 microseconds.
         let bits = (u64::BITS - (micros >> 5).leading_zeros()) as usize;
         bits.min(Self::BUCKETS - 1)
     }
 
-    /// Bound of the bucket in which a share of the calls is reached; zero without calls.
+    /// Returns the upper bound of the bucket that has the quantile (0 to 1); zero without calls.
     #[must_use]
-    pub fn quantile(&self, share: f64) -> Duration {
-        let wanted = (self.count as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
+    pub fn quantile(&self, quantile: f64) -> Duration {
+        let rank = (self.count as f64 * quantile.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (bucket, count) in self.buckets.iter().enumerate() {
             seen += count;
-            if seen >= wanted {
+            if seen >= rank {
                 return Self::bound(bucket);
             }
         }
@@ -142,45 +142,45 @@ impl Latency {
     }
 }
 
-/// Why something was tried again.
+/// Reason of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetryReason {
-    /// The server answered with an exception.
+    /// The response was an exception.
     Exception(ExceptionClass),
-    /// No connection came up.
+    /// The connect failed.
     Connect,
     /// The connection was lost.
     Disconnected,
-    /// Time for the call was up.
+    /// The call timed out.
     Timeout,
-    /// The region is not to be found now.
+    /// The region is in transition.
     Unlocated,
-    /// The first servers are not to be found now.
+    /// Discovery failed.
     Discovery,
-    /// The answer left something open.
+    /// The response was invalid or incomplete.
     Answer,
 }
 
-/// What is in the buffers of all writers of a client.
+/// Content of all buffers of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BufferStats {
-    /// Gauge: bytes taken from callers and not settled.
+    /// Gauge: bytes of pending mutations.
     pub bytes: u64,
-    /// Gauge: mutations taken from callers and not settled.
+    /// Gauge: pending mutations.
     pub mutations: u64,
-    /// Gauge: bytes of them that wait for a region that is not available.
+    /// Gauge: bytes of pending mutations for unavailable regions.
     pub unavailable_bytes: u64,
-    /// Gauge: regions that are not available.
+    /// Gauge: unavailable regions.
     pub unavailable_regions: u64,
-    /// Gauge: bytes of memory kept for batches to come.
+    /// Gauge: bytes of memory in the buffer pools.
     pub pool_bytes: u64,
-    /// Callers who waited for room.
+    /// Callers that waited for admission.
     pub admission_waits: u64,
-    /// Mutations that were settled well.
+    /// Mutations written.
     pub written: u64,
-    /// Mutations that failed for good.
+    /// Mutations that failed permanently.
     pub failed: u64,
 }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_below_the_bound_of_its_bucket_and_of_none_before() {
+    fn latency_is_within_the_bounds_of_its_bucket() {
         check(0, 0);
         check(31, 0);
         check(32, 1);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_is_the_bound_that_its_share_stays_below() {
+    fn quantile_is_the_upper_bound_of_its_bucket() {
         let mut latency = Latency::default();
         assert_eq!(latency.quantile(0.5), Duration::ZERO);
         latency.buckets[0] = 90;

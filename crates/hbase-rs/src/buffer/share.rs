@@ -227,7 +227,7 @@ mod tests {
             ("n", 3, 2),
             ("n", 5, 5),
         ]
-        .map(|(row, place, cells)| (row.to_owned(), place, cells));
+        .map(|(row, index, cells)| (row.to_owned(), index, cells));
         assert_eq!(seen, expected);
         let mut cells = Cells::new(&block);
         for (row, _, count) in seen {

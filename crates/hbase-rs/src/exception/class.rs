@@ -1,28 +1,28 @@
-//! Classes of exceptions, and what each means for a retry.
+//! Classes of exceptions, and the recovery of each.
 
 use super::{Recovery, text};
 
 macro_rules! classes {
     ($($(#[doc = $doc:literal])+ $class:ident: $($name:literal)|+ => $recovery:ident,)+) => {
-        /// Java class of a server's exception, as far as the difference matters here.
+        /// Java class of a server's exception, as far as it matters for recovery.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ExceptionClass {
             $($(#[doc = $doc])+ $class,)+
-            /// A plain `IOException` whose text says that the request itself is wrong.
+            /// A plain `IOException` whose text reports an invalid request.
             BadRequest,
-            /// The server could not read the request: a fault of the client.
+            /// The server could not decode the request: an error of the client.
             Unreadable,
             /// The log of a closing region.
             ClosedLog,
-            /// A row outside its region, in the words of a failed sanity check.
+            /// A failed sanity check whose text reports a row outside its region.
             RowOutOfRange,
-            /// None of the others; the flag of the answer decides.
+            /// Any other class; the flag of the response decides.
             Other,
         }
 
         impl ExceptionClass {
-            /// By the class's own name without its package.
+            /// Returns the class with this name, without its package.
             fn named(short: &str) -> Option<Self> {
                 Some(match short {
                     $($($name)|+ => Self::$class,)+
@@ -30,7 +30,7 @@ macro_rules! classes {
                 })
             }
 
-            /// What the class alone says to do.
+            /// Returns the recovery, unless flag or text decide otherwise.
             pub(super) const fn recovery(self) -> Recovery {
                 match self {
                     $(Self::$class => Recovery::$recovery,)+
@@ -44,37 +44,37 @@ macro_rules! classes {
 }
 
 classes! {
-    /// The region is not here, or closing.
+    /// The region is not on this server, or is closing.
     NotServingRegion: "NotServingRegionException" => Relocate,
-    /// The region is elsewhere; the text says where.
+    /// The region was moved; the text has its new location.
     RegionMoved: "RegionMovedException" => Relocate,
-    /// Right server, not open yet.
+    /// The region is on this server, but not open yet.
     RegionOpening: "RegionOpeningException" => SamePlace,
-    /// The region's memory is full or a row lock was not to be had.
+    /// The region's memstore is full, or a row lock was not acquired in time.
     RegionTooBusy: "RegionTooBusyException" => SamePlace,
     /// The call queue is full.
     CallQueueTooBig: "CallQueueTooBigException" => Overloaded,
     /// The call was dropped from the queue.
     CallDropped: "CallDroppedException" => Overloaded,
-    /// The server is going down.
+    /// The server is stopping.
     ServerStopped: "RegionServerStoppedException" | "RegionServerAbortedException" | "DroppedSnapshotException" => ServerGone,
-    /// The server is coming up; also a standby master.
+    /// The server is starting; also a standby master.
     ServerNotRunning: "ServerNotRunningYetException" => Relocate,
-    /// The master is coming up, going down, or another one is active.
+    /// The master is starting, stopping, or not the active one.
     MasterNotRunning: "MasterNotRunningException" | "PleaseHoldException" | "MasterStoppedException" => FindMaster,
-    /// The scanner is gone: its lease ended or its region closed.
+    /// The scanner does not exist: its lease expired or its region was closed.
     ScannerGone: "UnknownScannerException" | "ScannerResetException" | "LeaseException" => ReopenScanner,
-    /// An answer of the scanner was lost.
+    /// A response of the scanner was lost.
     ScannerOutOfOrder: "OutOfOrderScannerNextException" => ReopenScanner,
-    /// Not executed because the answer was full.
+    /// Not executed because the response was full.
     NotExecuted: "RetryImmediatelyException" | "MultiActionResultTooLarge" => ResendNow,
-    /// A quota; the text says how long to wait.
+    /// A rate quota; the text has the time to wait.
     Throttling: "RpcThrottlingException" => Overloaded,
-    /// A quota for good.
+    /// A permanent quota.
     QuotaExceeded: "QuotaExceededException" | "SpaceLimitingException" => Fail,
     /// The row is not of this region.
     WrongRegion: "WrongRegionException" => Relocate,
-    /// hbase:meta is on its way.
+    /// hbase:meta is in transition.
     MetaInTransition: "NotAllMetaRegionsOnlineException" => Relocate,
     /// No such family.
     NoSuchFamily: "NoSuchColumnFamilyException" => Fail,
@@ -90,30 +90,30 @@ classes! {
     NamespaceNotFound: "NamespaceNotFoundException" => Fail,
     /// The namespace exists.
     NamespaceExists: "NamespaceExistException" => Fail,
-    /// The master knows no such region.
+    /// The region is unknown to the master.
     UnknownRegion: "UnknownRegionException" => Fail,
     /// Not allowed.
     AccessDenied: "AccessDeniedException" => Fail,
-    /// Odd values in a descriptor or mutation.
+    /// Invalid values in a descriptor or mutation.
     FailedSanityCheck: "FailedSanityCheckException" => Fail,
-    /// The request is longer than the server takes; it closes the connection.
+    /// The request exceeds the limit of the server, which closes the connection.
     RequestTooBig: "RequestTooBigException" => SplitBatch,
-    /// The connection is not to the server's liking.
+    /// The server rejects the connection.
     Connection: "FatalConnectionException" | "BadAuthException" | "WrongVersionException" | "UnsupportedCellCodecException"
         | "UnsupportedCompressionCodecException" | "UnsupportedCryptoException" | "EmptyServiceNameException"
         | "UnknownServiceException" => CloseConnection,
-    /// The server answers no questions about its principal.
+    /// The server has no security features.
     SecurityNotEnabled: "SecurityNotEnabledException" => Fail,
-    /// A feature or coprocessor that is not there.
+    /// A feature or coprocessor that is not installed.
     UnknownProtocol: "UnknownProtocolException" => Fail,
-    /// Other faults that a repetition does not heal.
+    /// Other permanent errors.
     Permanent: "DoNotRetryIOException" | "InvalidFamilyOperationException" | "ConstraintException"
         | "ConcurrentTableModificationException" | "WrongRowIOException" | "CoprocessorException" | "CorruptHFileException"
         | "RowTooBigException" | "MergeRegionException" | "RegionServerRunningException" | "DeserializationException" => Fail,
 }
 
 impl ExceptionClass {
-    /// By name, and by text where the name says too little.
+    /// Returns the class by name, and by text where the name is ambiguous.
     pub(super) fn of(class_name: &str, text: &str) -> Self {
         if text.contains("is unable to read call parameter")
             && !text.contains("UnsupportedOperationException")
@@ -135,7 +135,7 @@ impl ExceptionClass {
         }
     }
 
-    /// `IOException` itself says all kinds of things, some of which no repetition heals.
+    /// Returns the class of a plain `IOException` by its text. Some of its causes are permanent.
     fn of_plain(message: &str) -> Self {
         const BAD: [&str; 4] = [
             "Row length",
@@ -144,7 +144,7 @@ impl ExceptionClass {
             "Unknown Compare op",
         ];
         let lower = message.to_ascii_lowercase();
-        if BAD.iter().any(|words| message.contains(words)) {
+        if BAD.iter().any(|prefix| message.contains(prefix)) {
             Self::BadRequest
         } else if lower.contains("append") && lower.contains("closed") {
             Self::ClosedLog

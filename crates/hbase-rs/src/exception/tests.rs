@@ -21,7 +21,7 @@ fn check(class: &str, text: &str, do_not_retry: bool, expected: &Recovery) {
 }
 
 #[test]
-fn the_class_decides_whatever_the_flag_says() {
+fn class_takes_precedence_over_the_flag() {
     for (class, expected) in [
         ("NotServingRegionException", Recovery::Relocate),
         ("exceptions.RegionOpeningException", Recovery::SamePlace),
@@ -58,7 +58,7 @@ fn the_class_decides_whatever_the_flag_says() {
 }
 
 #[test]
-fn an_unknown_class_is_retried_unless_the_flag_forbids_it() {
+fn unknown_class_is_retried_unless_the_flag_forbids_it() {
     check("org.example.StrangeException", "text", false, &Recovery::Relocate);
     check("org.example.StrangeException", "text", true, &Recovery::Fail);
     check("", "", false, &Recovery::Relocate);
@@ -71,7 +71,7 @@ fn an_unknown_class_is_retried_unless_the_flag_forbids_it() {
 }
 
 #[test]
-fn plain_io_exceptions_are_told_apart_by_text() {
+fn plain_io_exceptions_are_classified_by_text() {
     let io = "java.io.IOException";
     for text in [
         "Row length is 0",
@@ -84,12 +84,12 @@ fn plain_io_exceptions_are_told_apart_by_text() {
     }
     check(io, "Cannot append; log is closed, regionName = x", false, &Recovery::Relocate);
     check(io, "something else", false, &Recovery::Relocate);
-    // Words of a stack line are not the message.
+    // Stack lines are not part of the message.
     check(io, "something else\n\tat Row length", false, &Recovery::Relocate);
 }
 
 #[test]
-fn a_request_the_server_cannot_read_is_not_repeated() {
+fn undecodable_request_is_not_retried() {
     let text = "/127.0.0.1:17521 is unable to read call parameter from client 127.0.0.1; newLimit > capacity";
     check("java.lang.IllegalArgumentException", text, false, &Recovery::Fail);
     for name in ["InvalidProtocolBufferException", "UninitializedMessageException"] {
@@ -99,7 +99,7 @@ fn a_request_the_server_cannot_read_is_not_repeated() {
 }
 
 #[test]
-fn a_row_out_of_its_region_is_looked_up_again_once() {
+fn row_outside_its_region_is_relocated_once() {
     let class = format!("{HBASE}exceptions.FailedSanityCheckException");
     check(&class, "Requested row out of range for x", true, &Recovery::RelocateOnce);
     check(&class, &format!("{class}: Requested row out of range"), true, &Recovery::RelocateOnce);
@@ -107,7 +107,7 @@ fn a_row_out_of_its_region_is_looked_up_again_once() {
 }
 
 #[test]
-fn throttling_says_how_long() {
+fn throttling_has_a_wait_time() {
     let class = format!("{HBASE}quotas.RpcThrottlingException");
     for row in recorded::table("throttling_text") {
         let wait = Duration::from_millis(row["wait_ms"].as_u64().unwrap());
@@ -118,7 +118,7 @@ fn throttling_says_how_long() {
 }
 
 #[test]
-fn a_moved_region_says_where_to() {
+fn moved_region_has_a_new_location() {
     let class = format!("{HBASE}exceptions.RegionMovedException");
     for row in recorded::table("region_moved_text") {
         let port = u16::try_from(row["port"].as_u64().unwrap()).unwrap();
@@ -134,7 +134,7 @@ fn a_moved_region_says_where_to() {
 }
 
 #[test]
-fn the_message_is_one_line_and_the_text_is_kept() {
+fn message_is_one_line_and_text_is_complete() {
     let class = format!("{HBASE}TableNotFoundException");
     let text = format!("{class}: tsdb\n\tat line one\n\tat line two\n");
     let exception = exception(&class, &text, true);
@@ -144,7 +144,7 @@ fn the_message_is_one_line_and_the_text_is_kept() {
 }
 
 #[test]
-fn an_exception_inside_multi_has_no_flag_and_needs_none() {
+fn exception_inside_multi_is_classified_without_flag() {
     let pair = pb::NameBytesPair {
         name: format!("{HBASE}RegionTooBusyException"),
         value: Some("busy".into()),

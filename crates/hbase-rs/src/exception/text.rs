@@ -1,17 +1,17 @@
-//! What stands in the texts of exceptions, where nothing else carries it.
+//! Parses the texts of exceptions, for values that are sent in no other form.
 
 use std::time::Duration;
 
 use super::MovedTo;
 use crate::server_name::ServerName;
 
-/// First line without the class in front. Texts come with or without it.
+/// Returns the first line without the class name, which some texts start with.
 pub(super) fn message<'a>(class_name: &str, text: &'a str) -> &'a str {
     let line = text.lines().next().unwrap_or_default();
     line.strip_prefix(class_name).map_or(line, |rest| rest.strip_prefix(": ").unwrap_or(rest))
 }
 
-/// The pause behind ` - wait `: any of hours, minutes, seconds and milliseconds, in that order.
+/// Parses the time after ` - wait `: hours, minutes, seconds and milliseconds, each optional.
 pub(super) fn wait(text: &str) -> Option<Duration> {
     let (_, rest) = text.split_once(" - wait ")?;
     let line = rest.lines().next()?.trim_end();
@@ -31,7 +31,7 @@ pub(super) fn wait(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(millis))
 }
 
-/// The new home of a region: `hostname=H port=P startCode=S. As of locationSeqNum=N.`
+/// Parses the new location of a region: `hostname=H port=P startCode=S. As of locationSeqNum=N.`
 pub(super) fn moved_to(text: &str) -> Option<MovedTo> {
     let (_, rest) = text.split_once("hostname=")?;
     let (host, rest) = rest.split_once(" port=")?;

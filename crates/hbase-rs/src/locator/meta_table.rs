@@ -179,8 +179,8 @@ async fn call(
     let unreadable =
         |source| CallError::InvalidResponse { server: server.clone(), source: Arc::new(source) };
     let connection = pool.connection(server, Service::Client, CallClass::Meta, deadline).await?;
-    let answer = connection.call(&spec, request, Bytes::new()).await?;
-    let response: pb::ScanResponse = answer.message().map_err(unreadable)?;
-    let block = answer.block(config.compressor, config.max_frame).map_err(unreadable)?;
+    let body = connection.call(&spec, request, Bytes::new()).await?;
+    let response: pb::ScanResponse = body.message().map_err(unreadable)?;
+    let block = body.block(config.compressor, config.max_frame).map_err(unreadable)?;
     Ok(ScanResponse::decode(&response, block)?)
 }

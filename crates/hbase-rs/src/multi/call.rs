@@ -14,7 +14,6 @@ use crate::{
     error::Failure,
     exception::RemoteException,
     locator::Locator,
-    retry::Retry,
     row::RowResult,
 };
 
@@ -97,7 +96,10 @@ impl MultiOutcome {
             Self::Done => shares.iter().map(|_| RegionResult::Done).collect(),
             Self::Unreadable(error) => {
                 let cause = Failure::Batch(error.to_string());
-                shares.iter().map(|_| RegionResult::Failed(lost(cause.clone()))).collect()
+                shares
+                    .iter()
+                    .map(|_| RegionResult::Failed(FailedAttempt::lost(cause.clone())))
+                    .collect()
             }
             Self::Failed(error) => {
                 let actions = shares.iter().map(S::len).sum();
@@ -138,13 +140,13 @@ fn region_result<S: RegionShare>(
     match outcome {
         RegionOutcome::Failed(exception) => RegionResult::Failed(rejected(exception)),
         // Only atomic actions have one outcome, and their caller reads it.
-        RegionOutcome::Group { .. } => RegionResult::Failed(lost(Failure::Lost)),
+        RegionOutcome::Group { .. } => RegionResult::Failed(FailedAttempt::lost(Failure::Lost)),
         RegionOutcome::Each(outcomes) => {
             // Actions of a region often fail alike: the exception is classified once.
             let mut last: Option<(RemoteException, FailedAttempt)> = None;
             let mut result = |outcome| match outcome {
                 ActionOutcome::Done(result) => Ok(result),
-                ActionOutcome::Lost => Err(lost(Failure::Lost)),
+                ActionOutcome::Lost => Err(FailedAttempt::lost(Failure::Lost)),
                 ActionOutcome::Failed(exception) => match &last {
                     Some((same, failed)) if *same == exception => Err(failed.clone()),
                     _ => {
@@ -157,9 +159,4 @@ fn region_result<S: RegionShare>(
             RegionResult::Each(outcomes.into_iter().map(&mut result).collect())
         }
     }
-}
-
-/// An action whose outcome is unknown.
-const fn lost(cause: Failure) -> FailedAttempt {
-    FailedAttempt { cause, retry: Retry::Backoff { overloaded: false }, in_doubt: true }
 }

@@ -1,4 +1,4 @@
-//! A region and where it is.
+//! A region and its location.
 
 use std::{fmt, sync::Arc};
 
@@ -22,20 +22,20 @@ pub struct Region {
 }
 
 impl Region {
-    /// The one region of hbase:meta.
+    /// Returns the single region of hbase:meta.
     #[must_use]
     pub fn meta() -> Self {
         Self::new(TableName::meta(), Bytes::new(), Bytes::new(), 1)
     }
 
-    /// A region by what makes its name.
+    /// Returns the region with these boundaries and id.
     #[must_use]
     pub fn new(table: TableName, start_key: Bytes, end_key: Bytes, id: u64) -> Self {
         let name = region_name(&table, &start_key, id, 0);
         Self { name, table, start_key, end_key, id, replica: 0, split: false, offline: false }
     }
 
-    /// Reads the message, in memory of its own: regions are kept for long.
+    /// Decodes the message. Keys are copied, since regions outlive the response.
     #[must_use]
     pub fn from_message(message: &pb::RegionInfo) -> Option<Self> {
         let table = TableName::from_message(&message.table_name).ok()?;
@@ -56,7 +56,7 @@ impl Region {
         })
     }
 
-    /// The same as a message.
+    /// Returns the region as a message.
     #[must_use]
     pub fn to_message(&self) -> pb::RegionInfo {
         pb::RegionInfo {
@@ -70,61 +70,61 @@ impl Region {
         }
     }
 
-    /// Whole name, as region servers want it.
+    /// Full name, as region servers expect it.
     #[must_use]
     pub const fn name(&self) -> &Bytes {
         &self.name
     }
 
-    /// The hash in the name, as the master wants it.
+    /// Hash in the name, as the master expects it.
     #[must_use]
     pub fn encoded_name(&self) -> String {
         encoded_name(&self.name)
     }
 
-    /// Table it is part of.
+    /// Table of the region.
     #[must_use]
     pub const fn table(&self) -> &TableName {
         &self.table
     }
 
-    /// First row; empty: the table's first.
+    /// First row; empty for the start of the table.
     #[must_use]
     pub const fn start_key(&self) -> &Bytes {
         &self.start_key
     }
 
-    /// Row behind the last; empty: the table's end.
+    /// Row after the last; empty for the end of the table.
     #[must_use]
     pub const fn end_key(&self) -> &Bytes {
         &self.end_key
     }
 
-    /// Milliseconds when it was made. Daughters are younger than their parents.
+    /// Time of creation in epoch milliseconds. Daughters have a higher id than their parents.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether it is the replica that takes writes.
+    /// True if it is the replica that accepts writes.
     #[must_use]
     pub const fn is_default_replica(&self) -> bool {
         self.replica == 0
     }
 
-    /// Whether it was split and is now only a row of hbase:meta.
+    /// True if it was split and only its row in hbase:meta remains.
     #[must_use]
     pub const fn is_split_parent(&self) -> bool {
         self.split && self.offline
     }
 
-    /// Whether the row is one of its.
+    /// True if the row is in the region.
     #[must_use]
     pub fn contains(&self, row: &[u8]) -> bool {
         row >= &self.start_key[..] && self.ends_after(row)
     }
 
-    /// Whether rows behind `row` may belong to it.
+    /// True if the region ends after `row`.
     pub(crate) fn ends_after(&self, row: &[u8]) -> bool {
         self.end_key.is_empty() || row < &self.end_key[..]
     }
@@ -136,14 +136,14 @@ impl fmt::Display for Region {
     }
 }
 
-/// Where a region is, and how old that knowledge is.
+/// Location of a region, as of a sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionLocation {
     /// The region.
     pub region: Arc<Region>,
-    /// Who serves it.
+    /// Server of the region.
     pub server: ServerName,
-    /// Number that grows each time the region opens.
+    /// Sequence number, which grows each time the region is opened.
     pub seq_num: i64,
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use crate::recorded;
 
     #[test]
-    fn a_region_knows_its_rows() {
+    fn region_contains_rows_between_its_keys() {
         let region = Region::new("t".parse().unwrap(), "b".into(), "d".into(), 1);
         for (row, inside) in
             [("a", false), ("b", true), ("c\u{7f}", true), ("d", false), ("e", false)]
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_form_gives_the_name() {
+    fn stored_message_decodes_to_the_name() {
         let value = recorded::vector("regioninfo-value").slice(4..);
         let region = Region::from_message(&pb::RegionInfo::decode(value.clone()).unwrap()).unwrap();
         assert_eq!(region.name(), &recorded::vector("region-name-first"));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_is_one_region() {
+    fn meta_has_one_region() {
         let meta = Region::meta();
         assert_eq!(meta.name(), &recorded::vector("region-name-meta"));
         assert_eq!(meta.encoded_name(), "1588230740");

@@ -1,7 +1,7 @@
-//! Rows of hbase:meta: which region, on which server, in which state.
+//! Rows of hbase:meta: region, server and state.
 //!
-//! `info:server` stays when a region closes, its table is disabled, it was split or its server died,
-//! so the state counts as much as the server.
+//! `info:server` remains when a region is closed or split, its table is disabled or its server
+//! crashes, so the state is checked too.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{row::Row, server_name::ServerName, table_name::TableName};
 
-/// Family of all that is read there.
+/// Family of all columns that are read.
 pub(crate) const FAMILY: &[u8] = b"info";
 
-/// Mark in front of stored messages.
+/// Prefix of stored messages.
 const MAGIC: &[u8] = b"PBUF";
 
 /// One row of hbase:meta that describes a region.
@@ -28,14 +28,14 @@ pub struct MetaRow {
     pub region: Region,
     /// Server that opened it last.
     pub server: Option<ServerName>,
-    /// Age of that.
+    /// Sequence number when it was opened; -1 if absent.
     pub seq_num: i64,
     /// `OPEN`, `OPENING`, `CLOSED`, `SPLIT` and so on; absent in tables older than 2.0.
     pub state: Option<String>,
 }
 
 impl MetaRow {
-    /// Reads a row; `None` if it describes no region or is damaged.
+    /// Decodes a row; `None` if it describes no region or is damaged.
     #[must_use]
     pub fn decode(row: &Row) -> Option<Self> {
         let info = row.value(FAMILY, b"regioninfo")?.strip_prefix(MAGIC)?;
@@ -59,7 +59,7 @@ impl MetaRow {
         })
     }
 
-    /// Where the region is, if it is open.
+    /// Returns the location of the region if it is open.
     #[must_use]
     pub fn location(&self) -> Option<RegionLocation> {
         let open = self.state.as_deref().is_none_or(|state| state == "OPEN");
@@ -72,17 +72,17 @@ impl MetaRow {
     }
 }
 
-/// Which region is looked for.
+/// The region to locate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionTarget {
-    /// The one that holds the row.
+    /// The region that holds the row.
     Holding(Bytes),
-    /// The last one that starts before the row; empty: the table's last.
+    /// The last region that starts before the row; the last of the table if the row is empty.
     Before(Bytes),
 }
 
 impl RegionTarget {
-    /// Where a reversed scan of hbase:meta for it starts.
+    /// Returns the row at which a reversed scan of hbase:meta for it starts.
     #[must_use]
     pub fn search_key(&self, table: &TableName) -> Bytes {
         match self {
@@ -91,7 +91,7 @@ impl RegionTarget {
         }
     }
 
-    /// Whether this region is the one, if it is a region of now.
+    /// True if this region is the one, provided that it still exists.
     #[must_use]
     pub fn is_met_by(&self, region: &Region) -> bool {
         match self {
@@ -104,20 +104,20 @@ impl RegionTarget {
     }
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The region.
     Found(RegionLocation),
-    /// The table has no region there; most likely there is no such table.
+    /// The table has no region for the row; the table probably does not exist.
     NoTable,
-    /// Not now: it is opening, closing, splitting, disabled, or its row is damaged. The text says
-    /// which, and the region is the one if that much is known.
+    /// The region is opening, closing, splitting or disabled, or its row is damaged: a text with the
+    /// reason, and the region if its row was decoded.
     InTransition(String, Option<Region>),
 }
 
-/// Reads the answer to a lookup, newest row first, and with it the locations of other regions of the
-/// table that came along.
+/// Decodes the rows of a lookup, in the order of the reversed scan. Returns its result and the
+/// locations of all open regions of the table among the rows.
 #[must_use]
 pub fn read_lookup(
     table: &TableName,
@@ -142,7 +142,7 @@ fn find(table: &TableName, locate: &RegionTarget, rows: &[(&Row, Option<MetaRow>
         if row.region.table() != table {
             break;
         }
-        // A parent's row lies just before those of its daughters, which may not be there yet.
+        // The row of a split parent is just before those of its daughters, which may not exist yet.
         if row.region.is_split_parent() {
             parent.get_or_insert(&row.region);
             continue;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_values_are_understood() {
+    fn stored_values_are_decoded() {
         let vector = recorded::vector;
         let columns = [
             ("regioninfo", &vector("regioninfo-value")[..]),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_row_holds_the_region() {
+    fn first_row_has_the_region() {
         let rows = [row(&info("b", "d"), "s:1", "OPEN"), row(&info("", "b"), "s:2", "OPEN")];
         check(&holding("c"), &rows, "b@s,1,7");
         let (_, others) = read_lookup(&table(), &holding("c"), &rows);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_or_another_tables_row_means_no_table() {
+    fn no_row_or_a_row_of_another_table_means_no_table() {
         check(&holding("c"), &[], "no table");
         let other =
             Region::new("other".parse().unwrap(), Bytes::new(), Bytes::new(), ID).to_message();
@@ -281,17 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn a_split_parent_is_passed_over() {
+    fn split_parent_is_skipped() {
         let rows = [row(&info("c", "d"), "s:1", "OPEN"), row(&parent("b", "d"), "s:2", "CLOSED")];
         check(&holding("c"), &rows, "c@s,1,7");
-        // Daughters not yet there: only the parent and the region before it.
+        // Without daughters: only the parent and the region before it.
         let early = [row(&parent("b", "d"), "s:2", "SPLIT"), row(&info("", "b"), "s:1", "OPEN")];
         check(&holding("c"), &early, "later: tsdb,b,1700000000000.");
         check(&holding("c"), &early[..1], "later: tsdb,b,1700000000000.");
     }
 
     #[test]
-    fn a_region_that_is_not_open_is_not_cached() {
+    fn region_that_is_not_open_is_not_cached() {
         for state in ["OPENING", "CLOSED", "CLOSING"] {
             let rows = [row(&info("b", "d"), "s:1", state)];
             check(&holding("c"), &rows, "later: tsdb,b,1700000000000.");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_looked_at_again_later() {
+    fn gap_between_regions_is_in_transition() {
         check(
             &holding("x"),
             &[row(&info("b", "d"), "s:1", "OPEN")],
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_row_is_looked_at_again_later() {
+    fn damaged_row_is_in_transition() {
         for columns in [
             &[("server", &b"s:1"[..])][..],
             &[("regioninfo", b"junk")],

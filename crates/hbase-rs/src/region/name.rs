@@ -1,12 +1,12 @@
-//! Names of regions, which are the row keys of hbase:meta.
+//! Region names, which are the row keys of hbase:meta.
 //!
 //! ```text
 //! <table> , <start key> , <region id> [ _ <replica, 4 upper-case hex digits> ] . <md5, 32 hex digits> .
 //! ```
 //!
-//! Start keys hold any byte, commas and dots too, so names are read from both ends: the table up to
-//! the first comma, hash and id from the back. hbase:meta does not keep its rows in byte order; it
-//! compares table, start key and id one after the other ([`compare_meta_rows`]).
+//! Start keys contain any byte, including commas and dots, so names are parsed from both ends: the
+//! table up to the first comma, hash and id from the end. The rows of hbase:meta are not in byte
+//! order: table, start key and id are compared one after the other ([`compare_meta_rows`]).
 
 use std::{cmp::Ordering, fmt::Write as _};
 
@@ -19,23 +19,23 @@ use crate::{cell::MAX_ROW_LENGTH, table_name::TableName};
 /// Length of the hash and its two dots.
 const HASH_LENGTH: usize = 34;
 
-/// A region's name in its parts.
+/// Parts of a region name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionNameParts<'a> {
-    /// Table as it is written there.
+    /// Table, with its namespace.
     pub table: &'a [u8],
     /// First row.
     pub start_key: &'a [u8],
-    /// Milliseconds of creation, in decimal.
+    /// Time of creation in epoch milliseconds, in decimal.
     pub id: &'a [u8],
     /// Replica in hexadecimal; empty for the default one.
     pub replica: &'a [u8],
-    /// The hash; empty in names of the first kind, which only hbase:meta still has.
+    /// MD5 hash; empty in the old format, which only hbase:meta has.
     pub hash: &'a [u8],
 }
 
 impl<'a> RegionNameParts<'a> {
-    /// Takes a name apart; `None` if it is none.
+    /// Parses a name.
     #[must_use]
     pub fn parse(name: &'a [u8]) -> Option<Self> {
         let (rest, hash) = match name.split_last() {
@@ -58,7 +58,7 @@ impl<'a> RegionNameParts<'a> {
     }
 }
 
-/// Name of a region.
+/// Returns the name of a region.
 #[must_use]
 pub fn region_name(table: &TableName, start_key: &[u8], id: u64, replica: u16) -> Bytes {
     if *table == TableName::meta() && replica == 0 {
@@ -68,7 +68,7 @@ pub fn region_name(table: &TableName, start_key: &[u8], id: u64, replica: u16) -
     name.put_slice(table.as_bytes());
     name.put_u8(b',');
     name.put_slice(start_key);
-    // Writing to a growing buffer does not fail.
+    // Writing to a `BytesMut` does not fail.
     let _ = write!(name, ",{id}");
     if replica > 0 {
         let _ = write!(name, "_{replica:04X}");
@@ -83,7 +83,7 @@ pub(crate) fn region_specifier(name: &Bytes) -> pb::RegionSpecifier {
     pb::RegionSpecifier { r#type: RegionSpecifierType::RegionName.into(), value: name.clone() }
 }
 
-/// The name by which the master and the file system call the region.
+/// Returns the encoded name, which the master and the file system use.
 #[must_use]
 pub fn encoded_name(name: &[u8]) -> String {
     match RegionNameParts::parse(name) {
@@ -92,14 +92,14 @@ pub fn encoded_name(name: &[u8]) -> String {
     }
 }
 
-/// Order of the rows of hbase:meta. Rows need not be names of regions: one without a comma is all
-/// table, and comes before that table's regions.
+/// Compares two rows of hbase:meta. A row without a comma is a table name, and sorts before the
+/// regions of that table.
 #[must_use]
 pub fn compare_meta_rows(a: &[u8], b: &[u8]) -> Ordering {
     order_parts(a).cmp(&order_parts(b))
 }
 
-/// What a row is compared by: its table, and if there is a comma start key and id.
+/// Sort key of a row: table, and start key and id if there is a comma.
 type OrderParts<'a> = (&'a [u8], Option<(&'a [u8], &'a [u8])>);
 
 fn order_parts(row: &[u8]) -> OrderParts<'_> {
@@ -112,17 +112,17 @@ fn order_parts(row: &[u8]) -> OrderParts<'_> {
     }
 }
 
-/// Row from which a reversed scan of hbase:meta finds the region that holds `row`.
+/// Returns the row at which a reversed scan of hbase:meta for the region that holds `row` starts.
 ///
-/// Larger than any region of the table that starts at or before the row. A row so long that the
-/// key would pass HBase's limit is cut: the region found may then be one too low, never too high.
+/// It sorts after every region of the table that starts at or before the row. A row is truncated if
+/// the key would exceed HBase's limit; the scan may then find an earlier region, never a later one.
 #[must_use]
 pub fn search_key(table: &TableName, row: &[u8]) -> Bytes {
     search(table, row, b"99999999999999")
 }
 
-/// Row from which a reversed scan of hbase:meta finds the last region that starts before `row`;
-/// an empty one stands for the table's end.
+/// Returns the row at which a reversed scan of hbase:meta for the last region that starts before
+/// `row` starts; an empty row is the end of the table.
 #[must_use]
 pub fn search_key_before(table: &TableName, row: &[u8]) -> Bytes {
     if row.is_empty() {
@@ -134,8 +134,8 @@ pub fn search_key_before(table: &TableName, row: &[u8]) -> Bytes {
 }
 
 fn search(table: &TableName, row: &[u8], id: &[u8]) -> Bytes {
-    let room = MAX_ROW_LENGTH.saturating_sub(table.as_bytes().len() + id.len() + 2);
-    let row = row.get(..room).unwrap_or(row);
+    let max = MAX_ROW_LENGTH.saturating_sub(table.as_bytes().len() + id.len() + 2);
+    let row = row.get(..max).unwrap_or(row);
     let mut key = BytesMut::with_capacity(table.as_bytes().len() + row.len() + id.len() + 2);
     key.put_slice(table.as_bytes());
     key.put_u8(b',');
@@ -145,14 +145,14 @@ fn search(table: &TableName, row: &[u8], id: &[u8]) -> Bytes {
     key.freeze()
 }
 
-/// First row that a region of the table could have in hbase:meta.
+/// Returns the first row that a region of the table can have in hbase:meta.
 #[must_use]
 pub fn first_meta_key(table: &TableName) -> Bytes {
     search(table, b"", b"")
 }
 
-/// First row behind all regions of the table, in the order of hbase:meta. As bytes it lies before
-/// them: a blank sorts below a comma, but a table's name ends at its comma.
+/// Returns the first row after all regions of the table, in the order of hbase:meta. In byte order
+/// it sorts before them, since a space is lower than a comma, but a table name ends at its comma.
 #[must_use]
 pub fn end_meta_key(table: &TableName) -> Bytes {
     let mut key = BytesMut::from(&table.as_bytes()[..]);
@@ -160,8 +160,8 @@ pub fn end_meta_key(table: &TableName) -> Bytes {
     key.freeze()
 }
 
-/// Bob Jenkins's hash (`lookup3`, one result) as HBase uses it: names without an MD5 have its
-/// decimal as encoded name.
+/// Bob Jenkins's hash (`lookup3`, one result). Its decimal is the encoded name of names without an
+/// MD5 hash.
 fn jenkins_hash(bytes: &[u8]) -> i32 {
     let mut state = [0xdead_beef_u32.wrapping_add(bytes.len() as u32); 3];
     let mut chunks = bytes.chunks(12).peekable();
@@ -177,22 +177,22 @@ fn jenkins_hash(bytes: &[u8]) -> i32 {
     c as i32
 }
 
-/// Between two chunks. Each round works on one word and hands its place on to the next.
+/// Mixes the state between two chunks. Each round computes one word and rotates the words.
 fn jenkins_mix(mut state: [u32; 3]) -> [u32; 3] {
-    for turn in [4, 6, 8, 16, 19, 4] {
+    for bits in [4, 6, 8, 16, 19, 4] {
         let [a, b, c] = state;
-        let mixed = a.wrapping_sub(c) ^ c.rotate_left(turn);
+        let mixed = a.wrapping_sub(c) ^ c.rotate_left(bits);
         state = [b, c.wrapping_add(b), mixed];
     }
     state
 }
 
-/// After the last chunk, in the same manner.
+/// Mixes the state after the last chunk.
 fn jenkins_last([a, b, c]: [u32; 3]) -> [u32; 3] {
     let mut state = [c, a, b];
-    for turn in [14, 11, 25, 16, 4, 14, 24] {
+    for bits in [14, 11, 25, 16, 4, 14, 24] {
         let [c, a, b] = state;
-        let mixed = (c ^ b).wrapping_sub(b.rotate_left(turn));
+        let mixed = (c ^ b).wrapping_sub(b.rotate_left(bits));
         state = [a, b, mixed];
     }
     state
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn names_carry_table_start_id_replica_and_hash() {
+    fn names_have_table_start_id_replica_and_hash() {
         check("region-name-first", "tsdb", b"", 1_700_000_000_000, 0);
         check("region-name-second", "tsdb", &[0, 0, 2], 1_700_000_000_001, 0);
         check("region-name-replica-1", "tsdb", b"", 1_700_000_000_000, 1);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_a_hash_are_encoded_by_jenkins() {
+    fn names_without_a_hash_are_encoded_by_jenkins_hash() {
         for row in recorded::table("jenkins_encoded_names") {
             let name = row["name"].as_str().unwrap();
             assert_eq!(encoded_name(name.as_bytes()), row["encoded"].as_str().unwrap());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_meta_come_by_table_then_start_then_id() {
+    fn meta_rows_are_ordered_by_table_start_and_id() {
         let rows = recorded::table("meta_row_order");
         assert!(!rows.is_empty());
         for row in rows {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn search_keys_are_javas() {
+    fn search_keys_equal_those_of_hbase() {
         let row = [0, 0, 1, 0x65, 0x52, 0, 0, 0, 0, 1, 0, 0, 2];
         let key = search_key(&table("tsdb"), &row);
         assert!(recorded::vector("meta-search-key").starts_with(&key[..10]));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tables_rows_lie_between_its_two_keys() {
+    fn rows_of_a_table_are_between_its_two_keys() {
         let name = region_name(&table("tsdb"), b" ,", 1_700_000_000_000, 0);
         assert_eq!(compare_meta_rows(&first_meta_key(&table("tsdb")), &name), Ordering::Less);
         assert_eq!(compare_meta_rows(&name, &end_meta_key(&table("tsdb"))), Ordering::Less);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_no_region_has_its_place() {
+    fn rows_that_are_no_region_names_are_ordered() {
         let name = region_name(&table("t"), b"p", 1, 0);
         for (row, expected) in
             [("t\0", Ordering::Less), ("t", Ordering::Greater), ("t,p", Ordering::Greater)]
@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn start_keys_of_any_bytes_are_found_again(start in vec(any::<u8>(), 0..30), id: u64, replica in 0..3_u16) {
+        fn start_keys_of_any_bytes_are_parsed(start in vec(any::<u8>(), 0..30), id: u64, replica in 0..3_u16) {
             let name = region_name(&table("ns:t-1"), &start, id, replica);
             let parts = RegionNameParts::parse(&name).unwrap();
             prop_assert_eq!(parts.start_key, &start[..]);
@@ -297,7 +297,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_name_or_none(bytes in vec(prop::sample::select(b"a,._0\xff".to_vec()), 0..50)) {
+        fn parsing_any_bytes_does_not_panic(bytes in vec(prop::sample::select(b"a,._0\xff".to_vec()), 0..50)) {
             let _ = RegionNameParts::parse(&bytes);
             let _ = encoded_name(&bytes);
         }

@@ -229,7 +229,7 @@ impl<'a> Batch<'a> {
                     actions.extend(indices.map(|at| (at, Err(failed.clone()))));
                 }
                 RegionResult::Done => {
-                    actions.extend(indices.map(|at| (at, Ok(RowResult::default()))))
+                    actions.extend(indices.map(|at| (at, Ok(RowResult::default()))));
                 }
             }
         }

@@ -94,15 +94,12 @@ impl Writer {
                 for range in &share.ranges {
                     for at in range.from..range.to {
                         let one = range.part(at, at + 1);
-                        match results.next() {
-                            Some(Err(failed)) => {
-                                self.retry_or_fail(one, &failed, attempt, &mut retried);
-                            }
-                            // There is a result for every mutation.
-                            Some(Ok(_)) | None => {
-                                any_written = true;
-                                self.batch_complete(one.written());
-                            }
+                        let lost = || Err(FailedAttempt::lost(Failure::Lost));
+                        if let Err(failed) = results.next().unwrap_or_else(lost) {
+                            self.retry_or_fail(one, &failed, attempt, &mut retried);
+                        } else {
+                            any_written = true;
+                            self.batch_complete(one.written());
                         }
                     }
                 }
