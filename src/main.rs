@@ -1,5 +1,5 @@
-//! The `tsdb` command. Everything it does is in the crate `tsd-cli`; this package only makes the
-//! binary, so that the tests and benches beside it can start what a user starts.
+//! The `tsdb` command, implemented in the crate `tsd-cli`. The root package builds the binary because
+//! cargo passes its path only to tests and benches of the same package.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Real input: collectd sends to a daemon for a while, and every value it also wrote to its own CSV
-# files must come back from a query, under the right metric, tags and second.
+# Real input: collectd sends to a daemon for a while. Queries must return every value that collectd also
+# wrote to its CSV files, with the right metric, tags and second.
 #
 #   tests/collectd.sh [seconds]     120 without an argument; installs collectd-core if it is missing
 set -eu
@@ -69,14 +69,14 @@ start=$(($(date +%s) - 10))
 "$collectd" -f -C "$work/collectd.conf" >"$work/collectd.log" 2>&1 &
 sender=$!
 sleep "$seconds"
-# An orderly end writes out what collectd still holds.
+# A clean exit flushes the values that collectd has buffered.
 kill "$sender"
 wait "$sender" || { cat "$work/collectd.log" >&2; exit 1; }
 sender=
 end=$(($(date +%s) + 10))
 sleep 1
 
-# What collectd says it sent: metric, second, value.
+# The values that collectd sent: metric, second, value.
 (cd "$work/csv/$host" && find . -type f) | while read -r file; do
     file=${file#./}
     plugin=${file%%/*} type=${file#*/}
@@ -93,16 +93,16 @@ sleep 1
     ' "$work/csv/$host/$file"
 done | sort >"$work/sent"
 
-# What the daemon has.
+# The values that the daemon returns.
 cut -d' ' -f1 "$work/sent" | sort -u | while read -r metric; do
-    answer=$(curl -sS \
+    response=$(curl -sS \
         "http://$address/api/query?start=$start&end=$end&m=sum:$metric%7Bfqdn=$host,source=collectd%7D")
-    case $answer in
+    case $response in
         *'"tags":{"fqdn":"'"$host"'","source":"collectd"}'* | \
             *'"tags":{"source":"collectd","fqdn":"'"$host"'"}'*) ;;
-        *) echo "$metric: $answer" >&2 ;;
+        *) echo "$metric: $response" >&2 ;;
     esac
-    echo "$answer" | sed 's/.*"dps":{\([^}]*\)}.*/\1/' | tr ',' '\n' | tr -d '"' |
+    echo "$response" | sed 's/.*"dps":{\([^}]*\)}.*/\1/' | tr ',' '\n' | tr -d '"' |
         awk -F: -v metric="$metric" 'NF == 2 { print metric, $1, $2 }'
 done | sort >"$work/found"
 

@@ -158,7 +158,8 @@ fn assign_uids(address: SocketAddr) {
     post(address, "/api/uid/assign", &names);
 }
 
-fn point(metric: &str, host: &str, timestamp: u64, value: Value) -> Value {
+fn point(metric: &str, host: &str, timestamp: u64, value: impl Into<Value>) -> Value {
+    let value = value.into();
     let tags = json!({ "host": host });
     json!({ "metric": metric, "timestamp": timestamp, "value": value, "tags": tags })
 }
@@ -172,14 +173,14 @@ fn write_first(address: SocketAddr) {
         for hour in [0, 3_600] {
             for (at, value) in (0..).zip(integers) {
                 let second = SECOND + hour + at * 60;
-                points.push(point("formats.int", host, second, value.into()));
-                points.push(point("formats.ms", host, second * 1_000 + 1 + at, value.into()));
+                points.push(point("formats.int", host, second, value));
+                points.push(point("formats.ms", host, second * 1_000 + 1 + at, value));
             }
             for (at, value) in (0..).zip(floats) {
                 let second = SECOND + hour + at * 90;
-                points.push(point("formats.float", host, second, value.into()));
-                points.push(point("formats.mixed", host, second * 1_000 + 250, value.into()));
-                points.push(point("formats.mixed", host, second + 1, (at + 1).into()));
+                points.push(point("formats.float", host, second, value));
+                points.push(point("formats.mixed", host, second * 1_000 + 250, value));
+                points.push(point("formats.mixed", host, second + 1, at + 1));
             }
         }
     }
@@ -189,13 +190,13 @@ fn write_first(address: SocketAddr) {
 /// Corrections of points, and more points in the same rows and in a new one.
 fn write_second(address: SocketAddr) {
     let mut points = vec![
-        point("formats.int", "a", SECOND, 2.into()),
-        point("formats.float", "b", SECOND, 0.75.into()),
-        point("formats.ms", "a", SECOND * 1_000 + 1, (-2).into()),
+        point("formats.int", "a", SECOND, 2),
+        point("formats.float", "b", SECOND, 0.75),
+        point("formats.ms", "a", SECOND * 1_000 + 1, -2),
     ];
     for metric in ["formats.int", "formats.mixed"] {
         for second in [30, 3_599, 7_200] {
-            points.push(point(metric, "b", SECOND + second, second.into()));
+            points.push(point(metric, "b", SECOND + second, second));
         }
     }
     post(address, "/api/put", &points.into());

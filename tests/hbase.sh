@@ -1,8 +1,8 @@
 #!/bin/sh
-# Everything against a real HBase, which is started and stopped here; needs a JDK 17.
+# Tests on a real HBase, which is started and stopped here; needs a JDK 17.
 #
-#   tests/hbase.sh [scenario...]     all without an argument: see tests/hbase/main.rs
+#   tests/hbase.sh [scenario...]     all scenarios if none is named: see tests/hbase/main.rs
 set -eu
 cd "$(dirname "$0")/.."
-# The whole workspace's features, so that nothing is built twice.
+# With the features of the whole workspace, to reuse the builds of other tests.
 exec cargo test --workspace --locked --features saltern/hbase --test hbase -- "$@"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Heavy queries against a daemon of its own while small queries and ingest are measured beside them;
-# prints the table of docs/performance.md.
+# Measures small queries and ingest beside heavy queries on a daemon; prints the table of
+# docs/performance.md.
 #
 #   tests/hostile.sh [--quick] [--seconds N] [--clients N] [--data DIR] [--only TEXT]
 set -eu

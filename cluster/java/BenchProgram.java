@@ -25,8 +25,8 @@ abstract class BenchProgram {
     /** Flags of a four-byte integer. */
     private static final int FLAGS = 3;
 
-    /** Runs one request and returns its result as words. */
-    abstract String run(Connection connection, String[] words) throws Exception;
+    /** Runs one request and returns its result as text. */
+    abstract String run(Connection connection, String[] fields) throws Exception;
 
     /** Runs requests until the end of the input. */
     void serve(String[] arguments) throws Exception {

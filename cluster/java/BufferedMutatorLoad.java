@@ -22,16 +22,16 @@ final class BufferedMutatorLoad extends BenchProgram {
     }
 
     @Override
-    String run(Connection connection, String[] words) throws Exception {
-        TableName table = TableName.valueOf(words[0]);
-        int series = number(words[1]);
-        int first = number(words[2]);
-        int end = first + number(words[3]);
-        int pointsPerPut = number(words[4]);
-        int threads = number(words[5]);
+    String run(Connection connection, String[] fields) throws Exception {
+        TableName table = TableName.valueOf(fields[0]);
+        int series = number(fields[1]);
+        int first = number(fields[2]);
+        int end = first + number(fields[3]);
+        int pointsPerPut = number(fields[4]);
+        int threads = number(fields[5]);
         long start = System.nanoTime();
         BufferedMutatorParams parameters =
-            new BufferedMutatorParams(table).writeBufferSize(number(words[6]));
+            new BufferedMutatorParams(table).writeBufferSize(number(fields[6]));
         try (BufferedMutator mutator = connection.getBufferedMutator(parameters)) {
             if (threads == 1) {
                 write(mutator, 0, 1, series, first, end, pointsPerPut);

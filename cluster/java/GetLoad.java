@@ -24,12 +24,12 @@ final class GetLoad extends BenchProgram {
     }
 
     @Override
-    String run(Connection connection, String[] words) throws Exception {
-        TableName name = TableName.valueOf(words[0]);
-        int series = number(words[1]);
-        int steps = number(words[2]);
-        int gets = number(words[3]);
-        int threads = number(words[4]);
+    String run(Connection connection, String[] fields) throws Exception {
+        TableName name = TableName.valueOf(fields[0]);
+        int series = number(fields[1]);
+        int steps = number(fields[2]);
+        int gets = number(fields[3]);
+        int threads = number(fields[4]);
         long[] took = new long[gets];
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         List<Callable<Void>> parts = new ArrayList<>();

@@ -19,18 +19,18 @@ final class ScannerLoad extends BenchProgram {
     }
 
     @Override
-    String run(Connection connection, String[] words) throws Exception {
+    String run(Connection connection, String[] fields) throws Exception {
         Scan scan = new Scan()
             .addFamily(FAMILY)
             .setCacheBlocks(false)
-            .setCaching(number(words[1]))
-            .setMaxResultSize(number(words[2]))
-            .setAsyncPrefetch(words[3].equals("true"));
+            .setCaching(number(fields[1]))
+            .setMaxResultSize(number(fields[2]))
+            .setAsyncPrefetch(fields[3].equals("true"));
         long start = System.nanoTime();
         long rows = 0;
         long cells = 0;
         long sum = 0;
-        try (Table table = connection.getTable(TableName.valueOf(words[0]));
+        try (Table table = connection.getTable(TableName.valueOf(fields[0]));
                 ResultScanner scanner = table.getScanner(scan)) {
             for (Result result : scanner) {
                 rows++;

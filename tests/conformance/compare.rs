@@ -112,13 +112,13 @@ fn differences_are_found() {
     ] {
         assert!(series(tags, aggregated, dps).is_err(), "{dps}");
     }
-    let refusal = r#"{"expect_error":{"status":400,"message":"no","match":"exact"}}"#;
-    let case = Json::parse(refusal).expect("JSON");
-    let refused = |status: u16, message: &str| {
+    let expected = r#"{"expect_error":{"status":400,"message":"no","match":"exact"}}"#;
+    let case = Json::parse(expected).expect("JSON");
+    let error = |status: u16, message: &str| {
         let body = format!(r#"{{"error":{{"code":{status},"message":"{message}"}}}}"#);
         check(&case, &HttpResponse { status, body })
     };
-    assert_eq!(refused(400, "no"), Ok(()));
-    assert!(refused(500, "no").is_err());
-    assert!(refused(400, "no!").is_err());
+    assert_eq!(error(400, "no"), Ok(()));
+    assert!(error(500, "no").is_err());
+    assert!(error(400, "no!").is_err());
 }

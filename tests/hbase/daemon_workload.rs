@@ -96,7 +96,7 @@ impl WorkloadState {
             match self.request("POST", "/api/put".to_owned(), Some(body.to_owned())).await {
                 Ok(response) if response.status == 204 => return,
                 Ok(response) => {
-                    self.record_failed_put(&format!("{} {}", response.status, response.body))
+                    self.record_failed_put(&format!("{} {}", response.status, response.body));
                 }
                 Err(error) => self.record_failed_put(&error),
             }
