@@ -103,7 +103,7 @@ fn prefix(name: &str) -> &str {
     &name[..="tsd_".len() + length]
 }
 
-/// The last word of a name, before the `total` of a counter.
+/// The final word of a name, before the `total` of a counter.
 fn last_word(name: &str) -> &str {
     let name = name.strip_suffix("_total").unwrap_or(name);
     name.rsplit('_').next().unwrap_or(name)

@@ -113,7 +113,7 @@ impl<'a> PointReader<'a> {
 /// zeros, and length bits that differ from the length of the value. Returns true if it did.
 pub fn fix_up(qualifier: Qualifier, value: &[u8]) -> Result<(StoredPoint<'_>, bool), ColumnError> {
     let flags = qualifier.flags();
-    let mut mended = value;
+    let mut repaired = value;
     if flags == Flags::SINGLE
         && let Ok(eight) = <[u8; 8]>::try_from(value)
     {
@@ -121,18 +121,18 @@ pub fn fix_up(qualifier: Qualifier, value: &[u8]) -> Result<(StoredPoint<'_>, bo
             let byte = qualifier.as_bytes().last().copied().unwrap_or_default();
             return Err(ColumnError::CorruptFloat { value: eight, flags: byte });
         };
-        mended = four;
+        repaired = four;
     }
-    if mended.is_empty() {
+    if repaired.is_empty() {
         return Err(ColumnError::EmptyValue);
     }
-    let right = flags.with_len(mended.len()).ok_or(if flags.is_float() {
-        ValueError::FloatLength(mended.len())
+    let right = flags.with_len(repaired.len()).ok_or(if flags.is_float() {
+        ValueError::FloatLength(repaired.len())
     } else {
-        ValueError::IntegerLength(mended.len())
+        ValueError::IntegerLength(repaired.len())
     })?;
-    let point = StoredPoint { qualifier: qualifier.with_flags(right), value: mended };
-    Ok((point, right != flags || mended.len() != value.len()))
+    let point = StoredPoint { qualifier: qualifier.with_flags(right), value: repaired };
+    Ok((point, right != flags || repaired.len() != value.len()))
 }
 
 /// Reads all points of a column with an even qualifier by the rules of fsck: every qualifier has its

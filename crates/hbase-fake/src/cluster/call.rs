@@ -80,9 +80,9 @@ pub(crate) fn handle_frame(
         }
         Some(FaultKind::Delay(wait)) => SocketAction::SendLater(*wait, respond(&mut state)),
         Some(FaultKind::UnknownCallIdFirst) => {
-            let stray =
+            let unrequested =
                 encode_exception(id.wrapping_add(1_000_000), "NotServingRegionException", "whose?");
-            SocketAction::Send([stray, respond(&mut state)].concat().into())
+            SocketAction::Send([unrequested, respond(&mut state)].concat().into())
         }
         Some(FaultKind::GarbageResponse) => {
             let header = pb::ResponseHeader { call_id: Some(id), ..pb::ResponseHeader::default() };

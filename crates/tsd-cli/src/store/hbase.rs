@@ -248,7 +248,7 @@ async fn logged(
     let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
     match find_tables(settings, &*below, GLANCE).await {
         Ok(()) => {}
-        Err(error) if is_away(&error) => {
+        Err(error) if is_unavailable(&error) => {
             warn!("{error:#}; starting anyway, points of series with cached UIDs are accepted");
         }
         Err(error) => {
@@ -259,7 +259,7 @@ async fn logged(
     Ok(behind_log(settings, client, log, replayed, directory, false))
 }
 
-fn is_away(error: &anyhow::Error) -> bool {
+fn is_unavailable(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<StorageError>()
         .is_some_and(|error| error.recovery() == Recovery::RetryLater)

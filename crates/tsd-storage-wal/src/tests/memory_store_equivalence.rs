@@ -8,7 +8,7 @@ use super::{
 };
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum StoreOperation {
     Write(u64),
     Flush,
     Reopen,
@@ -16,13 +16,13 @@ enum Step {
     Scan(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreOperation> {
     prop_oneof![
-        20 => any::<u64>().prop_map(Step::Write),
-        2 => Just(Step::Flush),
-        1 => Just(Step::Reopen),
-        1 => Just(Step::Kill),
-        3 => any::<u64>().prop_map(Step::Scan),
+        20 => any::<u64>().prop_map(StoreOperation::Write),
+        2 => Just(StoreOperation::Flush),
+        1 => Just(StoreOperation::Reopen),
+        1 => Just(StoreOperation::Kill),
+        3 => any::<u64>().prop_map(StoreOperation::Scan),
     ]
 }
 
@@ -51,7 +51,7 @@ async fn scanned(store: &impl Storage, scan: Scan) -> Vec<(Bytes, Vec<Cell>)> {
     rows
 }
 
-async fn compare(steps: Vec<Step>, memtable_bytes: usize) {
+async fn compare(steps: Vec<StoreOperation>, memtable_bytes: usize) {
     let memory = MemoryStorage::new(conformance::tables()).with_clock(clock);
     let backend = memory_backend();
     let mut disk = FaultyDisk::new(1);
@@ -64,23 +64,23 @@ async fn compare(steps: Vec<Step>, memtable_bytes: usize) {
     let mut model = Model::default();
     for step in steps {
         match step {
-            Step::Write(seed) => {
+            StoreOperation::Write(seed) => {
                 let operation = Operation::random("r", &mut TestRng::new(seed), &model);
                 model.apply(&operation);
                 operation.run(&memory).await.unwrap();
                 operation.run(&store).await.unwrap();
             }
-            Step::Flush => store.flush().await.unwrap(),
-            Step::Reopen => {
+            StoreOperation::Flush => store.flush().await.unwrap(),
+            StoreOperation::Reopen => {
                 store.stop().await;
                 store = open(&disk).await;
             }
-            Step::Kill => {
+            StoreOperation::Kill => {
                 store.stop().await;
                 disk = disk.after_kill();
                 store = open(&disk).await;
             }
-            Step::Scan(seed) => {
+            StoreOperation::Scan(seed) => {
                 let scan = scan_of(seed);
                 assert_eq!(scanned(&store, scan.clone()).await, scanned(&memory, scan).await);
             }
