@@ -1,6 +1,7 @@
 //! A shard of the series cache: entries, and an index of them by hash.
 
 use hashbrown::HashTable;
+use tsd_storage::widen_hash;
 
 use super::entry::{NewSeries, SeriesEntry};
 use crate::ingest::NameText;
@@ -23,11 +24,6 @@ struct IndexSlot {
     entry: u32,
 }
 
-/// Distributes a short hash over the 64 bits that the index expects.
-const fn widen(hash: u32) -> u64 {
-    (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 impl Shard {
     pub(super) const fn len(&self) -> usize {
         self.entries.len()
@@ -36,7 +32,9 @@ impl Shard {
     /// An entry of that hash, nearly always the right one, or [`NO_ENTRY`].
     #[inline]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
-        self.index.find(widen(hash), |slot| slot.hash == hash).map_or(NO_ENTRY, |slot| slot.entry)
+        self.index
+            .find(widen_hash(hash), |slot| slot.hash == hash)
+            .map_or(NO_ENTRY, |slot| slot.entry)
     }
 
     #[inline]
@@ -54,7 +52,7 @@ impl Shard {
 
     fn position(&self, hash: u32, is: impl Fn(&SeriesEntry) -> bool) -> Option<u32> {
         let same = |slot: &IndexSlot| slot.hash == hash && self.entry(slot.entry).is_some_and(&is);
-        self.index.find(widen(hash), same).map(|slot| slot.entry)
+        self.index.find(widen_hash(hash), same).map(|slot| slot.entry)
     }
 
     /// Inserts a series, or updates its last notified row. Evicts an entry, and returns true, if
@@ -85,7 +83,7 @@ impl Shard {
             (at, true)
         };
         let slot = IndexSlot { hash, entry: at as u32 };
-        self.index.insert_unique(widen(hash), slot, |slot| widen(slot.hash));
+        self.index.insert_unique(widen_hash(hash), slot, |slot| widen_hash(slot.hash));
         evicted
     }
 
@@ -105,7 +103,7 @@ impl Shard {
             }
         };
         let entry = entries.get_mut(at)?;
-        let slot = index.find_entry(widen(hash_of(entry)), |slot| slot.entry as usize == at);
+        let slot = index.find_entry(widen_hash(hash_of(entry)), |slot| slot.entry as usize == at);
         slot.ok()?.remove();
         Some((at, entry))
     }

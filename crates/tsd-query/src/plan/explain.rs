@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tsd_model::BaseTime;
+use tsd_model::{BaseTime, to_hex};
 
 use super::{SeriesSelection, SubQueryPlan};
 
@@ -10,7 +10,7 @@ impl fmt::Display for SubQueryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = (self.window.scan_end_secs - self.window.scan_start_secs)
             / i64::from(BaseTime::SPAN_SECONDS);
-        writeln!(f, "metric {}", hex(&self.metric))?;
+        writeln!(f, "metric {}", to_hex(&self.metric))?;
         writeln!(
             f,
             "rows from {} to {} ({rows} an unbroken series)",
@@ -21,21 +21,21 @@ impl fmt::Display for SubQueryPlan {
                 Some(bucket) => write!(f, "scan bucket {bucket} ")?,
                 None => write!(f, "scan ")?,
             }
-            writeln!(f, "[{}, {})", hex(&range.start), hex(&range.stop))?;
+            writeln!(f, "[{}, {})", to_hex(&range.start), to_hex(&range.stop))?;
         }
         match &self.selection {
             SeriesSelection::Tsuids(tsuids) => {
                 for tags in tsuids {
-                    writeln!(f, "pushed down: tags {}", hex(tags))?;
+                    writeln!(f, "pushed down: tags {}", to_hex(tags))?;
                 }
             }
             SeriesSelection::Tags(tags) => {
                 for condition in &tags.conditions {
-                    write!(f, "pushed down: {} = ", hex(&condition.tagk))?;
+                    write!(f, "pushed down: {} = ", to_hex(&condition.tagk))?;
                     match &condition.tagvs {
                         None => writeln!(f, "any")?,
                         Some(values) => {
-                            let values: Vec<_> = values.iter().map(|v| hex(v)).collect();
+                            let values: Vec<_> = values.iter().map(|v| to_hex(v)).collect();
                             writeln!(f, "{}", values.join(" or "))?;
                         }
                     }
@@ -47,19 +47,11 @@ impl fmt::Display for SubQueryPlan {
         }
         for post in &self.post_filters {
             let (kind, filter) = (post.filter.type_name(), &post.filter.filter);
-            writeln!(f, "checked afterwards: {} {kind}({filter})", hex(&post.tagk))?;
+            writeln!(f, "checked afterwards: {} {kind}({filter})", to_hex(&post.tagk))?;
         }
         for tagk in &self.group_by {
-            writeln!(f, "group by {}", hex(tagk))?;
+            writeln!(f, "group by {}", to_hex(tagk))?;
         }
         Ok(())
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, b| {
-        let _ = write!(text, "{b:02X}");
-        text
-    })
 }

@@ -1,7 +1,7 @@
 //! Resolution of the names in a sub query to UIDs.
 
 use bytes::Bytes;
-use tsd_model::{TableSchema, UidKind};
+use tsd_model::{TableSchema, UidKind, from_hex};
 
 use crate::{
     error::QueryError,
@@ -124,7 +124,7 @@ fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, 
     let mut resolved: Vec<Bytes> = Vec::with_capacity(tsuids.len());
     let mut first_metric: Option<&str> = None;
     for text in tsuids {
-        let bytes = parse_hex(text)
+        let bytes = from_hex(text.as_bytes())
             .ok_or_else(|| QueryError::internal(format!("For input string: \"{text}\"")))?;
         let tags = bytes.len().saturating_sub(schema.metric_width());
         if tags == 0 || tags % schema.tag_pair_width() != 0 {
@@ -142,14 +142,4 @@ fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, 
     resolved.sort();
     resolved.dedup();
     Ok(resolved)
-}
-
-fn parse_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|i| text.get(i..i + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
-        .collect()
 }

@@ -7,7 +7,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use tsd_storage::{CellBatch, RowRef};
+use tsd_storage::{CellBatch, RowRef, widen_hash};
 
 use super::{
     arena::{Arena, Chunk},
@@ -66,11 +66,6 @@ struct Scratch {
     ops: Vec<u8>,
 }
 
-/// Distributes a short hash over the 64 bits that the index expects.
-const fn widen(hash: u32) -> u64 {
-    (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 impl TableRows {
     /// An empty table with memory from `pool`.
     pub(super) fn new(pool: Arc<BufferPool>) -> Self {
@@ -126,7 +121,7 @@ impl TableRows {
             batch.rows().map(|row| IndexSlot { hash: hash(&self.hasher, row.key), row: NO_ROW }),
         );
         for slot in slots.iter_mut() {
-            let found = self.index.find(widen(slot.hash), |s| s.hash == slot.hash);
+            let found = self.index.find(widen_hash(slot.hash), |s| s.hash == slot.hash);
             slot.row = found.map_or(NO_ROW, |s| s.row);
         }
         let mut prefetched = 0;
@@ -245,7 +240,7 @@ impl TableRows {
 
     fn find_hashed(&self, hash: u32, key: &[u8]) -> Option<u32> {
         let same = |s: &IndexSlot| s.hash == hash && self.row(s.row).0 == key;
-        self.index.find(widen(hash), same).map(|s| s.row)
+        self.index.find(widen_hash(hash), same).map(|s| s.row)
     }
 
     /// Returns the number of a row. Creates it if necessary, with space for `ops` bytes.
@@ -255,7 +250,8 @@ impl TableRows {
             let entry = rows.get(row as usize);
             entry.map_or(&[][..], |e| key_in(arena, *e))
         };
-        if let Some(slot) = index.find(widen(hash), |s| s.hash == hash && key_at(s.row) == key) {
+        if let Some(slot) = index.find(widen_hash(hash), |s| s.hash == hash && key_at(s.row) == key)
+        {
             return slot.row;
         }
         let row = rows.len() as u32;
@@ -266,7 +262,7 @@ impl TableRows {
         }
         let key_len = key.len() as u16;
         rows.push(RowEntry { chunk, len: u32::from(key_len), key_len });
-        index.insert_unique(widen(hash), IndexSlot { hash, row }, |s| widen(s.hash));
+        index.insert_unique(widen_hash(hash), IndexSlot { hash, row }, |s| widen_hash(s.hash));
         order.add(row, |row| {
             let entry = rows.get(row as usize);
             entry.map_or(&[][..], |e| key_in(arena, *e))

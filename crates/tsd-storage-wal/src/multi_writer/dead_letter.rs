@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tsd_model::to_hex;
 use tsd_storage::{FlushRow, StorageError, Table};
 
 use crate::files::{LogDir, LogFile};
@@ -157,7 +158,7 @@ impl fmt::Display for Hex<'_> {
         if self.0.is_empty() {
             return f.write_str("-");
         }
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02X}"))
+        f.write_str(&to_hex(self.0))
     }
 }
 
