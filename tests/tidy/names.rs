@@ -239,8 +239,7 @@ fn words_of(identifier: &str) -> Vec<String> {
 fn banned_prose(files: &[SourceFile]) -> Vec<String> {
     let mut wrong = Vec::new();
     for file in files.iter().filter(|file| !MAY_QUOTE.contains(&file.path.as_str())) {
-        let prose =
-            if file.path.ends_with(".md") { file.text.clone() } else { split(&file.text).comments };
+        let prose = if file.is_page() { file.text.clone() } else { split(&file.text).comments };
         let plain = prose.to_lowercase().replace(|c: char| !c.is_alphanumeric(), " ");
         let plain = format!(" {} ", plain.split_whitespace().collect::<Vec<_>>().join(" "));
         for phrase in PROSE {

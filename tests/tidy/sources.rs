@@ -18,6 +18,13 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
+impl SourceFile {
+    /// True for Markdown.
+    pub(super) fn is_page(&self) -> bool {
+        Path::new(&self.path).extension().is_some_and(|extension| extension == "md")
+    }
+}
+
 /// All files with one of these extensions, sorted by path. Recorded data and build output are left out.
 pub(super) fn files(extensions: &[&str]) -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -82,7 +82,7 @@ impl LimitsFile {
                 rules.replace(new);
             }
             Err(error) => {
-                tracing::warn!(%file, %error, "invalid file; limits by metric are unchanged")
+                tracing::warn!(%file, %error, "invalid file; limits by metric are unchanged");
             }
         }
         self.text = text;
