@@ -47,7 +47,7 @@ impl Cluster {
         match node {
             Node::ZooKeeper => {
                 let response = request(port, b"srvr").await.map_err(|error| error.to_string())?;
-                if response.contains("LinkState:") {
+                if response.contains("Mode:") {
                     Ok(())
                 } else {
                     Err(format!("response {response:?}"))
