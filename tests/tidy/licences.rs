@@ -29,7 +29,7 @@ const BANNED: &[(&str, &str)] = &[
 ];
 
 /// Crates that the daemon has in several versions, with how many. Each comes with crates that have not
-/// moved to the newest one; a new entry needs the same excuse, and one that is gone leaves the list.
+/// moved to the newest one; a new entry needs the same reason, and an outdated one is removed.
 const SEVERAL_VERSIONS: &[(&str, usize)] = &[
     ("ahash", 2),
     ("getrandom", 3),

@@ -1,5 +1,5 @@
 //! Names and words: generic type names stay rare, and the words that `docs/glossary.md` replaced do
-//! not come back. Texts that OpenTSDB's clients see are string literals and are not looked at.
+//! not come back. Texts that OpenTSDB's clients see are string literals and are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

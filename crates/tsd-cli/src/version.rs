@@ -2,8 +2,8 @@
 
 use tsd_protocol::BuildInfo;
 
-/// Facts of this build. Whoever builds releases sets the variables; a plain build knows its version
-/// only, and there is no build script that would ask git on every compile.
+/// Facts of this build. Release builds set the variables; a plain build has only its version,
+/// without a build script that runs git on every compile.
 #[must_use]
 pub(crate) fn build_facts() -> BuildInfo {
     let revision = option_env!("TSDB_BUILD_REVISION").unwrap_or_default();
