@@ -194,12 +194,6 @@ impl Cluster {
         self.address(Node::OpenTsdb)
     }
 
-    /// Address of a TSD.
-    #[must_use]
-    pub fn tsd_address(&self, index: usize) -> Option<String> {
-        self.address(Node::Tsd(index))
-    }
-
     /// Its processes.
     pub fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
         self.members.keys().copied()

@@ -111,13 +111,6 @@ impl Links {
         });
     }
 
-    /// Removes all faults of all links.
-    pub fn restore_all(&self) {
-        for node in self.links.keys() {
-            self.restore(*node);
-        }
-    }
-
     /// True if there are no links.
     #[must_use]
     pub fn is_empty(&self) -> bool {

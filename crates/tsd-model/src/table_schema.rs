@@ -34,8 +34,6 @@ pub enum SchemaError {
 }
 
 impl TableSchema {
-    /// Default UID width, bytes.
-    pub const DEFAULT_UID_WIDTH: usize = 3;
     /// Default number of salt buckets.
     pub const DEFAULT_SALT_BUCKETS: u32 = 20;
 

@@ -130,11 +130,6 @@ impl TagFilter {
         }
     }
 
-    /// Registered type names.
-    pub fn type_names() -> impl Iterator<Item = &'static str> {
-        TYPES.iter().copied()
-    }
-
     /// True if the filter accepts this tag value.
     #[must_use]
     pub fn accepts(&self, tagv: &str) -> bool {
