@@ -143,7 +143,7 @@ fn rejected_points_have_their_errors() {
 
 #[test]
 fn letters_outside_latin1_are_rejected() {
-    refuse("\"metric\":\"中\"", "name \"中\" has the letter 中, which the tables cannot hold");
+    refuse("\"metric\":\"中\"", "name \"中\" has the letter 中, which the tables cannot store");
     refuse("\"metric\":\"m😀\"", "Invalid metric name (\"m😀\"): illegal character: ?");
     refuse(
         "\"tags\":{\"host\":\"€\"}",
