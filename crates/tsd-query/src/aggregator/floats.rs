@@ -23,7 +23,7 @@ pub fn aggregate_floats(aggregator: Aggregator, values: &mut [f64]) -> f64 {
         Aggregator::Min | Aggregator::Mimmin => extreme(values, |v, best| v < best),
         Aggregator::Max | Aggregator::Mimmax => extreme(values, |v, best| v > best),
         Aggregator::Mult => values.iter().fold(1.0, |product, v| product * v),
-        Aggregator::Dev => deviation(values),
+        Aggregator::Dev => deviation(values.iter().copied()),
         Aggregator::Diff => difference(values),
         Aggregator::Count => values.iter().filter(|v| !v.is_nan()).count() as f64,
         Aggregator::First | Aggregator::None => values.first().copied().unwrap_or(f64::NAN),
@@ -53,9 +53,9 @@ fn extreme(values: &[f64], beats: impl Fn(f64, f64) -> bool) -> f64 {
     best
 }
 
-fn deviation(values: &[f64]) -> f64 {
-    let mut present = values.iter().filter(|v| !v.is_nan());
-    let Some(mut mean) = present.next().copied() else { return f64::NAN };
+pub(super) fn deviation(values: impl Iterator<Item = f64>) -> f64 {
+    let mut present = values.filter(|v| !v.is_nan());
+    let Some(mut mean) = present.next() else { return f64::NAN };
     let mut m2 = 0.0;
     let mut n = 1.0;
     for x in present {

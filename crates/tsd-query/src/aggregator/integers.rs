@@ -1,6 +1,6 @@
 //! The integer forms: wrapping sums, truncating divisions.
 
-use super::{Aggregator, percentile};
+use super::{Aggregator, floats::deviation, percentile};
 
 /// Aggregates integers in the order given; 0 if there are none.
 ///
@@ -14,7 +14,7 @@ pub fn aggregate_integers(aggregator: Aggregator, values: &mut [i64]) -> i64 {
         Aggregator::Max | Aggregator::Mimmax => values.iter().copied().max().unwrap_or(0),
         Aggregator::Avg => sum(values).wrapping_div((values.len() as i64).max(1)),
         Aggregator::Mult => values.iter().fold(1, |product: i64, v| product.wrapping_mul(*v)),
-        Aggregator::Dev => deviation(values),
+        Aggregator::Dev => deviation(values.iter().map(|v| *v as f64)) as i64,
         Aggregator::Diff => values.last().copied().unwrap_or(0).wrapping_sub(first),
         Aggregator::Count => values.len() as i64,
         Aggregator::First | Aggregator::None => first,
@@ -36,25 +36,6 @@ pub fn aggregate_integers(aggregator: Aggregator, values: &mut [i64]) -> i64 {
 
 fn sum(values: &[i64]) -> i64 {
     values.iter().fold(0, |total: i64, v| total.wrapping_add(*v))
-}
-
-/// Welford's method in doubles, truncated.
-fn deviation(values: &[i64]) -> i64 {
-    let Some((first, rest)) = values.split_first() else { return 0 };
-    if rest.is_empty() {
-        return 0;
-    }
-    let mut mean = *first as f64;
-    let mut m2 = 0.0;
-    let mut n = 1.0;
-    for v in rest {
-        let x = *v as f64;
-        n += 1.0;
-        let next_mean = mean + (x - mean) / n;
-        m2 += (x - mean) * (x - next_mean);
-        mean = next_mean;
-    }
-    (m2 / n).sqrt() as i64
 }
 
 #[cfg(test)]

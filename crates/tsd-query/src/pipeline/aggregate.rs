@@ -18,7 +18,7 @@ use crate::{
 
 mod folds;
 
-use folds::{FloatFold, IntegerFold};
+use folds::Fold;
 
 /// Times per block.
 const BLOCK_LEN: usize = 1024;
@@ -63,8 +63,8 @@ pub fn aggregate_with(
     let all_floats = input.is_rate
         || input.series.iter().all(|p| p.kinds == ValueKinds::AllFloats || p.is_empty());
     let mut result = PointColumns::default();
-    let mut floats = FloatFold::new(input.aggregator);
-    let mut integers = IntegerFold::new(input.aggregator);
+    let mut floats = Fold::floats(input.aggregator);
+    let mut integers = Fold::integers(input.aggregator);
     let mut float_values = Vec::new();
     let mut integer_values = Vec::new();
     let interpolation = input.aggregator.interpolation();

@@ -2,35 +2,23 @@
 
 use super::{Aggregator, aggregate_floats, aggregate_integers};
 
-/// State for each time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FoldState {
-    /// A few numbers.
-    Scalars,
-    /// All values, aggregated at the end.
-    Lists,
-}
-
-/// Floating-point state. NaN is a missing value to most aggregators.
+/// Aggregation state of each time of a block. NaN is a missing value to most aggregators.
 #[derive(Debug)]
-pub(super) struct FloatFold {
+pub(super) struct Fold<V> {
     aggregator: Aggregator,
-    state: FoldState,
-    main: Vec<f64>,
-    second: Vec<f64>,
+    /// Retains all values of a block, to aggregate them at its end.
+    keeps_values: bool,
+    main: Vec<V>,
+    second: Vec<V>,
     count: Vec<u32>,
-    lists: Vec<Vec<f64>>,
+    lists: Vec<Vec<V>>,
 }
 
-impl FloatFold {
-    pub(super) const fn new(aggregator: Aggregator) -> Self {
-        let state = match aggregator {
-            Aggregator::Median | Aggregator::Percentile(_) | Aggregator::Diff => FoldState::Lists,
-            _ => FoldState::Scalars,
-        };
+impl<V: Copy + From<bool>> Fold<V> {
+    const fn with_state(aggregator: Aggregator, keeps_values: bool) -> Self {
         Self {
             aggregator,
-            state,
+            keeps_values,
             main: Vec::new(),
             second: Vec::new(),
             count: Vec::new(),
@@ -39,29 +27,42 @@ impl FloatFold {
     }
 
     /// True if all values of a block are retained until its end.
-    pub(super) fn keeps_values(&self) -> bool {
-        self.state == FoldState::Lists
+    pub(super) const fn keeps_values(&self) -> bool {
+        self.keeps_values
     }
 
     /// Clears the state and resizes it to `len` times.
     pub(super) fn reset(&mut self, len: usize) {
-        let start = if self.aggregator == Aggregator::Mult { 1.0 } else { 0.0 };
-        reset_to(&mut self.main, len, start);
-        reset_to(&mut self.second, len, 0.0);
+        reset_to(&mut self.main, len, V::from(self.aggregator == Aggregator::Mult));
         reset_to(&mut self.count, len, 0);
-        if self.state == FoldState::Lists {
+        if self.aggregator == Aggregator::Dev {
+            reset_to(&mut self.second, len, V::from(false));
+        }
+        if self.keeps_values {
             self.lists.iter_mut().for_each(Vec::clear);
             self.lists.resize_with(len, Vec::new);
         }
     }
 
+    /// Retains the values of one series, for times from index `start` on.
+    fn keep(&mut self, start: usize, values: &[V]) {
+        for (list, v) in self.lists.iter_mut().skip(start).zip(values) {
+            list.push(*v);
+        }
+    }
+}
+
+impl Fold<f64> {
+    pub(super) const fn floats(aggregator: Aggregator) -> Self {
+        let keeps_values =
+            matches!(aggregator, Aggregator::Median | Aggregator::Percentile(_) | Aggregator::Diff);
+        Self::with_state(aggregator, keeps_values)
+    }
+
     /// Adds the values of one series, for times from index `start` on.
     pub(super) fn fold(&mut self, start: usize, values: &[f64]) {
-        if self.state == FoldState::Lists {
-            for (list, v) in self.lists.iter_mut().skip(start).zip(values) {
-                list.push(*v);
-            }
-            return;
+        if self.keeps_values {
+            return self.keep(start, values);
         }
         let main = self.main.get_mut(start..).unwrap_or_default().iter_mut();
         let count = self.count.get_mut(start..).unwrap_or_default().iter_mut();
@@ -121,7 +122,7 @@ impl FloatFold {
 
     /// Value at time `i` of the block.
     pub(super) fn result(&mut self, i: usize) -> f64 {
-        if self.state == FoldState::Lists {
+        if self.keeps_values {
             let list = self.lists.get_mut(i).map(Vec::as_mut_slice).unwrap_or_default();
             return aggregate_floats(self.aggregator, list);
         }
@@ -139,49 +140,19 @@ impl FloatFold {
     }
 }
 
-/// Integer state.
-#[derive(Debug)]
-pub(super) struct IntegerFold {
-    aggregator: Aggregator,
-    state: FoldState,
-    main: Vec<i64>,
-    count: Vec<u32>,
-    lists: Vec<Vec<i64>>,
-}
-
-impl IntegerFold {
-    pub(super) const fn new(aggregator: Aggregator) -> Self {
-        let state = match aggregator {
-            Aggregator::Median | Aggregator::Percentile(_) | Aggregator::Diff | Aggregator::Dev => {
-                FoldState::Lists
-            }
-            _ => FoldState::Scalars,
-        };
-        Self { aggregator, state, main: Vec::new(), count: Vec::new(), lists: Vec::new() }
-    }
-
-    /// True if all values of a block are retained until its end.
-    pub(super) fn keeps_values(&self) -> bool {
-        self.state == FoldState::Lists
-    }
-
-    /// Clears the state and resizes it to `len` times.
-    pub(super) fn reset(&mut self, len: usize) {
-        reset_to(&mut self.main, len, i64::from(self.aggregator == Aggregator::Mult));
-        reset_to(&mut self.count, len, 0);
-        if self.state == FoldState::Lists {
-            self.lists.iter_mut().for_each(Vec::clear);
-            self.lists.resize_with(len, Vec::new);
-        }
+impl Fold<i64> {
+    pub(super) const fn integers(aggregator: Aggregator) -> Self {
+        let keeps_values = matches!(
+            aggregator,
+            Aggregator::Median | Aggregator::Percentile(_) | Aggregator::Diff | Aggregator::Dev
+        );
+        Self::with_state(aggregator, keeps_values)
     }
 
     /// Adds the values of one series, for times from index `start` on.
     pub(super) fn fold(&mut self, start: usize, values: &[i64]) {
-        if self.state == FoldState::Lists {
-            for (list, v) in self.lists.iter_mut().skip(start).zip(values) {
-                list.push(*v);
-            }
-            return;
+        if self.keeps_values {
+            return self.keep(start, values);
         }
         let main = self.main.get_mut(start..).unwrap_or_default().iter_mut();
         let count = self.count.get_mut(start..).unwrap_or_default().iter_mut();
@@ -225,7 +196,7 @@ impl IntegerFold {
 
     /// Value at time `i` of the block.
     pub(super) fn result(&mut self, i: usize) -> i64 {
-        if self.state == FoldState::Lists {
+        if self.keeps_values {
             let list = self.lists.get_mut(i).map(Vec::as_mut_slice).unwrap_or_default();
             return aggregate_integers(self.aggregator, list);
         }
