@@ -14,10 +14,10 @@ use tsd_model::{
     RowKey, SeriesKey, TableSchema, Timestamp, Tsuid,
 };
 use tsd_storage::{
-    Column, Delete, Get, RowFilter, Scan, Storage, StorageError, Table, TagCondition, TagPattern,
+    Column, Delete, Get, RowFilter, Scan, Storage, StorageError, Table, TagCondition,
 };
 
-use crate::series_scan::prefix_end;
+use crate::series_scan::{prefix_end, tag_pattern};
 
 /// Attempts of an edit before it fails with a conflict.
 const MAX_ATTEMPTS: usize = 16;
@@ -68,7 +68,7 @@ pub enum AnnotationError {
 
 /// The annotations of a data table. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Annotations {
+pub struct Annotations {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) table: Table,
     pub(crate) schema: TableSchema,
@@ -78,7 +78,7 @@ pub(crate) struct Annotations {
 
 impl Annotations {
     /// Reads an annotation.
-    pub(crate) async fn get(
+    pub async fn get(
         &self,
         tsuid: Option<&Tsuid>,
         start_time: i64,
@@ -88,7 +88,7 @@ impl Annotations {
     }
 
     /// Merges fields into an annotation, or replaces it.
-    pub(crate) async fn edit(
+    pub async fn edit(
         &self,
         edit: AnnotationEdit,
         replace: bool,
@@ -120,7 +120,7 @@ impl Annotations {
     }
 
     /// Deletes an annotation, if there is one.
-    pub(crate) async fn delete(
+    pub async fn delete(
         &self,
         tsuid: Option<&Tsuid>,
         start_time: i64,
@@ -132,10 +132,7 @@ impl Annotations {
 
     /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not
     /// end after it. Omits invalid cells.
-    pub(crate) async fn global(
-        &self,
-        range_ms: (i64, i64),
-    ) -> Result<Vec<Annotation>, StorageError> {
+    pub async fn global(&self, range_ms: (i64, i64)) -> Result<Vec<Annotation>, StorageError> {
         let mut annotations = Vec::new();
         if range_ms.1 < range_ms.0 {
             return Ok(annotations);
@@ -157,7 +154,7 @@ impl Annotations {
 
     /// Deletes annotations of series, and global ones, whose cell times are in an inclusive range
     /// of epoch milliseconds. Returns their number.
-    pub(crate) async fn delete_range(
+    pub async fn delete_range(
         &self,
         tsuids: &[Tsuid],
         global: bool,
@@ -323,13 +320,7 @@ fn exactly(schema: TableSchema, tags: &[u8]) -> RowFilter {
         let tagvs = Some(vec![Bytes::copy_from_slice(tagv)]);
         Some(TagCondition { tagk: Bytes::copy_from_slice(tagk), tagvs })
     });
-    RowFilter::Tags(Arc::new(TagPattern {
-        tags_start: schema.tags_start(),
-        tagk_width: schema.tagk_width(),
-        tagv_width: schema.tagv_width(),
-        conditions: conditions.collect(),
-        explicit: true,
-    }))
+    tag_pattern(schema, schema.tags_start(), conditions.collect(), true)
 }
 
 #[cfg(test)]
@@ -359,14 +350,14 @@ mod tests {
     }
 
     async fn stored(engine: &EngineHandle, edit: AnnotationEdit) -> Annotation {
-        match engine.edit_annotation(edit, false).await.unwrap() {
+        match engine.annotations().edit(edit, false).await.unwrap() {
             AnnotationEditOutcome::Stored(annotation) => annotation,
             AnnotationEditOutcome::Unchanged => panic!("nothing was stored"),
         }
     }
 
     async fn starts(engine: &EngineHandle, range_ms: (i64, i64)) -> Vec<i64> {
-        let annotations = engine.global_annotations(range_ms).await.unwrap();
+        let annotations = engine.annotations().global(range_ms).await.unwrap();
         annotations.into_iter().map(|annotation| annotation.start_time).collect()
     }
 
@@ -388,9 +379,9 @@ mod tests {
             ["00000050E22700 t 010005", "00000150E22700000001000001 t 010005"]
         );
         assert!(cells.iter().any(|c| c.ends_with(&tsd_model::to_hex(json.as_bytes()))));
-        let local = engine.annotation(Some(&tsuid()), 1_356_998_405).await.unwrap().unwrap();
+        let local = engine.annotations().get(Some(&tsuid()), 1_356_998_405).await.unwrap().unwrap();
         assert_eq!((local.description.as_str(), local.tsuid.as_str()), ("l", "000001000001000001"));
-        assert_eq!(engine.annotation(None, 1_356_998_406).await.unwrap(), None);
+        assert_eq!(engine.annotations().get(None, 1_356_998_406).await.unwrap(), None);
     }
 
     #[tokio::test]
@@ -405,7 +396,7 @@ mod tests {
         assert!(cells.iter().any(|c| c.starts_with("0000000000001C20 t")), "{cells:?}");
         assert!(cells.iter().any(|c| c.starts_with("0800000100001C20000001000001 t")), "{cells:?}");
         assert_eq!(starts(&engine, (0, 10_000_000)).await, [7_200]);
-        let deleted = engine.delete_annotations(&[tsuid()], true, (0, 10_000_000)).await;
+        let deleted = engine.annotations().delete_range(&[tsuid()], true, (0, 10_000_000)).await;
         assert_eq!(deleted.unwrap(), 2);
         assert!(rows(&store).await.is_empty());
     }
@@ -433,7 +424,7 @@ mod tests {
             ..Annotation::default()
         };
         assert_eq!(merged, expected);
-        let outcome = engine.edit_annotation(edit(1_356_998_400, "p"), true).await.unwrap();
+        let outcome = engine.annotations().edit(edit(1_356_998_400, "p"), true).await.unwrap();
         let expected = Annotation {
             start_time: 1_356_998_400,
             description: "p".into(),
@@ -452,14 +443,14 @@ mod tests {
             ..edit(1_356_998_400, "")
         };
         for replace in [false, true] {
-            let outcome = engine.edit_annotation(nothing.clone(), replace).await.unwrap();
+            let outcome = engine.annotations().edit(nothing.clone(), replace).await.unwrap();
             assert_eq!(outcome, AnnotationEditOutcome::Unchanged);
         }
         assert!(rows(&store).await.is_empty());
-        let error = engine.edit_annotation(edit(0, "d"), false).await.unwrap_err();
+        let error = engine.annotations().edit(edit(0, "d"), false).await.unwrap_err();
         assert_eq!(error.to_string(), "The start timestamp has not been set");
-        assert!(engine.annotation(None, -1).await.is_err());
-        assert!(engine.delete_annotation(None, 0).await.is_err());
+        assert!(engine.annotations().get(None, -1).await.is_err());
+        assert!(engine.annotations().delete(None, 0).await.is_err());
     }
 
     #[tokio::test]
@@ -474,10 +465,10 @@ mod tests {
                 2 => edit.end_time = Some(1_356_998_500),
                 _ => edit.custom = Some(vec![("k".into(), Some("v".into()))]),
             }
-            async move { engine.edit_annotation(edit, false).await.unwrap() }
+            async move { engine.annotations().edit(edit, false).await.unwrap() }
         });
         futures_util::future::join_all(edits).await;
-        let annotation = engine.annotation(None, 1_356_998_400).await.unwrap().unwrap();
+        let annotation = engine.annotations().get(None, 1_356_998_400).await.unwrap().unwrap();
         assert_eq!((annotation.description.as_str(), annotation.notes.as_str()), ("d", "n"));
         assert_eq!((annotation.end_time, annotation.custom.is_some()), (1_356_998_500, true));
     }
@@ -535,15 +526,18 @@ mod tests {
             }
         }
         let range = (1_356_998_400_000, 1_357_006_400_000);
-        assert_eq!(engine.delete_annotations(&[tsuid()], false, range).await.unwrap(), 2);
-        assert_eq!(engine.delete_annotations(&[tsuid()], false, range).await.unwrap(), 0);
+        assert_eq!(engine.annotations().delete_range(&[tsuid()], false, range).await.unwrap(), 2);
+        assert_eq!(engine.annotations().delete_range(&[tsuid()], false, range).await.unwrap(), 0);
         assert_eq!(
             cells(&store, &config().tables.data).await.len(),
             5,
             "a point and four annotations"
         );
-        assert_eq!(engine.delete_annotations(&[], true, (0, 1_356_998_401_000)).await.unwrap(), 1);
-        engine.delete_annotation(None, 1_357_005_600).await.unwrap();
+        assert_eq!(
+            engine.annotations().delete_range(&[], true, (0, 1_356_998_401_000)).await.unwrap(),
+            1
+        );
+        engine.annotations().delete(None, 1_357_005_600).await.unwrap();
         assert!(starts(&engine, (0, i64::MAX)).await.is_empty());
     }
 
@@ -569,9 +563,9 @@ mod tests {
         let engine = start(config(), &store);
         let fault = || Fault::Error(StorageError::Backend("region moved".into()));
         store.script(Operation::CompareAndSet, [fault()]);
-        let error = engine.edit_annotation(edit(7_200, "x"), false).await.unwrap_err();
+        let error = engine.annotations().edit(edit(7_200, "x"), false).await.unwrap_err();
         assert_eq!(error.to_string(), "region moved");
         store.script(Operation::ScanBatch, [fault()]);
-        assert!(engine.global_annotations((0, 1)).await.is_err());
+        assert!(engine.annotations().global((0, 1)).await.is_err());
     }
 }

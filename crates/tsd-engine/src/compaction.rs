@@ -113,26 +113,13 @@ impl RowCompactor {
         Self { settings, queue, taken: VecDeque::new(), running: false, waiters: Vec::new() }
     }
 
-    /// Notifies a compactor of written rows. If its mailbox is full they are dropped and stay
-    /// fragmented until a query reads them.
-    pub(crate) fn rows_written(
+    /// Reports rows to a compactor. If its mailbox is full they are dropped and stay fragmented
+    /// until a query reads them.
+    pub(crate) fn notify(
         compactor: &ActorRef<Self>,
         stats: &CompactionStats,
-        rows: Vec<Bytes>,
+        message: CompactionMessage,
     ) {
-        Self::notify(compactor, stats, CompactionMessage::RowsWritten(rows));
-    }
-
-    /// Notifies a compactor of fragmented rows that a query read.
-    pub(crate) fn fragmented_rows_read(
-        compactor: &ActorRef<Self>,
-        stats: &CompactionStats,
-        rows: Vec<Bytes>,
-    ) {
-        Self::notify(compactor, stats, CompactionMessage::FragmentedRows(rows));
-    }
-
-    fn notify(compactor: &ActorRef<Self>, stats: &CompactionStats, message: CompactionMessage) {
         if let Err(SendError::Full(
             CompactionMessage::RowsWritten(rows) | CompactionMessage::FragmentedRows(rows),
         )) = compactor.try_send(message)
@@ -214,6 +201,12 @@ impl CompactionStats {
         let add = |counter: &AtomicU64, n: u64| {
             counter.fetch_add(n, Ordering::Relaxed);
         };
+        // Logs one of a hundred.
+        let failed = |counter: &AtomicU64, error: &dyn std::error::Error, what: &str| {
+            if counter.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
+                tracing::warn!(%error, "row not compacted: {what}");
+            }
+        };
         match outcome {
             CompactionOutcome::Done { put, deleted, identical, variant } => {
                 add(&self.rows, 1);
@@ -223,21 +216,11 @@ impl CompactionStats {
                 add(&self.variant, *variant);
             }
             CompactionOutcome::RetryLater => {}
-            CompactionOutcome::ReadFailed(error) => {
-                if self.read_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-                    tracing::warn!(%error, "row not compacted: read failed");
-                }
-            }
+            CompactionOutcome::ReadFailed(error) => failed(&self.read_errors, error, "read failed"),
             CompactionOutcome::WriteFailed(error) => {
-                if self.write_errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-                    tracing::warn!(%error, "row not compacted: rewrite failed");
-                }
+                failed(&self.write_errors, error, "rewrite failed");
             }
-            CompactionOutcome::Invalid(error) => {
-                if self.invalid.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-                    tracing::warn!(%error, "row not compacted: cells conflict");
-                }
-            }
+            CompactionOutcome::Invalid(error) => failed(&self.invalid, error, "cells conflict"),
         }
     }
 }

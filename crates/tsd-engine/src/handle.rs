@@ -6,13 +6,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tsd_model::{Annotation, Tsuid, TsuidError, Uid, UidKind};
+use tsd_model::UidKind;
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
 use tsd_storage::{Storage, StorageError};
 
 use crate::{
     actor::ActorRef,
-    annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations},
+    annotations::Annotations,
     compaction::{CompactionMessage, CompactionStats, QueueTotals, RowCompactor},
     config::EngineConfig,
     engine::StopSignal,
@@ -76,111 +76,21 @@ impl EngineHandle {
         IngestSession::new(Arc::clone(&self.shared.ingest), text)
     }
 
-    /// UID of a name.
-    pub async fn uid_of(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
-        self.shared.uids.uid_of(kind, name).await
+    /// Names and their UIDs.
+    #[must_use]
+    pub fn uids(&self) -> &UidAdmin {
+        &self.shared.uids
     }
 
-    /// UIDs of names; those not cached are read in one call.
-    pub async fn uids_of(
-        &self,
-        kind: UidKind,
-        names: &[String],
-    ) -> Vec<Result<Option<Uid>, UidError>> {
-        self.shared.uids.uids_of(kind, names).await
-    }
-
-    /// Name of a UID.
-    pub async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
-        self.shared.uids.name_of(kind, uid).await
-    }
-
-    /// Names of UIDs; those not cached are read in one call.
-    pub async fn names_of(
-        &self,
-        kind: UidKind,
-        uids: &[Uid],
-    ) -> Result<Vec<Option<String>>, UidError> {
-        self.shared.uids.names_of(kind, uids).await
-    }
-
-    /// Names that begin with `prefix`, in byte order, at most `max`.
-    pub async fn suggest(
-        &self,
-        kind: UidKind,
-        prefix: &str,
-        max: usize,
-    ) -> Result<Vec<String>, UidError> {
-        self.shared.uids.suggest(kind, prefix, max).await
-    }
-
-    /// Assigns a UID to a new name, regardless of the auto-create settings. Fails with
-    /// [`UidError::NameTaken`] if the name has one.
-    pub async fn assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
-        self.shared.uids.assign(kind, name).await
+    /// Stored annotations.
+    #[must_use]
+    pub fn annotations(&self) -> &Annotations {
+        &self.shared.annotations
     }
 
     /// Renames a UID. Other daemons use the old name until their caches are dropped.
     pub async fn rename_uid(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
         self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await
-    }
-
-    /// Deletes a name from the UID table. Rows of its series remain.
-    pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<(), UidError> {
-        self.shared.uids.delete(kind, name, &self.shared.ingest.series).await
-    }
-
-    /// Parses the hexadecimal text of a TSUID.
-    pub fn parse_tsuid(&self, text: &str) -> Result<Tsuid, TsuidError> {
-        Tsuid::parse_hex(&self.shared.config.schema, text)
-    }
-
-    /// Reads an annotation of a series, or a global one, by its start time.
-    pub async fn annotation(
-        &self,
-        tsuid: Option<&Tsuid>,
-        start_time: i64,
-    ) -> Result<Option<Annotation>, AnnotationError> {
-        self.shared.annotations.get(tsuid, start_time).await
-    }
-
-    /// Writes an annotation: merges the set fields into the stored one, or replaces it if `replace`
-    /// is true.
-    pub async fn edit_annotation(
-        &self,
-        edit: AnnotationEdit,
-        replace: bool,
-    ) -> Result<AnnotationEditOutcome, AnnotationError> {
-        self.shared.annotations.edit(edit, replace).await
-    }
-
-    /// Deletes an annotation. Succeeds if there is none.
-    pub async fn delete_annotation(
-        &self,
-        tsuid: Option<&Tsuid>,
-        start_time: i64,
-    ) -> Result<(), AnnotationError> {
-        self.shared.annotations.delete(tsuid, start_time).await
-    }
-
-    /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not
-    /// end after it.
-    pub async fn global_annotations(
-        &self,
-        range_ms: (i64, i64),
-    ) -> Result<Vec<Annotation>, StorageError> {
-        self.shared.annotations.global(range_ms).await
-    }
-
-    /// Deletes annotations of series, and global ones, in an inclusive range of epoch milliseconds.
-    /// Returns their number.
-    pub async fn delete_annotations(
-        &self,
-        tsuids: &[Tsuid],
-        global: bool,
-        range_ms: (i64, i64),
-    ) -> Result<u64, AnnotationError> {
-        self.shared.annotations.delete_range(tsuids, global, range_ms).await
     }
 
     /// Executes a query. Dropping the future cancels it and closes its scans.
@@ -322,16 +232,6 @@ impl EngineHandle {
         // A full channel means that the signal is set already.
         let _ = self.shared.stop.0.try_send(());
         done
-    }
-
-    #[cfg(test)]
-    pub(crate) fn query_memory(&self) -> u64 {
-        self.shared.queries.memory.reserved()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn uid_admin(&self) -> &UidAdmin {
-        &self.shared.uids
     }
 
     #[cfg(test)]

@@ -19,7 +19,7 @@ use tsd_storage::{Get, Scan};
 use crate::{
     EngineHandle,
     handle::EngineShared,
-    query::{QueryContext, QueryControl, QueryFailure, QueryGuard, QueryStage},
+    query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::series_names,
     series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
@@ -124,7 +124,7 @@ impl LastPointSearch<'_> {
             points.extend(point);
         }
         if query.resolve {
-            context.set_stage(QueryStage::Naming);
+            context.set_stage(RunningStage::Naming);
             let tsuids: Vec<Bytes> = points.iter().map(|point| point.tsuid.clone()).collect();
             let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
             for (point, names) in points.iter_mut().zip(names.map_err(unresolved)?) {

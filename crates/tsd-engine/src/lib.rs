@@ -28,7 +28,7 @@ mod testing;
 mod uid;
 mod writer;
 
-pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError};
+pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations};
 pub use clock::{Clock, SystemClock};
 pub use config::{
     CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, Tables,
@@ -55,4 +55,4 @@ pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
     GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SubQuery, find_zone,
 };
-pub use uid::{FilterError, UidError};
+pub use uid::{FilterError, UidAdmin, UidError};

@@ -37,10 +37,7 @@ mod stats;
 mod tests;
 
 pub(crate) use self::{
-    context::{QueryContext, QueryStage},
-    engine::QueryEngine,
-    runner::QueryRunner,
-    scheduler::Scheduler,
+    context::QueryContext, engine::QueryEngine, runner::QueryRunner, scheduler::Scheduler,
 };
 pub use self::{
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},

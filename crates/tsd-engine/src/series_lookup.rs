@@ -17,7 +17,7 @@ use tsd_storage::{Scan, Table};
 use crate::{
     EngineHandle,
     handle::EngineShared,
-    query::{QueryContext, QueryControl, QueryFailure, QueryGuard, QueryStage},
+    query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::series_names,
     series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
@@ -119,7 +119,7 @@ async fn find(
         context.finish_scan();
         tsuids.extend(found);
     }
-    context.set_stage(QueryStage::Naming);
+    context.set_stage(RunningStage::Naming);
     let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
     let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
     let series = tsuids
@@ -287,10 +287,13 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use tsd_model::{TS_META_QUALIFIER, TableSchema};
-    use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage};
+    use tsd_storage::{CellBatch, CellRef, Column, Delete, Fault, Operation, Storage};
 
     use super::*;
-    use crate::testing::{TestStore, config, put_one, start, store};
+    use crate::{
+        testing::{TestStore, config, put_one, start, store},
+        uid::UidTable,
+    };
 
     const HOUR: i64 = 1_356_998_400;
 
@@ -435,7 +438,10 @@ mod tests {
                 (400, "Unable to parse query".to_owned())
             );
         }
-        engine.delete_uid(UidKind::Tagv, "y").await.unwrap();
+        let uid = engine.uids().uid_of(UidKind::Tagv, "y").await.unwrap();
+        let Column { row, family, qualifier } = UidTable::reverse(UidKind::Tagv, uid);
+        let delete = Delete::Columns { row, columns: vec![(family, qualifier)] };
+        store.delete(&engine.config().tables.uid, delete).await.unwrap();
         engine.drop_caches();
         let unknown = (404, "Unable to resolve one or more TSUIDs".to_owned());
         assert_eq!(rejected(lookup_of("m", "")).await, unknown);

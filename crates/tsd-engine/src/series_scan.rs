@@ -29,13 +29,23 @@ pub(crate) fn tags_filter(
             tagvs: tagvs.as_ref().map(|tagvs| tagvs.iter().map(bytes).collect()),
         })
         .collect();
-    Some(RowFilter::Tags(Arc::new(TagPattern {
+    Some(tag_pattern(schema, tags_start, conditions, false))
+}
+
+/// Filter on tags that begin at `tags_start`; `explicit` admits no other tag keys.
+pub(crate) fn tag_pattern(
+    schema: TableSchema,
+    tags_start: usize,
+    conditions: Vec<TagCondition>,
+    explicit: bool,
+) -> RowFilter {
+    RowFilter::Tags(Arc::new(TagPattern {
         tags_start,
         tagk_width: schema.tagk_width(),
         tagv_width: schema.tagv_width(),
         conditions,
-        explicit: false,
-    })))
+        explicit,
+    }))
 }
 
 /// Start and exclusive stop key of the rows with a prefix.

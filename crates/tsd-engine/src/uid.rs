@@ -14,8 +14,8 @@ mod per_kind;
 mod resolver;
 mod table;
 
+pub use self::{admin::UidAdmin, error::UidError, filter::FilterError};
 pub(crate) use self::{
-    admin::UidAdmin,
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},
     cache::UidCaches,
     filter::NameFilter,
@@ -23,7 +23,6 @@ pub(crate) use self::{
     resolver::Resolver,
     table::UidTable,
 };
-pub use self::{error::UidError, filter::FilterError};
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use tsd_storage::{CellBatch, Storage, StorageError};
 use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply},
     byte_budget::ByteBudget,
-    compaction::{CompactionStats, RowCompactor},
+    compaction::{CompactionMessage, CompactionStats, RowCompactor},
     ingest::{WriteCompletion, WriteTarget},
     metrics::WriteMetrics,
     put_error::PutError,
@@ -239,7 +239,8 @@ fn notify_compactors(settings: &WriterSettings, mut touched: Vec<TouchedRow>) {
             keys.push(row.key);
         }
         if let Some(compactor) = settings.compactors.get(shard) {
-            RowCompactor::rows_written(compactor, &settings.compaction_stats, keys);
+            let message = CompactionMessage::RowsWritten(keys);
+            RowCompactor::notify(compactor, &settings.compaction_stats, message);
         }
     }
 }

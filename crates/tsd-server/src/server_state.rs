@@ -71,7 +71,9 @@ impl ServerState {
         if self.stopping.is_cancelled() {
             return Health::ShuttingDown;
         }
-        match timeout(HEALTH_CHECK_TIMEOUT, self.engine.suggest(UidKind::Metric, "", 1)).await {
+        match timeout(HEALTH_CHECK_TIMEOUT, self.engine.uids().suggest(UidKind::Metric, "", 1))
+            .await
+        {
             Ok(Ok(_)) => Health::Ok,
             Ok(Err(_)) | Err(_) => Health::Error,
         }

@@ -13,7 +13,7 @@ use tsd_query::{
     evaluate_histograms,
 };
 
-use super::{QueryFailure, cancellation::TaskLimits, context::QueryStage, scan::ScanJob};
+use super::{QueryFailure, RunningStage, cancellation::TaskLimits, scan::ScanJob};
 
 /// Tasks for small groups, per thread.
 const TASKS_PER_THREAD: usize = 4;
@@ -39,7 +39,7 @@ impl Aggregation {
         &self,
         groups: Vec<SpanGroup>,
     ) -> Result<Vec<OutputSeries>, QueryFailure> {
-        self.job.budget.context().set_stage(QueryStage::Aggregating);
+        self.job.budget.context().set_stage(RunningStage::Aggregating);
         let tasks = (self.job.engine.threads * TASKS_PER_THREAD).max(1);
         let batch_size = groups.len().div_ceil(tasks).max(1);
         let mut outputs = vec![OutputSeries::default(); groups.len()];
@@ -151,7 +151,7 @@ impl Aggregation {
         self,
         series: Vec<HistogramSeries>,
     ) -> Result<Vec<HistogramOutput>, QueryFailure> {
-        self.job.budget.context().set_stage(QueryStage::Aggregating);
+        self.job.budget.context().set_stage(RunningStage::Aggregating);
         let mut task = JoinSet::new();
         task.spawn(async move {
             let Self { job, sub, .. } = &self;

@@ -4,8 +4,8 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -25,40 +25,35 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct QueryContext {
     pub(crate) id: QueryId,
-    pub(crate) client: Arc<QueryClient>,
-    pub(crate) started_ms: i64,
+    pub(crate) query: NewQuery,
     pub(crate) started: Instant,
     /// Queries that ran when it was submitted, including itself.
     pub(crate) running_at_start: usize,
-    /// Whether it asks to ignore the limit on bytes, and that on data points.
-    pub(crate) ignore_limits: (bool, bool),
     /// Cancelled by an operator.
     pub(crate) operator_cancel: CancellationToken,
-    memory: MemoryBudget,
-    scheduler: Arc<SchedulerHandle>,
-    /// Permits for open scans.
-    scans: Semaphore,
-    time_limit: Option<Duration>,
     limit_reached: OnceLock<&'static str>,
     progress: QueryProgress,
     sub_queries: Mutex<Vec<SubQueryStats>>,
 }
 
-/// Parameters of a new [`QueryContext`].
+/// What a [`QueryContext`] is made of.
+#[derive(Debug)]
 pub(crate) struct NewQuery {
     pub(crate) client: Arc<QueryClient>,
     pub(crate) started_ms: i64,
+    /// Whether it asks to ignore the limit on bytes, and that on data points.
     pub(crate) ignore_limits: (bool, bool),
     pub(crate) memory: MemoryBudget,
-    pub(crate) scheduler: SchedulerHandle,
-    pub(crate) max_scans: usize,
+    pub(crate) scheduler: Arc<SchedulerHandle>,
+    /// Permits for open scans.
+    pub(crate) scans: Semaphore,
     pub(crate) time_limit: Option<Duration>,
 }
 
 /// Progress counters, for the list of running queries.
 #[derive(Debug, Default)]
 struct QueryProgress {
-    stage: AtomicU8,
+    stage: Mutex<RunningStage>,
     rows: AtomicU64,
     cells: AtomicU64,
     bytes: AtomicU64,
@@ -67,54 +62,14 @@ struct QueryProgress {
     queued_nanos: AtomicU64,
 }
 
-/// Stage of a running query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum QueryStage {
-    Queued,
-    Resolving,
-    Scanning,
-    Aggregating,
-    Naming,
-    Evaluating,
-    Sending,
-}
-
-impl QueryStage {
-    const ALL: [Self; 7] = [
-        Self::Queued,
-        Self::Resolving,
-        Self::Scanning,
-        Self::Aggregating,
-        Self::Naming,
-        Self::Evaluating,
-        Self::Sending,
-    ];
-}
-
 impl QueryContext {
-    pub(crate) fn new(id: QueryId, running_at_start: usize, new: NewQuery) -> Self {
-        let NewQuery {
-            client,
-            started_ms,
-            ignore_limits,
-            memory,
-            scheduler,
-            max_scans,
-            time_limit,
-        } = new;
+    pub(crate) fn new(id: QueryId, running_at_start: usize, query: NewQuery) -> Self {
         Self {
             id,
-            client,
-            started_ms,
+            query,
             started: Instant::now(),
             running_at_start,
-            ignore_limits,
             operator_cancel: CancellationToken::new(),
-            memory,
-            scheduler: Arc::new(scheduler),
-            scans: Semaphore::new(max_scans.max(1)),
-            time_limit,
             limit_reached: OnceLock::new(),
             progress: QueryProgress::default(),
             sub_queries: Mutex::default(),
@@ -123,24 +78,28 @@ impl QueryContext {
 
     /// Its handle to the scheduler.
     pub(crate) const fn scheduler(&self) -> &Arc<SchedulerHandle> {
-        &self.scheduler
+        &self.query.scheduler
     }
 
     /// Sets the stage. Sub queries run concurrently; the last writer wins.
-    pub(crate) fn set_stage(&self, stage: QueryStage) {
-        self.progress.stage.store(stage as u8, Ordering::Relaxed);
+    pub(crate) fn set_stage(&self, stage: RunningStage) {
+        *self.lock_stage() = stage;
+    }
+
+    fn lock_stage(&self) -> MutexGuard<'_, RunningStage> {
+        self.progress.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the query was admitted and is no longer queued.
     pub(crate) fn mark_admitted(&self) {
         let queued = self.started.elapsed().as_nanos() as u64;
         self.progress.queued_nanos.store(queued, Ordering::Relaxed);
-        self.set_stage(QueryStage::Resolving);
+        self.set_stage(RunningStage::Resolving);
     }
 
     /// Waits for a time slice. CPU-bound work runs in slices and must not await in one.
     pub(crate) async fn time_slice(&self) -> Result<TimeSlice, QueryFailure> {
-        self.scheduler.acquire_slice().await.map_err(|_| {
+        self.query.scheduler.acquire_slice().await.map_err(|_| {
             self.record_limit("heavy");
             QueryFailure::Busy
         })
@@ -152,14 +111,14 @@ impl QueryContext {
         slice: TimeSlice,
         is_cancelled: impl Fn() -> bool,
     ) -> Option<TimeSlice> {
-        self.scheduler.renew(slice, is_cancelled)
+        self.query.scheduler.renew(slice, is_cancelled)
     }
 
     /// Waits until the query may open one more scan.
     pub(crate) async fn acquire_scan_permit(&self) -> SemaphorePermit<'_> {
         loop {
             // The semaphore is never closed.
-            if let Ok(permit) = self.scans.acquire().await {
+            if let Ok(permit) = self.query.scans.acquire().await {
                 return permit;
             }
         }
@@ -168,7 +127,7 @@ impl QueryContext {
     /// Counts scans that are about to begin.
     pub(crate) fn add_scans(&self, count: usize) {
         self.progress.scans_total.fetch_add(count, Ordering::Relaxed);
-        self.set_stage(QueryStage::Scanning);
+        self.set_stage(RunningStage::Scanning);
     }
 
     /// Counts a scan that ended.
@@ -185,7 +144,7 @@ impl QueryContext {
 
     /// Reserves memory until [`Self::release`] or the end of the query.
     pub(crate) fn reserve(&self, bytes: usize) -> Result<(), QueryFailure> {
-        self.memory.reserve(bytes).inspect_err(|failure| {
+        self.query.memory.reserve(bytes).inspect_err(|failure| {
             let total = matches!(failure, QueryFailure::NoMemory { .. });
             self.record_limit(if total { "total_memory" } else { "memory" });
         })
@@ -206,7 +165,7 @@ impl QueryContext {
 
     /// Its memory limit in bytes; 0 means unlimited.
     pub(crate) const fn memory_limit(&self) -> u64 {
-        self.memory.limit()
+        self.query.memory.limit()
     }
 
     /// Fails if so many more bytes could not be reserved now.
@@ -218,7 +177,7 @@ impl QueryContext {
 
     /// Releases memory before the end of the query.
     pub(crate) fn release(&self, bytes: usize) {
-        self.memory.release(bytes);
+        self.query.memory.release(bytes);
     }
 
     /// Fails once the time limit is reached.
@@ -231,7 +190,7 @@ impl QueryContext {
 
     /// Time left; `None` without a limit.
     pub(crate) fn time_left(&self) -> Option<Duration> {
-        self.time_limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
+        self.query.time_limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
     }
 
     /// The error of a query that reached its time limit.
@@ -239,7 +198,7 @@ impl QueryContext {
         self.record_limit("timeout");
         QueryError::too_large(format!(
             "Sorry, your query timed out. Time limit: {} ms, fetch time: {} ms. {ADVICE}",
-            self.time_limit.unwrap_or_default().as_millis(),
+            self.query.time_limit.unwrap_or_default().as_millis(),
             self.started.elapsed().as_millis()
         ))
     }
@@ -270,9 +229,9 @@ impl QueryContext {
         QueryStats {
             string_to_uid: sub_queries.iter().map(|sub| sub.string_to_uid).sum(),
             total: self.started.elapsed(),
-            cpu: self.scheduler.cpu_time(),
-            waited: queued + self.scheduler.wait_time(),
-            peak_memory_bytes: self.memory.peak(),
+            cpu: self.query.scheduler.cpu_time(),
+            waited: queued + self.query.scheduler.wait_time(),
+            peak_memory_bytes: self.query.memory.peak(),
             sub_queries,
             ..QueryStats::default()
         }
@@ -280,37 +239,28 @@ impl QueryContext {
 
     /// True if the query waits to be admitted.
     pub(crate) fn is_queued(&self) -> bool {
-        self.progress.stage.load(Ordering::Relaxed) == QueryStage::Queued as u8
+        *self.lock_stage() == RunningStage::Queued
     }
 
     /// Its entry in the list of running queries.
     pub(crate) fn snapshot(&self) -> RunningQuery {
         let progress = &self.progress;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let stage = usize::from(progress.stage.load(Ordering::Relaxed));
-        let stage = match QueryStage::ALL.get(stage).copied().unwrap_or(QueryStage::Queued) {
-            QueryStage::Queued => RunningStage::Queued,
-            QueryStage::Resolving => RunningStage::Resolving,
-            QueryStage::Scanning => RunningStage::Scanning {
-                done: progress.scans_done.load(Ordering::Relaxed),
-                total: progress.scans_total.load(Ordering::Relaxed),
-            },
-            QueryStage::Aggregating => RunningStage::Aggregating,
-            QueryStage::Naming => RunningStage::Naming,
-            QueryStage::Evaluating => RunningStage::Evaluating,
-            QueryStage::Sending => RunningStage::Sending,
-        };
         RunningQuery {
             id: self.id,
-            client: Arc::clone(&self.client),
-            started_ms: self.started_ms,
+            client: Arc::clone(&self.query.client),
+            started_ms: self.query.started_ms,
             elapsed: self.started.elapsed(),
-            stage,
+            stage: *self.lock_stage(),
+            scans: (
+                progress.scans_done.load(Ordering::Relaxed),
+                progress.scans_total.load(Ordering::Relaxed),
+            ),
             rows: load(&progress.rows),
             cells: load(&progress.cells),
             bytes: load(&progress.bytes),
-            memory_bytes: self.memory.reserved(),
-            cpu: self.scheduler.cpu_time(),
+            memory_bytes: self.query.memory.reserved(),
+            cpu: self.query.scheduler.cpu_time(),
         }
     }
 }

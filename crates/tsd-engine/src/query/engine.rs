@@ -15,12 +15,9 @@ use tsd_query::{
 use tsd_storage::{Storage, Table};
 
 use super::{
-    QueryFailure, QueryResult, SubQueryResult, SubQueryStats,
-    annotations::sort_by_start,
-    cancellation::CancellationFlag,
-    context::{QueryContext, QueryStage},
-    read_budget::ReadBudget,
-    reads::SubQueryRead,
+    QueryFailure, QueryResult, RunningStage, SubQueryResult, SubQueryStats,
+    annotations::sort_by_start, cancellation::CancellationFlag, context::QueryContext,
+    read_budget::ReadBudget, reads::SubQueryRead,
 };
 use crate::{
     actor::ActorRef,
@@ -155,7 +152,7 @@ impl QueryEngine {
             cancellation: cancellation.clone(),
         };
         let groups = read.groups(&mut stats).await?;
-        context.set_stage(QueryStage::Naming);
+        context.set_stage(RunningStage::Naming);
         let naming = Instant::now();
         let mut series = self.name_series(&resolved, groups.outputs).await?;
         if !options.annotations {

@@ -11,9 +11,9 @@ use tsd_query::{
 };
 
 use super::{
-    QueryEngine, QueryFailure,
+    QueryEngine, QueryFailure, RunningStage,
     cancellation::{CancellationFlag, TaskLimits},
-    context::{QueryContext, QueryStage},
+    context::QueryContext,
     engine::ReadOptions,
 };
 
@@ -63,7 +63,7 @@ async fn evaluate<T: Send + 'static>(
     cancellation: &CancellationFlag,
     work: impl FnOnce(&mut dyn ExecutionLimits) -> Result<T, QueryError> + Send + 'static,
 ) -> Result<T, QueryFailure> {
-    context.set_stage(QueryStage::Evaluating);
+    context.set_stage(RunningStage::Evaluating);
     let (context, cancellation) = (Arc::clone(context), cancellation.clone());
     let mut task = JoinSet::new();
     task.spawn(async move {

@@ -31,8 +31,8 @@ impl ReadBudget {
     pub(crate) fn new(context: Arc<QueryContext>, config: &QueryConfig, metric: &str) -> Self {
         let configured = (config.max_bytes, config.max_data_points);
         let (max_bytes, max_cells) = config.overrides.find(metric).unwrap_or(configured);
-        let ignore_bytes = context.ignore_limits.0 && config.allow_bytes_override;
-        let ignore_cells = context.ignore_limits.1 && config.allow_data_points_override;
+        let ignore_bytes = context.query.ignore_limits.0 && config.allow_bytes_override;
+        let ignore_cells = context.query.ignore_limits.1 && config.allow_data_points_override;
         Self {
             context,
             max_cells: if ignore_cells { 0 } else { max_cells },

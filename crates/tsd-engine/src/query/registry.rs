@@ -17,7 +17,7 @@ use tsd_query::QueryError;
 
 use super::{
     QueryFailure, QueryStats, ScannerStats, SubQueryStats,
-    context::{NewQuery, QueryContext, QueryStage},
+    context::{NewQuery, QueryContext},
 };
 use crate::clock::Clock;
 
@@ -53,12 +53,7 @@ pub enum RunningStage {
     /// It resolves names to UIDs.
     Resolving,
     /// It scans.
-    Scanning {
-        /// Scans that are done.
-        done: usize,
-        /// Scans planned so far; each sub query adds its own when it starts to scan.
-        total: usize,
-    },
+    Scanning,
     /// It groups and aggregates series.
     Aggregating,
     /// It resolves UIDs to names.
@@ -82,6 +77,9 @@ pub struct RunningQuery {
     pub elapsed: Duration,
     /// What it is doing.
     pub stage: RunningStage,
+    /// Scans that are done, and those planned so far; each sub query adds its own when it starts to
+    /// scan.
+    pub scans: (usize, usize),
     /// Rows read so far.
     pub rows: u64,
     /// Cells read so far.
@@ -188,7 +186,8 @@ impl QueryRegistry {
         let id = QueryId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
         let mut state = self.lock();
         if !self.allow_duplicates && !new.client.remote.is_empty() {
-            let same = |context: &Arc<QueryContext>| is_same_request(&context.client, &new.client);
+            let same =
+                |context: &Arc<QueryContext>| is_same_request(&context.query.client, &new.client);
             if state.running.values().any(same) {
                 let endpoint = &new.client.remote;
                 let message = format!("Query is already executing for endpoint: {endpoint}");
@@ -238,8 +237,8 @@ impl QueryRegistry {
         let cancelled = || QueryFailure::Cancelled.to_string();
         let mut query = CompletedQuery {
             id: context.id,
-            client: Arc::clone(&context.client),
-            started_ms: context.started_ms,
+            client: Arc::clone(&context.query.client),
+            started_ms: context.query.started_ms,
             completed_ms: self.clock.now_ms(),
             failure: outcome.failure.take().or_else(|| (!outcome.executed).then(cancelled)),
             status: outcome.status,
@@ -306,7 +305,7 @@ impl RegisteredQuery {
 
     /// Records that execution succeeded; the response is written next.
     pub(crate) fn begin_response(&mut self) {
-        self.context.set_stage(QueryStage::Sending);
+        self.context.set_stage(RunningStage::Sending);
         self.context.scheduler().finish_execution();
         self.outcome.executed = true;
         self.outcome.processing = self.context.started.elapsed();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tsd_query::{SeriesSelection, SubQueryPlan};
-use tsd_storage::{RowFilter, SeriesSet, TagCondition, TagPattern};
+use tsd_storage::{RowFilter, SeriesSet, TagCondition};
+
+use crate::series_scan::tag_pattern;
 
 /// The filter of a plan's scans; `None` if every row of its ranges matches.
 pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
@@ -17,13 +19,8 @@ pub(crate) fn row_filter(plan: &SubQueryPlan) -> Option<RowFilter> {
                 .iter()
                 .map(|tag| TagCondition { tagk: tag.tagk.clone(), tagvs: tag.tagvs.clone() })
                 .collect();
-            Some(RowFilter::Tags(Arc::new(TagPattern {
-                tags_start: plan.schema.tags_start(),
-                tagk_width: plan.schema.tagk_width(),
-                tagv_width: plan.schema.tagv_width(),
-                conditions,
-                explicit: tags.explicit,
-            })))
+            let tags_start = plan.schema.tags_start();
+            Some(tag_pattern(plan.schema, tags_start, conditions, tags.explicit))
         }
         SeriesSelection::Tsuids(tags) => Some(RowFilter::Series(Arc::new(SeriesSet {
             tags_start: plan.schema.tags_start(),

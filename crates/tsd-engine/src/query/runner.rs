@@ -132,8 +132,8 @@ impl QueryRunner {
             started_ms: self.engine.clock.now_ms(),
             ignore_limits,
             memory: MemoryBudget::new(Arc::clone(&self.memory), self.max_query_memory()),
-            scheduler: self.scheduler.register(),
-            max_scans: config.max_scans,
+            scheduler: Arc::new(self.scheduler.register()),
+            scans: Semaphore::new(config.max_scans.max(1)),
             time_limit: [own, config.timeout].into_iter().flatten().min(),
         })
     }

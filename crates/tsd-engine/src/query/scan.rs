@@ -15,7 +15,7 @@ use super::{
     row_content::{RowContent, RowDecoder, SeriesState},
     row_source::{MergedBuckets, RowSource, RowsByKey},
 };
-use crate::compaction::{RowCompactor, is_due, needs_compaction};
+use crate::compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction};
 
 /// Fragmented rows reported in one message.
 const REPORT_BATCH_ROWS: usize = 256;
@@ -322,7 +322,8 @@ impl PartReader<'_> {
         }
         for (index, rows) in by_compactor {
             if let Some(compactor) = engine.compactors.get(index) {
-                RowCompactor::fragmented_rows_read(compactor, &engine.compaction_stats, rows);
+                let message = CompactionMessage::FragmentedRows(rows);
+                RowCompactor::notify(compactor, &engine.compaction_stats, message);
             }
         }
     }

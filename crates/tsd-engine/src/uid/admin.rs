@@ -18,7 +18,7 @@ const RENAME_PAUSE: Duration = Duration::from_millis(800);
 
 /// Operations on names, requested by clients.
 #[derive(Clone, Debug)]
-pub(crate) struct UidAdmin {
+pub struct UidAdmin {
     pub(crate) table: UidTable,
     pub(crate) resolver: Resolver,
     pub(crate) rules: NameRules,
@@ -40,7 +40,7 @@ impl Drop for NameChange<'_> {
 
 impl UidAdmin {
     /// UID of a name.
-    pub(crate) async fn uid_of(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+    pub async fn uid_of(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let stored = Bytes::from(encode_latin1_lossy(name));
         self.find(kind, stored)
             .await?
@@ -48,7 +48,7 @@ impl UidAdmin {
     }
 
     /// UIDs of names; those not cached are read in one call.
-    pub(crate) async fn uids_of(
+    pub async fn uids_of(
         &self,
         kind: UidKind,
         names: &[String],
@@ -58,7 +58,7 @@ impl UidAdmin {
     }
 
     /// Name of a UID.
-    pub(crate) async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
+    pub async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
         let names = self.names_of(kind, &[uid]).await?;
         names
             .into_iter()
@@ -68,7 +68,7 @@ impl UidAdmin {
     }
 
     /// Names of UIDs; those not cached are read in one call.
-    pub(crate) async fn names_of(
+    pub async fn names_of(
         &self,
         kind: UidKind,
         uids: &[Uid],
@@ -94,7 +94,7 @@ impl UidAdmin {
     }
 
     /// Names that begin with `prefix`, in byte order, at most `max`.
-    pub(crate) async fn suggest(
+    pub async fn suggest(
         &self,
         kind: UidKind,
         prefix: &str,
@@ -133,7 +133,7 @@ impl UidAdmin {
     }
 
     /// Assigns a UID to a new name, regardless of the auto-create settings.
-    pub(crate) async fn assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+    pub async fn assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
         let stored = self.check(kind, name)?;
         if let Some(uid) = self.find(kind, stored.clone()).await? {
             return Err(UidError::NameTaken {
@@ -182,32 +182,6 @@ impl UidAdmin {
         self.resolver.caches.invalidate(kind, &old_stored, uid);
         series.clear();
         Ok(result?)
-    }
-
-    /// Deletes a name from the UID table. Rows of its series remain but cannot be read.
-    pub(crate) async fn delete(
-        &self,
-        kind: UidKind,
-        name: &str,
-        series: &SeriesCache,
-    ) -> Result<(), UidError> {
-        let stored = Bytes::from(encode_latin1_lossy(name));
-        let uid = self.uid_of(kind, name).await?;
-        let _change = self.begin_change(kind, stored.clone(), name)?;
-        let reverse = UidTable::reverse(kind, uid);
-        let meta = Bytes::from_static(kind.meta_qualifier().as_bytes());
-        let names = Delete::Columns {
-            row: reverse.row,
-            columns: vec![(Family::Name, reverse.qualifier), (Family::Name, meta)],
-        };
-        let (forward, names) = tokio::join!(
-            self.delete_column(UidTable::forward(kind, &stored)),
-            self.table.storage.delete(&self.table.table, names),
-        );
-        self.resolver.caches.invalidate(kind, &stored, uid);
-        series.clear();
-        forward?;
-        Ok(names?)
     }
 
     async fn find(&self, kind: UidKind, stored: Bytes) -> Result<Option<Uid>, UidError> {

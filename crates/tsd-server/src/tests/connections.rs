@@ -159,7 +159,7 @@ async fn shutdown_processes_received_input() {
     read_to_end(&mut kept).await;
     read_to_end(&mut lines).await;
     engine.drain_writes().await;
-    let names = engine.suggest(tsd_engine::UidKind::Metric, "", 10).await.unwrap();
+    let names = engine.uids().suggest(tsd_engine::UidKind::Metric, "", 10).await.unwrap();
     assert_eq!(names, ["last"]);
 }
 

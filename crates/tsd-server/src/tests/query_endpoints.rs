@@ -59,7 +59,7 @@ async fn global_annotations_are_in_every_series() {
         custom: None,
     };
     for (at, text) in [(1_356_998_405, "inside"), (1_356_990_000, "before")] {
-        tsd.engine.edit_annotation(note(at, text), false).await.unwrap();
+        tsd.engine.annotations().edit(note(at, text), false).await.unwrap();
     }
     let uri = format!("/api/query?{RANGE}&m=none:m&global_annotations");
     let answer = tsd.get(&uri).await.json();

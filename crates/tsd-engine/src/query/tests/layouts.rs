@@ -87,12 +87,12 @@ async fn engine_with(points: &[SeriesPoint], layout: &Layout) -> EngineHandle {
     settings.clock = ManualClock::at_secs(HOUR + 100 * 3_600);
     let engine = start(settings, &store);
     // UIDs are assigned in a fixed order.
-    engine.assign(UidKind::Metric, "m").await.unwrap();
+    engine.uids().assign(UidKind::Metric, "m").await.unwrap();
     for tagk in ["host", "dc"] {
-        engine.assign(UidKind::Tagk, tagk).await.unwrap();
+        engine.uids().assign(UidKind::Tagk, tagk).await.unwrap();
     }
     for tagv in ["a", "b", "c", "d", "e", "east", "west"] {
-        engine.assign(UidKind::Tagv, tagv).await.unwrap();
+        engine.uids().assign(UidKind::Tagv, tagv).await.unwrap();
     }
     let mut arriving = points.to_vec();
     let mix = |time: i64| (time as u64 ^ layout.order).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -49,7 +49,7 @@ async fn wait_for_closed_scans(store: &TestStore) {
 }
 
 async fn wait_for_released_memory(engine: &EngineHandle) {
-    while engine.query_memory() > 0 {
+    while engine.shared().queries.memory.reserved() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -214,7 +214,7 @@ async fn memory_is_limited_per_query_and_in_total_and_released() {
     );
     wait_for_released_memory(&engine).await;
     let result = execute(&engine, small.clone()).await.unwrap();
-    assert!(engine.query_memory() > 0);
+    assert!(engine.shared().queries.memory.reserved() > 0);
     drop(result);
     wait_for_released_memory(&engine).await;
 

@@ -160,7 +160,7 @@ async fn split_queries_read_recent_data_from_the_data_table() {
         description: Some("later".to_owned()),
         ..AnnotationEdit::default()
     };
-    engine.edit_annotation(edit, false).await.unwrap();
+    engine.annotations().edit(edit, false).await.unwrap();
     let request = query(HOUR, HOUR + 10_000, &["sum:1h-sum:m{host=*}"]);
     let result = execute(&engine, request).await.unwrap();
     let series = &result.sub_results[0].series;
@@ -249,7 +249,7 @@ async fn annotate(engine: &EngineHandle, tsuid: &str, start_time: i64, descripti
         description: Some(description.to_owned()),
         ..AnnotationEdit::default()
     };
-    engine.edit_annotation(edit, false).await.unwrap();
+    engine.annotations().edit(edit, false).await.unwrap();
 }
 
 fn descriptions(series: &ResultSeries) -> Option<Vec<&str>> {

@@ -50,7 +50,7 @@ pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpRespons
         let message = "The end timestamp cannot be less than the start timestamp";
         return Err(ApiError::internal(message).into());
     }
-    let found = request.state.engine.global_annotations((start_ms, end_ms)).await;
+    let found = request.state.engine.annotations().global((start_ms, end_ms)).await;
     let annotations = found.map_err(|error| to_api_error(error.into()))?;
     Ok(HttpResponse::json(render_annotations(&annotations)))
 }
@@ -68,7 +68,7 @@ async fn get(
     annotation: &Annotation,
 ) -> Result<HttpResponse, HttpError> {
     let tsuid = tsuid(request, &annotation.tsuid)?;
-    let found = request.state.engine.annotation(tsuid.as_ref(), annotation.start_time).await;
+    let found = request.state.engine.annotations().get(tsuid.as_ref(), annotation.start_time).await;
     match found.map_err(to_api_error)? {
         Some(annotation) => Ok(HttpResponse::json(render_annotation(&annotation))),
         None => Err(ApiError::new(404, "Unable to locate annotation in storage").into()),
@@ -81,7 +81,8 @@ async fn edit(
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
     let tsuid = tsuid(request, &annotation.tsuid)?;
-    let outcome = request.state.engine.edit_annotation(edit_of(annotation, tsuid), replace).await;
+    let outcome =
+        request.state.engine.annotations().edit(edit_of(annotation, tsuid), replace).await;
     Ok(match outcome.map_err(to_api_error)? {
         AnnotationEditOutcome::Stored(annotation) => {
             HttpResponse::json(render_annotation(&annotation))
@@ -96,7 +97,7 @@ async fn delete(
 ) -> Result<HttpResponse, HttpError> {
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let deleted =
-        request.state.engine.delete_annotation(tsuid.as_ref(), annotation.start_time).await;
+        request.state.engine.annotations().delete(tsuid.as_ref(), annotation.start_time).await;
     deleted.map_err(|error| match error {
         AnnotationError::NoStartTime => {
             ApiError::new(400, "Unable to delete Annotation information")
@@ -119,7 +120,7 @@ async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpRespo
             "TSUID: {} Start: {}  Description: {}",
             annotation.tsuid, annotation.start_time, annotation.description
         );
-        match request.state.engine.edit_annotation(edit_of(annotation, tsuid), replace).await {
+        match request.state.engine.annotations().edit(edit_of(annotation, tsuid), replace).await {
             Ok(AnnotationEditOutcome::Stored(annotation)) => stored.push(annotation),
             Ok(AnnotationEditOutcome::Unchanged) => {}
             Err(error @ AnnotationError::NoStartTime) => {
@@ -151,7 +152,8 @@ async fn delete_range(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
         .filter_map(|text| tsuid(request, text).transpose())
         .collect::<Result<Vec<Tsuid>, ApiError>>()?;
     let within = (range.start_ms, range.end_ms);
-    let deleted = request.state.engine.delete_annotations(&tsuids, range.global, within).await;
+    let deleted =
+        request.state.engine.annotations().delete_range(&tsuids, range.global, within).await;
     Ok(HttpResponse::json(range.render(deleted.map_err(to_api_error)?)))
 }
 
@@ -160,7 +162,7 @@ fn tsuid(request: &HttpRequest<'_>, text: &str) -> Result<Option<Tsuid>, ApiErro
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = request.state.engine.parse_tsuid(text);
+    let parsed = Tsuid::parse_hex(&request.state.engine.config().schema, text);
     parsed.map(Some).map_err(|error| ApiError::wrapped(400, error.to_string()))
 }
 

@@ -106,7 +106,7 @@ async fn echoes(request: &HttpRequest<'_>, query: &Query) -> Result<Vec<Arc<str>
         names.sort();
         names.dedup();
         let mut uids = Vec::with_capacity(names.len());
-        for uid in request.state.engine.uids_of(UidKind::Tagk, &names).await {
+        for uid in request.state.engine.uids().uids_of(UidKind::Tagk, &names).await {
             // A name without a UID is reported by the query itself.
             let uid = uid.map_err(|error| to_api_error(error.into(), None))?;
             uids.extend(uid.map(|uid| bytes::Bytes::copy_from_slice(uid.as_bytes())));

@@ -59,7 +59,7 @@ fn running(query: &RunningQuery) -> ListedRunning<'_> {
         client: client(&query.client),
         started_ms: query.started_ms,
         elapsed_ms: query.elapsed.as_secs_f64() * 1_000.0,
-        stage: stage(query.stage),
+        stage: stage(query),
         progress: progress(query),
     }
 }
@@ -96,11 +96,12 @@ fn completed(query: &CompletedQuery) -> ListedCompleted<'_> {
     }
 }
 
-fn stage(stage: RunningStage) -> String {
-    match stage {
+fn stage(query: &RunningQuery) -> String {
+    match query.stage {
         RunningStage::Queued => "queued".to_owned(),
         RunningStage::Resolving => "resolving names".to_owned(),
-        RunningStage::Scanning { done, total } => {
+        RunningStage::Scanning => {
+            let (done, total) = query.scans;
             format!("scanning ({done} of {total} scans done)")
         }
         RunningStage::Aggregating => "aggregating".to_owned(),
@@ -130,7 +131,7 @@ fn table(list: &QueryList) -> String {
             query.rows,
             query.cells,
             query.memory_bytes,
-            stage(query.stage),
+            stage(query),
             query.client.remote,
             head(&query.client.query),
         );

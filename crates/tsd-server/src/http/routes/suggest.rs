@@ -49,6 +49,7 @@ pub(super) async fn suggest(
     let names = request
         .state
         .engine
+        .uids()
         .suggest(kind, &suggest.prefix, max)
         .await
         .map_err(|error| ApiError::internal(error.to_string()))?;

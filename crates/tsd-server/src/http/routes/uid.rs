@@ -106,7 +106,7 @@ async fn assign_one(
     let Some((_, kind)) = KINDS.iter().find(|(name_of_kind, _)| *name_of_kind == label) else {
         return Ok(Err("Unknown type name".to_owned()));
     };
-    match request.state.engine.assign(*kind, name).await {
+    match request.state.engine.uids().assign(*kind, name).await {
         Ok(uid) => Ok(Ok(uid.to_string())),
         Err(UidError::NameTaken { uid, .. }) => {
             Ok(Err(format!("Name already exists with UID: {}", to_hex(&uid))))

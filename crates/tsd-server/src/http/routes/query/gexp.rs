@@ -32,7 +32,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let query = gexp_query.query.clone();
     let engine = &request.state.engine;
     let globals = if query.global_annotations && !query.no_annotations {
-        let annotations = engine.global_annotations((query.start_ms, query.end_ms)).await;
+        let annotations = engine.annotations().global((query.start_ms, query.end_ms)).await;
         annotations.map_err(|error| to_api_error(error.into(), None))?
     } else {
         Vec::new()
