@@ -10,4 +10,4 @@ pub use error::{JsonError, JsonErrorKind};
 pub(crate) use reader::JsonReader;
 pub(crate) use scalar::{Scalar, ScalarKind};
 pub use writer::write_json_string;
-pub(crate) use writer::{JsonList, JsonObject, write_json_chars};
+pub(crate) use writer::{JsonList, JsonObject, write_json_chars, write_json_list};

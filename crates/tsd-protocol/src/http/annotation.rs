@@ -7,13 +7,13 @@ use tsd_model::Annotation;
 use tsd_query::{Clock, QueryError, parse_time};
 
 use super::{
-    body_fields::{BodyError, read_flag, read_list, read_object, read_text, take_null},
+    body_fields::{BodyError, CountLimit, read_all, read_flag, read_object, read_text, take_null},
     query_response::write_annotation,
     query_string::QueryString,
 };
 use crate::{
     ApiError,
-    json::{JsonList, JsonObject, JsonReader, write_json_string},
+    json::{JsonObject, JsonReader, write_json_list},
 };
 
 /// Maximum annotations of one body.
@@ -35,23 +35,17 @@ pub struct AnnotationRange {
 /// Parses one annotation from the parameters of a URI.
 pub fn parse_annotation_uri(query: &QueryString, clock: &Clock) -> Result<Annotation, ApiError> {
     let text = |name| query.get(name).unwrap_or_default().to_owned();
-    let secs = |name: &str| -> Result<i64, ApiError> {
+    let millis = |name: &str| {
         let text = query.get(name).unwrap_or_default();
-        let ms =
-            parse_time(text, None, clock).map_err(|error| ApiError::internal(error.to_string()))?;
-        Ok(ms.unwrap_or_default() / 1_000)
+        parse_time(text, None, clock).map_err(|error| ApiError::internal(error.to_string()))
     };
-    let start = query.get("start_time").unwrap_or_default();
-    let start_ms =
-        parse_time(start, None, clock).map_err(|error| ApiError::internal(error.to_string()))?;
-    let start_time = match start_ms {
-        Some(ms @ 1..) => ms / 1_000,
-        _ => return Err(ApiError::new(400, "Missing start time")),
+    let Some(start_ms @ 1..) = millis("start_time")? else {
+        return Err(ApiError::new(400, "Missing start time"));
     };
     Ok(Annotation {
         tsuid: text("tsuid"),
-        start_time,
-        end_time: secs("end_time")?,
+        start_time: start_ms / 1_000,
+        end_time: millis("end_time")?.unwrap_or_default() / 1_000,
         description: text("description"),
         notes: text("notes"),
         custom: None,
@@ -65,23 +59,17 @@ pub fn parse_annotation_body(body: &str) -> Result<Annotation, ApiError> {
 
 /// Parses an array of annotations.
 pub fn parse_annotations_body(body: &str) -> Result<Vec<Annotation>, ApiError> {
-    let mut annotations = Vec::new();
-    let mut reader = JsonReader::new(body);
-    read_list(&mut reader, "annotations", |reader| {
-        if annotations.len() == MAX_ANNOTATIONS {
-            return Err(BodyError::TooMany { what: "annotations", limit: MAX_ANNOTATIONS });
-        }
+    let mut limit = CountLimit::new("annotations", MAX_ANNOTATIONS);
+    read_all(&mut JsonReader::new(body), "annotations", |reader| {
+        limit.take()?;
         reader.peek_token();
         let start = reader.offset();
         reader.skip_value()?;
         let text = body.get(start..reader.offset()).unwrap_or_default();
-        let annotation = Annotation::from_json(text.as_bytes())
-            .map_err(|error| QueryError::bad_request(error.to_string()))?;
-        annotations.push(annotation);
-        Ok(())
+        Annotation::from_json(text.as_bytes())
+            .map_err(|error| QueryError::bad_request(error.to_string()).into())
     })
-    .map_err(bulk_body_error)?;
-    Ok(annotations)
+    .map_err(bulk_body_error)
 }
 
 /// Parses a bulk delete from the parameters of a URI.
@@ -108,15 +96,12 @@ pub fn parse_annotation_range_body(body: &str, clock: &Clock) -> Result<Annotati
             "global" => global = read_flag(reader, "global")?,
             "tsuids" if take_null(reader)? => tsuids = None,
             "tsuids" => {
-                let mut list = Vec::new();
-                read_list(reader, "tsuids", |reader| {
-                    if list.len() == MAX_ANNOTATIONS {
-                        return Err(BodyError::TooMany { what: "TSUIDs", limit: MAX_ANNOTATIONS });
-                    }
-                    list.extend(read_text(reader, "tsuids")?);
-                    Ok(())
+                let mut limit = CountLimit::new("TSUIDs", MAX_ANNOTATIONS);
+                let list = read_all(reader, "tsuids", |reader| {
+                    limit.take()?;
+                    read_text(reader, "tsuids")
                 })?;
-                tsuids = Some(list);
+                tsuids = Some(list.into_iter().flatten().collect());
             }
             _ => reader.skip_value()?,
         }
@@ -157,23 +142,14 @@ impl AnnotationRange {
         let mut out = Vec::new();
         let mut object = JsonObject::open(&mut out);
         match &self.tsuids {
-            None => {
-                object.literal("tsuids", "null");
-            }
-            Some(tsuids) => {
-                let mut list = JsonList::open(object.key("tsuids"));
-                for tsuid in tsuids {
-                    write_json_string(list.element(), tsuid);
-                }
-                list.close();
-            }
+            None => object.literal("tsuids", "null"),
+            Some(tsuids) => object.strings("tsuids", tsuids),
         }
-        object
-            .literal("global", self.global)
-            .literal("startTime", self.start_ms)
-            .literal("endTime", self.end_ms)
-            .literal("totalDeleted", deleted)
-            .close();
+        .literal("global", self.global)
+        .literal("startTime", self.start_ms)
+        .literal("endTime", self.end_ms)
+        .literal("totalDeleted", deleted)
+        .close();
         out
     }
 }
@@ -190,20 +166,15 @@ pub fn render_annotation(annotation: &Annotation) -> Vec<u8> {
 #[must_use]
 pub fn render_annotations(annotations: &[Annotation]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut list = JsonList::open(&mut out);
-    for annotation in annotations {
-        write_annotation(list.element(), annotation);
-    }
-    list.close();
+    write_json_list(&mut out, annotations, write_annotation);
     out
 }
 
 /// Maps errors of bulk bodies: the parser's text is both message and details.
 fn bulk_body_error(error: BodyError) -> ApiError {
     match error {
-        BodyError::Json(error) => ApiError::wrapped(400, error.to_string()),
-        BodyError::Query(error) => ApiError::wrapped(400, error.to_string()),
         BodyError::TooMany { .. } => error.into_api_error(400),
+        error => ApiError::wrapped(400, error.to_string()),
     }
 }
 

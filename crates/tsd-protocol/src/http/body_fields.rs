@@ -15,31 +15,22 @@ use crate::{
 };
 
 /// Why a body was rejected.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum BodyError {
     /// The body is not the expected JSON.
-    Json(JsonError),
+    #[error(transparent)]
+    Json(#[from] JsonError),
     /// The body is not a valid query.
-    Query(QueryError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
     /// The body has more elements than the limit.
+    #[error("too many {what}")]
     TooMany {
         /// Name of the elements.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-}
-
-impl From<JsonError> for BodyError {
-    fn from(error: JsonError) -> Self {
-        Self::Json(error)
-    }
-}
-
-impl From<QueryError> for BodyError {
-    fn from(error: QueryError) -> Self {
-        Self::Query(error)
-    }
 }
 
 impl BodyError {
@@ -126,6 +117,40 @@ pub(crate) fn read_list<'t>(
         if !reader.more(b']', "a comma or ] after an element")? {
             return Ok(());
         }
+    }
+}
+
+/// Reads an array into a list; `null` is an empty one.
+pub(crate) fn read_all<'t, T>(
+    reader: &mut JsonReader<'t>,
+    field: &'static str,
+    mut read: impl FnMut(&mut JsonReader<'t>) -> Result<T, BodyError>,
+) -> Result<Vec<T>, BodyError> {
+    let mut all = Vec::new();
+    read_list(reader, field, |reader| {
+        all.push(read(reader)?);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Reads an array of texts; `null` is an empty text.
+pub(crate) fn read_texts(
+    reader: &mut JsonReader<'_>,
+    field: &'static str,
+    limit: &mut CountLimit,
+) -> Result<Vec<String>, BodyError> {
+    read_all(reader, field, |reader| {
+        limit.take()?;
+        Ok(read_text(reader, field)?.unwrap_or_default())
+    })
+}
+
+/// Adds a pair, or replaces the text of its key.
+pub(crate) fn put_text(pairs: &mut Vec<(String, String)>, key: &str, text: String) {
+    match pairs.iter_mut().find(|(present, _)| present == key) {
+        Some((_, present)) => *present = text,
+        None => pairs.push((key.to_owned(), text)),
     }
 }
 

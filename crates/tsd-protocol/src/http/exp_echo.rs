@@ -3,48 +3,49 @@
 use tsd_model::java_double;
 use tsd_query::{BodyFilter, FillPolicy, RawExpExpression, RawExpFill, RawExpQuery, RawExpTime};
 
-use crate::json::{JsonList, JsonObject, write_json_string};
+use crate::json::JsonObject;
 
 /// Renders the request: known fields in OpenTSDB's order, missing ones as `null`.
 #[must_use]
 pub fn render_exp_query(query: &RawExpQuery) -> String {
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
-    text(&mut object, "name", query.name.as_deref());
+    object.optional("name", query.name.as_deref());
     match &query.time {
         None => drop(object.literal("time", "null")),
         Some(time) => write_time(object.key("time"), time),
     }
     list(&mut object, "filters", &query.filters, |out, filter| {
         let mut object = JsonObject::open(out);
-        text(&mut object, "id", filter.id.as_deref());
+        object.optional("id", filter.id.as_deref());
         list(&mut object, "tags", &filter.tags, write_filter);
         object.literal("explicitTags", filter.explicit_tags).close();
     });
     list(&mut object, "metrics", &query.metrics, |out, metric| {
         let mut object = JsonObject::open(out);
-        text(&mut object, "metric", metric.metric.as_deref());
-        text(&mut object, "id", metric.id.as_deref());
-        text(&mut object, "filter", metric.filter.as_deref());
-        text(&mut object, "aggregator", metric.aggregator.as_deref());
-        text(&mut object, "timeOffset", metric.time_offset.as_deref());
+        object
+            .optional("metric", metric.metric.as_deref())
+            .optional("id", metric.id.as_deref())
+            .optional("filter", metric.filter.as_deref())
+            .optional("aggregator", metric.aggregator.as_deref())
+            .optional("timeOffset", metric.time_offset.as_deref());
         fill(&mut object, metric.fill.as_ref());
         if !metric.value_filters.is_empty() {
-            list(&mut object, "valueFilters", &metric.value_filters, |out, filter| {
-                let mut object = JsonObject::open(out);
-                text(&mut object, "type", filter.kind.as_deref());
-                text(&mut object, "filter", filter.filter.as_deref());
-                object.close();
+            object.list("valueFilters", &metric.value_filters, |out, filter| {
+                JsonObject::open(out)
+                    .optional("type", filter.kind.as_deref())
+                    .optional("filter", filter.filter.as_deref())
+                    .close();
             });
         }
         object.close();
     });
     list(&mut object, "expressions", &query.expressions, write_expression);
     list(&mut object, "outputs", &query.outputs, |out, output| {
-        let mut object = JsonObject::open(out);
-        text(&mut object, "id", output.id.as_deref());
-        text(&mut object, "alias", output.alias.as_deref());
-        object.close();
+        JsonObject::open(out)
+            .optional("id", output.id.as_deref())
+            .optional("alias", output.alias.as_deref())
+            .close();
     });
     object.close();
     String::from_utf8(out).unwrap_or_default()
@@ -52,35 +53,35 @@ pub fn render_exp_query(query: &RawExpQuery) -> String {
 
 fn write_time(out: &mut Vec<u8>, time: &RawExpTime) {
     let mut object = JsonObject::open(out);
-    text(&mut object, "start", time.start.as_deref());
-    text(&mut object, "end", time.end.as_deref());
-    text(&mut object, "timezone", time.timezone.as_deref());
+    object
+        .optional("start", time.start.as_deref())
+        .optional("end", time.end.as_deref())
+        .optional("timezone", time.timezone.as_deref());
     if time.downsample_interval.is_none() && time.downsample_aggregator.is_none() {
         object.literal("downsampler", "null");
     } else {
         let mut downsampler = JsonObject::open(object.key("downsampler"));
-        text(&mut downsampler, "interval", time.downsample_interval.as_deref());
-        text(&mut downsampler, "aggregator", time.downsample_aggregator.as_deref());
+        downsampler
+            .optional("interval", time.downsample_interval.as_deref())
+            .optional("aggregator", time.downsample_aggregator.as_deref());
         fill(&mut downsampler, time.downsample_fill.as_ref());
         downsampler.close();
     }
-    text(&mut object, "aggregator", time.aggregator.as_deref());
-    object.literal("rate", time.rate).close();
+    object.optional("aggregator", time.aggregator.as_deref()).literal("rate", time.rate).close();
 }
 
 fn write_filter(out: &mut Vec<u8>, filter: &BodyFilter) {
-    let mut object = JsonObject::open(out);
-    text(&mut object, "tagk", filter.tagk.as_deref());
-    text(&mut object, "filter", filter.filter.as_deref());
-    object.literal("group_by", filter.group_by);
-    text(&mut object, "type", filter.kind.as_deref());
-    object.close();
+    JsonObject::open(out)
+        .optional("tagk", filter.tagk.as_deref())
+        .optional("filter", filter.filter.as_deref())
+        .literal("group_by", filter.group_by)
+        .optional("type", filter.kind.as_deref())
+        .close();
 }
 
 fn write_expression(out: &mut Vec<u8>, expression: &RawExpExpression) {
     let mut object = JsonObject::open(out);
-    text(&mut object, "id", expression.id.as_deref());
-    text(&mut object, "expr", expression.expr.as_deref());
+    object.optional("id", expression.id.as_deref()).optional("expr", expression.expr.as_deref());
     // An expression without a join has the default join.
     let join = expression.join.clone().unwrap_or_default();
     let operator = join.operator.map(|name| name.to_ascii_lowercase());
@@ -110,7 +111,7 @@ fn fill(object: &mut JsonObject<'_>, fill: Option<&RawExpFill>) {
         Some(_) => f64::NAN,
     };
     let mut written = JsonObject::open(object.key("fillPolicy"));
-    text(&mut written, "policy", policy.map(FillPolicy::name));
+    written.optional("policy", policy.map(FillPolicy::name));
     if value.is_finite() {
         written.literal("value", java_double(value)).close();
     } else {
@@ -118,13 +119,7 @@ fn fill(object: &mut JsonObject<'_>, fill: Option<&RawExpFill>) {
     }
 }
 
-fn text(object: &mut JsonObject<'_>, key: &str, text: Option<&str>) {
-    match text {
-        Some(text) => write_json_string(object.key(key), text),
-        None => object.key(key).extend_from_slice(b"null"),
-    }
-}
-
+/// Writes an array, or `null` if there are no elements.
 fn list<T>(
     object: &mut JsonObject<'_>,
     key: &str,
@@ -133,13 +128,9 @@ fn list<T>(
 ) {
     if elements.is_empty() {
         object.literal(key, "null");
-        return;
+    } else {
+        object.list(key, elements, write);
     }
-    let mut list = JsonList::open(object.key(key));
-    for element in elements {
-        write(list.element(), element);
-    }
-    list.close();
 }
 
 #[cfg(test)]

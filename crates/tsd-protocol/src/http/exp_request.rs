@@ -9,7 +9,7 @@ use tsd_query::{
 
 use super::{
     body_fields::{
-        BodyError, CountLimit, read_flag, read_float, read_list, read_object, read_text, take_null,
+        BodyError, CountLimit, read_all, read_flag, read_float, read_object, read_text, take_null,
     },
     query_request::{FilterLimits, MAX_FILTERS, MAX_SUB_QUERIES, read_filters, read_value_filters},
 };
@@ -28,11 +28,7 @@ pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {
     }
     let mut reader = JsonReader::new(body);
     let mut query = RawExpQuery::default();
-    read_query(&mut reader, &mut query).map_err(|error| match error {
-        // For example an unknown filter type.
-        BodyError::Query(error) => super::query_error(&error, None),
-        error => error.into_api_error(500),
-    })?;
+    read_query(&mut reader, &mut query).map_err(|error| error.into_api_error(500))?;
     Ok(query)
 }
 
@@ -45,24 +41,25 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
             "time" if take_null(reader)? => query.time = None,
             "time" => query.time = Some(read_time(reader)?),
             "filters" => {
-                query.filters = read_all(reader, "filters", MAX_FILTERS, |reader| {
+                query.filters = read_limited(reader, "filters", MAX_FILTERS, |reader| {
                     read_filter(reader, &mut filters)
                 })?;
             }
             "metrics" => {
-                query.metrics = read_all(reader, "metrics", MAX_SUB_QUERIES, |reader| {
+                query.metrics = read_limited(reader, "metrics", MAX_SUB_QUERIES, |reader| {
                     read_metric(reader, &mut filters)
                 })?;
             }
             "expressions" => {
-                query.expressions = read_all(reader, "expressions", MAX_EXPRESSIONS, |reader| {
-                    let expression = read_expression(reader)?;
-                    bytes.take_many(expression.expr.as_deref().map_or(0, str::len))?;
-                    Ok(expression)
-                })?;
+                query.expressions =
+                    read_limited(reader, "expressions", MAX_EXPRESSIONS, |reader| {
+                        let expression = read_expression(reader)?;
+                        bytes.take_many(expression.expr.as_deref().map_or(0, str::len))?;
+                        Ok(expression)
+                    })?;
             }
             "outputs" => {
-                query.outputs = read_all(reader, "outputs", MAX_EXPRESSIONS, read_output)?;
+                query.outputs = read_limited(reader, "outputs", MAX_EXPRESSIONS, read_output)?;
             }
             _ => reader.skip_value()?,
         }
@@ -78,28 +75,24 @@ fn count_used_filters(query: &RawExpQuery) -> Result<(), BodyError> {
         limit.next_sub_query();
         let used = query.filters.iter().find(|filter| filter.id == metric.filter);
         for filter in used.iter().flat_map(|filter| &filter.tags) {
-            let kind = filter.kind.as_deref().unwrap_or_default();
-            limit.take(kind, filter.filter.as_deref().unwrap_or_default())?;
+            limit.take(filter.kind.as_deref(), filter.filter.as_deref())?;
         }
     }
     Ok(())
 }
 
-/// Reads an array of objects.
-fn read_all<'t, T>(
+/// Reads an array of at most `most` elements.
+fn read_limited<'t, T>(
     reader: &mut JsonReader<'t>,
     field: &'static str,
     most: usize,
     mut read: impl FnMut(&mut JsonReader<'t>) -> Result<T, BodyError>,
 ) -> Result<Vec<T>, BodyError> {
     let mut limit = CountLimit::new(field, most);
-    let mut all = Vec::new();
-    read_list(reader, field, |reader| {
+    read_all(reader, field, |reader| {
         limit.take()?;
-        all.push(read(reader)?);
-        Ok(())
-    })?;
-    Ok(all)
+        read(reader)
+    })
 }
 
 fn read_time(reader: &mut JsonReader<'_>) -> Result<RawExpTime, BodyError> {

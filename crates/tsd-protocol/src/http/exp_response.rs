@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tsd_model::sort_as_grown_hash_map;
 use tsd_query::{ExpOutput, ExpResult};
 
-use super::query_response::{write_double, write_texts};
-use crate::json::{JsonList, JsonObject};
+use super::query_response::write_double;
+use crate::json::JsonObject;
 
 /// Writes the response of a query with expressions, output by output, row by row.
 #[derive(Debug)]
@@ -118,24 +117,17 @@ fn write_tail(out: &mut Vec<u8>, output: &ExpOutput) {
         .literal("series", output.columns.len())
         .close();
     if !output.columns.is_empty() {
-        out.extend_from_slice(b",\"meta\":");
-        let mut list = JsonList::open(out);
-        list.element().extend_from_slice(br#"{"index":0,"metrics":["timestamp"]}"#);
+        out.extend_from_slice(br#","meta":[{"index":0,"metrics":["timestamp"]}"#);
         for (i, column) in output.columns.iter().enumerate() {
-            let mut object = JsonObject::open(list.element());
-            object.literal("index", i + 1);
-            write_texts(object.key("metrics"), &column.metrics);
-            let mut tags: Vec<&(String, String)> = column.common_tags.iter().collect();
-            sort_as_grown_hash_map(&mut tags, |(key, _)| key);
-            let mut common = JsonObject::open(object.key("commonTags"));
-            for (key, value) in tags {
-                common.string(key, value);
-            }
-            common.close();
-            write_texts(object.key("aggregatedTags"), &column.aggregated_tags);
-            object.close();
+            out.push(b',');
+            JsonObject::open(out)
+                .literal("index", i + 1)
+                .strings("metrics", &column.metrics)
+                .tags("commonTags", &column.common_tags)
+                .strings("aggregatedTags", &column.aggregated_tags)
+                .close();
         }
-        list.close();
+        out.push(b']');
     }
     out.push(b'}');
 }

@@ -1,17 +1,18 @@
 //! Requests and responses of `/api/query/last`.
 
-use tsd_model::{Value, sort_as_grown_hash_map, write_java_double};
+use tsd_model::{Value, from_hex, write_java_double};
 
 use super::{
     body_fields::{
-        CountLimit, read_flag, read_integer, read_list, read_object, read_text, take_null,
+        BodyError, CountLimit, put_text, read_all, read_flag, read_integer, read_object, read_text,
+        read_texts, take_null,
     },
-    query_request::{MAX_FILTERS, MAX_SUB_QUERIES, MAX_TSUIDS, read_texts},
+    query_request::{MAX_FILTERS, MAX_SUB_QUERIES, MAX_TSUIDS},
     tag_text::parse_metric_with_tags,
 };
 use crate::{
     ApiError, QueryString,
-    json::{JsonList, JsonObject, JsonReader},
+    json::{JsonObject, JsonReader, write_json_list},
 };
 
 /// Maximum rows a request may read: series times hours.
@@ -67,11 +68,9 @@ pub fn parse_last_body(body: &str) -> Result<LastRequest, ApiError> {
     read_object(&mut JsonReader::new(body), "the query", |name, reader| {
         match name {
             "queries" => {
-                selected.clear();
-                read_list(reader, "queries", |reader| {
+                selected = read_all(reader, "queries", |reader| {
                     query_limit.take()?;
-                    selected.push(read_query(reader, &mut tsuid_limit)?);
-                    Ok(())
+                    read_query(reader, &mut tsuid_limit)
                 })?;
             }
             "resolveNames" => request.resolve = read_flag(reader, "resolveNames")?,
@@ -145,7 +144,9 @@ impl RawLastQuery {
             request.series.push(LastSelector::Names { metric, tags: self.tags });
         }
         for tsuid in self.tsuids {
-            let bytes = hex_bytes(&tsuid).ok_or_else(|| {
+            // An odd number of digits lacks a leading zero.
+            let zero = if tsuid.len().is_multiple_of(2) { "" } else { "0" };
+            let bytes = from_hex(format!("{zero}{tsuid}").as_bytes()).ok_or_else(|| {
                 ApiError::wrapped(400, format!("The TSUID is no hexadecimal text: {tsuid}"))
             })?;
             request.series.push(LastSelector::Tsuid(bytes));
@@ -157,7 +158,7 @@ impl RawLastQuery {
 fn read_query(
     reader: &mut JsonReader<'_>,
     tsuid_limit: &mut CountLimit,
-) -> Result<RawLastQuery, super::body_fields::BodyError> {
+) -> Result<RawLastQuery, BodyError> {
     let mut selected = RawLastQuery::default();
     let mut tag_limit = CountLimit::new("tags in one sub query", MAX_FILTERS);
     read_object(reader, "queries", |name, reader| {
@@ -170,10 +171,7 @@ fn read_query(
                     read_object(reader, "tags", |tagk, reader| {
                         tag_limit.take()?;
                         let tagv = read_text(reader, "tags")?.unwrap_or_default();
-                        match selected.tags.iter_mut().find(|(present, _)| present == tagk) {
-                            Some((_, present)) => *present = tagv,
-                            None => selected.tags.push((tagk.to_owned(), tagv)),
-                        }
+                        put_text(&mut selected.tags, tagk, tagv);
                         Ok(())
                     })?;
                 }
@@ -185,26 +183,12 @@ fn read_query(
     Ok(selected)
 }
 
-/// Decodes hexadecimal digits.
-fn hex_bytes(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> =
-        text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
-    // An odd number of digits lacks a leading zero.
-    let (first, pairs) = digits.split_at(digits.len() % 2);
-    let pairs = pairs.chunks_exact(2).map(|pair| match pair {
-        [high, low] => high << 4 | low,
-        _ => 0,
-    });
-    Some(first.iter().copied().chain(pairs).collect())
-}
-
 /// Renders the response: an array of points.
 #[must_use]
 pub fn render_last_points(points: &[LastPointResult]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut list = JsonList::open(&mut out);
-    for point in points {
-        let mut object = JsonObject::open(list.element());
+    write_json_list(&mut out, points, |out, point| {
+        let mut object = JsonObject::open(out);
         if let Some((metric, _)) = &point.names {
             object.string("metric", metric);
         }
@@ -217,17 +201,10 @@ pub fn render_last_points(points: &[LastPointResult]) -> Vec<u8> {
         }
         value.push(b'"');
         if let Some((_, tags)) = &point.names {
-            let mut tags: Vec<&(String, String)> = tags.iter().collect();
-            sort_as_grown_hash_map(&mut tags, |(key, _)| key);
-            let mut tags_object = JsonObject::open(object.key("tags"));
-            for (key, value) in tags {
-                tags_object.string(key, value);
-            }
-            tags_object.close();
+            object.tags("tags", tags);
         }
         object.string("tsuid", &point.tsuid).close();
-    }
-    list.close();
+    });
     out
 }
 

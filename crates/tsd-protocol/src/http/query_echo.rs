@@ -3,7 +3,7 @@
 use tsd_query::{Query, RawQuery};
 
 use super::sub_query_echo::render_sub_query;
-use crate::json::{JsonList, JsonObject, write_json_string};
+use crate::json::{JsonObject, write_json_string};
 
 /// Maximum bytes of rendered sub queries: the list keeps them in memory.
 const MAX_SUB_QUERIES_BYTES: usize = 16 << 10;
@@ -15,45 +15,31 @@ pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> Stri
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
     for (key, text) in [("start", &raw.start), ("end", &raw.end), ("timezone", &raw.timezone)] {
-        match text {
-            Some(text) => write_json_string(object.key(key), truncated(text)),
-            None => object.key(key).extend_from_slice(b"null"),
-        }
+        object.optional(key, text.as_deref().map(truncated));
     }
     object.literal("options", "null").literal("padding", raw.padding);
-    let shown = object.key("queries");
-    let from = shown.len();
-    let mut list = JsonList::open(shown);
-    let mut omitted = 0;
+    let mut shown = Vec::new();
     let mut bytes = 0;
     for sub in &query.sub_queries {
-        if bytes > MAX_SUB_QUERIES_BYTES {
-            omitted += 1;
-            continue;
-        }
         let text = render_sub_query(sub, None);
         bytes += text.len();
         if bytes > MAX_SUB_QUERIES_BYTES {
-            omitted += 1;
-        } else {
-            list.element().extend_from_slice(text.as_bytes());
+            break;
         }
+        shown.push(text);
     }
-    list.close();
-    debug_assert!(shown.len() - from <= MAX_SUB_QUERIES_BYTES * 2, "a bound of the list");
+    let omitted = query.sub_queries.len() - shown.len();
+    object.list("queries", shown, |out, text| out.extend_from_slice(text.as_bytes()));
     if omitted > 0 {
         object.literal("subQueriesLeftOut", omitted);
     }
     if !expressions.is_empty() {
-        let mut list = JsonList::open(object.key("exp"));
         let mut bytes = 0;
-        for text in expressions {
+        let shown = expressions.iter().filter(|text| {
             bytes += text.len();
-            if bytes <= MAX_SUB_QUERIES_BYTES {
-                write_json_string(list.element(), text);
-            }
-        }
-        list.close();
+            bytes <= MAX_SUB_QUERIES_BYTES
+        });
+        object.list("exp", shown, |out, text| write_json_string(out, text));
     }
     object
         .literal("delete", query.delete)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::query_response::{StatValue, write_double, write_stats};
-use crate::json::{JsonList, JsonObject, write_json_string};
+use crate::json::JsonObject;
 
 /// The client of a query, and the query.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,18 +67,10 @@ pub fn render_query_list(
     completed: &[ListedCompleted<'_>],
 ) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut root = JsonObject::open(&mut out);
-    let mut list = JsonList::open(root.key("completed"));
-    for query in completed {
-        write_completed(list.element(), query);
-    }
-    list.close();
-    let mut list = JsonList::open(root.key("running"));
-    for query in running {
-        write_running(list.element(), query);
-    }
-    list.close();
-    root.close();
+    JsonObject::open(&mut out)
+        .list("completed", completed, write_completed)
+        .list("running", running, write_running)
+        .close();
     out
 }
 
@@ -88,10 +80,10 @@ fn write_completed(out: &mut Vec<u8>, query: &ListedCompleted<'_>) {
     object
         // The text `null` if there was no failure.
         .string("exception", query.failure.unwrap_or("null"))
-        .literal("executed", query.executed);
-    write_optional(object.key("user"), query.client.user);
-    write_headers(object.key("requestHeaders"), query.client.headers);
-    object.literal("numRunningQueries", query.running);
+        .literal("executed", query.executed)
+        .optional("user", query.client.user)
+        .object("requestHeaders", query.client.headers.iter().map(|(name, value)| (name, value)))
+        .literal("numRunningQueries", query.running);
     match query.status {
         None => drop(object.literal("httpResponse", "null")),
         Some((code, reason)) => JsonObject::open(object.key("httpResponse"))
@@ -110,32 +102,20 @@ fn write_completed(out: &mut Vec<u8>, query: &ListedCompleted<'_>) {
 fn write_running(out: &mut Vec<u8>, query: &ListedRunning<'_>) {
     let mut object = JsonObject::open(out);
     write_double(object.key("elapsed"), query.elapsed_ms, false);
-    write_headers(object.key("headers"), query.client.headers);
+    object.object("headers", query.client.headers.iter().map(|(name, value)| (name, value)));
     write_query(object.key("query"), query.client.query);
-    object.literal("queryStart", query.started_ms).string("remote", query.client.remote);
-    write_optional(object.key("user"), query.client.user);
-    object.literal("id", query.id).string("stage", &query.stage);
+    object
+        .literal("queryStart", query.started_ms)
+        .string("remote", query.client.remote)
+        .optional("user", query.client.user)
+        .literal("id", query.id)
+        .string("stage", &query.stage);
     write_stats(object.key("progress"), &query.progress);
     object.close();
 }
 
 fn write_query(out: &mut Vec<u8>, query: &str) {
     out.extend_from_slice(if query.is_empty() { b"null" } else { query.as_bytes() });
-}
-
-fn write_optional(out: &mut Vec<u8>, text: Option<&str>) {
-    match text {
-        Some(text) => write_json_string(out, text),
-        None => out.extend_from_slice(b"null"),
-    }
-}
-
-fn write_headers(out: &mut Vec<u8>, headers: &[(String, String)]) {
-    let mut object = JsonObject::open(out);
-    for (name, value) in headers {
-        object.string(name, value);
-    }
-    object.close();
 }
 
 /// Renders a query with expressions for the list, truncated if it is very long.

@@ -9,8 +9,8 @@ use tsd_query::{
 };
 
 use super::body_fields::{
-    BodyError, CountLimit, read_flag, read_float, read_integer, read_list, read_object, read_text,
-    take_null,
+    BodyError, CountLimit, put_text, read_all, read_flag, read_float, read_integer, read_object,
+    read_text, read_texts, take_null,
 };
 use crate::{ApiError, QueryString, http::query_error, json::JsonReader};
 
@@ -31,18 +31,12 @@ const MAX_PATTERN_PARTS: usize = 100_000;
 
 /// Parses the body of a query. Text after the JSON value is ignored.
 pub fn parse_query_body(body: &str) -> Result<RawQuery, ApiError> {
-    if body.is_empty() {
-        return Err(ApiError::missing_content());
-    }
     Ok(read_whole(body, false)?.0)
 }
 
 /// Parses the body of a query with functions: a query with a text `exp`, or an array of them.
 /// OpenTSDB fails on such bodies; metrics used only in expressions need no sub query.
 pub fn parse_gexp_body(body: &str) -> Result<(RawQuery, Vec<String>), ApiError> {
-    if body.is_empty() {
-        return Err(ApiError::missing_content());
-    }
     let (mut query, expressions) = read_whole(body, true)?;
     if query.queries.is_none() && !expressions.is_empty() {
         query.queries = Some(Vec::new());
@@ -51,6 +45,9 @@ pub fn parse_gexp_body(body: &str) -> Result<(RawQuery, Vec<String>), ApiError> 
 }
 
 fn read_whole(body: &str, with_exp: bool) -> Result<(RawQuery, Vec<String>), ApiError> {
+    if body.is_empty() {
+        return Err(ApiError::missing_content());
+    }
     read_query(&mut JsonReader::new(body), with_exp).map_err(|error| error.into_api_error(400))
 }
 
@@ -126,8 +123,13 @@ impl FilterLimits {
     }
 
     /// Counts a filter before it is built; `kind` is its type, or the start of a short filter.
-    pub(super) fn take(&mut self, kind: &str, filter: &str) -> Result<(), BodyError> {
+    pub(super) fn take(
+        &mut self,
+        kind: Option<&str>,
+        filter: Option<&str>,
+    ) -> Result<(), BodyError> {
         self.filters.take()?;
+        let (kind, filter) = (kind.unwrap_or_default(), filter.unwrap_or_default());
         let is_regexp = |head: &[u8]| head.eq_ignore_ascii_case(b"regexp");
         if kind.as_bytes().get(..b"regexp".len()).is_some_and(is_regexp) {
             self.regexps.take()?;
@@ -183,11 +185,9 @@ fn read_query(
             }
             "queries" if take_null(reader)? => query.queries = None,
             "queries" => {
-                let mut subs = Vec::new();
-                read_list(reader, "queries", |reader| {
+                let subs = read_all(reader, "queries", |reader| {
                     limits.sub_queries.take()?;
-                    subs.push(read_sub_query(reader, &mut limits)?);
-                    Ok(())
+                    read_sub_query(reader, &mut limits)
                 })?;
                 query.queries = Some(subs);
             }
@@ -231,11 +231,8 @@ fn read_sub_query(
                 let mut tags: Vec<(String, String)> = Vec::new();
                 read_object(reader, "tags", |tagk, reader| {
                     let filter = read_text(reader, "tags")?.unwrap_or_default();
-                    filter_limit.take(&filter, &filter)?;
-                    match tags.iter_mut().find(|(present, _)| present == tagk) {
-                        Some((_, present)) => *present = filter,
-                        None => tags.push((tagk.to_owned(), filter)),
-                    }
+                    filter_limit.take(Some(&filter), Some(&filter))?;
+                    put_text(&mut tags, tagk, filter);
                     Ok(())
                 })?;
                 sub.set_tags(tags.iter().map(|(tagk, filter)| (tagk.as_str(), filter.as_str())))?;
@@ -245,11 +242,9 @@ fn read_sub_query(
             }
             "explicitTags" => sub.explicit_tags = read_flag(reader, "explicitTags")?,
             "percentiles" => {
-                sub.percentiles.clear();
-                read_list(reader, "percentiles", |reader| {
+                sub.percentiles = read_all(reader, "percentiles", |reader| {
                     percentile_limit.take()?;
-                    sub.percentiles.push(read_float(reader, "percentiles")?);
-                    Ok(())
+                    read_float(reader, "percentiles")
                 })?;
             }
             "showHistogramBuckets" => {
@@ -288,8 +283,7 @@ pub(super) fn read_filters(
     reader: &mut JsonReader<'_>,
     limit: &mut FilterLimits,
 ) -> Result<Vec<BodyFilter>, BodyError> {
-    let mut filters = Vec::new();
-    read_list(reader, "filters", |reader| {
+    read_all(reader, "filters", |reader| {
         let mut filter = BodyFilter::default();
         read_object(reader, "filters", |name, reader| {
             match name {
@@ -301,12 +295,9 @@ pub(super) fn read_filters(
             }
             Ok(())
         })?;
-        let kind = filter.kind.as_deref().unwrap_or_default();
-        limit.take(kind, filter.filter.as_deref().unwrap_or_default())?;
-        filters.push(filter);
-        Ok(())
-    })?;
-    Ok(filters)
+        limit.take(filter.kind.as_deref(), filter.filter.as_deref())?;
+        Ok(filter)
+    })
 }
 
 /// Reads a list of value filters.
@@ -314,8 +305,7 @@ pub(super) fn read_value_filters(
     reader: &mut JsonReader<'_>,
     limit: &mut FilterLimits,
 ) -> Result<Vec<BodyValueFilter>, BodyError> {
-    let mut filters = Vec::new();
-    read_list(reader, "valueFilters", |reader| {
+    read_all(reader, "valueFilters", |reader| {
         let mut filter = BodyValueFilter::default();
         read_object(reader, "valueFilters", |name, reader| {
             match name {
@@ -325,27 +315,9 @@ pub(super) fn read_value_filters(
             }
             Ok(())
         })?;
-        let kind = filter.kind.as_deref().unwrap_or_default();
-        limit.take(kind, filter.filter.as_deref().unwrap_or_default())?;
-        filters.push(filter);
-        Ok(())
-    })?;
-    Ok(filters)
-}
-
-/// Reads an array of texts.
-pub(super) fn read_texts(
-    reader: &mut JsonReader<'_>,
-    field: &'static str,
-    limit: &mut CountLimit,
-) -> Result<Vec<String>, BodyError> {
-    let mut texts = Vec::new();
-    read_list(reader, field, |reader| {
-        limit.take()?;
-        texts.push(read_text(reader, field)?.unwrap_or_default());
-        Ok(())
-    })?;
-    Ok(texts)
+        limit.take(filter.kind.as_deref(), filter.filter.as_deref())?;
+        Ok(filter)
+    })
 }
 
 #[cfg(test)]

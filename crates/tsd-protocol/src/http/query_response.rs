@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 
 use tsd_model::{Annotation, PointColumns, ValueKinds, sort_as_grown_hash_map, write_java_double};
 
-use crate::json::{JsonList, JsonObject, write_json_string};
+use crate::json::{JsonObject, write_json_string};
 
 /// Layout of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,31 +144,22 @@ impl<I: Iterator<Item = SeriesResult>> QueryResponseWriter<I> {
     /// Writes everything before the points, and their opening bracket.
     fn write_head(&self, out: &mut Vec<u8>, series: &SeriesResult) {
         let mut object = JsonObject::open(out);
-        object.string("metric", &series.metric);
-        let mut tags: Vec<&(String, String)> = series.tags.iter().collect();
-        sort_as_grown_hash_map(&mut tags, |(key, _)| key);
-        let mut tags_object = JsonObject::open(object.key("tags"));
-        for (key, value) in tags {
-            tags_object.string(key, value);
-        }
-        tags_object.close();
-        write_texts(object.key("aggregateTags"), &series.aggregate_tags);
+        object
+            .string("metric", &series.metric)
+            .tags("tags", &series.tags)
+            .strings("aggregateTags", &series.aggregate_tags);
         if let Some(query) = &series.query {
             object.key("query").extend_from_slice(query.as_bytes());
         }
         if let Some(tsuids) = &series.tsuids {
-            write_texts(object.key("tsuids"), tsuids);
+            object.strings("tsuids", tsuids);
         }
         for (key, annotations) in [
             ("annotations", &series.annotations),
             ("globalAnnotations", &series.global_annotations),
         ] {
             if let Some(annotations) = annotations {
-                let mut list = JsonList::open(object.key(key));
-                for annotation in annotations {
-                    write_annotation(list.element(), annotation);
-                }
-                list.close();
+                object.list(key, annotations, write_annotation);
             }
         }
         object.key("dps").push(if self.layout.arrays { b'[' } else { b'{' });
@@ -283,14 +274,6 @@ pub(super) fn write_stats(out: &mut Vec<u8>, stats: &[(String, StatValue)]) {
         }
     }
     object.close();
-}
-
-pub(super) fn write_texts(out: &mut Vec<u8>, texts: &[String]) {
-    let mut list = JsonList::open(out);
-    for text in texts {
-        write_json_string(list.element(), text);
-    }
-    list.close();
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use super::{
     body_fields::{
-        BodyError, CountLimit, read_flag, read_integer, read_list, read_object, read_text,
-        take_null,
+        BodyError, CountLimit, read_all, read_flag, read_integer, read_object, read_text, take_null,
     },
     query_request::MAX_FILTERS,
     query_response::write_double,
@@ -11,9 +10,8 @@ use super::{
 };
 use crate::{
     ApiError, QueryString,
-    json::{JsonList, JsonObject, JsonReader, write_json_string},
+    json::{JsonObject, JsonReader},
 };
-use tsd_model::sort_as_grown_hash_map;
 
 /// Default maximum number of results.
 const DEFAULT_LIMIT: i64 = 25;
@@ -112,11 +110,9 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
             "useMeta" => request.use_meta = read_flag(reader, "useMeta")?,
             "tags" if take_null(reader)? => request.tags = None,
             "tags" => {
-                let mut tags = Vec::new();
-                read_list(reader, "tags", |reader| {
+                let tags = read_all(reader, "tags", |reader| {
                     tag_limit.take()?;
-                    tags.push(read_pair(reader)?);
-                    Ok(())
+                    read_pair(reader)
                 })?;
                 request.tags = Some(tags);
             }
@@ -168,36 +164,23 @@ pub fn render_lookup(request: &LookupRequest, results: &[LookupResult], millis: 
         object.string("metric", metric);
     }
     if let Some(tags) = &request.tags {
-        let mut list = JsonList::open(object.key("tags"));
-        for (key, value) in tags {
-            let mut pair = JsonObject::open(list.element());
-            for (name, side) in [("key", key), ("value", value)] {
-                match side {
-                    Some(text) => write_json_string(pair.key(name), text),
-                    None => pair.key(name).extend_from_slice(b"null"),
-                }
-            }
-            pair.close();
-        }
-        list.close();
+        object.list("tags", tags, |out, (key, value)| {
+            JsonObject::open(out)
+                .optional("key", key.as_deref())
+                .optional("value", value.as_deref())
+                .close();
+        });
     }
     object.literal("limit", request.limit);
     write_double(object.key("time"), millis as f64, false);
-    let mut list = JsonList::open(object.key("results"));
-    for series in results {
-        let mut result = JsonObject::open(list.element());
-        result.string("tsuid", &series.tsuid).string("metric", &series.metric);
-        let mut tags: Vec<&(String, String)> = series.tags.iter().collect();
-        sort_as_grown_hash_map(&mut tags, |(key, _)| key);
-        let mut pairs = JsonObject::open(result.key("tags"));
-        for (key, value) in tags {
-            pairs.string(key, value);
-        }
-        pairs.close();
-        result.close();
-    }
-    list.close();
     object
+        .list("results", results, |out, series| {
+            JsonObject::open(out)
+                .string("tsuid", &series.tsuid)
+                .string("metric", &series.metric)
+                .tags("tags", &series.tags)
+                .close();
+        })
         .literal("startIndex", request.start_index)
         .literal("totalResults", results.len())
         .close();

@@ -2,10 +2,10 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use tsd_model::{java_double, sort_as_grown_hash_map};
+use tsd_model::java_double;
 use tsd_query::{SeriesSource, SubQuery};
 
-use crate::json::{JsonList, JsonObject, write_json_string};
+use crate::json::{JsonObject, write_json_string};
 
 /// Renders a sub query with OpenTSDB's fields in their order; missing ones are `null`.
 ///
@@ -14,21 +14,20 @@ use crate::json::{JsonList, JsonObject, write_json_string};
 pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> String {
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
-    object.string("aggregator", sub.aggregator.name());
     let (metric, tsuids) = match &sub.source {
         SeriesSource::Metric(metric) => (Some(metric), None),
         SeriesSource::Tsuids(tsuids) => (None, Some(tsuids)),
     };
-    write_text(object.key("metric"), metric.map(String::as_str));
+    object
+        .string("aggregator", sub.aggregator.name())
+        .optional("metric", metric.map(String::as_str));
     match tsuids {
-        None => write_null(object.key("tsuids")),
-        Some(tsuids) => write_list(object.key("tsuids"), tsuids, |out, text| {
-            write_json_string(out, text);
-        }),
+        None => object.literal("tsuids", "null"),
+        Some(tsuids) => object.strings("tsuids", tsuids),
     }
-    write_text(object.key("downsample"), sub.downsample.as_ref().map(|spec| spec.text.as_str()));
-    object.literal("rate", sub.rate.is_some());
-    write_list(object.key("filters"), &sub.filters, |out, filter| {
+    .optional("downsample", sub.downsample.as_ref().map(|spec| spec.text.as_str()))
+    .literal("rate", sub.rate.is_some())
+    .list("filters", &sub.filters, |out, filter| {
         JsonObject::open(out)
             .string("tagk", &filter.tagk)
             .string("filter", &filter.filter)
@@ -37,15 +36,15 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
             .close();
     });
     if sub.percentiles.is_empty() {
-        write_null(object.key("percentiles"));
+        object.literal("percentiles", "null");
     } else {
-        write_list(object.key("percentiles"), &sub.percentiles, |out, p| {
+        object.list("percentiles", &sub.percentiles, |out, p| {
             out.extend_from_slice(single_text(*p).as_bytes());
         });
     }
     object.literal("index", sub.index);
     match &sub.rate_options {
-        None => write_null(object.key("rateOptions")),
+        None => drop(object.literal("rateOptions", "null")),
         Some(options) => JsonObject::open(object.key("rateOptions"))
             .literal("counter", options.counter)
             .literal("counterMax", options.counter_max)
@@ -54,34 +53,27 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
             .close(),
     }
     match filter_tagks {
-        None => write_null(object.key("filterTagKs")),
-        Some(uids) => write_list(object.key("filterTagKs"), uids, |out, uid| {
+        None => object.literal("filterTagKs", "null"),
+        Some(uids) => object.list("filterTagKs", uids, |out, uid| {
             write_json_string(out, &BASE64_STANDARD.encode(uid));
         }),
     }
-    object
-        .literal("explicitTags", sub.explicit_tags)
-        .literal("useFuzzyFilter", true)
-        .literal("preAggregate", sub.pre_aggregate)
-        .string("rollupUsage", sub.rollup_usage.name())
-        .string("rollupTable", "raw")
-        .literal("showHistogramBuckets", sub.show_histogram_buckets)
-        .literal("useMultiGets", true);
-    let mut tags: Vec<(&str, String)> = sub
+    .literal("explicitTags", sub.explicit_tags)
+    .literal("useFuzzyFilter", true)
+    .literal("preAggregate", sub.pre_aggregate)
+    .string("rollupUsage", sub.rollup_usage.name())
+    .string("rollupTable", "raw")
+    .literal("showHistogramBuckets", sub.show_histogram_buckets)
+    .literal("useMultiGets", true);
+    let tags: Vec<(String, String)> = sub
         .filters
         .iter()
         .filter(|filter| filter.group_by)
-        .map(|filter| (filter.tagk.as_str(), format!("{}({})", filter.type_name(), filter.filter)))
+        .map(|filter| (filter.tagk.clone(), format!("{}({})", filter.type_name(), filter.filter)))
         .collect();
-    sort_as_grown_hash_map(&mut tags, |(tagk, _)| tagk);
-    let mut tags_object = JsonObject::open(object.key("tags"));
-    for (tagk, filter) in &tags {
-        tags_object.string(tagk, filter);
-    }
-    tags_object.close();
-    object.literal("histogramQuery", sub.is_histogram());
+    object.tags("tags", &tags).literal("histogramQuery", sub.is_histogram());
     if !sub.value_filters.is_empty() {
-        write_list(object.key("valueFilters"), &sub.value_filters, |out, filter| {
+        object.list("valueFilters", &sub.value_filters, |out, filter| {
             JsonObject::open(out)
                 .string("type", filter.kind)
                 .string("filter", &filter.filter)
@@ -95,25 +87,6 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
 /// Renders a float like Java: the fewest digits that identify it.
 fn single_text(value: f32) -> String {
     value.to_string().parse().map_or_else(|_| value.to_string(), java_double)
-}
-
-fn write_null(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"null");
-}
-
-fn write_text(out: &mut Vec<u8>, text: Option<&str>) {
-    match text {
-        None => write_null(out),
-        Some(text) => write_json_string(out, text),
-    }
-}
-
-fn write_list<T>(out: &mut Vec<u8>, elements: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
-    let mut list = JsonList::open(out);
-    for element in elements {
-        write(list.element(), element);
-    }
-    list.close();
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 
 use std::io::Write;
 
+use tsd_model::sort_as_grown_hash_map;
+
 /// Writes `text` in quotes.
 pub fn write_json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
@@ -54,7 +56,9 @@ impl<'o> JsonObject<'o> {
 
     /// Writes a key; the caller writes the value.
     pub(crate) fn key(&mut self, key: &str) -> &mut Vec<u8> {
-        self.separate();
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
         write_json_string(self.out, key);
         self.out.push(b':');
         self.out
@@ -64,6 +68,51 @@ impl<'o> JsonObject<'o> {
     pub(crate) fn string(&mut self, key: &str, value: &str) -> &mut Self {
         write_json_string(self.key(key), value);
         self
+    }
+
+    /// Writes a string member, or `null`.
+    pub(crate) fn optional(&mut self, key: &str, value: Option<&str>) -> &mut Self {
+        match value {
+            Some(value) => self.string(key, value),
+            None => self.literal(key, "null"),
+        }
+    }
+
+    /// Writes an array; `write` writes an element.
+    pub(crate) fn list<T>(
+        &mut self,
+        key: &str,
+        elements: impl IntoIterator<Item = T>,
+        write: impl FnMut(&mut Vec<u8>, T),
+    ) -> &mut Self {
+        write_json_list(self.key(key), elements, write);
+        self
+    }
+
+    /// Writes an array of strings.
+    pub(crate) fn strings(&mut self, key: &str, texts: &[String]) -> &mut Self {
+        self.list(key, texts, |out, text| write_json_string(out, text))
+    }
+
+    /// Writes an object of strings, in the order of the pairs.
+    pub(crate) fn object<K: AsRef<str>, V: AsRef<str>>(
+        &mut self,
+        key: &str,
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> &mut Self {
+        let mut object = JsonObject::open(self.key(key));
+        for (key, value) in pairs {
+            object.string(key.as_ref(), value.as_ref());
+        }
+        object.close();
+        self
+    }
+
+    /// Writes tags, in the order of a Java hash map.
+    pub(crate) fn tags(&mut self, key: &str, tags: &[(String, String)]) -> &mut Self {
+        let mut tags: Vec<_> = tags.iter().map(|(tagk, tagv)| (tagk, tagv)).collect();
+        sort_as_grown_hash_map(&mut tags, |(tagk, _)| tagk);
+        self.object(key, tags)
     }
 
     /// Writes a member whose `Display` is JSON: numbers, booleans, `null`.
@@ -77,12 +126,19 @@ impl<'o> JsonObject<'o> {
     pub(crate) fn close(&mut self) {
         self.out.push(b'}');
     }
+}
 
-    fn separate(&mut self) {
-        if !std::mem::take(&mut self.first) {
-            self.out.push(b',');
-        }
+/// Writes an array; `write` writes an element.
+pub(crate) fn write_json_list<T>(
+    out: &mut Vec<u8>,
+    elements: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut Vec<u8>, T),
+) {
+    let mut list = JsonList::open(out);
+    for element in elements {
+        write(list.element(), element);
     }
+    list.close();
 }
 
 /// Writes the elements of an array, with commas.
