@@ -8,6 +8,7 @@ use std::fmt::Write;
 /// page or `{"err":…}` for legacy ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
+#[must_use]
 pub struct ApiError {
     /// HTTP status, repeated in the body.
     pub status: u16,
@@ -32,20 +33,17 @@ pub enum LegacyFormat {
 
 impl ApiError {
     /// Creates an error without details.
-    #[must_use]
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), details: String::new(), trace: String::new() }
     }
 
     /// Sets the details.
-    #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
         self
     }
 
     /// Sets the trace.
-    #[must_use]
     pub fn with_trace(mut self, trace: impl Into<String>) -> Self {
         self.trace = trace.into();
         self
@@ -53,96 +51,81 @@ impl ApiError {
 
     /// Creates an error whose message and details are the same text, as where OpenTSDB wraps an
     /// exception.
-    #[must_use]
     pub fn wrapped(status: u16, text: impl Into<String>) -> Self {
         let text = text.into();
         Self::new(status, text.clone()).with_details(text)
     }
 
     /// 404 for an unknown API route.
-    #[must_use]
     pub fn endpoint_not_found() -> Self {
         Self::new(404, "Endpoint not found")
     }
 
     /// 404 for a missing page.
-    #[must_use]
     pub fn page_not_found() -> Self {
         Self::new(404, "Page not found")
     }
 
     /// 405 for a method that an endpoint does not support.
-    #[must_use]
     pub fn method_not_allowed(method: &str) -> Self {
         Self::new(405, "Method not allowed")
             .with_details(format!("The HTTP method [{method}] is not permitted for this endpoint"))
     }
 
     /// 405 for `OPTIONS` where cross-origin requests are not configured.
-    #[must_use]
     pub fn options_not_allowed() -> Self {
         Self::new(405, "Method not allowed")
             .with_details("The HTTP method [OPTIONS] is not permitted")
     }
 
     /// 200 (as in OpenTSDB) for an origin that is not allowed.
-    #[must_use]
     pub fn origin_not_allowed(origin: &str) -> Self {
         Self::new(200, "CORS domain not allowed")
             .with_details(format!("The domain [{origin}] is not permitted access"))
     }
 
     /// 405 for `method_override` without a value.
-    #[must_use]
     pub fn missing_method_override() -> Self {
         Self::new(405, "Missing method override value")
     }
 
     /// 405 for a `method_override` that is not a method.
-    #[must_use]
     pub fn unknown_method_override() -> Self {
         Self::new(405, "Unknown or unsupported method override value")
     }
 
     /// 501 for an API version that does not exist yet.
-    #[must_use]
     pub fn version_too_new() -> Self {
         Self::new(501, "Requested API version is greater than the max implemented")
     }
 
     /// 400 for an API version that is not a number.
-    #[must_use]
     pub fn bad_version() -> Self {
         Self::new(400, "Invalid API version format supplied")
     }
 
     /// 400 for an unknown serializer.
-    #[must_use]
     pub fn unknown_serializer(name: &str) -> Self {
         Self::new(400, "Requested serializer was not found")
             .with_details(format!("Could not find a serializer with the name: {name}"))
     }
 
     /// 400 for a missing parameter of the URI.
-    #[must_use]
     pub fn missing_parameter(name: &str) -> Self {
         Self::new(400, format!("Missing parameter <code>{name}</code>"))
     }
 
     /// 400 for an empty body.
-    #[must_use]
     pub fn missing_content() -> Self {
         Self::new(400, "Missing message content")
     }
 
     /// 400 for an empty body of a write.
-    #[must_use]
     pub fn missing_put_content() -> Self {
         Self::new(400, "Missing request content")
     }
 
     /// 503 for histograms without a configured codec.
-    #[must_use]
     pub fn histograms_disabled() -> Self {
         Self::new(
             503,
@@ -152,44 +135,37 @@ impl ApiError {
     }
 
     /// 400 for a body that is not the expected JSON.
-    #[must_use]
     pub fn bad_json(details: impl Into<String>) -> Self {
         Self::new(400, "Unable to parse the given JSON").with_details(details)
     }
 
     /// 400 for a chunked request where these are disabled.
-    #[must_use]
     pub fn chunked_not_supported() -> Self {
         Self::new(400, "Chunked request not supported.")
     }
 
     /// 413 for a request with more elements than the limit.
-    #[must_use]
     pub fn too_many(what: &str, most: usize) -> Self {
         Self::new(413, format!("Too many {what}: at most {most} are taken"))
     }
 
     /// 413 for a body over the limit.
-    #[must_use]
     pub fn body_too_large(limit: u64) -> Self {
         Self::new(413, format!("The request body is larger than {limit} bytes"))
     }
 
     /// 400 for deleting by query where that is disabled.
-    #[must_use]
     pub fn delete_not_enabled() -> Self {
         Self::new(400, "Bad request")
             .with_details("Deleting data is not enabled (tsd.http.query.allow_delete=false)")
     }
 
     /// 400 for a write with failed points, without `details` or `summary`.
-    #[must_use]
     pub fn points_had_errors() -> Self {
         Self::new(400, "One or more data points had errors").with_details(PUT_ERROR_DETAILS)
     }
 
     /// 400 for a synchronous write that took too long.
-    #[must_use]
     pub fn put_timed_out(succeeded: u64, failed: u64, timed_out: u64) -> Self {
         Self::new(
             400,
@@ -202,13 +178,11 @@ impl ApiError {
     }
 
     /// 503 for an overloaded daemon.
-    #[must_use]
     pub fn overloaded(what: &str) -> Self {
         Self::new(503, format!("Please throttle: {what}"))
     }
 
     /// 500 for an internal error.
-    #[must_use]
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message)
     }

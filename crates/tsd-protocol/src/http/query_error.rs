@@ -8,7 +8,6 @@ use crate::ApiError;
 const MAX_DUMP: usize = 64 << 10;
 
 /// Returns the API error of a query error. `raw` is the query, if it was parsed.
-#[must_use]
 pub fn query_error(error: &QueryError, raw: Option<&RawQuery>) -> ApiError {
     let api_error = ApiError::new(error.class.status(), error.message.clone());
     match &error.details {
