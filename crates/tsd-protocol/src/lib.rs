@@ -42,6 +42,6 @@ pub use put_error_kind::PutErrorKind;
 pub use rollup_rules::{RollupError, RollupPlacement, RollupRules, RollupSpec};
 pub use tag_pairs::TagPairs;
 pub use telnet::{
-    HistogramLine, HistogramLineError, LineSplitter, PutLine, PutLineError, RollupLine,
-    TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
+    AdminCommand, HistogramLine, HistogramLineError, LineSplitter, PutLine, PutLineError,
+    RollupLine, TelnetCommand, TelnetCommands, TelnetPutError, parse_tags, reply,
 };

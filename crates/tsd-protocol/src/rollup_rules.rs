@@ -3,8 +3,6 @@
 //! A point aggregated over series is marked by a tag that names the aggregator. The tag is added
 //! here, or validated if the client sent it, so the stored series may differ from the sent one.
 
-use std::fmt::Write;
-
 use tsd_model::{PointValue, RollupConfig, Timestamp};
 use tsd_query::Aggregator;
 
@@ -68,32 +66,12 @@ pub enum RollupError {
     /// An aggregator without an id.
     #[error("No ID found mapping to aggregator: {0}")]
     UnknownAggregator(String),
-    /// A group-by aggregator that does not exist.
-    #[error("Invalid group by aggregator {aggregator} with metric {metric} {tags}")]
-    UnknownGroupBy {
-        /// As sent.
-        aggregator: String,
-        /// Metric of the point.
-        metric: String,
-        /// The tags as `{k=v}`.
-        tags: String,
-    },
-    /// A derived aggregator over time while these are blocked.
-    #[error("Derived rollup aggregations are not allowed {aggregator} with metric {metric} {tags}")]
-    DerivedRollup {
-        /// In upper case.
-        aggregator: String,
-        /// Metric of the point.
-        metric: String,
-        /// The tags as `{k=v}`.
-        tags: String,
-    },
-    /// A derived aggregator over series while these are blocked.
-    #[error(
-        "Derived group by aggregations are not allowed {aggregator} with metric {metric} {tags}"
-    )]
-    DerivedGroupBy {
-        /// In upper case.
+    /// An aggregator that does not exist or is blocked.
+    #[error("{reason} {aggregator} with metric {metric} {tags}")]
+    RejectedAggregator {
+        /// OpenTSDB's text.
+        reason: &'static str,
+        /// As sent; in upper case if it is blocked.
         aggregator: String,
         /// Metric of the point.
         metric: String,
@@ -126,14 +104,13 @@ pub enum RollupError {
 }
 
 impl RollupError {
-    /// Renders the telnet reply.
-    pub fn render(&self, out: &mut String) {
-        let class = match self {
+    /// Returns the error class of the telnet reply.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
             Self::UnknownInterval(_) => "No such rollup",
             _ => "illegal argument",
-        };
-        // Writing to memory cannot fail.
-        let _ = writeln!(out, "rollup: {class}: {self}");
+        }
     }
 
     /// Returns the error of a point while rollups are disabled.
@@ -191,7 +168,6 @@ impl RollupRules {
         let key = self.aggregate_tag_key.as_bytes();
         let tag_value = self.tag_value(spec);
         let sent = tags.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
-        let metric_text = Latin1(metric).to_string();
         if let Some(sent) = sent
             && !spec.group_by.is_some_and(|aggregator| aggregator.eq_ignore_ascii_case(sent))
         {
@@ -199,26 +175,25 @@ impl RollupRules {
                 key: self.aggregate_tag_key.clone(),
                 value: Latin1(sent).to_string(),
                 aggregator: spec.group_by.map_or("null".to_owned(), |a| Latin1(a).to_string()),
-                metric: metric_text,
+                metric: Latin1(metric).to_string(),
                 tags: JavaMapText(tags).to_string(),
             });
         }
         let tags = with_tag(tags, key, tag_value.as_deref());
-        let tags_text = || JavaMapText(&tags).to_string();
+        let rejected = |reason, aggregator| RollupError::RejectedAggregator {
+            reason,
+            aggregator,
+            metric: Latin1(metric).to_string(),
+            tags: JavaMapText(&tags).to_string(),
+        };
         if let Some(group_by) = spec.group_by {
             if !is_aggregator(group_by) {
-                return Err(RollupError::UnknownGroupBy {
-                    aggregator: Latin1(group_by).to_string(),
-                    metric: metric_text,
-                    tags: tags_text(),
-                });
+                let aggregator = Latin1(group_by).to_string();
+                return Err(rejected("Invalid group by aggregator", aggregator));
             }
             if self.block_derived && is_derived(group_by) {
-                return Err(RollupError::DerivedGroupBy {
-                    aggregator: upper(Latin1(group_by)),
-                    metric: metric_text,
-                    tags: tags_text(),
-                });
+                let reason = "Derived group by aggregations are not allowed";
+                return Err(rejected(reason, upper(Latin1(group_by))));
             }
         }
         series.check(metric, &tags)?;
@@ -236,11 +211,8 @@ impl RollupRules {
             }
         };
         if self.block_derived && is_derived(spec.aggregator) {
-            return Err(RollupError::DerivedRollup {
-                aggregator: upper(Latin1(spec.aggregator)),
-                metric: metric_text,
-                tags: tags_text(),
-            });
+            let reason = "Derived rollup aggregations are not allowed";
+            return Err(rejected(reason, upper(Latin1(spec.aggregator))));
         }
         let pre_aggregate = spec.group_by.is_some();
         Ok(RollupPlacement { slot, pre_aggregate, tag_value: self.tag_value(spec) })
@@ -431,12 +403,14 @@ mod tests {
 
     #[test]
     fn unknown_intervals_have_their_own_error_class() {
-        let mut text = String::new();
-        RollupError::UnknownInterval("5m".into()).render(&mut text);
-        RollupError::UnknownAggregator("last".into()).render(&mut text);
-        RollupError::without_configuration(&spec("", "sum", "sum")).render(&mut text);
-        RollupError::without_configuration(&spec("1h", "sum", "sum")).render(&mut text);
-        insta::assert_snapshot!(text, @r"
+        let errors = [
+            RollupError::UnknownInterval("5m".into()),
+            RollupError::UnknownAggregator("last".into()),
+            RollupError::without_configuration(&spec("", "sum", "sum")),
+            RollupError::without_configuration(&spec("1h", "sum", "sum")),
+        ];
+        let text = errors.map(|error| format!("rollup: {}: {error}\n", error.class()));
+        insta::assert_snapshot!(text.concat(), @r"
     rollup: No such rollup: No rollups configured for the interval: 5m
     rollup: illegal argument: No ID found mapping to aggregator: last
     rollup: illegal argument: Invalid tag name with value [SUM]: null

@@ -8,7 +8,7 @@ mod put_line_error;
 pub mod reply;
 mod rollup_line;
 
-pub use command::{TelnetCommand, TelnetCommands};
+pub use command::{AdminCommand, TelnetCommand, TelnetCommands};
 pub use histogram_line::{HistogramLine, HistogramLineError};
 pub use line_splitter::LineSplitter;
 pub use put_line::{PutLine, parse_tags};

@@ -10,6 +10,7 @@ mod rollup_histogram_lines;
 mod write_buffer;
 
 use std::{
+    fmt::{Display, Write},
     future::{Future, poll_fn},
     io,
     pin::Pin,
@@ -26,8 +27,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
 use tsd_engine::{IngestSession, NameText, PointFailure, PointInput, PutError};
 use tsd_protocol::{
-    LineSplitter, PutErrorKind, PutLine, PutLineError, RollupError, SeriesRules, TelnetCommand,
-    TelnetCommands, TelnetPutError, reply as telnet_reply,
+    AdminCommand, LineSplitter, PutErrorKind, PutLine, PutLineError, RollupError, SeriesRules,
+    TelnetCommand, TelnetCommands, TelnetPutError, reply as telnet_reply,
 };
 
 use self::{read_buffer::ReadBuffer, write_buffer::WriteBuffer};
@@ -126,40 +127,14 @@ struct ReceivedCounts {
 }
 
 /// Why a line was rejected.
+#[derive(Debug, thiserror::Error)]
 enum WriteLineError {
-    Line(PutLineError),
-    Fault(RollupError),
-    Engine(PutError),
-}
-
-impl From<PutLineError> for WriteLineError {
-    fn from(error: PutLineError) -> Self {
-        Self::Line(error)
-    }
-}
-
-impl From<RollupError> for WriteLineError {
-    fn from(error: RollupError) -> Self {
-        Self::Fault(error)
-    }
-}
-
-impl From<PutError> for WriteLineError {
-    fn from(error: PutError) -> Self {
-        Self::Engine(error)
-    }
-}
-
-/// A command with a reply, other than a write.
-#[derive(Clone, Copy, Debug)]
-enum AdminCommand {
-    Stats,
-    Version,
-    Status,
-    DropCaches,
-    Help,
-    Exit,
-    DieDieDie,
+    #[error(transparent)]
+    Line(#[from] PutLineError),
+    #[error(transparent)]
+    Fault(#[from] RollupError),
+    #[error(transparent)]
+    Engine(#[from] PutError),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -311,32 +286,23 @@ impl LineProcessor {
 
     /// Processes a line other than `put`; returns the command if it has a reply.
     fn process_command(&mut self, line: &[u8], command: TelnetCommand<'_>) -> Option<AdminCommand> {
-        let command = match command {
+        match command {
             // Not reached: points are grouped by the caller.
-            TelnetCommand::Put => return None,
+            TelnetCommand::Put => {}
             TelnetCommand::Rollup => {
                 self.received.points += 1;
                 self.rollup(line);
-                return None;
             }
             TelnetCommand::Histogram => {
                 self.received.points += 1;
                 self.histogram(line);
-                return None;
             }
             TelnetCommand::Unknown(word) => {
                 self.queue(telnet_reply::unknown_command(word).as_bytes());
-                return None;
             }
-            TelnetCommand::Stats => AdminCommand::Stats,
-            TelnetCommand::Version => AdminCommand::Version,
-            TelnetCommand::Status => AdminCommand::Status,
-            TelnetCommand::DropCaches => AdminCommand::DropCaches,
-            TelnetCommand::Help => AdminCommand::Help,
-            TelnetCommand::Exit => AdminCommand::Exit,
-            TelnetCommand::DieDieDie => AdminCommand::DieDieDie,
-        };
-        Some(command)
+            TelnetCommand::Admin(command) => return Some(command),
+        }
+        None
     }
 
     /// Passes points to the session.
@@ -374,9 +340,7 @@ impl LineProcessor {
             WriteLineError::Line(error) => self.report_syntax_error(command, &error),
             WriteLineError::Fault(error) => {
                 self.state.metrics.put_errors(PutErrorKind::IllegalArgument).add(1);
-                self.reply_text.clear();
-                error.render(&mut self.reply_text);
-                self.queue_text();
+                self.reply_line(command, &format_args!("{}: {error}", error.class()));
             }
             WriteLineError::Engine(error) => self.report(&PointFailure { tag, error }),
         }
@@ -386,9 +350,7 @@ impl LineProcessor {
     #[cold]
     fn report_syntax_error(&mut self, command: &str, error: &PutLineError) {
         self.state.metrics.put_errors(error.kind()).add(1);
-        self.reply_text.clear();
-        error.render(command, &mut self.reply_text);
-        self.queue_text();
+        self.reply_line(command, error);
     }
 
     /// Reports a point that the engine did not store.
@@ -412,13 +374,14 @@ impl LineProcessor {
         if reply.is_asynchronous() && !self.state.config.telnet_return_errors {
             return;
         }
-        self.reply_text.clear();
-        reply.render(command, &mut self.reply_text);
-        self.queue_text();
+        self.reply_line(command, reply);
     }
 
-    fn queue_text(&mut self) {
-        let reply_text = std::mem::take(&mut self.reply_text);
+    fn reply_line(&mut self, command: &str, error: &impl Display) {
+        let mut reply_text = std::mem::take(&mut self.reply_text);
+        reply_text.clear();
+        // Writing to memory cannot fail.
+        let _ = writeln!(reply_text, "{command}: {error}");
         self.queue(reply_text.as_bytes());
         self.reply_text = reply_text;
     }

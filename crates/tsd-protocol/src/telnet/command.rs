@@ -9,6 +9,15 @@ pub enum TelnetCommand<'l> {
     Rollup,
     /// Store a histogram; parsed by [`crate::HistogramLine::parse`].
     Histogram,
+    /// A command about the daemon or the connection.
+    Admin(AdminCommand),
+    /// Any other word.
+    Unknown(&'l [u8]),
+}
+
+/// A command that stores nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminCommand {
     /// Print the daemon's own metrics.
     Stats,
     /// Print build information.
@@ -23,8 +32,6 @@ pub enum TelnetCommand<'l> {
     Exit,
     /// Stop the daemon, if enabled.
     DieDieDie,
-    /// Any other word.
-    Unknown(&'l [u8]),
 }
 
 /// Enabled commands; others are unknown.
@@ -38,16 +45,16 @@ pub struct TelnetCommands {
 
 /// Every command, in the order of `help`.
 const WORDS: [(&str, TelnetCommand<'static>); 10] = [
-    ("stats", TelnetCommand::Stats),
-    ("dropcaches", TelnetCommand::DropCaches),
-    ("version", TelnetCommand::Version),
-    ("status", TelnetCommand::Status),
-    ("exit", TelnetCommand::Exit),
-    ("help", TelnetCommand::Help),
+    ("stats", TelnetCommand::Admin(AdminCommand::Stats)),
+    ("dropcaches", TelnetCommand::Admin(AdminCommand::DropCaches)),
+    ("version", TelnetCommand::Admin(AdminCommand::Version)),
+    ("status", TelnetCommand::Admin(AdminCommand::Status)),
+    ("exit", TelnetCommand::Admin(AdminCommand::Exit)),
+    ("help", TelnetCommand::Admin(AdminCommand::Help)),
     ("put", TelnetCommand::Put),
     ("rollup", TelnetCommand::Rollup),
     ("histogram", TelnetCommand::Histogram),
-    ("diediedie", TelnetCommand::DieDieDie),
+    ("diediedie", TelnetCommand::Admin(AdminCommand::DieDieDie)),
 ];
 
 impl TelnetCommands {
@@ -73,7 +80,7 @@ impl TelnetCommands {
     fn offers(self, command: TelnetCommand<'_>) -> bool {
         match command {
             TelnetCommand::Put | TelnetCommand::Rollup | TelnetCommand::Histogram => self.writes,
-            TelnetCommand::DieDieDie => self.die,
+            TelnetCommand::Admin(AdminCommand::DieDieDie) => self.die,
             _ => true,
         }
     }
@@ -95,8 +102,8 @@ mod tests {
     fn the_first_word_selects_the_command() {
         assert_eq!(ALL.parse(b"put m 1 1 a=b"), TelnetCommand::Put);
         assert_eq!(ALL.parse(b"put"), TelnetCommand::Put);
-        assert_eq!(ALL.parse(b"version now"), TelnetCommand::Version);
-        assert_eq!(ALL.parse(b"diediedie"), TelnetCommand::DieDieDie);
+        assert_eq!(ALL.parse(b"version now"), TelnetCommand::Admin(AdminCommand::Version));
+        assert_eq!(ALL.parse(b"diediedie"), TelnetCommand::Admin(AdminCommand::DieDieDie));
         for (word, command) in WORDS {
             assert_eq!(ALL.parse(word.as_bytes()), command);
         }
@@ -116,6 +123,6 @@ mod tests {
         assert_eq!(READ_ONLY.parse(b"put m 1 1 a=b"), TelnetCommand::Unknown(b"put"));
         assert_eq!(READ_ONLY.parse(b"histogram"), TelnetCommand::Unknown(b"histogram"));
         assert_eq!(READ_ONLY.parse(b"diediedie"), TelnetCommand::Unknown(b"diediedie"));
-        assert_eq!(READ_ONLY.parse(b"stats"), TelnetCommand::Stats);
+        assert_eq!(READ_ONLY.parse(b"stats"), TelnetCommand::Admin(AdminCommand::Stats));
     }
 }

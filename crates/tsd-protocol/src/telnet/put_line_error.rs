@@ -1,7 +1,5 @@
 //! Errors of telnet lines that write, and their replies.
 
-use std::fmt::Write;
-
 use tsd_model::{TimestampTextError, ValueTextError};
 
 use crate::{PointError, PutErrorKind};
@@ -99,11 +97,6 @@ impl PutLineError {
             _ => PutErrorKind::IllegalArgument,
         }
     }
-
-    /// Renders the reply to `command`.
-    pub fn render(&self, command: &str, out: &mut String) {
-        let _ = writeln!(out, "{command}: {self}");
-    }
 }
 
 impl TelnetPutError {
@@ -121,11 +114,6 @@ impl TelnetPutError {
     pub fn is_asynchronous(&self) -> bool {
         matches!(self, Self::PleaseThrottle(_) | Self::Storage(_))
     }
-
-    /// Renders the reply to `command`.
-    pub fn render(&self, command: &str, out: &mut String) {
-        let _ = writeln!(out, "{command}: {self}");
-    }
 }
 
 #[cfg(test)]
@@ -141,11 +129,8 @@ mod tests {
             TelnetPutError::PleaseThrottle(msg()),
             TelnetPutError::Storage(msg()),
         ];
-        let mut text = String::new();
-        for reply in &replies {
-            reply.render("put", &mut text);
-        }
-        insta::assert_snapshot!(text, @"
+        let text = replies.each_ref().map(|reply| format!("put: {reply}\n"));
+        insta::assert_snapshot!(text.concat(), @"
         put: unknown metric: No such name for 'metrics': 'm'
         put: unknown metric: No such name for 'tagv': 'a'
         put: Please throttle writes: msg

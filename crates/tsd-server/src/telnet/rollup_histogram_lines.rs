@@ -68,7 +68,7 @@ impl LineProcessor {
                 tracing::debug!("malformed telnet histogram");
             }
             Err(HistogramFailure::Rejected(reply_text)) => {
-                self.reply_histogram_error(&TelnetPutError::Storage(reply_text));
+                self.reply_error("histogram", &TelnetPutError::Storage(reply_text));
             }
             Err(HistogramFailure::Engine(error)) => {
                 self.report(&PointFailure { tag: HISTOGRAM, error });
@@ -118,10 +118,6 @@ impl LineProcessor {
                 to_telnet_error(other).unwrap_or_else(|| TelnetPutError::Storage(other.to_string()))
             }
         };
-        self.reply_histogram_error(&reply);
-    }
-
-    fn reply_histogram_error(&mut self, reply: &TelnetPutError) {
-        self.reply_error("histogram", reply);
+        self.reply_error("histogram", &reply);
     }
 }

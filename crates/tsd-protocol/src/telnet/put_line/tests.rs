@@ -7,12 +7,8 @@ use super::*;
 
 /// Telnet reply to a line, without the line end; empty if there is none.
 fn reply_to(line: &[u8], rules: &SeriesRules) -> String {
-    let mut reply = String::new();
     let read = PutLine::parse(line).and_then(|point| point.tags(rules).map(|_| ()));
-    if let Err(error) = read {
-        error.render("put", &mut reply);
-    }
-    reply.trim_end_matches('\n').to_owned()
+    read.map_or_else(|error| format!("put: {error}"), |()| String::new())
 }
 
 #[track_caller]
