@@ -47,17 +47,14 @@ pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: Sock
             return;
         }
     };
-    let mut timeouts = IoTimeouts {
+    let protocol = Protocol::from_first_byte(first);
+    let is_http = protocol == Protocol::Http;
+    let timeouts = IoTimeouts {
         idle: limits.idle_timeout,
-        header: None,
-        write: None,
+        header: is_http.then_some(limits.header_timeout),
+        write: is_http.then_some(limits.write_timeout),
         half_close: limits.half_close_grace,
     };
-    let protocol = Protocol::from_first_byte(first);
-    if protocol == Protocol::Http {
-        timeouts.header = Some(limits.header_timeout);
-        timeouts.write = Some(limits.write_timeout);
-    }
     let (io, tracker) = TimeoutIo::new(stream, timeouts);
     let result = match protocol {
         Protocol::Http => http::serve(Arc::clone(&state), io, Arc::clone(&tracker), peer).await,

@@ -49,7 +49,10 @@ pub(crate) fn encode_response(
             };
             let compressed = encoding
                 .filter(|_| bytes.len() >= WORTH_COMPRESSING)
-                .and_then(|encoding| Some((compress(encoding, &bytes)?, encoding)));
+                // On a failure the body is sent uncompressed.
+                .and_then(|encoding| {
+                    Some((Compressor::new(encoding).finish(&bytes).ok()?, encoding))
+                });
             match compressed {
                 Some((compressed, encoding)) => {
                     (OutgoingBody::full(compressed, active_request), Some(encoding))
@@ -84,12 +87,4 @@ pub(crate) fn encode_response(
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
-}
-
-/// Compresses a complete body; `None` on failure, which sends it uncompressed.
-fn compress(encoding: Encoding, bytes: &[u8]) -> Option<Bytes> {
-    let mut compressor = Compressor::new(encoding);
-    let mut compressed = compressor.push(bytes).ok()?.to_vec();
-    compressed.extend_from_slice(&compressor.finish().ok()?);
-    Some(Bytes::from(compressed))
 }

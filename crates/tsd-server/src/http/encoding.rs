@@ -134,21 +134,26 @@ impl Compressor {
 
     /// Compresses a chunk; returns the output available so far, possibly none.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
-        let out = match self {
+        Ok(Bytes::from(std::mem::take(self.write(piece)?)))
+    }
+
+    /// Compresses a chunk; returns the buffer of the output.
+    fn write(&mut self, piece: &[u8]) -> io::Result<&mut Vec<u8>> {
+        match self {
             Self::Gzip(encoder) => {
                 encoder.write_all(piece)?;
-                encoder.get_mut()
+                Ok(encoder.get_mut())
             }
             Self::Deflate(encoder) => {
                 encoder.write_all(piece)?;
-                encoder.get_mut()
+                Ok(encoder.get_mut())
             }
-        };
-        Ok(Bytes::from(std::mem::take(out)))
+        }
     }
 
-    /// Returns the remaining output.
-    pub(crate) fn finish(self) -> io::Result<Bytes> {
+    /// Compresses the last chunk; returns the remaining output.
+    pub(crate) fn finish(mut self, last: &[u8]) -> io::Result<Bytes> {
+        self.write(last)?;
         match self {
             Self::Gzip(encoder) => encoder.finish(),
             Self::Deflate(encoder) => encoder.finish(),
@@ -188,8 +193,8 @@ mod tests {
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
             let mut compressor = Compressor::new(encoding);
             let mut sent = compressor.push(b"one, ").unwrap().to_vec();
-            sent.extend(compressor.push(b"two").unwrap());
-            sent.extend(compressor.finish().unwrap());
+            sent.extend(compressor.push(b"tw").unwrap());
+            sent.extend(compressor.finish(b"o").unwrap());
             assert_eq!(decompress(encoding, &sent, 8).unwrap(), "one, two");
             assert!(matches!(
                 decompress(encoding, &sent, 7),

@@ -62,16 +62,11 @@ impl HttpError {
             }
             ErrorFormat::Legacy(format) => {
                 let status = status(error.legacy_status());
+                let body = error.render_legacy(format);
                 match format {
                     LegacyFormat::Png => HttpResponse::status_only(status),
-                    LegacyFormat::Json => HttpResponse::new(
-                        status,
-                        ContentType::LegacyJson,
-                        error.render_legacy(format),
-                    ),
-                    LegacyFormat::Html => {
-                        HttpResponse::new(status, ContentType::Html, error.render_legacy(format))
-                    }
+                    LegacyFormat::Json => HttpResponse::new(status, ContentType::LegacyJson, body),
+                    LegacyFormat::Html => HttpResponse::new(status, ContentType::Html, body),
                 }
             }
         };

@@ -1,7 +1,6 @@
 //! Responses of routes (status, content type, content) and the bodies hyper sends.
 
 use std::{
-    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -62,33 +61,10 @@ pub(crate) enum ResponseContent {
     Chunks(Chunks),
 }
 
-impl fmt::Debug for ResponseContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("Empty"),
-            Self::Full(bytes) => f.debug_tuple("Full").field(&bytes.len()).finish(),
-            Self::Chunks(_) => f.write_str("Chunks"),
-        }
-    }
-}
-
 /// Callback for a completely sent body; dropped without a call if sending fails.
-pub(crate) struct OnSent(Box<dyn FnOnce() + Send>);
-
-impl OnSent {
-    pub(crate) fn new(call: impl FnOnce() + Send + 'static) -> Self {
-        Self(Box::new(call))
-    }
-}
-
-impl fmt::Debug for OnSent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnSent")
-    }
-}
+pub(crate) type OnSent = Box<dyn FnOnce() + Send>;
 
 /// The response of a route.
-#[derive(Debug)]
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) content_type: Option<ContentType>,
@@ -104,11 +80,9 @@ impl HttpResponse {
         body: impl Into<Bytes>,
     ) -> Self {
         Self {
-            status,
             content_type: Some(content_type),
             body: ResponseContent::Full(body.into()),
-            close: false,
-            on_sent: None,
+            ..Self::status_only(status)
         }
     }
 
@@ -128,11 +102,9 @@ impl HttpResponse {
 
     pub(crate) fn chunks(content_type: ContentType, chunks: Chunks) -> Self {
         Self {
-            status: StatusCode::OK,
             content_type: Some(content_type),
             body: ResponseContent::Chunks(chunks),
-            close: false,
-            on_sent: None,
+            ..Self::status_only(StatusCode::OK)
         }
     }
 
@@ -177,12 +149,6 @@ enum Source {
         yield_next: bool,
     },
     Ended,
-}
-
-impl fmt::Debug for OutgoingBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutgoingBody").finish_non_exhaustive()
-    }
 }
 
 impl OutgoingBody {
@@ -266,10 +232,10 @@ impl OutgoingBody {
 
 fn last_chunk(tail: Option<Bytes>, compressor: Option<Box<Compressor>>) -> std::io::Result<Bytes> {
     let tail = tail.unwrap_or_default();
-    let Some(mut compressor) = compressor else { return Ok(tail) };
-    let mut out = compressor.push(&tail)?.to_vec();
-    out.extend_from_slice(&compressor.finish()?);
-    Ok(Bytes::from(out))
+    match compressor {
+        Some(compressor) => compressor.finish(&tail),
+        None => Ok(tail),
+    }
 }
 
 impl Body for OutgoingBody {
@@ -285,7 +251,7 @@ impl Body for OutgoingBody {
         if matches!(this.source, Source::Ended) {
             this.active_request = None;
             let on_sent = this.on_sent.take();
-            if let (Some(OnSent(call)), None | Some(Ok(_))) = (on_sent, &next) {
+            if let (Some(call), None | Some(Ok(_))) = (on_sent, &next) {
                 call();
             }
         }

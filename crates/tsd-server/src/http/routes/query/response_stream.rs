@@ -62,7 +62,7 @@ pub(super) fn chunked(
     let guard = Arc::new(Mutex::new(Some(guard)));
     let on_sent_guard = Arc::clone(&guard);
     let sent_timer = timer.clone();
-    let on_sent = OnSent::new(move || {
+    let on_sent: OnSent = Box::new(move || {
         if let Some(guard) = on_sent_guard.lock().unwrap_or_else(PoisonError::into_inner).take() {
             guard.mark_sent(200, sent_timer.time());
         }
@@ -91,7 +91,7 @@ pub(in crate::http::routes) fn buffered(
 ) -> HttpResponse {
     let timer = SerializationTimer::default();
     let body = timer.measure(write);
-    HttpResponse::json(body).with_on_sent(OnSent::new(move || guard.mark_sent(200, timer.time())))
+    HttpResponse::json(body).with_on_sent(Box::new(move || guard.mark_sent(200, timer.time())))
 }
 
 /// Appends up to a number of bytes to the buffer; returns true if there is more.
