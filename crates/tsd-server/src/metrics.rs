@@ -143,7 +143,7 @@ impl Default for ServerMetrics {
             telnet_read_bytes: counter!("tsd_server_telnet_read_bytes_total"),
             http_body_bytes: histogram!("tsd_server_http_body_bytes"),
             http_latency: LatencyHistogram::default(),
-            routes: Route::ALL.iter().map(|route| RouteMetrics::new(route.label())).collect(),
+            routes: Route::ALL.iter().map(|(_, label)| RouteMetrics::new(label)).collect(),
         }
     }
 }

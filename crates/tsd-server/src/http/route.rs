@@ -62,60 +62,36 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Every route, in the order of its discriminants.
-    pub(crate) const ALL: [Self; 23] = [
-        Self::Put,
-        Self::Rollup,
-        Self::Histogram,
-        Self::Annotation,
-        Self::Annotations,
-        Self::Query,
-        Self::Search,
-        Self::Suggest,
-        Self::Uid,
-        Self::Stats,
-        Self::Status,
-        Self::Config,
-        Self::Version,
-        Self::Aggregators,
-        Self::DropCaches,
-        Self::Home,
-        Self::Metrics,
-        Self::LegacySuggest,
-        Self::LegacyStats,
-        Self::LegacyVersion,
-        Self::LegacyAggregators,
-        Self::DieDieDie,
-        Self::Unknown,
+    /// Every route with its label, in the order of the discriminants.
+    pub(crate) const ALL: [(Self, &'static str); 23] = [
+        (Self::Put, "api/put"),
+        (Self::Rollup, "api/rollup"),
+        (Self::Histogram, "api/histogram"),
+        (Self::Annotation, "api/annotation"),
+        (Self::Annotations, "api/annotations"),
+        (Self::Query, "api/query"),
+        (Self::Search, "api/search"),
+        (Self::Suggest, "api/suggest"),
+        (Self::Uid, "api/uid"),
+        (Self::Stats, "api/stats"),
+        (Self::Status, "api/status"),
+        (Self::Config, "api/config"),
+        (Self::Version, "api/version"),
+        (Self::Aggregators, "api/aggregators"),
+        (Self::DropCaches, "api/dropcaches"),
+        (Self::Home, "home"),
+        (Self::Metrics, "metrics"),
+        (Self::LegacySuggest, "suggest"),
+        (Self::LegacyStats, "stats"),
+        (Self::LegacyVersion, "version"),
+        (Self::LegacyAggregators, "aggregators"),
+        (Self::DieDieDie, "diediedie"),
+        (Self::Unknown, "unknown"),
     ];
 
-    /// Returns the name of the route in metrics.
-    pub(crate) const fn label(self) -> &'static str {
-        match self {
-            Self::Put => "api/put",
-            Self::Rollup => "api/rollup",
-            Self::Histogram => "api/histogram",
-            Self::Annotation => "api/annotation",
-            Self::Annotations => "api/annotations",
-            Self::Query => "api/query",
-            Self::Search => "api/search",
-            Self::Suggest => "api/suggest",
-            Self::Uid => "api/uid",
-            Self::Stats => "api/stats",
-            Self::Status => "api/status",
-            Self::Config => "api/config",
-            Self::Version => "api/version",
-            Self::Aggregators => "api/aggregators",
-            Self::DropCaches => "api/dropcaches",
-            Self::Home => "home",
-            Self::Metrics => "metrics",
-            Self::LegacySuggest => "suggest",
-            Self::LegacyStats => "stats",
-            Self::LegacyVersion => "version",
-            Self::LegacyAggregators => "aggregators",
-            Self::DieDieDie => "diediedie",
-            Self::Unknown => "unknown",
-        }
+    fn from_label(label: &str) -> Self {
+        let found = Self::ALL.iter().find(|(_, known)| *known == label);
+        found.map_or(Self::Unknown, |(route, _)| *route)
     }
 
     /// Returns true if a daemon with this configuration serves the route.
@@ -166,34 +142,13 @@ impl<'p> RequestPath<'p> {
                 version = request?;
                 next = parts.next().unwrap_or_default();
             }
-            match next.to_ascii_lowercase().as_str() {
-                "put" => Route::Put,
-                "rollup" => Route::Rollup,
-                "histogram" => Route::Histogram,
-                "annotation" => Route::Annotation,
-                "annotations" => Route::Annotations,
-                "query" => Route::Query,
-                "search" => Route::Search,
-                "suggest" => Route::Suggest,
-                "uid" => Route::Uid,
-                "stats" => Route::Stats,
-                "status" => Route::Status,
-                "config" => Route::Config,
-                "version" => Route::Version,
-                "aggregators" => Route::Aggregators,
-                "dropcaches" => Route::DropCaches,
-                _ => Route::Unknown,
-            }
+            Route::from_label(&format!("api/{}", next.to_ascii_lowercase()))
         } else {
             match first.to_ascii_lowercase().as_str() {
                 "" => Route::Home,
-                "metrics" => Route::Metrics,
-                "suggest" => Route::LegacySuggest,
-                "stats" => Route::LegacyStats,
-                "version" => Route::LegacyVersion,
-                "aggregators" => Route::LegacyAggregators,
-                "diediedie" => Route::DieDieDie,
-                _ => Route::Unknown,
+                // The label of the home page is no path.
+                "home" => Route::Unknown,
+                word => Route::from_label(word),
             }
         };
         let route = if route.is_served(config) { route } else { Route::Unknown };
@@ -245,6 +200,7 @@ mod tests {
         check("/", Route::Home, 0, "");
         check("/Version", Route::LegacyVersion, 0, "");
         check("/q", Route::Unknown, 0, "");
+        check("/home", Route::Unknown, 0, "");
     }
 
     #[test]
@@ -276,7 +232,7 @@ mod tests {
 
     #[test]
     fn routes_are_numbered_as_listed() {
-        for (at, route) in Route::ALL.iter().enumerate() {
+        for (at, (route, _)) in Route::ALL.iter().enumerate() {
             assert_eq!(*route as usize, at);
         }
     }
