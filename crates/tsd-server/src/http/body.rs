@@ -69,6 +69,11 @@ impl RequestBody {
             ApiError::bad_json(format!("Invalid UTF-8 at byte {}", error.valid_up_to()))
         })
     }
+
+    /// Returns the body as text, or an error if it is empty.
+    pub(crate) fn required_text(&self) -> Result<&str, ApiError> {
+        if self.bytes.is_empty() { Err(ApiError::missing_content()) } else { self.text() }
+    }
 }
 
 /// Reads, decompresses and transcodes the body of a request.

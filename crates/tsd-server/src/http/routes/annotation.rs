@@ -110,11 +110,8 @@ async fn delete(
 
 /// Edits sequentially, so that edits of the same annotation apply in the order of the body.
 async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
-    if request.body.bytes().is_empty() {
-        return Err(ApiError::missing_content().into());
-    }
     let mut stored = Vec::new();
-    for annotation in parse_annotations_body(request.body.text()?)? {
+    for annotation in parse_annotations_body(request.body.required_text()?)? {
         let tsuid = tsuid(request, &annotation.tsuid)?;
         let summary = format!(
             "TSUID: {} Start: {}  Description: {}",

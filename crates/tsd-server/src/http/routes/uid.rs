@@ -41,10 +41,7 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
     check_writes(request)?;
     let names_by_kind = if request.method == Method::POST {
-        if request.body.bytes().is_empty() {
-            return Err(ApiError::missing_content().into());
-        }
-        read_body(request.body.text()?)?
+        read_body(request.body.required_text()?)?
     } else {
         KINDS
             .iter()
@@ -87,13 +84,16 @@ fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
         .with_details("This operation is not allowed in ro mode."))
 }
 
-/// Error text for an illegal name.
-fn illegal_name(label: &str, name: &str, character: Option<char>) -> String {
-    match character {
-        Some(character) => {
-            format!("Invalid {label} (\"{name}\"): illegal character: {character}")
+/// Converts an error to a text about a name, or to an error of the whole request.
+fn name_error(label: &str, error: UidError) -> Result<String, ApiError> {
+    match error {
+        UidError::IllegalName { name, character: Some(character), .. } => {
+            Ok(format!("Invalid {label} (\"{name}\"): illegal character: {character}"))
         }
-        None => format!("Invalid {label}: empty string"),
+        UidError::IllegalName { .. } => Ok(format!("Invalid {label}: empty string")),
+        UidError::Throttled | UidError::Closed => Err(ApiError::overloaded(&error.to_string())),
+        UidError::Storage(_) | UidError::Lost => Err(ApiError::internal(error.to_string())),
+        error => Ok(error.to_string()),
     }
 }
 
@@ -111,16 +111,7 @@ async fn assign_one(
         Err(UidError::NameTaken { uid, .. }) => {
             Ok(Err(format!("Name already exists with UID: {}", to_hex(&uid))))
         }
-        Err(UidError::IllegalName { name, character, .. }) => {
-            Ok(Err(illegal_name(label, &name, character)))
-        }
-        Err(error @ (UidError::Throttled | UidError::Closed)) => {
-            Err(ApiError::overloaded(&error.to_string()))
-        }
-        Err(error @ (UidError::Storage(_) | UidError::Lost)) => {
-            Err(ApiError::internal(error.to_string()))
-        }
-        Err(error) => Ok(Err(error.to_string())),
+        Err(error) => name_error(label, error).map(Err),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use tsd_engine::{UidError, UidKind};
 use tsd_protocol::ApiError;
 
-use super::{KINDS, check_writes, illegal_name};
+use super::{KINDS, check_writes, name_error};
 use crate::http::{
     error::HttpError,
     response::{ContentType, HttpResponse},
@@ -28,10 +28,7 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
     }
     check_writes(request)?;
     let fields = if request.method == Method::POST {
-        if request.body.bytes().is_empty() {
-            return Err(ApiError::missing_content().into());
-        }
-        read_body(request.body.text()?)?
+        read_body(request.body.required_text()?)?
     } else {
         let names = KINDS.iter().map(|(label, _)| *label).chain(["name"]);
         let given = |name| request.query.get(name).filter(|value| !value.is_empty());
@@ -66,16 +63,7 @@ async fn rename_one(
         Err(UidError::NameTaken { uid, .. }) => {
             Ok(Err(name_taken_text(request, *kind, rename_request, &uid)))
         }
-        Err(UidError::IllegalName { name, character, .. }) => {
-            Ok(Err(illegal_name(label, &name, character)))
-        }
-        Err(error @ (UidError::Throttled | UidError::Closed)) => {
-            Err(ApiError::overloaded(&error.to_string()))
-        }
-        Err(error @ (UidError::Storage(_) | UidError::Lost)) => {
-            Err(ApiError::internal(error.to_string()))
-        }
-        Err(error) => Ok(Err(error.to_string())),
+        Err(error) => name_error(label, error).map(Err),
     }
 }
 
