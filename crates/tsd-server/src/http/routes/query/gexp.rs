@@ -4,15 +4,13 @@ use hyper::Method;
 use tsd_engine::{GexpQuery, GexpResult, GexpSeries};
 use tsd_model::to_hex;
 use tsd_protocol::{
-    ApiError, QueryResponseWriter, SeriesResult, Summary, parse_gexp_body, parse_gexp_uri,
-    query_error, render_query,
+    ApiError, SeriesResult, parse_gexp_body, parse_gexp_uri, query_error, render_query,
 };
 
 use super::{
     apply_uri_parameters, control, layout,
-    query_response::fills_with_null,
-    response_stream::{self, SerializationTimer},
-    stats_format::summary,
+    query_response::{fills_with_null, send_series},
+    response_stream::SerializationTimer,
     to_api_error,
 };
 use crate::http::{response::HttpResponse, service::HttpRequest};
@@ -40,7 +38,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let globals = (!globals.is_empty()).then_some(globals);
     let control = control(request, render_query(&raw, &query, &texts).into());
     let result = engine.query_gexp(gexp_query, control).await;
-    let GexpResult { series, mut stats, guard } =
+    let GexpResult { series, stats, guard } =
         result.map_err(|failure| to_api_error(failure, Some(&raw)))?;
     let timer = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;
@@ -57,15 +55,5 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
             nan_as_null,
             ..SeriesResult::default()
         });
-    let summary: Option<Summary> = query.show_summary.then(|| {
-        let timer = timer.clone();
-        let summary: Summary = Box::new(move || {
-            stats.serialization = timer.time();
-            summary(&stats)
-        });
-        summary
-    });
-    let mut writer = QueryResponseWriter::new(layout(request, &query), series, summary);
-    let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
-    Ok(response_stream::chunked(write, timer, guard))
+    Ok(send_series(&query, layout(request, &query), series, stats, timer, guard))
 }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use tsd_engine::{
-    Annotation, FillPolicy, Query, QueryResult, ResultSeries, SubQuery, SubQueryResult,
-    SubQueryStats,
+    Annotation, FillPolicy, Query, QueryGuard, QueryResult, QueryStats, ResultSeries, SubQuery,
+    SubQueryResult, SubQueryStats,
 };
 use tsd_model::to_hex;
 use tsd_protocol::{QueryResponseWriter, ResponseLayout, SeriesResult, Summary};
@@ -39,10 +39,22 @@ pub(super) fn query_response(
         let timer = series_timer.clone();
         series.into_iter().map(move |series| options.series(series, timer.time()))
     });
+    stats.sub_queries = sub_query_stats;
+    send_series(query, layout, series, stats, timer, guard)
+}
+
+/// Sends the series, and the summary if the query requests it.
+pub(super) fn send_series(
+    query: &Query,
+    layout: ResponseLayout,
+    series: impl Iterator<Item = SeriesResult> + Send + 'static,
+    mut stats: QueryStats,
+    timer: SerializationTimer,
+    guard: QueryGuard,
+) -> HttpResponse {
     let summary: Option<Summary> = query.show_summary.then(|| {
         let timer = timer.clone();
         let summary: Summary = Box::new(move || {
-            stats.sub_queries = sub_query_stats;
             stats.serialization = timer.time();
             summary(&stats)
         });
