@@ -115,21 +115,6 @@ impl SimpleHistogram {
         &self.buckets
     }
 
-    /// Adds a bucket; one with the same bounds is replaced.
-    pub fn set_bucket(&mut self, bucket: HistogramBucket) {
-        let place = self.buckets.binary_search_by(|other| {
-            java_order(other.lower, bucket.lower).then(java_order(other.upper, bucket.upper))
-        });
-        match place {
-            Ok(at) => {
-                if let Some(old) = self.buckets.get_mut(at) {
-                    *old = bucket;
-                }
-            }
-            Err(at) => self.buckets.insert(at, bucket),
-        }
-    }
-
     /// Count of the bucket with these bounds; 0 if absent.
     #[must_use]
     pub fn count_of(&self, lower: f32, upper: f32) -> i64 {
@@ -363,10 +348,11 @@ mod tests {
             buckets in prop::collection::vec((any::<f32>(), any::<f32>(), any::<i64>()), 0..20),
             underflow: i64, overflow in 0..100_000_i64, shift in 0..64_u32, id: u8,
         ) {
-            let mut histogram = SimpleHistogram { underflow, overflow, ..Default::default() };
-            for (lower, upper, count) in buckets {
-                histogram.set_bucket(HistogramBucket { lower, upper, count: count >> shift });
-            }
+            let buckets = buckets.into_iter();
+            let buckets = buckets.map(|(lower, upper, count)| {
+                HistogramBucket { lower, upper, count: count >> shift }
+            });
+            let histogram = SimpleHistogram::from_buckets(buckets.collect(), underflow, overflow);
             let bytes = histogram.encode(id).unwrap();
             prop_assert_eq!(SimpleHistogram::decode(&bytes), Ok((id, histogram.clone())));
             let mut twice: Vec<HistogramBucket> =

@@ -315,20 +315,20 @@ fn histogram(input: &Value, expected: &Value) {
         assert_eq!(ColumnKind::of(&qualifier), ColumnKind::Histogram);
         return;
     }
-    let mut histogram = SimpleHistogram::default();
-    histogram.underflow = input.int("underflow");
-    histogram.overflow = input.int("overflow");
+    let mut buckets = Vec::new();
     for bucket in input.list("buckets") {
         let Some([lower, upper, count]) = bucket.as_array().map(Vec::as_slice) else {
             panic!("{bucket}")
         };
         let bound = |v: &Value| v.as_f64().unwrap_or(f64::NAN) as f32;
-        histogram.set_bucket(HistogramBucket {
+        buckets.push(HistogramBucket {
             lower: bound(lower),
             upper: bound(upper),
             count: count.as_i64().unwrap_or(0),
         });
     }
+    let (underflow, overflow) = (input.int("underflow"), input.int("overflow"));
+    let histogram = SimpleHistogram::from_buckets(buckets, underflow, overflow);
     let id = u8::try_from(input.int("codec_id")).unwrap_or(0);
     let value = histogram.encode(id).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(to_hex(&value), expected.text("value"));

@@ -30,7 +30,18 @@ impl Calendar {
 
     /// The boundary after `boundary_ms` in a chain.
     pub(super) fn next(&self, boundary_ms: i64) -> i64 {
-        self.advance(boundary_ms, 1)
+        if let Some(step) = self.fixed_length() {
+            return boundary_ms.saturating_add(step);
+        }
+        let span = match self.unit {
+            TimeUnit::Week => Span::new().try_weeks(self.count),
+            TimeUnit::Month => Span::new().try_months(self.count),
+            TimeUnit::Year => Span::new().try_years(self.count),
+            _ => Span::new().try_days(self.count),
+        };
+        span.ok()
+            .and_then(|span| self.local(boundary_ms)?.checked_add(span).ok())
+            .map_or(i64::MAX, |local| local.timestamp().as_millisecond())
     }
 
     /// The last boundary of the chain from `boundary_ms` that is not after `time_ms`.
@@ -57,22 +68,6 @@ impl Calendar {
         let even_days =
             self.zone == TimeZone::UTC && matches!(self.unit, TimeUnit::Day | TimeUnit::Week);
         (by_clock || even_days).then(|| self.unit.millis().saturating_mul(self.count))
-    }
-
-    fn advance(&self, from_ms: i64, steps: i64) -> i64 {
-        let amount = self.count.saturating_mul(steps);
-        if let Some(step) = self.fixed_length() {
-            return from_ms.saturating_add(step.saturating_mul(steps));
-        }
-        let span = match self.unit {
-            TimeUnit::Week => Span::new().try_weeks(amount),
-            TimeUnit::Month => Span::new().try_months(amount),
-            TimeUnit::Year => Span::new().try_years(amount),
-            _ => Span::new().try_days(amount),
-        };
-        span.ok()
-            .and_then(|span| self.local(from_ms)?.checked_add(span).ok())
-            .map_or(i64::MAX, |local| local.timestamp().as_millisecond())
     }
 
     fn local(&self, time_ms: i64) -> Option<Zoned> {

@@ -140,15 +140,16 @@ impl Tables {
 
     fn put_histogram(&mut self, point: &Json) {
         let (metric, tags) = self.series_of(point);
-        let mut histogram = SimpleHistogram::default();
-        histogram.underflow = point["underflow"].as_i64().unwrap();
-        histogram.overflow = point["overflow"].as_i64().unwrap();
+        let underflow = point["underflow"].as_i64().unwrap();
+        let overflow = point["overflow"].as_i64().unwrap();
+        let mut buckets = Vec::new();
         for (bounds, count) in point["buckets"].as_object().unwrap() {
             let (lower, upper) = bounds.split_once(',').unwrap();
             let bounds = (lower.parse().unwrap(), upper.parse().unwrap());
             let count = count.as_i64().unwrap();
-            histogram.set_bucket(HistogramBucket { lower: bounds.0, upper: bounds.1, count });
+            buckets.push(HistogramBucket { lower: bounds.0, upper: bounds.1, count });
         }
+        let histogram = SimpleHistogram::from_buckets(buckets, underflow, overflow);
         let points = self.histograms.entry([&metric, &tags[..]].concat()).or_default();
         points.push((time_ms(&point["timestamp"]), histogram));
     }
@@ -203,7 +204,7 @@ impl Tables {
                 for (tags, row) in self.rows(table, plan) {
                     builders
                         .entry(tags)
-                        .or_insert_with(|| RollupAverageBuilder::start(pipeline))
+                        .or_insert_with(|| RollupAverageBuilder::start(pipeline, false))
                         .push(pipeline, &columns(row, Some(*sum)), &columns(row, Some(*count)));
                 }
                 for (tags, builder) in builders {
