@@ -366,7 +366,7 @@ impl Builder<'_> {
             let budget = ByteBudget::new(config.bucket_queue_bytes);
             let settings = WriterSettings {
                 storage: Arc::clone(self.storage),
-                targets: Arc::clone(targets.list()),
+                targets: Arc::clone(&targets.list),
                 max_write_bytes: config.max_write_bytes,
                 max_in_flight: config.max_writes_in_flight,
                 compactors: Arc::clone(&compactors),

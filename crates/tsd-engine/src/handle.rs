@@ -150,7 +150,7 @@ impl EngineHandle {
     /// Plans a query and returns what it would read. Resolves its names, but reads no data.
     pub async fn explain(&self, query: &Query) -> Result<Vec<ExplainedSubQuery>, QueryFailure> {
         self.shared.queries.check_size(query)?;
-        self.shared.queries.engine().explain(query).await
+        self.shared.queries.engine.explain(query).await
     }
 
     /// Running and recently completed queries.
@@ -232,15 +232,5 @@ impl EngineHandle {
         // A full channel means that the signal is set already.
         let _ = self.shared.stop.0.try_send(());
         done
-    }
-
-    #[cfg(test)]
-    pub(crate) fn tracker(&self) -> Option<&ActorRef<crate::meta_tracking::MetaTracker>> {
-        self.shared.ingest.tracker.as_ref()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn shards(&self) -> &[crate::writer::WriteShard] {
-        &self.shared.ingest.shards
     }
 }

@@ -140,7 +140,7 @@ impl LastPointSearch<'_> {
         back_scan_hours: u32,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryFailure> {
-        let this_hour = self.this_hour();
+        let this_hour = hour_of(self.shared.config.clock.now_ms());
         let tsuid = match series {
             LastSeries::Tsuid(bytes) => Tsuid::try_new(&self.shared.config.schema, &bytes)
                 .map_err(|_| {
@@ -178,11 +178,6 @@ impl LastPointSearch<'_> {
         self.context.reserve(tsuid.as_bytes().len() + SERIES_BYTES)?;
         candidates.push(Candidate { tsuid, hours });
         Ok(())
-    }
-
-    fn this_hour(&self) -> u32 {
-        let secs = self.shared.config.clock.now_secs().max(0);
-        BaseTime::containing(u32::try_from(secs).unwrap_or(u32::MAX)).as_secs()
     }
 
     async fn resolve(

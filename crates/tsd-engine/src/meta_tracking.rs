@@ -283,7 +283,7 @@ mod tests {
     }
 
     async fn tracked(engine: &EngineHandle, store: &TestStore) -> Vec<String> {
-        let tracker = engine.tracker().unwrap();
+        let tracker = engine.shared().ingest.tracker.as_ref().unwrap();
         tracker.ask(TrackerMessage::Drain).await.unwrap();
         dump(store, &EngineConfig::default().tables.meta).await
     }
@@ -402,6 +402,6 @@ mod tests {
         let json = r#"{"type":"METRIC","displayName":"","description":"","notes":"","created":1356998400,"custom":null}"#;
         let expected = format!("000001 name metric_meta {}", to_hex(json.as_bytes()));
         assert!(cells.contains(&expected), "{cells:?}");
-        assert!(engine.tracker().is_none());
+        assert!(engine.shared().ingest.tracker.is_none());
     }
 }

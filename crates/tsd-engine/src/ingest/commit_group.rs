@@ -30,7 +30,7 @@ pub(crate) struct WriteCompletion {
 }
 
 impl CommitGroup {
-    /// A countdown that stays open until [`Self::all_submitted`]. With a channel, failures are sent
+    /// A countdown that stays open until [`Self::close_one`]. With a channel, failures are sent
     /// there instead of being added to the report.
     pub(crate) fn new(failures: Option<mpsc::Sender<PointFailure>>) -> Arc<Self> {
         Arc::new(Self {
@@ -63,9 +63,11 @@ impl CommitGroup {
         }
     }
 
-    /// Ends the submission of parts: the chunk is done when every part is.
-    pub(crate) fn all_submitted(&self) {
-        self.close_one();
+    /// Ends a part, or the submission of parts: the chunk is done when all have ended.
+    pub(crate) fn close_one(&self) {
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.done.notify_one();
+        }
     }
 
     /// True if every part has a result.
@@ -86,12 +88,6 @@ impl CommitGroup {
             std::mem::take(&mut *self.report.lock().unwrap_or_else(PoisonError::into_inner));
         report.failures.sort_by_key(|f| f.tag);
         report
-    }
-
-    fn close_one(&self) {
-        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.done.notify_one();
-        }
     }
 
     fn complete(&self, tags: &mut Vec<u32>, result: Result<(), PutError>) {
@@ -142,7 +138,7 @@ mod tests {
     async fn dropped_completion_fails_its_points_and_ends_the_wait() {
         let group = CommitGroup::new(None);
         let (kept, lost) = (group.completion(vec![3, 1]), group.completion(vec![2]));
-        group.all_submitted();
+        group.close_one();
         assert!(!group.is_done());
         drop(lost);
         kept.complete(Ok(()));
@@ -158,7 +154,7 @@ mod tests {
         let (sender, mut failures) = mpsc::channel(4);
         let group = CommitGroup::new(Some(sender));
         group.completion(vec![7]).complete(Err(PutError::Throttled));
-        group.all_submitted();
+        group.close_one();
         group.wait().await;
         assert!(group.take_report().failures.is_empty());
         assert!(matches!(

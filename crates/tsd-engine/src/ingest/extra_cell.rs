@@ -58,7 +58,7 @@ pub(crate) struct WriteTarget {
 /// All write targets; the first is that of points.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTargets {
-    list: Arc<[WriteTarget]>,
+    pub(crate) list: Arc<[WriteTarget]>,
     rollups: Option<Arc<RollupTargets>>,
 }
 
@@ -85,10 +85,6 @@ impl WriteTargets {
         ];
         let rollups = config.rollups.as_ref().map(|r| Arc::new(RollupTargets::new(r, &mut list)));
         Self { list: list.into(), rollups }
-    }
-
-    pub(crate) fn list(&self) -> &Arc<[WriteTarget]> {
-        &self.list
     }
 
     /// Encodes a rolled-up value, whose time must be in seconds.

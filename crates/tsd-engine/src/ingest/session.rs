@@ -379,7 +379,7 @@ impl IngestSession {
                 send_batch(batch, target, shard, group, deadline).await;
             }
         }
-        group.all_submitted();
+        group.close_one();
         if let Some(tracker) = &shared.tracker {
             let seen = self.chunk.take_tracked();
             if !seen.is_empty() {

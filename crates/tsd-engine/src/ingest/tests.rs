@@ -282,7 +282,7 @@ async fn panicked_write_actor_fails_its_requests_and_restarts() {
     // Queued after the write in flight, so that the actor holds it when it panics.
     let (report, ()) = tokio::join!(second.commit(), async {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        for shard in engine.shards() {
+        for shard in &engine.shared().ingest.shards {
             shard.writer.try_send(WriteMessage::Panic).ok().unwrap();
         }
     });

@@ -13,7 +13,9 @@ use tsd_query::{
     evaluate_histograms,
 };
 
-use super::{QueryFailure, RunningStage, cancellation::TaskLimits, scan::ScanJob};
+use super::{
+    QueryFailure, RunningStage, cancellation::TaskLimits, expressions::evaluate, scan::ScanJob,
+};
 
 /// Tasks for small groups, per thread.
 const TASKS_PER_THREAD: usize = 4;
@@ -151,16 +153,12 @@ impl Aggregation {
         self,
         series: Vec<HistogramSeries>,
     ) -> Result<Vec<HistogramOutput>, QueryFailure> {
-        self.job.budget.context().set_stage(RunningStage::Aggregating);
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            let Self { job, sub, .. } = &self;
-            let context = job.budget.context();
-            let mut limits =
-                TaskLimits::new(&job.cancellation, context, context.time_slice().await?);
-            Ok(evaluate_histograms(sub, &job.plan, &job.pipeline, series, &mut limits)?)
-        });
-        task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::TaskLost)?
+        let Self { job, sub, .. } = self;
+        let (context, cancellation) = (Arc::clone(job.budget.context()), job.cancellation.clone());
+        evaluate(RunningStage::Aggregating, &context, &cancellation, move |limits| {
+            evaluate_histograms(&sub, &job.plan, &job.pipeline, series, limits)
+        })
+        .await
     }
 }
 

@@ -71,7 +71,7 @@ impl<'a> TaskLimits<'a> {
 impl ExecutionLimits for TaskLimits<'_> {
     fn check(&mut self) -> Result<(), QueryError> {
         if let Some(slice) = self.slice.take() {
-            self.slice = self.context.renew_slice(slice, || self.cancellation.is_set());
+            self.slice = self.context.query.scheduler.renew(slice, || self.cancellation.is_set());
         }
         self.cancellation.check()?;
         let mut context = self.context;

@@ -76,11 +76,6 @@ impl QueryContext {
         }
     }
 
-    /// Its handle to the scheduler.
-    pub(crate) const fn scheduler(&self) -> &Arc<SchedulerHandle> {
-        &self.query.scheduler
-    }
-
     /// Sets the stage. Sub queries run concurrently; the last writer wins.
     pub(crate) fn set_stage(&self, stage: RunningStage) {
         *self.lock_stage() = stage;
@@ -103,15 +98,6 @@ impl QueryContext {
             self.record_limit("heavy");
             QueryFailure::Busy
         })
-    }
-
-    /// Renews an expired slice inside a call that cannot await; see [`SchedulerHandle::renew`].
-    pub(crate) fn renew_slice(
-        &self,
-        slice: TimeSlice,
-        is_cancelled: impl Fn() -> bool,
-    ) -> Option<TimeSlice> {
-        self.query.scheduler.renew(slice, is_cancelled)
     }
 
     /// Waits until the query may open one more scan.
@@ -161,11 +147,6 @@ impl QueryContext {
         }
         self.release(before - after);
         Ok(())
-    }
-
-    /// Its memory limit in bytes; 0 means unlimited.
-    pub(crate) const fn memory_limit(&self) -> u64 {
-        self.query.memory.limit()
     }
 
     /// Fails if so many more bytes could not be reserved now.

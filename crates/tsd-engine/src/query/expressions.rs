@@ -27,7 +27,10 @@ impl QueryEngine {
         let cancellation = CancellationFlag::default();
         let _guard = cancellation.cancel_on_drop();
         let inputs = self.inputs(&exp.query, false, context, &cancellation).await?;
-        evaluate(context, &cancellation, move |limits| exp.evaluate_with(&inputs, limits)).await
+        evaluate(RunningStage::Evaluating, context, &cancellation, move |limits| {
+            exp.evaluate_with(&inputs, limits)
+        })
+        .await
     }
 
     /// Executes a request of functions over series.
@@ -40,7 +43,10 @@ impl QueryEngine {
         let _guard = cancellation.cancel_on_drop();
         let annotations = !gexp.query.no_annotations;
         let inputs = self.inputs(&gexp.query, annotations, context, &cancellation).await?;
-        evaluate(context, &cancellation, move |limits| gexp.evaluate(&inputs, limits)).await
+        evaluate(RunningStage::Evaluating, context, &cancellation, move |limits| {
+            gexp.evaluate(&inputs, limits)
+        })
+        .await
     }
 
     /// The series of each sub query, with all points that were read.
@@ -58,12 +64,13 @@ impl QueryEngine {
 }
 
 /// Evaluates in a task of its own, so that the caller can be dropped at any time.
-async fn evaluate<T: Send + 'static>(
+pub(crate) async fn evaluate<T: Send + 'static>(
+    stage: RunningStage,
     context: &Arc<QueryContext>,
     cancellation: &CancellationFlag,
     work: impl FnOnce(&mut dyn ExecutionLimits) -> Result<T, QueryError> + Send + 'static,
 ) -> Result<T, QueryFailure> {
-    context.set_stage(RunningStage::Evaluating);
+    context.set_stage(stage);
     let (context, cancellation) = (Arc::clone(context), cancellation.clone());
     let mut task = JoinSet::new();
     task.spawn(async move {

@@ -48,7 +48,8 @@ impl QueryThreads {
 
 impl QueryGuard {
     pub(crate) fn new(registered: RegisteredQuery, threads: runtime::Handle) -> Self {
-        let threads = QueryThreads(Some((threads, Arc::clone(registered.context().scheduler()))));
+        let threads =
+            QueryThreads(Some((threads, Arc::clone(&registered.context.query.scheduler))));
         Self { registered: Some(registered), threads }
     }
 
@@ -61,7 +62,7 @@ impl QueryGuard {
     /// Number of the query.
     #[must_use]
     pub fn id(&self) -> QueryId {
-        self.registered.as_ref().map(|registered| registered.context().id).unwrap_or_default()
+        self.registered.as_ref().map(|registered| registered.context.id).unwrap_or_default()
     }
 
     /// Statistics of the query so far.
@@ -75,7 +76,7 @@ impl QueryGuard {
     pub fn is_cancelled(&self) -> bool {
         self.registered
             .as_ref()
-            .is_some_and(|registered| registered.context().operator_cancel.is_cancelled())
+            .is_some_and(|registered| registered.context.operator_cancel.is_cancelled())
     }
 
     /// Records that the response was written completely, with this HTTP status; encoding it took

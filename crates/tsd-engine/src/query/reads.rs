@@ -171,7 +171,7 @@ impl SubQueryRead<'_> {
         let (table, content) = engine.source(attempt);
         let sub = &attempt.sub;
         let mut pipeline = SeriesPipeline::new(sub, &plan.window, &self.options.query.zone);
-        let limit = self.budget.context().memory_limit();
+        let limit = self.budget.context().query.memory.limit();
         if limit > 0 {
             let points = limit / BYTES_PER_POINT;
             pipeline = pipeline.with_max_fill_points(usize::try_from(points).unwrap_or(usize::MAX));

@@ -145,7 +145,7 @@ struct RegistryState {
 #[derive(Debug)]
 pub(crate) struct RegisteredQuery {
     registry: Arc<QueryRegistry>,
-    context: Arc<QueryContext>,
+    pub(crate) context: Arc<QueryContext>,
     outcome: QueryOutcome,
 }
 
@@ -292,10 +292,6 @@ impl CompletedQuery {
 }
 
 impl RegisteredQuery {
-    pub(crate) const fn context(&self) -> &Arc<QueryContext> {
-        &self.context
-    }
-
     /// Its current statistics.
     pub(crate) fn stats(&self) -> QueryStats {
         let mut stats = self.context.stats();
@@ -306,7 +302,7 @@ impl RegisteredQuery {
     /// Records that execution succeeded; the response is written next.
     pub(crate) fn begin_response(&mut self) {
         self.context.set_stage(RunningStage::Sending);
-        self.context.scheduler().finish_execution();
+        self.context.query.scheduler.finish_execution();
         self.outcome.executed = true;
         self.outcome.processing = self.context.started.elapsed();
     }

@@ -71,18 +71,13 @@ impl SeriesState {
     ) -> Self {
         let values = match content {
             RowContent::Points | RowContent::Rollup { cells: RollupCells::One(_), .. } => {
-                SeriesValues::Points(if is_continuation {
-                    pipeline.start_continuation()
-                } else {
-                    pipeline.start()
-                })
+                SeriesValues::Points(pipeline.start_part(is_continuation))
             }
             RowContent::Rollup { cells: RollupCells::SumAndCount { .. }, .. } => {
-                SeriesValues::Averages(Box::new(if is_continuation {
-                    RollupAverageBuilder::start_continuation(pipeline)
-                } else {
-                    RollupAverageBuilder::start(pipeline)
-                }))
+                SeriesValues::Averages(Box::new(RollupAverageBuilder::start(
+                    pipeline,
+                    is_continuation,
+                )))
             }
             RowContent::Histograms => SeriesValues::Histograms { points: Vec::new(), bytes: 0 },
         };

@@ -23,7 +23,7 @@ const ADMITTED_PER_HEAVY: usize = 4;
 
 /// Admits and runs queries.
 pub(crate) struct QueryRunner {
-    engine: Arc<QueryEngine>,
+    pub(crate) engine: Arc<QueryEngine>,
     pub(crate) registry: Arc<QueryRegistry>,
     pub(crate) memory: Arc<TotalMemoryBudget>,
     pub(crate) scheduler: Arc<Scheduler>,
@@ -68,11 +68,6 @@ impl QueryRunner {
         Ok(())
     }
 
-    /// The engine shared by all queries.
-    pub(crate) const fn engine(&self) -> &Arc<QueryEngine> {
-        &self.engine
-    }
-
     /// Runs a query. `ignore_limits` says whether it asks to ignore the limit on bytes, and that on
     /// data points. Dropping the future cancels the query.
     pub(crate) async fn run<T, W>(
@@ -97,7 +92,7 @@ impl QueryRunner {
                 return Err(failure);
             }
         };
-        let context = Arc::clone(registered.context());
+        let context = Arc::clone(&registered.context);
         let result = tokio::select! {
             biased;
             () = control.cancel.cancelled() => Err(QueryFailure::Cancelled),

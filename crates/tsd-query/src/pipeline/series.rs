@@ -354,7 +354,7 @@ mod tests {
                 .enumerate()
                 .map(|(i, part)| {
                     let mut builder =
-                        if i == 0 { pipeline.start() } else { pipeline.start_continuation() };
+                        pipeline.start_part(i > 0);
                     builder.push(&pipeline, part);
                     builder
                 })
@@ -393,7 +393,7 @@ mod tests {
                 builder.push(&pipeline, &columns(&points));
                 shape(builder.finish(&pipeline, Bytes::new()).unwrap())
             };
-            prop_assert_eq!(finish(pipeline.start_continuation()), finish(pipeline.start()));
+            prop_assert_eq!(finish(pipeline.start_part(true)), finish(pipeline.start()));
         }
     }
 

@@ -112,8 +112,8 @@ impl SeriesPipeline {
 
     /// A builder for a part of a series that may continue an earlier part.
     #[must_use]
-    pub const fn start_continuation(&self) -> SeriesBuilder {
-        SeriesBuilder::new(true)
+    pub const fn start_part(&self, is_continuation: bool) -> SeriesBuilder {
+        SeriesBuilder::new(is_continuation || self.bucketing.is_none())
     }
 
     /// True if the value filters accept a value.

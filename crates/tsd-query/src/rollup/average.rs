@@ -20,14 +20,9 @@ pub struct RollupAverageBuilder {
 impl RollupAverageBuilder {
     /// A builder for a series, or for the earliest part of one.
     #[must_use]
-    pub const fn start(pipeline: &SeriesPipeline) -> Self {
-        Self { sums: pipeline.start(), counts: pipeline.start() }
-    }
-
-    /// A builder for a part of a series that may continue an earlier part.
-    #[must_use]
-    pub const fn start_continuation(pipeline: &SeriesPipeline) -> Self {
-        Self { sums: pipeline.start_continuation(), counts: pipeline.start_continuation() }
+    pub fn start(pipeline: &SeriesPipeline, is_continuation: bool) -> Self {
+        let part = || pipeline.start_part(is_continuation);
+        Self { sums: part(), counts: part() }
     }
 
     /// Adds the next sums and counts of the series, each in time order.

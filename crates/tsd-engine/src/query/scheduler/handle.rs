@@ -23,7 +23,7 @@ const CANCELLATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct SchedulerHandle {
     pub(super) scheduler: Arc<Scheduler>,
-    account: Arc<CpuAccount>,
+    pub(super) account: Arc<CpuAccount>,
 }
 
 impl SchedulerHandle {
@@ -108,12 +108,6 @@ impl SchedulerHandle {
     /// Time spent waiting for permits, summed over all slices.
     pub(crate) fn wait_time(&self) -> Duration {
         Duration::from_nanos(self.account.wait_nanos.load(Ordering::Relaxed))
-    }
-
-    /// Charges CPU time used outside of any slice.
-    #[cfg(test)]
-    pub(crate) fn charge_cpu(&self, time: Duration) {
-        self.account.add_cpu(time);
     }
 }
 

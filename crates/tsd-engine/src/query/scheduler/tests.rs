@@ -14,7 +14,7 @@ type RunLog = Arc<Mutex<String>>;
 
 fn query_with_cpu(scheduler: &Arc<Scheduler>, millis: u64) -> Arc<SchedulerHandle> {
     let query = scheduler.register();
-    query.charge_cpu(Duration::from_millis(millis));
+    query.account.add_cpu(Duration::from_millis(millis));
     Arc::new(query)
 }
 
