@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tsd_model::Row;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, Operation, ReadVersion,
-    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, Operation,
+    ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -179,6 +179,10 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
 
     fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
         self.inner.close()
+    }
+
+    fn health(&self) -> Vec<HealthProblem> {
+        self.inner.health()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
-use crate::{CellBatch, RowFilter, StorageError};
+use crate::{CellBatch, HealthProblem, RowFilter, StorageError};
 
 /// A boxed future; it makes the trait usable as `dyn Storage`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -279,6 +279,12 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// Flushes and stops background work; later calls fail with [`StorageError::Closed`].
     fn close(&self) -> BoxFuture<'_, Result<(), StorageError>>;
+
+    /// The problems that the store has now, by its own work; empty if it has none. Cheap: it is
+    /// called by every health check.
+    fn health(&self) -> Vec<HealthProblem> {
+        Vec::new()
+    }
 
     /// Metrics without labels, as (name, value). Names end in their unit, those of counters in
     /// `_total`.
