@@ -239,30 +239,32 @@ pub(crate) struct Overrides {
     zkbasedir: Option<String>,
 }
 
-impl Overrides {
-    fn apply(&self, config: &mut Config) {
-        let mut set = |flag, key, value: Option<&str>| {
-            if let Some(value) = value {
-                config.set_flag(flag, key, value);
-            }
-        };
-        let data = self.data.as_ref().map(|path| path.to_string_lossy());
-        set("--data", "tsd.storage.data_directory", data.as_deref());
-        set("--log-level", "tsd.log.level", self.log_level.as_deref());
-        set("--log-format", "tsd.log.format", self.log_format.as_deref());
-        set("--table", "tsd.storage.hbase.data_table", self.table.as_deref());
-        set("--uidtable", "tsd.storage.hbase.uid_table", self.uidtable.as_deref());
-        set("--zkquorum", "tsd.storage.hbase.zk_quorum", self.zkquorum.as_deref());
-        set("--zkbasedir", "tsd.storage.hbase.zk_basedir", self.zkbasedir.as_deref());
+/// Returns a function that sets a key if its flag is given.
+fn setter(config: &mut Config) -> impl FnMut(&'static str, &str, &Option<String>) {
+    |flag, key, value| {
+        if let Some(value) = value {
+            config.set_flag(flag, key, value.as_str());
+        }
     }
+}
 
+impl Overrides {
     fn load(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = Config::load(self.config.as_deref())?;
         config.add_environment(
             std::env::vars_os()
                 .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))),
         );
-        self.apply(&mut config);
+        let data = self.data.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let mut set = setter(&mut config);
+        set("--data", "tsd.storage.data_directory", &data);
+        set("--log-level", "tsd.log.level", &self.log_level);
+        set("--log-format", "tsd.log.format", &self.log_format);
+        set("--table", "tsd.storage.hbase.data_table", &self.table);
+        set("--uidtable", "tsd.storage.hbase.uid_table", &self.uidtable);
+        set("--zkquorum", "tsd.storage.hbase.zk_quorum", &self.zkquorum);
+        set("--zkbasedir", "tsd.storage.hbase.zk_basedir", &self.zkbasedir);
+        drop(set);
         Ok(config)
     }
 }
@@ -271,11 +273,7 @@ impl TsdArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.overrides.load()?;
-        let mut set = |flag, key, value: &Option<String>| {
-            if let Some(value) = value {
-                config.set_flag(flag, key, value.as_str());
-            }
-        };
+        let mut set = setter(&mut config);
         set("--port", "tsd.network.port", &self.port);
         set("--bind", "tsd.network.bind", &self.bind);
         set("--backlog", "tsd.network.backlog", &self.backlog);
@@ -287,6 +285,7 @@ impl TsdArgs {
         set("--cachedir", "tsd.http.cachedir", &self.cachedir);
         set("--flush-interval", "tsd.storage.flush_interval", &self.flush_interval);
         set("--async-io", "tsd.network.async_io", &self.async_io);
+        drop(set);
         if self.auto_metric {
             config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
         }

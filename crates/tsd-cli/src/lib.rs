@@ -116,7 +116,7 @@ fn tables(args: &TableArgs) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         match &args.command {
             TableCommand::Create(args) => table::create(&config, &settings, args, &mut out).await,
-            TableCommand::Status(args) => table::status(&config, &settings, args, &mut out).await,
+            TableCommand::Status(_) => table::status(&config, &settings, &mut out).await,
         }
     })
 }

@@ -19,18 +19,14 @@ use crate::{
     config::{Config, Settings},
     data_directory::DataDirectory,
     hbase_stats,
-    store::{self, OnHBase, Purpose, Replayed},
+    store::{self, OpenStore, Purpose},
 };
 
 /// A daemon in this process.
 #[derive(Debug)]
 pub struct Node {
-    engine: EngineHandle,
     server: Server,
-    storage: Arc<dyn Storage>,
-    directory: Option<DataDirectory>,
-    replayed: Replayed,
-    hbase: Option<OnHBase>,
+    open: OpenEngine,
     shutdown_timeout: Duration,
     /// Publishes the metrics of the HBase client.
     client_metrics: Option<AbortOnDropHandle<()>>,
@@ -42,10 +38,7 @@ pub struct Node {
 #[derive(Debug)]
 pub(crate) struct OpenEngine {
     pub(crate) engine: EngineHandle,
-    pub(crate) storage: Arc<dyn Storage>,
-    directory: Option<DataDirectory>,
-    replayed: Replayed,
-    hbase: Option<OnHBase>,
+    store: OpenStore,
 }
 
 impl Node {
@@ -63,29 +56,18 @@ impl Node {
                 return Err(error.into());
             }
         };
-        let OpenEngine { engine, storage, directory, replayed, hbase } = open;
-        let client_metrics = hbase.as_ref().map(|hbase| {
+        let client_metrics = open.store.hbase.as_ref().map(|hbase| {
             if settings.storage.hbase.prefetch {
                 tokio::spawn(store::prefetch(hbase.client.clone(), store::table_names(&settings)));
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
         let limits_file = settings.limits_file.map(|file| {
-            let rules = engine.config().query.overrides.clone();
+            let rules = open.engine.config().query.overrides.clone();
             AbortOnDropHandle::new(tokio::spawn(file.follow(rules)))
         });
         let shutdown_timeout = settings.shutdown_timeout;
-        Ok(Self {
-            engine,
-            server,
-            storage,
-            directory,
-            replayed,
-            hbase,
-            shutdown_timeout,
-            client_metrics,
-            limits_file,
-        })
+        Ok(Self { server, open, shutdown_timeout, client_metrics, limits_file })
     }
 
     /// Address of the listener.
@@ -97,25 +79,25 @@ impl Node {
     /// The store.
     #[must_use]
     pub const fn storage(&self) -> &Arc<dyn Storage> {
-        &self.storage
+        &self.open.store.storage
     }
 
     /// The engine.
     #[must_use]
     pub const fn engine(&self) -> &EngineHandle {
-        &self.engine
+        &self.open.engine
     }
 
     /// Directory of the store, if it is on disk.
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
-        self.directory.as_ref().map(DataDirectory::path)
+        self.open.store.directory.as_ref().map(DataDirectory::path)
     }
 
     /// Cells and bytes replayed from the log.
     #[must_use]
     pub const fn replayed(&self) -> (u64, u64) {
-        (self.replayed.cells, self.replayed.bytes)
+        (self.open.store.replayed.cells, self.open.store.replayed.bytes)
     }
 
     /// Completes when a client requests a shutdown.
@@ -130,14 +112,7 @@ impl Node {
         // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;
         self.server.shutdown(half).await;
-        let open = OpenEngine {
-            engine: self.engine,
-            storage: self.storage,
-            directory: self.directory,
-            replayed: self.replayed,
-            hbase: self.hbase,
-        };
-        open.close(half).await
+        self.open.close(half).await
     }
 }
 
@@ -148,10 +123,10 @@ impl OpenEngine {
         settings: &Settings,
         purpose: Purpose,
     ) -> anyhow::Result<Self> {
-        let open = store::open(config, settings, purpose).await?;
+        let store = store::open(config, settings, purpose).await?;
         let mut engine = settings.engine.clone();
-        engine.schema = open.schema;
-        if let Some(hbase) = &open.hbase {
+        engine.schema = store.schema;
+        if let Some(hbase) = &store.hbase {
             // Already checked, with retries and a better error.
             engine.check_tables = false;
             // Held rows are safe in the log.
@@ -160,24 +135,18 @@ impl OpenEngine {
             // Held rows are flushed as compacted columns.
             engine.ingest.enable_appends &= hbase.log.is_none();
         }
-        let storage = Arc::clone(&open.storage);
+        let storage = Arc::clone(&store.storage);
         let engine = tokio::task::spawn_blocking(move || Engine::start(engine, storage)).await?;
-        Ok(Self {
-            engine: engine.context("cannot start the engine")?,
-            storage: open.storage,
-            directory: open.directory,
-            replayed: open.replayed,
-            hbase: open.hbase,
-        })
+        Ok(Self { engine: engine.context("cannot start the engine")?, store })
     }
 
     /// Stops the engine and closes the store.
     pub(crate) async fn close(self, limit: Duration) -> anyhow::Result<()> {
         let in_time = self.engine.shutdown(limit).await;
         drop(self.engine);
-        match &self.hbase {
-            Some(hbase) => hbase.close(&*self.storage, limit).await?,
-            None => self.storage.close().await.context("cannot close the store")?,
+        match &self.store.hbase {
+            Some(hbase) => hbase.close(&*self.store.storage, limit).await?,
+            None => self.store.storage.close().await.context("cannot close the store")?,
         }
         anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
         Ok(())

@@ -9,8 +9,8 @@ use tsd_storage_hbase::{
 };
 
 use crate::{
-    args::{TableCreateArgs, TableStatusArgs},
-    config::{Config, HBaseSettings, Settings},
+    args::TableCreateArgs,
+    config::{Config, Settings},
     store,
 };
 
@@ -66,7 +66,6 @@ pub(crate) async fn create(
 pub(crate) async fn status(
     config: &Config,
     settings: &Settings,
-    _args: &TableStatusArgs,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let client = connect(config, settings, out)?;
@@ -93,20 +92,18 @@ fn connect(config: &Config, settings: &Settings, out: &mut impl Write) -> anyhow
         "tables are created in HBase: name its ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
     );
     let hbase = &settings.storage.hbase;
-    writeln!(out, "HBase at {} {}", hbase.quorum, hbase.root)?;
+    writeln!(out, "HBase at {} {}", hbase.cluster.quorum, hbase.cluster.root)?;
     // Interactive use: fail early.
-    let hbase = HBaseSettings {
-        operation_timeout: hbase.operation_timeout.min(hbase.start_timeout),
-        ..hbase.clone()
-    };
+    let mut hbase = hbase.clone();
+    hbase.cluster.operation_timeout = hbase.cluster.operation_timeout.min(hbase.start_timeout);
     Ok(hbase.client())
 }
 
 fn place(settings: &Settings) -> String {
-    let hbase = &settings.storage.hbase;
+    let cluster = &settings.storage.hbase.cluster;
     format!(
         "HBase at {} {} failed; check tsd.storage.hbase.zk_quorum, zk_basedir and hosts",
-        hbase.quorum, hbase.root
+        cluster.quorum, cluster.root
     )
 }
 

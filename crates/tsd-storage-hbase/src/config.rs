@@ -1,6 +1,6 @@
 //! Configuration of the backend: address of the cluster, timeouts and limits.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 
@@ -46,10 +46,16 @@ impl HBaseConfig {
     /// Creates a client of the cluster. It connects with the first call.
     #[must_use]
     pub fn client(&self) -> Client {
+        self.client_with(|_| {})
+    }
+
+    /// Creates a client of the cluster; `change` changes its configuration.
+    pub fn client_with(&self, change: impl FnOnce(&mut ClientConfig)) -> Client {
         let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
         config.operation_timeout = self.operation_timeout;
+        change(&mut config);
         if !self.hosts.is_empty() {
-            let hosts: HashMap<String, String> = self.hosts.iter().cloned().collect();
+            let hosts = self.hosts.clone();
             config = config.map_addresses(move |server| address(&hosts, server));
         }
         Client::new(config, ZooKeeperDiscovery::new(&self.quorum, &self.root))
@@ -57,11 +63,12 @@ impl HBaseConfig {
 }
 
 /// Address of a server: overridden by host and port, overridden by host, or as announced.
-fn address(hosts: &HashMap<String, String>, server: &ServerName) -> String {
+fn address(hosts: &[(String, String)], server: &ServerName) -> String {
     let (host, port) = (server.host(), server.port());
     let announced =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    match hosts.get(&announced).or_else(|| hosts.get(host)) {
+    let find = |name: &str| hosts.iter().find(|(from, _)| from == name).map(|(_, to)| to);
+    match find(&announced).or_else(|| find(host)) {
         None => announced,
         Some(mapped) if has_port(mapped) => mapped.clone(),
         Some(mapped) => format!("{mapped}:{port}"),
@@ -80,7 +87,7 @@ mod tests {
     #[test]
     fn addresses_are_overridden_by_host_and_port_or_by_host() {
         let hosts = [("rs1:16020", "10.0.0.1:1"), ("rs2", "10.0.0.2"), ("rs3", "[::1]:7")];
-        let hosts = hosts.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+        let hosts = hosts.map(|(a, b)| (a.to_owned(), b.to_owned()));
         let check = |host, port, expected| {
             assert_eq!(address(&hosts, &ServerName::new(host, port, 1)), expected);
         };

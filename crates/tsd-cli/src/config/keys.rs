@@ -50,34 +50,28 @@ pub struct Key {
     pub effect: KeyEffect,
 }
 
+const fn applied(name: &'static str, kind: ValueKind, default: Option<&'static str>) -> Key {
+    Key { name, kind, default, effect: KeyEffect::Applied }
+}
+
 const fn bool(name: &'static str, default: &'static str) -> Key {
-    Key { name, kind: ValueKind::Bool, default: Some(default), effect: KeyEffect::Applied }
+    applied(name, ValueKind::Bool, Some(default))
 }
 
 const fn int(name: &'static str, default: &'static str, min: i64, max: i64) -> Key {
-    Key {
-        name,
-        kind: ValueKind::Int { min, max },
-        default: Some(default),
-        effect: KeyEffect::Applied,
-    }
+    applied(name, ValueKind::Int { min, max }, Some(default))
 }
 
 const fn seconds(name: &'static str, default: &'static str, min: f64, max: f64) -> Key {
-    Key {
-        name,
-        kind: ValueKind::Seconds { min, max },
-        default: Some(default),
-        effect: KeyEffect::Applied,
-    }
+    applied(name, ValueKind::Seconds { min, max }, Some(default))
 }
 
 const fn text(name: &'static str, default: Option<&'static str>) -> Key {
-    Key { name, kind: ValueKind::Text, default, effect: KeyEffect::Applied }
+    applied(name, ValueKind::Text, default)
 }
 
 const fn one_of(name: &'static str, default: &'static str, words: &'static [&'static str]) -> Key {
-    Key { name, kind: ValueKind::OneOf(words), default: Some(default), effect: KeyEffect::Applied }
+    applied(name, ValueKind::OneOf(words), Some(default))
 }
 
 /// A key of OpenTSDB without effect here.

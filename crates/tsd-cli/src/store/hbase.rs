@@ -13,7 +13,7 @@ use tsd_storage::{MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, LoggedTables, OpenError, WalConfig, WalStorage, holds_log};
 
-use super::{OpenStore, Purpose, Replayed, explain_damage, log_owner, tables, warn_of};
+use super::{OpenStore, Purpose, Replayed, all_tables, explain_damage, log_owner, warn_of};
 use crate::config::{Ack, HBaseSettings, Settings};
 
 /// HBase with metrics.
@@ -36,40 +36,25 @@ const IMPORT_LOG: &str = "hbase-import-log";
 pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Result<OpenStore> {
     let hbase = &settings.storage.hbase;
     let client = hbase.client();
-    let below = HBaseStorage::with_client(client.clone(), store_config(hbase))?;
+    let below = HBaseStorage::with_client(client.clone(), hbase.cluster.clone())?;
     let below = Arc::new(MeteredStorage::new("hbase", Arc::new(below)));
-    info!(quorum = hbase.quorum, root = hbase.root, user = hbase.user, ack = ?hbase.ack, "using HBase");
+    let HBaseConfig { quorum, root, user, .. } = &hbase.cluster;
+    info!(quorum, root, user, ack = ?hbase.ack, "using HBase");
     let directory = |name: &str| settings.storage.data_directory.join(name);
-    match (purpose, hbase.ack) {
-        (Purpose::Daemon, Ack::Log) => logged(settings, client, below, &directory(LOG)).await,
-        (Purpose::Daemon, Ack::Storage) => {
-            find_tables(settings, &*below, hbase.start_timeout).await?;
-            let log = directory(LOG);
-            if holds_log(&log).with_context(|| format!("cannot read {}", log.display()))? {
-                drain_former_log(settings, &below, &log).await?;
-            }
-            Ok(straight(settings, client, below))
-        }
-        (Purpose::Import, _) => {
-            find_tables(settings, &*below, hbase.start_timeout).await?;
-            import_log(settings, client, below, &directory(IMPORT_LOG)).await
-        }
-        (Purpose::Query, _) => {
-            find_tables(settings, &*below, hbase.start_timeout).await?;
-            Ok(straight(settings, client, below))
-        }
+    if purpose == Purpose::Daemon && hbase.ack == Ack::Log {
+        return logged(settings, client, below, &directory(LOG)).await;
     }
-}
-
-fn store_config(settings: &HBaseSettings) -> HBaseConfig {
-    HBaseConfig {
-        root: settings.root.clone(),
-        user: settings.user.clone(),
-        hosts: settings.hosts.clone(),
-        scanner_rows: settings.scanner_rows,
-        operation_timeout: settings.operation_timeout,
-        ..HBaseConfig::new(&settings.quorum)
+    find_tables(settings, &*below, hbase.start_timeout).await?;
+    if purpose == Purpose::Import {
+        return import_log(settings, client, below, &directory(IMPORT_LOG)).await;
     }
+    let log = directory(LOG);
+    if purpose == Purpose::Daemon
+        && holds_log(&log).with_context(|| format!("cannot read {}", log.display()))?
+    {
+        drain_former_log(settings, &below, &log).await?;
+    }
+    Ok(straight(settings, client, below))
 }
 
 fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenStore {
@@ -141,7 +126,7 @@ async fn find_tables(
             if error.recovery() == Recovery::GiveUp || started.elapsed() >= patience {
                 return Err(error).with_context(|| unreachable_text(hbase));
             }
-            warn!(%error, quorum = hbase.quorum, "HBase does not respond; retrying");
+            warn!(%error, quorum = hbase.cluster.quorum, "HBase does not respond; retrying");
             tokio::time::sleep(PAUSE.min(left)).await;
         }
     }
@@ -152,9 +137,8 @@ async fn find_tables(
 fn needed(settings: &Settings) -> Vec<Table> {
     let engine = &settings.engine;
     let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
-    tables(settings)
+    all_tables(settings)
         .into_iter()
-        .map(|spec| spec.table)
         .filter(|table| *table != engine.tables.tree && (tracks || *table != engine.tables.meta))
         .collect()
 }
@@ -162,8 +146,8 @@ fn needed(settings: &Settings) -> Vec<Table> {
 fn no_table(table: &Table, settings: &HBaseSettings) -> anyhow::Error {
     anyhow::anyhow!(
         "table {table} does not exist in the HBase at {} {}; `tsdb table create` creates the tables",
-        settings.quorum,
-        settings.root
+        settings.cluster.quorum,
+        settings.cluster.root
     )
 }
 
@@ -171,7 +155,7 @@ fn unreachable_text(settings: &HBaseSettings) -> String {
     format!(
         "cannot reach HBase through ZooKeeper at {} (znode {}); check tsd.storage.hbase.zk_quorum, \
          zk_basedir and hosts",
-        settings.quorum, settings.root
+        settings.cluster.quorum, settings.cluster.root
     )
 }
 
@@ -179,9 +163,8 @@ fn unreachable_text(settings: &HBaseSettings) -> String {
 /// HBase directly.
 fn held(settings: &Settings) -> Vec<Table> {
     let others = &settings.engine.tables;
-    tables(settings)
+    all_tables(settings)
         .into_iter()
-        .map(|spec| spec.table)
         .filter(|table| ![&others.uid, &others.meta, &others.tree].contains(&table))
         .collect()
 }
@@ -206,30 +189,13 @@ async fn open_log(
     below: &Arc<Metered>,
     directory: &Path,
     tables: Vec<Table>,
-) -> Result<(HBaseLog, Replayed), OpenLogError> {
-    log_owner::claim(directory, &settings.storage.hbase)
-        .map_err(|error| OpenLogError::Other(error.into()))?;
+) -> anyhow::Result<(HBaseLog, Replayed)> {
+    log_owner::claim(directory, &settings.storage.hbase)?;
     let config = wal_config(settings, directory, tables);
     let (log, report) =
-        WalStorage::open(config, Arc::clone(below)).await.map_err(|error| match error {
-            OpenError::InUse { .. } => OpenLogError::InUse(error.into()),
-            error => OpenLogError::Other(explain_damage(error)),
-        })?;
+        WalStorage::open(config, Arc::clone(below)).await.map_err(explain_damage)?;
     warn_of(&report);
     Ok((log, Replayed { cells: report.cells, bytes: report.bytes }))
-}
-
-enum OpenLogError {
-    InUse(anyhow::Error),
-    Other(anyhow::Error),
-}
-
-impl From<OpenLogError> for anyhow::Error {
-    fn from(error: OpenLogError) -> Self {
-        match error {
-            OpenLogError::InUse(error) | OpenLogError::Other(error) => error,
-        }
-    }
 }
 
 /// A daemon with `ack = log`. It starts as soon as the log is replayed, also while HBase is
@@ -325,11 +291,11 @@ async fn import_log(
 ) -> anyhow::Result<OpenStore> {
     match open_log(settings, &below, directory, held(settings)).await {
         Ok((log, replayed)) => Ok(behind_log(settings, client, log, replayed, directory, true)),
-        Err(OpenLogError::InUse(error)) => {
+        Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {
             warn!("{error:#}: rows are written to HBase directly");
             Ok(straight(settings, client, below))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

@@ -90,9 +90,9 @@ struct Owner {
 
 impl Owner {
     fn of(settings: &HBaseSettings) -> Self {
-        let (members, chroot) = match settings.quorum.split_once('/') {
+        let (members, chroot) = match settings.cluster.quorum.split_once('/') {
             Some((members, chroot)) => (members, format!("/{}", chroot.trim_matches('/'))),
-            None => (settings.quorum.as_str(), String::new()),
+            None => (settings.cluster.quorum.as_str(), String::new()),
         };
         let with_port = |member: &str| match member.rsplit_once(':') {
             Some((_, port)) if port.parse::<u16>().is_ok() => member.to_owned(),
@@ -106,7 +106,7 @@ impl Owner {
             .collect();
         members.sort();
         let quorum = members.join(",") + chroot.trim_end_matches('/');
-        let root = format!("/{}", settings.root.trim_matches('/'));
+        let root = format!("/{}", settings.cluster.root.trim_matches('/'));
         Self { quorum, root }
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
-use tsd_storage_hbase::with_rpc_metrics;
+use hbase_rs::Client;
+use tsd_storage_hbase::HBaseConfig;
 
 use super::text;
 use crate::config::{Config, ConfigError};
@@ -23,20 +23,10 @@ pub enum Ack {
 /// Settings of HBase.
 #[derive(Clone, Debug)]
 pub struct HBaseSettings {
-    /// ZooKeeper quorum.
-    pub quorum: String,
-    /// Root znode of HBase.
-    pub root: String,
-    /// User name sent to HBase.
-    pub user: String,
-    /// Address overrides: advertised name of a server, and its address.
-    pub hosts: Vec<(String, String)>,
+    /// Cluster and user.
+    pub cluster: HBaseConfig,
     /// Connections to each region server.
     pub connections: usize,
-    /// Rows per scan batch.
-    pub scanner_rows: u32,
-    /// Timeout of an operation including retries.
-    pub operation_timeout: Duration,
     /// Timeout of a call, if set.
     pub call_timeout: Option<Duration>,
     /// Maximum attempts of an operation, if set.
@@ -59,42 +49,19 @@ impl HBaseSettings {
     /// Creates a client; it connects on first use.
     #[must_use]
     pub fn client(&self) -> Client {
-        let mut config = with_rpc_metrics(ClientConfig::new(&self.user));
-        config.operation_timeout = self.operation_timeout;
-        config.connections_per_server = self.connections;
-        if let Some(call_timeout) = self.call_timeout {
-            config.call_timeout = call_timeout;
-        }
-        if let Some(max_attempts) = self.max_attempts {
-            config.max_attempts = max_attempts;
-        }
-        if let Some(max_calls) = self.max_calls {
-            config.max_calls = max_calls;
-        }
-        if !self.hosts.is_empty() {
-            let hosts = self.hosts.clone();
-            config = config.map_addresses(move |server| address(&hosts, server));
-        }
-        Client::new(config, ZooKeeperDiscovery::new(&self.quorum, &self.root))
+        self.cluster.client_with(|config| {
+            config.connections_per_server = self.connections;
+            if let Some(call_timeout) = self.call_timeout {
+                config.call_timeout = call_timeout;
+            }
+            if let Some(max_attempts) = self.max_attempts {
+                config.max_attempts = max_attempts;
+            }
+            if let Some(max_calls) = self.max_calls {
+                config.max_calls = max_calls;
+            }
+        })
     }
-}
-
-/// Address of a server: override by host and port, override by host, or the advertised one.
-fn address(hosts: &[(String, String)], server: &ServerName) -> String {
-    let (host, port) = (server.host(), server.port());
-    let own =
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let find = |name: &str| hosts.iter().find(|(from, _)| from == name).map(|(_, to)| to);
-    match find(&own).or_else(|| find(host)) {
-        None => own,
-        Some(to) if has_port(to) => to.clone(),
-        Some(to) => format!("{to}:{port}"),
-    }
-}
-
-fn has_port(address: &str) -> bool {
-    let behind_brackets = address.rsplit(']').next().unwrap_or(address);
-    behind_brackets.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
@@ -104,13 +71,17 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         return Err(config.bad_value(AUTH, expected));
     }
     Ok(HBaseSettings {
-        quorum: text(config, "tsd.storage.hbase.zk_quorum"),
-        root: text(config, "tsd.storage.hbase.zk_basedir"),
-        user: user(config),
-        hosts: hosts(config)?,
+        cluster: HBaseConfig {
+            root: text(config, "tsd.storage.hbase.zk_basedir"),
+            user: user(config),
+            hosts: hosts(config)?,
+            scanner_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
+            operation_timeout: Duration::from_millis(
+                config.int("tsd.storage.hbase.operation_timeout"),
+            ),
+            ..HBaseConfig::new(text(config, "tsd.storage.hbase.zk_quorum"))
+        },
         connections: config.int("tsd.storage.hbase.connections"),
-        scanner_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
-        operation_timeout: Duration::from_millis(config.int("tsd.storage.hbase.operation_timeout")),
         call_timeout: set(config, "hbase.rpc.timeout").map(Duration::from_millis),
         max_attempts: set(config, "hbase.client.retries.number"),
         max_calls: set(config, "hbase.region_client.inflight_limit"),
@@ -183,14 +154,14 @@ mod tests {
         let storage = &settings.storage;
         assert_eq!(storage.engine, EngineKind::HBase);
         assert_eq!(storage.schema.salt_width(), 0, "as OpenTSDB's tables are");
-        assert_eq!(storage.hbase.quorum, "zk1,zk2:2182");
-        assert_eq!(storage.hbase.root, "/hbase-unsecure");
+        assert_eq!(storage.hbase.cluster.quorum, "zk1,zk2:2182");
+        assert_eq!(storage.hbase.cluster.root, "/hbase-unsecure");
         assert_eq!(storage.hbase.call_timeout, Some(Duration::from_secs(5)));
         assert_eq!(storage.hbase.max_attempts, Some(20));
         assert_eq!(storage.hbase.max_calls, None);
         assert_eq!(storage.hbase.ack, Ack::Storage);
         assert_eq!(settings.engine.tables.data.as_str(), "points");
-        assert!(!storage.hbase.user.is_empty());
+        assert!(!storage.hbase.cluster.user.is_empty());
     }
 
     #[test]
@@ -205,7 +176,10 @@ mod tests {
             assert_eq!(settings.storage.engine, kind);
             assert_eq!(settings.storage.schema.salt_width(), salt);
         }
-        assert_eq!(settings("tsd.storage.engine = hbase").storage.hbase.quorum, "localhost");
+        assert_eq!(
+            settings("tsd.storage.engine = hbase").storage.hbase.cluster.quorum,
+            "localhost"
+        );
         let salted = settings(&format!("{quorum}tsd.storage.salt.width = 1"));
         assert_eq!(salted.storage.schema.salt_width(), 1);
     }
@@ -218,11 +192,8 @@ mod tests {
             super::hosts(&config)
         };
         let found = hosts("rs1:16020 = 10.0.0.1:7, rs2=10.0.0.2,").unwrap();
-        let server = |host: &str, port| ServerName::new(host, port, 1);
-        assert_eq!(address(&found, &server("rs1", 16020)), "10.0.0.1:7");
-        assert_eq!(address(&found, &server("rs1", 16021)), "rs1:16021");
-        assert_eq!(address(&found, &server("rs2", 9)), "10.0.0.2:9");
-        assert_eq!(address(&found, &server("::1", 9)), "[::1]:9");
+        let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        assert_eq!(found, [pair("rs1:16020", "10.0.0.1:7"), pair("rs2", "10.0.0.2")]);
         for bad in ["rs1", "rs1=", "=x"] {
             assert!(hosts(bad).unwrap_err().to_string().contains("name[:port]"));
         }
