@@ -16,7 +16,6 @@ use prost::Message;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::{
-    namespaces::NamespaceDescriptor,
     schema::{FamilyDescriptor, TableDescriptor},
     status::ClusterStatus,
 };
@@ -66,6 +65,7 @@ impl Admin {
         splits: impl IntoIterator<Item = Bytes>,
     ) -> Result<(), OperationError> {
         let mut attempts = self.attempts("create table");
+        let (nonce_group, nonce) = self.nonces();
         // Duplicate keys block the master's procedure; the empty key is the start of every table.
         let mut split_keys: Vec<_> = splits.into_iter().filter(|key| !key.is_empty()).collect();
         split_keys.sort();
@@ -74,12 +74,10 @@ impl Admin {
         let request = pb::CreateTableRequest {
             table_schema: table.to_message(),
             split_keys,
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
+            nonce_group,
+            nonce,
         };
-        let started: pb::CreateTableResponse =
-            self.call("CreateTable", &request, &mut attempts).await?;
-        self.finish(started.proc_id, &mut attempts).await?;
+        self.run_procedure("CreateTable", &request, &mut attempts).await?;
         self.wait_for_regions(table.name(), regions, &mut attempts).await
     }
 
@@ -90,33 +88,11 @@ impl Admin {
     /// When it does not exist, is enabled, or the procedure timeout passes.
     pub async fn delete_table(&self, table: &TableName) -> Result<(), OperationError> {
         let mut attempts = self.attempts("delete table");
-        let request = pb::DeleteTableRequest {
-            table_name: table.to_message(),
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
-        };
-        let started: pb::DeleteTableResponse =
-            self.call("DeleteTable", &request, &mut attempts).await?;
-        self.finish(started.proc_id, &mut attempts).await?;
+        let (nonce_group, nonce) = self.nonces();
+        let request = pb::DeleteTableRequest { table_name: table.to_message(), nonce_group, nonce };
+        self.run_procedure("DeleteTable", &request, &mut attempts).await?;
         self.client.locator().table_gone(table);
         Ok(())
-    }
-
-    /// Enables a table.
-    ///
-    /// # Errors
-    ///
-    /// When it does not exist, or the procedure timeout passes.
-    pub async fn enable_table(&self, table: &TableName) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("enable table");
-        let request = pb::EnableTableRequest {
-            table_name: table.to_message(),
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
-        };
-        let started: pb::EnableTableResponse =
-            self.call("EnableTable", &request, &mut attempts).await?;
-        self.finish(started.proc_id, &mut attempts).await
     }
 
     /// Disables a table.
@@ -126,14 +102,10 @@ impl Admin {
     /// When it does not exist, is disabled already, or the procedure timeout passes.
     pub async fn disable_table(&self, table: &TableName) -> Result<(), OperationError> {
         let mut attempts = self.attempts("disable table");
-        let request = pb::DisableTableRequest {
-            table_name: table.to_message(),
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
-        };
-        let started: pb::DisableTableResponse =
-            self.call("DisableTable", &request, &mut attempts).await?;
-        self.finish(started.proc_id, &mut attempts).await?;
+        let (nonce_group, nonce) = self.nonces();
+        let request =
+            pb::DisableTableRequest { table_name: table.to_message(), nonce_group, nonce };
+        self.run_procedure("DisableTable", &request, &mut attempts).await?;
         self.client.locator().table_gone(table);
         Ok(())
     }
@@ -149,15 +121,14 @@ impl Admin {
         keep_splits: bool,
     ) -> Result<(), OperationError> {
         let mut attempts = self.attempts("truncate table");
+        let (nonce_group, nonce) = self.nonces();
         let request = pb::TruncateTableRequest {
             table_name: table.to_message(),
             preserve_splits: Some(keep_splits),
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
+            nonce_group,
+            nonce,
         };
-        let started: pb::TruncateTableResponse =
-            self.call("truncateTable", &request, &mut attempts).await?;
-        self.finish(started.proc_id, &mut attempts).await?;
+        self.run_procedure("truncateTable", &request, &mut attempts).await?;
         self.client.locator().table_gone(table);
         Ok(())
     }
@@ -169,20 +140,18 @@ impl Admin {
     /// When it does not exist, or the procedure timeout passes.
     pub async fn flush_table(&self, table: &TableName) -> Result<(), OperationError> {
         let mut attempts = self.attempts("flush table");
+        let (nonce_group, nonce) = self.nonces();
         let request = pb::FlushTableRequest {
             table_name: table.to_message(),
             column_family: Vec::new(),
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
+            nonce_group,
+            nonce,
         };
-        let started =
-            self.call::<_, pb::FlushTableResponse>("FlushTable", &request, &mut attempts).await;
-        match started {
-            Ok(started) => self.finish(started.proc_id, &mut attempts).await,
+        match self.run_procedure("FlushTable", &request, &mut attempts).await {
             Err(error) if error.is_unknown_method() => {
                 self.flush_by_older_procedure(table, &mut attempts).await
             }
-            Err(error) => Err(error),
+            result => result,
         }
     }
 
@@ -229,15 +198,14 @@ impl Admin {
         row: Option<Bytes>,
     ) -> Result<(), OperationError> {
         let mut attempts = self.attempts("split region");
+        let (nonce_group, nonce) = self.nonces();
         let request = pb::SplitTableRegionRequest {
             region_info: region.to_message(),
             split_row: row,
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
+            nonce_group,
+            nonce,
         };
-        let started: pb::SplitTableRegionResponse =
-            self.call("SplitRegion", &request, &mut attempts).await?;
-        self.finish(started.proc_id, &mut attempts).await
+        self.run_procedure("SplitRegion", &request, &mut attempts).await
     }
 
     /// Merges adjacent regions.
@@ -247,15 +215,14 @@ impl Admin {
     /// When one does not exist, they cannot be merged, or the procedure timeout passes.
     pub async fn merge_regions(&self, regions: &[&Region]) -> Result<(), OperationError> {
         let mut attempts = self.attempts("merge regions");
+        let (nonce_group, nonce) = self.nonces();
         let request = pb::MergeTableRegionsRequest {
             region: regions.iter().map(|region| encoded_region(region)).collect(),
             forcible: Some(false),
-            nonce_group: Some(self.client.nonce_group()),
-            nonce: Some(nonce()),
+            nonce_group,
+            nonce,
         };
-        let started: pb::MergeTableRegionsResponse =
-            self.call("MergeTableRegions", &request, &mut attempts).await?;
-        self.finish(started.proc_id, &mut attempts).await
+        self.run_procedure("MergeTableRegions", &request, &mut attempts).await
     }
 
     /// Moves a region to a server, or to any if `to` is `None` or does not exist.
@@ -277,17 +244,9 @@ impl Admin {
         Ok(())
     }
 
-    /// Switches the balancer on or off. Returns its previous state.
-    ///
-    /// # Errors
-    ///
-    /// When the master does not respond before the procedure timeout.
-    pub async fn set_balancer(&self, on: bool) -> Result<bool, OperationError> {
-        let mut attempts = self.attempts("set balancer");
-        let request = pb::SetBalancerRunningRequest { on, synchronous: Some(true) };
-        let response: pb::SetBalancerRunningResponse =
-            self.call("SetBalancerRunning", &request, &mut attempts).await?;
-        Ok(response.prev_balance_value())
+    /// Returns the nonce group of the client and a new nonce, for a request that starts a procedure.
+    fn nonces(&self) -> (Option<u64>, Option<u64>) {
+        (Some(self.client.nonce_group()), Some(nonce()))
     }
 
     fn attempts(&self, operation: &'static str) -> Attempts {

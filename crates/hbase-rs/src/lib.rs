@@ -142,9 +142,7 @@ mod transport;
 mod wire;
 
 pub use self::{
-    admin::{
-        Admin, ClusterStatus, FamilyDescriptor, NamespaceDescriptor, TableDescriptor, TableState,
-    },
+    admin::{Admin, ClusterStatus, FamilyDescriptor, TableDescriptor, TableState},
     buffer::{BatchError, BufferConfig, BufferedMutator, MutationBatch, Receipt},
     cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
     client::Client,

@@ -44,10 +44,6 @@ impl Namespaces {
     pub(crate) fn get(&self, name: &str) -> Result<&pb::NamespaceDescriptor, RpcException> {
         self.0.get(name).ok_or_else(|| ("NamespaceNotFoundException", name.to_owned()))
     }
-
-    fn all(&self) -> Vec<pb::NamespaceDescriptor> {
-        self.0.values().cloned().collect()
-    }
 }
 
 /// Executes a namespace RPC.
@@ -64,20 +60,11 @@ pub(crate) fn handle_call(
             let id = start_procedure(state, request.nonce, None);
             pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
         }
-        "DeleteNamespace" => {
+        _ => {
             let request: pb::DeleteNamespaceRequest = decode(message);
             delete(state, &request.namespace_name)?;
             let id = start_procedure(state, request.nonce, None);
             pb::DeleteNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
-        }
-        "GetNamespaceDescriptor" => {
-            let request: pb::GetNamespaceDescriptorRequest = decode(message);
-            let descriptor = state.namespaces.get(&request.namespace_name)?.clone();
-            pb::GetNamespaceDescriptorResponse { namespace_descriptor: descriptor }.encode_to_vec()
-        }
-        _ => {
-            let namespace_descriptor = state.namespaces.all();
-            pb::ListNamespaceDescriptorsResponse { namespace_descriptor }.encode_to_vec()
         }
     })
 }

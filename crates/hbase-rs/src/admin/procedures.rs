@@ -2,6 +2,7 @@
 
 use hbase_rs_protobuf as pb;
 use pb::get_procedure_result_response::State;
+use prost::Message;
 
 use super::Admin;
 use crate::{
@@ -14,14 +15,24 @@ use crate::{
 /// Procedure that flushes a table on masters without `FlushTable`.
 const FLUSH_PROCEDURE: &str = "flush-table-proc";
 
+/// Response to every request that starts a procedure.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ProcedureStarted {
+    #[prost(uint64, optional, tag = "1")]
+    proc_id: Option<u64>,
+}
+
 impl Admin {
-    /// Waits for the completion of a procedure, if there is one.
-    pub(super) async fn finish(
+    /// Calls a method of the master, and waits for the completion of the procedure that it starts, if
+    /// there is one.
+    pub(super) async fn run_procedure<M: Message>(
         &self,
-        id: Option<u64>,
+        method: &'static str,
+        request: &M,
         attempts: &mut Attempts,
     ) -> Result<(), OperationError> {
-        let Some(proc_id) = id else { return Ok(()) };
+        let started: ProcedureStarted = self.call(method, request, attempts).await?;
+        let Some(proc_id) = started.proc_id else { return Ok(()) };
         let request = pb::GetProcedureResultRequest { proc_id };
         // Polls do not count as attempts.
         let mut polls = attempts.fresh();
