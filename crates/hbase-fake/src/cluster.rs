@@ -259,8 +259,4 @@ impl Discovery for FakeDiscovery {
         let server = state.servers[state.master].clone();
         Box::pin(async { Ok(server) })
     }
-
-    fn cluster_id(&self) -> DiscoveryFuture<'_, String> {
-        Box::pin(async { Ok("fake".to_owned()) })
-    }
 }

@@ -51,11 +51,7 @@ impl Client {
     ///
     /// Operations need a Tokio runtime with I/O and time.
     pub fn new(config: ClientConfig, discovery: impl Discovery + 'static) -> Self {
-        Self::with_discovery(config, Arc::new(discovery))
-    }
-
-    /// As [`Self::new`], with a shared discovery.
-    pub fn with_discovery(config: ClientConfig, discovery: Arc<dyn Discovery>) -> Self {
+        let discovery: Arc<dyn Discovery> = Arc::new(discovery);
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::observed_by(config.latency_observer.clone()));
         let pool = Arc::new(ConnectionPool::new(Arc::clone(&config), Arc::clone(&metrics)));

@@ -24,9 +24,6 @@ pub trait Discovery: fmt::Debug + Send + Sync {
 
     /// Returns the active master.
     fn master(&self) -> DiscoveryFuture<'_, ServerName>;
-
-    /// Returns the cluster id.
-    fn cluster_id(&self) -> DiscoveryFuture<'_, String>;
 }
 
 /// A failed discovery.

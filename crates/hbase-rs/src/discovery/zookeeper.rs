@@ -105,13 +105,6 @@ impl Discovery for ZooKeeperDiscovery {
             ServerName::from_message(&node.master).ok_or(DiscoveryError::Damaged { what: WHAT })
         })
     }
-
-    fn cluster_id(&self) -> DiscoveryFuture<'_, String> {
-        Box::pin(async {
-            let node: pb::ClusterId = self.read("hbaseid", "the cluster id").await?;
-            Ok(node.cluster_id)
-        })
-    }
 }
 
 /// Adds ZooKeeper's default port to hosts without a port.

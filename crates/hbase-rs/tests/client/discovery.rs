@@ -24,20 +24,18 @@ fn meta(server: &ServerName) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn znodes_have_meta_server_master_and_cluster_id() {
+async fn znodes_have_meta_server_and_master() {
     let ensemble = FakeEnsemble::start().await;
     let (one, two) = (ServerName::new("rs1", 16020, 5), ServerName::new("m1", 16000, 6));
     ensemble.set("/chroot/base/meta-region-server", meta(&one));
     let master =
         pb::Master { master: two.to_message(), rpc_version: None, info_port: Some(u32::MAX) };
     ensemble.set("/chroot/base/master", znode(&master));
-    ensemble.set("/chroot/base/hbaseid", znode(&pb::ClusterId { cluster_id: "id".to_owned() }));
     let quorum = format!("{}/chroot", ensemble.quorum());
     let discovery =
         ZooKeeperDiscovery::new(&quorum, "/base/").session_timeout(Duration::from_secs(6));
     assert_eq!(discovery.meta_server().await.unwrap(), one);
     assert_eq!(discovery.master().await.unwrap(), two);
-    assert_eq!(discovery.cluster_id().await.unwrap(), "id");
     assert_eq!(ensemble.sessions(), 1);
 }
 
