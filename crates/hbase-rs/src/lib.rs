@@ -158,12 +158,9 @@ pub use self::{
     request::{
         RequestError,
         condition::Condition,
-        filter::{
-            ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL,
-            quote_regex,
-        },
+        filter::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL},
         get::Get,
-        mutation::{Append, Delete, Durability, Increment, Mutation, Put},
+        mutation::{Append, Delete, Increment, Mutation, Put},
         scan::{ReadType, Scan},
         selection::{Selection, TimeRange},
     },
