@@ -94,7 +94,6 @@ settings! {
 settings! {
     /// UID assignment and caching.
     #[derive(Clone, Debug)]
-    #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
     pub struct UidConfig {
         /// Points may create metrics.
         pub auto_create_metrics: bool = false,
@@ -188,7 +187,6 @@ settings! {
 settings! {
     /// How cells of a row are merged.
     #[derive(Clone, Debug)]
-    #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
     pub struct RowConfig {
         /// Of two values at one instant the newest cell wins; off: an error.
         pub fix_duplicates: bool = false,
@@ -208,7 +206,6 @@ settings! {
 settings! {
     /// The read path.
     #[derive(Clone, Debug)]
-    #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
     pub struct QueryConfig {
         /// Longest duration of a query; `None`: no limit.
         pub timeout: Option<Duration> = None,

@@ -34,7 +34,7 @@ async fn start_hanging_query(
     loop {
         let running = engine.queries().running;
         if let Some(last) = running.get(before)
-            && matches!(last.stage, RunningStage::Scanning { .. })
+            && matches!(last.stage, RunningStage::Scanning)
         {
             return task;
         }
