@@ -52,21 +52,18 @@ pub(crate) fn handle_call(
     method: &str,
     message: Bytes,
 ) -> Result<Vec<u8>, RpcException> {
-    Ok(match method {
-        "CreateNamespace" => {
-            let request: pb::CreateNamespaceRequest = decode(message);
-            let repeated = state.procedure_ids.contains_key(&request.nonce());
-            state.namespaces.create(request.namespace_descriptor, repeated)?;
-            let id = start_procedure(state, request.nonce, None);
-            pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
-        }
-        _ => {
-            let request: pb::DeleteNamespaceRequest = decode(message);
-            delete(state, &request.namespace_name)?;
-            let id = start_procedure(state, request.nonce, None);
-            pb::DeleteNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
-        }
-    })
+    let id = if method == "CreateNamespace" {
+        let request: pb::CreateNamespaceRequest = decode(message);
+        let repeated = state.procedure_ids.contains_key(&request.nonce());
+        state.namespaces.create(request.namespace_descriptor, repeated)?;
+        start_procedure(state, request.nonce, None)
+    } else {
+        let request: pb::DeleteNamespaceRequest = decode(message);
+        delete(state, &request.namespace_name)?;
+        start_procedure(state, request.nonce, None)
+    };
+    // The responses of both consist of the procedure's id.
+    Ok(pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec())
 }
 
 /// Removes a namespace that has no tables.
