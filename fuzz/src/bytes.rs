@@ -35,8 +35,8 @@ pub(crate) fn rows(input: &[u8]) {
         // on reads but rewritten unchanged.
         if row.runs.is_empty()
             && row.cells.iter().all(|cell| is_sorted(&cell.qualifier))
-            && let Ok(plan) = plan_row_compaction(&key, &row.cells, rule, false)
-            && let (Some(points), Some((put, _))) = (points, plan.put)
+            && let Ok(plan) = plan_row_compaction(&key, &row.cells, rule)
+            && let (Some(points), Some(put)) = (points, plan.put)
         {
             let mut compacted = row.clone();
             compacted.cells.retain(|cell| {

@@ -200,7 +200,7 @@ fn decode_column_and_late_cells(bencher: Bencher<'_, '_>) {
 fn plan_compaction_of_single_cells(bencher: Bencher<'_, '_>) {
     let row = singles(&points());
     bencher.counter(ItemsCount::new(POINTS)).bench_local(|| {
-        let plan = plan_row_compaction(&row.key, &row.cells, MergeRule::Unanimous, false);
+        let plan = plan_row_compaction(&row.key, &row.cells, MergeRule::Unanimous);
         let plan = plan.unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(plan.delete.len(), POINTS);
     });

@@ -20,8 +20,9 @@ use crate::{
 pub struct RowCompaction {
     /// The column with all points of the row afterwards; `None` if there are no points.
     pub result: Option<Cell>,
-    /// The cell to put first, with its timestamp if one must be kept. `None` if the row has it already.
-    pub put: Option<(Cell, Option<i64>)>,
+    /// The cell to put first; `None` if the row has it already. Its timestamp is part of the plan: that
+    /// of the newest point column that was read.
+    pub put: Option<Cell>,
     /// Columns to delete after the put.
     pub delete: Vec<ReplacedColumn>,
     /// Points that the merge dropped.
@@ -62,13 +63,13 @@ impl RowCompaction {
 /// Plans the compaction of a row from its cells.
 ///
 /// All points are merged into one column. Other columns (annotations, histograms, unknown ones) are
-/// not changed, and a row with an append column is merged but never written. With `keep_cell_time`
-/// (`tsd.storage.use_otsdb_timestamp`) the put has the newest cell timestamp of the replaced columns.
+/// not changed, and a row with an append column is merged but never written. The put has the timestamp
+/// of the newest point column of the row, so a value never gets a time later than its newest source:
+/// a correction that is written meanwhile, or arrives late, stays newer than the compacted column.
 pub fn plan_row_compaction(
     key: &Bytes,
     cells: &[Cell],
     rule: MergeRule,
-    keep_cell_time: bool,
 ) -> Result<RowCompaction, RowError> {
     let points = RowPoints::read(key, cells)?;
     if points.is_empty() {
@@ -109,7 +110,7 @@ pub fn plan_row_compaction(
             });
         }
     }
-    let put = (!present).then(|| (cell.clone(), keep_cell_time.then_some(newest_ms)));
+    let put = (!present).then(|| cell.clone());
     Ok(RowCompaction { result: Some(cell), put, delete, dropped })
 }
 
@@ -151,13 +152,13 @@ mod tests {
         let put = plan
             .put
             .as_ref()
-            .map(|(c, _)| format!("{}={}", to_hex(&c.qualifier), to_hex(&c.value)));
+            .map(|c| format!("{}={}", to_hex(&c.qualifier), to_hex(&c.value)));
         (put, plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect())
     }
 
     #[track_caller]
     fn check(rule: MergeRule, row: &[&str], put: Option<&str>, delete: &[&str]) {
-        let plan = plan_row_compaction(&key(), &cells(row), rule, false).unwrap();
+        let plan = plan_row_compaction(&key(), &cells(row), rule).unwrap();
         let delete: Vec<String> = delete.iter().map(|d| (*d).to_owned()).collect();
         assert_eq!(show(&plan), (put.map(str::to_owned), delete));
     }
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn the_duplicate_error_is_opentsdbs() {
         let row = cells(&["0007=0000000000000004", "F0000007=0000000000000005"]);
-        let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap_err();
+        let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous).unwrap_err();
         assert_eq!(
             error.to_string(),
             "Duplicate timestamp for key=[0, 0, 1, 80, -30, 39, 0, 0, 0, 1, 0, 0, 1], ms_offset=0, \
@@ -227,14 +228,14 @@ mod tests {
     #[test]
     fn values_of_invalid_length_are_errors() {
         for row in [["0002=010203", "0010=05"], ["0000=", "0010=05"]] {
-            assert!(plan_row_compaction(&key(), &cells(&row), MergeRule::Newest, false).is_err());
+            assert!(plan_row_compaction(&key(), &cells(&row), MergeRule::Newest).is_err());
         }
     }
 
     #[test]
     fn a_row_with_an_append_column_is_not_written() {
         let row = cells(&["050000=00002A", "0010=05"]);
-        let plan = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap();
+        let plan = plan_row_compaction(&key(), &row, MergeRule::Unanimous).unwrap();
         assert!(plan.is_nothing());
         assert_eq!(to_hex(&plan.result.unwrap().value), "2A0500");
     }
@@ -242,7 +243,7 @@ mod tests {
     #[test]
     fn five_bytes_with_the_append_prefix_are_an_error() {
         let row = cells(&["0500000000=00002A"]);
-        let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap_err();
+        let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous).unwrap_err();
         assert_eq!(
             error.to_string(),
             "Can not parse cell, it is not  an appended cell. It has a different qualifier \
@@ -251,14 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_cell_time_is_kept_on_request() {
+    fn a_compacted_column_has_the_time_of_its_newest_source() {
         let row = cells(&["0000=01", "0010=02"]);
-        let plan = plan_row_compaction(&key(), &row, MergeRule::Largest, true).unwrap();
-        assert_eq!(plan.put.unwrap().1, Some(2));
+        let plan = plan_row_compaction(&key(), &row, MergeRule::Largest).unwrap();
+        assert_eq!(plan.put.unwrap().timestamp_ms, 2);
         let times: Vec<i64> = plan.delete.iter().map(|old| old.timestamp_ms).collect();
         assert_eq!(times, [1, 2], "nothing newer than what was read goes");
-        let plan = plan_row_compaction(&key(), &row, MergeRule::Unanimous, false).unwrap();
-        assert_eq!(plan.put.unwrap().1, None);
     }
 
     #[test]
@@ -271,9 +270,9 @@ mod tests {
     /// The row as it is after the plan, or after the put alone.
     fn apply(row: &[Cell], plan: &RowCompaction, deletes: bool) -> Vec<Cell> {
         let mut after: Vec<Cell> = row.to_vec();
-        if let Some((cell, _)) = &plan.put {
+        if let Some(cell) = &plan.put {
             after.retain(|c| c.qualifier != cell.qualifier);
-            after.push(Cell { timestamp_ms: 1_000, ..cell.clone() });
+            after.push(cell.clone());
         }
         if deletes {
             after.retain(|c| !plan.delete.iter().any(|old| old.qualifier == c.qualifier));
@@ -309,9 +308,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_crash_after_the_put_leaves_a_row_that_reads_the_same(row in row()) {
-            let plan = plan_row_compaction(&key(), &row, MergeRule::Newest, false).unwrap();
+            let plan = plan_row_compaction(&key(), &row, MergeRule::Newest).unwrap();
             let crashed = apply(&row, &plan, false);
-            let again = plan_row_compaction(&key(), &crashed, MergeRule::Newest, false).unwrap();
+            let again = plan_row_compaction(&key(), &crashed, MergeRule::Newest).unwrap();
             prop_assert_eq!(
                 again.result.as_ref().map(|c| (&c.qualifier, &c.value)),
                 plan.result.as_ref().map(|c| (&c.qualifier, &c.value))
@@ -319,7 +318,7 @@ mod tests {
             prop_assert!(again.put.is_none());
             let done = apply(&crashed, &again, true);
             prop_assert_eq!(done.len(), 1);
-            let nothing = plan_row_compaction(&key(), &done, MergeRule::Newest, false).unwrap();
+            let nothing = plan_row_compaction(&key(), &done, MergeRule::Newest).unwrap();
             prop_assert!(nothing.is_nothing());
         }
 
@@ -339,7 +338,7 @@ mod tests {
                     timestamp_ms: 0,
                 })
                 .collect();
-            let _ = plan_row_compaction(&key(), &cells, MergeRule::Unanimous, false);
+            let _ = plan_row_compaction(&key(), &cells, MergeRule::Unanimous);
         }
     }
 }

@@ -512,7 +512,7 @@ mod tests {
             prop_assert_eq!(merged, expected);
 
             let cells = row.clone().into_cells().unwrap();
-            let plan = plan_row_compaction(&row.key, &cells, MergeRule::Unanimous, false).unwrap();
+            let plan = plan_row_compaction(&row.key, &cells, MergeRule::Unanimous).unwrap();
             let compacted = Row::from_cells(row.key.clone(), vec![plan.result.unwrap()]);
             let (again, _) = decode(&compacted, MergeRule::Unanimous).unwrap();
             prop_assert_eq!(again.bits, columns.bits);

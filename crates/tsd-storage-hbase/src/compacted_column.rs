@@ -315,7 +315,7 @@ mod tests {
     /// The points that a reader gets; `None` for an error.
     fn read(cells: &[Column], rule: MergeRule) -> Option<(Vec<u8>, Vec<u8>)> {
         let (key, cells) = model_row(cells);
-        let result = plan_row_compaction(&key, &cells, rule, false).ok()?.result;
+        let result = plan_row_compaction(&key, &cells, rule).ok()?.result;
         Some(result.map_or_else(Default::default, |c| (c.qualifier.to_vec(), c.value.to_vec())))
     }
 

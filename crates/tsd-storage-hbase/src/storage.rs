@@ -226,16 +226,16 @@ impl Storage for HBaseStorage {
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
             let RowRewrite { row, put, delete, .. } = rewrite;
-            if let Some((cell, timestamp_ms)) = put {
+            if let Some(cell) = put {
                 let put = |timestamp_ms| {
                     let (qualifier, value) = (&cell.qualifier[..], &cell.value[..]);
                     let cell = CellRef { family: cell.family, qualifier, value, timestamp_ms };
                     CellBatch::single(&row, cell)
                 };
-                self.put(table, put(timestamp_ms)?).await?;
+                self.put(table, put(Some(cell.timestamp_ms))?).await?;
                 // A delete marker may hide a put with an older timestamp; then the replaced columns
                 // must not be deleted yet.
-                if timestamp_ms.is_some() && !delete.is_empty() {
+                if !delete.is_empty() {
                     let get = Get::column(row.clone(), cell.family, cell.qualifier.clone());
                     let read = self.get(table, get).await?;
                     let visible =

@@ -160,7 +160,7 @@ impl TableStore {
     }
 
     /// Applies put and deletes atomically, if the replaced columns are as they were read.
-    pub(crate) fn rewrite(&self, rewrite: RowRewrite, now_ms: i64) -> Result<(), StorageError> {
+    pub(crate) fn rewrite(&self, rewrite: RowRewrite) -> Result<(), StorageError> {
         let mut writer = self.writer();
         let current: BTreeMap<ColumnKey, i64> = self
             .cells(&rewrite.row)?
@@ -169,9 +169,9 @@ impl TableStore {
             .collect();
         let mut changes = ChangeSet::default();
         let row = changes.row(&rewrite.row);
-        row.puts.extend(rewrite.put.map(|(cell, timestamp_ms)| {
-            ((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now_ms)))
-        }));
+        let put = rewrite.put;
+        row.puts
+            .extend(put.map(|c| ((c.family, c.qualifier), (c.value, c.timestamp_ms))));
         for old in rewrite.delete {
             let column = (old.family, old.qualifier);
             if current.get(&column) != Some(&old.timestamp_ms) {

@@ -237,7 +237,7 @@ impl Storage for LsmStorage {
         table: &'a Table,
         rewrite: RowRewrite,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.write(table, move |table, now_ms| table.rewrite(rewrite, now_ms))
+        self.write(table, move |table, _| table.rewrite(rewrite))
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {

@@ -147,7 +147,6 @@ impl MemoryStorage {
     }
 
     fn apply_rewrite(&self, table: &Table, rewrite: RowRewrite) -> Result<(), StorageError> {
-        let now = (self.clock)();
         let mut rows = self.tables.write(table)?;
         let columns = rows.get(&rewrite.row);
         let is_as_read = |old: &ReplacedColumn| {
@@ -157,9 +156,9 @@ impl MemoryStorage {
         if !rewrite.delete.iter().all(is_as_read) {
             return Err(StorageError::Changed);
         }
-        if let Some((cell, timestamp_ms)) = rewrite.put {
+        if let Some(cell) = rewrite.put {
             row_of(&mut rows, &rewrite.row)
-                .insert((cell.family, cell.qualifier), (cell.value, timestamp_ms.unwrap_or(now)));
+                .insert((cell.family, cell.qualifier), (cell.value, cell.timestamp_ms));
         }
         for old in rewrite.delete {
             remove_until(&mut rows, &rewrite.row, &(old.family, old.qualifier), old.timestamp_ms);

@@ -143,9 +143,8 @@ pub enum Delete {
 pub struct RowRewrite {
     /// Row key.
     pub row: Bytes,
-    /// The compacted cell to put, with its timestamp if one must be kept; `None` if the row already
-    /// has it.
-    pub put: Option<(Cell, Option<i64>)>,
+    /// The compacted cell to put; `None` if the row already has it. The store keeps its timestamp.
+    pub put: Option<Cell>,
     /// Columns it replaces, with the timestamps that were read: the row may have other writers.
     pub delete: Vec<ReplacedColumn>,
     /// [`Storage::read_version`] from before the row was read.

@@ -12,7 +12,7 @@ use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, Tabl
 pub(crate) struct RowRules {
     pub(crate) schema: TableSchema,
     pub(crate) merge: MergeRule,
-    /// A compacted column keeps the newest time of the cells it replaces.
+    /// A repaired append column keeps the time of its cell (`tsd.storage.use_otsdb_timestamp`).
     pub(crate) keep_cell_times: bool,
     /// Out-of-order append columns are rewritten in order.
     pub(crate) repair_appends: bool,
@@ -124,7 +124,7 @@ fn append_cells(row: &Row) -> impl Iterator<Item = &Cell> {
 
 fn plan(key: &Bytes, row: Row, rules: &RowRules) -> Result<RowCompaction, RowError> {
     let cells = row.into_cells().map_err(|source| RowError::Run { key: key.clone(), source })?;
-    plan_row_compaction(key, &cells, rules.merge, rules.keep_cell_times)
+    plan_row_compaction(key, &cells, rules.merge)
 }
 
 /// True if the row of that key is old enough to be compacted.
@@ -204,7 +204,7 @@ mod tests {
     fn check(cells: &[Cell], expected: bool) {
         let row = Row::from_cells(Bytes::from_static(b"row"), cells.to_vec());
         assert_eq!(is_fragmented(&row), expected, "{cells:?}");
-        let plan = plan_row_compaction(&row.key, cells, MergeRule::Newest, false).unwrap();
+        let plan = plan_row_compaction(&row.key, cells, MergeRule::Newest).unwrap();
         assert!(expected || plan.is_nothing(), "a plan would write: {plan:?}");
     }
 

@@ -352,7 +352,7 @@ fn columns_and_compacted(
         decode_row(row, base, rule, &mut columns, &mut extras).map(|()| columns)
     };
     let before = decode(row)?;
-    let plan = plan_row_compaction(&row.key, &row.cells, rule, false)?;
+    let plan = plan_row_compaction(&row.key, &row.cells, rule)?;
     let compacted = Row::from_cells(row.key.clone(), plan.result.into_iter().collect());
     Ok((before, decode(&compacted)?))
 }

@@ -233,7 +233,7 @@ fn cells(input: &Value) -> Vec<Cell> {
 fn compaction(input: &Value, expected: &Value) {
     let fix = input.at("fix_duplicates") == &Value::Bool(true);
     let rule = MergeRule::from_settings(fix, false, true);
-    let plan = plan_row_compaction(&key(), &cells(input), rule, false);
+    let plan = plan_row_compaction(&key(), &cells(input), rule);
     if expected.has("error") {
         assert!(matches!(plan, Err(RowError::Duplicate { .. })), "{plan:?}");
         return;
@@ -242,7 +242,7 @@ fn compaction(input: &Value, expected: &Value) {
     let result = plan.result.as_ref().map(|c| pair(&c.qualifier, &c.value));
     let wanted = json!([expected.text("result_qualifier"), expected.text("result_value")]);
     assert_eq!(result, Some(wanted));
-    let put = plan.put.as_ref().map_or(Value::Null, |(c, _)| pair(&c.qualifier, &c.value));
+    let put = plan.put.as_ref().map_or(Value::Null, |c| pair(&c.qualifier, &c.value));
     assert_eq!(&put, expected.at("put"));
     let delete: Vec<String> = plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect();
     assert_eq!(&json!(delete), expected.at("delete"));
@@ -425,14 +425,14 @@ fn fsck(id: &str, input: &Value, expected: &Value) {
             assert_eq!(put, &pair(&qualifier.into(), &value.into()));
         }
         "f-04" => {
-            let plan = plan_row_compaction(&key(), &cells, MergeRule::Unanimous, false);
+            let plan = plan_row_compaction(&key(), &cells, MergeRule::Unanimous);
             let Err(RowError::Column { problem, .. }) = plan else { panic!("{plan:?}") };
             assert!(matches!(problem, ColumnError::CorruptFloat { .. }), "{problem}");
         }
         "f-05" | "f-08" | "f-14" => {
-            let plan = plan_row_compaction(&key(), &cells, MergeRule::Unanimous, false);
+            let plan = plan_row_compaction(&key(), &cells, MergeRule::Unanimous);
             let plan = plan.unwrap_or_else(|e| panic!("{e}"));
-            let made = plan.put.map(|(cell, _)| pair(&cell.qualifier, &cell.value));
+            let made = plan.put.map(|cell| pair(&cell.qualifier, &cell.value));
             assert_eq!(made.as_ref(), Some(put));
             assert_eq!(
                 plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect::<Vec<_>>(),
@@ -441,7 +441,7 @@ fn fsck(id: &str, input: &Value, expected: &Value) {
         }
         "f-06" | "f-07" => {
             assert!(CHOSEN_BY_FSCK.contains(&id));
-            let plan = plan_row_compaction(&key(), &cells, MergeRule::Unanimous, false);
+            let plan = plan_row_compaction(&key(), &cells, MergeRule::Unanimous);
             assert!(matches!(plan, Err(RowError::Duplicate { offset_ms: 0, .. })), "{plan:?}");
         }
         "f-09" => {

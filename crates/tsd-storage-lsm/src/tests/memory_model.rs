@@ -190,13 +190,12 @@ async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> St
             ModelStep::Rewrite(row, put, delete, late) => {
                 let put = put.map(|i| {
                     let (family, qualifier, value) = column(i);
-                    let cell = Cell {
+                    Cell {
                         family,
                         qualifier: qualifier.into(),
                         value: value.into(),
-                        timestamp_ms: 0,
-                    };
-                    (cell, Some(77))
+                        timestamp_ms: 77,
+                    }
                 });
                 let row = Bytes::from_static(KEYS[*row]);
                 let read = store.get(table, Get::row(row.clone())).await?;

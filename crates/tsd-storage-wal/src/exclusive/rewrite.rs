@@ -24,9 +24,9 @@ pub(super) async fn rewrite_row<B: FlushTarget>(
     delete.iter().try_for_each(|old| check_qualifier(&old.qualifier))?;
     let put = match &put {
         None => CellBatch::new(),
-        Some((cell, timestamp_ms)) => {
+        Some(cell) => {
             let (family, qualifier, value) = (cell.family, &cell.qualifier, &cell.value);
-            let timestamp_ms = *timestamp_ms;
+            let timestamp_ms = Some(cell.timestamp_ms);
             CellBatch::single(&row, CellRef { family, qualifier, value, timestamp_ms })?
         }
     };

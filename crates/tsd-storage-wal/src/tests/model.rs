@@ -140,13 +140,12 @@ impl Operation {
             }
             Self::Rewrite(row, put, delete, read_ms) => {
                 let put = put.as_ref().map(|(qualifier, value)| {
-                    let cell = Cell {
+                    Cell {
                         family: Family::T,
                         qualifier: qualifier.clone(),
                         value: value.clone(),
-                        timestamp_ms: 0,
-                    };
-                    (cell, None)
+                        timestamp_ms: clock(),
+                    }
                 });
                 let delete = of_t(delete)
                     .into_iter()

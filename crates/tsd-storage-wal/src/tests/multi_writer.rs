@@ -106,7 +106,7 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
             family: Family::T,
             qualifier: Bytes::from_static(b"whole"),
             value: Bytes::from_static(b"1"),
-            timestamp_ms: 0,
+            timestamp_ms: clock(),
         };
         let old = ReplacedColumn {
             family: Family::T,
@@ -115,7 +115,7 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
         };
         let row = Bytes::from_static(b"row");
         let read = ReadVersion::default();
-        RowRewrite { row, put: Some((cell, None)), delete: vec![old], read }
+        RowRewrite { row, put: Some(cell), delete: vec![old], read }
     };
     let rejected = store.rewrite_row(&table, rewrite()).await;
     assert!(matches!(rejected, Err(StorageError::Throttled(_))), "{rejected:?}");

@@ -42,10 +42,10 @@ async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
         family: Family::T,
         qualifier: format!("compacted {number}").into(),
         value: cells.iter().flat_map(|cell| cell.value.to_vec()).collect(),
-        timestamp_ms: 0,
+        timestamp_ms: cells.iter().map(|cell| cell.timestamp_ms).max().unwrap(),
     };
     let delete = delete.collect();
-    let rewrite = RowRewrite { row, put: Some((whole, None)), delete, read: version };
+    let rewrite = RowRewrite { row, put: Some(whole), delete, read: version };
     match store.rewrite_row(&data(), rewrite).await {
         Ok(()) => true,
         Err(StorageError::Changed) => false,

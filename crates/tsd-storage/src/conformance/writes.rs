@@ -174,15 +174,12 @@ pub(super) async fn rewrite_replaces_many_cells_by_one(store: Arc<dyn Storage>) 
         }
         let rewrite = RowRewrite {
             row: bytes(row),
-            put: Some((
-                Cell {
-                    family: Family::T,
-                    qualifier: bytes(b"\0\0\x01\x40\x02\x80"),
-                    value: bytes(b"123\0"),
-                    timestamp_ms: 0,
-                },
-                Some(WRITTEN),
-            )),
+            put: Some(Cell {
+                family: Family::T,
+                qualifier: bytes(b"\0\0\x01\x40\x02\x80"),
+                value: bytes(b"123\0"),
+                timestamp_ms: WRITTEN,
+            }),
             delete: replaced(&*store, row).await,
             read: ReadVersion::default(),
         };
@@ -233,9 +230,9 @@ pub(super) async fn rewrite_keeps_cells_written_since_the_read(store: Arc<dyn St
             family: Family::T,
             qualifier: bytes(b"\0\0\x01\x40\x02\x80"),
             value: bytes(b"123\0"),
-            timestamp_ms: 0,
+            timestamp_ms: delete[2].timestamp_ms,
         };
-        let rewrite = RowRewrite { row: bytes(row), put: Some((compacted, None)), delete, read };
+        let rewrite = RowRewrite { row: bytes(row), put: Some(compacted), delete, read };
         let mut expected = vec![t(b"\0\0\x01\x40\x02\x80", b"123\0"), t(b"\x01\x40", b"4")];
         match store.rewrite_row(&data(), rewrite).await {
             Ok(()) => {}

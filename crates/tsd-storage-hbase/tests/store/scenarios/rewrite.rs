@@ -6,9 +6,9 @@ use tsd_storage_hbase::HBaseStorage;
 
 use crate::cells::{bytes, cells, data, put};
 
-fn rewrite(put_at: Option<i64>, delete: &[(&[u8], i64)]) -> RowRewrite {
-    let cell =
-        Cell { family: Family::T, qualifier: bytes(b"both"), value: bytes(b"12"), timestamp_ms: 0 };
+fn rewrite(put_at: i64, delete: &[(&[u8], i64)]) -> RowRewrite {
+    let (qualifier, value) = (bytes(b"both"), bytes(b"12"));
+    let cell = Cell { family: Family::T, qualifier, value, timestamp_ms: put_at };
     let replaced = |&(qualifier, timestamp_ms): &(&[u8], i64)| ReplacedColumn {
         family: Family::T,
         qualifier: bytes(qualifier),
@@ -16,14 +16,14 @@ fn rewrite(put_at: Option<i64>, delete: &[(&[u8], i64)]) -> RowRewrite {
     };
     let delete = delete.iter().map(replaced).collect();
     let read = ReadVersion::default();
-    RowRewrite { row: bytes(b"row"), put: Some((cell, put_at)), delete, read }
+    RowRewrite { row: bytes(b"row"), put: Some(cell), delete, read }
 }
 
 pub(crate) async fn cells_written_since_the_read_are_kept(store: &HBaseStorage) {
     put(store, b"row", b"1", b"1", Some(10)).await;
     put(store, b"row", b"2", b"2", Some(10)).await;
     put(store, b"row", b"2", b"late", Some(11)).await;
-    store.rewrite_row(&data(), rewrite(None, &[(b"1", 10), (b"2", 10)])).await.unwrap();
+    store.rewrite_row(&data(), rewrite(10, &[(b"1", 10), (b"2", 10)])).await.unwrap();
     let values: Vec<_> = cells(store, b"row").await.into_iter().map(|c| c.value).collect();
     assert_eq!(values, [&b"late"[..], b"12"]);
 }
@@ -33,7 +33,7 @@ pub(crate) async fn hidden_column_is_put_again_before_deletes(store: &HBaseStora
     store.delete(&data(), Delete::Row(bytes(b"row"))).await.unwrap();
     put(store, b"row", b"1", b"1", None).await;
     let read = cells(store, b"row").await.remove(0).timestamp_ms;
-    store.rewrite_row(&data(), rewrite(Some(1_000), &[(b"1", read)])).await.unwrap();
+    store.rewrite_row(&data(), rewrite(1_000, &[(b"1", read)])).await.unwrap();
     let remaining = cells(store, b"row").await;
     assert_eq!(remaining.len(), 1);
     assert_eq!(remaining[0].value, b"12"[..]);
