@@ -149,10 +149,8 @@ mod tests {
     }
 
     fn show(plan: &RowCompaction) -> (Option<String>, Vec<String>) {
-        let put = plan
-            .put
-            .as_ref()
-            .map(|c| format!("{}={}", to_hex(&c.qualifier), to_hex(&c.value)));
+        let put =
+            plan.put.as_ref().map(|c| format!("{}={}", to_hex(&c.qualifier), to_hex(&c.value)));
         (put, plan.delete.iter().map(|c| to_hex(&c.qualifier)).collect())
     }
 

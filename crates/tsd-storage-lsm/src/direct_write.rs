@@ -170,8 +170,7 @@ impl TableStore {
         let mut changes = ChangeSet::default();
         let row = changes.row(&rewrite.row);
         let put = rewrite.put;
-        row.puts
-            .extend(put.map(|c| ((c.family, c.qualifier), (c.value, c.timestamp_ms))));
+        row.puts.extend(put.map(|c| ((c.family, c.qualifier), (c.value, c.timestamp_ms))));
         for old in rewrite.delete {
             let column = (old.family, old.qualifier);
             if current.get(&column) != Some(&old.timestamp_ms) {

@@ -139,13 +139,11 @@ impl Operation {
                 store.delete(table, Delete::Columns { row: row.clone(), columns }).await
             }
             Self::Rewrite(row, put, delete, read_ms) => {
-                let put = put.as_ref().map(|(qualifier, value)| {
-                    Cell {
-                        family: Family::T,
-                        qualifier: qualifier.clone(),
-                        value: value.clone(),
-                        timestamp_ms: clock(),
-                    }
+                let put = put.as_ref().map(|(qualifier, value)| Cell {
+                    family: Family::T,
+                    qualifier: qualifier.clone(),
+                    value: value.clone(),
+                    timestamp_ms: clock(),
                 });
                 let delete = of_t(delete)
                     .into_iter()
