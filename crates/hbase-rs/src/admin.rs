@@ -16,6 +16,7 @@ use prost::Message;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::{
+    namespaces::NamespaceDescriptor,
     schema::{FamilyDescriptor, TableDescriptor},
     status::ClusterStatus,
 };
@@ -93,6 +94,18 @@ impl Admin {
         self.run_procedure("DeleteTable", &request, &mut attempts).await?;
         self.client.locator().table_gone(table);
         Ok(())
+    }
+
+    /// Enables a table.
+    ///
+    /// # Errors
+    ///
+    /// When it does not exist, or the procedure timeout passes.
+    pub async fn enable_table(&self, table: &TableName) -> Result<(), OperationError> {
+        let mut attempts = self.attempts("enable table");
+        let (nonce_group, nonce) = self.nonces();
+        let request = pb::EnableTableRequest { table_name: table.to_message(), nonce_group, nonce };
+        self.run_procedure("EnableTable", &request, &mut attempts).await
     }
 
     /// Disables a table.
@@ -242,6 +255,19 @@ impl Admin {
         };
         self.call::<_, pb::MoveRegionResponse>("MoveRegion", &request, &mut attempts).await?;
         Ok(())
+    }
+
+    /// Switches the balancer on or off. Returns its previous state.
+    ///
+    /// # Errors
+    ///
+    /// When the master does not respond before the procedure timeout.
+    pub async fn set_balancer(&self, on: bool) -> Result<bool, OperationError> {
+        let mut attempts = self.attempts("set balancer");
+        let request = pb::SetBalancerRunningRequest { on, synchronous: Some(true) };
+        let response: pb::SetBalancerRunningResponse =
+            self.call("SetBalancerRunning", &request, &mut attempts).await?;
+        Ok(response.prev_balance_value())
     }
 
     /// Returns the nonce group of the client and a new nonce, for a request that starts a procedure.

@@ -142,7 +142,9 @@ mod transport;
 mod wire;
 
 pub use self::{
-    admin::{Admin, ClusterStatus, FamilyDescriptor, TableDescriptor, TableState},
+    admin::{
+        Admin, ClusterStatus, FamilyDescriptor, NamespaceDescriptor, TableDescriptor, TableState,
+    },
     buffer::{BatchError, BufferConfig, BufferedMutator, MutationBatch, Receipt},
     cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
     client::Client,
@@ -158,9 +160,12 @@ pub use self::{
     request::{
         RequestError,
         condition::Condition,
-        filter::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL},
+        filter::{
+            ColumnTest, Comparator, CompareOp, Filter, FuzzyKey, Interval, REGEX_DOTALL,
+            quote_regex,
+        },
         get::Get,
-        mutation::{Append, Delete, Increment, Mutation, Put},
+        mutation::{Append, Delete, Durability, Increment, Mutation, Put},
         scan::{ReadType, Scan},
         selection::{Selection, TimeRange},
     },

@@ -80,10 +80,18 @@ pub(crate) fn handle_call(
         }
         "ExecProcedure" | "CompactRegion" => Vec::new(),
         "IsProcedureDone" => pb::IsProcedureDoneResponse { done: Some(true) }.encode_to_vec(),
+        "SetBalancerRunning" => {
+            pb::SetBalancerRunningResponse { prev_balance_value: Some(true) }.encode_to_vec()
+        }
         "GetClusterStatus" => cluster_status(state).encode_to_vec(),
         "GetTableNames" => {
-            let table_names = state.schemas.keys().map(TableName::to_message).collect();
-            pb::GetTableNamesResponse { table_names }.encode_to_vec()
+            let request: pb::GetTableNamesRequest = decode(message);
+            let names = state.schemas.keys().map(TableName::to_message);
+            let in_namespace = |name: &pb::TableName| {
+                request.namespace.as_ref().is_none_or(|namespace| name.namespace == *namespace)
+            };
+            pb::GetTableNamesResponse { table_names: names.filter(in_namespace).collect() }
+                .encode_to_vec()
         }
         "GetTableDescriptors" => {
             let request: pb::GetTableDescriptorsRequest = decode(message);
@@ -246,7 +254,9 @@ fn cluster_status(state: &ClusterState) -> pb::GetClusterStatusResponse {
     pb::GetClusterStatusResponse {
         cluster_status: pb::ClusterStatus {
             hbase_version: Some(pb::HBaseVersionFileContent { version: "2.6.4-fake".to_owned() }),
+            cluster_id: Some(pb::ClusterId { cluster_id: "fake".to_owned() }),
             master: Some(state.servers[state.master].to_message()),
+            balancer_on: Some(true),
             servers_name,
             ..pb::ClusterStatus::default()
         },

@@ -44,6 +44,10 @@ impl Namespaces {
     pub(crate) fn get(&self, name: &str) -> Result<&pb::NamespaceDescriptor, RpcException> {
         self.0.get(name).ok_or_else(|| ("NamespaceNotFoundException", name.to_owned()))
     }
+
+    fn all(&self) -> Vec<pb::NamespaceDescriptor> {
+        self.0.values().cloned().collect()
+    }
 }
 
 /// Executes a namespace RPC.
@@ -52,18 +56,30 @@ pub(crate) fn handle_call(
     method: &str,
     message: Bytes,
 ) -> Result<Vec<u8>, RpcException> {
-    let id = if method == "CreateNamespace" {
-        let request: pb::CreateNamespaceRequest = decode(message);
-        let repeated = state.procedure_ids.contains_key(&request.nonce());
-        state.namespaces.create(request.namespace_descriptor, repeated)?;
-        start_procedure(state, request.nonce, None)
-    } else {
-        let request: pb::DeleteNamespaceRequest = decode(message);
-        delete(state, &request.namespace_name)?;
-        start_procedure(state, request.nonce, None)
-    };
-    // The responses of both consist of the procedure's id.
-    Ok(pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec())
+    Ok(match method {
+        "CreateNamespace" => {
+            let request: pb::CreateNamespaceRequest = decode(message);
+            let repeated = state.procedure_ids.contains_key(&request.nonce());
+            state.namespaces.create(request.namespace_descriptor, repeated)?;
+            let id = start_procedure(state, request.nonce, None);
+            pb::CreateNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "DeleteNamespace" => {
+            let request: pb::DeleteNamespaceRequest = decode(message);
+            delete(state, &request.namespace_name)?;
+            let id = start_procedure(state, request.nonce, None);
+            pb::DeleteNamespaceResponse { proc_id: Some(id) }.encode_to_vec()
+        }
+        "GetNamespaceDescriptor" => {
+            let request: pb::GetNamespaceDescriptorRequest = decode(message);
+            let descriptor = state.namespaces.get(&request.namespace_name)?.clone();
+            pb::GetNamespaceDescriptorResponse { namespace_descriptor: descriptor }.encode_to_vec()
+        }
+        _ => {
+            let namespace_descriptor = state.namespaces.all();
+            pb::ListNamespaceDescriptorsResponse { namespace_descriptor }.encode_to_vec()
+        }
+    })
 }
 
 /// Removes a namespace that has no tables.

@@ -5,7 +5,6 @@ use pb::ClusterStatusOption as StatusOption;
 
 use super::{Admin, TableDescriptor, TableState};
 use crate::{
-    connection::CallError,
     error::{Failure, OperationError},
     exception::ExceptionClass,
     server_name::ServerName,
@@ -17,12 +16,18 @@ use crate::{
 pub struct ClusterStatus {
     /// HBase version, like `2.6.4-hadoop3`.
     pub version: String,
+    /// Cluster id.
+    pub cluster_id: String,
     /// The active master.
     pub master: Option<ServerName>,
+    /// Standby masters.
+    pub backup_masters: Vec<ServerName>,
     /// Live region servers.
     pub servers: Vec<ServerName>,
     /// Dead region servers that have not restarted.
     pub dead_servers: Vec<ServerName>,
+    /// True if the balancer is on.
+    pub balancer_on: bool,
 }
 
 impl Admin {
@@ -35,8 +40,11 @@ impl Admin {
         let mut attempts = self.attempts("cluster status").reading();
         let options = [
             StatusOption::HbaseVersion,
+            StatusOption::ClusterId,
             StatusOption::DeadServers,
             StatusOption::Master,
+            StatusOption::BackupMasters,
+            StatusOption::BalancerOn,
             StatusOption::ServersName,
         ];
         let request = pb::GetClusterStatusRequest { options: options.map(Into::into).to_vec() };
@@ -48,9 +56,12 @@ impl Admin {
         };
         Ok(ClusterStatus {
             master: status.master.as_ref().and_then(ServerName::from_message),
+            backup_masters: names(&status.backup_masters),
             servers: names(&status.servers_name),
             dead_servers: names(&status.dead_servers),
+            balancer_on: status.balancer_on(),
             version: status.hbase_version.map(|version| version.version).unwrap_or_default(),
+            cluster_id: status.cluster_id.map(|id| id.cluster_id).unwrap_or_default(),
         })
     }
 
@@ -122,7 +133,7 @@ impl OperationError {
     /// True if the server does not know the method.
     pub(super) fn is_unknown_method(&self) -> bool {
         match &*self.cause {
-            Failure::Call(CallError::Remote { exception, .. }) => exception.is_unknown_method(),
+            Failure::Call(error) => error.is_unknown_method(),
             _ => false,
         }
     }

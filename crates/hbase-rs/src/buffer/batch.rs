@@ -11,7 +11,7 @@ use hbase_rs_protobuf as pb;
 use pb::mutation_proto::MutationType;
 
 use crate::{
-    cell::{Cell, CellKind},
+    cell::{Cell, CellKind, SERVER_TIME},
     random::nonce,
     request::{
         RequestError, check_row,
@@ -76,8 +76,8 @@ impl MutationBatch {
 
     /// Adds a value to a put of its row. Returns the index of that put in the batch.
     ///
-    /// Use an explicit timestamp if possible: a put with [`SERVER_TIME`](crate::SERVER_TIME) that is
-    /// repeated after a lost response creates a second version.
+    /// Use an explicit timestamp if possible: a put with [`SERVER_TIME`] that is repeated after a
+    /// lost response creates a second version.
     ///
     /// # Errors
     ///
@@ -107,6 +107,25 @@ impl MutationBatch {
         timestamp: u64,
     ) -> Result<usize, RequestError> {
         let kind = CellKind::DeleteColumn;
+        self.add(
+            MutationForm::Delete,
+            &Cell { row, family, qualifier, timestamp, kind, value: &[] },
+        )
+    }
+
+    /// Deletes one version of a column. Returns the index of that delete.
+    ///
+    /// # Errors
+    ///
+    /// If a part is too long, the row empty, the timestamp too large or the batch full.
+    pub fn delete_version(
+        &mut self,
+        row: &[u8],
+        family: &[u8],
+        qualifier: &[u8],
+        timestamp: u64,
+    ) -> Result<usize, RequestError> {
+        let kind = CellKind::Delete;
         self.add(
             MutationForm::Delete,
             &Cell { row, family, qualifier, timestamp, kind, value: &[] },
@@ -278,11 +297,13 @@ impl MutationBatch {
         cell.encode(&mut self.cells)?;
         self.longest_cell = self.longest_cell.max(length);
         let end = self.cells.len() as u32;
+        let newest = cell.kind == CellKind::Delete && cell.timestamp == SERVER_TIME;
         if let Some(last) = self.entries.last_mut().filter(|_| joined) {
             last.end = end;
             last.count += 1;
+            last.repeatable &= !newest;
         } else {
-            self.entries.push(MutationEntry { start, end, count: 1, form, repeatable: true });
+            self.entries.push(MutationEntry { start, end, count: 1, form, repeatable: !newest });
             self.open_row = Some(cell.row.len() as u16);
         }
         Ok(self.entries.len() - 1)
@@ -327,7 +348,7 @@ fn row_in(cells: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::{
-        cell::{Cells, SERVER_TIME},
+        cell::Cells,
         request::mutation::{Delete, Increment, Put},
     };
 
@@ -396,10 +417,10 @@ mod tests {
     #[test]
     fn only_deletes_of_the_newest_version_are_not_repeatable() {
         let mut batch = MutationBatch::default();
-        let version = |row, at| Delete::try_new(row).unwrap().version(b"f", b"q", at).unwrap();
-        batch.push(version("a", 1)).unwrap();
+        batch.delete_version(b"a", b"f", b"q", 1).unwrap();
         batch.delete_column(b"b", b"f", b"q", SERVER_TIME).unwrap();
-        batch.push(version("c", 1).version(b"f", b"r", SERVER_TIME).unwrap()).unwrap();
+        batch.delete_version(b"c", b"f", b"q", 1).unwrap();
+        batch.delete_version(b"c", b"f", b"r", SERVER_TIME).unwrap();
         let repeatable: Vec<_> = (0..3).map(|at| batch.entry(at).unwrap().repeatable).collect();
         assert_eq!(repeatable, [true, true, false]);
     }

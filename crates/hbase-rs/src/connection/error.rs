@@ -155,6 +155,12 @@ impl CallError {
         }
     }
 
+    /// True if the server does not know the method.
+    #[must_use]
+    pub fn is_unknown_method(&self) -> bool {
+        matches!(self, Self::Remote { exception, .. } if exception.is_unknown_method())
+    }
+
     /// True if the server was overloaded.
     #[must_use]
     pub fn is_overload(&self) -> bool {

@@ -106,6 +106,12 @@ impl Region {
         self.id
     }
 
+    /// True if it is the replica that accepts writes.
+    #[must_use]
+    pub const fn is_default_replica(&self) -> bool {
+        self.replica == 0
+    }
+
     /// True if it was split and only its row in hbase:meta remains.
     #[must_use]
     pub const fn is_split_parent(&self) -> bool {
@@ -167,7 +173,7 @@ mod tests {
         assert_eq!(region.name(), &recorded::vector("region-name-first"));
         assert_eq!(region.encoded_name(), "e636cd1390a616149c5dec0be0259ffb");
         assert_eq!(region.to_message().encode_to_vec(), value);
-        assert!(!region.is_split_parent());
+        assert!(!region.is_split_parent() && region.is_default_replica());
         let parent =
             pb::RegionInfo::decode(recorded::vector("regioninfo-split-parent").slice(4..)).unwrap();
         assert!(Region::from_message(&parent).unwrap().is_split_parent());

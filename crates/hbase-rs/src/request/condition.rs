@@ -107,9 +107,8 @@ mod tests {
 
     #[test]
     fn filter_condition_has_no_column() {
-        let filter =
-            Filter::column_value("f", "q", CompareOp::Equal, Comparator::binary(Bytes::new()));
-        let condition = Condition::filter(filter).time_range(TimeRange::try_new(1, 2).unwrap());
+        let condition = Condition::filter(Filter::first_key_only())
+            .time_range(TimeRange::try_new(1, 2).unwrap());
         let message = condition.to_message(&"r".into());
         assert!(
             message.filter.is_some() && message.family.is_none() && message.comparator.is_none()

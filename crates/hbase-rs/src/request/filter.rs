@@ -56,8 +56,46 @@ impl Comparator {
 
     /// Compares byte strings lexicographically.
     pub fn binary(value: impl Into<Bytes>) -> Self {
-        let comparable = pb::ByteArrayComparable { value: Some(value.into()) };
-        Self::of("BinaryComparator", &pb::BinaryComparator { comparable })
+        Self::of("BinaryComparator", &pb::BinaryComparator { comparable: comparable(value) })
+    }
+
+    /// Compares the prefix of the length of `value` lexicographically.
+    pub fn binary_prefix(value: impl Into<Bytes>) -> Self {
+        Self::of(
+            "BinaryPrefixComparator",
+            &pb::BinaryPrefixComparator { comparable: comparable(value) },
+        )
+    }
+
+    /// Compares the bytes at `offset` lexicographically.
+    pub fn binary_component(value: impl Into<Bytes>, offset: u32) -> Self {
+        Self::of(
+            "BinaryComponentComparator",
+            &pb::BinaryComponentComparator { value: value.into(), offset },
+        )
+    }
+
+    /// Compares signed eight-byte numbers.
+    #[must_use]
+    pub fn long(value: i64) -> Self {
+        let comparable = comparable(value.to_be_bytes().to_vec());
+        Self::of("LongComparator", &pb::LongComparator { comparable })
+    }
+
+    /// Tests for the presence of a value.
+    #[must_use]
+    pub fn null() -> Self {
+        Self::of("NullComparator", &pb::NullComparator {})
+    }
+
+    /// Tests for a substring, ignoring case.
+    pub fn substring(text: impl Into<String>) -> Self {
+        Self::of("SubstringComparator", &pb::SubstringComparator { substr: text.into() })
+    }
+
+    /// Tests UTF-8 text with an unanchored Java regular expression.
+    pub fn regex(pattern: impl Into<String>, flags: i32) -> Self {
+        Self::regex_in(pattern.into(), flags, "UTF-8")
     }
 
     /// Tests bytes with an unanchored Java regular expression.
@@ -65,10 +103,15 @@ impl Comparator {
     /// Patterns are sent as text, so pattern and key are interpreted as ISO-8859-1.
     #[must_use]
     pub fn binary_regex(pattern: &[u8], flags: i32) -> Self {
+        let text = pattern.iter().copied().map(char::from).collect();
+        Self::regex_in(text, flags, "ISO-8859-1")
+    }
+
+    fn regex_in(pattern: String, flags: i32, charset: &str) -> Self {
         let message = pb::RegexStringComparator {
-            pattern: pattern.iter().copied().map(char::from).collect(),
+            pattern,
             pattern_flags: flags,
-            charset: "ISO-8859-1".to_owned(),
+            charset: charset.to_owned(),
             engine: None,
         };
         Self::of("RegexStringComparator", &message)
@@ -76,6 +119,47 @@ impl Comparator {
 
     pub(crate) fn into_message(self) -> pb::Comparator {
         self.0
+    }
+}
+
+fn comparable(value: impl Into<Bytes>) -> pb::ByteArrayComparable {
+    pb::ByteArrayComparable { value: Some(value.into()) }
+}
+
+/// Appends `literal`, quoted, to a Java pattern.
+///
+/// The literal is quoted by `\Q…\E`; an `\E` inside it ends the quotation, is escaped, and starts another
+/// one.
+pub fn quote_regex(literal: &[u8], pattern: &mut Vec<u8>) {
+    pattern.extend_from_slice(b"\\Q");
+    let mut rest = literal;
+    while let Some(at) = rest.windows(2).position(|pair| pair == b"\\E") {
+        let (before, after) = rest.split_at_checked(at + 2).unwrap_or((rest, &[]));
+        pattern.extend_from_slice(before);
+        pattern.extend_from_slice(b"\\\\E\\Q");
+        rest = after;
+    }
+    pattern.extend_from_slice(rest);
+    pattern.extend_from_slice(b"\\E");
+}
+
+/// Range of rows or columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Lower bound; empty for none.
+    pub start: Bytes,
+    /// True if the lower bound is inclusive.
+    pub include_start: bool,
+    /// Upper bound; empty for none.
+    pub stop: Bytes,
+    /// True if the upper bound is inclusive.
+    pub include_stop: bool,
+}
+
+impl Interval {
+    /// Range from `start`, inclusive, to `stop`, exclusive.
+    pub fn half_open(start: impl Into<Bytes>, stop: impl Into<Bytes>) -> Self {
+        Self { start: start.into(), include_start: true, stop: stop.into(), include_stop: false }
     }
 }
 
@@ -93,6 +177,23 @@ impl FuzzyKey {
             bytes.into_iter().map(|byte| byte.map_or((0, 1), |byte| (byte, 0))).unzip();
         Self { key: key.into(), mask: mask.into() }
     }
+}
+
+/// Test of a column that decides whether its row passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnTest {
+    /// Family of the column.
+    pub family: Bytes,
+    /// Qualifier of the column.
+    pub qualifier: Bytes,
+    /// Operator; the stored value is on the left.
+    pub op: CompareOp,
+    /// Right operand.
+    pub comparator: Comparator,
+    /// True if rows without the column are filtered out.
+    pub required: bool,
+    /// True if older versions are tested as well.
+    pub all_versions: bool,
 }
 
 /// A server-side filter.
@@ -113,14 +214,98 @@ impl Filter {
         })
     }
 
+    /// A filter of another Java class: full class name and encoded message.
+    pub fn custom(class: impl Into<String>, message: impl Into<Bytes>) -> Self {
+        Self(pb::Filter { name: class.into(), serialized_filter: Some(message.into()) })
+    }
+
     /// Selects rows by key.
     #[must_use]
     pub fn row(op: CompareOp, comparator: Comparator) -> Self {
-        let compare_filter = pb::CompareFilter {
-            compare_op: op.to_message().into(),
-            comparator: Some(comparator.into_message()),
+        Self::of("RowFilter", &pb::RowFilter { compare_filter: compare(op, comparator) })
+    }
+
+    /// Selects cells by qualifier.
+    #[must_use]
+    pub fn qualifier(op: CompareOp, comparator: Comparator) -> Self {
+        Self::of(
+            "QualifierFilter",
+            &pb::QualifierFilter { compare_filter: compare(op, comparator) },
+        )
+    }
+
+    /// Selects cells by family.
+    #[must_use]
+    pub fn family(op: CompareOp, comparator: Comparator) -> Self {
+        Self::of("FamilyFilter", &pb::FamilyFilter { compare_filter: compare(op, comparator) })
+    }
+
+    /// Selects cells by value.
+    #[must_use]
+    pub fn value(op: CompareOp, comparator: Comparator) -> Self {
+        Self::of("ValueFilter", &pb::ValueFilter { compare_filter: compare(op, comparator) })
+    }
+
+    /// Selects rows with a key prefix. The start row of the scan is unaffected.
+    pub fn prefix(prefix: impl Into<Bytes>) -> Self {
+        Self::of("PrefixFilter", &pb::PrefixFilter { prefix: Some(prefix.into()) })
+    }
+
+    /// Strips values.
+    #[must_use]
+    pub fn key_only() -> Self {
+        Self::of("KeyOnlyFilter", &pb::KeyOnlyFilter { len_as_val: false })
+    }
+
+    /// Replaces each value by its length in four bytes.
+    #[must_use]
+    pub fn value_lengths() -> Self {
+        Self::of("KeyOnlyFilter", &pb::KeyOnlyFilter { len_as_val: true })
+    }
+
+    /// Selects the first cell of each row.
+    #[must_use]
+    pub fn first_key_only() -> Self {
+        Self::of("FirstKeyOnlyFilter", &pb::FirstKeyOnlyFilter {})
+    }
+
+    /// Selects columns with a qualifier prefix.
+    pub fn column_prefix(prefix: impl Into<Bytes>) -> Self {
+        Self::of("ColumnPrefixFilter", &pb::ColumnPrefixFilter { prefix: prefix.into() })
+    }
+
+    /// Selects columns with one of these qualifier prefixes.
+    pub fn column_prefixes(prefixes: impl IntoIterator<Item = Bytes>) -> Self {
+        let mut sorted_prefixes: Vec<_> = prefixes.into_iter().collect();
+        sorted_prefixes.sort();
+        Self::of("MultipleColumnPrefixFilter", &pb::MultipleColumnPrefixFilter { sorted_prefixes })
+    }
+
+    /// Selects columns in a range of qualifiers.
+    #[must_use]
+    pub fn column_range(range: Interval) -> Self {
+        let end = |key: Bytes| Some(key).filter(|key| !key.is_empty());
+        let message = pb::ColumnRangeFilter {
+            min_column: end(range.start),
+            min_column_inclusive: Some(range.include_start),
+            max_column: end(range.stop),
+            max_column_inclusive: Some(range.include_stop),
         };
-        Self::of("RowFilter", &pb::RowFilter { compare_filter })
+        Self::of("ColumnRangeFilter", &message)
+    }
+
+    /// Selects `limit` columns of each row after the first `offset`.
+    #[must_use]
+    pub fn column_page(offset: i32, limit: i32) -> Self {
+        let message =
+            pb::ColumnPaginationFilter { limit, offset: Some(offset), column_offset: None };
+        Self::of("ColumnPaginationFilter", &message)
+    }
+
+    /// Selects the first `limit` columns of each row.
+    #[must_use]
+    pub fn column_count(limit: i32) -> Self {
+        Self::of("ColumnCountGetFilter", &pb::ColumnCountGetFilter { limit })
     }
 
     /// Selects cells of one column by value.
@@ -139,6 +324,20 @@ impl Filter {
         Self::of("ColumnValueFilter", &message)
     }
 
+    /// Selects rows by the value of one column.
+    #[must_use]
+    pub fn single_column(test: ColumnTest) -> Self {
+        Self::of("SingleColumnValueFilter", &single_column(test))
+    }
+
+    /// Selects rows by the value of one column and strips that column.
+    #[must_use]
+    pub fn single_column_exclude(test: ColumnTest) -> Self {
+        let message =
+            pb::SingleColumnValueExcludeFilter { single_column_value_filter: single_column(test) };
+        Self::of("SingleColumnValueExcludeFilter", &message)
+    }
+
     /// Selects rows that match one of the keys.
     pub fn fuzzy_rows(keys: impl IntoIterator<Item = FuzzyKey>) -> Self {
         let pair = |key: FuzzyKey| pb::BytesBytesPair { first: key.key, second: key.mask };
@@ -149,12 +348,88 @@ impl Filter {
         Self::of("FuzzyRowFilter", &message)
     }
 
+    /// Selects rows in any of the ranges.
+    pub fn row_ranges(ranges: impl IntoIterator<Item = Interval>) -> Self {
+        let mut ranges: Vec<_> = ranges.into_iter().collect();
+        ranges.sort_by(|a, b| a.start.cmp(&b.start));
+        let range = |range: Interval| pb::RowRange {
+            start_row: Some(range.start),
+            start_row_inclusive: Some(range.include_start),
+            stop_row: Some(range.stop),
+            stop_row_inclusive: Some(range.include_stop),
+        };
+        let row_range_list = ranges.into_iter().map(range).collect();
+        Self::of("MultiRowRangeFilter", &pb::MultiRowRangeFilter { row_range_list })
+    }
+
+    /// Selects cells with these timestamps.
+    pub fn timestamps(timestamps: impl IntoIterator<Item = i64>) -> Self {
+        let timestamps = timestamps.into_iter().collect();
+        Self::of("TimestampsFilter", &pb::TimestampsFilter { timestamps, can_hint: Some(false) })
+    }
+
+    /// Limits the rows per region. To limit the rows of a scan use
+    /// [`Scan::limit`](super::scan::Scan::limit).
+    #[must_use]
+    pub fn page(rows: i64) -> Self {
+        Self::of("PageFilter", &pb::PageFilter { page_size: rows })
+    }
+
+    /// Selects rows up to this one, inclusive.
+    pub fn inclusive_stop(row: impl Into<Bytes>) -> Self {
+        Self::of("InclusiveStopFilter", &pb::InclusiveStopFilter { stop_row_key: Some(row.into()) })
+    }
+
+    /// Selects rows at random with this probability.
+    #[must_use]
+    pub fn random_row(chance: f32) -> Self {
+        Self::of("RandomRowFilter", &pb::RandomRowFilter { chance })
+    }
+
+    /// Filters out rows with a cell that does not pass.
+    #[must_use]
+    pub fn skip(self) -> Self {
+        Self::of("SkipFilter", &pb::SkipFilter { filter: self.0 })
+    }
+
+    /// Ends the scan at the first row that does not pass.
+    #[must_use]
+    pub fn while_match(self) -> Self {
+        Self::of("WhileMatchFilter", &pb::WhileMatchFilter { filter: self.0 })
+    }
+
     /// Selects what passes all filters. Filters that let the server seek (ranges, fuzzy keys, prefixes)
     /// should be first.
     pub fn all_of(filters: impl IntoIterator<Item = Self>) -> Self {
-        let operator = pb::filter_list::Operator::MustPassAll.into();
+        Self::list(pb::filter_list::Operator::MustPassAll, filters)
+    }
+
+    /// Selects what passes any of the filters.
+    pub fn any_of(filters: impl IntoIterator<Item = Self>) -> Self {
+        Self::list(pb::filter_list::Operator::MustPassOne, filters)
+    }
+
+    fn list(operator: pb::filter_list::Operator, filters: impl IntoIterator<Item = Self>) -> Self {
         let filters = filters.into_iter().map(Into::into).collect();
-        Self::of("FilterList", &pb::FilterList { operator, filters })
+        Self::of("FilterList", &pb::FilterList { operator: operator.into(), filters })
+    }
+}
+
+fn compare(op: CompareOp, comparator: Comparator) -> pb::CompareFilter {
+    pb::CompareFilter {
+        compare_op: op.to_message().into(),
+        comparator: Some(comparator.into_message()),
+    }
+}
+
+fn single_column(test: ColumnTest) -> pb::SingleColumnValueFilter {
+    pb::SingleColumnValueFilter {
+        family: Some(test.family),
+        qualifier: Some(test.qualifier),
+        compare_op: test.op.to_message().into(),
+        comparator: test.comparator.into_message(),
+        filter_if_missing: Some(test.required),
+        latest_version_only: Some(!test.all_versions),
     }
 }
 
@@ -171,18 +446,52 @@ mod tests {
 
     #[test]
     fn filters_encode_as_recorded() {
-        let pattern = b"(?s)^.{7}(?:.{6})*\\Q\0\0\x01\0\0\xe9\\E(?:.{6})*$";
+        let mut pattern = b"(?s)^.{7}(?:.{6})*".to_vec();
+        quote_regex(&[0, 0, 1, 0, 0, 0xe9], &mut pattern);
+        pattern.extend_from_slice(b"(?:.{6})*$");
         check(
             "filter-row-regex",
-            Filter::row(CompareOp::Equal, Comparator::binary_regex(pattern, REGEX_DOTALL)),
+            Filter::row(CompareOp::Equal, Comparator::binary_regex(&pattern, REGEX_DOTALL)),
         );
+        check("filter-prefix", Filter::prefix(vec![0, 0, 1]));
+        check("filter-key-only", Filter::key_only());
+        check("filter-first-key-only", Filter::first_key_only());
+        check(
+            "filter-qualifier",
+            Filter::qualifier(CompareOp::Equal, Comparator::binary(vec![0, 0xf3])),
+        );
+        check("filter-column-prefix", Filter::column_prefix(vec![5]));
+        check(
+            "filter-column-range",
+            Filter::column_range(Interval::half_open(vec![0, 0], vec![0xf0, 0])),
+        );
+        check("filter-column-pagination", Filter::column_page(0, 100));
+        check("filter-timestamps", Filter::timestamps([1, 300]));
+        check("filter-page", Filter::page(25));
         let any = [None; 4];
         let fuzzy = FuzzyKey::new([Some(0), Some(0), Some(1)].into_iter().chain(any));
         check("filter-fuzzy", Filter::fuzzy_rows([fuzzy]));
-        let prefix = pb::PrefixFilter { prefix: Some(vec![0, 0, 1].into()) };
-        let prefix = Filter::of("PrefixFilter", &prefix);
-        let first_key = Filter::of("FirstKeyOnlyFilter", &pb::FirstKeyOnlyFilter {});
-        check("filter-list", Filter::all_of([prefix, first_key]));
+        let (second, first) = (Interval::half_open("c", "d"), Interval::half_open("a", "b"));
+        check("filter-multi-row-range", Filter::row_ranges([second, first]));
+        check(
+            "filter-list",
+            Filter::all_of([Filter::prefix(vec![0, 0, 1]), Filter::first_key_only()]),
+        );
+    }
+
+    #[test]
+    fn quoted_literal_may_contain_the_end_of_the_quotation() {
+        for (literal, expected) in [
+            (&b"a.b"[..], &b"\\Qa.b\\E"[..]),
+            (b"", b"\\Q\\E"),
+            (b"a\\Eb", b"\\Qa\\E\\\\E\\Qb\\E"),
+            (b"\\E\\E", b"\\Q\\E\\\\E\\Q\\E\\\\E\\Q\\E"),
+            (b"a\\", b"\\Qa\\\\E"),
+        ] {
+            let mut pattern = Vec::new();
+            quote_regex(literal, &mut pattern);
+            assert_eq!(pattern, expected, "{literal:?}");
+        }
     }
 
     #[test]
@@ -192,5 +501,12 @@ mod tests {
         let body = pb::RegexStringComparator::decode(body).unwrap();
         assert_eq!(body.pattern, "\u{80}\u{ff}");
         assert_eq!(body.charset, "ISO-8859-1");
+    }
+
+    #[test]
+    fn unbounded_column_range_has_no_bounds() {
+        let message: pb::Filter = Filter::column_range(Interval::default()).into();
+        let range = pb::ColumnRangeFilter::decode(message.serialized_filter.unwrap()).unwrap();
+        assert_eq!((range.min_column, range.max_column), (None, None));
     }
 }

@@ -57,7 +57,10 @@ impl Get {
             time_range: selection.time_range.map(TimeRange::to_message),
             max_versions: selection.max_versions,
             cache_blocks: selection.no_block_cache.then_some(false),
+            store_limit: selection.store_limit,
+            store_offset: selection.store_offset,
             existence_only: self.existence_only.then_some(true),
+            cf_time_range: selection.family_times,
             ..pb::Get::default()
         }
     }
@@ -83,6 +86,7 @@ mod tests {
             .time_range(TimeRange::try_new(1, 2).unwrap())
             .max_versions(3)
             .unwrap()
+            .page_of_family(4, 5)
             .without_block_cache();
         let message = plain.select(selection).existence_only().to_message();
         let expected = pb::Get {
@@ -91,6 +95,8 @@ mod tests {
             time_range: Some(pb::TimeRange { from: Some(1), to: Some(2) }),
             max_versions: Some(3),
             cache_blocks: Some(false),
+            store_offset: Some(4),
+            store_limit: Some(5),
             existence_only: Some(true),
             ..pb::Get::default()
         };

@@ -7,8 +7,37 @@ use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
 use pb::mutation_proto::{ColumnValue, DeleteType, MutationType, column_value::QualifierValue};
 
-use super::{RequestError, checked_row};
+use super::{RequestError, checked_row, selection::TimeRange};
 use crate::cell::{Cell, CellKind, Cells, SERVER_TIME};
+
+/// Durability of a mutation when the server acknowledges it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// The table's setting.
+    #[default]
+    TableDefault,
+    /// Not written to the write-ahead log: lost by a crash of the server.
+    SkipLog,
+    /// Written to the write-ahead log asynchronously.
+    AsyncLog,
+    /// Written to the write-ahead log.
+    SyncLog,
+    /// Written to the write-ahead log and synced to disk.
+    FsyncLog,
+}
+
+impl Durability {
+    const fn to_message(self) -> Option<pb::mutation_proto::Durability> {
+        use pb::mutation_proto::Durability as Message;
+        Some(match self {
+            Self::TableDefault => return None,
+            Self::SkipLog => Message::SkipWal,
+            Self::AsyncLog => Message::AsyncWal,
+            Self::SyncLog => Message::SyncWal,
+            Self::FsyncLog => Message::FsyncWal,
+        })
+    }
+}
 
 /// Where the cells of a mutation are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +57,9 @@ pub struct Mutation {
     count: i32,
     /// Timestamp of a delete of the whole row.
     timestamp: Option<u64>,
+    durability: Durability,
+    attributes: Vec<pb::NameBytesPair>,
+    time_range: Option<TimeRange>,
     returns_result: bool,
 }
 
@@ -74,6 +106,13 @@ impl Put {
     ) -> Result<Self, RequestError> {
         self.0.add(CellKind::Put, family, qualifier, timestamp, value)?;
         Ok(self)
+    }
+
+    /// Sets the cells' time to live in milliseconds after their timestamp.
+    #[must_use]
+    pub fn ttl_ms(mut self, ttl: u64) -> Self {
+        self.0.attribute("_ttl", ttl.to_be_bytes().to_vec());
+        self
     }
 }
 
@@ -132,6 +171,15 @@ impl Delete {
         self.add(CellKind::DeleteFamily, family, &[], timestamp)
     }
 
+    /// Deletes all columns of the family with exactly `timestamp`.
+    ///
+    /// # Errors
+    ///
+    /// When a part is too long or the timestamp too large.
+    pub fn family_version(self, family: &[u8], timestamp: u64) -> Result<Self, RequestError> {
+        self.add(CellKind::DeleteFamilyVersion, family, &[], timestamp)
+    }
+
     fn add(
         mut self,
         kind: CellKind,
@@ -169,6 +217,20 @@ impl Increment {
         self.0.add(CellKind::Put, family, qualifier, SERVER_TIME, &amount.to_be_bytes())?;
         Ok(self)
     }
+
+    /// Considers only stored values of this time range.
+    #[must_use]
+    pub const fn time_range(mut self, range: TimeRange) -> Self {
+        self.0.time_range = Some(range);
+        self
+    }
+
+    /// Does not request the new values.
+    #[must_use]
+    pub const fn without_result(mut self) -> Self {
+        self.0.returns_result = false;
+        self
+    }
 }
 
 impl Append {
@@ -196,6 +258,13 @@ impl Append {
         Ok(self)
     }
 
+    /// Considers only stored values of this time range.
+    #[must_use]
+    pub const fn time_range(mut self, range: TimeRange) -> Self {
+        self.0.time_range = Some(range);
+        self
+    }
+
     /// Does not request the new values.
     #[must_use]
     pub const fn without_result(mut self) -> Self {
@@ -212,6 +281,9 @@ impl Mutation {
             cells: BytesMut::new(),
             count: 0,
             timestamp: None,
+            durability: Durability::default(),
+            attributes: Vec::new(),
+            time_range: None,
             returns_result: true,
         })
     }
@@ -228,6 +300,18 @@ impl Mutation {
         Cell { row, family, qualifier, timestamp, kind, value }.encode(&mut self.cells)?;
         self.count += 1;
         Ok(())
+    }
+
+    fn attribute(&mut self, name: &str, value: impl Into<Bytes>) {
+        self.attributes
+            .push(pb::NameBytesPair { name: name.to_owned(), value: Some(value.into()) });
+    }
+
+    /// Sets the durability.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
     }
 
     /// Returns the row key.
@@ -254,7 +338,17 @@ impl Mutation {
 
     /// True for a put with cells and no other options.
     pub(crate) const fn is_plain_put(&self) -> bool {
-        matches!(self.kind, MutationType::Put) && self.count > 0
+        matches!(
+            self,
+            Self {
+                kind: MutationType::Put,
+                timestamp: None,
+                durability: Durability::TableDefault,
+                time_range: None,
+                ..
+            }
+        ) && self.attributes.is_empty()
+            && self.count > 0
     }
 
     /// True if the server needs a nonce to detect a retry.
@@ -278,21 +372,23 @@ impl Mutation {
         placement: CellPlacement,
         nonce: Option<u64>,
     ) -> pb::MutationProto {
-        let no_result = || {
+        let mut attribute = self.attributes.clone();
+        if !self.returns_result {
             let value = Some(Bytes::from_static(&[0]));
-            pb::NameBytesPair { name: "_rr_".to_owned(), value }
-        };
+            attribute.push(pb::NameBytesPair { name: "_rr_".to_owned(), value });
+        }
         let in_message = placement == CellPlacement::Message;
         pb::MutationProto {
             row: Some(self.row.clone()),
             mutate_type: Some(self.kind.into()),
             column_value: if in_message { self.column_values() } else { Vec::new() },
             timestamp: self.timestamp,
-            attribute: (!self.returns_result).then(no_result).into_iter().collect(),
+            attribute,
+            durability: self.durability.to_message().map(Into::into),
+            time_range: self.time_range.map(TimeRange::to_message),
             // A delete of the whole row has no cells and must not have a count.
             associated_cell_count: (!in_message && self.count > 0).then_some(self.count),
             nonce,
-            ..pb::MutationProto::default()
         }
     }
 
@@ -447,9 +543,9 @@ mod tests {
 
     #[test]
     fn without_result_sets_an_attribute() {
-        let append = Append::try_new("r").unwrap().value(b"f", b"q", b"x").unwrap();
-        let message =
-            Mutation::from(append.without_result()).to_message(CellPlacement::Block, Some(9));
+        let increment =
+            Increment::try_new("r").unwrap().counter(b"f", b"q", 1).unwrap().without_result();
+        let message = Mutation::from(increment).to_message(CellPlacement::Block, Some(9));
         let names: Vec<_> =
             message.attribute.iter().map(|pair| (pair.name.as_str(), pair.value())).collect();
         assert_eq!(names, [("_rr_", &[0][..])]);

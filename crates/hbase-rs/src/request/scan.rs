@@ -158,8 +158,11 @@ impl Scan {
             cache_blocks: selection.no_block_cache.then_some(false),
             batch_size: self.batch,
             max_result_size: Some(self.bytes_per_call),
+            store_limit: selection.store_limit,
+            store_offset: selection.store_offset,
             reversed: self.reversed.then_some(true),
             allow_partial_results: self.partials.then_some(true),
+            cf_time_range: selection.family_times,
             include_start_row: Some(include_start),
             include_stop_row: Some(self.include_stop),
             read_type: match self.read_type {

@@ -33,7 +33,10 @@ pub struct Selection {
     pub(crate) columns: Vec<pb::Column>,
     pub(crate) filter: Option<Filter>,
     pub(crate) time_range: Option<TimeRange>,
+    pub(crate) family_times: Vec<pb::ColumnFamilyTimeRange>,
     pub(crate) max_versions: Option<u32>,
+    pub(crate) store_limit: Option<u32>,
+    pub(crate) store_offset: Option<u32>,
     pub(crate) attributes: Vec<pb::NameBytesPair>,
     pub(crate) no_block_cache: bool,
 }
@@ -78,6 +81,15 @@ impl Selection {
         self
     }
 
+    /// Selects only cells of this time range in a family.
+    #[must_use]
+    pub fn family_time_range(mut self, family: impl Into<Bytes>, range: TimeRange) -> Self {
+        let time_range = range.to_message();
+        self.family_times
+            .push(pb::ColumnFamilyTimeRange { column_family: family.into(), time_range });
+        self
+    }
+
     /// Sets the maximum number of versions per column.
     ///
     /// # Errors
@@ -89,6 +101,14 @@ impl Selection {
         }
         self.max_versions = Some(versions);
         Ok(self)
+    }
+
+    /// Selects at most `limit` cells per family after the first `offset`.
+    #[must_use]
+    pub const fn page_of_family(mut self, offset: u32, limit: u32) -> Self {
+        self.store_offset = Some(offset);
+        self.store_limit = Some(limit);
+        self
     }
 
     /// Bypasses the server's block cache: for long reads that are not repeated.

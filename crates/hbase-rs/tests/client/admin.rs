@@ -3,8 +3,8 @@
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
 use hbase_rs::{
-    Admin, BufferConfig, Client, ExceptionClass, Failure, FamilyDescriptor, MutationBatch, Scan,
-    TableDescriptor, TableName, TableState,
+    Admin, BufferConfig, Client, ExceptionClass, Failure, FamilyDescriptor, MutationBatch,
+    NamespaceDescriptor, Scan, TableDescriptor, TableName, TableState,
 };
 
 use super::{config, fill, get, put};
@@ -43,6 +43,8 @@ async fn tables_are_created_altered_and_deleted() {
     assert_eq!(admin.table_state(&name()).await.unwrap(), Some(TableState::Disabled));
     admin.truncate_table(&name(), true).await.unwrap();
     assert!(table.get(&get("a")).await.unwrap().is_empty());
+    admin.disable_table(&name()).await.unwrap();
+    admin.enable_table(&name()).await.unwrap();
     table.mutate(put("a", "1")).await.unwrap();
     admin.disable_table(&name()).await.unwrap();
     admin.delete_table(&name()).await.unwrap();
@@ -54,17 +56,25 @@ async fn tables_are_created_altered_and_deleted() {
 #[tokio::test]
 async fn namespaces_are_created_used_and_deleted() {
     let (cluster, client, admin) = start().await;
+    let metrics = NamespaceDescriptor::new("metrics").property("owner", "ops");
     cluster.inject(InjectedFault::once("CreateNamespace", FaultKind::CloseAfter(0)));
-    admin.create_namespace("metrics").await.unwrap();
-    let again = admin.create_namespace("metrics").await.unwrap_err();
+    admin.create_namespace(&metrics).await.unwrap();
+    let again = admin.create_namespace(&metrics).await.unwrap_err();
     assert_eq!(again.class(), Some(ExceptionClass::NamespaceExists));
+    let names: Vec<_> =
+        admin.namespaces().await.unwrap().iter().map(|one| one.name().to_owned()).collect();
+    assert_eq!(names, ["default", "hbase", "metrics"]);
+    assert_eq!(admin.describe_namespace("metrics").await.unwrap(), Some(metrics.clone()));
+    assert_eq!(admin.describe_namespace("none").await.unwrap(), None);
+    assert_eq!(metrics.get("owner"), Some("ops"));
 
     // A table of the same name in another namespace is a different table.
     let name: TableName = "metrics:t".parse().unwrap();
     let table = TableDescriptor::new(name.clone()).family(FamilyDescriptor::new("f"));
     admin.create_table(&table, ["m".into()]).await.unwrap();
     admin.create_table(&descriptor(), []).await.unwrap();
-    assert_eq!(admin.tables().await.unwrap(), [name.clone(), self::name()]);
+    assert_eq!(admin.tables_in("metrics").await.unwrap(), std::slice::from_ref(&name));
+    assert_eq!(admin.tables_in("default").await.unwrap(), [self::name()]);
     assert_eq!(admin.describe_table(&name).await.unwrap(), Some(table));
     let (ours, other) = (client.table(name.clone()), client.table(self::name()));
     fill(&ours, &["a", "z"]).await;
@@ -178,4 +188,5 @@ async fn older_master_flushes_by_a_procedure() {
     cluster.remove_flush_table_rpc();
     admin.flush_table(&name()).await.unwrap();
     assert_eq!(cluster.calls("IsProcedureDone"), 1);
+    assert!(admin.set_balancer(false).await.unwrap());
 }

@@ -59,7 +59,7 @@ async fn all_kinds_of_mutations_are_written() {
     fill(&table, &["a", "b", "c", "h"]).await;
     let mut batch = MutationBatch::default();
     batch.delete_column(b"a", b"f", b"q", 1).unwrap();
-    batch.push(Delete::try_new("b").unwrap().version(b"f", b"q", 1).unwrap()).unwrap();
+    batch.delete_version(b"b", b"f", b"q", 1).unwrap();
     batch.push(Delete::try_new("c").unwrap()).unwrap();
     batch.push(Append::try_new("h").unwrap().value(b"f", b"q", b"!").unwrap()).unwrap();
     batch.put(b"z", b"f", b"q", 1, b"z").unwrap();
@@ -228,8 +228,7 @@ async fn only_idempotent_mutations_are_retried_in_doubt() {
     cluster.inject(InjectedFault::once("Multi", FaultKind::CloseAfter(5)));
     let mut batch = MutationBatch::default();
     batch.put(b"a0", b"f", b"q", 1, b"0").unwrap();
-    let newest = Delete::try_new("a").unwrap().version(b"f", b"q", SERVER_TIME).unwrap();
-    batch.push(newest).unwrap();
+    batch.delete_version(b"a", b"f", b"q", SERVER_TIME).unwrap();
     batch.push(Append::try_new("b").unwrap().value(b"f", b"q", b"!").unwrap()).unwrap();
     let error = writer.write(batch).await.unwrap_err();
     assert_eq!(error.failed.len(), 1);
