@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::oneshot;
 use tsd_model::Row;
-use tsd_storage::{BoxFuture, RowScanner, Scan, StorageError};
+use tsd_storage::{RowScanner, Scan, StorageError, StorageFuture};
 
 use crate::{
     blocking_pool::{JobPriority, PoolHandle},
@@ -115,7 +115,7 @@ impl LsmScanner {
 }
 
 impl RowScanner for LsmScanner {
-    fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>> {
+    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>> {
         Box::pin(self.next_batch())
     }
 }

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, Table,
+    CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner, Scan,
+    Storage, StorageError, StorageFuture, Table,
 };
 
 use crate::{
@@ -117,7 +117,7 @@ impl LsmStorage {
         &'a self,
         table: &'a Table,
         write: impl FnOnce(&TableStore, i64) -> Result<T, StorageError> + Send + 'static,
-    ) -> BoxFuture<'a, Result<T, StorageError>> {
+    ) -> StorageFuture<'a, T> {
         Box::pin(async move {
             let table = self.table(table)?;
             let clock = self.clock;
@@ -127,11 +127,7 @@ impl LsmStorage {
 }
 
 impl Storage for LsmStorage {
-    fn get<'a>(
-        &'a self,
-        table: &'a Table,
-        get: Get,
-    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<Row>> {
         Box::pin(async move {
             let table = self.table(table)?;
             self.reads.call(move || table.read_row(&get.row, &CellSelection::of_get(&get))).await
@@ -142,7 +138,7 @@ impl Storage for LsmStorage {
         &'a self,
         table: &'a Table,
         gets: Vec<Get>,
-    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+    ) -> StorageFuture<'a, Vec<Option<Row>>> {
         Box::pin(async move {
             let table = self.table(table)?;
             self.reads
@@ -163,19 +159,11 @@ impl Storage for LsmStorage {
         })
     }
 
-    fn put<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
         self.write(table, move |table, now_ms| table.put(&batch, now_ms))
     }
 
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
         self.write(table, move |table, now_ms| table.append(&batch, now_ms))
     }
 
@@ -184,7 +172,7 @@ impl Storage for LsmStorage {
         table: &'a Table,
         column: Column,
         amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+    ) -> StorageFuture<'a, i64> {
         self.write(table, move |table, now_ms| table.increment(&column, amount, now_ms))
     }
 
@@ -194,7 +182,7 @@ impl Storage for LsmStorage {
         column: Column,
         expected: Option<Bytes>,
         value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+    ) -> StorageFuture<'a, bool> {
         self.write(table, move |table, now_ms| {
             table.compare_and_write(&column, expected.as_ref(), Some(value), now_ms)
         })
@@ -207,7 +195,7 @@ impl Storage for LsmStorage {
         expected: Option<Bytes>,
         value: Bytes,
         timestamp_ms: i64,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+    ) -> StorageFuture<'a, bool> {
         self.write(table, move |table, _| {
             table.compare_and_write(&column, expected.as_ref(), Some(value), timestamp_ms)
         })
@@ -218,29 +206,21 @@ impl Storage for LsmStorage {
         table: &'a Table,
         column: Column,
         expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+    ) -> StorageFuture<'a, bool> {
         self.write(table, move |table, now_ms| {
             table.compare_and_write(&column, Some(&expected), None, now_ms)
         })
     }
 
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
         self.write(table, move |table, _| table.delete(delete))
     }
 
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         self.write(table, move |table, _| table.rewrite(rewrite))
     }
 
-    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
         Box::pin(async move {
             match self.table(table) {
                 Ok(_) => Ok(true),
@@ -251,12 +231,12 @@ impl Storage for LsmStorage {
     }
 
     /// Only checks that the store is open: every write is in a tree when it returns.
-    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+    fn flush(&self) -> StorageFuture<'_, ()> {
         let closed = self.closed.load(Ordering::Acquire);
         Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+    fn close(&self) -> StorageFuture<'_, ()> {
         Box::pin(async move {
             self.closed.store(true, Ordering::Release);
             let compactor = self.compactor.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -297,7 +277,7 @@ impl FlushTarget for LsmStorage {
         &'a self,
         table: &'a Table,
         mut rows: Box<dyn FlushRows>,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    ) -> StorageFuture<'a, ()> {
         self.write(table, move |table, _| table.ingest(&mut table.writer(), &mut *rows))
     }
 }

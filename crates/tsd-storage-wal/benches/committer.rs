@@ -20,8 +20,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_model::{Family, Row};
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, Table,
+    CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner, Scan,
+    Storage, StorageError, StorageFuture, Table,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -139,8 +139,6 @@ fn log_bytes(directory: &std::path::Path) -> Result<f64, Box<dyn Error>> {
 struct DiscardingBackend {
     cells: AtomicU64,
 }
-
-type StorageFuture<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
 
 fn ready<'a, T: Send + 'a>(value: T) -> StorageFuture<'a, T> {
     Box::pin(async move { Ok(value) })

@@ -13,8 +13,8 @@ use crate::{
     memtable_list::MemtableView,
     overlay::RowOps,
     request::{
-        BackendCell, BackendRead, NewValue, ReplacedCell, RewriteCommand, WriteCommand,
-        WriteOutcome,
+        BackendCell, BackendRead, ConditionalWrite, NewValue, ReplacedCell, RewriteCommand,
+        WriteCommand, WriteOutcome,
     },
 };
 
@@ -46,13 +46,15 @@ impl PresentValues<'_> {
     pub(crate) fn decide(&mut self, command: WriteCommand) -> Decision {
         match command {
             WriteCommand::Change(change) => Decision::Commit(change, WriteOutcome::Done),
-            WriteCommand::Append { batch, read } => self.append(&batch, &read),
-            WriteCommand::Increment { column, amount, read } => {
-                self.increment(column, amount, &read)
-            }
-            WriteCommand::CompareAndSwap { column, expected, new, read } => {
-                self.compare_and_swap(column, expected.as_ref(), new, &read)
-            }
+            WriteCommand::Conditional { write, read } => match write {
+                ConditionalWrite::Append(batch) => self.append(&batch, &read),
+                ConditionalWrite::Increment { column, amount } => {
+                    self.increment(column, amount, &read)
+                }
+                ConditionalWrite::CompareAndSwap { column, expected, new } => {
+                    self.compare_and_swap(column, expected.as_ref(), new, &read)
+                }
+            },
             WriteCommand::Rewrite(rewrite) => self.rewrite(rewrite),
         }
     }

@@ -42,6 +42,7 @@ mod report;
 mod request;
 mod row_reader;
 mod scanner;
+mod sharing;
 mod state;
 mod storage;
 mod table_writer;

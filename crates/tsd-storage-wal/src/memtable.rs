@@ -262,11 +262,6 @@ impl Memtable {
         Some(self.first_commit_ms.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MAX)
     }
 
-    /// Number of rows of a table.
-    pub(crate) fn rows_of(&self, table: TableId) -> usize {
-        self.read().get(table.0).map_or(0, TableRows::row_count)
-    }
-
     // No code panics while it holds the lock, so the rows behind a poisoned lock are consistent.
     fn read(&self) -> RwLockReadGuard<'_, Vec<TableRows>> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)

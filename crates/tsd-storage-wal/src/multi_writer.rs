@@ -33,157 +33,53 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use tsd_storage::{BoxFuture, CellBatch, Column, FlushTarget, RowRewrite, StorageError, Table};
-
-use self::{admission::MultiWriterCommits, paced_flush::PacedFlusher};
-use crate::{
-    OpenError, WalConfig,
-    active_memtable::RotationLimits,
-    backend_policy::{BackendPolicy, CommitPolicy},
-    executor::Executor,
-    memtable::{CellPrecedence, Memtable},
-    replay_target::ReplayTarget,
-    request::NewValue,
-    state::WalState,
-    table_writer::TableWriter,
+use self::admission::MultiWriterCommits;
+pub(crate) use self::{
+    conditional::{execute, rewrite_row},
+    paced_flush::PacedFlusher,
 };
+use crate::{OpenError, backend_policy::CommitPolicy, state::WalState};
 
 /// How far the clock may be behind the log without a warning.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 
-/// Policy for [`BackendSharing::MultiWriter`](crate::BackendSharing::MultiWriter).
-#[derive(Default)]
-pub(crate) struct MultiWriter {
-    progress: Arc<FlushProgress>,
-}
-
 /// What the flusher publishes to admission and gauges.
 #[derive(Debug, Default)]
-struct FlushProgress {
+pub(crate) struct FlushProgress {
     /// True if the last round failed without flushing anything.
     is_unavailable: AtomicBool,
     /// Chunks flushed so far.
     flushed_ranges: AtomicU64,
     /// Rows that the backend rejects now.
-    rejected_rows: AtomicU64,
+    pub(crate) rejected_rows: AtomicU64,
 }
 
 impl FlushProgress {
-    fn is_backend_unavailable(&self, state: &WalState) -> bool {
+    pub(crate) fn is_backend_unavailable(&self, state: &WalState) -> bool {
         self.is_unavailable.load(Ordering::Relaxed) || state.is_backend_full()
     }
 }
 
-impl<B: FlushTarget> BackendPolicy<B> for MultiWriter {
-    fn replay_table(
-        &self,
-        target: &mut ReplayTarget<'_, B>,
-        table: &Table,
-    ) -> Result<(), OpenError> {
-        if !target.state.config.logged.contains(table) {
-            target.more_tables.push(table.clone());
-        }
-        Ok(())
-    }
+/// The policy of the committer thread.
+pub(crate) fn commit_policy(progress: Arc<FlushProgress>) -> Box<dyn CommitPolicy> {
+    Box::new(MultiWriterCommits::new(progress))
+}
 
-    fn replay_memtable(
-        &self,
-        target: &mut ReplayTarget<'_, B>,
-        memtable: Memtable,
-    ) -> Result<(), OpenError> {
-        target.memtables.push(memtable);
-        Ok(())
-    }
-
-    fn first_commit_ms(&self, state: &WalState, replayed_ms: i64) -> Result<i64, OpenError> {
-        let dir = &*state.dir;
-        let saved = commit_time::load(dir)
-            .map_err(|source| OpenError::Io { directory: dir.path().to_path_buf(), source })?;
-        // One more, in case the last change was a delete.
-        let first_ms = replayed_ms.max(saved.unwrap_or(i64::MIN)).saturating_add(1);
-        let clock_lag = Duration::from_millis(
-            u64::try_from(first_ms.saturating_sub((state.config.clock)())).unwrap_or(0),
+/// Lower bound of all commit times: the last one, in the log or saved.
+pub(crate) fn first_commit_ms(state: &WalState, replayed_ms: i64) -> Result<i64, OpenError> {
+    let dir = &*state.dir;
+    let saved = commit_time::load(dir)
+        .map_err(|source| OpenError::Io { directory: dir.path().to_path_buf(), source })?;
+    // One more, in case the last change was a delete.
+    let first_ms = replayed_ms.max(saved.unwrap_or(i64::MIN)).saturating_add(1);
+    let clock_lag = Duration::from_millis(
+        u64::try_from(first_ms.saturating_sub((state.config.clock)())).unwrap_or(0),
+    );
+    if clock_lag > CLOCK_TOLERANCE {
+        tracing::warn!(
+            ?clock_lag,
+            "the clock is behind the log; commit times do not advance until it catches up"
         );
-        if clock_lag > CLOCK_TOLERANCE {
-            tracing::warn!(
-                ?clock_lag,
-                "the clock is behind the log; commit times do not advance until it catches up"
-            );
-        }
-        Ok(first_ms)
     }
-
-    fn rotation_limits(&self, config: &WalConfig) -> RotationLimits {
-        RotationLimits {
-            // Few large flushes: one memtable is filled while the previous one is flushed.
-            memtable_bytes: config.memtable_bytes / 2,
-            max_age: config.max_age * 3 / 4,
-            segment_bytes: None,
-        }
-    }
-
-    fn commit_policy(&self) -> Box<dyn CommitPolicy> {
-        Box::new(MultiWriterCommits::new(Arc::clone(&self.progress)))
-    }
-
-    fn run_flusher(&self, state: Arc<WalState>, backend: Arc<B>, executor: Executor) {
-        PacedFlusher::new(state, backend, executor, Arc::clone(&self.progress)).run();
-    }
-
-    fn gauges(&self, state: &WalState) -> Vec<(&'static str, f64)> {
-        let is_unavailable = self.progress.is_backend_unavailable(state);
-        let rejected_rows = self.progress.rejected_rows.load(Ordering::Relaxed);
-        vec![
-            ("tsd_wal_backend_unavailable", f64::from(u8::from(is_unavailable))),
-            ("tsd_wal_rejected_rows", rejected_rows as f64),
-        ]
-    }
-
-    fn cell_precedence(&self) -> CellPrecedence {
-        CellPrecedence::CommitTime
-    }
-
-    fn accepts_table<'a>(
-        &'a self,
-        _: &'a B,
-        _: &'a Table,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(async { Ok(true) })
-    }
-
-    fn append<'a>(
-        &'a self,
-        writer: TableWriter<'a, B>,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(conditional::append(writer, batch))
-    }
-
-    fn increment<'a>(
-        &'a self,
-        writer: TableWriter<'a, B>,
-        column: Column,
-        amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
-        Box::pin(conditional::increment(writer, column, amount))
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        writer: TableWriter<'a, B>,
-        column: Column,
-        expected: Option<Bytes>,
-        new: Option<NewValue>,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(conditional::compare_and_swap(writer, column, expected, new))
-    }
-
-    fn rewrite_row<'a>(
-        &'a self,
-        writer: TableWriter<'a, B>,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(conditional::rewrite_row(writer, rewrite))
-    }
+    Ok(first_ms)
 }

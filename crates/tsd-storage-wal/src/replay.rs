@@ -6,7 +6,6 @@ use tsd_storage::{FlushTarget, Table};
 
 use crate::{
     OpenError, ReplayReport, TornTail,
-    backend_policy::BackendPolicy,
     change::{Change, ChangeKind},
     executor::Executor,
     files::LogDir,
@@ -14,6 +13,7 @@ use crate::{
     log::{LogPosition, SegmentItem, SegmentReader, VerifiedLog, segment_name, verify},
     memtable::{Memtable, TableId},
     replay_target::ReplayTarget,
+    sharing::SharingPolicy,
     state::WalState,
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn replay<B: FlushTarget>(
     state: &WalState,
     backend: &B,
     executor: &Executor,
-    policy: &dyn BackendPolicy<B>,
+    policy: &SharingPolicy,
 ) -> Result<ReplayedLog, OpenError> {
     let started = Instant::now();
     let dir = &*state.dir;
@@ -160,7 +160,7 @@ fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
 
 struct Replay<'a, B> {
     target: ReplayTarget<'a, B>,
-    policy: &'a dyn BackendPolicy<B>,
+    policy: &'a SharingPolicy,
     /// The memtable being filled.
     memtable: Option<Memtable>,
     next_memtable_id: u64,

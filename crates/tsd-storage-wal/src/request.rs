@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tsd_storage::{CellBatch, Column, ReplacedColumn, StorageError, Table};
+use tsd_storage::{CellBatch, Column, ReplacedColumn, Storage, StorageError, Table};
 
 use crate::{change::Change, memtable::TableId};
 
@@ -31,23 +31,19 @@ pub(crate) struct WriteRequest {
 #[derive(Debug)]
 pub(crate) enum WriteCommand {
     Change(Change),
-    Append {
-        batch: CellBatch,
-        read: BackendRead,
-    },
-    Increment {
-        column: Column,
-        amount: i64,
-        read: BackendRead,
-    },
-    /// Puts `new`, or deletes the column if it is `None`.
-    CompareAndSwap {
-        column: Column,
-        expected: Option<Bytes>,
-        new: Option<NewValue>,
-        read: BackendRead,
-    },
+    Conditional { write: ConditionalWrite, read: BackendRead },
     Rewrite(RewriteCommand),
+}
+
+/// A write whose change depends on the present values.
+#[derive(Clone, Debug)]
+pub(crate) enum ConditionalWrite {
+    /// Appends each cell to the value of its column.
+    Append(CellBatch),
+    /// Adds to a counter.
+    Increment { column: Column, amount: i64 },
+    /// Puts `new`, or deletes the column if it is `None`, provided that the value is `expected`.
+    CompareAndSwap { column: Column, expected: Option<Bytes>, new: Option<NewValue> },
 }
 
 /// The value that a compare-and-swap puts.
@@ -118,18 +114,78 @@ impl WriteCommand {
         let column_len = |column: &Column| column.row.len() + column.qualifier.len() + 64;
         match self {
             Self::Change(change) => change.byte_len(),
-            Self::Append { batch, read } => {
-                let values = read.values.values().flatten().map(Bytes::len).sum::<usize>();
-                batch.byte_len() + values
-            }
-            Self::Increment { column, .. } => column_len(column),
-            Self::CompareAndSwap { column, new, .. } => {
-                column_len(column) + new.as_ref().map_or(0, |new| new.value.len())
-            }
+            Self::Conditional { write, read } => match write {
+                ConditionalWrite::Append(batch) => {
+                    let values = read.values.values().flatten().map(Bytes::len).sum::<usize>();
+                    batch.byte_len() + values
+                }
+                ConditionalWrite::Increment { column, .. } => column_len(column),
+                ConditionalWrite::CompareAndSwap { column, new, .. } => {
+                    column_len(column) + new.as_ref().map_or(0, |new| new.value.len())
+                }
+            },
             Self::Rewrite(RewriteCommand { row, put, replaced, .. }) => {
                 let columns = replaced.iter().map(|cell| cell.column.qualifier.len() + 16);
                 row.len() + put.byte_len() + columns.sum::<usize>()
             }
         }
     }
+}
+
+impl ConditionalWrite {
+    /// Its columns, sorted, each once.
+    pub(crate) fn columns(&self) -> Vec<Column> {
+        match self {
+            Self::Append(batch) => columns_of(batch),
+            Self::Increment { column, .. } | Self::CompareAndSwap { column, .. } => {
+                vec![column.clone()]
+            }
+        }
+    }
+
+    /// Has the backend execute the write.
+    pub(crate) async fn send_to(
+        self,
+        backend: &impl Storage,
+        table: &Table,
+    ) -> Result<WriteOutcome, StorageError> {
+        let swapped = match self {
+            Self::Append(batch) => {
+                backend.append(table, batch).await?;
+                return Ok(WriteOutcome::Done);
+            }
+            Self::Increment { column, amount } => {
+                return backend.increment(table, column, amount).await.map(WriteOutcome::Sum);
+            }
+            Self::CompareAndSwap { column, expected, new: Some(new) } => match new.timestamp_ms {
+                None => backend.compare_and_set(table, column, expected, new.value).await?,
+                Some(at) => {
+                    backend.compare_and_set_at(table, column, expected, new.value, at).await?
+                }
+            },
+            Self::CompareAndSwap { column, expected: Some(expected), new: None } => {
+                backend.compare_and_delete(table, column, expected).await?
+            }
+            // Deleting an absent column changes nothing.
+            Self::CompareAndSwap { expected: None, new: None, .. } => true,
+        };
+        Ok(WriteOutcome::Swapped(swapped))
+    }
+}
+
+/// Columns of a batch, sorted, each once.
+fn columns_of(batch: &CellBatch) -> Vec<Column> {
+    let mut columns: Vec<Column> = batch
+        .rows()
+        .flat_map(|row| {
+            row.cells().map(move |cell| Column {
+                row: Bytes::copy_from_slice(row.key),
+                family: cell.family,
+                qualifier: Bytes::copy_from_slice(cell.qualifier),
+            })
+        })
+        .collect();
+    columns.sort_by(|a, b| (&a.row, a.family, &a.qualifier).cmp(&(&b.row, b.family, &b.qualifier)));
+    columns.dedup();
+    columns
 }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use tsd_model::{Family, Row};
-use tsd_storage::{BoxFuture, RowScanner, Scan, StorageError};
+use tsd_storage::{RowScanner, Scan, StorageError, StorageFuture};
 
 use crate::{
     memtable::{CellPrecedence, Memtable, RowRange, TableId},
@@ -110,7 +110,7 @@ impl MergedScanner {
 }
 
 impl RowScanner for MergedScanner {
-    fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>> {
+    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>> {
         Box::pin(async move {
             if let Some(error) = &self.error {
                 return Err(error.clone());

@@ -15,27 +15,25 @@ use tokio::sync::oneshot;
 use tsd_model::Row;
 use tsd_storage::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, ReadVersion, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, Table,
+    RowScanner, Scan, Storage, StorageError, StorageFuture, Table,
 };
 
 use crate::{
-    BackendSharing, OpenError, ReplayReport, WalConfig,
+    OpenError, ReplayReport, WalConfig,
     active_memtable::ActiveMemtable,
-    backend_policy::BackendPolicy,
     change::Change,
     commit_queue::CommitQueue,
     committer::Committer,
-    exclusive::Exclusive,
     executor::Executor,
     files::{DiskDir, LockError, LogDir},
     log::{LogWriter, segment_of_name},
     memtable::{Memtable, TableId},
     memtable_list::MemtableList,
-    multi_writer::MultiWriter,
     replay::{ReplayedLog, log_report, replay},
-    request::{CommitterMessage, NewValue, WriteCommand},
+    request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
     row_reader::RowReader,
     scanner::MergedScanner,
+    sharing::SharingPolicy,
     state::WalState,
     table_writer::TableWriter,
     validate::{check_column, check_columns, check_row},
@@ -49,7 +47,7 @@ use crate::{
 pub struct WalStorage<B> {
     state: Arc<WalState>,
     backend: Arc<B>,
-    policy: Arc<dyn BackendPolicy<B>>,
+    policy: SharingPolicy,
     queue: CommitQueue,
     /// Resolved when the threads end.
     threads: tokio::sync::Mutex<Vec<oneshot::Receiver<()>>>,
@@ -89,14 +87,11 @@ impl<B: FlushTarget> WalStorage<B> {
         backend: Arc<B>,
     ) -> Result<(Self, ReplayReport), OpenError> {
         let executor = Executor::current();
-        let policy: Arc<dyn BackendPolicy<B>> = match config.backend {
-            BackendSharing::Exclusive => Arc::new(Exclusive),
-            BackendSharing::MultiWriter => Arc::new(MultiWriter::default()),
-        };
+        let policy = SharingPolicy::new(config.backend);
         let mut state = WalState::new(config, dir);
-        let (replay_backend, replay_policy) = (Arc::clone(&backend), Arc::clone(&policy));
+        let (replay_backend, replay_policy) = (Arc::clone(&backend), policy.clone());
         let replaying = in_thread("wal-replay", move || {
-            let mut replayed = replay(&state, &*replay_backend, &executor, &*replay_policy)?;
+            let mut replayed = replay(&state, &*replay_backend, &executor, &replay_policy)?;
             state.config.logged.extend(std::mem::take(&mut replayed.more_tables));
             let last_ms = replay_policy.first_commit_ms(&state, replayed.last_commit_ms)?;
             state.last_commit_ms = AtomicI64::new(last_ms);
@@ -115,7 +110,7 @@ impl<B: FlushTarget> WalStorage<B> {
     fn start(
         state: Arc<WalState>,
         backend: Arc<B>,
-        policy: Arc<dyn BackendPolicy<B>>,
+        policy: SharingPolicy,
         replayed: ReplayedLog,
     ) -> Result<(Self, ReplayReport), OpenError> {
         let ReplayedLog { jobs, position, next_memtable_id, report, .. } = replayed;
@@ -135,7 +130,7 @@ impl<B: FlushTarget> WalStorage<B> {
         let committer = Committer::new(active, policy.commit_policy(), messages);
         let committer = spawn("wal-committer", || committer.run())?;
         let (flush_state, flush_backend) = (Arc::clone(&state), Arc::clone(&backend));
-        let (flush_policy, executor) = (Arc::clone(&policy), Executor::current());
+        let (flush_policy, executor) = (policy.clone(), Executor::current());
         let flusher = spawn("wal-flusher", move || {
             flush_policy.run_flusher(flush_state, flush_backend, executor);
         })?;
@@ -178,7 +173,7 @@ impl<B: FlushTarget> WalStorage<B> {
         if let Some(id) = self.state.tables.id(table) {
             return Ok(Some(id));
         }
-        if self.policy.accepts_table(&self.backend, table).await? {
+        if self.policy.accepts_table(&*self.backend, table).await? {
             Ok(Some(self.state.tables.add(table)))
         } else {
             Err(StorageError::NoSuchTable(table.clone()))
@@ -193,15 +188,40 @@ impl<B: FlushTarget> WalStorage<B> {
         }
     }
 
-    async fn compare_and_swap(
+    /// Executes a conditional write; the backend does if the table is not logged.
+    async fn conditional(
         &self,
-        writer: TableWriter<'_, B>,
+        table: &Table,
+        write: ConditionalWrite,
+    ) -> Result<WriteOutcome, StorageError> {
+        let Some(writer) = self.writer(table).await? else {
+            return write.send_to(&*self.backend, table).await;
+        };
+        match &write {
+            ConditionalWrite::Append(batch) if batch.cell_count() == 0 => {
+                return Ok(WriteOutcome::Done);
+            }
+            ConditionalWrite::Append(_) => {}
+            ConditionalWrite::Increment { column, .. }
+            | ConditionalWrite::CompareAndSwap { column, .. } => check_column(column)?,
+        }
+        self.policy.execute(writer, write).await
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        table: &'a Table,
         column: Column,
         expected: Option<Bytes>,
         new: Option<NewValue>,
-    ) -> Result<bool, StorageError> {
-        check_column(&column)?;
-        self.policy.compare_and_swap(writer, column, expected, new).await
+    ) -> StorageFuture<'a, bool> {
+        Box::pin(async move {
+            let write = ConditionalWrite::CompareAndSwap { column, expected, new };
+            match self.conditional(table, write).await? {
+                WriteOutcome::Swapped(swapped) => Ok(swapped),
+                other => Err(unexpected(other)),
+            }
+        })
     }
 
     /// Flushes all rows. Fails with the first flush error; the flusher continues to retry.
@@ -253,15 +273,14 @@ fn lock(directory: &Path) -> Result<DiskDir, OpenError> {
 }
 
 /// Starts a thread. The receiver resolves when the thread ends.
-fn spawn(
+fn spawn<T: Send + 'static>(
     name: &'static str,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<oneshot::Receiver<()>, OpenError> {
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, OpenError> {
     let (sender, ended) = oneshot::channel();
+    // A panic drops the sender.
     let work = move || {
-        // Dropped at the end of the thread, also by a panic.
-        let _sender = sender;
-        work();
+        let _ = sender.send(work());
     };
     thread::Builder::new()
         .name(name.to_owned())
@@ -275,15 +294,12 @@ async fn in_thread<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, OpenError> {
-    let (sender, result) = oneshot::channel();
-    let work = move || {
-        let _ = sender.send(work());
-    };
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .map_err(|_| OpenError::Thread(name))?;
-    result.await.map_err(|_| OpenError::Thread(name))
+    spawn(name, work)?.await.map_err(|_| OpenError::Thread(name))
+}
+
+/// The error for an outcome that a command cannot have.
+fn unexpected(outcome: WriteOutcome) -> StorageError {
+    StorageError::Backend(format!("unexpected outcome of a write: {outcome:?}").into())
 }
 
 impl<B> Drop for WalStorage<B> {
@@ -295,11 +311,7 @@ impl<B> Drop for WalStorage<B> {
 }
 
 impl<B: FlushTarget> Storage for WalStorage<B> {
-    fn get<'a>(
-        &'a self,
-        table: &'a Table,
-        get: Get,
-    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<Row>> {
         Box::pin(async move {
             let Some(id) = self.table_id(table).await? else {
                 return self.backend.get(table, get).await;
@@ -313,7 +325,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         &'a self,
         table: &'a Table,
         gets: Vec<Get>,
-    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+    ) -> StorageFuture<'a, Vec<Option<Row>>> {
         Box::pin(async move {
             match self.table_id(table).await? {
                 Some(id) => self.reader().multi_get(table, id, &gets).await,
@@ -354,18 +366,9 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         })
     }
 
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move {
-            match self.writer(table).await? {
-                None => self.backend.append(table, batch).await,
-                Some(_) if batch.cell_count() == 0 => Ok(()),
-                Some(writer) => self.policy.append(writer, batch).await,
-            }
-        })
+    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
+        let write = ConditionalWrite::Append(batch);
+        Box::pin(async move { self.conditional(table, write).await.map(|_| ()) })
     }
 
     fn increment<'a>(
@@ -373,13 +376,13 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         table: &'a Table,
         column: Column,
         amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+    ) -> StorageFuture<'a, i64> {
         Box::pin(async move {
-            let Some(writer) = self.writer(table).await? else {
-                return self.backend.increment(table, column, amount).await;
-            };
-            check_column(&column)?;
-            self.policy.increment(writer, column, amount).await
+            let write = ConditionalWrite::Increment { column, amount };
+            match self.conditional(table, write).await? {
+                WriteOutcome::Sum(sum) => Ok(sum),
+                other => Err(unexpected(other)),
+            }
         })
     }
 
@@ -389,14 +392,9 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         column: Column,
         expected: Option<Bytes>,
         value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(async move {
-            let Some(writer) = self.writer(table).await? else {
-                return self.backend.compare_and_set(table, column, expected, value).await;
-            };
-            let new = Some(NewValue { value, timestamp_ms: None });
-            self.compare_and_swap(writer, column, expected, new).await
-        })
+    ) -> StorageFuture<'a, bool> {
+        let new = NewValue { value, timestamp_ms: None };
+        self.compare_and_swap(table, column, expected, Some(new))
     }
 
     fn compare_and_set_at<'a>(
@@ -406,17 +404,9 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         expected: Option<Bytes>,
         value: Bytes,
         timestamp_ms: i64,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(async move {
-            let Some(writer) = self.writer(table).await? else {
-                let backend = &self.backend;
-                return backend
-                    .compare_and_set_at(table, column, expected, value, timestamp_ms)
-                    .await;
-            };
-            let new = Some(NewValue { value, timestamp_ms: Some(timestamp_ms) });
-            self.compare_and_swap(writer, column, expected, new).await
-        })
+    ) -> StorageFuture<'a, bool> {
+        let new = NewValue { value, timestamp_ms: Some(timestamp_ms) };
+        self.compare_and_swap(table, column, expected, Some(new))
     }
 
     fn compare_and_delete<'a>(
@@ -424,20 +414,11 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         table: &'a Table,
         column: Column,
         expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(async move {
-            let Some(writer) = self.writer(table).await? else {
-                return self.backend.compare_and_delete(table, column, expected).await;
-            };
-            self.compare_and_swap(writer, column, Some(expected), None).await
-        })
+    ) -> StorageFuture<'a, bool> {
+        self.compare_and_swap(table, column, Some(expected), None)
     }
 
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
         Box::pin(async move {
             let Some(writer) = self.writer(table).await? else {
                 return self.backend.delete(table, delete).await;
@@ -458,11 +439,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         })
     }
 
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         Box::pin(async move {
             match self.writer(table).await? {
                 None => self.backend.rewrite_row(table, rewrite).await,
@@ -475,14 +452,14 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         ReadVersion(Some(self.state.memtables.view().read_version))
     }
 
-    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
         Box::pin(async move {
             self.state.check_open()?;
             self.backend.table_exists(table).await
         })
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+    fn flush(&self) -> StorageFuture<'_, ()> {
         Box::pin(async move {
             self.state.check_open()?;
             self.flush_all().await?;
@@ -490,7 +467,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         })
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+    fn close(&self) -> StorageFuture<'_, ()> {
         Box::pin(async move {
             if self.state.closed.swap(true, Ordering::AcqRel) {
                 return Ok(());
@@ -536,7 +513,7 @@ impl<B: FlushTarget> FlushTarget for WalStorage<B> {
         &'a self,
         table: &'a Table,
         rows: Box<dyn FlushRows>,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    ) -> StorageFuture<'a, ()> {
         Box::pin(tsd_storage::flush_by_put(self, table, rows))
     }
 }

@@ -1,7 +1,6 @@
 //! Access of a policy to one logged table.
 
-use bytes::Bytes;
-use tsd_storage::{CellBatch, Column, StorageError, Table};
+use tsd_storage::{Column, StorageError, Table};
 
 use crate::{
     commit_queue::CommitQueue,
@@ -31,26 +30,4 @@ impl<B> TableWriter<'_, B> {
         let Column { row, family, qualifier } = column;
         view.column(self.id, row, *family, qualifier) != ColumnLookup::Unknown
     }
-}
-
-/// Columns of a batch, sorted, each once.
-pub(crate) fn columns_of(batch: &CellBatch) -> Vec<Column> {
-    let mut columns: Vec<Column> = batch
-        .rows()
-        .flat_map(|row| {
-            row.cells().map(move |cell| Column {
-                row: Bytes::copy_from_slice(row.key),
-                family: cell.family,
-                qualifier: Bytes::copy_from_slice(cell.qualifier),
-            })
-        })
-        .collect();
-    columns.sort_by(|a, b| (&a.row, a.family, &a.qualifier).cmp(&(&b.row, b.family, &b.qualifier)));
-    columns.dedup();
-    columns
-}
-
-/// The error for an outcome that a command cannot have.
-pub(crate) fn unexpected(outcome: WriteOutcome) -> StorageError {
-    StorageError::Backend(format!("unexpected outcome of a write: {outcome:?}").into())
 }

@@ -5,7 +5,7 @@
 
 use tsd_model::Family;
 
-use crate::{BoxFuture, CellBatch, CellRef, Delete, Storage, StorageError, Table};
+use crate::{CellBatch, CellRef, Delete, Storage, StorageError, StorageFuture, Table};
 
 /// Size in bytes from which [`flush_by_put`] sends its batch.
 const PUT_BYTES: usize = 256 * 1024;
@@ -60,7 +60,7 @@ pub trait FlushTarget: Storage {
         &'a self,
         table: &'a Table,
         rows: Box<dyn FlushRows>,
-    ) -> BoxFuture<'a, Result<(), StorageError>>;
+    ) -> StorageFuture<'a, ()>;
 }
 
 /// [`FlushTarget::flush_rows`] by puts and deletes, for backends without a faster path.

@@ -40,5 +40,6 @@ pub use operation::Operation;
 pub use tsd_model::ReplacedColumn;
 
 pub use storage::{
-    BoxFuture, Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage, Table,
+    BoxFuture, Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage,
+    StorageFuture, Table,
 };

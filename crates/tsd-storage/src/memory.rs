@@ -13,8 +13,8 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner,
-    Scan, Storage, StorageError, Table, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
+    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner, Scan, Storage,
+    StorageError, StorageFuture, Table, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
 };
 
 /// Rows per batch of a scan without a preference.
@@ -293,17 +293,13 @@ impl MemoryScanner {
 }
 
 impl RowScanner for MemoryScanner {
-    fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>> {
+    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>> {
         Box::pin(async move { self.next_batch() })
     }
 }
 
 impl Storage for MemoryStorage {
-    fn get<'a>(
-        &'a self,
-        table: &'a Table,
-        get: Get,
-    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
+    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<Row>> {
         Box::pin(async move { self.tables.get(table, &get) })
     }
 
@@ -311,7 +307,7 @@ impl Storage for MemoryStorage {
         &'a self,
         table: &'a Table,
         gets: Vec<Get>,
-    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
+    ) -> StorageFuture<'a, Vec<Option<Row>>> {
         Box::pin(async move {
             self.tables.table(table)?;
             gets.iter().map(|get| self.tables.get(table, get)).collect()
@@ -324,19 +320,11 @@ impl Storage for MemoryStorage {
         Box::new(MemoryScanner { tables, table, scan, after: None, remaining })
     }
 
-    fn put<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
         Box::pin(async move { self.apply_put(table, &batch) })
     }
 
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
         Box::pin(async move { self.apply_append(table, &batch) })
     }
 
@@ -345,7 +333,7 @@ impl Storage for MemoryStorage {
         table: &'a Table,
         column: Column,
         amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
+    ) -> StorageFuture<'a, i64> {
         Box::pin(async move { self.apply_increment(table, &column, amount) })
     }
 
@@ -355,7 +343,7 @@ impl Storage for MemoryStorage {
         column: Column,
         expected: Option<Bytes>,
         value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+    ) -> StorageFuture<'a, bool> {
         Box::pin(
             async move { self.compare_and(table, column, expected.as_ref(), Some((value, None))) },
         )
@@ -368,7 +356,7 @@ impl Storage for MemoryStorage {
         expected: Option<Bytes>,
         value: Bytes,
         timestamp_ms: i64,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+    ) -> StorageFuture<'a, bool> {
         Box::pin(async move {
             let new = Some((value, Some(timestamp_ms)));
             self.compare_and(table, column, expected.as_ref(), new)
@@ -380,27 +368,19 @@ impl Storage for MemoryStorage {
         table: &'a Table,
         column: Column,
         expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+    ) -> StorageFuture<'a, bool> {
         Box::pin(async move { self.compare_and(table, column, Some(&expected), None) })
     }
 
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
         Box::pin(async move { self.apply_delete(table, &delete) })
     }
 
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         Box::pin(async move { self.apply_rewrite(table, rewrite) })
     }
 
-    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
+    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
         Box::pin(async move {
             match self.tables.table(table) {
                 Ok(_) => Ok(true),
@@ -410,12 +390,12 @@ impl Storage for MemoryStorage {
         })
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+    fn flush(&self) -> StorageFuture<'_, ()> {
         let closed = self.tables.closed.load(Ordering::Acquire);
         Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+    fn close(&self) -> StorageFuture<'_, ()> {
         Box::pin(async move {
             self.tables.closed.store(true, Ordering::Release);
             Ok(())
@@ -438,7 +418,7 @@ impl FlushTarget for MemoryStorage {
         &'a self,
         table: &'a Table,
         mut rows: Box<dyn FlushRows>,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    ) -> StorageFuture<'a, ()> {
         Box::pin(async move { self.apply_flush(table, &mut *rows) })
     }
 }

@@ -10,6 +10,9 @@ use crate::{CellBatch, HealthProblem, RowFilter, StorageError};
 /// A boxed future; it makes the trait usable as `dyn Storage`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// The result of a call of a store.
+pub type StorageFuture<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
+
 /// Name of a table. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table(Arc<str>);
@@ -110,7 +113,7 @@ impl Scan {
 pub trait RowScanner: Send {
     /// Returns the next rows in key order, never an empty batch; `None` after the last. A failed
     /// scan stays failed: `None` means that every row was returned.
-    fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>>;
+    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>>;
 }
 
 /// A column of a row.
@@ -164,36 +167,24 @@ pub struct ReadVersion(pub Option<u64>);
 /// every later read of this handle. Methods may run concurrently; each is atomic for one row.
 pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Returns one row; `None` if it has no selected cell.
-    fn get<'a>(
-        &'a self,
-        table: &'a Table,
-        get: Get,
-    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>>;
+    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<Row>>;
 
     /// Returns several rows, in the order of `gets`.
     fn multi_get<'a>(
         &'a self,
         table: &'a Table,
         gets: Vec<Get>,
-    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>>;
+    ) -> StorageFuture<'a, Vec<Option<Row>>>;
 
     /// Opens a scan. An unknown table is an error of the first batch.
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner>;
 
     /// Puts cells; a put to an existing column replaces its value. On `Ok` all cells of the batch
     /// are durable; after an error any of them may be.
-    fn put<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>>;
+    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()>;
 
     /// Appends each cell's value to the current value of its column (empty if absent).
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>>;
+    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()>;
 
     /// Adds `amount` to a column with a big-endian `i64` value (0 if absent) and returns the sum.
     ///
@@ -205,7 +196,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         table: &'a Table,
         column: Column,
         amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>>;
+    ) -> StorageFuture<'a, i64>;
 
     /// Puts `value` if the column's value equals `expected` (`None`: the column is absent). Returns
     /// true if it did.
@@ -215,7 +206,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         column: Column,
         expected: Option<Bytes>,
         value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>>;
+    ) -> StorageFuture<'a, bool>;
 
     /// As [`Self::compare_and_set`], with an explicit timestamp of the cell.
     ///
@@ -227,7 +218,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         expected: Option<Bytes>,
         value: Bytes,
         _timestamp_ms: i64,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+    ) -> StorageFuture<'a, bool> {
         self.compare_and_set(table, column, expected, value)
     }
 
@@ -237,14 +228,10 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         table: &'a Table,
         column: Column,
         expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>>;
+    ) -> StorageFuture<'a, bool>;
 
     /// Deletes a row or columns of it.
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>>;
+    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()>;
 
     /// Applies a row compaction. After a crash in the middle the row reads the same.
     ///
@@ -259,11 +246,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StorageError::Changed`] if a replaced column was changed since the read.
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>>;
+    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()>;
 
     /// Returns the current version, for a rewrite of rows that are read after this call.
     fn read_version(&self) -> ReadVersion {
@@ -271,13 +254,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     }
 
     /// True if the table exists.
-    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>>;
+    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool>;
 
     /// Writes all memtable rows to the backend.
-    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>>;
+    fn flush(&self) -> StorageFuture<'_, ()>;
 
     /// Flushes and stops background work; later calls fail with [`StorageError::Closed`].
-    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>>;
+    fn close(&self) -> StorageFuture<'_, ()>;
 
     /// The problems that the store has now, by its own work; empty if it has none. Cheap: it is
     /// called by every health check.

@@ -3,63 +3,24 @@
 //! The caller reads from the backend the columns that no memtable has, and sends them along. The
 //! committer returns [`WriteOutcome::ReadAgain`] if a flush has made them out of date.
 
-use bytes::Bytes;
 use tsd_model::{Cell, Row};
-use tsd_storage::{CellBatch, Column, FlushTarget, Get, StorageError};
+use tsd_storage::{Column, FlushTarget, Get, StorageError};
 
 use crate::{
-    request::{BackendRead, NewValue, WriteCommand, WriteOutcome},
-    table_writer::{TableWriter, columns_of, unexpected},
+    request::{BackendRead, ConditionalWrite, WriteCommand, WriteOutcome},
+    table_writer::TableWriter,
 };
 
-pub(super) async fn append<B: FlushTarget>(
+/// Submits a write until it is decided on values that are up to date.
+pub(crate) async fn execute<B: FlushTarget>(
     writer: TableWriter<'_, B>,
-    batch: CellBatch,
-) -> Result<(), StorageError> {
-    let columns = columns_of(&batch);
-    let command = |read| WriteCommand::Append { batch: batch.clone(), read };
-    execute(&writer, &columns, command).await.map(|_| ())
-}
-
-pub(super) async fn increment<B: FlushTarget>(
-    writer: TableWriter<'_, B>,
-    column: Column,
-    amount: i64,
-) -> Result<i64, StorageError> {
-    let command = |read| WriteCommand::Increment { column: column.clone(), amount, read };
-    match execute(&writer, std::slice::from_ref(&column), command).await? {
-        WriteOutcome::Sum(sum) => Ok(sum),
-        other => Err(unexpected(other)),
-    }
-}
-
-pub(super) async fn compare_and_swap<B: FlushTarget>(
-    writer: TableWriter<'_, B>,
-    column: Column,
-    expected: Option<Bytes>,
-    new: Option<NewValue>,
-) -> Result<bool, StorageError> {
-    let command = |read| WriteCommand::CompareAndSwap {
-        column: column.clone(),
-        expected: expected.clone(),
-        new: new.clone(),
-        read,
-    };
-    match execute(&writer, std::slice::from_ref(&column), command).await? {
-        WriteOutcome::Swapped(swapped) => Ok(swapped),
-        other => Err(unexpected(other)),
-    }
-}
-
-/// Submits a command until it is decided on values that are up to date.
-async fn execute<B: FlushTarget>(
-    writer: &TableWriter<'_, B>,
-    columns: &[Column],
-    command: impl Fn(BackendRead) -> WriteCommand,
+    write: ConditionalWrite,
 ) -> Result<WriteOutcome, StorageError> {
+    let columns = write.columns();
     loop {
-        let read = read_backend(writer, columns).await?;
-        match writer.submit(command(read)).await? {
+        let read = read_backend(&writer, &columns).await?;
+        let command = WriteCommand::Conditional { write: write.clone(), read };
+        match writer.submit(command).await? {
             WriteOutcome::ReadAgain => {}
             outcome => return Ok(outcome),
         }

@@ -13,63 +13,51 @@ use crate::{
     executor::Executor,
     flush_queue::FlushJob,
     flushed_segments::FlushedSegments,
-    memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
+    memtable::{CellPrecedence, Memtable, MemtableRows},
     state::WalState,
 };
 
-pub(super) struct Flusher<B> {
-    pub(super) state: Arc<WalState>,
-    pub(super) backend: Arc<B>,
-    pub(super) executor: Executor,
-}
-
-impl<B: FlushTarget> Flusher<B> {
-    /// Runs until the queue is stopped. A failed flush is retried without limit: the rows stay in
-    /// the log until it succeeds.
-    pub(super) fn run(self) {
-        let mut flushed = FlushedSegments::default();
-        while let Some(job) = self.state.flush_queue.oldest() {
-            let FlushJob { memtable, segments, bytes, .. } = job;
-            let mut backoff = Backoff::new();
-            while let Err(error) = self.flush(&memtable) {
-                let pause = backoff.next_pause();
-                tracing::warn!(memtable = memtable.id(), %error, retry_in = ?pause, "flush failed");
-                self.state.metrics.flush_failures.increment(1);
-                self.state.publish_flush_result(Some(error));
-                if self.state.flush_queue.sleep(pause) {
-                    return;
-                }
+/// Runs until the queue is stopped. A failed flush is retried without limit: the rows stay in the
+/// log until it succeeds.
+pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executor: &Executor) {
+    let mut flushed = FlushedSegments::default();
+    while let Some(job) = state.flush_queue.oldest() {
+        let FlushJob { memtable, segments, bytes, .. } = job;
+        let mut backoff = Backoff::new();
+        loop {
+            let started = Instant::now();
+            let Err(error) = flush_memtable(backend, executor, state, &memtable) else {
+                state.record_flush(&memtable, started);
+                break;
+            };
+            let pause = backoff.next_pause();
+            tracing::warn!(memtable = memtable.id(), %error, retry_in = ?pause, "flush failed");
+            state.metrics.flush_failures.increment(1);
+            state.publish_flush_result(Some(error));
+            if state.flush_queue.sleep(pause) {
+                return;
             }
-            self.state.publish_flush_result(None);
-            self.state.memtables.remove(memtable.id());
-            flushed.extend(segments);
-            flushed.remove_all(&self.state);
-            self.state.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.state.flush_queue.complete_oldest(memtable.id());
         }
-    }
-
-    fn flush(&self, memtable: &Arc<Memtable>) -> Result<(), StorageError> {
-        let started = Instant::now();
-        flush_memtable(&*self.backend, &self.executor, &self.state, memtable)?;
-        self.state.record_flush(memtable, started);
-        Ok(())
+        state.publish_flush_result(None);
+        state.memtables.remove(memtable.id());
+        flushed.extend(segments);
+        flushed.remove_all(state);
+        state.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        state.flush_queue.complete_oldest(memtable.id());
     }
 }
 
 /// Writes a memtable to the backend, table by table.
-pub(super) fn flush_memtable<B: FlushTarget>(
+pub(crate) fn flush_memtable<B: FlushTarget>(
     backend: &B,
     executor: &Executor,
     state: &WalState,
     memtable: &Arc<Memtable>,
 ) -> Result<(), StorageError> {
     memtable.sort();
-    for (id, table) in state.tables.all().iter().enumerate() {
-        let id = TableId(id);
-        if memtable.rows_of(id) == 0 {
-            continue;
-        }
+    let tables = state.tables.all();
+    for id in memtable.tables() {
+        let Some(table) = tables.get(id.0) else { continue };
         let rows = MemtableRows::all(Arc::clone(memtable), id, CellPrecedence::LogOrder);
         let flush = || executor.wait(backend.flush_rows(table, Box::new(rows)));
         // A panic of the backend must not end the flusher thread.

@@ -15,7 +15,7 @@ use crate::{
     validate::{check_qualifier, check_row},
 };
 
-pub(super) async fn rewrite_row<B: FlushTarget>(
+pub(crate) async fn rewrite_row<B: FlushTarget>(
     writer: TableWriter<'_, B>,
     rewrite: RowRewrite,
 ) -> Result<(), StorageError> {

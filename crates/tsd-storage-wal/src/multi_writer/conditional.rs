@@ -16,87 +16,42 @@
 //! * Cells in memtables are unchanged. Their flush adds another column to the compacted row, which
 //!   the next compaction merges. A point in both has the same value in both.
 
-use bytes::Bytes;
 use tsd_storage::{CellBatch, Column, FlushTarget, RowRewrite, StorageError};
 
 use crate::{
-    request::{BackendRead, NewValue, WriteCommand, WriteOutcome},
-    table_writer::{TableWriter, columns_of, unexpected},
+    request::{BackendRead, ConditionalWrite, WriteCommand, WriteOutcome},
+    table_writer::TableWriter,
 };
 
-/// An append, split by who executes it.
-struct SplitAppend {
-    memtable: CellBatch,
-    backend: CellBatch,
+/// A write, split by who executes it.
+struct SplitWrite {
+    by_committer: Option<ConditionalWrite>,
+    by_backend: Option<ConditionalWrite>,
 }
 
-pub(super) async fn append<B: FlushTarget>(
+pub(crate) async fn execute<B: FlushTarget>(
     writer: TableWriter<'_, B>,
-    batch: CellBatch,
-) -> Result<(), StorageError> {
-    let mut remaining = batch;
+    mut write: ConditionalWrite,
+) -> Result<WriteOutcome, StorageError> {
+    let mut outcome = WriteOutcome::Done;
     loop {
-        let SplitAppend { memtable, backend } = split(&writer, &remaining)?;
-        if backend.cell_count() > 0 {
-            writer.backend.append(writer.table, backend).await?;
+        let SplitWrite { by_committer, by_backend } = split(&writer, write)?;
+        if let Some(part) = by_backend {
+            outcome = part.send_to(writer.backend, writer.table).await?;
         }
-        if memtable.cell_count() == 0 {
-            return Ok(());
+        let Some(part) = by_committer else { return Ok(outcome) };
+        // The committer decides on the memtables alone.
+        let read = BackendRead::none();
+        let command = WriteCommand::Conditional { write: part.clone(), read };
+        match writer.submit(command).await? {
+            // A column was flushed meanwhile, and nothing was done.
+            WriteOutcome::ReadAgain => write = part,
+            outcome => return Ok(outcome),
         }
-        let command = |read| WriteCommand::Append { batch: memtable.clone(), read };
-        if submit(&writer, command).await?.is_some() {
-            return Ok(());
-        }
-        remaining = memtable;
     }
 }
 
-pub(super) async fn increment<B: FlushTarget>(
-    writer: TableWriter<'_, B>,
-    column: Column,
-    amount: i64,
-) -> Result<i64, StorageError> {
-    if writer.is_in_memtable(&column) {
-        let command = |read| WriteCommand::Increment { column: column.clone(), amount, read };
-        match submit(&writer, command).await? {
-            Some(WriteOutcome::Sum(sum)) => return Ok(sum),
-            Some(other) => return Err(unexpected(other)),
-            None => {}
-        }
-    }
-    writer.backend.increment(writer.table, column, amount).await
-}
-
-pub(super) async fn compare_and_swap<B: FlushTarget>(
-    writer: TableWriter<'_, B>,
-    column: Column,
-    expected: Option<Bytes>,
-    new: Option<NewValue>,
-) -> Result<bool, StorageError> {
-    if writer.is_in_memtable(&column) {
-        let (column, expected, new) = (column.clone(), expected.clone(), new.clone());
-        let command = |read| WriteCommand::CompareAndSwap { column, expected, new, read };
-        match submit(&writer, command).await? {
-            Some(WriteOutcome::Swapped(swapped)) => return Ok(swapped),
-            Some(other) => return Err(unexpected(other)),
-            None => {}
-        }
-    }
-    let TableWriter { backend, table, .. } = writer;
-    match (new, expected) {
-        (Some(NewValue { value, timestamp_ms: None }), expected) => {
-            backend.compare_and_set(table, column, expected, value).await
-        }
-        (Some(NewValue { value, timestamp_ms: Some(at) }), expected) => {
-            backend.compare_and_set_at(table, column, expected, value, at).await
-        }
-        (None, Some(expected)) => backend.compare_and_delete(table, column, expected).await,
-        // Deleting an absent column changes nothing.
-        (None, None) => Ok(true),
-    }
-}
-
-pub(super) async fn rewrite_row<B: FlushTarget>(
+pub(crate) async fn rewrite_row<B: FlushTarget>(
     writer: TableWriter<'_, B>,
     rewrite: RowRewrite,
 ) -> Result<(), StorageError> {
@@ -107,29 +62,28 @@ pub(super) async fn rewrite_row<B: FlushTarget>(
     writer.backend.rewrite_row(writer.table, rewrite).await
 }
 
-/// Has the committer decide on the memtables alone. `None`: a column was flushed meanwhile, and
-/// nothing was done.
-async fn submit<B: FlushTarget>(
+fn split<B>(
     writer: &TableWriter<'_, B>,
-    command: impl FnOnce(BackendRead) -> WriteCommand,
-) -> Result<Option<WriteOutcome>, StorageError> {
-    match writer.submit(command(BackendRead::none())).await? {
-        WriteOutcome::ReadAgain => Ok(None),
-        outcome => Ok(Some(outcome)),
-    }
-}
-
-fn split<B>(writer: &TableWriter<'_, B>, batch: &CellBatch) -> Result<SplitAppend, StorageError> {
-    let mut split = SplitAppend { memtable: CellBatch::new(), backend: CellBatch::new() };
+    write: ConditionalWrite,
+) -> Result<SplitWrite, StorageError> {
     let in_memtable: Vec<Column> =
-        columns_of(batch).into_iter().filter(|column| writer.is_in_memtable(column)).collect();
+        write.columns().into_iter().filter(|column| writer.is_in_memtable(column)).collect();
+    let ConditionalWrite::Append(batch) = write else {
+        // Of one column.
+        return Ok(if in_memtable.is_empty() {
+            SplitWrite { by_backend: Some(write), by_committer: None }
+        } else {
+            SplitWrite { by_committer: Some(write), by_backend: None }
+        });
+    };
+    let (mut memtable, mut backend) = (CellBatch::new(), CellBatch::new());
     for row in batch.rows() {
         let is_in_memtable = |qualifier: &[u8], family| {
             in_memtable
                 .iter()
                 .any(|c| c.row == row.key && c.family == family && c.qualifier == qualifier)
         };
-        for (part, of_memtable) in [(&mut split.memtable, true), (&mut split.backend, false)] {
+        for (part, of_memtable) in [(&mut memtable, true), (&mut backend, false)] {
             let mut cells = row
                 .cells()
                 .filter(|cell| is_in_memtable(cell.qualifier, cell.family) == of_memtable)
@@ -142,5 +96,6 @@ fn split<B>(writer: &TableWriter<'_, B>, batch: &CellBatch) -> Result<SplitAppen
             }
         }
     }
-    Ok(split)
+    let part = |batch: CellBatch| (!batch.is_empty()).then_some(ConditionalWrite::Append(batch));
+    Ok(SplitWrite { by_committer: part(memtable), by_backend: part(backend) })
 }

@@ -51,7 +51,7 @@ const REJECTED_ROW_PAUSE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 struct Stopped;
 
-pub(super) struct PacedFlusher<B> {
+pub(crate) struct PacedFlusher<B> {
     state: Arc<WalState>,
     backend: Arc<B>,
     executor: Executor,
@@ -95,7 +95,7 @@ struct FlushRound {
 }
 
 impl<B: FlushTarget> PacedFlusher<B> {
-    pub(super) fn new(
+    pub(crate) fn new(
         state: Arc<WalState>,
         backend: Arc<B>,
         executor: Executor,
@@ -113,7 +113,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
     }
 
     /// Runs until the queue is stopped.
-    pub(super) fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let mut backoff = Backoff::new();
         let mut timeout = Duration::MAX;
         while let Some(jobs) = self.state.flush_queue.jobs_after(self.flushes.len(), timeout) {

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use tsd_storage::{
-    BoxFuture, FaultyStorage, FlushCell, FlushRow, FlushRows, FlushTarget, MemoryStorage,
-    RowScanner,
+    FaultyStorage, FlushCell, FlushRow, FlushRows, FlushTarget, MemoryStorage, RowScanner,
+    StorageFuture,
 };
 
 use super::*;
@@ -107,7 +107,7 @@ impl FlushTarget for RowFaultBackend {
         &'a self,
         table: &'a Table,
         rows: Box<dyn FlushRows>,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
+    ) -> StorageFuture<'a, ()> {
         Box::pin(async move {
             let rows = owned(rows);
             self.check(&rows)?;
@@ -115,8 +115,6 @@ impl FlushTarget for RowFaultBackend {
         })
     }
 }
-
-type StorageFuture<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
 
 impl Storage for RowFaultBackend {
     fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<tsd_model::Row>> {

@@ -1,0 +1,190 @@
+//! What depends on who writes to the backend.
+//!
+//! [`WalStorage::open`](crate::WalStorage::open) chooses the policy. No other code distinguishes
+//! the two, except the committer's [`CommitPolicy`]. The policy is called per request, batch or
+//! memtable, never per cell.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use tsd_storage::{FlushTarget, RowRewrite, StorageError, Table};
+
+use crate::{
+    BackendSharing, OpenError, WalConfig,
+    active_memtable::RotationLimits,
+    backend_policy::CommitPolicy,
+    exclusive,
+    executor::Executor,
+    memtable::{CellPrecedence, Memtable},
+    multi_writer::{self, FlushProgress},
+    replay_target::ReplayTarget,
+    request::{ConditionalWrite, WriteOutcome},
+    state::WalState,
+    table_writer::TableWriter,
+};
+
+/// Part of the memory at which the memtable over an exclusive backend is rotated: the others are
+/// being flushed.
+const EXCLUSIVE_MEMTABLES: usize = 4;
+
+/// How the layer uses a backend; the modules [`exclusive`] and [`multi_writer`] describe it.
+#[derive(Clone, Debug)]
+pub(crate) enum SharingPolicy {
+    Exclusive,
+    MultiWriter(Arc<FlushProgress>),
+}
+
+impl SharingPolicy {
+    pub(crate) fn new(sharing: BackendSharing) -> Self {
+        match sharing {
+            BackendSharing::Exclusive => Self::Exclusive,
+            BackendSharing::MultiWriter => Self::MultiWriter(Arc::default()),
+        }
+    }
+
+    /// Accepts a table found in the log during replay.
+    pub(crate) fn replay_table<B: FlushTarget>(
+        &self,
+        target: &mut ReplayTarget<'_, B>,
+        table: &Table,
+    ) -> Result<(), OpenError> {
+        let is_logged = target.state.config.logged.contains(table);
+        match self {
+            Self::Exclusive => {
+                match target.executor.wait(target.backend.table_exists(table)) {
+                    Ok(true) => {}
+                    Ok(false) => return Err(OpenError::NoSuchTable(table.clone())),
+                    Err(error) => return Err(OpenError::Backend(error)),
+                }
+                // Reads of a table that is not logged any more do not consult the memtables.
+                target.must_flush |= !is_logged;
+            }
+            Self::MultiWriter(_) if !is_logged => target.more_tables.push(table.clone()),
+            Self::MultiWriter(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a memtable that replay has filled.
+    pub(crate) fn replay_memtable<B: FlushTarget>(
+        &self,
+        target: &mut ReplayTarget<'_, B>,
+        memtable: Memtable,
+    ) -> Result<(), OpenError> {
+        match self {
+            Self::Exclusive => {
+                let ReplayTarget { backend, executor, state, .. } = *target;
+                exclusive::flush_memtable(backend, executor, state, &Arc::new(memtable))
+                    .map_err(OpenError::Backend)?;
+            }
+            Self::MultiWriter(_) => target.memtables.push(memtable),
+        }
+        Ok(())
+    }
+
+    /// Lower bound of all commit times from now on; `replayed_ms` is the last one in the log.
+    pub(crate) fn first_commit_ms(
+        &self,
+        state: &WalState,
+        replayed_ms: i64,
+    ) -> Result<i64, OpenError> {
+        match self {
+            Self::Exclusive => Ok(replayed_ms),
+            Self::MultiWriter(_) => multi_writer::first_commit_ms(state, replayed_ms),
+        }
+    }
+
+    /// Limits at which the active memtable is rotated.
+    pub(crate) fn rotation_limits(&self, config: &WalConfig) -> RotationLimits {
+        match self {
+            Self::Exclusive => RotationLimits {
+                memtable_bytes: config.memtable_bytes / EXCLUSIVE_MEMTABLES,
+                max_age: config.max_age,
+                segment_bytes: Some(config.segment_bytes),
+            },
+            Self::MultiWriter(_) => RotationLimits {
+                // Few large flushes: one memtable is filled while the previous one is flushed.
+                memtable_bytes: config.memtable_bytes / 2,
+                max_age: config.max_age * 3 / 4,
+                segment_bytes: None,
+            },
+        }
+    }
+
+    /// The policy of the committer thread.
+    pub(crate) fn commit_policy(&self) -> Box<dyn CommitPolicy> {
+        match self {
+            Self::Exclusive => exclusive::commit_policy(),
+            Self::MultiWriter(progress) => multi_writer::commit_policy(Arc::clone(progress)),
+        }
+    }
+
+    /// Body of the flusher thread. Returns when the flush queue is stopped.
+    pub(crate) fn run_flusher<B: FlushTarget>(
+        self,
+        state: Arc<WalState>,
+        backend: Arc<B>,
+        executor: Executor,
+    ) {
+        match self {
+            Self::Exclusive => exclusive::run_flusher(&state, &*backend, &executor),
+            Self::MultiWriter(progress) => {
+                multi_writer::PacedFlusher::new(state, backend, executor, progress).run();
+            }
+        }
+    }
+
+    /// Gauges of this policy.
+    pub(crate) fn gauges(&self, state: &WalState) -> Vec<(&'static str, f64)> {
+        let Self::MultiWriter(progress) = self else { return Vec::new() };
+        let is_unavailable = progress.is_backend_unavailable(state);
+        let rejected_rows = progress.rejected_rows.load(Ordering::Relaxed);
+        vec![
+            ("tsd_wal_backend_unavailable", f64::from(u8::from(is_unavailable))),
+            ("tsd_wal_rejected_rows", rejected_rows as f64),
+        ]
+    }
+
+    /// Which cell of a column readers see.
+    pub(crate) const fn cell_precedence(&self) -> CellPrecedence {
+        match self {
+            Self::Exclusive => CellPrecedence::LogOrder,
+            Self::MultiWriter(_) => CellPrecedence::CommitTime,
+        }
+    }
+
+    /// Returns true if the first write to a table may proceed.
+    pub(crate) async fn accepts_table<B: FlushTarget>(
+        &self,
+        backend: &B,
+        table: &Table,
+    ) -> Result<bool, StorageError> {
+        match self {
+            Self::Exclusive => backend.table_exists(table).await,
+            Self::MultiWriter(_) => Ok(true),
+        }
+    }
+
+    /// Executes a conditional write, which has a cell.
+    pub(crate) async fn execute<B: FlushTarget>(
+        &self,
+        writer: TableWriter<'_, B>,
+        write: ConditionalWrite,
+    ) -> Result<WriteOutcome, StorageError> {
+        match self {
+            Self::Exclusive => exclusive::execute(writer, write).await,
+            Self::MultiWriter(_) => multi_writer::execute(writer, write).await,
+        }
+    }
+
+    /// Replaces the columns of a row by the compacted one.
+    pub(crate) async fn rewrite_row<B: FlushTarget>(
+        &self,
+        writer: TableWriter<'_, B>,
+        rewrite: RowRewrite,
+    ) -> Result<(), StorageError> {
+        match self {
+            Self::Exclusive => exclusive::rewrite_row(writer, rewrite).await,
+            Self::MultiWriter(_) => multi_writer::rewrite_row(writer, rewrite).await,
+        }
+    }
+}
