@@ -20,35 +20,20 @@ pub(crate) enum Change {
     Rewrite { row: Bytes, put: CellBatch, delete: Vec<(Family, Bytes)> },
 }
 
-/// Kind of a record, as a byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum ChangeKind {
-    Put = 1,
-    DeleteRow = 2,
-    DeleteColumns = 3,
-    Rewrite = 4,
-}
-
-impl ChangeKind {
-    pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(Self::Put),
-            2 => Some(Self::DeleteRow),
-            3 => Some(Self::DeleteColumns),
-            4 => Some(Self::Rewrite),
-            _ => None,
-        }
-    }
-}
+// Kinds of records.
+const PUT: u8 = 1;
+const DELETE_ROW: u8 = 2;
+const DELETE_COLUMNS: u8 = 3;
+const REWRITE: u8 = 4;
 
 impl Change {
-    pub(crate) const fn kind(&self) -> ChangeKind {
+    /// Kind of its record.
+    pub(crate) const fn kind(&self) -> u8 {
         match self {
-            Self::Put(_) => ChangeKind::Put,
-            Self::DeleteRow(_) => ChangeKind::DeleteRow,
-            Self::DeleteColumns { .. } => ChangeKind::DeleteColumns,
-            Self::Rewrite { .. } => ChangeKind::Rewrite,
+            Self::Put(_) => PUT,
+            Self::DeleteRow(_) => DELETE_ROW,
+            Self::DeleteColumns { .. } => DELETE_COLUMNS,
+            Self::Rewrite { .. } => REWRITE,
         }
     }
 
@@ -103,22 +88,21 @@ impl Change {
         }
     }
 
-    /// Decodes a record body; `None` if it is invalid.
-    pub(crate) fn decode(kind: ChangeKind, body: &[u8]) -> Option<Self> {
+    /// Decodes the body of a record of this kind; `None` if it is invalid.
+    pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         match kind {
-            ChangeKind::Put => Some(Self::Put(CellBatch::from_bytes(body.to_vec()).ok()?)),
-            ChangeKind::DeleteRow => {
-                (!body.is_empty()).then(|| Self::DeleteRow(Bytes::copy_from_slice(body)))
-            }
-            ChangeKind::DeleteColumns => {
+            PUT => Some(Self::Put(CellBatch::from_bytes(body.to_vec()).ok()?)),
+            DELETE_ROW => (!body.is_empty()).then(|| Self::DeleteRow(Bytes::copy_from_slice(body))),
+            DELETE_COLUMNS => {
                 let (row, columns, rest) = decode_columns(body)?;
                 rest.is_empty().then_some(Self::DeleteColumns { row, columns })
             }
-            ChangeKind::Rewrite => {
+            REWRITE => {
                 let (row, delete, rest) = decode_columns(body)?;
                 let put = CellBatch::from_bytes(rest.to_vec()).ok()?;
                 Some(Self::Rewrite { row, put, delete })
             }
+            _ => None,
         }
     }
 }
@@ -200,7 +184,7 @@ mod tests {
             read.encode(&mut again);
             assert_eq!(again, body);
             assert_eq!(read.cell_count(), change.cell_count());
-            assert_eq!(ChangeKind::from_byte(change.kind() as u8), Some(change.kind()));
+            assert_eq!(read.kind(), change.kind());
         }
     }
 
@@ -220,10 +204,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_any_bytes_does_not_panic(kind in 1..5_u8, body: Vec<u8>) {
-            if let Some(kind) = ChangeKind::from_byte(kind)
-                && let Some(change) = Change::decode(kind, &body)
-            {
+        fn decoding_any_bytes_does_not_panic(kind in 0..6_u8, body: Vec<u8>) {
+            if let Some(change) = Change::decode(kind, &body) {
                 let mut again = Vec::new();
                 change.encode(&mut again);
                 prop_assert_eq!(again, body);

@@ -77,6 +77,20 @@ impl FlushQueue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits while `is_idle` returns true, for `timeout` at most.
+    fn wait_while(
+        &self,
+        timeout: Duration,
+        is_idle: impl FnMut(&mut FlushQueueInner) -> bool,
+    ) -> MutexGuard<'_, FlushQueueInner> {
+        let inner = self.lock();
+        if timeout == Duration::MAX {
+            return self.changed.wait_while(inner, is_idle).unwrap_or_else(PoisonError::into_inner);
+        }
+        let waited = self.changed.wait_timeout_while(inner, timeout, is_idle);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     pub(crate) fn push(&self, job: FlushJob) {
         self.lock().jobs.push_back(job);
         self.changed.notify_all();
@@ -84,31 +98,17 @@ impl FlushQueue {
 
     /// Waits for the oldest job, which stays in the queue; `None` once stopped.
     pub(crate) fn oldest(&self) -> Option<FlushJob> {
-        let mut inner = self.lock();
-        loop {
-            if inner.stopping {
-                return None;
-            }
-            if let Some(job) = inner.jobs.front() {
-                return Some(job.clone());
-            }
-            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        }
+        let inner =
+            self.wait_while(Duration::MAX, |inner| !inner.stopping && inner.jobs.is_empty());
+        if inner.stopping { None } else { inner.jobs.front().cloned() }
     }
 
     /// Waits for jobs behind the first `known`, for `timeout` at most or until a caller waits for
     /// a flush. Returns them; `None` once stopped.
     pub(crate) fn jobs_after(&self, known: usize, timeout: Duration) -> Option<Vec<FlushJob>> {
-        let is_idle = |inner: &mut FlushQueueInner| {
+        let inner = self.wait_while(timeout, |inner| {
             !inner.stopping && inner.jobs.len() <= known && !std::mem::take(&mut inner.wake_flusher)
-        };
-        let inner = self.lock();
-        let inner = if timeout == Duration::MAX {
-            self.changed.wait_while(inner, is_idle).unwrap_or_else(PoisonError::into_inner)
-        } else {
-            let waited = self.changed.wait_timeout_while(inner, timeout, is_idle);
-            waited.unwrap_or_else(PoisonError::into_inner).0
-        };
+        });
         (!inner.stopping).then(|| inner.jobs.iter().skip(known).cloned().collect())
     }
 
@@ -119,8 +119,7 @@ impl FlushQueue {
         let may_sleep = |inner: &mut FlushQueueInner| {
             !inner.stopping && !inner.has_waiters() && inner.jobs.len() < 2
         };
-        let waited = self.changed.wait_timeout_while(self.lock(), timeout, may_sleep);
-        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+        self.wait_while(timeout, may_sleep).stopping
     }
 
     /// True if a caller waits for a flush.
@@ -141,13 +140,8 @@ impl FlushQueue {
     pub(crate) fn complete_oldest(&self, flushed: u64) {
         let mut inner = self.lock();
         inner.jobs.pop_front();
-        let waiters = std::mem::take(&mut inner.waiters);
-        for (last, waiter) in waiters {
-            if last <= flushed {
-                let _ = waiter.send(());
-            } else {
-                inner.waiters.push((last, waiter));
-            }
+        for (_, waiter) in inner.waiters.extract_if(.., |(last, _)| *last <= flushed) {
+            let _ = waiter.send(());
         }
         self.changed.notify_all();
     }
@@ -170,26 +164,17 @@ impl FlushQueue {
     /// Waits until `ready` returns true; it is evaluated after each change of the queue. Returns
     /// true once stopped.
     pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) -> bool {
-        let mut inner = self.lock();
-        while !inner.stopping && !ready() {
-            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        }
-        inner.stopping
+        self.wait_until_for(Duration::MAX, ready)
     }
 
     /// As [`Self::wait_until`], for `timeout` at most.
     pub(crate) fn wait_until_for(&self, timeout: Duration, ready: impl Fn() -> bool) -> bool {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), timeout, |inner| !inner.stopping && !ready());
-        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+        self.wait_while(timeout, |inner| !inner.stopping && !ready()).stopping
     }
 
     /// Sleeps. Returns true once stopped.
     pub(crate) fn sleep(&self, duration: Duration) -> bool {
-        let inner = self.lock();
-        let waited = self.changed.wait_timeout_while(inner, duration, |inner| !inner.stopping);
-        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+        self.wait_until_for(duration, || false)
     }
 
     /// Makes waiting threads evaluate their condition again.

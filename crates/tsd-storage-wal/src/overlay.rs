@@ -85,7 +85,9 @@ pub(crate) fn overlay(
     let (mut cells, runs) = match (stored, state.delete_row) {
         (Some(row), None) => unpack_touched(row, &state)?,
         (Some(row), Some(deleted_ms)) if ops.precedence == CellPrecedence::CommitTime => {
-            (later_cells(row, deleted_ms)?, Vec::new())
+            let mut cells = row.into_cells()?;
+            cells.retain(|cell| cell.timestamp_ms > deleted_ms);
+            (cells, Vec::new())
         }
         _ => (Vec::new(), Vec::new()),
     };
@@ -154,13 +156,6 @@ impl RunPacker {
     }
 }
 
-/// Cells of a row that are later than its deletion.
-fn later_cells(row: Row, deleted_ms: i64) -> Result<Vec<Cell>, StorageError> {
-    let cells =
-        row.into_cells().map_err(|error| StorageError::Damaged(error.to_string().into()))?;
-    Ok(cells.into_iter().filter(|cell| cell.timestamp_ms > deleted_ms).collect())
-}
-
 type CellsAndRuns = (Vec<Cell>, Vec<PackedRun>);
 
 fn unpack_touched(row: Row, state: &RowState<'_>) -> Result<CellsAndRuns, StorageError> {
@@ -171,8 +166,7 @@ fn unpack_touched(row: Row, state: &RowState<'_>) -> Result<CellsAndRuns, Storag
     });
     if !touched.is_empty() {
         for run in &touched {
-            run.expand_into(&mut cells)
-                .map_err(|error| StorageError::Damaged(error.to_string().into()))?;
+            run.expand_into(&mut cells)?;
         }
         cells.sort_by(|a, b| (a.family, &a.qualifier).cmp(&(b.family, &b.qualifier)));
     }

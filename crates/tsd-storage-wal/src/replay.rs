@@ -6,7 +6,7 @@ use tsd_storage::{FlushTarget, Table};
 
 use crate::{
     OpenError, ReplayReport, TornTail,
-    change::{Change, ChangeKind},
+    change::Change,
     executor::Executor,
     files::LogDir,
     flush_queue::{ClosedSegment, FlushJob},
@@ -175,8 +175,9 @@ impl<B: FlushTarget> Replay<'_, B> {
         for item in SegmentReader::new(bytes, segment, true) {
             let SegmentItem::Record { header, table, body, .. } = item else { continue };
             // Unreadable records are in the report of the verification.
-            let Some((table, change)) = decode(header.kind, table, body) else { continue };
-            self.record(&table, &change, header.commit_ms)?;
+            let Ok(table) = std::str::from_utf8(table) else { continue };
+            let Some(change) = Change::decode(header.kind, body) else { continue };
+            self.record(table, &change, header.commit_ms)?;
         }
         Ok(())
     }
@@ -213,11 +214,6 @@ impl<B: FlushTarget> Replay<'_, B> {
             None => Ok(()),
         }
     }
-}
-
-fn decode(kind: u8, table: &[u8], body: &[u8]) -> Option<(String, Change)> {
-    let change = Change::decode(ChangeKind::from_byte(kind)?, body)?;
-    Some((String::from_utf8(table.to_vec()).ok()?, change))
 }
 
 /// Logs the result of a replay.

@@ -2,6 +2,8 @@
 
 use std::{io, sync::Arc};
 
+use tsd_model::PackedRunError;
+
 use crate::{BatchError, Table};
 
 /// An error of a call of a store. Cheap to clone: one failed group commit fails many calls.
@@ -96,5 +98,11 @@ impl StorageError {
             | Self::DiskFull => Recovery::RetryLater,
             _ => Recovery::GiveUp,
         }
+    }
+}
+
+impl From<PackedRunError> for StorageError {
+    fn from(error: PackedRunError) -> Self {
+        Self::Damaged(error.to_string().into())
     }
 }

@@ -42,8 +42,7 @@ async fn read_backend<B: FlushTarget>(
         missing.iter().map(|c| Get::column(c.row.clone(), c.family, c.qualifier.clone())).collect();
     let rows = writer.backend.multi_get(writer.table, gets).await?;
     for (column, row) in missing.into_iter().zip(rows) {
-        let cells = row.map_or_else(|| Ok(Vec::new()), Row::into_cells);
-        let cells = cells.map_err(|e| StorageError::Damaged(e.to_string().into()))?;
+        let cells = row.map(Row::into_cells).transpose()?.unwrap_or_default();
         let is_same = |c: &Cell| c.family == column.family && c.qualifier == column.qualifier;
         let value = cells.into_iter().find(is_same).map(|cell| cell.value);
         read.values.insert(column.clone(), value);

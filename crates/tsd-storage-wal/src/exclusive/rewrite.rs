@@ -70,8 +70,7 @@ async fn read_backend<B: FlushTarget>(
     }
     // The whole row, as for the plan: single columns cost more.
     let row = writer.backend.get(writer.table, Get::row(command.row.clone())).await?;
-    let cells = row.map_or_else(|| Ok(Vec::new()), Row::into_cells);
-    let cells = cells.map_err(|e| StorageError::Damaged(e.to_string().into()))?;
+    let cells = row.map(Row::into_cells).transpose()?.unwrap_or_default();
     for ReplacedCell { column, backend } in &mut command.replaced {
         let at = cells.binary_search_by(|cell| {
             (cell.family, &cell.qualifier).cmp(&(column.family, &column.qualifier))

@@ -124,8 +124,7 @@ pub(crate) struct RecordGroup {
 impl RecordGroup {
     /// Adds a change. [`Self::stamp`] fills in its position in the log.
     pub(crate) fn push(&mut self, table: &str, change: &Change, commit_ms: i64) {
-        let kind = change.kind() as u8;
-        self.add(kind, table.as_bytes(), |body| change.encode(body), commit_ms);
+        self.add(change.kind(), table.as_bytes(), |body| change.encode(body), commit_ms);
     }
 
     fn add(&mut self, kind: u8, table: &[u8], body: impl FnOnce(&mut Vec<u8>), commit_ms: i64) {

@@ -8,7 +8,7 @@ use super::{
     segment_reader::{SegmentItem, SegmentReader},
 };
 use crate::{
-    change::{Change, ChangeKind},
+    change::Change,
     files::LogDir,
     report::{Damage, LostRange},
 };
@@ -225,7 +225,5 @@ impl Verifier<'_> {
 
 /// True if this version can decode the record.
 fn is_readable(header: RecordHeader, table: &[u8], body: &[u8]) -> bool {
-    std::str::from_utf8(table).is_ok()
-        && ChangeKind::from_byte(header.kind)
-            .is_some_and(|kind| Change::decode(kind, body).is_some())
+    std::str::from_utf8(table).is_ok() && Change::decode(header.kind, body).is_some()
 }
