@@ -13,7 +13,7 @@
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, PackablePoint, PackedRun, RunEncoder, RunShape};
-use tsd_storage::FlushCell;
+use tsd_storage::{FlushCell, decode_family};
 
 const VERSION: u8 = 0x20;
 const VERSION_MASK: u8 = 0xE0;
@@ -144,16 +144,6 @@ pub(crate) fn decode_single(entry: &Bytes) -> Option<(i64, Bytes)> {
     let mut cursor = Cursor { bytes: entry, offset: 0 };
     let timestamp_ms = unzigzag(cursor.varint()?);
     Some((timestamp_ms, entry.slice(cursor.offset..)))
-}
-
-/// Decodes a column family.
-pub(crate) const fn decode_family(code: u8) -> Option<Family> {
-    match code {
-        0 => Some(Family::Id),
-        1 => Some(Family::Name),
-        2 => Some(Family::T),
-        _ => None,
-    }
 }
 
 struct Cursor<'a> {

@@ -6,7 +6,7 @@ use metrics::{
 };
 
 /// Metrics of one table.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct TableMetrics {
     /// Rows written by ingestion.
     pub(crate) rows: Counter,
@@ -80,11 +80,5 @@ pub fn describe_metrics() {
         ("tsd_lsm_ingestion_seconds", "Duration of an ingestion."),
     ] {
         describe_histogram!(name, Unit::Seconds, text);
-    }
-}
-
-impl std::fmt::Debug for TableMetrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TableMetrics").finish_non_exhaustive()
     }
 }

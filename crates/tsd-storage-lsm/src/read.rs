@@ -5,7 +5,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use lsm_tree::{AbstractTree, Guard, IterGuardImpl, SeqNo};
 use tsd_model::{Cell, Family, Row};
-use tsd_storage::{Get, Scan, StorageError};
+use tsd_storage::{Get, Scan, StorageError, decode_family};
 
 use crate::{
     TableLayout, entry,
@@ -82,29 +82,16 @@ impl RowCursor {
         if !stop.is_empty() && start >= stop {
             return Self { entries: None, pending: None };
         }
-        let lower = if start.is_empty() {
-            Bound::Unbounded
-        } else {
-            Bound::Included(key_encoding::encoded(start))
+        let bound = |key: &[u8], limited: fn(Vec<u8>) -> Bound<Vec<u8>>| {
+            if key.is_empty() { Bound::Unbounded } else { limited(key_encoding::encoded(key)) }
         };
-        let upper = if stop.is_empty() {
-            Bound::Unbounded
-        } else {
-            Bound::Excluded(key_encoding::encoded(stop))
-        };
+        let (lower, upper) = (bound(start, Bound::Included), bound(stop, Bound::Excluded));
         let entries = table.tree.range::<Vec<u8>, _>((lower, upper), SeqNo::MAX, None);
         Self { entries: Some(entries), pending: None }
     }
 
     fn next_entry(&mut self, table: &TableStore) -> Result<Option<TreeEntry>, StorageError> {
-        let Some(entries) = &mut self.entries else { return Ok(None) };
-        match entries.next() {
-            None => Ok(None),
-            Some(guard) => {
-                let (key, value) = guard.into_inner().map_err(table.failed("reading"))?;
-                Ok(Some((key.into(), value.into())))
-            }
-        }
+        self.entries.as_mut().and_then(Iterator::next).map(|e| table.tree_entry(e)).transpose()
     }
 
     /// Returns the next row whose key `keep` accepts.
@@ -115,12 +102,10 @@ impl RowCursor {
     ) -> Result<Option<RowEntries>, StorageError> {
         loop {
             let first = match self.pending.take() {
-                Some(entry) => entry,
-                None => match self.next_entry(table)? {
-                    Some(entry) => entry,
-                    None => return Ok(None),
-                },
+                Some(entry) => Some(entry),
+                None => self.next_entry(table)?,
             };
+            let Some(first) = first else { return Ok(None) };
             let (key, prefix_len) = key_encoding::decode(&first.0)
                 .ok_or_else(|| damaged(&table.name, "a key that is not a row key"))?;
             let keep_row = keep(&key);
@@ -149,13 +134,13 @@ impl TableStore {
         // No other encoded row key starts with this one, and FF is never the next byte.
         let upper = [row_key, &[0xFF]].concat();
         let range = (Bound::Included(row_key.to_vec()), Bound::Excluded(upper));
-        self.tree
-            .range::<Vec<u8>, _>(range, SeqNo::MAX, None)
-            .map(|guard| {
-                let (key, value) = guard.into_inner().map_err(self.failed("reading"))?;
-                Ok((key.into(), value.into()))
-            })
-            .collect()
+        let entries = self.tree.range::<Vec<u8>, _>(range, SeqNo::MAX, None);
+        entries.map(|entry| self.tree_entry(entry)).collect()
+    }
+
+    fn tree_entry(&self, entry: IterGuardImpl) -> Result<TreeEntry, StorageError> {
+        let (key, value) = entry.into_inner().map_err(self.failed("reading"))?;
+        Ok((key.into(), value.into()))
     }
 
     /// Reads one row; `None` if it has no selected cell.
@@ -239,7 +224,7 @@ pub(crate) fn column_key(row_key: &[u8], family: Family, qualifier: &[u8]) -> Ve
 }
 
 fn single_cell(key: &Bytes, prefix_len: usize, value: &Bytes) -> Option<Cell> {
-    let family = entry::decode_family(*key.get(prefix_len)?)?;
+    let family = decode_family(*key.get(prefix_len)?)?;
     let (timestamp_ms, value) = entry::decode_single(value)?;
     Some(Cell { family, qualifier: key.slice(prefix_len + 1..), value, timestamp_ms })
 }

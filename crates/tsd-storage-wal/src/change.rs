@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use tsd_model::Family;
-use tsd_storage::CellBatch;
+use tsd_storage::{CellBatch, decode_family};
 
 /// A change of rows, applied atomically.
 #[derive(Clone, Debug)]
@@ -129,12 +129,7 @@ fn decode_columns(body: &[u8]) -> Option<RowColumns<'_>> {
     let (count, mut rest) = rest.split_first_chunk::<4>()?;
     let mut columns = Vec::new();
     for _ in 0..u32::from_be_bytes(*count) {
-        let family = match *rest.split_off_first()? {
-            0 => Family::Id,
-            1 => Family::Name,
-            2 => Family::T,
-            _ => return None,
-        };
+        let family = decode_family(*rest.split_off_first()?)?;
         let (qualifier, after) = decode_short(rest)?;
         columns.push((family, qualifier));
         rest = after;

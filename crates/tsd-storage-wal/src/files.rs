@@ -9,7 +9,7 @@ pub(crate) mod faulty;
 
 use std::{fmt, io, path::Path};
 
-pub(crate) use self::disk::{DiskDir, LockError};
+pub(crate) use self::disk::DiskDir;
 
 /// The directory of a log.
 pub(crate) trait LogDir: fmt::Debug + Send + Sync {

@@ -5,94 +5,80 @@ use metrics::{
     histogram,
 };
 
-/// Registered handles: an update is an atomic operation without a lookup.
-pub(crate) struct Metrics {
-    pub(crate) records: Counter,
-    pub(crate) cells: Counter,
-    pub(crate) bytes: Counter,
-    pub(crate) commits: Counter,
-    pub(crate) commit_seconds: Histogram,
-    pub(crate) commit_records: Histogram,
-    pub(crate) sync_seconds: Histogram,
-    pub(crate) sync_failures: Counter,
-    pub(crate) commit_failures: Counter,
-    pub(crate) disk_full: Counter,
-    pub(crate) segments: Counter,
-    pub(crate) queue_waits: Counter,
-    pub(crate) stalls: Counter,
-    pub(crate) stall_seconds: Histogram,
-    pub(crate) conditional_retries: Counter,
-    pub(crate) rotations: Counter,
-    pub(crate) flushes: Counter,
-    pub(crate) flush_failures: Counter,
-    pub(crate) flush_seconds: Histogram,
-    pub(crate) flushed_cells: Counter,
-    pub(crate) rejected_rows: Counter,
-    pub(crate) dead_letter_rows: Counter,
-    pub(crate) rejected_writes: Counter,
+/// Declares [`Metrics`] and the descriptions of its counters and histograms.
+macro_rules! handles {
+    (
+        counters { $($counter:ident: $counter_name:literal, $counter_text:literal;)* }
+        histograms { $($histogram:ident: $histogram_name:literal, $unit:ident, $text:literal;)* }
+    ) => {
+        /// Registered handles: an update is an atomic operation without a lookup.
+        #[derive(Debug)]
+        pub(crate) struct Metrics {
+            $(pub(crate) $counter: Counter,)*
+            $(pub(crate) $histogram: Histogram,)*
+        }
+
+        impl Metrics {
+            pub(crate) fn new() -> Self {
+                describe_metrics();
+                Self {
+                    $($counter: counter!($counter_name),)*
+                    $($histogram: histogram!($histogram_name),)*
+                }
+            }
+
+            fn describe() {
+                $(describe_counter!($counter_name, $counter_text);)*
+                $(describe_histogram!($histogram_name, Unit::$unit, $text);)*
+            }
+        }
+    };
 }
 
-impl Metrics {
-    pub(crate) fn new() -> Self {
-        describe_metrics();
-        Self {
-            records: counter!("tsd_wal_records_total"),
-            cells: counter!("tsd_wal_cells_total"),
-            bytes: counter!("tsd_wal_written_bytes_total"),
-            commits: counter!("tsd_wal_commits_total"),
-            commit_seconds: histogram!("tsd_wal_commit_seconds"),
-            commit_records: histogram!("tsd_wal_commit_records"),
-            sync_seconds: histogram!("tsd_wal_sync_seconds"),
-            sync_failures: counter!("tsd_wal_sync_failures_total"),
-            commit_failures: counter!("tsd_wal_commit_failures_total"),
-            disk_full: counter!("tsd_wal_disk_full_total"),
-            segments: counter!("tsd_wal_segments_created_total"),
-            queue_waits: counter!("tsd_wal_queue_waits_total"),
-            stalls: counter!("tsd_wal_stalls_total"),
-            stall_seconds: histogram!("tsd_wal_stall_seconds"),
-            conditional_retries: counter!("tsd_wal_conditional_retries_total"),
-            rotations: counter!("tsd_wal_memtable_rotations_total"),
-            flushes: counter!("tsd_wal_flushes_total"),
-            flush_failures: counter!("tsd_wal_flush_failures_total"),
-            flush_seconds: histogram!("tsd_wal_flush_seconds"),
-            flushed_cells: counter!("tsd_wal_flushed_cells_total"),
-            rejected_rows: counter!("tsd_wal_rejected_rows_total"),
-            dead_letter_rows: counter!("tsd_wal_dead_letter_rows_total"),
-            rejected_writes: counter!("tsd_wal_rejected_writes_total"),
-        }
+handles! {
+    counters {
+        records: "tsd_wal_records_total", "Records written to the log.";
+        cells: "tsd_wal_cells_total", "Cells written to the log.";
+        bytes: "tsd_wal_written_bytes_total", "Bytes written to the log.";
+        commits: "tsd_wal_commits_total", "Record groups made durable.";
+        sync_failures: "tsd_wal_sync_failures_total", "Syncs of the log that failed.";
+        commit_failures:
+            "tsd_wal_commit_failures_total", "Record groups that could not be made durable.";
+        disk_full: "tsd_wal_disk_full_total", "Writes that failed because a disk was full.";
+        segments: "tsd_wal_segments_created_total", "Log segments created.";
+        queue_waits:
+            "tsd_wal_queue_waits_total", "Writes that waited for a place in the commit queue.";
+        stalls: "tsd_wal_stalls_total", "Times that commits waited for a flush.";
+        conditional_retries:
+            "tsd_wal_conditional_retries_total",
+            "Conditional writes that read the backend again because of a flush.";
+        rotations: "tsd_wal_memtable_rotations_total", "Memtables closed for writes.";
+        flushes: "tsd_wal_flushes_total", "Memtables flushed to the backend.";
+        flush_failures:
+            "tsd_wal_flush_failures_total", "Flush attempts that failed; each is retried.";
+        flushed_cells: "tsd_wal_flushed_cells_total", "Cells flushed to the backend.";
+        rejected_rows:
+            "tsd_wal_rejected_rows_total", "Rows rejected by the backend; each is retried.";
+        dead_letter_rows:
+            "tsd_wal_dead_letter_rows_total",
+            "Rows rejected permanently by the backend and written to a dead-letter file.";
+        rejected_writes:
+            "tsd_wal_rejected_writes_total", "Writes rejected because log or memory were full.";
+    }
+    histograms {
+        commit_seconds:
+            "tsd_wal_commit_seconds", Seconds, "Time to make a record group durable.";
+        commit_records: "tsd_wal_commit_records", Count, "Records per group.";
+        sync_seconds: "tsd_wal_sync_seconds", Seconds, "Time of a sync of the log.";
+        stall_seconds:
+            "tsd_wal_stall_seconds", Seconds, "Time that commits waited for a flush.";
+        flush_seconds: "tsd_wal_flush_seconds", Seconds, "Time to flush a memtable.";
     }
 }
 
 /// Registers the descriptions of all metrics of this crate. Idempotent.
 pub fn describe_metrics() {
-    for (name, text) in [
-        ("tsd_wal_cells_total", "Cells written to the log."),
-        ("tsd_wal_commit_failures_total", "Record groups that could not be made durable."),
-        ("tsd_wal_commits_total", "Record groups made durable."),
-        (
-            "tsd_wal_conditional_retries_total",
-            "Conditional writes that read the backend again because of a flush.",
-        ),
-        (
-            "tsd_wal_dead_letter_rows_total",
-            "Rows rejected permanently by the backend and written to a dead-letter file.",
-        ),
-        ("tsd_wal_disk_full_total", "Writes that failed because a disk was full."),
-        ("tsd_wal_flush_failures_total", "Flush attempts that failed; each is retried."),
-        ("tsd_wal_flushed_cells_total", "Cells flushed to the backend."),
-        ("tsd_wal_flushes_total", "Memtables flushed to the backend."),
-        ("tsd_wal_memtable_rotations_total", "Memtables closed for writes."),
-        ("tsd_wal_queue_waits_total", "Writes that waited for a place in the commit queue."),
-        ("tsd_wal_records_total", "Records written to the log."),
-        ("tsd_wal_rejected_rows_total", "Rows rejected by the backend; each is retried."),
-        ("tsd_wal_rejected_writes_total", "Writes rejected because log or memory were full."),
-        ("tsd_wal_segments_created_total", "Log segments created."),
-        ("tsd_wal_stalls_total", "Times that commits waited for a flush."),
-        ("tsd_wal_sync_failures_total", "Syncs of the log that failed."),
-        ("tsd_wal_written_bytes_total", "Bytes written to the log."),
-    ] {
-        describe_counter!(name, text);
-    }
+    Metrics::describe();
     for (name, unit, text) in [
         ("tsd_wal_active_segment_bytes", Unit::Bytes, "Size of the active memtable's segments."),
         ("tsd_wal_backend_unavailable", Unit::Count, "1 while the backend accepts no rows."),
@@ -110,20 +96,5 @@ pub fn describe_metrics() {
         ("tsd_wal_rejected_rows", Unit::Count, "Rows that the backend rejects at present."),
     ] {
         describe_gauge!(name, unit, text);
-    }
-    for (name, unit, text) in [
-        ("tsd_wal_commit_records", Unit::Count, "Records per group."),
-        ("tsd_wal_commit_seconds", Unit::Seconds, "Time to make a record group durable."),
-        ("tsd_wal_flush_seconds", Unit::Seconds, "Time to flush a memtable."),
-        ("tsd_wal_stall_seconds", Unit::Seconds, "Time that commits waited for a flush."),
-        ("tsd_wal_sync_seconds", Unit::Seconds, "Time of a sync of the log."),
-    ] {
-        describe_histogram!(name, unit, text);
-    }
-}
-
-impl std::fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }

@@ -39,13 +39,10 @@ impl<B: FlushTarget> RowReader<'_, B> {
                 .filter(|(get, ops)| self.needs_backend(get, ops))
                 .map(|(get, _)| get.clone())
                 .collect();
-            let mut stored = match needed.len() {
-                0 => Vec::new(),
-                1 => match needed.into_iter().next() {
-                    Some(get) => vec![self.backend.get(table, get).await?],
-                    None => Vec::new(),
-                },
-                _ => self.backend.multi_get(table, needed).await?,
+            let mut stored = match <[Get; 1]>::try_from(needed) {
+                Ok([get]) => vec![self.backend.get(table, get).await?],
+                Err(none) if none.is_empty() => Vec::new(),
+                Err(needed) => self.backend.multi_get(table, needed).await?,
             }
             .into_iter();
             // After a rotation and a flush the backend's row may be newer than the memtables'.

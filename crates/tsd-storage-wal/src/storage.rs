@@ -25,7 +25,7 @@ use crate::{
     commit_queue::CommitQueue,
     committer::Committer,
     executor::Executor,
-    files::{DiskDir, LockError, LogDir},
+    files::{DiskDir, LogDir},
     log::{LogWriter, segment_of_name},
     memtable::{Memtable, TableId},
     memtable_list::MemtableList,
@@ -77,7 +77,7 @@ impl<B: FlushTarget> WalStorage<B> {
         backend: Arc<B>,
     ) -> Result<(Self, ReplayReport), OpenError> {
         let directory = config.directory.clone();
-        let dir = in_thread("wal-lock", move || lock(&directory)).await??;
+        let dir = in_thread("wal-lock", move || DiskDir::lock(&directory)).await??;
         Self::open_in(config, Arc::new(dir), backend).await
     }
 
@@ -260,16 +260,6 @@ pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-fn lock(directory: &Path) -> Result<DiskDir, OpenError> {
-    DiskDir::lock(directory).map_err(|error| {
-        let directory = directory.to_path_buf();
-        match error {
-            LockError::InUse(pid) => OpenError::InUse { directory, pid },
-            LockError::Io(source) => OpenError::Io { directory, source },
-        }
-    })
 }
 
 /// Starts a thread. The receiver resolves when the thread ends.

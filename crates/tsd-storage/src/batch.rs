@@ -260,6 +260,18 @@ fn decode_row(bytes: &[u8]) -> Option<(RowRef<'_>, &[u8])> {
     Some((RowRef { key, cells }, rest))
 }
 
+/// Decodes a column family from its code.
+#[must_use]
+#[inline]
+pub const fn decode_family(code: u8) -> Option<Family> {
+    match code {
+        0 => Some(Family::Id),
+        1 => Some(Family::Name),
+        2 => Some(Family::T),
+        _ => None,
+    }
+}
+
 /// Decodes the first cell of `bytes`; returns it, whether its row has another cell, and the rest.
 #[inline]
 fn decode_cell(bytes: &[u8]) -> Option<(CellRef<'_>, bool, &[u8])> {
@@ -270,12 +282,7 @@ fn decode_cell(bytes: &[u8]) -> Option<(CellRef<'_>, bool, &[u8])> {
         qualifier = if header & LONG_QUALIFIER == 0 { 2 } else { 4 };
         value = usize::from(header >> 2 & 7) + 1;
     } else {
-        family = match header >> 4 & 3 {
-            0 => Family::Id,
-            1 => Family::Name,
-            2 => Family::T,
-            _ => return None,
-        };
+        family = decode_family(header >> 4 & 3)?;
         let (lengths, after) = rest.split_first_chunk::<6>()?;
         let [q0, q1, v0, v1, v2, v3] = *lengths;
         qualifier = usize::from(u16::from_be_bytes([q0, q1]));

@@ -22,7 +22,7 @@ mod metrics;
 mod operation;
 mod storage;
 
-pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef};
+pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
 pub use clock::{ClockMs, system_clock_ms};
 pub use error::{Recovery, StorageError};
 #[cfg(any(test, feature = "testing"))]

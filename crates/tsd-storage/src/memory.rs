@@ -56,140 +56,41 @@ impl MemoryStorage {
         self
     }
 
-    fn apply_put(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
-        let now = (self.clock)();
-        let mut rows = self.tables.write(table)?;
-        for row in batch.rows() {
-            for cell in row.cells() {
-                let columns = row_of(&mut rows, row.key);
-                columns.insert(
-                    (cell.family, Bytes::copy_from_slice(cell.qualifier)),
-                    (Bytes::copy_from_slice(cell.value), cell.timestamp_ms.unwrap_or(now)),
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn apply_append(&self, table: &Table, batch: &CellBatch) -> Result<(), StorageError> {
-        let now = (self.clock)();
-        let mut rows = self.tables.write(table)?;
-        for row in batch.rows() {
-            for cell in row.cells() {
-                let (value, timestamp_ms) = row_of(&mut rows, row.key)
-                    .entry((cell.family, Bytes::copy_from_slice(cell.qualifier)))
-                    .or_default();
-                *value = [value.as_ref(), cell.value].concat().into();
-                *timestamp_ms = cell.timestamp_ms.unwrap_or(now);
-            }
-        }
-        Ok(())
-    }
-
-    fn apply_increment(
-        &self,
-        table: &Table,
-        column: &Column,
-        amount: i64,
-    ) -> Result<i64, StorageError> {
-        let now = (self.clock)();
-        let mut rows = self.tables.write(table)?;
-        let key = (column.family, column.qualifier.clone());
-        let before = match rows.get(&column.row).and_then(|columns| columns.get(&key)) {
-            None => 0,
-            Some((value, _)) => i64::from_be_bytes(
-                value
-                    .as_ref()
-                    .try_into()
-                    .map_err(|_| StorageError::NotACounter { length: value.len() })?,
-            ),
-        };
-        let sum = before.wrapping_add(amount);
-        row_of(&mut rows, &column.row)
-            .insert(key, (Bytes::copy_from_slice(&sum.to_be_bytes()), now));
-        Ok(sum)
+    /// Runs a write, with the rows of a table and the time of the write.
+    fn write<'a, T>(
+        &'a self,
+        table: &'a Table,
+        write: impl FnOnce(&mut Rows, i64) -> Result<T, StorageError> + Send + 'a,
+    ) -> StorageFuture<'a, T> {
+        Box::pin(async move {
+            let now_ms = (self.clock)();
+            write(&mut *self.tables.write(table)?, now_ms)
+        })
     }
 
     /// Replaces the column's value by `new`, or removes it, if it is `expected`.
-    fn compare_and(
-        &self,
-        table: &Table,
+    fn compare_and<'a>(
+        &'a self,
+        table: &'a Table,
         column: Column,
-        expected: Option<&Bytes>,
+        expected: Option<Bytes>,
         new: Option<(Bytes, Option<i64>)>,
-    ) -> Result<bool, StorageError> {
-        let now = (self.clock)();
-        let mut rows = self.tables.write(table)?;
-        let key = (column.family, column.qualifier);
-        let present = rows.get(&column.row).and_then(|columns| columns.get(&key)).map(|(v, _)| v);
-        if present != expected {
-            return Ok(false);
-        }
-        match new {
-            Some((value, timestamp_ms)) => {
-                let cell = (value, timestamp_ms.unwrap_or(now));
-                row_of(&mut rows, &column.row).insert(key, cell);
+    ) -> StorageFuture<'a, bool> {
+        self.write(table, move |rows, now_ms| {
+            let key = (column.family, column.qualifier);
+            let present = rows.get(&column.row).and_then(|columns| columns.get(&key));
+            if present.map(|(value, _)| value) != expected.as_ref() {
+                return Ok(false);
             }
-            None => remove(&mut rows, &column.row, &[key]),
-        }
-        Ok(true)
-    }
-
-    fn apply_delete(&self, table: &Table, delete: &Delete) -> Result<(), StorageError> {
-        let mut rows = self.tables.write(table)?;
-        match delete {
-            Delete::Row(row) => {
-                rows.remove(row);
-            }
-            Delete::Columns { row, columns } => remove(&mut rows, row, columns),
-        }
-        Ok(())
-    }
-
-    fn apply_rewrite(&self, table: &Table, rewrite: RowRewrite) -> Result<(), StorageError> {
-        let mut rows = self.tables.write(table)?;
-        let columns = rows.get(&rewrite.row);
-        let is_as_read = |old: &ReplacedColumn| {
-            let present = columns.and_then(|c| c.get(&(old.family, old.qualifier.clone())));
-            present.is_some_and(|(_, written_ms)| *written_ms == old.timestamp_ms)
-        };
-        if !rewrite.delete.iter().all(is_as_read) {
-            return Err(StorageError::Changed);
-        }
-        if let Some(cell) = rewrite.put {
-            row_of(&mut rows, &rewrite.row)
-                .insert((cell.family, cell.qualifier), (cell.value, cell.timestamp_ms));
-        }
-        for old in rewrite.delete {
-            remove_until(&mut rows, &rewrite.row, &(old.family, old.qualifier), old.timestamp_ms);
-        }
-        Ok(())
-    }
-
-    fn apply_flush(&self, table: &Table, flushed: &mut dyn FlushRows) -> Result<(), StorageError> {
-        while let Some(row) = flushed.next_row() {
-            let mut rows = self.tables.write(table)?;
-            let columns = row_of(&mut rows, row.key);
-            if let Some(until_ms) = row.delete_row {
-                columns.retain(|_, (_, written_ms)| *written_ms > until_ms);
-            }
-            for (family, qualifier, until_ms) in &row.deletes {
-                let column = (*family, Bytes::copy_from_slice(qualifier));
-                if columns.get(&column).is_some_and(|(_, written_ms)| written_ms <= until_ms) {
-                    columns.remove(&column);
+            match new {
+                Some((value, timestamp_ms)) => {
+                    let cell = (value, timestamp_ms.unwrap_or(now_ms));
+                    row_of(rows, &column.row).insert(key, cell);
                 }
+                None => remove(rows, &column.row, &[key]),
             }
-            for cell in &row.cells {
-                columns.insert(
-                    (cell.family, Bytes::copy_from_slice(cell.qualifier)),
-                    (Bytes::copy_from_slice(cell.value), cell.timestamp_ms),
-                );
-            }
-            if columns.is_empty() {
-                rows.remove(row.key);
-            }
-        }
-        Ok(())
+            Ok(true)
+        })
     }
 }
 
@@ -218,6 +119,10 @@ impl MemoryTables {
     }
 }
 
+fn column_key(family: Family, qualifier: &[u8]) -> ColumnKey {
+    (family, Bytes::copy_from_slice(qualifier))
+}
+
 fn row_of<'a>(rows: &'a mut Rows, key: &[u8]) -> &'a mut Columns {
     rows.entry(Bytes::copy_from_slice(key)).or_default()
 }
@@ -230,14 +135,6 @@ fn remove(rows: &mut Rows, row: &Bytes, columns: &[ColumnKey]) {
         if present.is_empty() {
             rows.remove(row);
         }
-    }
-}
-
-/// Removes a column if it was written at `until_ms` or before.
-fn remove_until(rows: &mut Rows, row: &Bytes, column: &ColumnKey, until_ms: i64) {
-    let written_ms = rows.get(row).and_then(|columns| columns.get(column)).map(|(_, at)| *at);
-    if written_ms.is_some_and(|at| at <= until_ms) {
-        remove(rows, row, std::slice::from_ref(column));
     }
 }
 
@@ -321,11 +218,31 @@ impl Storage for MemoryStorage {
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        Box::pin(async move { self.apply_put(table, &batch) })
+        self.write(table, move |rows, now_ms| {
+            for row in batch.rows() {
+                for cell in row.cells() {
+                    let timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
+                    let value = (Bytes::copy_from_slice(cell.value), timestamp_ms);
+                    row_of(rows, row.key).insert(column_key(cell.family, cell.qualifier), value);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        Box::pin(async move { self.apply_append(table, &batch) })
+        self.write(table, move |rows, now_ms| {
+            for row in batch.rows() {
+                for cell in row.cells() {
+                    let (value, timestamp_ms) = row_of(rows, row.key)
+                        .entry(column_key(cell.family, cell.qualifier))
+                        .or_default();
+                    *value = [value.as_ref(), cell.value].concat().into();
+                    *timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn increment<'a>(
@@ -334,7 +251,20 @@ impl Storage for MemoryStorage {
         column: Column,
         amount: i64,
     ) -> StorageFuture<'a, i64> {
-        Box::pin(async move { self.apply_increment(table, &column, amount) })
+        self.write(table, move |rows, now_ms| {
+            let key = (column.family, column.qualifier);
+            let before = match rows.get(&column.row).and_then(|columns| columns.get(&key)) {
+                None => 0,
+                Some((value, _)) => match value.as_ref().try_into() {
+                    Ok(counter) => i64::from_be_bytes(counter),
+                    Err(_) => return Err(StorageError::NotACounter { length: value.len() }),
+                },
+            };
+            let sum = before.wrapping_add(amount);
+            let value = Bytes::copy_from_slice(&sum.to_be_bytes());
+            row_of(rows, &column.row).insert(key, (value, now_ms));
+            Ok(sum)
+        })
     }
 
     fn compare_and_set<'a>(
@@ -344,9 +274,7 @@ impl Storage for MemoryStorage {
         expected: Option<Bytes>,
         value: Bytes,
     ) -> StorageFuture<'a, bool> {
-        Box::pin(
-            async move { self.compare_and(table, column, expected.as_ref(), Some((value, None))) },
-        )
+        self.compare_and(table, column, expected, Some((value, None)))
     }
 
     fn compare_and_set_at<'a>(
@@ -357,10 +285,7 @@ impl Storage for MemoryStorage {
         value: Bytes,
         timestamp_ms: i64,
     ) -> StorageFuture<'a, bool> {
-        Box::pin(async move {
-            let new = Some((value, Some(timestamp_ms)));
-            self.compare_and(table, column, expected.as_ref(), new)
-        })
+        self.compare_and(table, column, expected, Some((value, Some(timestamp_ms))))
     }
 
     fn compare_and_delete<'a>(
@@ -369,15 +294,45 @@ impl Storage for MemoryStorage {
         column: Column,
         expected: Bytes,
     ) -> StorageFuture<'a, bool> {
-        Box::pin(async move { self.compare_and(table, column, Some(&expected), None) })
+        self.compare_and(table, column, Some(expected), None)
     }
 
     fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        Box::pin(async move { self.apply_delete(table, &delete) })
+        self.write(table, move |rows, _| {
+            match delete {
+                Delete::Row(row) => {
+                    rows.remove(&row);
+                }
+                Delete::Columns { row, columns } => remove(rows, &row, &columns),
+            }
+            Ok(())
+        })
     }
 
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        Box::pin(async move { self.apply_rewrite(table, rewrite) })
+        self.write(table, move |rows, _| {
+            let RowRewrite { row, put, delete, .. } = rewrite;
+            let columns = rows.get(&row);
+            let is_as_read = |old: &ReplacedColumn| {
+                let present = columns.and_then(|c| c.get(&(old.family, old.qualifier.clone())));
+                present.is_some_and(|(_, written_ms)| *written_ms == old.timestamp_ms)
+            };
+            if !delete.iter().all(is_as_read) {
+                return Err(StorageError::Changed);
+            }
+            if let Some(cell) = put {
+                let value = (cell.value, cell.timestamp_ms);
+                row_of(rows, &row).insert((cell.family, cell.qualifier), value);
+            }
+            for old in delete {
+                let column = (old.family, old.qualifier);
+                let written_ms = rows.get(&row).and_then(|c| c.get(&column)).map(|(_, at)| *at);
+                if written_ms.is_some_and(|at| at <= old.timestamp_ms) {
+                    remove(rows, &row, &[column]);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
@@ -419,7 +374,29 @@ impl FlushTarget for MemoryStorage {
         table: &'a Table,
         mut rows: Box<dyn FlushRows>,
     ) -> StorageFuture<'a, ()> {
-        Box::pin(async move { self.apply_flush(table, &mut *rows) })
+        Box::pin(async move {
+            while let Some(row) = rows.next_row() {
+                let mut rows = self.tables.write(table)?;
+                let columns = row_of(&mut rows, row.key);
+                if let Some(until_ms) = row.delete_row {
+                    columns.retain(|_, (_, written_ms)| *written_ms > until_ms);
+                }
+                for (family, qualifier, until_ms) in &row.deletes {
+                    let column = column_key(*family, qualifier);
+                    if columns.get(&column).is_some_and(|(_, written_ms)| written_ms <= until_ms) {
+                        columns.remove(&column);
+                    }
+                }
+                for cell in &row.cells {
+                    let value = (Bytes::copy_from_slice(cell.value), cell.timestamp_ms);
+                    columns.insert(column_key(cell.family, cell.qualifier), value);
+                }
+                if columns.is_empty() {
+                    rows.remove(row.key);
+                }
+            }
+            Ok(())
+        })
     }
 }
 

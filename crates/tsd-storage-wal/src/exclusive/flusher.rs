@@ -58,7 +58,8 @@ pub(crate) fn flush_memtable<B: FlushTarget>(
     let tables = state.tables.all();
     for id in memtable.tables() {
         let Some(table) = tables.get(id.0) else { continue };
-        let rows = MemtableRows::all(Arc::clone(memtable), id, CellPrecedence::LogOrder);
+        let (start, stop, precedence) = (Vec::new(), Vec::new(), CellPrecedence::LogOrder);
+        let rows = MemtableRows::new(Arc::clone(memtable), id, start, stop, precedence);
         let flush = || executor.wait(backend.flush_rows(table, Box::new(rows)));
         // A panic of the backend must not end the flusher thread.
         catch_unwind(AssertUnwindSafe(flush))

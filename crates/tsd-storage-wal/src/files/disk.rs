@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{LogDir, LogFile};
+use crate::OpenError;
 
 /// Name of the lock file in the directory.
 const LOCK: &str = "lock";
@@ -21,24 +22,20 @@ pub(crate) struct DiskDir {
     lock: Mutex<Option<File>>,
 }
 
-/// The directory could not be locked.
-#[derive(Debug)]
-pub(crate) enum LockError {
-    /// Another process uses it; its process id, if known.
-    InUse(Option<u32>),
-    Io(io::Error),
-}
-
 impl DiskDir {
     /// Creates the directory if it is missing, and locks it.
-    pub(crate) fn lock(path: &Path) -> Result<Self, LockError> {
-        let lock = Self::open_lock(path).map_err(LockError::Io)?;
+    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::Io { directory: path.to_path_buf(), source };
+        let lock = Self::open_lock(path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LockError::InUse(read_process_id(&lock))),
-            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+            Err(TryLockError::WouldBlock) => {
+                let pid = read_process_id(&lock);
+                return Err(OpenError::InUse { directory: path.to_path_buf(), pid });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        write_process_id(&lock).map_err(LockError::Io)?;
+        write_process_id(&lock).map_err(failed)?;
         Ok(Self { path: path.to_path_buf(), lock: Mutex::new(Some(lock)) })
     }
 
@@ -146,7 +143,7 @@ mod tests {
         let path = dir.path().join("new").join("log");
         let locked = DiskDir::lock(&path).unwrap();
         match DiskDir::lock(&path) {
-            Err(LockError::InUse(pid)) => assert_eq!(pid, Some(std::process::id())),
+            Err(OpenError::InUse { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
             other => panic!("in use, not {other:?}"),
         }
         drop(locked);

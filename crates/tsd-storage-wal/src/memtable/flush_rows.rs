@@ -26,13 +26,8 @@ pub(crate) struct MemtableRows {
 }
 
 impl MemtableRows {
-    /// All rows of a table.
-    pub(crate) fn all(memtable: Arc<Memtable>, table: TableId, precedence: CellPrecedence) -> Self {
-        Self::range(memtable, table, Vec::new(), Vec::new(), precedence)
-    }
-
     /// Rows from `start` up to `stop` (empty: no bound).
-    pub(crate) fn range(
+    pub(crate) fn new(
         memtable: Arc<Memtable>,
         table: TableId,
         start: Vec<u8>,

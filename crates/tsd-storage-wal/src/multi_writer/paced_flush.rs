@@ -335,7 +335,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
 fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableRows {
     let (start, stop) = (range.start.clone(), range.stop.clone());
     let precedence = CellPrecedence::CommitTime;
-    MemtableRows::range(Arc::clone(memtable), range.table, start, stop, precedence)
+    MemtableRows::new(Arc::clone(memtable), range.table, start, stop, precedence)
 }
 
 impl MemtableFlush {
