@@ -162,7 +162,7 @@ impl Committer {
             WriteCommand::Change(_) => false,
             // By row, not by table, so that compactions do not end every group early.
             WriteCommand::Rewrite(rewrite) => self.is_row_in_group(id, &rewrite.row),
-            _ => self.touched.contains(&id),
+            WriteCommand::Conditional { .. } => self.touched.contains(&id),
         };
         if must_wait {
             return Some(request);
