@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::java_digits;
+
 /// A double as `Double.toString` writes it: `42.0`, `1.0E7`, `9.999E-4`, `NaN`, `-Infinity`.
 #[must_use]
 pub fn java_double(value: f64) -> String {
@@ -10,10 +12,11 @@ pub fn java_double(value: f64) -> String {
     crate::name::decode_latin1(&out)
 }
 
-/// Appends a double as `Double.toString` writes it.
+/// Appends a double as `Double.toString` of Java 17 writes it.
 ///
 /// Decimal from 10^-3 up to below 10^7, otherwise one digit, a point, at least one digit and an
-/// exponent. The digits are the fewest that parse to the same double.
+/// exponent. The digits are the fewest that parse to the same double, except where Java's algorithm
+/// before version 19 writes more ([`java_digits`](crate::java_digits)).
 pub fn write_java_double(value: f64, out: &mut Vec<u8>) {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -26,29 +29,46 @@ pub fn write_java_double(value: f64, out: &mut Vec<u8>) {
         });
         return;
     }
+    if java_digits::may_not_be_shortest(value) {
+        return write_as_java(value, out);
+    }
     let mut buffer = zmij::Buffer::new();
     let shortest = buffer.format_finite(value);
     if magnitude == 0.0 || (1e-3..1e7).contains(&magnitude) {
         out.extend_from_slice(shortest.as_bytes());
-    } else if magnitude < 1e-307 {
-        write_tiny(value, shortest, out);
     } else {
         write_scientific(shortest, out);
     }
 }
 
-/// For some of the smallest doubles one digit is enough, but Java always prints two and chooses the
-/// closest.
+/// As [`write_java_double`] with Java's own digits, for any double but 0.
 #[cold]
-fn write_tiny(value: f64, shortest: &str, out: &mut Vec<u8>) {
-    let digits = shortest.split('e').next().unwrap_or_default();
-    if digits.trim_start_matches('-').trim_end_matches(".0").len() == 1 {
-        let two = format!("{value:.1e}");
-        if two.parse() == Ok(value) {
-            return write_scientific(&two, out);
-        }
+fn write_as_java(value: f64, out: &mut Vec<u8>) {
+    let (digits, exponent) = java_digits::java_digits(value);
+    if value < 0.0 {
+        out.push(b'-');
     }
-    write_scientific(shortest, out);
+    let (first, rest) = digits.split_at_checked(1).unwrap_or((&digits, &[]));
+    let fraction = |rest: &[u8], out: &mut Vec<u8>| {
+        out.push(b'.');
+        out.extend_from_slice(if rest.is_empty() { b"0" } else { rest });
+    };
+    if (1..8).contains(&exponent) {
+        let whole = exponent as usize;
+        let (digits, rest) = digits.split_at_checked(whole).unwrap_or((&digits, &[]));
+        out.extend_from_slice(digits);
+        out.resize(out.len() + whole - digits.len(), b'0');
+        fraction(rest, out);
+    } else if (-2..=0).contains(&exponent) {
+        out.extend_from_slice(b"0.");
+        out.resize(out.len() + exponent.unsigned_abs() as usize, b'0');
+        out.extend_from_slice(&digits);
+    } else {
+        out.extend_from_slice(first);
+        fraction(rest, out);
+        out.push(b'E');
+        out.extend_from_slice(itoa::Buffer::new().format(exponent - 1).as_bytes());
+    }
 }
 
 /// Converts a decimal text to `d.dddE±x` (no plus sign).
@@ -146,7 +166,8 @@ mod tests {
         check(9.999e-4, "9.999E-4");
         check(1e-4, "1.0E-4");
         check(-1e21, "-1.0E21");
-        check(1e23, "1.0E23");
+        check(1e23, "9.999999999999999E22");
+        check(2e23, "1.9999999999999998E23");
         check(f64::MAX, "1.7976931348623157E308");
         check(f64::MIN_POSITIVE, "2.2250738585072014E-308");
     }
@@ -154,10 +175,26 @@ mod tests {
     #[test]
     fn the_smallest_doubles_have_two_digits() {
         check(f64::from_bits(1), "4.9E-324");
-        check(f64::from_bits(2), "9.9E-324");
+        check(f64::from_bits(2), "1.0E-323");
         check(f64::from_bits(3), "1.5E-323");
         check(-f64::from_bits(1), "-4.9E-324");
         check(1e-310, "1.0E-310");
+    }
+
+    /// Recorded from Java 17: the bits of a double and its text.
+    #[test]
+    fn doubles_print_as_in_java_17() {
+        let recorded = include_str!("../tests/data/java17_doubles.txt");
+        for line in recorded.lines().filter(|line| !line.starts_with('#')) {
+            let (bits, text) = line.split_once(' ').expect("two words");
+            let value = f64::from_bits(u64::from_str_radix(bits, 16).expect("bits"));
+            assert_eq!(java_double(value), text, "{bits}");
+            let mut slow = Vec::new();
+            if value != 0.0 {
+                write_as_java(value, &mut slow);
+                assert_eq!(String::from_utf8_lossy(&slow), text, "{bits}");
+            }
+        }
     }
 
     #[test]
@@ -181,6 +218,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn fast_and_java_digits_agree(bits: u64, ordinary in -1e9..1e9) {
+            for value in [f64::from_bits(bits), ordinary, (ordinary * 100.0).round() / 100.0] {
+                prop_assume!(value.is_finite() && value != 0.0);
+                let mut slow = Vec::new();
+                write_as_java(value, &mut slow);
+                prop_assert_eq!(java_double(value).into_bytes(), slow);
+            }
+        }
+
         #[test]
         fn text_reads_back(bits: u64) {
             let value = f64::from_bits(bits);

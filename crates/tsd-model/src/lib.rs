@@ -14,6 +14,7 @@ mod float_text;
 mod hex;
 mod histogram;
 mod integer_text;
+mod java_digits;
 mod java_hash;
 mod java_letter;
 mod java_text;
