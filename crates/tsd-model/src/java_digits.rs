@@ -165,6 +165,7 @@ fn increment(digits: &mut [u8]) -> i32 {
 }
 
 /// Java's estimate of the decimal exponent, which may be one too great.
+#[expect(clippy::approx_constant, reason = "Java's constants, as it has them")]
 fn estimated_exponent(significand: u64, fraction_bits: i32, exponent: i32) -> i32 {
     let fraction = significand as f64 / f64::from(fraction_bits - 1).exp2();
     let estimate = (fraction - 1.5) * 0.289_529_654

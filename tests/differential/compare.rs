@@ -1,0 +1,161 @@
+//! Sends a request to both and compares the responses.
+
+use std::fmt;
+
+use tsd_testkit::HttpResponse;
+
+use crate::{
+    json::Json,
+    request::Request,
+    servers::{Servers, send},
+};
+
+/// Longest text of a response that is printed.
+const SHOWN: usize = 700;
+
+/// Two responses that differ.
+#[derive(Clone, Debug)]
+pub(crate) struct Difference {
+    pub(crate) request: Request,
+    pub(crate) theirs: HttpResponse,
+    pub(crate) ours: HttpResponse,
+    /// Path to the first difference in the responses, and what is there.
+    pub(crate) at: String,
+}
+
+impl Difference {
+    /// What two differences with the same cause most likely have in common.
+    pub(crate) fn kind(&self) -> String {
+        let at: String = self.at.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let at = at.split(" theirs").next().unwrap_or_default().to_owned();
+        let message = |response: &HttpResponse| {
+            let body = Json::parse(&response.body)?;
+            let message = body.get("error")?.get("message")?.to_string();
+            Some(message.chars().filter(|c| !c.is_ascii_digit()).take(25).collect::<String>())
+        };
+        let (theirs, ours) = (message(&self.theirs), message(&self.ours));
+        let (status, our_status) = (self.theirs.status, self.ours.status);
+        format!("{} {status} {our_status} {at} {theirs:?} {ours:?}", self.request.path)
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |text: &str| match text.char_indices().nth(SHOWN) {
+            Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+            None => text.to_owned(),
+        };
+        writeln!(f, "request {}", self.request)?;
+        writeln!(f, "at      {}", shown(&self.at))?;
+        for (name, response) in [("theirs", &self.theirs), ("ours  ", &self.ours)] {
+            let body = response.body.split("\"trace\"").next().unwrap_or_default();
+            writeln!(f, "{name}  {} {}", response.status, shown(body))?;
+        }
+        Ok(())
+    }
+}
+
+/// The difference between both responses, if there is one.
+pub(crate) fn compare(servers: &Servers, request: &Request) -> Option<Difference> {
+    let theirs = send(servers.theirs, request);
+    let ours = send(servers.ours, request);
+    let at = difference(request, &theirs, &ours)?;
+    Some(Difference { request: request.clone(), theirs, ours, at })
+}
+
+fn difference(request: &Request, theirs: &HttpResponse, ours: &HttpResponse) -> Option<String> {
+    if theirs.status != ours.status {
+        return Some(format!("status theirs {} ours {}", theirs.status, ours.status));
+    }
+    let parsed = (Json::parse(&theirs.body), Json::parse(&ours.body));
+    let (Some(mut their_json), Some(mut our_json)) = parsed else {
+        let same = theirs.body == ours.body;
+        return (!same).then(|| format!("body theirs {:?} ours {:?}", theirs.body, ours.body));
+    };
+    normalize(request, &mut their_json);
+    normalize(request, &mut our_json);
+    first_difference("", &their_json, &our_json)
+}
+
+/// Removes what differs between two runs, and what is documented not to be the same text.
+fn normalize(request: &Request, body: &mut Json) {
+    let is_error = body.get("error").is_some();
+    let has_parser_text = body
+        .get("error")
+        .and_then(|error| error.get("message"))
+        .is_some_and(|message| message.to_string() == "\"Unable to parse the given JSON\"");
+    let is_lookup = request.path.contains("lookup");
+    let is_last = request.path.ends_with("/last");
+    body.change_members(&mut |name, value| match name {
+        "details" if has_parser_text => *value = Json::Scalar("\"(parser)\"".to_owned()),
+        "error" => value.remove("trace"),
+        "time" if is_lookup => *value = Json::Scalar("0".to_owned()),
+        // Time and size of each stage.
+        "stats" | "statsSummary" => forget_numbers(value),
+        _ => {}
+    });
+    if is_error {
+        return;
+    }
+    // In no order.
+    if let (true, Json::List(points)) = (is_last, body) {
+        points.sort_by_key(ToString::to_string);
+    }
+}
+
+fn forget_numbers(value: &mut Json) {
+    value.change_members(&mut |_, value| {
+        if let Json::Scalar(text) = value {
+            let is_integer = text.parse::<i64>().is_ok();
+            *text = if is_integer { "n" } else { "x" }.to_owned();
+        }
+    });
+}
+
+fn first_difference(path: &str, theirs: &Json, ours: &Json) -> Option<String> {
+    match (theirs, ours) {
+        (Json::List(t), Json::List(o)) => {
+            let inner = t.iter().zip(o).enumerate();
+            let inner = inner
+                .filter_map(|(at, (t, o))| first_difference(&format!("{path}[{at}]"), t, o))
+                .next();
+            inner.or_else(|| {
+                let same = t.len() == o.len();
+                (!same).then(|| format!("{path}.length theirs {} ours {}", t.len(), o.len()))
+            })
+        }
+        (Json::Object(t), Json::Object(o)) => {
+            let names = |members: &[(String, Json)]| -> Vec<String> {
+                members.iter().map(|(name, _)| name.clone()).collect()
+            };
+            let (their_names, our_names) = (names(t), names(o));
+            // Points are in order; the members of other objects are in that of a Java hash map or of
+            // reflection, which may change with each start of OpenTSDB.
+            if path.ends_with(".dps") && their_names != our_names {
+                let at = their_names.iter().zip(&our_names).position(|(t, o)| t != o);
+                let at = at.unwrap_or(their_names.len().min(our_names.len()));
+                let from =
+                    |names: &[String]| names.iter().skip(at).take(3).cloned().collect::<Vec<_>>();
+                let (their_names, our_names) = (from(&their_names), from(&our_names));
+                return Some(format!("{path} times theirs {their_names:?} ours {our_names:?}"));
+            }
+            let without = |some: &[String], others: &[String]| -> Vec<String> {
+                some.iter().filter(|name| !others.contains(name)).cloned().collect()
+            };
+            let missing = without(&their_names, &our_names);
+            let more = without(&our_names, &their_names);
+            if !missing.is_empty() || !more.is_empty() {
+                return Some(format!("{path} keys missing {missing:?} more {more:?}"));
+            }
+            let ours_of = |name: &str| o.iter().find(|(own, _)| own == name);
+            let inner = |at: usize, (name, value): &(String, Json)| {
+                let in_order = o.get(at).filter(|(own, _)| own == name);
+                let (_, own) = in_order.or_else(|| ours_of(name))?;
+                first_difference(&format!("{path}.{name}"), value, own)
+            };
+            t.iter().enumerate().find_map(|(at, member)| inner(at, member))
+        }
+        _ if theirs == ours => None,
+        _ => Some(format!("{path} theirs {theirs} ours {ours}")),
+    }
+}
