@@ -11,7 +11,7 @@ use std::{
 };
 
 use lsm_tree::{AbstractTree, compaction::Leveled};
-use tsd_storage::StorageError;
+use tsd_storage::{StorageError, spawn_critical};
 
 use crate::table::TableStore;
 
@@ -112,9 +112,7 @@ impl Compactor {
         signal: Arc<CompactionSignal>,
     ) -> std::io::Result<Self> {
         let thread_signal = Arc::clone(&signal);
-        let thread = std::thread::Builder::new()
-            .name("lsm-compactor".to_owned())
-            .spawn(move || run(&tables, &thread_signal))?;
+        let thread = spawn_critical("lsm-compactor", move || run(&tables, &thread_signal))?;
         Ok(Self { signal, thread: Some(thread) })
     }
 }
@@ -122,10 +120,9 @@ impl Compactor {
 impl Drop for Compactor {
     fn drop(&mut self) {
         self.signal.stop();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the compaction thread panicked");
+        if let Some(thread) = self.thread.take() {
+            // Its panic ends the process.
+            let _ = thread.join();
         }
     }
 }

@@ -36,6 +36,9 @@ const SLOW_COMMIT: Duration = Duration::from_secs(1);
 /// Minimum interval between two log messages about slow commits.
 const SLOW_COMMIT_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
+/// Pause before a commit is tried after a failed one, if there is no write.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A request of the group being built.
 struct StagedWrite {
     id: TableId,
@@ -58,8 +61,9 @@ pub(crate) struct Committer {
     group_values: GroupValues,
     /// Tables with a plain change or a row compaction in the group.
     touched: Vec<TableId>,
-    /// True if the last commit failed. Only the first failure and the next success are logged.
-    is_failing: bool,
+    /// When to try whether commits succeed again; `None` if the last one did. Only the first failure
+    /// and the next success are logged.
+    probe_at: Option<Instant>,
     slow_commit_logged: Option<Instant>,
 }
 
@@ -79,7 +83,7 @@ impl Committer {
             staged: Vec::new(),
             group_values: GroupValues::default(),
             touched: Vec::new(),
-            is_failing: false,
+            probe_at: None,
             slow_commit_logged: None,
         }
     }
@@ -103,18 +107,35 @@ impl Committer {
                     self.active.rotate(None);
                     self.state.flush_queue.notify_when_flushed(waiter);
                 }
-                Err(RecvTimeoutError::Timeout) => self.policy.rotate_aged(&mut self.active),
+                Err(RecvTimeoutError::Timeout) => self.on_deadline(),
                 Ok(CommitterMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Waits for the next message; times out when the memtable reaches its maximum age.
+    /// Rotates the memtable at its maximum age, or tries whether commits succeed again: without
+    /// that the store would be reported as failing until the next write.
+    fn on_deadline(&mut self) {
+        if self.probe_at.is_none_or(|at| at > Instant::now()) {
+            return self.policy.rotate_aged(&mut self.active);
+        }
+        match self.active.log().probe() {
+            Ok(()) => self.record_success(),
+            Err(error) => {
+                tracing::debug!(what = error.what, error = %error.source, "commits still fail");
+                self.probe_at = Some(Instant::now() + PROBE_INTERVAL);
+            }
+        }
+    }
+
+    /// Waits for the next message; times out when the memtable reaches its maximum age, or when the
+    /// next probe is due.
     fn next_message(&mut self) -> Result<CommitterMessage, RecvTimeoutError> {
         if let Some(message) = self.next.pop_front() {
             return Ok(message);
         }
-        let Some(deadline) = self.active.deadline() else {
+        let deadlines = [self.active.deadline(), self.probe_at];
+        let Some(deadline) = deadlines.into_iter().flatten().min() else {
             return self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected);
         };
         let remaining = deadline.saturating_duration_since(Instant::now());
@@ -240,9 +261,7 @@ impl Committer {
         let appended = self.active.log().append(&mut self.group);
         self.record_commit_time(started.elapsed());
         appended.map_err(|error| self.record_failure(error))?;
-        if std::mem::take(&mut self.is_failing) {
-            tracing::info!("commits succeed again");
-        }
+        self.record_success();
         Ok(())
     }
 
@@ -256,6 +275,13 @@ impl Committer {
         }
     }
 
+    fn record_success(&mut self) {
+        if self.probe_at.take().is_some() {
+            self.state.set_commit_error(None);
+            tracing::info!("commits succeed again");
+        }
+    }
+
     fn record_failure(&mut self, error: LogError) -> StorageError {
         let metrics = &self.state.metrics;
         metrics.commit_failures.increment(1);
@@ -265,7 +291,8 @@ impl Committer {
         if matches!(error, StorageError::DiskFull) {
             metrics.disk_full.increment(1);
         }
-        if !std::mem::replace(&mut self.is_failing, true) {
+        self.state.set_commit_error(Some(error.clone()));
+        if self.probe_at.replace(Instant::now() + PROBE_INTERVAL).is_none() {
             tracing::error!(%dir, %error, "commits fail");
         }
         error

@@ -39,7 +39,7 @@ pub enum OpenError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The backend failed during replay.
+    /// The backend failed during replay, other than by being busy, unavailable or full.
     #[error("the backend failed during the replay of the log")]
     Backend(#[source] StorageError),
     /// A thread could not be started, or panicked.

@@ -9,18 +9,19 @@
 //!   backend's disk is full, since that may need an operator.
 //! * **Rotation**: at a quarter of the memory, at a full segment, or at the maximum age.
 //! * **Flush**: a whole memtable at once, table by table, retried until it succeeds.
-//! * **Replay**: memtables filled by replay are flushed at once, so that memory stays bounded. All
-//!   tables in the log must exist.
+//! * **Replay**: memtables stay in memory up to its bound, which a killed process did not exceed
+//!   either. Beyond that, after a change of the settings, the oldest are flushed; if the backend is
+//!   busy or full they stay in memory too, so that the store opens for reads. All tables in the log
+//!   must exist.
 
 mod admission;
 mod conditional;
 mod flusher;
+mod replay;
 mod rewrite;
 
 pub(crate) use self::{
-    conditional::execute,
-    flusher::{flush_memtable, run_flusher},
-    rewrite::rewrite_row,
+    conditional::execute, flusher::run_flusher, replay::flush_beyond_memory, rewrite::rewrite_row,
 };
 use crate::backend_policy::CommitPolicy;
 

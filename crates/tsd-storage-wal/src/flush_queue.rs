@@ -96,13 +96,6 @@ impl FlushQueue {
         self.changed.notify_all();
     }
 
-    /// Waits for the oldest job, which stays in the queue; `None` once stopped.
-    pub(crate) fn oldest(&self) -> Option<FlushJob> {
-        let inner =
-            self.wait_while(Duration::MAX, |inner| !inner.stopping && inner.jobs.is_empty());
-        if inner.stopping { None } else { inner.jobs.front().cloned() }
-    }
-
     /// Waits for jobs behind the first `known`, for `timeout` at most or until a caller waits for
     /// a flush. Returns them; `None` once stopped.
     pub(crate) fn jobs_after(&self, known: usize, timeout: Duration) -> Option<Vec<FlushJob>> {
@@ -170,11 +163,6 @@ impl FlushQueue {
     /// As [`Self::wait_until`], for `timeout` at most.
     pub(crate) fn wait_until_for(&self, timeout: Duration, ready: impl Fn() -> bool) -> bool {
         self.wait_while(timeout, |inner| !inner.stopping && !ready()).stopping
-    }
-
-    /// Sleeps. Returns true once stopped.
-    pub(crate) fn sleep(&self, duration: Duration) -> bool {
-        self.wait_until_for(duration, || false)
     }
 
     /// Makes waiting threads evaluate their condition again.

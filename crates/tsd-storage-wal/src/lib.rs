@@ -28,6 +28,7 @@ mod error;
 mod exclusive;
 mod executor;
 mod files;
+mod flush_failures;
 mod flush_queue;
 mod flushed_segments;
 mod log;

@@ -33,7 +33,7 @@ use self::{copied_rows::CopiedRows, row_order::RangeStep, table_rows::TableRows}
 use crate::change::Change;
 
 /// Number of a logged table, dense from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableId(pub(crate) usize);
 
 /// Which of two cells of a column is visible, the memtable's or the backend's.

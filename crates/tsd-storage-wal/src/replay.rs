@@ -1,6 +1,6 @@
 //! Reads the log back into memory when a store is opened.
 
-use std::{io, sync::Arc, time::Instant};
+use std::{collections::VecDeque, io, sync::Arc, time::Instant};
 
 use tsd_storage::{FlushTarget, Table};
 
@@ -56,9 +56,9 @@ pub(crate) fn replay<B: FlushTarget>(
         state,
         backend,
         executor,
-        memtables: Vec::new(),
+        memtables: VecDeque::new(),
         more_tables: Vec::new(),
-        must_flush: false,
+        flush_failed: false,
     };
     let mut replay = Replay {
         target,
@@ -75,16 +75,13 @@ pub(crate) fn replay<B: FlushTarget>(
         replay.report.segments += 1;
         replay.report.bytes += bytes.len() as u64;
     }
-    if replay.target.must_flush {
-        replay.complete_memtable()?;
-    }
     let segments: Vec<ClosedSegment> = log
         .segments
         .iter()
         .map(|segment| ClosedSegment { number: segment.number, damaged: segment.damaged })
         .collect();
     let mut memtables = replay.target.memtables;
-    memtables.extend(replay.memtable);
+    memtables.extend(replay.memtable.map(Arc::new));
     let jobs = jobs(memtables, &segments, replay.report.bytes);
     if jobs.is_empty() {
         // All rows are in the backend.
@@ -116,13 +113,12 @@ pub(crate) fn replay<B: FlushTarget>(
 }
 
 /// Flush jobs of memtables. The segments are removed after the flush of the last one.
-fn jobs(memtables: Vec<Memtable>, segments: &[ClosedSegment], bytes: u64) -> Vec<FlushJob> {
-    let job = |memtable| FlushJob {
-        memtable: Arc::new(memtable),
-        segments: Vec::new(),
-        bytes: 0,
-        flush_over: None,
-    };
+fn jobs(
+    memtables: VecDeque<Arc<Memtable>>,
+    segments: &[ClosedSegment],
+    bytes: u64,
+) -> Vec<FlushJob> {
+    let job = |memtable| FlushJob { memtable, segments: Vec::new(), bytes: 0, flush_over: None };
     let mut jobs: Vec<FlushJob> = memtables.into_iter().map(job).collect();
     if let Some(last) = jobs.last_mut() {
         last.segments = segments.to_vec();
@@ -195,7 +191,10 @@ impl<B: FlushTarget> Replay<'_, B> {
         self.last_commit_ms = self.last_commit_ms.max(commit_ms);
         self.report.records += 1;
         self.report.cells += change.cell_count() as u64;
-        if is_full { self.complete_memtable() } else { Ok(()) }
+        if is_full && let Some(memtable) = self.memtable.take() {
+            self.policy.replay_memtable(&mut self.target, memtable);
+        }
+        Ok(())
     }
 
     fn table(&mut self, name: &str) -> Result<TableId, OpenError> {
@@ -206,13 +205,6 @@ impl<B: FlushTarget> Replay<'_, B> {
         }
         self.policy.replay_table(&mut self.target, &table)?;
         Ok(tables.add(&table))
-    }
-
-    fn complete_memtable(&mut self) -> Result<(), OpenError> {
-        match self.memtable.take() {
-            Some(memtable) => self.policy.replay_memtable(&mut self.target, memtable),
-            None => Ok(()),
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Where a replay puts the rows of the log.
 
+use std::{collections::VecDeque, sync::Arc};
+
 use tsd_storage::Table;
 
 use crate::{executor::Executor, memtable::Memtable, state::WalState};
@@ -10,9 +12,9 @@ pub(crate) struct ReplayTarget<'a, B> {
     pub(crate) backend: &'a B,
     pub(crate) executor: &'a Executor,
     /// Full memtables that are kept in memory, oldest first.
-    pub(crate) memtables: Vec<Memtable>,
+    pub(crate) memtables: VecDeque<Arc<Memtable>>,
     /// Tables in the log that are logged in addition to the configured ones.
     pub(crate) more_tables: Vec<Table>,
-    /// True if no row may stay in memory after the replay.
-    pub(crate) must_flush: bool,
+    /// True if the backend did not accept rows of the replay.
+    pub(crate) flush_failed: bool,
 }

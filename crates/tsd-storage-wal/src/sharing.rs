@@ -6,7 +6,9 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use tsd_storage::{FlushTarget, RowRewrite, StorageError, Table};
+use tsd_storage::{
+    FlushTarget, HealthImpact, HealthProblem, Recovery, RowRewrite, StorageError, StorePart, Table,
+};
 
 use crate::{
     BackendSharing, OpenError, WalConfig,
@@ -47,19 +49,22 @@ impl SharingPolicy {
         target: &mut ReplayTarget<'_, B>,
         table: &Table,
     ) -> Result<(), OpenError> {
-        let is_logged = target.state.config.logged.contains(table);
         match self {
             Self::Exclusive => {
                 match target.executor.wait(target.backend.table_exists(table)) {
                     Ok(true) => {}
                     Ok(false) => return Err(OpenError::NoSuchTable(table.clone())),
+                    // The flush of its rows will show.
+                    Err(error) if error.recovery() == Recovery::RetryLater => {}
                     Err(error) => return Err(OpenError::Backend(error)),
                 }
-                // Reads of a table that is not logged any more do not consult the memtables.
-                target.must_flush |= !is_logged;
             }
-            Self::MultiWriter(_) if !is_logged => target.more_tables.push(table.clone()),
+            // The flush of its rows shows whether the table exists.
             Self::MultiWriter(_) => {}
+        }
+        if !target.state.config.logged.contains(table) {
+            // Reads must consult the memtables as long as they have rows of it.
+            target.more_tables.push(table.clone());
         }
         Ok(())
     }
@@ -69,16 +74,11 @@ impl SharingPolicy {
         &self,
         target: &mut ReplayTarget<'_, B>,
         memtable: Memtable,
-    ) -> Result<(), OpenError> {
-        match self {
-            Self::Exclusive => {
-                let ReplayTarget { backend, executor, state, .. } = *target;
-                exclusive::flush_memtable(backend, executor, state, &Arc::new(memtable))
-                    .map_err(OpenError::Backend)?;
-            }
-            Self::MultiWriter(_) => target.memtables.push(memtable),
+    ) {
+        target.memtables.push_back(Arc::new(memtable));
+        if matches!(self, Self::Exclusive) {
+            exclusive::flush_beyond_memory(target);
         }
-        Ok(())
     }
 
     /// Lower bound of all commit times from now on; `replayed_ms` is the last one in the log.
@@ -131,6 +131,14 @@ impl SharingPolicy {
                 multi_writer::PacedFlusher::new(state, backend, executor, progress).run();
             }
         }
+    }
+
+    /// Problems that only this policy has.
+    pub(crate) fn health(&self) -> Option<HealthProblem> {
+        let Self::MultiWriter(progress) = self else { return None };
+        let rows = progress.rejected_rows.load(Ordering::Relaxed);
+        let reason = format!("the backend rejects {rows} rows; they stay in the log");
+        (rows > 0).then(|| HealthProblem::new(StorePart::Flush, HealthImpact::Degraded, reason))
     }
 
     /// Gauges of this policy.

@@ -2,18 +2,19 @@
 
 use std::{
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Instant,
 };
 
 use tokio::sync::watch;
-use tsd_storage::{StorageError, Table};
+use tsd_storage::{HealthImpact, HealthProblem, StorageError, StorePart, Table};
 
 use crate::{
     WalConfig,
     files::LogDir,
+    flush_failures::FlushFailures,
     flush_queue::{FlushJob, FlushQueue},
     memtable::{BufferPool, Memtable, TableId},
     memtable_list::MemtableList,
@@ -39,8 +40,10 @@ pub(crate) struct WalState {
     pub(crate) active_segment_bytes: AtomicU64,
     /// Commit time of the last group.
     pub(crate) last_commit_ms: AtomicI64,
-    /// Error of the last flush; `None` if it succeeded.
-    pub(crate) flush_error: watch::Sender<Option<StorageError>>,
+    /// Tables whose rows cannot be flushed now.
+    pub(crate) flush_failures: watch::Sender<FlushFailures>,
+    /// Error of the last commit; `None` if it succeeded.
+    pub(crate) commit_error: Mutex<Option<StorageError>>,
 }
 
 impl WalState {
@@ -59,13 +62,14 @@ impl WalState {
             closed_segment_bytes: AtomicU64::new(0),
             active_segment_bytes: AtomicU64::new(0),
             last_commit_ms: AtomicI64::new(i64::MIN),
-            flush_error: watch::Sender::new(None),
+            flush_failures: watch::Sender::default(),
+            commit_error: Mutex::default(),
         }
     }
 
-    /// True if the last flush failed because the backend's disk is full.
+    /// True if rows cannot be flushed because the backend's disk is full.
     pub(crate) fn is_backend_full(&self) -> bool {
-        matches!(*self.flush_error.borrow(), Some(StorageError::DiskFull))
+        self.flush_failures.borrow().is_disk_full()
     }
 
     /// Age in seconds of the oldest change in the memtables.
@@ -104,16 +108,60 @@ impl WalState {
         );
     }
 
-    /// Publishes the result of a flush to the callers that wait for one.
-    pub(crate) fn publish_flush_result(&self, error: Option<StorageError>) {
-        if error.is_some() || self.flush_error.borrow().is_some() {
-            self.flush_error.send_replace(error);
+    /// Publishes that rows of a table could not be flushed.
+    pub(crate) fn flush_failed(&self, table: &Table, error: StorageError) {
+        self.flush_failures.send_modify(|failures| failures.add(table, error));
+        self.flush_queue.wake();
+    }
+
+    /// Publishes that the flushes of a table succeed. Those of the other tables may still fail.
+    pub(crate) fn flush_succeeded(&self, table: &Table) {
+        if self.flush_failures.send_if_modified(|failures| failures.remove(table)) {
+            tracing::info!(%table, "flushes succeed again");
             self.flush_queue.wake();
         }
     }
 
+    /// Publishes the result of a commit to health checks.
+    pub(crate) fn set_commit_error(&self, error: Option<StorageError>) {
+        *self.commit_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// Problems of commits and flushes.
+    pub(crate) fn health(&self) -> Vec<HealthProblem> {
+        let dir = self.dir.path().display();
+        let commit_error = self.commit_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let commit = commit_error.map(|error| {
+            let reason = format!("writes to the log in {dir} fail: {}", with_source(&error));
+            let part = part_of(&error, StorePart::Commit);
+            HealthProblem::new(part, HealthImpact::WritesRejected, reason)
+        });
+        let is_full = self.memtables.view().bytes() >= self.config.memtable_bytes;
+        let impact = if is_full { HealthImpact::WritesRejected } else { HealthImpact::Degraded };
+        let failures = self.flush_failures.borrow().clone();
+        let flushes = failures.iter().map(|(table, error)| {
+            let error_text = with_source(error);
+            let reason = format!("the flush of table {table} fails and is retried: {error_text}");
+            HealthProblem::new(part_of(error, StorePart::Flush), impact, reason)
+        });
+        commit.into_iter().chain(flushes).collect()
+    }
+
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {
         if self.closed.load(Ordering::Acquire) { Err(StorageError::Closed) } else { Ok(()) }
+    }
+}
+
+/// The part of the store that an error belongs to; a full disk is a problem of its own.
+const fn part_of(error: &StorageError, part: StorePart) -> StorePart {
+    if matches!(error, StorageError::DiskFull) { StorePart::Disk } else { part }
+}
+
+/// The error with that of the operating system.
+fn with_source(error: &StorageError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, ReadVersion, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, StorageFuture, Table,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, ReadVersion,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Table, spawn_critical,
 };
 
 use crate::{
@@ -128,10 +128,10 @@ impl<B: FlushTarget> WalStorage<B> {
         let limits = policy.rotation_limits(&state.config);
         let active = ActiveMemtable::new(Arc::clone(&state), log, limits, next_memtable_id + 1);
         let committer = Committer::new(active, policy.commit_policy(), messages);
-        let committer = spawn("wal-committer", || committer.run())?;
+        let committer = spawn_worker("wal-committer", || committer.run())?;
         let (flush_state, flush_backend) = (Arc::clone(&state), Arc::clone(&backend));
         let (flush_policy, executor) = (policy.clone(), Executor::current());
-        let flusher = spawn("wal-flusher", move || {
+        let flusher = spawn_worker("wal-flusher", move || {
             flush_policy.run_flusher(flush_state, flush_backend, executor);
         })?;
         let queue = CommitQueue::new(Arc::clone(&state), sender);
@@ -226,14 +226,14 @@ impl<B: FlushTarget> WalStorage<B> {
 
     /// Flushes all rows. Fails with the first flush error; the flusher continues to retry.
     async fn flush_all(&self) -> Result<(), StorageError> {
-        let mut errors = self.state.flush_error.subscribe();
+        let mut failures = self.state.flush_failures.subscribe();
         let (waiter, flushed) = oneshot::channel();
         self.queue.send(CommitterMessage::Flush(waiter))?;
         let failure = async {
             loop {
-                errors.changed().await.map_err(|_| StorageError::Closed)?;
-                if let Some(error) = errors.borrow_and_update().clone() {
-                    return Err::<(), _>(error);
+                failures.changed().await.map_err(|_| StorageError::Closed)?;
+                if let Some(error) = failures.borrow_and_update().first() {
+                    return Err::<(), _>(error.clone());
                 }
             }
         };
@@ -260,6 +260,21 @@ pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Starts a thread that the store cannot work without: its panic ends the process. The receiver
+/// resolves when the thread ends.
+fn spawn_worker(
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<oneshot::Receiver<()>, OpenError> {
+    let (sender, ended) = oneshot::channel();
+    let work = move || {
+        work();
+        let _ = sender.send(());
+    };
+    spawn_critical(name, work).map_err(|_| OpenError::Thread(name))?;
+    Ok(ended)
 }
 
 /// Starts a thread. The receiver resolves when the thread ends.
@@ -468,6 +483,13 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
             let closed = self.backend.close().await;
             flushed.and(closed)
         })
+    }
+
+    fn health(&self) -> Vec<HealthProblem> {
+        let mut problems = self.state.health();
+        problems.extend(self.policy.health());
+        problems.extend(self.backend.health());
+        problems
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -21,10 +21,13 @@ mod crash_consistency;
 mod damage;
 mod disk_faults;
 mod flushing;
+mod health;
 mod memory_store_equivalence;
 mod model;
 mod multi_writer;
+mod replay_failures;
 mod rewrites;
+mod thread_panics;
 
 type Store = WalStorage<MemoryStorage>;
 

@@ -1,69 +1,147 @@
 //! Flushes whole memtables to an exclusive backend, oldest first.
+//!
+//! Each table has its own state: a table whose flush fails keeps its memtables in memory, while the
+//! rows of the other tables are flushed. The rows of a table are flushed in log order, so those of
+//! later memtables wait for a failed flush of the same table. A memtable is removed when all of its
+//! tables and all earlier memtables are flushed: what it has hides what the backend has.
 
 use std::{
+    collections::{BTreeSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use tsd_storage::{FlushTarget, StorageError};
+use tsd_storage::{FlushTarget, StorageError, Table, panic_text};
 
 use crate::{
     backoff::Backoff,
     executor::Executor,
     flush_queue::FlushJob,
     flushed_segments::FlushedSegments,
-    memtable::{CellPrecedence, Memtable, MemtableRows},
+    memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
     state::WalState,
 };
+
+/// The flush queue is stopped.
+struct Stopped;
+
+/// A memtable that is being flushed.
+struct MemtableFlush {
+    job: FlushJob,
+    /// Tables that are not flushed yet.
+    tables: Vec<TableId>,
+    started: Instant,
+}
 
 /// Runs until the queue is stopped. A failed flush is retried without limit: the rows stay in the
 /// log until it succeeds.
 pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executor: &Executor) {
-    let mut flushed = FlushedSegments::default();
-    while let Some(job) = state.flush_queue.oldest() {
-        let FlushJob { memtable, segments, bytes, .. } = job;
-        let mut backoff = Backoff::new();
-        loop {
-            let started = Instant::now();
-            let Err(error) = flush_memtable(backend, executor, state, &memtable) else {
-                state.record_flush(&memtable, started);
-                break;
-            };
-            let pause = backoff.next_pause();
-            tracing::warn!(memtable = memtable.id(), %error, retry_in = ?pause, "flush failed");
-            state.metrics.flush_failures.increment(1);
-            state.publish_flush_result(Some(error));
-            if state.flush_queue.sleep(pause) {
+    let mut segments = FlushedSegments::default();
+    let mut flushes: VecDeque<MemtableFlush> = VecDeque::new();
+    let mut backoff = Backoff::new();
+    let mut pause = Duration::MAX;
+    while let Some(jobs) = state.flush_queue.jobs_after(flushes.len(), pause) {
+        flushes.extend(jobs.into_iter().map(MemtableFlush::new));
+        let mut failed = BTreeSet::new();
+        for flush in &mut flushes {
+            let flushed = flush.run(backend, executor, state, &mut failed);
+            if flushed.is_err() {
                 return;
             }
         }
-        state.publish_flush_result(None);
-        state.memtables.remove(memtable.id());
-        flushed.extend(segments);
-        flushed.remove_all(state);
-        state.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        state.flush_queue.complete_oldest(memtable.id());
+        while let Some(flush) = flushes.pop_front_if(|flush| flush.tables.is_empty()) {
+            let FlushJob { memtable, segments: of_job, bytes, .. } = flush.job;
+            state.record_flush(&memtable, flush.started);
+            state.memtables.remove(memtable.id());
+            segments.extend(of_job);
+            segments.remove_all(state);
+            state.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            state.flush_queue.complete_oldest(memtable.id());
+        }
+        pause = if flushes.is_empty() {
+            backoff.reset();
+            Duration::MAX
+        } else {
+            backoff.next_pause()
+        };
     }
 }
 
-/// Writes a memtable to the backend, table by table.
-pub(crate) fn flush_memtable<B: FlushTarget>(
+impl MemtableFlush {
+    fn new(job: FlushJob) -> Self {
+        job.memtable.sort();
+        Self { tables: job.memtable.tables(), job, started: Instant::now() }
+    }
+
+    /// Flushes the remaining tables, without those in `failed`, and adds those that fail.
+    fn run<B: FlushTarget>(
+        &mut self,
+        backend: &B,
+        executor: &Executor,
+        state: &WalState,
+        failed: &mut BTreeSet<TableId>,
+    ) -> Result<(), Stopped> {
+        let memtable = &self.job.memtable;
+        let names = state.tables.all();
+        for id in std::mem::take(&mut self.tables) {
+            if state.flush_queue.is_stopping() {
+                return Err(Stopped);
+            }
+            let Some(table) = names.get(id.0) else { continue };
+            if failed.contains(&id) {
+                self.tables.push(id);
+                continue;
+            }
+            match flush_table(backend, executor, memtable, (id, table)) {
+                Ok(()) => state.flush_succeeded(table),
+                Err(error) => {
+                    tracing::warn!(%table, memtable = memtable.id(), %error, "flush failed");
+                    state.metrics.flush_failures.increment(1);
+                    state.flush_failed(table, error);
+                    failed.insert(id);
+                    self.tables.push(id);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a memtable to the backend, table by table. Fails with the last error, after it has tried
+/// all tables.
+pub(super) fn flush_memtable<B: FlushTarget>(
     backend: &B,
     executor: &Executor,
     state: &WalState,
     memtable: &Arc<Memtable>,
 ) -> Result<(), StorageError> {
     memtable.sort();
-    let tables = state.tables.all();
+    let names = state.tables.all();
+    let mut result = Ok(());
     for id in memtable.tables() {
-        let Some(table) = tables.get(id.0) else { continue };
-        let (start, stop, precedence) = (Vec::new(), Vec::new(), CellPrecedence::LogOrder);
-        let rows = MemtableRows::new(Arc::clone(memtable), id, start, stop, precedence);
-        let flush = || executor.wait(backend.flush_rows(table, Box::new(rows)));
-        // A panic of the backend must not end the flusher thread.
-        catch_unwind(AssertUnwindSafe(flush))
-            .unwrap_or_else(|_| Err(StorageError::Backend("the flush panicked".into())))?;
+        let Some(table) = names.get(id.0) else { continue };
+        if let Err(error) = flush_table(backend, executor, memtable, (id, table)) {
+            state.metrics.flush_failures.increment(1);
+            state.flush_failed(table, error.clone());
+            result = Err(error);
+        }
     }
-    Ok(())
+    result
+}
+
+fn flush_table<B: FlushTarget>(
+    backend: &B,
+    executor: &Executor,
+    memtable: &Arc<Memtable>,
+    (id, table): (TableId, &Table),
+) -> Result<(), StorageError> {
+    let (start, stop, precedence) = (Vec::new(), Vec::new(), CellPrecedence::LogOrder);
+    let rows = MemtableRows::new(Arc::clone(memtable), id, start, stop, precedence);
+    let flush = || executor.wait(backend.flush_rows(table, Box::new(rows)));
+    // A panic of the backend fails this flush, not the process: the other tables may work.
+    catch_unwind(AssertUnwindSafe(flush)).unwrap_or_else(|panic| {
+        let text = format!("the flush panicked: {}", panic_text(&*panic));
+        Err(StorageError::Backend(text.into()))
+    })
 }

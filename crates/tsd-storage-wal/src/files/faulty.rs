@@ -51,6 +51,7 @@ struct Disk {
     sync_failure_percent: u64,
     calls_until_power_cut: Option<u64>,
     is_off: bool,
+    panics_on_remove: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -85,7 +86,13 @@ impl FaultyDisk {
             sync_failure_percent: 0,
             calls_until_power_cut: None,
             is_off: false,
+            panics_on_remove: false,
         })))
+    }
+
+    /// Makes the thread panic that removes a file.
+    pub(crate) fn panic_on_remove(&self) {
+        self.lock().panics_on_remove = true;
     }
 
     pub(crate) fn set_free_bytes(&self, bytes: Option<usize>) {
@@ -338,6 +345,7 @@ impl LogDir for FaultyDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.call(|disk| {
+            assert!(!disk.panics_on_remove, "the disk has gone mad");
             disk.named(name)?;
             disk.count();
             disk.rename(NameChange::Remove(name.to_owned()));

@@ -25,6 +25,10 @@ pub(crate) const ALIGN: usize = 8;
 /// Kind of a record without a change: its `durable_to` states that all bytes before it are synced.
 pub(crate) const SYNC_MARK: u8 = 0x80;
 
+/// Size of the body of [`RecordGroup::probe`]: more than fits into a block that a full disk has
+/// already allocated.
+const PROBE_BYTES: usize = 64 * 1024;
+
 /// Header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
@@ -153,6 +157,14 @@ impl RecordGroup {
     pub(crate) fn mark(sequence: u64, durable_to: u64, segment: u64) -> Self {
         let mut group = Self::default();
         group.add(SYNC_MARK, &[], |_| (), 0);
+        group.stamp(sequence, durable_to, segment);
+        group
+    }
+
+    /// As [`Self::mark`], with [`PROBE_BYTES`] that fill space.
+    pub(crate) fn probe(sequence: u64, durable_to: u64, segment: u64) -> Self {
+        let mut group = Self::default();
+        group.add(SYNC_MARK, &[], |body| body.extend_from_slice(&[END; PROBE_BYTES]), 0);
         group.stamp(sequence, durable_to, segment);
         group
     }

@@ -123,6 +123,33 @@ impl LogWriter {
         Ok(())
     }
 
+    /// Writes and syncs a mark that fills some space: shows whether the log can be written again.
+    pub(crate) fn probe(&mut self) -> Result<(), LogError> {
+        let mut active = match self.active.take() {
+            Some(active) => active,
+            None => self.create_segment()?,
+        };
+        let next = self.position.next_sequence;
+        let mark = RecordGroup::probe(next, active.synced, active.number);
+        let bytes = mark.as_bytes();
+        let written = active.file.write_at(active.len, bytes);
+        if let Err(error) = written {
+            match active.truncate() {
+                Ok(()) => self.active = Some(active),
+                Err(_) => self.close(&active),
+            }
+            return Err(LogError::new("writing to the log")(error));
+        }
+        if let Err(error) = active.file.sync_data() {
+            self.close(&active);
+            return Err(LogError::new("syncing the log")(error));
+        }
+        active.len += bytes.len() as u64;
+        active.synced = active.len;
+        self.active = Some(active);
+        Ok(())
+    }
+
     /// Closes the active segment. Returns the numbers of all segments since the last call, which
     /// are removed after the flush of their changes.
     pub(crate) fn take_segments(&mut self) -> Vec<u64> {

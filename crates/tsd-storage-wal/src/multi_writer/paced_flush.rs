@@ -17,14 +17,14 @@
 //! one starts after a pause, with the oldest rows.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use futures_util::{FutureExt, future::join_all};
-use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError};
+use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError, panic_text};
 
 use super::{
     FlushProgress, commit_time,
@@ -36,7 +36,7 @@ use crate::{
     executor::Executor,
     flush_queue::{ClosedSegment, FlushJob},
     flushed_segments::FlushedSegments,
-    memtable::{CellPrecedence, Memtable, MemtableRows},
+    memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
     state::WalState,
 };
 
@@ -88,8 +88,8 @@ struct FlushRound {
     unflushed: Vec<FlushRange>,
     consecutive_failures: usize,
     flushed: usize,
-    /// The last error.
-    error: Option<StorageError>,
+    /// The last error of each table.
+    errors: BTreeMap<TableId, StorageError>,
     /// A caller waits for the flush: neither pace nor pauses apply.
     is_urgent: bool,
 }
@@ -143,12 +143,10 @@ impl<B: FlushTarget> PacedFlusher<B> {
 
     /// Publishes the result of a round. Returns the longest pause before the next one.
     fn publish(&self, round: FlushRound, backoff: &mut Backoff) -> Duration {
-        let is_unavailable = round.error.is_some() && round.flushed == 0;
+        let is_unavailable = !round.errors.is_empty() && round.flushed == 0;
         self.progress.is_unavailable.store(is_unavailable, Ordering::Relaxed);
-        let pause = if let Some(error) = &round.error {
-            let pause = backoff.next_pause();
-            tracing::warn!(%error, flushed = round.flushed, retry_in = ?pause, "flush failed");
-            pause
+        let pause = if !round.errors.is_empty() {
+            backoff.next_pause()
         } else if self.flushes.is_empty() {
             Duration::MAX
         } else {
@@ -158,8 +156,23 @@ impl<B: FlushTarget> PacedFlusher<B> {
         if !is_unavailable {
             backoff.reset();
         }
-        self.state.publish_flush_result(round.error);
+        self.publish_tables(round, pause);
         pause
+    }
+
+    /// Publishes the state of each table: failing with its last error, or succeeding once none of
+    /// its rows wait.
+    fn publish_tables(&self, mut round: FlushRound, pause: Duration) {
+        for (id, table) in self.state.tables.all().iter().enumerate() {
+            let id = TableId(id);
+            if let Some(error) = round.errors.remove(&id) {
+                let flushed = round.flushed;
+                tracing::warn!(%table, %error, flushed, retry_in = ?pause, "flush failed");
+                self.state.flush_failed(table, error);
+            } else if !self.flushes.iter().any(|flush| flush.has_rows_of(id)) {
+                self.state.flush_succeeded(table);
+            }
+        }
     }
 
     /// Returns the ranges to submit next, when the first of them is due; `None` if all remaining
@@ -195,8 +208,9 @@ impl<B: FlushTarget> PacedFlusher<B> {
                 });
                 tokio::select! {
                     // A panic of the backend must not end the flusher thread.
-                    result = flushed.catch_unwind() => result.unwrap_or_else(|_| {
-                        Err(StorageError::Backend("the flush panicked".into()))
+                    result = flushed.catch_unwind() => result.unwrap_or_else(|panic| {
+                        let text = format!("the flush panicked: {}", panic_text(&*panic));
+                        Err(StorageError::Backend(text.into()))
                     }),
                     // A call that hangs must not delay the stop; the rows are in the log.
                     () = stopped => Err(StorageError::Closed),
@@ -238,7 +252,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
                 if let Some((first, second)) = range.halves(&flush.memtable) {
                     flush.pending.push_front(second);
                     flush.pending.push_front(first);
-                    round.error = Some(error);
+                    round.errors.insert(range.table, error);
                     return Ok(());
                 }
                 if is_permanent && self.write_dead_letter(&flush.memtable, &range, &error) {
@@ -249,7 +263,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
                 self.reject(&flush.memtable, &mut range, &error);
             }
         }
-        round.error = Some(error);
+        round.errors.insert(range.table, error);
         flush.defer(range, round);
         Ok(())
     }
@@ -388,6 +402,11 @@ impl MemtableFlush {
         batch
     }
 
+    /// True if rows of the table are not flushed yet.
+    fn has_rows_of(&self, table: TableId) -> bool {
+        self.pending.iter().chain(&self.deferred).any(|range| range.table == table)
+    }
+
     /// Keeps a range for the next round.
     fn defer(&mut self, range: FlushRange, round: &mut FlushRound) {
         round.unflushed.push(range.clone());
@@ -423,10 +442,7 @@ mod tests {
     use tsd_storage::{CellBatch, CellRef, MemoryStorage, Table};
 
     use super::*;
-    use crate::{
-        WalConfig, change::Change, files::faulty::FaultyDisk, memtable::BufferPool,
-        memtable::TableId,
-    };
+    use crate::{WalConfig, change::Change, files::faulty::FaultyDisk, memtable::BufferPool};
 
     const ROWS: u32 = 2_000;
     const OK: Result<(), StorageError> = Ok(());
@@ -566,7 +582,7 @@ mod tests {
         let too_large = Err(StorageError::Rejected("too large".into()));
         flusher.settle(&mut flush, &mut round, row, too_large).unwrap();
         assert_eq!((round.flushed, flush.deferred.len()), (1, 0));
-        assert!(round.error.is_none());
+        assert!(round.errors.is_empty());
         assert!(disk.contents().contains_key("refused-000001"));
     }
 }

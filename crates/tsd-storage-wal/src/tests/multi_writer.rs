@@ -1,6 +1,6 @@
 //! A multi-writer backend that may be unavailable.
 
-mod row_fault_backend;
+pub(crate) mod row_fault_backend;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

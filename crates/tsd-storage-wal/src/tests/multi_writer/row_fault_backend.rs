@@ -11,20 +11,20 @@ use super::*;
 
 /// The memory store with faults per operation and per row.
 #[derive(Debug)]
-pub(super) struct RowFaultBackend {
-    pub(super) inner: FaultyStorage<MemoryStorage>,
+pub(crate) struct RowFaultBackend {
+    pub(crate) inner: FaultyStorage<MemoryStorage>,
     /// Rows that are rejected until they are removed from this list.
-    pub(super) rejected: Mutex<Vec<Bytes>>,
+    pub(crate) rejected: Mutex<Vec<Bytes>>,
     /// Rows that are rejected permanently.
-    pub(super) too_large: Mutex<Vec<Bytes>>,
+    pub(crate) too_large: Mutex<Vec<Bytes>>,
     /// Rows of an unavailable region.
-    pub(super) unreachable: Mutex<Vec<Bytes>>,
+    pub(crate) unreachable: Mutex<Vec<Bytes>>,
     /// Keys of each flushed range.
-    pub(super) ranges: Mutex<Vec<Vec<Bytes>>>,
+    pub(crate) ranges: Mutex<Vec<Vec<Bytes>>>,
 }
 
 impl RowFaultBackend {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             inner: FaultyStorage::new(memory_backend()),
             rejected: Mutex::default(),
