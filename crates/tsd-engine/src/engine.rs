@@ -34,6 +34,7 @@ use crate::{
         AssignerSettings, AssignerStats, FilterError, NameFilter, PerKind, Resolver, UidAdmin,
         UidAssigner, UidCaches, UidTable,
     },
+    write_hold::WriteHold,
     writer::{WriteShard, Writer, WriterSettings},
 };
 
@@ -201,7 +202,8 @@ fn build(
     let rounds: Vec<Arc<AtomicU32>> = (0..shards).map(|_| Arc::default()).collect();
     let compactors = builder.compactors(&rounds, &queue_totals, &compaction_stats);
     let targets = WriteTargets::new(&config);
-    let shards = builder.shards(shards, &targets, &compactors, &compaction_stats);
+    let hold = Arc::new(WriteHold::default());
+    let shards = builder.shards(shards, &targets, &hold, &compactors, &compaction_stats);
     let annotations = Annotations {
         storage: Arc::clone(&storage),
         table: config.tables.data.clone(),
@@ -224,6 +226,7 @@ fn build(
         resolver: uids.resolver.clone(),
         targets,
         shards,
+        hold,
         rounds,
         tracker: builder.tracker(),
         tracking_dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
@@ -356,6 +359,7 @@ impl Builder<'_> {
         &self,
         count: usize,
         targets: &WriteTargets,
+        hold: &Arc<WriteHold>,
         compactors: &[ActorRef<RowCompactor>],
         compaction_stats: &Arc<CompactionStats>,
     ) -> Vec<WriteShard> {
@@ -371,6 +375,7 @@ impl Builder<'_> {
                 max_in_flight: config.max_writes_in_flight,
                 compactors: Arc::clone(&compactors),
                 compaction_stats: Arc::clone(compaction_stats),
+                hold: Arc::clone(hold),
                 metrics: metrics.clone(),
             };
             // Every request that the budget admits fits, and so do drains.

@@ -200,10 +200,23 @@ impl EngineHandle {
         .await;
     }
 
+    /// Ends the retries of held points: those that the store does not accept fail. Called when the
+    /// shutdown of a server starts, so that connections can end.
+    pub fn end_holds(&self) {
+        self.shared.ingest.hold.end();
+    }
+
+    /// Points that are held because the store does not accept them now.
+    #[must_use]
+    pub fn held_points(&self) -> u64 {
+        self.shared.ingest.hold.held_points()
+    }
+
     /// Rejects further points, stores the accepted ones, flushes the storage and stops the actors.
     /// Returns false if that failed or took longer than `limit`; the actors stop in any case.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.shared.ingest.closed.store(true, Ordering::Release);
+        self.end_holds();
         for shard in &self.shared.ingest.shards {
             shard.budget.close();
         }
@@ -229,6 +242,10 @@ impl EngineHandle {
                 false
             }
         };
+        let given_up = self.shared.ingest.hold.given_up();
+        if given_up > 0 {
+            tracing::error!(points = given_up, "held points were not stored before the shutdown");
+        }
         // A full channel means that the signal is set already.
         let _ = self.shared.stop.0.try_send(());
         done

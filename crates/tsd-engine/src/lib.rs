@@ -26,6 +26,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod uid;
+mod write_hold;
 mod writer;
 
 pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations};
@@ -55,4 +56,5 @@ pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
     GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SubQuery, find_zone,
 };
+pub use tsd_storage::LogLimit;
 pub use uid::{FilterError, UidAdmin, UidError};

@@ -47,10 +47,7 @@ pub fn describe_metrics() {
         ("tsd_compaction_write_errors_total", "Rows that row compaction failed to rewrite."),
         ("tsd_compaction_writes_total", "Compacted columns written."),
         ("tsd_ingest_points_received_total", "Points received, stored or not."),
-        (
-            "tsd_ingest_unreported_failures_total",
-            "Failed points whose client did not read its responses.",
-        ),
+        ("tsd_ingest_unreported_failures_total", "Failed points whose connection had ended."),
         (
             "tsd_meta_tracking_dropped_total",
             "Series whose meta data was not written, because of overload or an error.",
@@ -66,6 +63,10 @@ pub fn describe_metrics() {
         ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),
         ("tsd_write_points_stored_total", "Points stored."),
+        (
+            "tsd_write_retries_total",
+            "Retries of held points: writes and UID requests that the store did not accept.",
+        ),
     ] {
         describe_counter!(name, text);
     }
@@ -85,6 +86,11 @@ pub fn describe_metrics() {
         ("tsd_series_cache_entries", Unit::Count, "Series in the series cache."),
         ("tsd_uid_cache_entries", Unit::Count, "Names in the UID cache."),
         ("tsd_uid_pending_names", Unit::Count, "Names that wait for a UID."),
+        (
+            "tsd_write_held_points",
+            Unit::Count,
+            "Telnet points that are held and retried because the store does not accept them.",
+        ),
         ("tsd_write_queued_bytes", Unit::Bytes, "Size of the points queued or being written."),
     ] {
         describe_gauge!(name, unit, text);

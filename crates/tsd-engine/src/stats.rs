@@ -113,6 +113,7 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     set("tsd_series_cache_entries", ingest.series.len() as u64);
     let queued: usize = ingest.shards.iter().map(|shard| shard.budget.acquired_bytes()).sum();
     set("tsd_write_queued_bytes", queued as u64);
+    set("tsd_write_held_points", ingest.hold.held_points());
     let totals = &shared.queue_totals;
     set("tsd_compaction_queue_rows", load_size(&totals.rows));
     set("tsd_compaction_queue_bytes", load_size(&totals.bytes));

@@ -6,21 +6,23 @@
 //! one cell are stored in order; a client that waits for each response needs no order. A request is
 //! completed when its points are durable. The bytes an actor holds are bounded by a [`ByteBudget`]:
 //! senders acquire their bytes before they send and return them on completion, so a full actor
-//! blocks its senders, and these stop reading their sockets.
+//! blocks its senders, and these stop reading their sockets. A batch of a session that holds its
+//! points (see [`WriteHold`]) is written again after a transient failure, before all later ones of
+//! its queue.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 use tsd_storage::{CellBatch, Storage, StorageError};
 
 use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply},
-    byte_budget::ByteBudget,
+    byte_budget::{ByteBudget, BytePermit},
     compaction::{CompactionMessage, CompactionStats, RowCompactor},
     ingest::{WriteCompletion, WriteTarget},
     metrics::WriteMetrics,
     put_error::PutError,
+    write_hold::{HeldPoints, WriteHold},
 };
 
 /// Cells of one sender for one write actor.
@@ -34,7 +36,7 @@ pub(crate) struct WriteRequest {
     /// Rows to report to row compaction once they are stored.
     pub(crate) touched: Vec<TouchedRow>,
     /// Bytes acquired from the shard's budget.
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) permit: BytePermit,
 }
 
 /// A row that got its first point, or a point after it became due for compaction.
@@ -75,6 +77,7 @@ pub(crate) struct WriterSettings {
     pub(crate) max_in_flight: usize,
     pub(crate) compactors: Arc<[ActorRef<RowCompactor>]>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
+    pub(crate) hold: Arc<WriteHold>,
     pub(crate) metrics: WriteMetrics,
 }
 
@@ -95,7 +98,10 @@ struct WriteQueue {
     requests: VecDeque<WriteRequest>,
     /// At most one call in flight.
     is_ordered: bool,
+    /// Calls in progress, and batches that wait for a retry.
     in_flight: usize,
+    /// A batch to be written again, before `requests`.
+    held: Option<WriteBatch>,
 }
 
 impl Writer {
@@ -124,29 +130,58 @@ impl Writer {
             let Some((at, batch)) = self.next_batch() else { break };
             self.in_flight += 1;
             let settings = self.settings.clone();
-            ctx.spawn(batch.execute(settings), move |writer, (), ctx| {
+            ctx.spawn(batch.execute(settings), move |writer, held, ctx| {
                 writer.in_flight -= 1;
-                if let Some(queue) = writer.queues.get_mut(at) {
-                    queue.in_flight -= 1;
+                match held {
+                    None => writer.release(at, None),
+                    Some(batch) => writer.retry_later(at, batch, ctx),
                 }
                 writer.start_writes(ctx);
             });
         }
-        if self.in_flight == 0 && self.queues.iter().all(|queue| queue.requests.is_empty()) {
+        if self.queues.iter().all(WriteQueue::is_idle) {
             for drain in self.drains.drain(..) {
                 // A failed send means that the caller stopped waiting.
                 let _ = drain.send(());
             }
         }
     }
+
+    /// Writes a batch again after a pause. Its queue stays in flight, for the order.
+    fn retry_later(&mut self, at: usize, batch: WriteBatch, ctx: &mut ActorContext<'_, Self>) {
+        let hold = Arc::clone(&self.settings.hold);
+        let pause = async move {
+            hold.pause(batch.failures.saturating_sub(1)).await;
+            batch
+        };
+        ctx.spawn(pause, move |writer, batch, ctx| {
+            writer.release(at, Some(batch));
+            writer.start_writes(ctx);
+        });
+    }
+
+    /// Ends a call of a queue. `held` is its next batch.
+    fn release(&mut self, at: usize, held: Option<WriteBatch>) {
+        if let Some(queue) = self.queues.get_mut(at) {
+            queue.in_flight -= 1;
+            queue.held = held;
+        }
+    }
 }
 
 impl WriteQueue {
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.held.is_none() && self.requests.is_empty()
+    }
+
     fn next_batch(&mut self, max_bytes: usize) -> Option<WriteBatch> {
         if self.is_ordered && self.in_flight > 0 {
             return None;
         }
-        let batch = WriteBatch::merge(&mut self.requests, max_bytes)?;
+        let batch = match self.held.take() {
+            Some(held) => held,
+            None => WriteBatch::merge(&mut self.requests, max_bytes)?,
+        };
         self.in_flight += 1;
         Some(batch)
     }
@@ -176,8 +211,12 @@ impl Actor for Writer {
 struct WriteBatch {
     target: usize,
     cells: CellBatch,
-    waiters: Vec<(WriteCompletion, OwnedSemaphorePermit)>,
+    waiters: Vec<(WriteCompletion, BytePermit)>,
     touched: Vec<TouchedRow>,
+    /// Failed calls so far.
+    failures: u32,
+    /// Counts the points while the batch waits for a retry.
+    held: Option<HeldPoints>,
 }
 
 impl WriteBatch {
@@ -189,6 +228,8 @@ impl WriteBatch {
             cells: first.cells,
             waiters: vec![(first.completion, first.permit)],
             touched: first.touched,
+            failures: 0,
+            held: None,
         };
         while let Some(next) = requests.front()
             && batch.cells.byte_len() + next.cells.byte_len() <= max_bytes
@@ -201,22 +242,40 @@ impl WriteBatch {
         Some(batch)
     }
 
-    async fn execute(self, settings: WriterSettings) {
+    /// Writes the batch and completes its requests. Returns it if it is to be written again.
+    async fn execute(mut self, settings: WriterSettings) -> Option<Self> {
         let started = Instant::now();
         let points: usize = self.waiters.iter().map(|(completion, _)| completion.points()).sum();
-        settings.metrics.batch_points.record(points as f64);
+        let cells = std::mem::take(&mut self.cells);
+        let holds = self.waiters.iter().any(|(completion, _)| completion.holds());
+        let kept = (holds && !settings.hold.is_ended()).then(|| cells.clone());
+        if self.failures == 0 {
+            settings.metrics.batch_points.record(points as f64);
+        }
         let result = match settings.targets.get(self.target) {
-            Some(to) if to.appends => settings.storage.append(&to.table, self.cells).await,
-            Some(to) => settings.storage.put(&to.table, self.cells).await,
+            Some(to) if to.appends => settings.storage.append(&to.table, cells).await,
+            Some(to) => settings.storage.put(&to.table, cells).await,
             // Unreachable: a queued request has a target.
             None => Err(StorageError::Backend("no such write target".into())),
         };
         settings.metrics.batch_seconds.record(started.elapsed());
+        if let (Err(error), Some(cells)) = (&result, kept)
+            && settings.hold.holds(error)
+        {
+            settings.hold.log_failure(error, points, true);
+            self.cells = cells;
+            self.failures = self.failures.saturating_add(1);
+            self.held.get_or_insert_with(|| settings.hold.hold(points));
+            return Some(self);
+        }
         match &result {
             Ok(()) => settings.metrics.stored.increment(points as u64),
             Err(error) => {
                 settings.metrics.failed.increment(points as u64);
-                tracing::warn!(%error, points, "write failed");
+                settings.hold.log_failure(error, points, false);
+                if let Some(held) = &self.held {
+                    settings.hold.give_up(held.points());
+                }
             }
         }
         // Before the completions, so that a flush requested after them includes these rows.
@@ -226,6 +285,7 @@ impl WriteBatch {
             completion.complete(result.clone());
             drop(permit);
         }
+        None
     }
 }
 

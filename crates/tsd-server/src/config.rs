@@ -121,6 +121,10 @@ pub struct ServerConfig {
     /// Reports telnet points that could not be stored to the client
     /// (`tsd.rpc.telnet.return_errors`).
     pub telnet_return_errors: bool,
+    /// Holds telnet points, and reads no more, while the store does not accept them
+    /// (`tsd.rpc.telnet.on_storage_error = hold`); otherwise the connection is closed with the
+    /// reason.
+    pub telnet_holds_points: bool,
     /// Adds a `trace` to error objects (`tsd.http.show_stack_trace`).
     pub show_stack_trace: bool,
     /// Accepts bodies that are chunked, longer than 8192 bytes or announced by `Expect:
@@ -165,6 +169,7 @@ impl Default for ServerConfig {
             ui_enabled: true,
             no_diediedie: false,
             telnet_return_errors: true,
+            telnet_holds_points: true,
             show_stack_trace: true,
             chunked_requests: true,
             header_tag: None,

@@ -117,6 +117,7 @@ impl Server {
     /// open after `deadline`.
     pub async fn shutdown(self, deadline: Duration) -> ShutdownReport {
         self.state.stopping.cancel();
+        self.state.engine.end_holds();
         let _ = self.acceptor.await;
         if let Some(upkeep) = self.upkeep {
             upkeep.abort();

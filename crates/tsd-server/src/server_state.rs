@@ -8,13 +8,17 @@ use std::{
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tsd_engine::{EngineHandle, QueryClock, UidKind};
+use tracing::warn;
+use tsd_engine::{EngineHandle, LogLimit, QueryClock, UidKind};
 use tsd_protocol::{Health, RollupRules, SeriesRules};
 
 use crate::{ServerConfig, http::BodyMemory, metrics::ServerMetrics, rollups};
 
 /// Timeout of the storage read of a health check.
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Minimum interval between two messages about unstored points.
+const UNSTORED_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State of a server.
 #[derive(Debug)]
@@ -30,6 +34,7 @@ pub(crate) struct ServerState {
     pub(crate) metrics: ServerMetrics,
     pub(crate) body_memory: BodyMemory,
     pub(crate) open_connections: AtomicUsize,
+    unstored_log: LogLimit,
     /// Cancelled when shutdown starts.
     pub(crate) stopping: CancellationToken,
     /// Cancelled when a client requests a stop.
@@ -56,6 +61,7 @@ impl ServerState {
             clock,
             metrics: ServerMetrics::default(),
             open_connections: AtomicUsize::new(0),
+            unstored_log: LogLimit::new(UNSTORED_LOG_INTERVAL),
             stopping: CancellationToken::new(),
             stop_requested: CancellationToken::new(),
         }
@@ -64,6 +70,13 @@ impl ServerState {
     /// Returns the current time and the default time zone of queries.
     pub(crate) fn clock(&self) -> QueryClock {
         QueryClock { now_ms: self.engine.config().clock.now_ms(), ..self.clock.clone() }
+    }
+
+    /// Logs that a telnet connection ended with points that were not stored.
+    pub(crate) fn log_unstored(&self, points: u64, reason: &str) {
+        if let Some(suppressed) = self.unstored_log.admit() {
+            warn!(points, reason, suppressed, "a telnet connection ended with unstored points");
+        }
     }
 
     /// Returns the health of the daemon, checked by a small storage read.

@@ -1,12 +1,13 @@
 //! The telnet protocol.
 //!
 //! Each connection is one loop. It reads available bytes, adds every point to an ingest session and
-//! sends them with one call. While the write shards are full, that call waits, nothing is read, and
-//! TCP slows the client down. Errors of points are queued for the client and dropped if it does not
-//! read.
+//! sends them with one call. While the write shards are full or the store accepts nothing, that call
+//! waits, only commands are read, and TCP slows the client down. Errors of points are queued for the
+//! client and dropped if it does not read.
 
 mod read_buffer;
 mod rollup_histogram_lines;
+mod storage_errors;
 mod write_buffer;
 
 use std::{
@@ -19,9 +20,8 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncWrite},
     sync::mpsc,
-    time::timeout,
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
@@ -31,7 +31,7 @@ use tsd_protocol::{
     TelnetCommand, TelnetCommands, TelnetPutError, reply as telnet_reply,
 };
 
-use self::{read_buffer::ReadBuffer, write_buffer::WriteBuffer};
+use self::{read_buffer::ReadBuffer, storage_errors::Unstored, write_buffer::WriteBuffer};
 use crate::{
     put_error_mapping::to_telnet_error,
     server_state::ServerState,
@@ -55,6 +55,9 @@ where
 {
     let mut session = state.engine.ingest_session(NameText::Latin1);
     let failures = session.failures();
+    if state.config.telnet_holds_points {
+        session.hold_points();
+    }
     let mut connection = Connection {
         io,
         tracker,
@@ -73,11 +76,12 @@ where
             state: Arc::clone(&state),
         },
         failures,
+        unstored: Unstored::default(),
         stopping: Box::pin(state.stopping.clone().cancelled_owned()),
     };
-    connection.run().await?;
+    let ended = connection.run().await;
     connection.finish().await;
-    Ok(())
+    ended
 }
 
 /// A telnet connection.
@@ -86,7 +90,8 @@ struct Connection<S> {
     tracker: Arc<RequestTracker>,
     read_buffer: ReadBuffer,
     lines: LineProcessor,
-    failures: mpsc::Receiver<PointFailure>,
+    failures: mpsc::UnboundedReceiver<PointFailure>,
+    unstored: Unstored,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
@@ -103,6 +108,13 @@ struct LineProcessor {
     tag_buffer: Vec<u8>,
     /// Lines not yet added to the metrics.
     received: ReceivedCounts,
+}
+
+/// Executes commands with a reply: everything but the points.
+struct Executor<'a> {
+    state: &'a Arc<ServerState>,
+    commands: TelnetCommands,
+    write_buffer: &'a mut WriteBuffer,
 }
 
 /// Maximum reads after shutdown started: bytes already received are processed, but a client that
@@ -142,6 +154,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut last_reads = 0;
         let mut rechecked = false;
         loop {
+            if self.must_close() {
+                return Ok(());
+            }
             if self.lines.state.stopping.is_cancelled() {
                 last_reads += 1;
                 if last_reads > MAX_READS_WHILE_STOPPING {
@@ -150,7 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             let event = poll_fn(|cx| self.poll_event(cx)).await?;
             match event {
-                ConnectionEvent::Failed(failure) => self.lines.report(&failure),
+                ConnectionEvent::Failed(failure) => self.report_failure(&failure).await?,
                 ConnectionEvent::Stopping if rechecked => return Ok(()),
                 ConnectionEvent::Stopping => {
                     // The runtime may not have polled bytes that are already received.
@@ -192,13 +207,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         loop {
             let (consumed, command) = self.lines.process_lines(self.read_buffer.bytes());
             self.read_buffer.consume(consumed);
-            self.lines.send_points().await;
-            while let Ok(failure) = self.failures.try_recv() {
-                self.lines.report(&failure);
-            }
-            let Some(command) = command else { break };
-            if !self.execute(command).await? {
+            let ends_read = command.is_none();
+            let (command, keep_open) = self.send_points(command).await?;
+            if !keep_open {
                 return Ok(false);
+            }
+            self.report_failures().await?;
+            if self.must_close() {
+                return Ok(false);
+            }
+            if let Some(command) = command {
+                let Self { io, lines, .. } = self;
+                let mut executor = Executor {
+                    state: &lines.state,
+                    commands: lines.commands,
+                    write_buffer: &mut lines.write_buffer,
+                };
+                if !executor.execute(command, io).await? {
+                    return Ok(false);
+                }
+            } else if ends_read && !self.has_line() {
+                break;
             }
         }
         let limit = self.lines.state.config.limits.telnet_line_bytes;
@@ -209,15 +238,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(true)
     }
 
+    /// True if a complete line is buffered.
+    fn has_line(&self) -> bool {
+        LineSplitter::new(self.read_buffer.bytes()).next().is_some()
+    }
+}
+
+impl Executor<'_> {
     /// Executes a command. Returns false to close the connection.
-    async fn execute(&mut self, command: AdminCommand) -> io::Result<bool> {
-        let state = Arc::clone(&self.lines.state);
+    async fn execute<S: AsyncWrite + Unpin>(
+        &mut self,
+        command: AdminCommand,
+        io: &mut S,
+    ) -> io::Result<bool> {
+        let state = Arc::clone(self.state);
         let reply = match command {
             AdminCommand::Exit => return Ok(false),
             AdminCommand::Stats => Stats::collect(&state).await.text(),
             AdminCommand::Version => state.config.build.render_text(),
             AdminCommand::Status => telnet_reply::status(state.health().await),
-            AdminCommand::Help => telnet_reply::help(self.lines.commands),
+            AdminCommand::Help => telnet_reply::help(self.commands),
             AdminCommand::DropCaches => {
                 state.engine.drop_caches();
                 telnet_reply::CACHES_DROPPED.to_owned()
@@ -228,27 +268,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         };
         let write_timeout = state.config.limits.write_timeout;
-        self.lines.write_buffer.reply(&mut self.io, reply.as_bytes(), write_timeout).await?;
+        self.write_buffer.reply(io, reply.as_bytes(), write_timeout).await?;
         if matches!(command, AdminCommand::DieDieDie) {
             state.stop_requested.cancel();
             return Ok(false);
         }
         Ok(true)
-    }
-
-    /// Reports failures of the last points, if the client still reads.
-    async fn finish(mut self) {
-        let grace = self.lines.state.config.limits.half_close_grace;
-        // After the grace period failures are not reported; the points are stored regardless.
-        let _ = timeout(grace, async {
-            self.lines.session.drain().await;
-            while let Ok(failure) = self.failures.try_recv() {
-                self.lines.report(&failure);
-            }
-            poll_fn(|cx| self.lines.write_buffer.poll_send(cx, &mut self.io)).await?;
-            self.io.shutdown().await
-        })
-        .await;
     }
 }
 
@@ -325,12 +350,11 @@ impl LineProcessor {
         }
     }
 
-    /// Sends the points of a read; waits while the write shards are full.
-    async fn send_points(&mut self) {
+    /// Adds the lines of a read to the metrics.
+    fn count_received(&mut self) {
         let received = std::mem::take(&mut self.received);
         self.state.metrics.received_telnet.add(received.lines);
         self.state.metrics.received_put.add(received.points);
-        self.session.send().await;
     }
 
     /// Reports a rejected line.

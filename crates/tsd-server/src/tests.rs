@@ -22,3 +22,4 @@ mod query_messages;
 mod response_formats;
 mod rollups;
 mod telnet;
+mod telnet_hold;

@@ -87,6 +87,20 @@ impl StorageError {
         matches!(self, Self::Rejected(_) | Self::InvalidBatch(_))
     }
 
+    /// True if the same write may succeed later without a change of the cells or settings: the
+    /// store is full, busy or unreachable, or its file system fails for now.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Throttled(_)
+                | Self::Timeout(_)
+                | Self::Unavailable(_)
+                | Self::DiskFull
+                | Self::Io { .. }
+        )
+    }
+
     /// Classifies the error for retry loops.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {

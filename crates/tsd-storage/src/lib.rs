@@ -34,7 +34,7 @@ pub use flush_target::{FlushCell, FlushRow, FlushRows, FlushTarget, flush_by_put
 pub use hash::widen_hash;
 pub use health::{HealthImpact, HealthProblem, StorePart};
 pub use hooked::{HookedStorage, OperationHook};
-pub use log_limit::LogLimit;
+pub use log_limit::{ErrorLogLimit, LogLimit};
 pub use memory::MemoryStorage;
 pub use metered::{CallMeters, MeteredStorage};
 pub use metrics::describe_metrics;

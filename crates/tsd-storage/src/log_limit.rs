@@ -1,9 +1,13 @@
-//! Limits the rate of a log message that can repeat for every request.
+//! Limits the rate of log messages that can repeat for every request.
 
 use std::{
+    collections::HashMap,
+    mem::{Discriminant, discriminant},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
+
+use crate::StorageError;
 
 /// Admits one message per interval and counts those suppressed in between.
 #[derive(Debug)]
@@ -42,6 +46,28 @@ impl LogLimit {
     }
 }
 
+/// A [`LogLimit`] for each kind of error: a new cause is logged at once.
+#[derive(Debug)]
+pub struct ErrorLogLimit {
+    interval: Duration,
+    limits: Mutex<HashMap<Discriminant<StorageError>, LogLimit>>,
+}
+
+impl ErrorLogLimit {
+    /// At most one message per kind of error and `interval`.
+    #[must_use]
+    pub fn new(interval: Duration) -> Self {
+        Self { interval, limits: Mutex::default() }
+    }
+
+    /// As [`LogLimit::admit`], for a message about this error.
+    pub fn admit(&self, error: &StorageError) -> Option<u64> {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || LogLimit::new(self.interval);
+        limits.entry(discriminant(error)).or_insert_with(new).admit()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +79,17 @@ mod tests {
         let admitted =
             [0, 1, 9, 10, 11, 25].map(|s| limit.admit_at(start + Duration::from_secs(s)));
         assert_eq!(admitted, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+
+    #[test]
+    fn each_kind_of_error_has_its_own_limit() {
+        let limit = ErrorLogLimit::new(Duration::from_hours(1));
+        let errors = [
+            StorageError::DiskFull,
+            StorageError::DiskFull,
+            StorageError::Timeout("a"),
+            StorageError::Timeout("b"),
+        ];
+        assert_eq!(errors.map(|error| limit.admit(&error)), [Some(0), None, Some(0), None]);
     }
 }

@@ -237,6 +237,9 @@ pub static KEYS: &[Key] = &[
     bool("tsd.rollups.split_query.enable", "false"),
     bool("tsd.rollups.tag_raw", "false"),
     without_effect("tsd.rpc.plugins", None),
+    // A point that the store does not accept for now (full disk, timeout): the connection waits until
+    // the store accepts it, or is closed with the reason.
+    one_of("tsd.rpc.telnet.on_storage_error", "hold", &["hold", "close"]),
     bool("tsd.rpc.telnet.return_errors", "true"),
     without_effect("tsd.rtpublisher.enable", Some("false")),
     without_effect("tsd.rtpublisher.plugin", Some("")),

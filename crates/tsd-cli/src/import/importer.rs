@@ -83,7 +83,7 @@ enum Refusal {
 /// Imports inputs one after another.
 pub(super) struct Importer {
     session: IngestSession,
-    failures: mpsc::Receiver<PointFailure>,
+    failures: mpsc::UnboundedReceiver<PointFailure>,
     order: SeriesOrder,
     options: ImportOptions,
     progress: Progress,

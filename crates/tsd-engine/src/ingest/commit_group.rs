@@ -19,7 +19,9 @@ pub(crate) struct CommitGroup {
     open: AtomicUsize,
     report: Mutex<CommitReport>,
     done: Notify,
-    failures: Option<mpsc::Sender<PointFailure>>,
+    failures: Option<mpsc::UnboundedSender<PointFailure>>,
+    /// True if points are held while the store does not accept them.
+    holds: bool,
 }
 
 /// Completion of one write actor's part of a chunk. Dropping it fails the part's points as lost.
@@ -32,12 +34,16 @@ pub(crate) struct WriteCompletion {
 impl CommitGroup {
     /// A countdown that stays open until [`Self::close_one`]. With a channel, failures are sent
     /// there instead of being added to the report.
-    pub(crate) fn new(failures: Option<mpsc::Sender<PointFailure>>) -> Arc<Self> {
+    pub(crate) fn new(
+        failures: Option<mpsc::UnboundedSender<PointFailure>>,
+        holds: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(1),
             report: Mutex::new(CommitReport::default()),
             done: Notify::new(),
             failures,
+            holds,
         })
     }
 
@@ -51,9 +57,8 @@ impl CommitGroup {
     pub(crate) fn fail(&self, failures: impl IntoIterator<Item = PointFailure>) {
         if let Some(sender) = &self.failures {
             for failure in failures {
-                // A full channel means that the client does not read its responses. Pipelined
-                // points have no acknowledgement.
-                if sender.try_send(failure).is_err() {
+                // An error means that the session has ended.
+                if sender.send(failure).is_err() {
                     metrics::counter!("tsd_ingest_unreported_failures_total").increment(1);
                 }
             }
@@ -61,6 +66,16 @@ impl CommitGroup {
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
             report.failures.extend(failures);
         }
+    }
+
+    /// True if points are held while the store does not accept them.
+    pub(crate) const fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// True if the session may have several chunks in flight.
+    pub(crate) const fn is_pipelined(&self) -> bool {
+        self.failures.is_some()
     }
 
     /// Ends a part, or the submission of parts: the chunk is done when all have ended.
@@ -112,7 +127,12 @@ impl WriteCompletion {
 
     /// True if the session may have several chunks in flight, whose writes must stay in order.
     pub(crate) fn is_pipelined(&self) -> bool {
-        self.group.failures.is_some()
+        self.group.is_pipelined()
+    }
+
+    /// True if the points are held while the store does not accept them.
+    pub(crate) fn holds(&self) -> bool {
+        self.group.holds()
     }
 
     /// Sets the result of this part.
@@ -136,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn dropped_completion_fails_its_points_and_ends_the_wait() {
-        let group = CommitGroup::new(None);
+        let group = CommitGroup::new(None, false);
         let (kept, lost) = (group.completion(vec![3, 1]), group.completion(vec![2]));
         group.close_one();
         assert!(!group.is_done());
@@ -151,8 +171,8 @@ mod tests {
 
     #[tokio::test]
     async fn failures_are_sent_to_the_channel() {
-        let (sender, mut failures) = mpsc::channel(4);
-        let group = CommitGroup::new(Some(sender));
+        let (sender, mut failures) = mpsc::unbounded_channel();
+        let group = CommitGroup::new(Some(sender), false);
         group.completion(vec![7]).complete(Err(PutError::Throttled));
         group.close_one();
         group.wait().await;

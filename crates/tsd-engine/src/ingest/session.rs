@@ -16,7 +16,7 @@ use tsd_model::{PointValue, TableSchema, Timestamp};
 use super::{
     NameText,
     chunk::{Chunk, ShardBatch},
-    chunk_log::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
+    chunk_log::{EntryBody, LogEntry, NameList, PointBody, UnresolvedPoint},
     commit_group::CommitGroup,
     extra_cell::{ExtraCell, RollupPlace, WriteTargets},
     validate::{NameRules, check_point},
@@ -28,12 +28,10 @@ use crate::{
     meta_tracking::MetaTracker,
     put_error::{CommitReport, PointFailure, PutError},
     series_cache::{CachedSeries, GROUP, NewSeries, SeriesCache},
-    uid::Resolver,
+    uid::{Resolver, UidError},
+    write_hold::WriteHold,
     writer::{WriteMessage, WriteRequest, WriteShard},
 };
-
-/// Most unread failures of a pipelined session.
-const MAX_UNREAD_FAILURES: usize = 1_024;
 
 /// State shared by all sessions.
 #[derive(Debug)]
@@ -51,6 +49,7 @@ pub(crate) struct IngestShared {
     pub(crate) resolver: Resolver,
     pub(crate) targets: WriteTargets,
     pub(crate) shards: Vec<WriteShard>,
+    pub(crate) hold: Arc<WriteHold>,
     /// Current compaction round of each shard.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
     /// Set if series are tracked in the meta table.
@@ -94,7 +93,8 @@ pub struct IngestSession {
     points: usize,
     due_before: u32,
     in_flight: VecDeque<Arc<CommitGroup>>,
-    failures: Option<mpsc::Sender<PointFailure>>,
+    failures: Option<mpsc::UnboundedSender<PointFailure>>,
+    holds: bool,
 }
 
 impl IngestSession {
@@ -112,6 +112,7 @@ impl IngestSession {
             due_before,
             in_flight: VecDeque::new(),
             failures: None,
+            holds: false,
         }
     }
 
@@ -126,6 +127,13 @@ impl IngestSession {
             let next = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
             self.chunk.use_single_shard(next % self.shared.shards.len().max(1));
         }
+    }
+
+    /// Holds points that end with [`Self::send`] while the store does not accept them, instead of
+    /// failing them: they are written again, in order, until they are stored, fail permanently, or
+    /// [`EngineHandle::end_holds`](crate::EngineHandle::end_holds) is called.
+    pub fn hold_points(&mut self) {
+        self.holds = true;
     }
 
     /// Adds points, in order; best [`Self::GROUP`] per call. Returns the rejected points, in order:
@@ -298,7 +306,7 @@ impl IngestSession {
     /// stored, and are counted in [`CommitReport::timed_out`].
     pub async fn commit_within(&mut self, limit: Option<Duration>) -> CommitReport {
         let points = self.points;
-        let group = CommitGroup::new(None);
+        let group = CommitGroup::new(None, false);
         let work = async {
             self.submit(&group).await;
             group.wait().await;
@@ -333,15 +341,15 @@ impl IngestSession {
         if self.failures.is_none() {
             self.failures();
         }
-        let group = CommitGroup::new(self.failures.clone());
+        let group = CommitGroup::new(self.failures.clone(), self.holds);
         self.submit(&group).await;
         self.in_flight.push_back(group);
     }
 
-    /// Returns the channel of failures of chunks ended by [`Self::send`]. It holds at most 1 024;
-    /// further ones are only counted. A second call replaces the channel.
-    pub fn failures(&mut self) -> mpsc::Receiver<PointFailure> {
-        let (sender, failures) = mpsc::channel(MAX_UNREAD_FAILURES);
+    /// Returns the channel of failures of chunks ended by [`Self::send`]. The chunks in flight are
+    /// its bound. A second call replaces the channel.
+    pub fn failures(&mut self) -> mpsc::UnboundedReceiver<PointFailure> {
+        let (sender, failures) = mpsc::unbounded_channel();
         self.failures = Some(sender);
         failures
     }
@@ -372,7 +380,8 @@ impl IngestSession {
         if !self.log.is_empty() {
             self.resolve_log(group).await;
         }
-        let deadline = Instant::now() + self.shared.queue_deadline;
+        // Held points wait as long as it takes.
+        let deadline = (!group.holds()).then(|| Instant::now() + self.shared.queue_deadline);
         let shared = Arc::clone(&self.shared);
         for (target, shard, batch) in self.chunk.take_batches() {
             if let Some(shard) = shared.shards.get(shard) {
@@ -409,7 +418,11 @@ impl IngestSession {
                 LogEntry::Cached { .. } => None,
             })
             .collect();
-        let mut series = shared.resolver.resolve(&names).await.into_iter();
+        let mut resolved_names = shared.resolver.resolve(&names).await;
+        if group.holds() {
+            hold_names(&shared, &names, &mut resolved_names).await;
+        }
+        let mut series = resolved_names.into_iter();
         let Self { chunk, log, due_before, text, .. } = self;
         let (mut failures, mut resolved) = (Vec::new(), Vec::new());
         for entry in log.drain(..) {
@@ -467,11 +480,15 @@ async fn send_batch(
     target: usize,
     shard: &WriteShard,
     group: &Arc<CommitGroup>,
-    deadline: Instant,
+    deadline: Option<Instant>,
 ) {
     let completion = group.completion(batch.tags);
-    let acquired = shard.budget.acquire(batch.cells.byte_len());
-    let permit = match tokio::time::timeout_at(deadline, acquired).await {
+    let acquired = shard.budget.acquire(batch.cells.byte_len(), group.is_pipelined());
+    let acquired = match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, acquired).await,
+        None => Ok(acquired.await),
+    };
+    let permit = match acquired {
         Ok(Some(permit)) => permit,
         Ok(None) => return completion.complete(Err(PutError::Closed)),
         Err(_) => return completion.complete(Err(PutError::Throttled)),
@@ -484,6 +501,39 @@ async fn send_batch(
         shard.writer.try_send(WriteMessage::Write(request))
     {
         rejected.completion.complete(Err(PutError::Throttled));
+    }
+}
+
+/// Resolves names again while the store does not accept them.
+async fn hold_names(
+    shared: &IngestShared,
+    names: &[&NameList],
+    results: &mut [Result<ResolvedSeries, UidError>],
+) {
+    let may_pass = |result: &Result<ResolvedSeries, UidError>| match result {
+        Err(UidError::Storage(error)) => error.is_transient(),
+        Err(UidError::Throttled) => true,
+        _ => false,
+    };
+    let mut held = None;
+    for n in 0.. {
+        let open: Vec<usize> =
+            (0..results.len()).filter(|i| results.get(*i).is_some_and(may_pass)).collect();
+        let Some(first) = open.first().and_then(|i| results.get(*i)) else { return };
+        if shared.hold.is_ended() {
+            return shared.hold.give_up(open.len());
+        }
+        if let Err(UidError::Storage(error)) = first {
+            shared.hold.log_failure(error, open.len(), true);
+        }
+        held = Some(shared.hold.hold(open.len())).or(held);
+        shared.hold.pause(n).await;
+        let again: Vec<&NameList> = open.iter().filter_map(|i| names.get(*i).copied()).collect();
+        for (i, result) in open.into_iter().zip(shared.resolver.resolve(&again).await) {
+            if let Some(slot) = results.get_mut(i) {
+                *slot = result;
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Write buffer of a telnet connection.
 //!
 //! Collectors seldom read. Error lines are queued in a bounded buffer and dropped when it is full;
-//! the connection stays open. Replies to commands are sent in full, and a client that does not read
+//! the connection stays open, and a client that reads again gets the number of dropped lines. Replies to commands are sent in full, and a client that does not read
 //! them is disconnected.
 
 use std::{
@@ -18,16 +18,23 @@ use tokio::{
     time::timeout,
 };
 
+/// Bytes that the last line of a connection may need.
+const LAST_LINE_BYTES: usize = 4_096;
+
 /// Queued error lines.
 #[derive(Debug)]
 pub(crate) struct WriteBuffer {
     pending: BytesMut,
     limit: usize,
+    /// Lines dropped since the buffer was last empty.
+    dropped: u64,
+    /// The client did not read a full buffer; unset when it has.
+    is_unread: bool,
 }
 
 impl WriteBuffer {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { pending: BytesMut::new(), limit }
+        Self { pending: BytesMut::new(), limit, dropped: 0, is_unread: false }
     }
 
     /// Queues a line; returns false if the buffer is full.
@@ -35,8 +42,29 @@ impl WriteBuffer {
         let fits = self.pending.len() + line.len() <= self.limit;
         if fits {
             self.pending.extend_from_slice(line);
+        } else {
+            self.dropped += 1;
         }
         fits
+    }
+
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.pending.len() >= self.limit / 2
+    }
+
+    /// False after [`Self::set_unread`], until the client has read the buffer.
+    pub(crate) const fn is_read(&self) -> bool {
+        !self.is_unread
+    }
+
+    /// Records that the client does not read.
+    pub(crate) const fn set_unread(&mut self) {
+        self.is_unread = true;
+    }
+
+    /// Lets one more line fit, however full the buffer is.
+    pub(crate) fn make_room(&mut self) {
+        self.limit = self.limit.max(self.pending.len() + LAST_LINE_BYTES);
     }
 
     /// Writes queued bytes to the socket. Pending if some are left.
@@ -51,6 +79,14 @@ impl WriteBuffer {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.pending.advance(n);
+            if self.pending.is_empty() {
+                self.is_unread = false;
+                if self.dropped > 0 {
+                    let dropped = std::mem::take(&mut self.dropped);
+                    let text = format!("{dropped} error lines were dropped before this one\n");
+                    self.pending.extend_from_slice(text.as_bytes());
+                }
+            }
         }
         if self.pending.capacity() > 0 {
             self.pending = BytesMut::new();
@@ -99,7 +135,10 @@ mod tests {
         });
         write_buffer.reply(&mut server, b"reply\n", Duration::from_mins(1)).await.unwrap();
         drop(server);
-        assert_eq!(reader.await.unwrap(), "first\nsecond\nreply\n");
+        assert_eq!(
+            reader.await.unwrap(),
+            "first\nsecond\n1 error lines were dropped before this one\nreply\n"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -91,14 +91,15 @@ async fn names_that_must_not_be_created_are_named() {
 
 #[tokio::test]
 async fn storage_failures_are_reported_if_enabled() {
-    for (enabled, expected) in
-        [(true, "put: HBase error: no space left on the data disk\n"), (false, "")]
-    {
+    for (enabled, expected) in [(true, "put: HBase error: the row is too large\n"), (false, "")] {
         let config = ServerConfig { telnet_return_errors: enabled, ..config() };
         let tsd = Tsd::start_with(config, engine_config()).await;
         tsd.exchange(b"put m 1 1 a=b\n").await;
         tsd.engine.drain_writes().await;
-        tsd.storage.script(Operation::Put, [Fault::Error(StorageError::DiskFull)]);
+        tsd.storage.script(
+            Operation::Put,
+            [Fault::Error(StorageError::Rejected("the row is too large".into()))],
+        );
         assert_eq!(tsd.exchange(b"put m 2 1 a=b\n").await, expected);
         let stats = tsd.exchange(b"stats\n").await;
         let line = stats.lines().find(|line| line.contains("hbase_errors")).unwrap();

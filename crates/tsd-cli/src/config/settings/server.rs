@@ -28,6 +28,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         // OpenTSDB compares the text: only `false` allows the command.
         no_diediedie: config.text("tsd.no_diediedie") != Some("false"),
         telnet_return_errors: config.bool("tsd.rpc.telnet.return_errors"),
+        telnet_holds_points: config.text("tsd.rpc.telnet.on_storage_error") != Some("close"),
         show_stack_trace: config.bool("tsd.http.show_stack_trace"),
         chunked_requests: config.bool("tsd.http.request.enable_chunked"),
         header_tag: (!header_tag.is_empty()).then_some(header_tag),
