@@ -22,6 +22,72 @@ fn a_bad_value_stops_the_start_with_its_key() {
     assert!(stderr.contains("line 2"), "{stderr}");
 }
 
+/// Runs a daemon with settings that stop its start; returns what it said.
+#[track_caller]
+fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let mut daemon = tsdb(&data).args(arguments);
+    for (name, value) in environment {
+        daemon = daemon.env(name, value);
+    }
+    let (status, stderr) = daemon.run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(!data.exists(), "the start stops before anything is created");
+    stderr
+}
+
+#[test]
+fn authentication_plugins_and_empty_uid_filters_stop_the_start() {
+    for (variable, value, expected) in [
+        ("TSD_CORE_AUTHENTICATION_ENABLE", "true", "no authentication plug-in is built in"),
+        ("TSD_CORE_AUTHENTICATION_PLUGIN", "a.B", "no authentication plug-in is built in"),
+        ("TSD_RTPUBLISHER_ENABLE", "1", "no real-time publisher plug-in is built in"),
+        ("TSD_HTTP_RPC_PLUGINS", "a.B,c.D", "no HTTP RPC plug-in is built in"),
+        ("TSD_UIDFILTER_PLUGIN", "a.B", "net.opentsdb.uid.UniqueIdWhitelistFilter"),
+        ("TSD_UIDFILTER_ENABLE", "true", "tsd.uidfilter.whitelist.metric_patterns"),
+    ] {
+        let stderr = refused(&[], &[(variable, value)]);
+        let key = variable.to_ascii_lowercase().replace('_', ".");
+        assert!(stderr.contains(&format!("{key} = {value:?}")), "{stderr}");
+        assert!(stderr.contains(variable) && stderr.contains(expected), "{stderr}");
+    }
+}
+
+#[test]
+fn misspelt_levels_and_booleans_stop_the_start() {
+    let stderr = refused(&["--log-level", "inof"], &[]);
+    assert!(stderr.contains("tsd.log.level = \"inof\" (--log-level): expected trace"), "{stderr}");
+    let stderr = refused(&[], &[("TSD_STORAGE_FIX_DUPLICATES", "ture")]);
+    assert!(stderr.contains("tsd.storage.fix_duplicates = \"ture\""), "{stderr}");
+    assert!(stderr.contains("expected true"), "{stderr}");
+}
+
+#[test]
+fn a_mistyped_data_directory_is_not_created_by_tools() {
+    let dir = directory();
+    let (data, points) = (dir.path().join("tsdb-dta"), dir.path().join("points"));
+    fs::write(&points, "m 1600000000 1 host=a\n").expect("write");
+    let run = |words: &[&str]| {
+        let output = std::process::Command::new(TSDB).args(words).output().expect("run tsdb");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (path, points) = (data.to_str().expect("a path"), points.to_str().expect("a path"));
+    for words in
+        [&["query", "--data", path, "1h-ago", "sum", "m"][..], &["import", "--data", path, points]]
+    {
+        let (status, stderr) = run(words);
+        assert_eq!(status, Some(1), "{stderr}");
+        let expected = format!("tsd.storage.data_directory = {path:?} (--data): there is no data");
+        assert!(stderr.contains(&expected), "{stderr}");
+        assert!(!data.exists());
+    }
+    let (status, stderr) = run(&["import", "--create", "--data", path, points]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let (status, stderr) = run(&["query", "--data", path, "1h-ago", "sum", "m"]);
+    assert_eq!(status, Some(0), "{stderr}");
+}
+
 #[test]
 fn a_missing_configuration_file_stops_the_start() {
     let dir = directory();
@@ -34,7 +100,7 @@ fn a_missing_configuration_file_stops_the_start() {
 fn unknown_keys_warn_once_each() {
     let dir = directory();
     let file = dir.path().join("opentsdb.conf");
-    fs::write(&file, "tsd.storage.salt.bucket = 20\ntsd.core.authentication.enable = true\n")
+    fs::write(&file, "tsd.storage.salt.bucket = 20\ntsd.http.cachedir = /tmp/tsd\n")
         .expect("write");
     let daemon = tsdb(&dir.path().join("data")).args(&["--config", file.to_str().expect("a path")]);
     let daemon = daemon.start();
@@ -42,11 +108,7 @@ fn unknown_keys_warn_once_each() {
         daemon.events_at_level("WARN").iter().map(|e| e["message"].to_string()).collect();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings.iter().any(|w| w.contains("unknown key tsd.storage.salt.bucket")));
-    assert!(
-        warnings
-            .iter()
-            .any(|w| w.contains("tsd.core.authentication.enable") && w.contains("no effect"))
-    );
+    assert!(warnings.iter().any(|w| w.contains("tsd.http.cachedir") && w.contains("no effect")));
     assert!(daemon.terminate().success());
 }
 

@@ -131,6 +131,9 @@ pub(crate) struct ImportArgs {
     /// Create metrics that do not exist yet [tsd.core.auto_create_metrics]
     #[arg(long)]
     auto_metric: bool,
+    /// Create the data directory if it does not exist
+    #[arg(long)]
+    pub(crate) create: bool,
     /// Files to import, in order
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,

@@ -6,6 +6,7 @@
 
 mod error;
 pub mod keys;
+mod plugins;
 mod properties;
 mod settings;
 
@@ -158,6 +159,16 @@ impl Config {
                     lines.push(format!("{key} ({origin}) has no effect on the embedded store"));
                 }
                 None => lines.push(format!("unknown key {key} ({origin})")),
+                Some(Key { kind: ValueKind::Exactly(word), .. })
+                    if is_true(&given.value) == (*word == "true")
+                        && given.value.trim() != *word =>
+                {
+                    let value = &given.value;
+                    lines.push(format!(
+                        "{key} = {value:?} ({origin}) is not the exact text {word:?}, so it has the \
+                         opposite effect, as in OpenTSDB"
+                    ));
+                }
                 Some(Key { effect: KeyEffect::None, default, .. })
                     if *default != Some(given.value.trim()) =>
                 {
@@ -187,7 +198,7 @@ impl Config {
         defaults.chain(by_engine).chain(given).collect()
     }
 
-    /// Checks every value.
+    /// Checks every value. Plug-ins that are configured must be built in.
     pub fn check(&self) -> Result<(), ConfigError> {
         for (name, given) in &self.values {
             if let Some(key) = keys::find(name) {
@@ -199,7 +210,12 @@ impl Config {
                 })?;
             }
         }
-        Ok(())
+        plugins::check(self)
+    }
+
+    /// True if a key has the exact text at which OpenTSDB compares it.
+    fn is_exactly(&self, name: &str, word: &str) -> bool {
+        self.text(name) == Some(word)
     }
 
     /// The value of a key as text.
@@ -261,7 +277,7 @@ impl Config {
     }
 
     /// The error for a value that only its consumer can validate.
-    fn bad_value(&self, name: &str, expected: String) -> ConfigError {
+    pub(crate) fn bad_value(&self, name: &str, expected: String) -> ConfigError {
         let given = self.values.get(name);
         ConfigError::BadValue {
             key: name.to_owned(),
@@ -277,15 +293,25 @@ fn is_true(text: &str) -> bool {
     ["1", "true", "yes"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
 
+/// `0`, `false` and `no` in any case, and the empty text. OpenTSDB reads every other text as false,
+/// too, so that a misspelt `true` switches off what it should switch on.
+fn is_false(text: &str) -> bool {
+    ["0", "false", "no", ""].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
+}
+
 impl ValueKind {
     /// Validates a value; the error names what is expected.
     pub fn check(self, value: &str) -> Result<(), String> {
         let value = value.trim();
         match self {
-            Self::Bool | Self::Text => Ok(()),
+            Self::Text => Ok(()),
+            Self::Bool | Self::Exactly(_) if is_true(value) || is_false(value) => Ok(()),
+            Self::Bool => {
+                Err("expected true, 1 or yes, or false, 0, no or the empty text".to_owned())
+            }
+            Self::Exactly(_) => Err("expected true or false".to_owned()),
             Self::Int { min, max } => match value.parse::<i64>() {
                 Ok(n) if (min..=max).contains(&n) => Ok(()),
-                _ if max == i64::MAX => Err(format!("expected a whole number from {min} up")),
                 _ => Err(format!("expected a whole number from {min} to {max}")),
             },
             Self::Seconds { min, max } => match value.parse::<f64>() {

@@ -13,7 +13,7 @@ use std::{
 use tsd_model::{SchemaError, TableSchema};
 
 use crate::{
-    config::{Config, StorageSettings},
+    config::{Config, ConfigError, StorageSettings},
     properties_file::{PropertiesFile, PropertiesFileError},
 };
 
@@ -35,6 +35,9 @@ pub(crate) enum DataDirectoryError {
         /// The error.
         source: io::Error,
     },
+    /// There is no data directory.
+    #[error(transparent)]
+    Missing(ConfigError),
     /// The schema file cannot be read.
     #[error(transparent)]
     File(#[from] PropertiesFileError),
@@ -108,13 +111,22 @@ pub(crate) struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Creates the directory if needed, locks it, and reads or records the key layout.
+    /// Locks the directory and reads the key layout. If there is none, creates the directory and
+    /// records the layout, or fails without touching anything if `create` is false.
     pub(crate) fn prepare(
         settings: &StorageSettings,
         config: &Config,
+        create: bool,
     ) -> Result<Self, DataDirectoryError> {
         let path = settings.data_directory.clone();
         let io = |source| DataDirectoryError::Io { path: path.clone(), source };
+        let is_new = || !["log", "store", SCHEMA_FILE].iter().any(|name| path.join(name).exists());
+        if !create && is_new() {
+            let expected = "there is no data here; expected a directory that `tsdb tsd` or `tsdb \
+                            import --create` has created";
+            let error = config.bad_value("tsd.storage.data_directory", expected.to_owned());
+            return Err(DataDirectoryError::Missing(error));
+        }
         fs::create_dir_all(&path).map_err(io)?;
         let mut directory =
             Self { path: path.clone(), schema: settings.schema, _lock: lock(&path)? };
@@ -248,7 +260,7 @@ mod tests {
         config.add_file(Path::new("f"), text.as_bytes()).unwrap();
         config.set_flag("--data", "tsd.storage.data_directory", path.to_str().unwrap());
         let settings = Settings::from_config(&config).unwrap();
-        DataDirectory::prepare(&settings.storage, &config)
+        DataDirectory::prepare(&settings.storage, &config, true)
     }
 
     #[test]
@@ -263,6 +275,26 @@ mod tests {
         let opened = prepare(&path, "").unwrap();
         assert_eq!(schema, opened.schema());
         assert_eq!(opened.schema().tagv_width(), 4);
+    }
+
+    #[test]
+    fn a_tool_creates_no_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in [dir.path().join("tsdb-dta"), dir.path().to_owned()] {
+            let mut config = Config::new();
+            config.set_flag("--data", "tsd.storage.data_directory", path.to_str().unwrap());
+            let settings = Settings::from_config(&config).unwrap();
+            let error = DataDirectory::prepare(&settings.storage, &config, false).unwrap_err();
+            let start =
+                format!("tsd.storage.data_directory = {:?} (--data): there is no data", path);
+            assert!(error.to_string().starts_with(&start), "{error}");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was created");
+        }
+        drop(prepare(dir.path(), "").unwrap());
+        let mut config = Config::new();
+        config.set_flag("--data", "tsd.storage.data_directory", dir.path().to_str().unwrap());
+        let settings = Settings::from_config(&config).unwrap();
+        DataDirectory::prepare(&settings.storage, &config, false).unwrap();
     }
 
     #[test]

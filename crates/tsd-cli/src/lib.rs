@@ -95,7 +95,7 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
         allow_out_of_order: settings.import.allow_out_of_order,
         settle_new_series: settings.import.names_may_be_refused,
     };
-    with_engine(&config, &settings, Purpose::Import, async |open| {
+    with_engine(&config, &settings, Purpose::Import { create: args.create }, async |open| {
         import(&open.engine, &args.paths, options).await?;
         Ok(())
     })

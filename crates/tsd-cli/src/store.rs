@@ -40,8 +40,11 @@ pub(crate) enum Purpose {
     Daemon,
     /// A tool that reads.
     Query,
-    /// A tool that writes.
-    Import,
+    /// A tool that writes; with `create` into a directory that need not exist.
+    Import {
+        /// Create the data directory.
+        create: bool,
+    },
 }
 
 /// What was replayed from the log.
@@ -59,7 +62,10 @@ pub(crate) async fn open(
 ) -> anyhow::Result<OpenStore> {
     match settings.storage.engine {
         EngineKind::Memory => Ok(memory(settings)),
-        EngineKind::Embedded => embedded(config, settings).await,
+        EngineKind::Embedded => {
+            let create = matches!(purpose, Purpose::Daemon | Purpose::Import { create: true });
+            embedded(config, settings, create).await
+        }
         EngineKind::HBase => hbase::open(settings, purpose).await,
     }
 }
@@ -75,9 +81,9 @@ fn memory(settings: &Settings) -> OpenStore {
     }
 }
 
-async fn embedded(config: &Config, settings: &Settings) -> anyhow::Result<OpenStore> {
+async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow::Result<OpenStore> {
     let storage = &settings.storage;
-    let directory = DataDirectory::prepare(storage, config)?;
+    let directory = DataDirectory::prepare(storage, config, create)?;
     let mut tables = tables(settings);
     // The log may have rows of tables that the settings do not name any more.
     for known in LsmStorage::existing_tables(&directory.store())? {

@@ -6,8 +6,12 @@
 /// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ValueKind {
-    /// `1`, `true` and `yes` are true, everything else is false.
+    /// `true`, `1` and `yes` are true, `false`, `0`, `no` and the empty text are false, in any case.
+    /// OpenTSDB reads any other text as false; here it is an error.
     Bool,
+    /// A [`Self::Bool`] that has its effect only as this exact text, as in OpenTSDB: `true` enables
+    /// the API and the pages, `false` enables `diediedie`.
+    Exactly(&'static str),
     /// A whole number in a range, inclusive.
     Int {
         /// Smallest value allowed.
@@ -74,6 +78,15 @@ const fn one_of(name: &'static str, default: &'static str, words: &'static [&'st
     applied(name, ValueKind::OneOf(words), Some(default))
 }
 
+const fn exactly(name: &'static str, word: &'static str) -> Key {
+    applied(name, ValueKind::Exactly(word), Some(word))
+}
+
+/// A switch of OpenTSDB for plug-ins that are not built in: it must be off (see `plugins`).
+const fn no_plugin(name: &'static str) -> Key {
+    Key { kind: ValueKind::Bool, ..without_effect(name, Some("false")) }
+}
+
 /// A key of OpenTSDB without effect here.
 const fn without_effect(name: &'static str, default: Option<&'static str>) -> Key {
     Key { name, kind: ValueKind::Text, default, effect: KeyEffect::None }
@@ -122,7 +135,7 @@ pub static KEYS: &[Key] = &[
     without_effect("hbase.zookeeper.quorum", None),
     without_effect("hbase.zookeeper.session.timeout", None),
     without_effect("hbase.zookeeper.znode.parent", None),
-    without_effect("tsd.core.authentication.enable", Some("false")),
+    no_plugin("tsd.core.authentication.enable"),
     without_effect("tsd.core.authentication.plugin", Some("")),
     // OpenTSDB's default is false. A first put must work on an empty store.
     bool("tsd.core.auto_create_metrics", "true"),
@@ -130,11 +143,11 @@ pub static KEYS: &[Key] = &[
     bool("tsd.core.auto_create_tagvs", "true"),
     bool("tsd.core.bulk.allow_out_of_order_timestamps", "false"),
     int("tsd.core.connections.limit", "0", 0, INT_MAX),
-    bool("tsd.core.enable_api", "true"),
-    bool("tsd.core.enable_ui", "true"),
+    exactly("tsd.core.enable_api", "true"),
+    exactly("tsd.core.enable_ui", "true"),
     // JSON, or the name of a .json file: class names of codecs and their ids.
     text("tsd.core.histograms.config", None),
-    without_effect("tsd.core.meta.cache.enable", Some("false")),
+    no_plugin("tsd.core.meta.cache.enable"),
     without_effect("tsd.core.meta.cache.plugin", None),
     bool("tsd.core.meta.enable_realtime_ts", "false"),
     bool("tsd.core.meta.enable_realtime_uid", "false"),
@@ -149,7 +162,7 @@ pub static KEYS: &[Key] = &[
     int("tsd.core.series_cache.size", "1000000", 1, INT_MAX),
     int("tsd.core.socket.timeout", "0", 0, INT_MAX),
     bool("tsd.core.stats_with_port", "false"),
-    without_effect("tsd.core.storage_exception_handler.enable", Some("false")),
+    no_plugin("tsd.core.storage_exception_handler.enable"),
     without_effect("tsd.core.storage_exception_handler.plugin", None),
     text("tsd.core.tag.allow_specialchars", None),
     text("tsd.core.timezone", None),
@@ -194,7 +207,7 @@ pub static KEYS: &[Key] = &[
     int("tsd.network.worker_threads", "0", 0, 1024),
     // Maximum time without write progress before a connection is closed, seconds.
     int("tsd.network.write_timeout", "60", 1, INT_MAX),
-    text("tsd.no_diediedie", Some("false")),
+    exactly("tsd.no_diediedie", "false"),
     bool("tsd.query.allow_simultaneous_duplicates", "true"),
     bool("tsd.query.enable_fuzzy_filter", "true"),
     int("tsd.query.filter.expansion_limit", "4096", 0, INT_MAX),
@@ -241,12 +254,12 @@ pub static KEYS: &[Key] = &[
     // the store accepts it, or is closed with the reason.
     one_of("tsd.rpc.telnet.on_storage_error", "hold", &["hold", "close"]),
     bool("tsd.rpc.telnet.return_errors", "true"),
-    without_effect("tsd.rtpublisher.enable", Some("false")),
+    no_plugin("tsd.rtpublisher.enable"),
     without_effect("tsd.rtpublisher.plugin", Some("")),
-    without_effect("tsd.search.enable", Some("false")),
+    no_plugin("tsd.search.enable"),
     without_effect("tsd.search.plugin", Some("")),
     int("tsd.shutdown.timeout", "20", 1, 3600),
-    without_effect("tsd.startup.enable", Some("false")),
+    no_plugin("tsd.startup.enable"),
     without_effect("tsd.startup.plugin", Some("")),
     bool("tsd.stats.canonical", "false"),
     bool("tsd.storage.accept_damage", "false"),
@@ -313,14 +326,14 @@ pub static KEYS: &[Key] = &[
     int("tsd.storage.write.deadline", "10000", 1, INT_MAX),
     // Maximum queued cells per salt bucket, bytes; beyond it senders wait.
     int("tsd.storage.write.queue_size", "8388608", 65_536, BYTES_MAX),
-    without_effect("tsd.timeseriesfilter.enable", Some("false")),
+    no_plugin("tsd.timeseriesfilter.enable"),
     without_effect("tsd.timeseriesfilter.plugin", None),
     without_effect("tsd.uid.lru.enable", Some("false")),
     without_effect("tsd.uid.lru.id.size", Some("5000000")),
     without_effect("tsd.uid.lru.name.size", Some("5000000")),
     without_effect("tsd.uid.use_mode", Some("false")),
     bool("tsd.uidfilter.enable", "false"),
-    without_effect("tsd.uidfilter.plugin", None),
+    text("tsd.uidfilter.plugin", None),
     text("tsd.uidfilter.whitelist.delimiter", Some(",")),
     text("tsd.uidfilter.whitelist.metric_patterns", None),
     text("tsd.uidfilter.whitelist.tagk_patterns", None),

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use tsd_engine::EngineConfig;
 use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
@@ -151,15 +151,30 @@ fn worker_threads(config: &Config) -> usize {
 
 fn log(config: &Config) -> Result<LogSettings, ConfigError> {
     let level = text(config, "tsd.log.level");
-    EnvFilter::try_new(&level).map_err(|_| {
-        let expected = "expected trace, debug, info, warn, error or off, or directives";
-        config.bad_value("tsd.log.level", expected.to_owned())
-    })?;
+    if !is_log_level(&level) {
+        let expected = "expected trace, debug, info, warn, error or off, or directives such as \
+                        info,tsd_engine=debug";
+        return Err(config.bad_value("tsd.log.level", expected.to_owned()));
+    }
     let format = match config.text("tsd.log.format") {
         Some("json") => LogFormat::Json,
         _ => LogFormat::Text,
     };
     Ok(LogSettings { level, format })
+}
+
+/// True for a level, or directives that name one each. The filter itself reads a misspelt level as
+/// the name of a module, all of whose events are wanted, and no others.
+fn is_log_level(text: &str) -> bool {
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+    let names_level = |directive: &str| {
+        let level = directive.rsplit(['=', ']', '}']).next().unwrap_or_default().trim();
+        // A span may stand without a level.
+        is_level(level) || directive.contains(['[', '{'])
+    };
+    !text.is_empty()
+        && EnvFilter::try_new(text).is_ok()
+        && text.split(',').filter(|directive| !directive.trim().is_empty()).all(names_level)
 }
 
 fn zone_name(config: &Config) -> Result<String, ConfigError> {

@@ -37,6 +37,74 @@ fn booleans_follow_opentsdb() {
     }
 }
 
+/// Keys of a kind.
+fn keys_where(is_kind: impl Fn(ValueKind) -> bool) -> impl Iterator<Item = &'static str> {
+    keys::KEYS.iter().filter(move |key| is_kind(key.kind)).map(|key| key.name)
+}
+
+#[test]
+fn misspelt_booleans_are_errors() {
+    for key in keys_where(|kind| matches!(kind, ValueKind::Bool | ValueKind::Exactly(_))) {
+        for wrong in ["ture", "on", "off", "y", "truee", "2", "-1", "false;"] {
+            let error = from_file(&format!("{key} = {wrong}")).check().unwrap_err().to_string();
+            let start = format!("{key} = {wrong:?} (opentsdb.conf line 1): expected true");
+            assert!(error.starts_with(&start) && error.contains("false"), "{error}");
+        }
+        for right in ["", "0", "False", "NO", " no "] {
+            assert!(from_file(&format!("{key} = {right}")).check().is_ok(), "{key} = {right}");
+        }
+    }
+}
+
+#[test]
+fn numbers_with_units_or_out_of_range_are_errors() {
+    let is_number = |kind| matches!(kind, ValueKind::Int { .. } | ValueKind::Seconds { .. });
+    for key in keys_where(is_number) {
+        for wrong in ["64MB", "10s", "1k", "1,000", "99999999999999999999", "-2", "0x10", "ten"] {
+            let error = from_file(&format!("{key} = {wrong}")).check().unwrap_err().to_string();
+            let start = format!("{key} = {wrong:?} (opentsdb.conf line 1): expected ");
+            assert!(error.starts_with(&start) && error.contains(" to "), "{error}");
+        }
+    }
+}
+
+#[test]
+fn misspelt_log_levels_are_errors() {
+    let level = |level: &str| {
+        let mut config = Config::new();
+        config.set_flag("--log-level", "tsd.log.level", level);
+        Settings::from_config(&config).map_err(|error| error.to_string())
+    };
+    for right in ["info", "WARN", "off", "info,tsd_engine=debug", "warn,a::b[span{f=1}]=trace"] {
+        assert!(level(right).is_ok(), "{right}");
+    }
+    for wrong in
+        ["inof", "verbose", "", "info,debgu", "tsd_engine=debgu", "tsd_engine=", "info;warn"]
+    {
+        let error = level(wrong).unwrap_err();
+        assert!(
+            error.starts_with(&format!("tsd.log.level = {wrong:?} (--log-level): ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_api_and_pages_are_enabled_by_the_exact_text() {
+    for (text, enabled) in
+        [("true", true), ("TRUE", false), ("1", false), ("yes", false), ("false", false)]
+    {
+        let config = from_file(&format!(
+            "tsd.core.enable_api = {text}\ntsd.core.enable_ui = {text}\ntsd.no_diediedie = {text}"
+        ));
+        let server = Settings::from_config(&config).unwrap().server;
+        assert_eq!((server.api_enabled, server.ui_enabled), (enabled, enabled), "{text}");
+        assert_eq!(server.no_diediedie, text != "false");
+        let surprising = if text == "false" || text == "true" { 0 } else { 2 };
+        assert_eq!(config.warnings().len(), surprising, "{:?}", config.warnings());
+    }
+}
+
 #[track_caller]
 fn check_error(text: &str, expected: &str) {
     let error = Settings::from_config(&from_file(text)).unwrap_err();
@@ -71,7 +139,8 @@ fn a_bad_value_names_key_value_and_source() {
     check_error(
         "tsd.log.level = a=b=c",
         "tsd.log.level = \"a=b=c\" (opentsdb.conf line 1): \
-         expected trace, debug, info, warn, error or off, or directives",
+         expected trace, debug, info, warn, error or off, or directives such as \
+         info,tsd_engine=debug",
     );
     check_error(
         "tsd.core.uid.random_metrics = true\ntsd.storage.uid.width.metric = 8",

@@ -45,7 +45,7 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
         return logged(settings, client, below, &directory(LOG)).await;
     }
     find_tables(settings, &*below, hbase.start_timeout).await?;
-    if purpose == Purpose::Import {
+    if matches!(purpose, Purpose::Import { .. }) {
         return import_log(settings, client, below, &directory(IMPORT_LOG)).await;
     }
     let log = directory(LOG);

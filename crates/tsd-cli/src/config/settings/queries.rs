@@ -98,7 +98,10 @@ mod tests {
     fn negative_limits_are_rejected() {
         for key in ["tsd.query.limits.bytes.default", "tsd.query.limits.data_points.default"] {
             let error = settings(key, "-1").unwrap_err().to_string();
-            assert!(error.starts_with(key) && error.contains("from 0 up"), "{error}");
+            assert!(
+                error.starts_with(key) && error.contains("from 0 to 9223372036854775807"),
+                "{error}"
+            );
         }
     }
 

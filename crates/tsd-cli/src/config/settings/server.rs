@@ -23,10 +23,9 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
             Some("wo") => ServerMode::WriteOnly,
             _ => ServerMode::ReadWrite,
         },
-        api_enabled: config.bool("tsd.core.enable_api"),
-        ui_enabled: config.bool("tsd.core.enable_ui"),
-        // OpenTSDB compares the text: only `false` allows the command.
-        no_diediedie: config.text("tsd.no_diediedie") != Some("false"),
+        api_enabled: config.is_exactly("tsd.core.enable_api", "true"),
+        ui_enabled: config.is_exactly("tsd.core.enable_ui", "true"),
+        no_diediedie: !config.is_exactly("tsd.no_diediedie", "false"),
         telnet_return_errors: config.bool("tsd.rpc.telnet.return_errors"),
         telnet_holds_points: config.text("tsd.rpc.telnet.on_storage_error") != Some("close"),
         show_stack_trace: config.bool("tsd.http.show_stack_trace"),
