@@ -51,10 +51,10 @@ pub use query::{
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
+pub use tsd_storage::LogLimit;
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
     GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SubQuery, find_zone,
 };
-pub use tsd_storage::LogLimit;
 pub use uid::{FilterError, UidAdmin, UidError};

@@ -13,7 +13,7 @@ use std::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tsd_protocol::BuildInfo;
 
-use crate::Cors;
+use crate::{AdminPeers, Cors};
 
 /// Which commands and routes a daemon serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +135,9 @@ pub struct ServerConfig {
     pub header_tag: Option<String>,
     /// `DELETE /api/query` (`tsd.http.query.allow_delete`).
     pub allow_delete: bool,
+    /// Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries
+    /// (`tsd.core.admin.peers`).
+    pub admin_peers: AdminPeers,
     /// Cross-origin rules (`tsd.http.request.cors_*`).
     pub cors: Cors,
     /// Time zone of queries that name none (`tsd.core.timezone`).
@@ -174,6 +177,7 @@ impl Default for ServerConfig {
             chunked_requests: true,
             header_tag: None,
             allow_delete: false,
+            admin_peers: AdminPeers::default(),
             cors: Cors::default(),
             time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),

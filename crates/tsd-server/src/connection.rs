@@ -58,7 +58,7 @@ pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: Sock
     let (io, tracker) = TimeoutIo::new(stream, timeouts);
     let result = match protocol {
         Protocol::Http => http::serve(Arc::clone(&state), io, Arc::clone(&tracker), peer).await,
-        Protocol::Telnet => telnet::serve(Arc::clone(&state), io, Arc::clone(&tracker)).await,
+        Protocol::Telnet => telnet::serve(Arc::clone(&state), io, Arc::clone(&tracker), peer).await,
         Protocol::Tls => Err(io::ErrorKind::Unsupported.into()),
     };
     // hyper does not report an error for a broken idle connection.

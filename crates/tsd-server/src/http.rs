@@ -1,6 +1,7 @@
 //! HTTP/1.1 on one connection: hyper with OpenTSDB's routes and response formats.
 
 mod body;
+mod cross_site;
 mod encode_response;
 mod encoding;
 mod error;

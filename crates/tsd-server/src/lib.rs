@@ -4,6 +4,7 @@
 //! top of an engine. Parsing and error texts are in `tsd-protocol`; rows and storage backends are
 //! not known here.
 
+mod admin_peers;
 mod config;
 mod connection;
 mod cors;
@@ -18,6 +19,7 @@ mod stats;
 mod telnet;
 mod timeout_io;
 
+pub use admin_peers::{AdminPeers, AdminPeersError};
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use metrics::{describe_metrics, install_metrics};

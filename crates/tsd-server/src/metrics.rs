@@ -91,6 +91,8 @@ pub(crate) struct ServerMetrics {
     pub(crate) received_http: ReadableCounter,
     pub(crate) received_put: ReadableCounter,
     pub(crate) rpc_exceptions: ReadableCounter,
+    pub(crate) forbidden_telnet: ReadableCounter,
+    pub(crate) forbidden_http: ReadableCounter,
     storage_errors: ReadableCounter,
     invalid_values: ReadableCounter,
     illegal_arguments: ReadableCounter,
@@ -120,6 +122,9 @@ impl Default for ServerMetrics {
         let received = |protocol: &'static str| {
             readable(counter!("tsd_server_requests_total", "protocol" => protocol))
         };
+        let forbidden = |protocol: &'static str| {
+            readable(counter!("tsd_server_requests_forbidden_total", "protocol" => protocol))
+        };
         Self {
             connections_open: gauge!("tsd_server_connections_open"),
             connections_total: readable(counter!("tsd_server_connections_total")),
@@ -132,6 +137,8 @@ impl Default for ServerMetrics {
             received_http: received("http"),
             received_put: readable(counter!("tsd_server_points_received_total")),
             rpc_exceptions: readable(counter!("tsd_server_request_failures_total")),
+            forbidden_telnet: forbidden("telnet"),
+            forbidden_http: forbidden("http"),
             storage_errors: put_error("storage"),
             invalid_values: put_error("invalid_value"),
             illegal_arguments: put_error("illegal_argument"),
@@ -215,6 +222,11 @@ pub fn describe_metrics() {
         (
             "tsd_server_requests_total",
             "Telnet commands and HTTP requests received, by protocol (telnet, http).",
+        ),
+        (
+            "tsd_server_requests_forbidden_total",
+            "Requests refused because of their sender (see `tsd.core.admin.peers`), by protocol \
+             (telnet, http).",
         ),
         (
             "tsd_server_points_received_total",

@@ -1,7 +1,7 @@
 //! State shared by all connections of a server.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
@@ -12,13 +12,28 @@ use tracing::warn;
 use tsd_engine::{EngineHandle, LogLimit, QueryClock, UidKind};
 use tsd_protocol::{Health, RollupRules, SeriesRules};
 
-use crate::{ServerConfig, http::BodyMemory, metrics::ServerMetrics, rollups};
+use crate::{
+    ServerConfig,
+    http::BodyMemory,
+    metrics::{ReadableCounter, ServerMetrics},
+    rollups,
+};
 
 /// Timeout of the storage read of a health check.
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Minimum interval between two messages about unstored points.
 const UNSTORED_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval of the log messages about refused requests.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A peer may not administer the daemon.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{operation} is not allowed from {peer}, which is not in tsd.core.admin.peers")]
+pub(crate) struct NotAdmin {
+    operation: &'static str,
+    peer: IpAddr,
+}
 
 /// State of a server.
 #[derive(Debug)]
@@ -35,6 +50,7 @@ pub(crate) struct ServerState {
     pub(crate) body_memory: BodyMemory,
     pub(crate) open_connections: AtomicUsize,
     unstored_log: LogLimit,
+    refusal_log: LogLimit,
     /// Cancelled when shutdown starts.
     pub(crate) stopping: CancellationToken,
     /// Cancelled when a client requests a stop.
@@ -62,6 +78,7 @@ impl ServerState {
             metrics: ServerMetrics::default(),
             open_connections: AtomicUsize::new(0),
             unstored_log: LogLimit::new(UNSTORED_LOG_INTERVAL),
+            refusal_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
             stopping: CancellationToken::new(),
             stop_requested: CancellationToken::new(),
         }
@@ -76,6 +93,35 @@ impl ServerState {
     pub(crate) fn log_unstored(&self, points: u64, reason: &str) {
         if let Some(suppressed) = self.unstored_log.admit() {
             warn!(points, reason, suppressed, "a telnet connection ended with unstored points");
+        }
+    }
+
+    /// Fails, counts by `refused` and logs if a peer may not administer the daemon.
+    pub(crate) fn check_admin(
+        &self,
+        peer: IpAddr,
+        operation: &'static str,
+        refused: &ReadableCounter,
+    ) -> Result<(), NotAdmin> {
+        let peer = peer.to_canonical();
+        if self.config.admin_peers.allows(peer) {
+            return Ok(());
+        }
+        let error = NotAdmin { operation, peer };
+        self.log_refusal(peer, refused, &error);
+        Err(error)
+    }
+
+    /// Counts and logs a request that is refused because of its sender.
+    pub(crate) fn log_refusal(
+        &self,
+        peer: IpAddr,
+        refused: &ReadableCounter,
+        reason: &dyn std::fmt::Display,
+    ) {
+        refused.add(1);
+        if let Some(suppressed) = self.refusal_log.admit() {
+            warn!(%peer, %reason, suppressed, "a request was refused");
         }
     }
 

@@ -121,10 +121,12 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
         let value = metrics.http_latency.percentile(percent);
         stats.push(tagged(name, "type", "all", value));
     }
-    for name in ["rpc.forbidden", "rpc.unauthorized"] {
-        for kind in ["telnet", "http"] {
-            stats.push(tagged(name, "type", kind, 0));
-        }
+    for (name, telnet, http) in [
+        ("rpc.forbidden", metrics.forbidden_telnet.get(), metrics.forbidden_http.get()),
+        ("rpc.unauthorized", 0, 0),
+    ] {
+        stats.push(tagged(name, "type", "telnet", telnet));
+        stats.push(tagged(name, "type", "http", http));
     }
     stats.push(tagged("rpc.received", "type", "put", metrics.received_put.get()));
     for kind in tsd_protocol::PutErrorKind::ALL {

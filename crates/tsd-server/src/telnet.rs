@@ -14,6 +14,7 @@ use std::{
     fmt::{Display, Write},
     future::{Future, poll_fn},
     io,
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -49,6 +50,7 @@ pub(crate) async fn serve<S>(
     state: Arc<ServerState>,
     io: TimeoutIo<S>,
     tracker: Arc<RequestTracker>,
+    peer: SocketAddr,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -74,6 +76,7 @@ where
             tag_buffer: Vec::new(),
             received: ReceivedCounts::default(),
             state: Arc::clone(&state),
+            peer,
         },
         failures,
         unstored: Unstored::default(),
@@ -98,6 +101,7 @@ struct Connection<S> {
 /// Processes lines: everything but the socket and the read buffer.
 struct LineProcessor {
     state: Arc<ServerState>,
+    peer: SocketAddr,
     commands: TelnetCommands,
     rules: Arc<SeriesRules>,
     session: IngestSession,
@@ -113,6 +117,7 @@ struct LineProcessor {
 /// Executes commands with a reply: everything but the points.
 struct Executor<'a> {
     state: &'a Arc<ServerState>,
+    peer: SocketAddr,
     commands: TelnetCommands,
     write_buffer: &'a mut WriteBuffer,
 }
@@ -220,6 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let Self { io, lines, .. } = self;
                 let mut executor = Executor {
                     state: &lines.state,
+                    peer: lines.peer,
                     commands: lines.commands,
                     write_buffer: &mut lines.write_buffer,
                 };
@@ -252,8 +258,10 @@ impl Executor<'_> {
         io: &mut S,
     ) -> io::Result<bool> {
         let state = Arc::clone(self.state);
+        let refused = self.check_admin(command);
         let reply = match command {
             AdminCommand::Exit => return Ok(false),
+            _ if let Some(reply) = &refused => reply.clone(),
             AdminCommand::Stats => Stats::collect(&state).await.text(),
             AdminCommand::Version => state.config.build.render_text(),
             AdminCommand::Status => telnet_reply::status(state.health().await),
@@ -269,11 +277,23 @@ impl Executor<'_> {
         };
         let write_timeout = state.config.limits.write_timeout;
         self.write_buffer.reply(io, reply.as_bytes(), write_timeout).await?;
-        if matches!(command, AdminCommand::DieDieDie) {
+        if matches!(command, AdminCommand::DieDieDie) && refused.is_none() {
             state.stop_requested.cancel();
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Returns the reply to a command that this peer may not send.
+    fn check_admin(&self, command: AdminCommand) -> Option<String> {
+        let operation = match command {
+            AdminCommand::DropCaches => "dropcaches",
+            AdminCommand::DieDieDie => "diediedie",
+            _ => return None,
+        };
+        let refused = &self.state.metrics.forbidden_telnet;
+        let error = self.state.check_admin(self.peer.ip(), operation, refused).err()?;
+        Some(format!("{error}\n"))
     }
 }
 

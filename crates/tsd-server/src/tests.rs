@@ -8,6 +8,7 @@
     reason = "tests"
 )]
 
+mod access;
 mod admin;
 mod annotations;
 mod connections;

@@ -135,6 +135,9 @@ pub static KEYS: &[Key] = &[
     without_effect("hbase.zookeeper.quorum", None),
     without_effect("hbase.zookeeper.session.timeout", None),
     without_effect("hbase.zookeeper.znode.parent", None),
+    // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
+    // addresses, networks (10.0.0.0/8) or `*`.
+    text("tsd.core.admin.peers", Some("127.0.0.0/8,::1")),
     no_plugin("tsd.core.authentication.enable"),
     without_effect("tsd.core.authentication.plugin", Some("")),
     // OpenTSDB's default is false. A first put must work on an empty store.

@@ -209,7 +209,7 @@ impl ApiError {
     #[must_use]
     pub fn legacy_status(&self) -> u16 {
         match self.status {
-            404 => 404,
+            403 | 404 => self.status,
             500.. => 500,
             _ => 400,
         }
@@ -228,6 +228,7 @@ impl ApiError {
             }
             LegacyFormat::Html => {
                 let (title, lead) = match self.legacy_status() {
+                    403 => ("Forbidden", "The daemon may not do this for you:"),
                     404 => ("Page Not Found", "There is nothing here."),
                     500 => ("Internal Server Error", "The daemon failed on this request:"),
                     _ => ("Bad Request", "The daemon cannot do this:"),

@@ -6,12 +6,13 @@ use hyper::{
     header::{
         ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
         ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue,
+        X_CONTENT_TYPE_OPTIONS,
     },
 };
 
 use super::{
     encoding::{Compressor, Encoding},
-    response::{HttpResponse, OutgoingBody, ResponseContent},
+    response::{ContentType, HttpResponse, OutgoingBody, ResponseContent},
 };
 use crate::timeout_io::ActiveRequest;
 
@@ -40,6 +41,10 @@ pub(crate) fn encode_response(
         .and_then(Encoding::preferred);
     let wrap =
         options.jsonp.map(|name| (Bytes::from(format!("{name}(")), Bytes::from_static(b")")));
+    let content_type = match &wrap {
+        Some(_) => route_response.content_type.map(|_| ContentType::Script),
+        None => route_response.content_type,
+    };
     let (body, encoding) = match route_response.body {
         ResponseContent::Empty => (OutgoingBody::full(Bytes::new(), active_request), None),
         ResponseContent::Full(bytes) => {
@@ -69,7 +74,7 @@ pub(crate) fn encode_response(
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
-    if let Some(content_type) = route_response.content_type {
+    if let Some(content_type) = content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type.as_str()));
     }
     if let Some(encoding) = encoding {
@@ -83,6 +88,7 @@ pub(crate) fn encode_response(
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if route_response.close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }

@@ -20,6 +20,8 @@ use crate::timeout_io::ActiveRequest;
 pub(crate) enum ContentType {
     /// API responses.
     Json,
+    /// JSONP. OpenTSDB sends it as JSON, which browsers do not execute with `nosniff`.
+    Script,
     /// JSON outside `/api`.
     LegacyJson,
     /// HTML pages.
@@ -35,6 +37,7 @@ impl ContentType {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Json => "application/json; charset=UTF-8",
+            Self::Script => "text/javascript; charset=UTF-8",
             Self::LegacyJson => "application/json",
             Self::Html => "text/html; charset=UTF-8",
             Self::Text => "text/plain; charset=UTF-8",

@@ -38,7 +38,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::DropCaches => admin::drop_caches(&request),
         Route::Home => Ok(home::home(request.state)),
         Route::Metrics => home::metrics(&request),
-        Route::DieDieDie => Ok(home::diediedie(&request)),
+        Route::DieDieDie => home::diediedie(&request),
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
 }

@@ -3,15 +3,16 @@
 use std::{net::SocketAddr, time::Instant};
 
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode, Version,
     body::{Body, Incoming},
-    header::{CONTENT_LENGTH, EXPECT, HeaderValue, ORIGIN, TRANSFER_ENCODING},
+    header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue, ORIGIN, TRANSFER_ENCODING},
     http::request::Parts,
 };
 use tsd_protocol::{ApiError, QueryString};
 
 use super::{
     body::{RequestBody, read_body},
+    cross_site::is_cross_site,
     encode_response::{ResponseOptions, encode_response},
     error::{ErrorFormat, HttpError},
     response::{HttpResponse, OutgoingBody},
@@ -27,7 +28,9 @@ const WHOLE_BODY_BYTES: u64 = 8_192;
 #[derive(Debug)]
 pub(crate) struct HttpRequest<'r> {
     pub(crate) state: &'r ServerState,
+    /// GET for a HEAD, whose response is that of a GET without its body.
     pub(crate) method: &'r Method,
+    is_head: bool,
     pub(crate) path: RequestPath<'r>,
     pub(crate) uri: &'r hyper::Uri,
     pub(crate) query: QueryString,
@@ -44,6 +47,31 @@ impl HttpRequest<'_> {
         } else {
             Err(ApiError::method_not_allowed(self.method.as_str()))
         }
+    }
+
+    /// Fails unless the request may change something: it must not be a HEAD, and not come from a
+    /// page of another site.
+    pub(crate) fn check_change(&self) -> Result<(), ApiError> {
+        if self.is_head {
+            return Err(ApiError::method_not_allowed(Method::HEAD.as_str()));
+        }
+        if is_cross_site(self.headers, &self.state.config.cors) {
+            let metrics = &self.state.metrics;
+            let details = "A page of another site may change something only if its origin is in \
+                           tsd.http.request.cors_domains";
+            self.state.log_refusal(self.peer.ip(), &metrics.forbidden_http, &details);
+            return Err(ApiError::new(403, "Cross-site request refused").with_details(details));
+        }
+        Ok(())
+    }
+
+    /// As [`Self::check_change`]; the peer must also be one that may administer the daemon.
+    pub(crate) fn check_admin(&self, operation: &'static str) -> Result<(), ApiError> {
+        self.check_change()?;
+        let refused = &self.state.metrics.forbidden_http;
+        self.state
+            .check_admin(self.peer.ip(), operation, refused)
+            .map_err(|error| ApiError::new(403, "Forbidden").with_details(error.to_string()))
     }
 
     /// Returns the method, which `method_override` replaces for a GET.
@@ -104,16 +132,25 @@ async fn route_request(
     context: &mut ResponseContext,
 ) -> Result<HttpResponse, HttpError> {
     let config = &state.config;
-    let supported = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
+    let supported =
+        [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
     if !supported.contains(&parts.method) {
         return Err(HttpError::StatusOnly(StatusCode::METHOD_NOT_ALLOWED));
     }
+    let is_head = parts.method == Method::HEAD;
+    let method = if is_head { Method::GET } else { parts.method.clone() };
     let uri_path = parts.uri.path();
     if parts.uri.authority().is_some() || !uri_path.starts_with('/') {
         return Err(HttpError::StatusOnly(StatusCode::BAD_REQUEST));
     }
     check_head(parts, config.limits.request_line_bytes, config.limits.header_bytes)?;
     let api = ErrorFormat::Api { trace: config.show_stack_trace };
+    if let Err(error) = check_host(parts) {
+        if RequestPath::is_api(uri_path) {
+            context.error_format = api;
+        }
+        return Err(HttpError::ApiThenClose(error));
+    }
     let query = match QueryString::parse(parts.uri.query().unwrap_or_default()) {
         Ok(query) => query,
         Err(error) => {
@@ -129,8 +166,15 @@ async fn route_request(
     }
     if RequestPath::is_api(uri_path) {
         context.error_format = api;
-        context.options.jsonp =
-            query.get("jsonp").filter(|name| !name.is_empty()).map(str::to_owned);
+        if let Some(name) = query.get("jsonp").filter(|name| !name.is_empty()) {
+            if !is_callback(name) {
+                let details = "A callback has letters, digits and _ . $ [ ] only";
+                return Err(ApiError::new(400, "Invalid jsonp callback")
+                    .with_details(details)
+                    .into());
+            }
+            context.options.jsonp = Some(name.to_owned());
+        }
     }
     let path = RequestPath::parse(uri_path, config)?;
     context.route = path.route;
@@ -150,7 +194,8 @@ async fn route_request(
     }
     let request = HttpRequest {
         state,
-        method: &parts.method,
+        method: &method,
+        is_head,
         path,
         uri: &parts.uri,
         query,
@@ -159,6 +204,28 @@ async fn route_request(
         peer,
     };
     routes::dispatch(request).await
+}
+
+/// Fails unless the request has one valid `Host`, which HTTP/1.0 may omit (RFC 9112, 3.2). Proxies
+/// and daemons that select different ones of several could be played off against each other.
+fn check_host(parts: &Parts) -> Result<(), ApiError> {
+    let is_host = |value: &HeaderValue| {
+        let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(b);
+        value.as_bytes().iter().all(is_part)
+    };
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_host(host) => Ok(()),
+        (None, _) if parts.version < Version::HTTP_11 => Ok(()),
+        (None, _) => Err(ApiError::new(400, "The request has no Host header")),
+        (Some(_), None) => Err(ApiError::new(400, "The Host header is not a host")),
+        (Some(_), Some(_)) => Err(ApiError::new(400, "The request has several Host headers")),
+    }
+}
+
+/// Returns true if a JSONP callback is the name of a function, or an element of an object or array.
+fn is_callback(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.$[]".contains(&b))
 }
 
 /// Fails if the request line or the headers are too long.

@@ -66,6 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let Self { io, read_buffer, lines, .. } = self;
         let mut executor = Executor {
             state: &lines.state,
+            peer: lines.peer,
             commands: lines.commands,
             write_buffer: &mut lines.write_buffer,
         };

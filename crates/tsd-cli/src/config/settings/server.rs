@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use tsd_server::{Cors, Limits, ServerConfig, ServerMode};
+use tsd_server::{AdminPeers, Cors, Limits, ServerConfig, ServerMode};
 
 use super::{listen, text, zone_name};
 use crate::config::{Config, ConfigError};
@@ -32,6 +32,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         chunked_requests: config.bool("tsd.http.request.enable_chunked"),
         header_tag: (!header_tag.is_empty()).then_some(header_tag),
         allow_delete: config.bool("tsd.http.query.allow_delete"),
+        admin_peers: admin_peers(config)?,
         cors: cors(config)?,
         time_zone: zone_name(config)?,
         host_name: host_name(),
@@ -61,6 +62,12 @@ fn limits(config: &Config) -> Limits {
         telnet_line_bytes: config.int("tsd.network.max_line_length"),
         ..defaults
     }
+}
+
+fn admin_peers(config: &Config) -> Result<AdminPeers, ConfigError> {
+    const KEY: &str = "tsd.core.admin.peers";
+    AdminPeers::try_new(&text(config, KEY))
+        .map_err(|error| config.bad_value(KEY, error.to_string()))
 }
 
 fn cors(config: &Config) -> Result<Cors, ConfigError> {

@@ -205,6 +205,7 @@ pub(super) fn aggregator_names() -> HttpResponse {
 /// `/api/dropcaches`.
 pub(super) fn drop_caches(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::DELETE])?;
+    request.check_admin("dropcaches")?;
     request.state.engine.drop_caches();
     Ok(json_response(&json!({ "message": "Caches dropped", "status": "200" })))
 }

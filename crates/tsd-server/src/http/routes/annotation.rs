@@ -80,6 +80,7 @@ async fn edit(
     annotation: Annotation,
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
+    request.check_change()?;
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let outcome =
         request.state.engine.annotations().edit(edit_of(annotation, tsuid), replace).await;
@@ -95,6 +96,7 @@ async fn delete(
     request: &HttpRequest<'_>,
     annotation: &Annotation,
 ) -> Result<HttpResponse, HttpError> {
+    request.check_admin("annotation delete")?;
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let deleted =
         request.state.engine.annotations().delete(tsuid.as_ref(), annotation.start_time).await;
@@ -110,6 +112,7 @@ async fn delete(
 
 /// Edits sequentially, so that edits of the same annotation apply in the order of the body.
 async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
+    request.check_change()?;
     let mut stored = Vec::new();
     for annotation in parse_annotations_body(request.body.required_text()?)? {
         let tsuid = tsuid(request, &annotation.tsuid)?;
@@ -136,6 +139,7 @@ async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpRespo
 }
 
 async fn delete_range(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.check_admin("annotation delete")?;
     let clock = request.state.clock();
     let range = if request.body.bytes().is_empty() {
         parse_annotation_range_uri(&request.query, &clock)?

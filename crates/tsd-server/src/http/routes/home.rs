@@ -44,12 +44,13 @@ pub(super) fn home(state: &ServerState) -> HttpResponse {
 }
 
 /// Requests a daemon stop after this response.
-pub(super) fn diediedie(request: &HttpRequest<'_>) -> HttpResponse {
+pub(super) fn diediedie(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.check_admin("diediedie")?;
     info!(peer = %request.peer, "a client requested a stop");
     request.state.stop_requested.cancel();
     let body = "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>TSD Exiting</title></head>\
                 <body><h1>Cleaning up and exiting now.</h1></body></html>";
-    HttpResponse::new(StatusCode::OK, ContentType::Html, body).close_if(true)
+    Ok(HttpResponse::new(StatusCode::OK, ContentType::Html, body).close_if(true))
 }
 
 /// The Prometheus exposition.

@@ -196,6 +196,7 @@ impl<'a> PutRequest<'a> {
     fn read(request: &'a HttpRequest<'_>) -> Result<Self, HttpError> {
         request.state.metrics.received_put.add(1);
         request.allow(&[Method::POST])?;
+        request.check_change()?;
         let options = PutOptions::parse(&request.query)?;
         if request.body.bytes().is_empty() {
             return Err(ApiError::missing_put_content().into());

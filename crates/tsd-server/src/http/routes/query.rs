@@ -84,6 +84,9 @@ fn apply_uri_parameters(request: &HttpRequest<'_>, raw: &mut RawQuery) -> Result
     }
     // If deleting is disabled, a GET with `method_override=delete` is a plain query.
     raw.delete |= request.api_method()? == Method::DELETE && allowed;
+    if raw.delete {
+        request.check_admin("query delete")?;
+    }
     raw.explain |= request.query.has("explain");
     if raw.timezone.is_none() {
         raw.timezone = request.query.get("timezone").map(str::to_owned);

@@ -40,6 +40,7 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
 async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
     check_writes(request)?;
+    request.check_admin("uid assign")?;
     let names_by_kind = if request.method == Method::POST {
         read_body(request.body.required_text()?)?
     } else {

@@ -27,6 +27,7 @@ pub(super) async fn rename(request: &HttpRequest<'_>) -> Result<HttpResponse, Ht
         return Err(ApiError::new(405, "Method not allowed").with_details(details).into());
     }
     check_writes(request)?;
+    request.check_admin("uid rename")?;
     let fields = if request.method == Method::POST {
         read_body(request.body.required_text()?)?
     } else {
