@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tracing::{error, info};
 use tsd_engine::Rollups;
 use tsd_model::TableSchema;
-use tsd_storage::{MemoryStorage, MeteredStorage, Storage, Table};
+use tsd_storage::{DiskSpace, MemoryStorage, MeteredStorage, Storage, Table};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
 
@@ -91,9 +91,11 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
             tables.push(known);
         }
     }
+    // One account of the disk, so that log, flushes and compactions together keep the reserve.
+    let space = Arc::new(DiskSpace::new(directory.path(), storage.reserve_bytes));
     let lsm = LsmConfig {
         cache_bytes: storage.cache_bytes,
-        reserve_bytes: storage.reserve_bytes,
+        space: Arc::clone(&space),
         ..LsmConfig::new(directory.store(), tables)
     };
     let lsm = tokio::task::spawn_blocking(move || LsmStorage::open(&lsm)).await??;
@@ -102,6 +104,7 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
         max_age: storage.memtable_max_age,
         segment_bytes: storage.segment_bytes,
         accept_damage: storage.accept_damage,
+        space: Some(space),
         ..WalConfig::new(directory.log())
     };
     let tree = MeteredStorage::new("tree", Arc::new(lsm));

@@ -1,8 +1,8 @@
 //! Configuration of the store and of its tables.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use tsd_storage::{ClockMs, Table, system_clock_ms};
+use tsd_storage::{ClockMs, DiskSpace, Table, system_clock_ms};
 
 /// Encoding of a table's rows in its tree. Fixed at the creation of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub struct LsmConfig {
     pub cache_bytes: u64,
     /// Number of threads for reads; each scan and get uses one while it reads from disk.
     pub read_threads: usize,
-    /// Free disk space, in bytes, below which writes fail as on a full disk. A step of LSM
+    /// Disk of the store. Writes that would use its reserve fail as on a full disk. A step of LSM
     /// compaction starts only with one GiB more (or the size of the table, if that is less).
-    pub reserve_bytes: u64,
+    pub space: Arc<DiskSpace>,
     /// Clock for cells without a timestamp.
     pub clock: ClockMs,
 }
@@ -43,19 +43,20 @@ pub struct LsmConfig {
 impl LsmConfig {
     /// Default of [`Self::cache_bytes`].
     pub const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-    /// Default of [`Self::reserve_bytes`].
+    /// Default reserve of [`Self::space`], in bytes.
     pub const DEFAULT_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
     /// Default configuration: 64 MiB of cache, one read thread per core, 64 MiB of reserve.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>, tables: Vec<TableSpec>) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let dir = dir.into();
         Self {
-            dir: dir.into(),
+            space: Arc::new(DiskSpace::new(dir.clone(), Self::DEFAULT_RESERVE_BYTES)),
+            dir,
             tables,
             cache_bytes: Self::DEFAULT_CACHE_BYTES,
             read_threads: cores.max(2),
-            reserve_bytes: Self::DEFAULT_RESERVE_BYTES,
             clock: system_clock_ms,
         }
     }

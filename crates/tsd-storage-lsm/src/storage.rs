@@ -25,7 +25,7 @@ use crate::{
     metrics::describe_metrics,
     read::CellSelection,
     scanner::LsmScanner,
-    table::{DiskSpace, TableContext, TableStore},
+    table::{TableContext, TableStore},
 };
 
 /// Limit on open files.
@@ -73,7 +73,7 @@ impl LsmStorage {
         let context = TableContext {
             cache: Arc::clone(&cache),
             files: Arc::new(DescriptorTable::new(OPEN_FILES)),
-            space: Arc::new(DiskSpace::new(directory.path().to_owned(), config.reserve_bytes)),
+            space: Arc::clone(&config.space),
             signal: Arc::clone(&signal),
         };
         let mut tables = BTreeMap::new();
@@ -91,6 +91,7 @@ impl LsmStorage {
             .map_err(no_thread)?;
         // The previous process may have stopped before a compaction.
         signal.request();
+        tracing::debug!(dir = %directory.path().display(), "store opened");
         Ok(Self {
             tables,
             clock: config.clock,

@@ -1,4 +1,4 @@
-//! One table: its tree, the tree's configuration, and the check of free disk space.
+//! One table: its tree and the tree's configuration.
 
 use std::{
     path::PathBuf,
@@ -12,7 +12,7 @@ use lsm_tree::{
         FilterPolicyEntry,
     },
 };
-use tsd_storage::{StorageError, Table};
+use tsd_storage::{DiskSpace, StorageError, Table};
 
 use crate::{
     TableLayout, TableSpec, compactor::CompactionSignal, error::tree_error, ingest::WriterState,
@@ -94,37 +94,5 @@ impl TableStore {
 
     pub(crate) fn failed(&self, doing: &str) -> impl Fn(lsm_tree::Error) -> StorageError {
         move |error| tree_error(doing, &self.name, error)
-    }
-}
-
-/// Free space on the disk of the store. A tree that runs out of space in the middle of a write
-/// has a partial file until the next start, so such a write is not started.
-#[derive(Debug)]
-pub(crate) struct DiskSpace {
-    path: PathBuf,
-    reserve_bytes: u64,
-}
-
-impl DiskSpace {
-    pub(crate) const fn new(path: PathBuf, reserve_bytes: u64) -> Self {
-        Self { path, reserve_bytes }
-    }
-
-    /// Fails with [`StorageError::DiskFull`] if writing `bytes` would use the reserve.
-    pub(crate) fn check(&self, bytes: u64) -> Result<(), StorageError> {
-        if self.reserve_bytes == 0 {
-            return Ok(());
-        }
-        let stat = rustix::fs::statvfs(&self.path).map_err(|error| {
-            StorageError::io(
-                format!("reading the free space at {}", self.path.display()),
-                error.into(),
-            )
-        })?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if free < self.reserve_bytes.saturating_add(bytes) {
-            return Err(StorageError::DiskFull);
-        }
-        Ok(())
     }
 }

@@ -9,7 +9,8 @@ use crate::{active_memtable::ActiveMemtable, change::Change};
 /// Admission, rotation and commit times.
 pub(crate) trait CommitPolicy: Send {
     /// Decides whether a group may be committed. May rotate the memtable and wait for a flush.
-    fn admit(&mut self, active: &mut ActiveMemtable) -> Admission;
+    /// The group may be larger than its first command, which needs `room` bytes of the disk.
+    fn admit(&mut self, active: &mut ActiveMemtable, room: u64) -> Admission;
 
     /// Called when the active memtable has reached its maximum age: rotates it, or postpones that.
     fn rotate_aged(&self, active: &mut ActiveMemtable);

@@ -57,6 +57,8 @@ pub(crate) struct Committer {
     /// Messages taken from the queue that belong to the next group.
     next: VecDeque<CommitterMessage>,
     group: RecordGroup,
+    /// Bytes that the rest of the group may take of the disk.
+    room: u64,
     staged: Vec<StagedWrite>,
     group_values: GroupValues,
     /// Tables with a plain change or a row compaction in the group.
@@ -80,6 +82,7 @@ impl Committer {
             active,
             next: VecDeque::new(),
             group: RecordGroup::default(),
+            room: 0,
             staged: Vec::new(),
             group_values: GroupValues::default(),
             touched: Vec::new(),
@@ -92,9 +95,10 @@ impl Committer {
     pub(crate) fn run(mut self) {
         loop {
             match self.next_message() {
-                Ok(CommitterMessage::Write(request)) => match self.policy.admit(&mut self.active) {
+                Ok(CommitterMessage::Write(request)) => match self.admit(&request) {
                     Admission::Admitted => {
                         self.active.read_clock();
+                        self.room = self.state.log_room();
                         self.collect(request);
                         self.commit();
                     }
@@ -111,6 +115,10 @@ impl Committer {
                 Ok(CommitterMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    fn admit(&mut self, request: &WriteRequest) -> Admission {
+        self.policy.admit(&mut self.active, request.command.needed_room())
     }
 
     /// Rotates the memtable at its maximum age, or tries whether commits succeed again: without
@@ -188,6 +196,13 @@ impl Committer {
         if must_wait {
             return Some(request);
         }
+        let needed = request.command.needed_room();
+        if needed > self.room {
+            self.state.metrics.disk_full.increment(1);
+            let _ = request.response.send(Err(StorageError::DiskFull));
+            return None;
+        }
+        self.room -= needed;
         let WriteRequest { table, command, response, permits, .. } = *request;
         if matches!(command, WriteCommand::Change(_) | WriteCommand::Rewrite(_))
             && !self.touched.contains(&id)

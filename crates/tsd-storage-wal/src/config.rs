@@ -1,8 +1,8 @@
 //! Settings of the log and its memtables.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tsd_storage::{ClockMs, Table, system_clock_ms};
+use tsd_storage::{ClockMs, DiskSpace, Table, system_clock_ms};
 
 /// Settings of a store. Every bound has a counter or a gauge in the metrics.
 #[derive(Clone, Debug)]
@@ -23,6 +23,10 @@ pub struct WalConfig {
     /// fails with [`StorageError::Throttled`](tsd_storage::StorageError::Throttled). `None`: the
     /// log is bounded by `memtable_bytes` alone.
     pub max_log_bytes: Option<u64>,
+    /// Disk of the log; shared with the backend if that is on the same disk. Writes that would use
+    /// its reserve fail with [`StorageError::DiskFull`](tsd_storage::StorageError::DiskFull);
+    /// deletes may use it. `None`: only the system limits the log.
+    pub space: Option<Arc<DiskSpace>>,
     /// Bytes of writes queued for the committer; callers wait beyond that.
     pub queue_bytes: usize,
     /// Number of writes queued for the committer; callers wait beyond that.
@@ -87,6 +91,7 @@ impl WalConfig {
             max_age: Duration::from_mins(10),
             segment_bytes: 64 << 20,
             max_log_bytes: None,
+            space: None,
             queue_bytes: 16 << 20,
             queue_entries: 4096,
             group_bytes: 4 << 20,

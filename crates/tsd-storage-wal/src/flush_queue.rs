@@ -154,13 +154,8 @@ impl FlushQueue {
         }
     }
 
-    /// Waits until `ready` returns true; it is evaluated after each change of the queue. Returns
-    /// true once stopped.
-    pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) -> bool {
-        self.wait_until_for(Duration::MAX, ready)
-    }
-
-    /// As [`Self::wait_until`], for `timeout` at most.
+    /// Waits until `ready` returns true, for `timeout` at most; it is evaluated after each change of
+    /// the queue. Returns true once stopped.
     pub(crate) fn wait_until_for(&self, timeout: Duration, ready: impl Fn() -> bool) -> bool {
         self.wait_while(timeout, |inner| !inner.stopping && !ready()).stopping
     }

@@ -32,6 +32,7 @@ mod flush_failures;
 mod flush_queue;
 mod flushed_segments;
 mod log;
+mod log_space;
 mod memtable;
 mod memtable_list;
 mod metrics;

@@ -5,11 +5,11 @@ use std::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
-use tsd_storage::{HealthImpact, HealthProblem, StorageError, StorePart, Table};
+use tsd_storage::{ErrorLogLimit, HealthImpact, HealthProblem, StorageError, StorePart, Table};
 
 use crate::{
     WalConfig,
@@ -20,6 +20,9 @@ use crate::{
     memtable_list::MemtableList,
     metrics::Metrics,
 };
+
+/// Minimum interval between two log messages about failed flushes of one cause.
+const FLUSH_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State of an open store.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub(crate) struct WalState {
     pub(crate) last_commit_ms: AtomicI64,
     /// Tables whose rows cannot be flushed now.
     pub(crate) flush_failures: watch::Sender<FlushFailures>,
+    /// Limits the messages about failed flushes.
+    pub(crate) flush_log: ErrorLogLimit,
     /// Error of the last commit; `None` if it succeeded.
     pub(crate) commit_error: Mutex<Option<StorageError>>,
 }
@@ -63,6 +68,7 @@ impl WalState {
             active_segment_bytes: AtomicU64::new(0),
             last_commit_ms: AtomicI64::new(i64::MIN),
             flush_failures: watch::Sender::default(),
+            flush_log: ErrorLogLimit::new(FLUSH_LOG_INTERVAL),
             commit_error: Mutex::default(),
         }
     }
@@ -70,6 +76,11 @@ impl WalState {
     /// True if rows cannot be flushed because the backend's disk is full.
     pub(crate) fn is_backend_full(&self) -> bool {
         self.flush_failures.borrow().is_disk_full()
+    }
+
+    /// Error of a table whose rows cannot be flushed now.
+    pub(crate) fn flush_error(&self) -> Option<StorageError> {
+        self.flush_failures.borrow().iter().next().map(|(_, error)| error.clone())
     }
 
     /// Age in seconds of the oldest change in the memtables.
@@ -144,7 +155,7 @@ impl WalState {
             let reason = format!("the flush of table {table} fails and is retried: {error_text}");
             HealthProblem::new(part_of(error, StorePart::Flush), impact, reason)
         });
-        commit.into_iter().chain(flushes).collect()
+        commit.into_iter().chain(flushes).chain(self.disk_problem()).collect()
     }
 
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {

@@ -20,6 +20,7 @@ mod conformance_suite;
 mod crash_consistency;
 mod damage;
 mod disk_faults;
+mod disk_space;
 mod flushing;
 mod health;
 mod memory_store_equivalence;

@@ -8,6 +8,7 @@ mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod critical_thread;
+mod disk_space;
 mod error;
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
@@ -26,6 +27,7 @@ mod storage;
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
 pub use clock::{ClockMs, system_clock_ms};
 pub use critical_thread::{panic_text, spawn_critical};
+pub use disk_space::{DiskSpace, SpacePermit};
 pub use error::{Recovery, StorageError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultScript, FaultyStorage};

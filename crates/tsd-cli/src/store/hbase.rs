@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use hbase_rs::Client;
 use tracing::{info, warn};
-use tsd_storage::{MeteredStorage, Recovery, Storage, StorageError, Table};
+use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, LoggedTables, OpenError, WalConfig, WalStorage, holds_log};
 
@@ -180,6 +180,7 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
         max_log_bytes: Some(hbase.max_log_bytes),
         backend: BackendSharing::MultiWriter,
         accept_damage: storage.accept_damage,
+        space: Some(Arc::new(DiskSpace::new(directory, storage.reserve_bytes))),
         ..WalConfig::new(directory)
     }
 }

@@ -1,9 +1,9 @@
 //! Stores that were reopened, copied during a write, damaged, or out of disk space.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use tsd_model::Family;
-use tsd_storage::{FlushTarget, Get, Recovery, Scan, Storage, StorageError, Table};
+use tsd_storage::{DiskSpace, FlushTarget, Get, Recovery, Scan, Storage, StorageError, Table};
 
 use super::fixture::{self, TestRow, all_cells, data, new_dir, open_data, wait_for_compaction};
 use crate::{LsmConfig, LsmStorage, TableSpec};
@@ -160,7 +160,7 @@ async fn full_disk_rejects_writes_and_serves_reads() {
         store.flush_rows(&table, fixture::rows([points(b"row", 0..10, 1)])).await.unwrap();
     }
     let mut config = LsmConfig::new(dir.path(), vec![TableSpec::points(table.clone())]);
-    config.reserve_bytes = u64::MAX / 2;
+    config.space = Arc::new(DiskSpace::new(dir.path(), u64::MAX / 2));
     let store = LsmStorage::open(&config).unwrap();
     let error =
         store.flush_rows(&table, fixture::rows([points(b"row", 10..20, 2)])).await.unwrap_err();

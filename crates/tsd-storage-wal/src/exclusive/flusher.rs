@@ -23,6 +23,9 @@ use crate::{
     state::WalState,
 };
 
+/// Longest pause after a flush that failed because the disk is full.
+const FULL_DISK_PAUSE: Duration = Duration::from_millis(500);
+
 /// The flush queue is stopped.
 struct Stopped;
 
@@ -63,7 +66,9 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
             backoff.reset();
             Duration::MAX
         } else {
-            backoff.next_pause()
+            let pause = backoff.next_pause();
+            // Writes resume with the flush, soon after space is freed.
+            if state.is_backend_full() { pause.min(FULL_DISK_PAUSE) } else { pause }
         };
     }
 }
@@ -96,7 +101,10 @@ impl MemtableFlush {
             match flush_table(backend, executor, memtable, (id, table)) {
                 Ok(()) => state.flush_succeeded(table),
                 Err(error) => {
-                    tracing::warn!(%table, memtable = memtable.id(), %error, "flush failed");
+                    if let Some(suppressed) = state.flush_log.admit(&error) {
+                        let memtable = memtable.id();
+                        tracing::warn!(%table, memtable, %error, suppressed, "flush failed");
+                    }
                     state.metrics.flush_failures.increment(1);
                     state.flush_failed(table, error);
                     failed.insert(id);

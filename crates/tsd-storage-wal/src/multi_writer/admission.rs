@@ -71,7 +71,7 @@ impl MultiWriterCommits {
 }
 
 impl CommitPolicy for MultiWriterCommits {
-    fn admit(&mut self, active: &mut ActiveMemtable) -> Admission {
+    fn admit(&mut self, active: &mut ActiveMemtable, _: u64) -> Admission {
         if active.is_full() && active.can_rotate() {
             active.rotate(None);
         }

@@ -1,0 +1,115 @@
+//! The reserve of the disk, and a disk that others fill.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tsd_storage::{DiskSpace, HealthImpact, StorePart};
+
+use super::*;
+
+const RESERVE: u64 = 10 << 20;
+
+type FaultyStore = WalStorage<FaultyStorage<MemoryStorage>>;
+
+/// A disk with so many free bytes.
+fn disk_with(free: &Arc<AtomicU64>) -> Arc<DiskSpace> {
+    let free = Arc::clone(free);
+    Arc::new(DiskSpace::with_probe("/data", RESERVE, move || Ok(free.load(Ordering::Relaxed))))
+}
+
+async fn open_on(
+    free: &Arc<AtomicU64>,
+    config: WalConfig,
+) -> (FaultyStore, Arc<FaultyStorage<MemoryStorage>>) {
+    let backend = Arc::new(FaultyStorage::new(memory_backend()));
+    let config = WalConfig { space: Some(disk_with(free)), ..config };
+    let disk = Arc::new(FaultyDisk::new(1));
+    (WalStorage::open_in(config, disk, Arc::clone(&backend)).await.unwrap().0, backend)
+}
+
+fn log_bytes(store: &impl Storage) -> u64 {
+    store.gauges().into_iter().find(|(name, _)| *name == "tsd_wal_log_bytes").unwrap().1 as u64
+}
+
+#[tokio::test]
+async fn writes_keep_the_reserve_and_deletes_may_use_it() {
+    let free = Arc::new(AtomicU64::new(1 << 30));
+    for backend in [BackendSharing::Exclusive, BackendSharing::MultiWriter] {
+        let (store, _) = open_on(&free, WalConfig { backend, ..lazy() }).await;
+        put(&store, b"before", b"1").await.unwrap();
+        put(&store, b"gone", b"1").await.unwrap();
+        free.store(RESERVE, Ordering::Relaxed);
+        for _ in 0..3 {
+            let rejected = put(&store, b"full", b"2").await;
+            assert!(matches!(rejected, Err(StorageError::DiskFull)), "{rejected:?}");
+        }
+        let [problem] = &store.health()[..] else { panic!("one problem") };
+        assert_eq!((problem.part, problem.impact), (StorePart::Disk, HealthImpact::WritesRejected));
+        assert!(problem.reason.contains("tsd.storage.reserve"), "{}", problem.reason);
+        store.delete(&data(), Delete::Row(Bytes::from_static(b"gone"))).await.unwrap();
+        assert_eq!(value(&store, b"gone").await, None);
+        assert_eq!(value(&store, b"before").await.unwrap(), "1");
+        // Without a restart.
+        free.store(1 << 30, Ordering::Relaxed);
+        put(&store, b"after", b"3").await.unwrap();
+        assert!(store.health().is_empty());
+        assert_eq!(value(&store, b"full").await, None);
+        store.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn log_leaves_room_for_the_flush_of_what_it_holds() {
+    const USABLE: u64 = 8 << 20;
+    let free = Arc::new(AtomicU64::new(RESERVE + USABLE));
+    let (store, backend) = open_on(&free, WalConfig { segment_bytes: 64 << 20, ..lazy() }).await;
+    let full = vec![Fault::Error(StorageError::DiskFull); 100_000];
+    backend.script(Operation::FlushRows, full);
+    let value_bytes = vec![7; 64 << 10];
+    let mut stored: u32 = 0;
+    let rejected = loop {
+        match put(&store, &stored.to_be_bytes(), &value_bytes).await {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(rejected, StorageError::DiskFull), "{rejected:?}");
+    assert!(stored > 0);
+    let held = log_bytes(&store);
+    assert!(held <= USABLE / 2, "{held} bytes are in the log, and their flush needs as many");
+    // The flush frees the log, and writes resume.
+    backend.heal();
+    while put(&store, b"after", b"1").await.is_err() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for n in 0..stored {
+        assert!(value(&store, &n.to_be_bytes()).await.is_some(), "{n}");
+    }
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn deletes_are_neither_stalled_nor_rejected_while_memory_is_full_and_flushes_fail() {
+    let free = Arc::new(AtomicU64::new(1 << 40));
+    for error in [StorageError::DiskFull, StorageError::Throttled("LSM compaction is behind")] {
+        let bounds = WalConfig { memtable_bytes: 1 << 20, segment_bytes: 1 << 20, ..lazy() };
+        let (store, backend) = open_on(&free, bounds).await;
+        backend.script(Operation::FlushRows, vec![Fault::Error(error.clone()); 100_000]);
+        let value_bytes = vec![7; 16 << 10];
+        let mut stored: u32 = 0;
+        let rejected = loop {
+            match put(&store, &stored.to_be_bytes(), &value_bytes).await {
+                Ok(()) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(rejected.is_transient(), "{rejected:?}");
+        let is_full = matches!(error, StorageError::DiskFull);
+        assert_eq!(matches!(rejected, StorageError::DiskFull), is_full, "{rejected:?}");
+        for n in 0..stored {
+            let row = Bytes::copy_from_slice(&n.to_be_bytes());
+            store.delete(&data(), Delete::Row(row)).await.unwrap();
+        }
+        assert!(contents(&store, &data()).await.is_empty());
+        store.stop().await;
+    }
+}
