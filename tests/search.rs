@@ -50,8 +50,38 @@ fn newest_point_and_series_are_found_in_the_data_table() {
     );
     let series = r#""results":[{"tsuid":"000001000001000002","metric":"m","tags":{"host":"b"}}]"#;
     assert!(status == 200 && body.contains(series), "{body}");
-    let (status, body) = request("GET", "/api/search/lookup?m=m", None);
+    let (status, body) =
+        request("POST", "/api/search/lookup", Some(r#"{"metric":"m","useMeta":true}"#));
     assert!(status == 200 && body.contains(r#""results":[]"#), "no series is tracked: {body}");
+    in_process::stop(&runtime, node);
+}
+
+#[test]
+fn a_series_is_found_right_after_its_acknowledged_put() {
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = in_process::directory();
+    let node = in_process::start(&runtime, directory.path(), &[]).expect("a daemon");
+    let get = |uri: &str| http(node.address(), "GET", uri, None).body;
+    for n in 0..24 {
+        let point = format!(
+            r#"{{"metric":"m","timestamp":1600000000,"value":1,"tags":{{"host":"h{n}"}}}}"#
+        );
+        assert_eq!(http(node.address(), "POST", "/api/put", Some(&point)).status, 204);
+        for uri in [
+            "/api/search/lookup?m=m".to_owned(),
+            format!("/api/search/lookup?m=m%7Bhost=h{n}%7D"),
+            format!("/api/suggest?type=tagv&q=h{n}&max=1"),
+        ] {
+            assert!(get(&uri).contains(&format!(r#""h{n}""#)), "{uri}: {}", get(&uri));
+        }
+        // The default limit is 25 in all, not one per salt bucket.
+        let total = format!(r#""totalResults":{}"#, n + 1);
+        assert!(
+            get("/api/search/lookup?m=m").contains(&total),
+            "{}",
+            get("/api/search/lookup?m=m")
+        );
+    }
     in_process::stop(&runtime, node);
 }
 

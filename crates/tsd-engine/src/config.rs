@@ -62,6 +62,8 @@ settings! {
         pub histograms: Option<HistogramCodecs> = None,
         /// Which series meta data is written.
         pub meta_tracking: MetaTracking = MetaTracking::Off,
+        /// Other daemons may write the same tables, as on HBase.
+        pub multi_writer: bool = false,
         /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the
         /// backend may be unavailable.
         pub check_tables: bool = true,
@@ -73,6 +75,15 @@ settings! {
         pub actor_threads: usize = 0,
         /// Source of the current time.
         pub clock: Arc<dyn Clock> = Arc::new(SystemClock),
+    }
+}
+
+impl EngineConfig {
+    /// True if the meta table is where series are looked up by default: this daemon records them
+    /// there, or another may do so. Otherwise the table is empty or outdated.
+    #[must_use]
+    pub fn tracks_series(&self) -> bool {
+        self.multi_writer || self.meta_tracking != MetaTracking::Off
     }
 }
 

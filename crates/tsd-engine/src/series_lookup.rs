@@ -36,7 +36,7 @@ pub struct Lookup {
     /// Tags; `None`, `*` and the empty string match any key or value. Pairs of one key are
     /// alternatives, and so are values of any key; a key with any value overrides its other pairs.
     pub tags: Vec<(Option<String>, Option<String>)>,
-    /// Most series; 0: no limit. In the data table the limit is divided among the salt buckets.
+    /// Most series; 0: no limit.
     pub limit: usize,
     /// Reads the meta table instead of the data table.
     pub use_meta: bool,
@@ -118,7 +118,12 @@ async fn find(
     while let Some(found) = scans.try_next().await? {
         context.finish_scan();
         tsuids.extend(found);
+        if lookup.limit > 0 && tsuids.len() >= lookup.limit {
+            tsuids.truncate(lookup.limit);
+            break;
+        }
     }
+    drop(scans);
     context.set_stage(RunningStage::Naming);
     let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
     let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
@@ -192,7 +197,6 @@ fn meta_scan(shared: &EngineShared, resolved: &ResolvedLookup, limit: usize) -> 
 fn data_scans(shared: &EngineShared, resolved: &ResolvedLookup, limit: usize) -> Vec<SeriesScan> {
     let schema = &shared.config.schema;
     let buckets = if schema.salt_width() == 0 { 1 } else { schema.salt_buckets() };
-    let limit = if limit == 0 { 0 } else { (limit / buckets as usize).max(1) };
     (0..buckets)
         .map(|bucket| {
             let mut prefix = SaltBucket::from_index(bucket).salt(schema.salt_width()).to_vec();
@@ -413,10 +417,10 @@ mod tests {
             assert_eq!(list("", "", 0).await, [A, B, C, N]);
             assert_eq!(list("m", "=x", 0).await, [A, B]);
             assert_eq!(list("m", "host=a host=b", 0).await, [A, B]);
-            // The limit of a bucket is at least one.
-            let limited = list("m", "host=a", 1).await;
-            assert_eq!(limited, [A]);
-            assert_eq!(list("", "", 1).await.len(), if salt_width == 0 { 1 } else { 4 });
+            assert_eq!(list("m", "host=a", 1).await, [A]);
+            for limit in 1..=5 {
+                assert_eq!(list("", "", limit).await.len(), limit.min(4), "limit {limit}");
+            }
         }
     }
 

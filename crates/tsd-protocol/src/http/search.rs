@@ -49,8 +49,8 @@ pub struct LookupRequest {
     pub start_index: i64,
     /// Echoed.
     pub query: Option<String>,
-    /// Reads the meta table.
-    pub use_meta: bool,
+    /// Reads the meta table, or the data table; `None` leaves the choice to the daemon.
+    pub use_meta: Option<bool>,
 }
 
 impl Default for LookupRequest {
@@ -61,7 +61,7 @@ impl Default for LookupRequest {
             limit: DEFAULT_LIMIT,
             start_index: 0,
             query: None,
-            use_meta: true,
+            use_meta: None,
         }
     }
 }
@@ -107,7 +107,7 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
             "metric" => request.metric = read_text(reader, "metric")?,
             "limit" => request.limit = read_integer(reader, "limit")?,
             "startIndex" => request.start_index = read_integer(reader, "startIndex")?,
-            "useMeta" => request.use_meta = read_flag(reader, "useMeta")?,
+            "useMeta" => request.use_meta = Some(read_flag(reader, "useMeta")?),
             "tags" if take_null(reader)? => request.tags = None,
             "tags" => {
                 let tags = read_all(reader, "tags", |reader| {
@@ -229,14 +229,14 @@ mod tests {
         let tags = vec![pair("host", ""), pair("", "web"), pair("dc", "lga")];
         assert_eq!(by_uri.metric.as_deref(), Some("sys"));
         assert_eq!(by_uri.tags.as_ref(), Some(&tags));
-        assert_eq!((by_uri.limit, by_uri.start_index, by_uri.use_meta), (0, 0, true));
+        assert_eq!((by_uri.limit, by_uri.start_index, by_uri.use_meta), (0, 0, None));
         let by_body = parse_lookup_body(
             r#"{"metric":"sys","tags":[{"key":"host"},{"value":"web"},{"key":"dc","value":"lga"}],
                 "limit":5,"startIndex":4,"useMeta":false,"query":"q","x":{}}"#,
         )
         .unwrap();
         assert_eq!(by_body.tags, Some(tags));
-        assert_eq!((by_body.limit, by_body.start_index, by_body.use_meta), (5, 4, false));
+        assert_eq!((by_body.limit, by_body.start_index, by_body.use_meta), (5, 4, Some(false)));
         assert_eq!(parse_lookup_body("{}").unwrap().metric.as_deref(), Some("*"));
     }
 

@@ -40,7 +40,9 @@ async fn lookup(
         metric: lookup_request.metric.clone(),
         tags: lookup_request.tags.clone().unwrap_or_default(),
         limit: usize::try_from(lookup_request.limit).unwrap_or(0),
-        use_meta: lookup_request.use_meta,
+        use_meta: lookup_request
+            .use_meta
+            .unwrap_or_else(|| request.state.engine.config().tracks_series()),
     };
     let (result, guard) =
         request.state.engine.lookup(lookup, control_by_uri(request)).await.map_err(to_api_error)?;
