@@ -24,6 +24,7 @@ mod seeds;
 mod start;
 mod telnet;
 mod tidy;
+mod tools;
 
 /// Path of the binary under test.
 const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");

@@ -96,8 +96,12 @@ fn descriptions() -> Vec<(&'static str, BTreeMap<String, Description>)> {
         .collect()
 }
 
-/// `tsd_wal_` of `tsd_wal_commits_total`.
+/// `tsd_wal_` of `tsd_wal_commits_total`; `process_`, as Prometheus' clients name what is not of the
+/// program but of its process.
 fn prefix(name: &str) -> &str {
+    if name.starts_with("process_") {
+        return "process_";
+    }
     let subsystem = name.strip_prefix("tsd_").unwrap_or_default();
     let length = subsystem.find('_').unwrap_or_default();
     &name[..="tsd_".len() + length]
@@ -182,7 +186,8 @@ fn metric_names_follow_the_rules() {
                 !word.is_empty()
                     && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
             });
-            check(name.starts_with("tsd_") && snake_case, "is not tsd_ and snake_case");
+            let prefixed = name.starts_with("tsd_") || name.starts_with("process_");
+            check(prefixed && snake_case, "is not tsd_ and snake_case");
             let is_counter = *kind == "counter";
             check(is_counter == name.ends_with("_total"), "ends in _total or is no counter");
             for word in ["milliseconds", "millis", "ms", "micros", "nanos", "kb", "mb"] {
@@ -256,7 +261,7 @@ fn exposed_metrics_are_documented() {
     let families: Vec<(&str, &str)> = exposition
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
-        .filter(|(name, _)| name.starts_with("tsd_"))
+        .filter(|(name, _)| name.starts_with("tsd_") || name.starts_with("process_"))
         .collect();
     assert!(families.len() > 100, "{} families", families.len());
     let missing: Vec<_> = families

@@ -1,10 +1,16 @@
 //! Start and shutdown of the daemon: configuration, data directory, signals, a damaged log.
 
-use std::{fs, io::Write, net::TcpStream};
+use std::{
+    fs,
+    io::Write,
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    time::Duration,
+};
 
-use tsd_testkit::{connect, exchange, http};
+use tsd_testkit::{connect, exchange, http, wait_for};
 
-use crate::{TSDB, tsdb};
+use crate::{TSDB, report, tsdb};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("temporary directory")
@@ -127,14 +133,9 @@ fn a_data_directory_is_opened_by_one_process() {
     let daemon = tsdb(dir.path()).start();
     let (status, stderr) = tsdb(dir.path()).run_to_exit();
     assert_eq!(status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("in use"), "{stderr}");
-    let query = std::process::Command::new(TSDB)
-        .args(["query", "--data", dir.path().to_str().expect("a path"), "1h-ago", "sum", "m"])
-        .output()
-        .expect("run tsdb");
-    let stderr = String::from_utf8_lossy(&query.stderr);
-    assert_eq!(query.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("HTTP"), "{stderr}");
+    let last = stderr.lines().last().expect("a line");
+    let expected = format!("in use by process {}, which serves http://", daemon.pid());
+    assert!(last.contains(&expected) && last.contains("--data"), "{stderr}");
     assert!(daemon.terminate().success());
 }
 
@@ -237,5 +238,153 @@ fn a_damaged_log_is_opened_only_with_accept_damage() {
 
     let daemon = tsdb(dir.path()).args(&["--accept-damage"]).start();
     assert!(!daemon.events_at_level("ERROR").is_empty(), "lost records are logged");
+    assert!(daemon.terminate().success());
+}
+
+/// False on a host without IPv6; then a line says so.
+fn has_ipv6() -> bool {
+    let has = TcpListener::bind("[::1]:0").is_ok();
+    if !has {
+        report("start: this host has no IPv6; its addresses are not tested");
+    }
+    has
+}
+
+#[test]
+fn every_address_of_bind_is_served() {
+    if !has_ipv6() {
+        return;
+    }
+    let dir = directory();
+    for (bind, v4, v6) in [
+        ("127.0.0.1", true, false),
+        ("[::1]", false, true),
+        ("::1, 127.0.0.1", true, true),
+        ("::", true, true),
+        ("[::],0.0.0.0", true, true),
+        ("0.0.0.0", true, false),
+    ] {
+        let daemon = tsdb(dir.path()).env("TSD_NETWORK_BIND", bind).without_bind().start();
+        let port = daemon.address().port();
+        let serves = |host: &str| TcpStream::connect((host, port)).is_ok();
+        assert_eq!((serves("127.0.0.1"), serves("::1")), (v4, v6), "{bind}");
+        let ready = daemon.events("ready to serve").pop().expect("a line");
+        let urls = ready["urls"].as_str().expect("URLs").to_owned();
+        for url in urls.split(' ') {
+            let address = url.strip_prefix("http://").and_then(|url| url.strip_suffix('/'));
+            assert!(TcpStream::connect(address.expect("a URL")).is_ok(), "{bind}: {url}");
+        }
+        assert!(daemon.terminate().success());
+    }
+}
+
+#[test]
+fn the_default_is_every_address_of_both_families() {
+    let dir = directory();
+    let daemon = tsdb(dir.path()).without_bind().start();
+    for host in ["127.0.0.1", "::1"] {
+        if host == "::1" && !has_ipv6() {
+            continue;
+        }
+        assert!(TcpStream::connect((host, daemon.address().port())).is_ok(), "{host}");
+    }
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn the_first_line_says_what_starts_and_a_later_one_where_to_look() {
+    let dir = directory();
+    let daemon = tsdb(dir.path()).start();
+    let start = daemon.events("starting").pop().expect("a line");
+    assert_eq!(start["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(start["store"], "embedded");
+    assert_eq!(start["directory"].as_str(), dir.path().to_str());
+    assert_eq!(start["pid"], daemon.pid());
+    assert!(!start["revision"].as_str().expect("a revision").is_empty());
+    let open = format!("open http://{}/ in a browser", daemon.address());
+    let shown = || {
+        daemon.events_at_level("INFO").into_iter().find(|event| {
+            event["message"].as_str().is_some_and(|message| message.starts_with(&open))
+        })
+    };
+    assert!(wait_for(Duration::from_secs(20), shown).is_some(), "{open}");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn errors_at_start_are_one_line_with_a_way_out() {
+    let dir = directory();
+    let last_line = |stderr: &str| stderr.lines().last().expect("a line").to_owned();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let (status, stderr) = tsdb(&dir.path().join("a"))
+        .env("TSD_NETWORK_REUSE_ADDRESS", "false")
+        .port(&port)
+        .run_to_exit();
+    let line = last_line(&stderr);
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    let expected = format!("tsdb: cannot listen on 127.0.0.1:{port}: Address already in use");
+    assert!(line.starts_with(&expected) && line.contains("--port"), "{line}");
+
+    let file = dir.path().join("file");
+    fs::write(&file, "").expect("write");
+    let (status, stderr) = tsdb(&file).run_to_exit();
+    let line = last_line(&stderr);
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(line.contains(file.to_str().expect("a path")) && line.contains("--data"), "{line}");
+
+    let closed = dir.path().join("closed");
+    fs::create_dir(&closed).expect("a directory");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).expect("permissions");
+    // The superuser may write everywhere.
+    if fs::write(closed.join("probe"), "").is_err() {
+        let (status, stderr) = tsdb(&closed.join("data")).run_to_exit();
+        let line = last_line(&stderr);
+        assert_eq!(status.code(), Some(1), "{stderr}");
+        assert!(line.contains("Permission denied") && line.contains("--data"), "{line}");
+    }
+    let (status, stderr) =
+        tsdb(dir.path()).env("TSD_NETWORK_BIND", "nowhere.invalid").without_bind().run_to_exit();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(last_line(&stderr).contains("tsd.network.bind"), "{stderr}");
+}
+
+#[test]
+fn sighup_reloads_the_log_level_and_never_ends_the_daemon() {
+    let dir = directory();
+    let file = dir.path().join("opentsdb.conf");
+    let data = dir.path().join("data");
+    fs::write(&file, "tsd.log.level = warn,tsd_cli=info\n").expect("write");
+    let daemon = tsdb(&data).args(&["--config", file.to_str().expect("a path")]).start();
+    let reloads = |level: &str, start: &str| {
+        let count = || {
+            let events = daemon.events_at_level(level);
+            let message = |event: &serde_json::Value| {
+                event["message"].as_str().is_some_and(|message| message.starts_with(start))
+            };
+            events.into_iter().filter(message).collect::<Vec<_>>()
+        };
+        let before = count().len();
+        daemon.signal("HUP");
+        wait_for(Duration::from_secs(20), || count().get(before).cloned()).expect("a log line")
+    };
+    fs::write(&file, "tsd.log.level = debug\ntsd.mode = ro\n").expect("write");
+    let line = reloads("WARN", "SIGHUP: reloaded");
+    assert_eq!(
+        (line["log_level"].as_str(), line["restart_for"].as_str()),
+        (Some("debug"), Some("tsd.mode"))
+    );
+    // The mode is unchanged: the put is stored.
+    let put = r#"{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a"}}"#;
+    assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
+
+    fs::write(&file, "tsd.storage.salt.width = many\n").expect("write");
+    let line = reloads("WARN", "SIGHUP: the configuration is unchanged");
+    assert!(line["message"].as_str().expect("a text").contains("tsd.storage.salt.width"), "{line}");
+
+    fs::write(&file, "tsd.log.level = warn,tsd_cli=info\n").expect("write");
+    let line = reloads("INFO", "SIGHUP: reloaded");
+    assert_eq!(line["log_level"], "warn,tsd_cli=info");
+    assert_eq!(http(daemon.address(), "GET", "/api/version", None).status, 200);
     assert!(daemon.terminate().success());
 }

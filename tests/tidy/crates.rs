@@ -44,7 +44,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
     ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
-    ("hyper", &["tsd-server"]),
+    ("hyper", &["tsd-cli", "tsd-server"]),
     ("clap", &["cluster", "tsd-cli"]),
     ("anyhow", &["cluster", "tsd-cli"]),
 ];

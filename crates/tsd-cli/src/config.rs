@@ -141,6 +141,20 @@ impl Config {
         self.file.as_deref()
     }
 
+    /// The effective value of a key as text.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.text(name)
+    }
+
+    /// Takes the value of a key, or that it is not set, from another configuration.
+    pub fn copy_value(&mut self, from: &Self, key: &str) {
+        match from.values.get(key) {
+            Some(value) => self.values.insert(key.to_owned(), value.clone()),
+            None => self.values.remove(key),
+        };
+    }
+
     /// True if any source sets the key.
     #[must_use]
     pub fn is_set(&self, key: &str) -> bool {

@@ -6,17 +6,25 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use crate::{
-    config::{Config, Settings},
+    config::{Config, EngineKind, Settings},
+    logging,
     node::Node,
-    open_files,
+    open_files, version,
 };
 
 /// Number of scheduler ticks between two polls for I/O events.
 const SOCKET_INTERVAL: u32 = 8;
+/// Key of the one setting that a reload applies; files that a daemon follows are read again, too.
+const LOG_LEVEL: &str = "tsd.log.level";
 
-/// Runs a daemon until a signal or a client stops it.
-pub(crate) fn run(config: &Config, settings: &Settings) -> anyhow::Result<()> {
+/// Runs a daemon until a signal or a client stops it. `reload` reads the configuration again.
+pub(crate) fn run(
+    config: &Config,
+    settings: &Settings,
+    reload: impl Fn() -> anyhow::Result<(Config, Settings)>,
+) -> anyhow::Result<()> {
     let started = Instant::now();
+    log_start(config, settings);
     open_files::raise_limit();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(settings.worker_threads)
@@ -24,34 +32,76 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> anyhow::Result<()> {
         .event_interval(SOCKET_INTERVAL)
         .enable_all()
         .build()?
-        .block_on(serve(config, started))
+        .block_on(serve(config, reload, started))
 }
 
-async fn serve(config: &Config, started: Instant) -> anyhow::Result<()> {
-    let mut signals = Signals::new()?;
+/// Says what is started: whatever fails later, the first line has the facts to look at.
+fn log_start(config: &Config, settings: &Settings) {
+    let build = version::build_facts();
+    let storage = &settings.storage;
+    let store = match storage.engine {
+        EngineKind::Embedded => "embedded".to_owned(),
+        EngineKind::Memory => "memory; its data ends with the process".to_owned(),
+        EngineKind::HBase => {
+            format!("HBase at {}", config.value("tsd.storage.hbase.zk_quorum").unwrap_or_default())
+        }
+    };
+    let file = config.file().map_or_else(|| "none".into(), |file| file.to_string_lossy());
+    info!(
+        version = build.version,
+        revision = build.short_revision,
+        pid = process::id(),
+        %store,
+        directory = %storage.data_directory.display(),
+        configuration = %file,
+        "starting"
+    );
+}
+
+async fn serve(
+    config: &Config,
+    reload: impl Fn() -> anyhow::Result<(Config, Settings)>,
+    started: Instant,
+) -> anyhow::Result<()> {
+    let mut signals = StopSignals::new()?;
+    // Until the daemon serves, a SIGHUP waits.
+    let mut hang_up = signal(SignalKind::hangup())?;
     let node = tokio::select! {
         node = Node::start(config) => node?,
-        signal = signals.next() => {
+        signal = signals.stop() => {
             info!(signal, "stopped during start-up");
             return Ok(());
         }
     };
     let (replayed_cells, replayed_bytes) = node.replayed();
+    let urls = node.urls();
     info!(
         address = %node.address(),
+        urls = urls.join(" "),
         data = %node.directory().map_or_else(|| "memory".into(), |path| path.to_string_lossy()),
         replayed_cells,
         replayed_bytes,
         took_ms = started.elapsed().as_millis() as u64,
         "ready to serve"
     );
-    tokio::select! {
-        signal = signals.next() => info!(signal, "stopping; a second signal exits at once"),
-        () = node.stop_requested() => info!("stopping: requested by a client"),
+    if let Some(url) = urls.first() {
+        info!("open {url} in a browser; points by telnet or {url}api/put, metrics at {url}metrics");
+    }
+    let mut running = config.clone();
+    loop {
+        tokio::select! {
+            signal = signals.stop() => info!(signal, "stopping; a second signal exits at once"),
+            () = node.stop_requested() => info!("stopping: requested by a client"),
+            _ = hang_up.recv() => {
+                reload_config(&mut running, &node, &reload);
+                continue;
+            }
+        }
+        break;
     }
     let stopping = Instant::now();
     let second = tokio::spawn(async move {
-        let signal = signals.next().await;
+        let signal = signals.stop().await;
         warn!(signal, "exiting at once; unacknowledged points may be lost");
         process::exit(1);
     });
@@ -61,13 +111,53 @@ async fn serve(config: &Config, started: Instant) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signals that end a daemon.
-struct Signals {
+/// Handles SIGHUP. A configuration with an error changes nothing.
+fn reload_config(
+    running: &mut Config,
+    node: &Node,
+    reload: &impl Fn() -> anyhow::Result<(Config, Settings)>,
+) {
+    let (config, settings) = match reload() {
+        Ok(reloaded) => reloaded,
+        Err(error) => {
+            warn!("SIGHUP: the configuration is unchanged: {error:#}");
+            return;
+        }
+    };
+    if let Err(error) = logging::set_level(&settings.log.level) {
+        warn!("SIGHUP: {LOG_LEVEL} is unchanged: {error:#}");
+    }
+    node.read_files_again();
+    let (before, after) = (running.effective(), config.effective());
+    let changed: Vec<&str> = before
+        .keys()
+        .chain(after.keys().filter(|key| !before.contains_key(*key)))
+        .filter(|key| *key != LOG_LEVEL && before.get(*key) != after.get(*key))
+        .map(String::as_str)
+        .collect();
+    if changed.is_empty() {
+        info!(
+            log_level = settings.log.level,
+            "SIGHUP: reloaded the log level and the followed files"
+        );
+    } else {
+        warn!(
+            log_level = settings.log.level,
+            restart_for = changed.join(", "),
+            "SIGHUP: reloaded the log level and the followed files; other changes need a restart"
+        );
+    }
+    // Keys that need a restart are reported again by the next signal.
+    running.copy_value(&config, LOG_LEVEL);
+}
+
+/// Signals that stop a daemon.
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
+impl StopSignals {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -75,7 +165,8 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    /// Waits for a signal to stop.
+    async fn stop(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io::{self, Read, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
@@ -28,7 +28,7 @@ const VERSION: u64 = 1;
 #[non_exhaustive]
 pub(crate) enum DataDirectoryError {
     /// I/O error.
-    #[error("cannot use the data directory {}", path.display())]
+    #[error("cannot use the data directory {}{}", path.display(), way_out(source))]
     Io {
         /// File or directory.
         path: PathBuf,
@@ -82,13 +82,16 @@ pub(crate) enum DataDirectoryError {
     },
     /// Another process uses the directory.
     #[error(
-        "the data directory {} is in use by {owner}; use the HTTP API of a running daemon", path.display()
+        "the data directory {} is in use by {owner}{}; stop it, or use another directory (--data)",
+        path.display(), url.as_ref().map(|url| format!(", which serves {url}")).unwrap_or_default()
     )]
     InUse {
         /// The directory.
         path: PathBuf,
         /// `process N`, or a general description.
         owner: String,
+        /// URL of the daemon that uses it; `None` if it is none, or does not serve yet.
+        url: Option<String>,
     },
     /// Data without a schema file.
     #[error(
@@ -107,7 +110,7 @@ pub(crate) struct DataDirectory {
     path: PathBuf,
     schema: TableSchema,
     // The lock is held while the file is open.
-    _lock: File,
+    lock: File,
 }
 
 impl DataDirectory {
@@ -129,7 +132,7 @@ impl DataDirectory {
         }
         fs::create_dir_all(&path).map_err(io)?;
         let mut directory =
-            Self { path: path.clone(), schema: settings.schema, _lock: lock(&path)? };
+            Self { path: path.clone(), schema: settings.schema, lock: lock(&path)? };
         let stored = match directory.read_schema()? {
             Some(stored) => stored,
             None if directory.log().exists() || directory.store().exists() => {
@@ -162,6 +165,11 @@ impl DataDirectory {
     /// The directory itself.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Writes the URL of this daemon into the lock file, for tools that find the directory in use.
+    pub(crate) fn publish(&self, url: &str) -> io::Result<()> {
+        write_owner(&self.lock, Some(url))
     }
 
     /// Directory of the write-ahead log.
@@ -225,17 +233,40 @@ fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
         Ok(()) => {}
         Err(TryLockError::Error(source)) => return Err(io(source)),
         Err(TryLockError::WouldBlock) => {
-            let mut owner = String::new();
-            let known = file.read_to_string(&mut owner).is_ok() && !owner.is_empty();
+            let mut text = String::new();
+            let _ = file.read_to_string(&mut text);
+            let mut lines = text.lines().filter(|line| !line.is_empty()).map(str::to_owned);
             return Err(DataDirectoryError::InUse {
                 path: directory.to_owned(),
-                owner: if known { owner } else { "another process".to_owned() },
+                owner: lines.next().unwrap_or_else(|| "another process".to_owned()),
+                url: lines.next(),
             });
         }
     }
-    file.set_len(0).map_err(io)?;
-    file.write_all(format!("process {}", std::process::id()).as_bytes()).map_err(io)?;
+    write_owner(&file, None).map_err(io)?;
     Ok(file)
+}
+
+/// Writes this process and its URL into its lock file.
+fn write_owner(mut file: &File, url: Option<&str>) -> io::Result<()> {
+    let text = format!("process {}\n{}", std::process::id(), url.unwrap_or_default());
+    file.seek(SeekFrom::Start(0))?;
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())
+}
+
+/// What the operator can do about an error.
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            " (give this user the right to write there, or name another one by --data)"
+        }
+        io::ErrorKind::StorageFull => " (free some space on its disk)",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            " (it is a file; name a directory by --data)"
+        }
+        _ => "",
+    }
 }
 
 fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {

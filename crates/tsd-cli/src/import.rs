@@ -1,10 +1,13 @@
 //! `tsdb import`: imports points from text files by the rules of OpenTSDB's importer.
 
+mod daemon_sink;
+mod engine_sink;
 mod importer;
 mod line;
 mod order;
 mod progress;
 mod source;
+mod stop;
 
 use std::{
     fs,
@@ -15,31 +18,77 @@ use std::{
 use tsd_engine::EngineHandle;
 
 pub use importer::{ImportError, ImportOptions, Imported};
+pub use stop::StopSignal;
 
-/// Imports files in order and prints a line per file and a total.
+use self::{
+    daemon_sink::DaemonSink,
+    engine_sink::EngineSink,
+    importer::{Importer, PointSink},
+    stop::Stop,
+};
+use crate::{daemon_client::DaemonClient, print_lines};
+
+/// Imports files in order and prints a line per file and a total, also if it fails.
 pub async fn import(
     engine: &EngineHandle,
     paths: &[PathBuf],
     options: ImportOptions,
 ) -> Result<Imported, ImportError> {
+    run(EngineSink::new(engine, options.settle_new_series), paths, options, Stop::never()).await
+}
+
+/// As [`import`]. SIGINT and SIGTERM end it after the points that were read; a second one ends the
+/// process.
+pub(crate) async fn import_until_signal(
+    engine: &EngineHandle,
+    paths: &[PathBuf],
+    options: ImportOptions,
+) -> Result<Imported, ImportError> {
+    let sink = EngineSink::new(engine, options.settle_new_series);
+    run(sink, paths, options, Stop::on_signals()).await
+}
+
+/// As [`import_until_signal`], through the HTTP API of a daemon.
+pub(crate) async fn import_to_daemon(
+    client: DaemonClient,
+    paths: &[PathBuf],
+    options: ImportOptions,
+) -> Result<Imported, ImportError> {
+    run(DaemonSink::new(client), paths, options, Stop::on_signals()).await
+}
+
+async fn run(
+    sink: impl PointSink,
+    paths: &[PathBuf],
+    options: ImportOptions,
+    stop: Stop,
+) -> Result<Imported, ImportError> {
     let start = Instant::now();
     let progress = progress::Progress::new(total_bytes(paths));
-    let mut importer = importer::Importer::new(engine, options, progress);
+    let mut importer = Importer::new(sink, options, progress, stop);
+    let mut result = Ok(());
     for path in paths {
-        importer.import(path).await?;
+        result = importer.import(path).await;
+        if result.is_err() {
+            break;
+        }
     }
     let done = importer.done();
     drop(importer);
     let secs = start.elapsed().as_secs_f64().max(0.001);
-    println!(
-        "Total: imported {} data points in {secs:.3}s ({:.1} points/s)",
+    let mut total = format!(
+        "Total: imported {} data points in {secs:.3}s ({:.1} points/s)\n",
         done.points,
         done.points as f64 / secs
     );
     if done.bad_lines > 0 {
-        println!("{} lines skipped", done.bad_lines);
+        total.push_str(&format!("{} lines skipped\n", done.bad_lines));
     }
-    Ok(done)
+    if done.unconfirmed > 0 {
+        total.push_str(&format!("{} data points more may be stored or not\n", done.unconfirmed));
+    }
+    print_lines(&total);
+    result.map(|()| done)
 }
 
 /// Total size of the inputs in bytes; `None` unless each is a regular file.

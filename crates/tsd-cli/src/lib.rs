@@ -6,7 +6,10 @@
 mod args;
 pub mod config;
 mod daemon;
+mod daemon_client;
 mod data_directory;
+#[cfg(test)]
+mod git_revision;
 mod hbase_stats;
 mod import;
 mod limits_file;
@@ -19,7 +22,7 @@ mod store;
 mod table;
 mod version;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::{Parser, error::ErrorKind};
 use tracing::warn;
@@ -28,11 +31,13 @@ use tsd_engine::MetaTracking;
 use crate::{
     args::{Cli, Command, ImportArgs, QueryArgs, TableArgs, TableCommand, TsdArgs},
     config::{Config, Settings},
+    daemon_client::DaemonClient,
+    data_directory::DataDirectoryError,
     node::OpenEngine,
     store::Purpose,
 };
 
-pub use import::{ImportError, ImportOptions, Imported, import};
+pub use import::{ImportError, ImportOptions, Imported, StopSignal, import};
 pub use node::Node;
 
 /// Runs the command line of this process.
@@ -48,7 +53,7 @@ pub fn main() -> ExitCode {
         Command::Query(args) => print_query(&args),
         Command::Table(args) => tables(&args),
         Command::Version => {
-            print!("{}", version::build_facts().render_text());
+            print_lines(&version::text());
             Ok(())
         }
     };
@@ -73,16 +78,34 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; else 1.
+/// The store failed when a tool had done its work.
+#[derive(Debug, thiserror::Error)]
+#[error("the store failed at the end; what the log holds is replayed when it is opened again")]
+struct NotClosed;
+
+/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; 128 and the number
+/// of the signal that stopped an import, as a shell has it; else 1.
 fn exit_status(error: &anyhow::Error) -> u8 {
-    let store_failed =
-        matches!(error.downcast_ref::<ImportError>(), Some(ImportError::Store { .. }));
-    if store_failed || error.is::<query::QueryArgsError>() { 2 } else { 1 }
+    match error.downcast_ref::<ImportError>() {
+        Some(ImportError::Store { .. }) => 2,
+        Some(ImportError::Stopped { signal, .. }) => signal.exit_status(),
+        _ if error.is::<query::QueryArgsError>() || error.is::<NotClosed>() => 2,
+        _ => 1,
+    }
+}
+
+/// Prints text to standard output. A reader that has closed its pipe, such as `head`, has enough.
+pub(crate) fn print_lines(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
 fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
     let (config, settings) = prepare(args.config()?)?;
-    daemon::run(&config, &settings)
+    daemon::run(&config, &settings, || {
+        let config = args.config()?;
+        let settings = Settings::from_config(&config)?;
+        Ok((config, settings))
+    })
 }
 
 fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
@@ -95,19 +118,61 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
         allow_out_of_order: settings.import.allow_out_of_order,
         settle_new_series: settings.import.names_may_be_refused,
     };
-    with_engine(&config, &settings, Purpose::Import { create: args.create }, async |open| {
-        import(&open.engine, &args.paths, options).await?;
+    let by_daemon = |client: DaemonClient| {
+        anyhow::ensure!(
+            !args.auto_metric,
+            "--auto-metric has no effect on a running daemon, whose configuration decides"
+        );
+        runtime()?.block_on(async {
+            import::import_to_daemon(client, &args.paths, options).await?;
+            Ok(())
+        })
+    };
+    if let Some(url) = &args.url {
+        return by_daemon(DaemonClient::new(url)?);
+    }
+    let tool = async |open: &OpenEngine| {
+        import::import_until_signal(&open.engine, &args.paths, options).await?;
         Ok(())
-    })
+    };
+    match with_engine(&config, &settings, Purpose::Import { create: args.create }, tool) {
+        Err(error) => by_daemon(daemon_in_the_way(error, "importing")?),
+        done => done,
+    }
 }
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let parsed = query::parse(&args.words)?;
     let (config, settings) = prepare(args.config()?)?;
+    let by_daemon = |mut client: DaemonClient| {
+        runtime()?.block_on(query::print_from_daemon(&mut client, &parsed, args.graph.as_deref()))
+    };
+    if let Some(url) = &args.url {
+        return by_daemon(DaemonClient::new(url)?);
+    }
     let clock = query::clock(&settings.zone_name);
-    with_engine(&config, &settings, Purpose::Query, async |open| {
+    let tool = async |open: &OpenEngine| {
         query::print(&open.engine, &parsed, &clock, args.graph.as_deref()).await
-    })
+    };
+    match with_engine(&config, &settings, Purpose::Query, tool) {
+        Err(error) => by_daemon(daemon_in_the_way(error, "querying")?),
+        done => done,
+    }
+}
+
+/// The daemon that has the data directory open, if that is why a tool could not open it; else the
+/// error.
+fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
+    let Some(DataDirectoryError::InUse { path, owner, url: Some(url) }) = error.downcast_ref()
+    else {
+        return Err(error);
+    };
+    eprintln!("tsdb: {} is in use by {owner}: {what} through {url}", path.display());
+    Ok(DaemonClient::new(url)?)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Runtime::new()?)
 }
 
 fn tables(args: &TableArgs) -> anyhow::Result<()> {
@@ -145,6 +210,6 @@ fn with_engine(
         let open = OpenEngine::open(config, &settings, purpose).await?;
         let result = tool(&open).await;
         let closed = open.close(settings.shutdown_timeout).await;
-        result.and(closed)
+        result.and(closed.map_err(|error| error.context(NotClosed)))
     })
 }

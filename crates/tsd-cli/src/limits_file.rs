@@ -8,10 +8,12 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use serde_json::Value;
+use tokio::sync::Notify;
 use tsd_engine::{LimitOverride, LimitOverrides};
 
 /// Maximum size of the file, bytes.
@@ -52,10 +54,14 @@ impl LimitsFile {
         Ok((Self { path: path.to_owned(), text, period }, rules))
     }
 
-    /// Replaces the rules whenever the file changes. Never returns.
-    pub(crate) async fn follow(mut self, rules: LimitOverrides) {
+    /// Replaces the rules whenever the file changes; looks at it at every period and notification.
+    /// Never returns.
+    pub(crate) async fn follow(mut self, rules: LimitOverrides, read_again: Arc<Notify>) {
         loop {
-            tokio::time::sleep(self.period).await;
+            tokio::select! {
+                () = tokio::time::sleep(self.period) => {}
+                () = read_again.notified() => {}
+            }
             let path = self.path.clone();
             // An error here is a panic or a shutdown of the runtime.
             let Ok(text) = tokio::task::spawn_blocking(move || read(&path)).await else { return };
@@ -169,9 +175,25 @@ mod tests {
         }
         file.apply(read(directory.path()), &rules);
         assert_eq!(rules.find("sys.cpu"), Some((10, 20)));
-        let following = tokio::spawn(file.follow(rules.clone()));
+        let following = tokio::spawn(file.follow(rules.clone(), Arc::default()));
         fs::write(&path, r#"[{"regex":"sys","byteLimit":1}]"#).unwrap();
         while rules.find("sys.cpu") != Some((1, 0)) {
+            tokio::task::yield_now().await;
+        }
+        following.abort();
+    }
+
+    #[tokio::test]
+    async fn a_notification_reads_the_file_before_its_period() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("limits.json");
+        fs::write(&path, "[]").unwrap();
+        let (file, _) = LimitsFile::open(&path, Duration::from_hours(24)).unwrap();
+        let (rules, read_again) = (LimitOverrides::default(), Arc::new(Notify::new()));
+        let following = tokio::spawn(file.follow(rules.clone(), Arc::clone(&read_again)));
+        fs::write(&path, RULES).unwrap();
+        read_again.notify_one();
+        while rules.find("sys.cpu").is_none() {
             tokio::task::yield_now().await;
         }
         following.abort();

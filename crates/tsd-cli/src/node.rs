@@ -1,7 +1,8 @@
 //! A running daemon: store, engine and server.
 
 use std::{
-    net::SocketAddr,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -9,9 +10,10 @@ use std::{
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 use tsd_engine::{Engine, EngineHandle};
-use tsd_server::{Server, install_metrics};
+use tsd_server::{BindError, Server, install_metrics};
 use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
 
@@ -32,6 +34,7 @@ pub struct Node {
     client_metrics: Option<AbortOnDropHandle<()>>,
     /// Follows the file of limits by metric.
     limits_file: Option<AbortOnDropHandle<()>>,
+    read_files_again: Arc<Notify>,
 }
 
 /// A store with an engine, for tools that need no server.
@@ -53,27 +56,46 @@ impl Node {
             Ok(server) => server,
             Err(error) => {
                 open.close(settings.shutdown_timeout).await?;
-                return Err(error.into());
+                return Err(explain_bind(error));
             }
         };
+        if let (Some(directory), Some(url)) =
+            (&open.store.directory, urls(server.local_addrs()).first())
+            && let Err(error) = directory.publish(url)
+        {
+            tracing::warn!(%error, "tools will not find this daemon by its data directory");
+        }
         let client_metrics = open.store.hbase.as_ref().map(|hbase| {
             if settings.storage.hbase.prefetch {
                 tokio::spawn(store::prefetch(hbase.client.clone(), store::table_names(&settings)));
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
+        let read_files_again = Arc::new(Notify::new());
         let limits_file = settings.limits_file.map(|file| {
             let rules = open.engine.config().query.overrides.clone();
-            AbortOnDropHandle::new(tokio::spawn(file.follow(rules)))
+            let read_again = Arc::clone(&read_files_again);
+            AbortOnDropHandle::new(tokio::spawn(file.follow(rules, read_again)))
         });
         let shutdown_timeout = settings.shutdown_timeout;
-        Ok(Self { server, open, shutdown_timeout, client_metrics, limits_file })
+        Ok(Self { server, open, shutdown_timeout, client_metrics, limits_file, read_files_again })
     }
 
-    /// Address of the listener.
+    /// Address of the first listener.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.server.local_addr()
+    }
+
+    /// URLs that clients on this host can use, one for each listener.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        urls(self.server.local_addrs())
+    }
+
+    /// Reads the files that are followed now, not at the end of their period.
+    pub fn read_files_again(&self) {
+        self.read_files_again.notify_one();
     }
 
     /// The store.
@@ -131,6 +153,7 @@ impl OpenEngine {
             engine.check_tables = false;
             // Held rows are safe in the log.
             engine.flush_on_shutdown = hbase.log.is_none();
+            engine.multi_writer = true;
             engine.client_stats = Some(hbase_stats::stats_of(hbase.client.clone()));
             // Held rows are flushed as compacted columns.
             engine.ingest.enable_appends &= hbase.log.is_none();
@@ -151,6 +174,43 @@ impl OpenEngine {
         anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
         Ok(())
     }
+}
+
+/// URLs of listeners. One on all addresses is named by its loopback address: by that of IPv4 also if
+/// it takes both families.
+fn urls(addresses: &[SocketAddr]) -> Vec<String> {
+    let has_own_v4 = addresses.iter().any(|address| address.ip() == Ipv4Addr::UNSPECIFIED);
+    let url = |address: &SocketAddr| {
+        let ip = match address.ip() {
+            IpAddr::V6(ip) if ip.is_unspecified() && has_own_v4 => Ipv6Addr::LOCALHOST.into(),
+            ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        format!("http://{}/", SocketAddr::new(ip, address.port()))
+    };
+    addresses.iter().map(url).collect()
+}
+
+/// Adds what the operator can do.
+fn explain_bind(error: BindError) -> anyhow::Error {
+    let advice = match &error {
+        BindError::Listen { source, .. } => match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process listens there: stop it, or choose another port (--port)"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "this user may not use that port: choose one above 1023 (--port)"
+            }
+            io::ErrorKind::AddrNotAvailable => "this host has no such address (--bind)",
+            _ => "",
+        },
+        _ => "",
+    };
+    if advice.is_empty() {
+        return error.into();
+    }
+    // One line: what failed, why, and the way out.
+    anyhow::anyhow!("{:#}; {advice}", anyhow::Error::new(error))
 }
 
 /// The recorder of the process, shared by its nodes.

@@ -1,6 +1,7 @@
 //! `tsdb query`: prints the points of a query.
 
 mod args;
+mod from_daemon;
 mod graph;
 
 use std::{
@@ -9,11 +10,22 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tsd_engine::{EngineHandle, QueryControl, ResultSeries};
+use tsd_engine::{EngineHandle, QueryControl};
 use tsd_model::Value;
 use tsd_query::Clock;
 
 pub(crate) use args::{ParsedArgs, QueryArgsError, parse};
+
+use crate::daemon_client::DaemonClient;
+
+/// A series of a result.
+#[derive(Debug, PartialEq)]
+struct Series {
+    metric: String,
+    tags: Vec<(String, String)>,
+    /// Milliseconds and value.
+    points: Vec<(i64, Value)>,
+}
 
 /// Runs a query and prints its points to standard output, or writes the files of a graph.
 pub(crate) async fn print(
@@ -24,20 +36,50 @@ pub(crate) async fn print(
 ) -> anyhow::Result<()> {
     let query = args.query.validate(clock)?;
     let answer = engine.query(query, QueryControl::default()).await?;
+    let series = answer.sub_results.iter().flat_map(|sub| &sub.series).map(|series| Series {
+        metric: series.metric.clone(),
+        tags: series.tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        points: series
+            .points
+            .times_ms
+            .iter()
+            .enumerate()
+            .filter_map(|(at, time_ms)| Some((*time_ms, series.points.value(at)?)))
+            .collect(),
+    });
+    write_result(series, args, graph)
+}
+
+/// As [`print`], through the HTTP API of a daemon.
+pub(crate) async fn print_from_daemon(
+    daemon: &mut DaemonClient,
+    args: &ParsedArgs,
+    graph: Option<&Path>,
+) -> anyhow::Result<()> {
+    let series = from_daemon::query(daemon, args).await?;
+    write_result(series.into_iter(), args, graph)
+}
+
+fn write_result(
+    series: impl Iterator<Item = Series>,
+    args: &ParsedArgs,
+    graph: Option<&Path>,
+) -> anyhow::Result<()> {
     if let Some(base) = graph {
-        let series: Vec<&ResultSeries> =
-            answer.sub_results.iter().flat_map(|sub| &sub.series).collect();
-        return graph::write_files(base, &series, &args.options);
+        return graph::write_files(base, &series.collect::<Vec<_>>(), &args.options);
     }
     let mut out = BufWriter::new(io::stdout().lock());
-    for series in answer.sub_results.iter().flat_map(|sub| &sub.series) {
-        match print_series(&mut out, series) {
-            // The reader of the pipe, such as `head`, has closed it.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            printed => printed?,
+    let mut series = series;
+    let printed = series.try_for_each(|series| print_series(&mut out, &series));
+    match printed.and_then(|()| out.flush()) {
+        // The reader of the pipe, such as `head`, has closed it.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            // What is buffered has no reader either.
+            let _ = out.into_parts();
+            Ok(())
         }
+        printed => Ok(printed?),
     }
-    Ok(out.flush()?)
 }
 
 /// The current time, with a validated time zone.
@@ -51,15 +93,14 @@ pub(crate) fn clock(zone_name: &str) -> Clock {
 }
 
 /// `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`, one line per point; floating point with six decimals.
-fn print_series(out: &mut impl Write, series: &ResultSeries) -> io::Result<()> {
+fn print_series(out: &mut impl Write, series: &Series) -> io::Result<()> {
     let tags: Vec<_> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let tags = tags.join(", ");
     let metric = &series.metric;
-    for (i, time_ms) in series.points.times_ms.iter().enumerate() {
-        match series.points.value(i) {
-            Some(Value::Integer(n)) => writeln!(out, "{metric} {time_ms} {n} {{{tags}}}")?,
-            Some(Value::Float(x)) => writeln!(out, "{metric} {time_ms} {x:.6} {{{tags}}}")?,
-            None => {}
+    for (time_ms, value) in &series.points {
+        match value {
+            Value::Integer(n) => writeln!(out, "{metric} {time_ms} {n} {{{tags}}}")?,
+            Value::Float(x) => writeln!(out, "{metric} {time_ms} {x:.6} {{{tags}}}")?,
         }
     }
     Ok(())

@@ -1,20 +1,45 @@
-//! Build information.
+//! Build information, collected by the build script.
 
 use tsd_protocol::BuildInfo;
 
-/// Facts of this build. Release builds set the variables; a plain build has only its version,
-/// without a build script that runs git on every compile.
+/// Facts of this build.
 #[must_use]
 pub(crate) fn build_facts() -> BuildInfo {
-    let revision = option_env!("TSDB_BUILD_REVISION").unwrap_or_default();
+    let revision = env!("TSDB_BUILD_REVISION");
     BuildInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         short_revision: revision.chars().take(7).collect(),
         full_revision: revision.to_owned(),
-        repo_status: if revision.is_empty() { "UNKNOWN" } else { "MINT" }.to_owned(),
-        built_at_secs: option_env!("TSDB_BUILD_EPOCH_SECS")
-            .and_then(|secs| secs.parse().ok())
-            .unwrap_or_default(),
+        repo_status: env!("TSDB_BUILD_STATUS").to_owned(),
+        built_at_secs: env!("TSDB_BUILD_EPOCH_SECS").parse().unwrap_or_default(),
+        rustc: env!("TSDB_BUILD_RUSTC").to_owned(),
         ..BuildInfo::default()
+    }
+}
+
+/// `Saltern 0.1.0, revision abcdef0 (MINT), rustc 1.95.0`
+pub(crate) fn line() -> String {
+    let BuildInfo { version, short_revision, repo_status, rustc, .. } = build_facts();
+    format!("Saltern {version}, revision {short_revision} ({repo_status}), rustc {rustc}")
+}
+
+/// The two lines of OpenTSDB's `version` with the name of this program, and the compiler.
+pub(crate) fn text() -> String {
+    format!("{}{}\n", build_facts().render_text(), line())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_has_name_release_revision_and_compiler() {
+        let line = line();
+        let words: Vec<_> = line.split(' ').collect();
+        assert!(
+            matches!(words[..], ["Saltern", _, "revision", revision, _, "rustc", rustc]
+                if !revision.is_empty() && rustc.starts_with("1.")),
+            "{line}"
+        );
     }
 }

@@ -23,6 +23,8 @@ pub struct BuildInfo {
     pub repo: String,
     /// Branch of the source tree.
     pub branch: String,
+    /// Version of the compiler.
+    pub rustc: String,
 }
 
 impl BuildInfo {

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr},
     num::NonZeroUsize,
     time::Duration,
 };
@@ -63,8 +63,11 @@ pub struct Limits {
     pub request_line_bytes: usize,
     /// Maximum total length of the request headers.
     pub header_bytes: usize,
-    /// Maximum size of a request body, both as sent and decompressed.
+    /// Maximum size of a request body as sent (`tsd.http.request.max_chunk`).
     pub body_bytes: usize,
+    /// Maximum size of a request body after decompression (`tsd.http.request.max_inflated`); at
+    /// least [`Self::body_bytes`].
+    pub inflated_bytes: usize,
     /// Maximum memory of all request bodies together; a request that would exceed it gets 503.
     pub all_bodies_bytes: usize,
     /// A telnet connection that buffers more than this without a line end is closed. A longer line
@@ -87,6 +90,7 @@ impl Default for Limits {
             request_line_bytes: 4_096,
             header_bytes: 8_192,
             body_bytes: 16 << 20,
+            inflated_bytes: 64 << 20,
             all_bodies_bytes: 256 << 20,
             telnet_line_bytes: 1_024,
             telnet_reply_bytes: 64 << 10,
@@ -98,9 +102,10 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of the configuration")]
 pub struct ServerConfig {
-    /// Address to listen on (`tsd.network.bind`).
-    pub bind: IpAddr,
-    /// Port to listen on (`tsd.network.port`); 0 takes a free one.
+    /// Addresses to listen on (`tsd.network.bind`), at least one. `::` takes IPv4, too, unless
+    /// `0.0.0.0` is another of them; on a host without IPv6 it is `0.0.0.0`.
+    pub bind: Vec<IpAddr>,
+    /// Port to listen on (`tsd.network.port`); 0 takes a free one, the same for all addresses.
     pub port: u16,
     /// Length of the kernel's queue of connections not yet accepted (`tsd.network.backlog`).
     pub backlog: u32,
@@ -161,7 +166,7 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            bind: vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
             port: 4242,
             backlog: 3_072,
             tcp_no_delay: true,
@@ -188,13 +193,5 @@ impl Default for ServerConfig {
             build: BuildInfo::default(),
             metrics: None,
         }
-    }
-}
-
-impl ServerConfig {
-    /// Returns the address to listen on.
-    #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.bind, self.port)
     }
 }

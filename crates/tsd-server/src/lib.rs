@@ -11,6 +11,7 @@ mod cors;
 mod http;
 mod latency;
 mod metrics;
+mod process;
 mod put_error_mapping;
 mod rollups;
 mod server;

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 use tsd_engine::{EngineHandle, QueryClock};
 
-use crate::{ServerConfig, connection, server_state::ServerState};
+use crate::{ServerConfig, connection, metrics, server_state::ServerState};
 
 /// Interval of the metrics recorder's upkeep of its histograms.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -39,6 +39,9 @@ pub enum BindError {
         /// Error of the system.
         source: io::Error,
     },
+    /// [`ServerConfig::bind`] is empty.
+    #[error("no address to listen on")]
+    NoAddress,
     /// The time zone is unknown.
     #[error("there is no time zone {name:?}")]
     NoSuchZone {
@@ -58,25 +61,35 @@ pub struct ShutdownReport {
 /// ends.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     state: Arc<ServerState>,
     tasks: TaskTracker,
     abort: CancellationToken,
-    acceptor: JoinHandle<()>,
+    acceptors: Vec<JoinHandle<()>>,
     upkeep: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Opens the port and serves it on the current tokio runtime.
+    /// Opens the port on every address and serves it on the current tokio runtime.
     #[expect(clippy::unused_async, reason = "being async says that it must run on a runtime")]
     pub async fn bind(config: ServerConfig, engine: EngineHandle) -> Result<Self, BindError> {
-        let requested = config.address();
         let zone = tsd_engine::find_zone(&config.time_zone)
             .ok_or_else(|| BindError::NoSuchZone { name: config.time_zone.clone() })?;
         let clock = QueryClock { zone, ..QueryClock::utc(0) };
-        let failed = |source| BindError::Listen { address: requested, source };
-        let listener = listen(&config).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let mut port = config.port;
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for ip in &config.bind {
+            let requested = SocketAddr::new(*ip, port);
+            let listener = listen(requested, &config)?;
+            let address = listener
+                .local_addr()
+                .map_err(|source| BindError::Listen { address: requested, source })?;
+            port = address.port();
+            listeners.push(listener);
+            addresses.push(address);
+        }
+        let Some(&first) = addresses.first() else { return Err(BindError::NoAddress) };
         let upkeep = config.metrics.clone().map(|metrics| {
             tokio::spawn(async move {
                 let mut tick = interval(METRICS_UPKEEP);
@@ -87,19 +100,29 @@ impl Server {
                 }
             })
         });
-        let state = Arc::new(ServerState::new(config, address, engine, clock));
+        metrics::publish_build(&config.build);
+        let state = Arc::new(ServerState::new(config, first, engine, clock));
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
-        let acceptor =
-            tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), abort.clone()));
-        info!(%address, "serving");
-        Ok(Self { address, state, tasks, abort, acceptor, upkeep })
+        let acceptors = listeners
+            .into_iter()
+            .map(|listener| {
+                tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), abort.clone()))
+            })
+            .collect();
+        Ok(Self { addresses, state, tasks, abort, acceptors, upkeep })
     }
 
-    /// Returns the address it listens on.
+    /// Returns the first address it listens on.
     #[must_use]
-    pub const fn local_addr(&self) -> SocketAddr {
-        self.address
+    pub fn local_addr(&self) -> SocketAddr {
+        self.state.address
+    }
+
+    /// Returns every address it listens on, in the order of the configuration.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Returns the number of open connections.
@@ -118,7 +141,9 @@ impl Server {
     pub async fn shutdown(self, deadline: Duration) -> ShutdownReport {
         self.state.stopping.cancel();
         self.state.engine.end_holds();
-        let _ = self.acceptor.await;
+        for acceptor in self.acceptors {
+            let _ = acceptor.await;
+        }
         if let Some(upkeep) = self.upkeep {
             upkeep.abort();
         }
@@ -134,12 +159,38 @@ impl Server {
     }
 }
 
-fn listen(config: &ServerConfig) -> io::Result<TcpListener> {
-    let address = config.address();
+/// Opens a listener. `[::]` takes IPv4, too, unless that has a listener of its own; on a host without
+/// IPv6 it is `0.0.0.0`.
+fn listen(address: SocketAddr, config: &ServerConfig) -> Result<TcpListener, BindError> {
+    let any_v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), address.port());
+    let any_v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+    let only_v6 = address != any_v6 || config.bind.contains(&any_v4.ip());
+    match open_socket(address, only_v6, config) {
+        Err(error) if !only_v6 && lacks_ipv6(&error) => {
+            info!(%error, "no IPv6 on this host: listening on 0.0.0.0");
+            open_socket(any_v4, false, config)
+                .map_err(|source| BindError::Listen { address: any_v4, source })
+        }
+        opened => opened.map_err(|source| BindError::Listen { address, source }),
+    }
+}
+
+/// True for the errors of a host whose kernel has no IPv6, or has it switched off.
+fn lacks_ipv6(error: &io::Error) -> bool {
+    // EAFNOSUPPORT has no kind in std.
+    const EAFNOSUPPORT: i32 = 97;
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT)
+}
+
+fn open_socket(
+    address: SocketAddr,
+    only_v6: bool,
+    config: &ServerConfig,
+) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(config.reuse_address)?;
     if address.is_ipv6() {
-        socket.set_only_v6(false)?;
+        socket.set_only_v6(only_v6)?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -181,9 +232,10 @@ async fn accept(
             () = state.stopping.cancelled() => return,
         };
         let (stream, peer) = match accepted {
-            Ok(accepted) => {
+            Ok((stream, peer)) => {
                 failing = false;
-                accepted
+                // An IPv4 client of a listener on `[::]` is `::ffff:a.b.c.d` to the system.
+                (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()))
             }
             Err(error) => {
                 state.metrics.exceptions_unknown.add(1);

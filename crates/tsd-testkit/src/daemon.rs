@@ -33,6 +33,9 @@ pub struct DaemonBuilder {
     data: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Listens on 127.0.0.1 only.
+    loopback: bool,
+    port: String,
 }
 
 impl DaemonBuilder {
@@ -46,7 +49,21 @@ impl DaemonBuilder {
             data: data.to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
+            loopback: true,
+            port: "0".to_owned(),
         }
+    }
+
+    /// Listens on this port, not on a free one.
+    pub fn port(mut self, port: &str) -> Self {
+        port.clone_into(&mut self.port);
+        self
+    }
+
+    /// Leaves the addresses to listen on to the environment and the defaults.
+    pub fn without_bind(mut self) -> Self {
+        self.loopback = false;
+        self
     }
 
     /// Adds arguments.
@@ -64,8 +81,9 @@ impl DaemonBuilder {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
         command
-            .args(["tsd", "--port", "0", "--bind", "127.0.0.1", "--log-format", "json", "--data"])
+            .args(["tsd", "--port", &self.port, "--log-format", "json", "--data"])
             .arg(&self.data)
+            .args(if self.loopback { &["--bind", "127.0.0.1"][..] } else { &[] })
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

@@ -187,6 +187,8 @@ pub static KEYS: &[Key] = &[
     bool("tsd.http.request.enable_chunked", "true"),
     // OpenTSDB's default is 4096.
     int("tsd.http.request.max_chunk", "16777216", 1, BYTES_MAX),
+    // Maximum size of a compressed body after decompression, bytes; at least max_chunk.
+    int("tsd.http.request.max_inflated", "67108864", 1, BYTES_MAX),
     // Memory of all request bodies, bytes; more is answered with 503.
     int("tsd.http.request.max_total", "268435456", 1, BYTES_MAX),
     // Maximum time without progress inside a request, seconds.
@@ -199,7 +201,8 @@ pub static KEYS: &[Key] = &[
     one_of("tsd.mode", "rw", &["rw", "ro", "wo"]),
     without_effect("tsd.network.async_io", Some("true")),
     int("tsd.network.backlog", "3072", 1, INT_MAX),
-    text("tsd.network.bind", Some("0.0.0.0")),
+    // Addresses separated by commas. `::` takes IPv4, too, and is `0.0.0.0` without IPv6.
+    text("tsd.network.bind", Some("::")),
     bool("tsd.network.keep_alive", "true"),
     // A telnet connection that sends more without a line end is closed; 1024 as in OpenTSDB.
     int("tsd.network.max_line_length", "1024", 64, 1 << 30),

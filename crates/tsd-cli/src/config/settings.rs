@@ -7,7 +7,7 @@ mod queries;
 mod server;
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs},
+    net::{IpAddr, ToSocketAddrs},
     path::PathBuf,
     time::Duration,
 };
@@ -131,15 +131,33 @@ fn text(config: &Config, key: &str) -> String {
     config.text(key).unwrap_or_default().to_owned()
 }
 
-fn listen(config: &Config) -> Result<SocketAddr, ConfigError> {
-    let bind = text(config, "tsd.network.bind");
-    (bind.as_str(), config.int::<u16>("tsd.network.port"))
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addresses| addresses.next())
-        .ok_or_else(|| {
-            config.bad_value("tsd.network.bind", "expected an address of this host".to_owned())
-        })
+/// The addresses of `tsd.network.bind`: a list separated by commas, IPv6 with or without brackets.
+fn bind(config: &Config) -> Result<Vec<IpAddr>, ConfigError> {
+    const KEY: &str = "tsd.network.bind";
+    let mut addresses = Vec::new();
+    for word in text(config, KEY).split(',').map(str::trim) {
+        let bare = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
+        let found = match bare.parse() {
+            Ok(ip) => vec![ip],
+            // The name of a host; the port has no effect.
+            Err(_) => (bare, 0)
+                .to_socket_addrs()
+                .map_or_else(|_| Vec::new(), |found| found.map(|address| address.ip()).collect()),
+        };
+        if found.is_empty() {
+            let expected = format!(
+                "expected addresses of this host without port, such as 127.0.0.1 or ::1, \
+                 separated by commas; {word:?} is none"
+            );
+            return Err(config.bad_value(KEY, expected));
+        }
+        for ip in found {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+    }
+    Ok(addresses)
 }
 
 fn worker_threads(config: &Config) -> usize {

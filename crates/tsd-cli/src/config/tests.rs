@@ -181,7 +181,8 @@ fn defaults_are_a_salted_embedded_store() {
     assert_eq!(settings.storage.engine, EngineKind::Embedded);
     assert_eq!(settings.storage.schema.salt_width(), 1);
     assert_eq!(settings.storage.schema.salt_buckets(), 20);
-    assert_eq!(settings.server.address().to_string(), "0.0.0.0:4242");
+    assert_eq!(settings.server.bind, [std::net::Ipv6Addr::UNSPECIFIED]);
+    assert_eq!(settings.server.port, 4242);
 }
 
 #[test]

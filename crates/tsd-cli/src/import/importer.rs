@@ -1,19 +1,26 @@
-//! Feeds the lines of inputs to the engine.
+//! Feeds the lines of inputs to a sink of points.
 
-use std::{io, path::Path, time::Instant};
+use std::{io, path::Path, time::Duration};
 
-use tokio::sync::mpsc;
-use tsd_engine::{
-    EngineHandle, IngestSession, NameText, PointFailure, PointInput, PutError, UidError,
-};
+use tokio::time::{Instant, timeout};
+use tracing::info;
+use tsd_engine::PutError;
 use tsd_model::Timestamp;
 
 use super::{
+    engine_sink::is_about_the_point,
     line::{ImportLine, LineError},
     order::{NotRising, SeriesOrder},
     progress::Progress,
-    source::{Source, lines},
+    source::{Blocks, lines},
+    stop::{Stop, StopSignal},
 };
+use crate::print_lines;
+
+/// Points between two log lines, as OpenTSDB's importer has it.
+const LOG_EVERY: u64 = 1_000_000;
+/// How long a stopped import waits for the points that were sent.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rules of an import.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +40,8 @@ pub struct Imported {
     pub points: u64,
     /// Skipped lines.
     pub bad_lines: u64,
+    /// Points that were sent when the import was stopped, without a result.
+    pub unconfirmed: u64,
 }
 
 /// Error that ended an import.
@@ -58,82 +67,194 @@ pub enum ImportError {
         reason: String,
     },
     /// The store failed.
-    #[error("{path} line {line}: cannot be stored")]
+    #[error("{path} line {line}: cannot be stored: {reason}")]
     Store {
         /// The input.
         path: String,
         /// Line, from 1.
         line: u64,
         /// Why.
-        source: PutError,
+        reason: String,
+    },
+    /// A signal stopped it.
+    #[error("stopped by {signal} after {path} line {line}")]
+    Stopped {
+        /// The signal.
+        signal: StopSignal,
+        /// The input that was read.
+        path: String,
+        /// The last line that was sent, from 1; lines before it are stored unless the total tells
+        /// otherwise.
+        line: u64,
     },
 }
 
 /// Why a line was rejected.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+pub(super) enum Refusal {
     #[error(transparent)]
     Line(#[from] LineError),
     #[error(transparent)]
     NotRising(#[from] NotRising),
     #[error(transparent)]
     Put(#[from] PutError),
+    /// A daemon refused the point, with this text.
+    #[error("{0}")]
+    Point(String),
+    /// A daemon, or its store, failed.
+    #[error("{0}")]
+    Daemon(String),
+}
+
+impl Refusal {
+    /// True if the store failed, so that the next point will fail, too.
+    fn is_of_store(&self) -> bool {
+        match self {
+            Self::Line(_) | Self::NotRising(_) | Self::Point(_) => false,
+            Self::Put(error) => !is_about_the_point(error),
+            Self::Daemon(_) => true,
+        }
+    }
+}
+
+/// A point that was not stored after it had been accepted.
+#[derive(Debug)]
+pub(super) struct SinkFailure {
+    /// Its line, from 1.
+    pub(super) line: u64,
+    pub(super) refusal: Refusal,
+}
+
+/// Where imported points go.
+pub(super) trait PointSink {
+    /// Accepts a point of a line. `is_new` is set if its series may be unknown, so that a refusal
+    /// does not count for the order of its timestamps.
+    async fn put(
+        &mut self,
+        point: &ImportLine<'_>,
+        line: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal>;
+
+    /// Sends the points accepted so far, as fast as the store takes them.
+    async fn send(&mut self);
+
+    /// Sends all points and waits for their results.
+    async fn drain(&mut self);
+
+    /// Failures since the last call.
+    fn take_failures(&mut self) -> Vec<SinkFailure>;
+
+    /// Points known to be stored.
+    fn stored(&self) -> u64;
 }
 
 /// Imports inputs one after another.
-pub(super) struct Importer {
-    session: IngestSession,
-    failures: mpsc::UnboundedReceiver<PointFailure>,
+pub(super) struct Importer<S> {
+    sink: S,
     order: SeriesOrder,
     options: ImportOptions,
     progress: Progress,
-    done: Imported,
+    stop: Stop,
+    /// Points accepted by the sink.
+    accepted: u64,
+    /// Accepted points that were then refused.
+    refused: u64,
+    bad_lines: u64,
+    unconfirmed: u64,
+    started: Instant,
+    /// Accepted points at the next log line.
+    log_at: u64,
 }
 
-impl Importer {
-    pub(super) fn new(engine: &EngineHandle, options: ImportOptions, progress: Progress) -> Self {
-        let mut session = engine.ingest_session(NameText::Utf8);
-        let failures = session.failures();
-        let order = SeriesOrder::default();
-        Self { session, failures, order, options, progress, done: Imported::default() }
+impl<S: PointSink> Importer<S> {
+    pub(super) fn new(sink: S, options: ImportOptions, progress: Progress, stop: Stop) -> Self {
+        Self {
+            sink,
+            order: SeriesOrder::default(),
+            options,
+            progress,
+            stop,
+            accepted: 0,
+            refused: 0,
+            bad_lines: 0,
+            unconfirmed: 0,
+            started: Instant::now(),
+            log_at: LOG_EVERY,
+        }
     }
 
-    pub(super) const fn done(&self) -> Imported {
-        self.done
+    pub(super) fn done(&self) -> Imported {
+        Imported {
+            points: self.sink.stored(),
+            bad_lines: self.bad_lines,
+            unconfirmed: self.unconfirmed,
+        }
     }
 
-    /// Imports one input.
+    /// Imports one input. Points before an error are kept.
     pub(super) async fn import(&mut self, path: &Path) -> Result<(), ImportError> {
         let name = path.display().to_string();
-        let unreadable = |source| ImportError::Read { path: name.clone(), source };
-        let mut source = Source::open(path, self.progress.read()).map_err(unreadable)?;
-        let (start, before) = (Instant::now(), self.done.points);
+        let (start, before) = (Instant::now(), self.sink.stored());
         let mut number = 0;
-        let result = loop {
-            match source.next_block() {
-                Err(error) => break Err(unreadable(error)),
-                Ok(None) => break Ok(()),
-                Ok(Some(block)) => {
-                    if let Err(error) = self.take_block(&name, block, &mut number).await {
-                        break Err(error);
-                    }
-                }
-            }
-        };
-        // Points before the invalid line are kept.
-        self.session.send().await;
-        self.session.drain().await;
-        result.and(self.note_failures(&name))?;
-        let points = self.done.points - before;
+        let read = self.read_blocks(path, &name, &mut number).await;
+        let ended = self.end(read, &name, number).await;
+        if matches!(ended, Err(ImportError::Stopped { .. })) {
+            let known = self.sink.stored() + self.refused;
+            self.unconfirmed = self.accepted.saturating_sub(known);
+        }
+        ended?;
+        let points = self.sink.stored() - before;
         let took = start.elapsed();
         let rate = points as f64 / took.as_secs_f64().max(0.001);
         self.progress.suspend(|| {
-            println!(
-                "Processed {name} in {} ms, {points} data points ({rate:.1} points/s)",
+            print_lines(&format!(
+                "Processed {name} in {} ms, {points} data points ({rate:.1} points/s)\n",
                 took.as_millis()
-            );
+            ));
         });
         Ok(())
+    }
+
+    /// Waits for the points that were sent; returns why the input ended.
+    async fn end(
+        &mut self,
+        read: Result<(), ImportError>,
+        name: &str,
+        number: u64,
+    ) -> Result<(), ImportError> {
+        let Self { sink, stop, .. } = self;
+        if let Err(ImportError::Stopped { .. }) = read {
+            tokio::select! {
+                _ = timeout(STOP_TIMEOUT, sink.drain()) => return read,
+                () = stop.exit_at_next() => return read,
+            }
+        }
+        tokio::select! {
+            () = sink.drain() => {}
+            signal = stop.requested() => return Err(stopped(signal, name, number)),
+        }
+        // A failure of the store is why a later line failed, too.
+        self.note_failures(name).and(read)
+    }
+
+    async fn read_blocks(
+        &mut self,
+        path: &Path,
+        name: &str,
+        number: &mut u64,
+    ) -> Result<(), ImportError> {
+        let unreadable = |source| ImportError::Read { path: name.to_owned(), source };
+        let mut blocks = Blocks::open(path, self.progress.read()).map_err(unreadable)?;
+        loop {
+            let block = tokio::select! {
+                biased;
+                signal = self.stop.requested() => return Err(stopped(signal, name, *number)),
+                block = blocks.next() => block,
+            };
+            let Some(block) = block else { return Ok(()) };
+            self.take_block(name, &block.map_err(unreadable)?, number).await?;
+        }
     }
 
     async fn take_block(
@@ -142,116 +263,118 @@ impl Importer {
         block: &[u8],
         number: &mut u64,
     ) -> Result<(), ImportError> {
-        let before = self.done.points;
+        let before = self.accepted;
         for line in lines(block) {
             *number += 1;
-            match self.take(line, *number as u32).await {
-                Ok(()) => self.done.points += 1,
-                Err(refusal) => self.refuse(name, *number, refusal)?,
+            match self.take(name, line, *number).await? {
+                Ok(()) => self.accepted += 1,
+                Err(refusal) => self.refuse(name, *number, &refusal)?,
             }
         }
-        self.progress.add(self.done.points - before);
-        self.session.send().await;
+        self.progress.add(self.accepted - before);
+        if self.accepted >= self.log_at {
+            self.log_at = self.accepted + LOG_EVERY;
+            let secs = self.started.elapsed().as_secs_f64().max(0.001);
+            let rate = (self.accepted as f64 / secs) as u64;
+            self.progress.suspend(|| {
+                info!(file = name, line = *number, points = self.accepted, rate, "importing");
+            });
+        }
+        let Self { sink, stop, .. } = self;
+        tokio::select! {
+            () = sink.send() => {}
+            signal = stop.requested() => return Err(stopped(signal, name, *number)),
+        }
         self.note_failures(name)
     }
 
-    async fn take(&mut self, line: &[u8], number: u32) -> Result<(), Refusal> {
-        let point = ImportLine::parse(line)?;
-        let held = if self.options.allow_out_of_order {
-            None
-        } else {
-            let place = match self.order.find(point.metric, point.tags_raw) {
-                Some(place) => place,
-                None => self.order.add(point.metric, point.tags_raw, &point.tags()?),
-            };
-            let time = Timestamp::try_new(point.timestamp)
-                .map_err(|_| PutError::BadTimestamp(point.timestamp))?;
-            Some((place, self.order.advance(place, point.timestamp, time.as_millis())?))
+    /// Parses a line and hands its point to the sink.
+    async fn take(
+        &mut self,
+        name: &str,
+        line: &[u8],
+        number: u64,
+    ) -> Result<Result<(), Refusal>, ImportError> {
+        let (point, place) = match self.check(line) {
+            Ok(checked) => checked,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        let settles =
-            self.options.settle_new_series && !self.session.is_cached(point.metric, point.tags_raw);
-        if settles {
-            self.session.send().await;
-        }
         let mut is_new = false;
-        let mut result = self.put(&point, number, &mut is_new);
-        if settles && result.is_ok() {
-            let failure = self.session.commit().await.failures.pop();
-            result = failure.map_or(Ok(()), |failure| Err(failure.error.into()));
-        }
-        if let (Err(_), true, Some((place, previous_ms))) = (&result, is_new, held) {
+        let Self { sink, stop, .. } = self;
+        let result = tokio::select! {
+            biased;
+            result = sink.put(&point, number as u32, &mut is_new) => result,
+            signal = stop.requested() => return Err(stopped(signal, name, number)),
+        };
+        if let (Err(_), true, Some((place, previous_ms))) = (&result, is_new, place) {
             self.order.retreat(place, previous_ms);
         }
-        result
+        Ok(result)
     }
 
-    /// Puts a point into the session; returns true if its series is new.
-    fn put(
+    /// Parses a line and checks the order of its series. Returns the place of the series and its
+    /// previous time.
+    #[expect(clippy::type_complexity, reason = "one caller")]
+    fn check<'l>(
         &mut self,
-        point: &ImportLine<'_>,
-        number: u32,
-        is_new: &mut bool,
-    ) -> Result<(), Refusal> {
-        // Committed alone, since the result decides about the next line.
-        let refused = self.session.put(
-            std::slice::from_ref(point),
-            |point| PointInput {
-                metric: point.metric,
-                tags_raw: point.tags_raw,
-                timestamp: point.timestamp,
-                value: point.value,
-                tag: number,
-            },
-            |point| {
-                *is_new = true;
-                Ok(point.tags()?)
-            },
-        );
-        let refused = refused.into_iter().next();
-        refused.map_or(Ok(()), |(_, refusal)| Err(refusal))
+        line: &'l [u8],
+    ) -> Result<(ImportLine<'l>, Option<(super::order::SeriesIndex, i64)>), Refusal> {
+        let point = ImportLine::parse(line)?;
+        if self.options.allow_out_of_order {
+            return Ok((point, None));
+        }
+        let place = match self.order.find(point.metric, point.tags_raw) {
+            Some(place) => place,
+            None => self.order.add(point.metric, point.tags_raw, &point.tags()?),
+        };
+        let time = Timestamp::try_new(point.timestamp)
+            .map_err(|_| PutError::BadTimestamp(point.timestamp))?;
+        let previous_ms = self.order.advance(place, point.timestamp, time.as_millis())?;
+        Ok((point, Some((place, previous_ms))))
     }
 
-    /// Handles asynchronous failures.
+    /// Handles asynchronous failures. Reports the first line that failed, and a failure of the store
+    /// before an invalid line.
     fn note_failures(&mut self, name: &str) -> Result<(), ImportError> {
-        while let Ok(failure) = self.failures.try_recv() {
-            self.done.points = self.done.points.saturating_sub(1);
-            self.refuse(name, u64::from(failure.tag), failure.error.into())?;
+        let mut failures = self.sink.take_failures();
+        self.refused += failures.iter().filter(|f| !f.refusal.is_of_store()).count() as u64;
+        failures.sort_by_key(|failure| (!failure.refusal.is_of_store(), failure.line));
+        for SinkFailure { line, refusal } in failures {
+            self.refuse(name, line, &refusal)?;
         }
         Ok(())
     }
 
     /// Reports an invalid line; an error unless errors are skipped.
-    fn refuse(&mut self, name: &str, line: u64, refusal: Refusal) -> Result<(), ImportError> {
-        let path = name.to_owned();
-        match refusal {
-            Refusal::Put(source) if !is_about_the_point(&source) => {
-                Err(ImportError::Store { path, line, source })
-            }
-            refusal if self.options.skip_errors => {
-                self.done.bad_lines += 1;
-                self.progress.suspend(|| eprintln!("{name} line {line}: {refusal}, skipped"));
-                Ok(())
-            }
-            refusal => Err(ImportError::BadLine { path, line, reason: refusal.to_string() }),
+    fn refuse(&mut self, name: &str, line: u64, refusal: &Refusal) -> Result<(), ImportError> {
+        let (path, reason) = (name.to_owned(), chain(refusal));
+        if refusal.is_of_store() {
+            return Err(ImportError::Store { path, line, reason });
         }
+        if !self.options.skip_errors {
+            return Err(ImportError::BadLine { path, line, reason });
+        }
+        self.bad_lines += 1;
+        self.progress.suspend(|| eprintln!("{name} line {line}: {reason}, skipped"));
+        Ok(())
     }
 }
 
-/// True if the next point may succeed.
-fn is_about_the_point(error: &PutError) -> bool {
-    match error {
-        PutError::NotFinite
-        | PutError::BadTimestamp(_)
-        | PutError::NoTags
-        | PutError::TooManyTags { .. }
-        | PutError::Name(_)
-        | PutError::UnmappableName(_) => true,
-        PutError::Uid(error) => matches!(
-            error,
-            UidError::NoSuchName { .. }
-                | UidError::IllegalName { .. }
-                | UidError::BlockedByFilter { .. }
-        ),
-        _ => false,
+fn stopped(signal: StopSignal, name: &str, line: u64) -> ImportError {
+    ImportError::Stopped { signal, path: name.to_owned(), line }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
     }
+    text
 }

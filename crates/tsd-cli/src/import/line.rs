@@ -1,5 +1,7 @@
 //! Parser of one import line: `<metric> <timestamp> <value> <tagk>=<tagv> ...`.
 
+use std::str::Utf8Error;
+
 use tsd_model::{
     InputFormat, PointValue, TimestampTextError, ValueTextError, parse_import_timestamp,
     parse_point_value,
@@ -15,6 +17,8 @@ pub(super) struct ImportLine<'l> {
     pub(super) timestamp: i64,
     /// Value; floating point in single precision.
     pub(super) value: PointValue,
+    /// The value as written.
+    pub(super) value_text: &'l [u8],
     /// The rest of the line.
     pub(super) tags_raw: &'l [u8],
 }
@@ -37,6 +41,9 @@ pub(super) enum LineError {
     /// Invalid tags.
     #[error("{0}")]
     Tags(#[from] PutLineError),
+    /// A name that cannot be sent as JSON.
+    #[error("not UTF-8")]
+    NotUtf8(#[from] Utf8Error),
 }
 
 impl<'l> ImportLine<'l> {
@@ -55,6 +62,7 @@ impl<'l> ImportLine<'l> {
             metric,
             timestamp: parse_import_timestamp(time)?,
             value: parse_point_value(value, InputFormat::Import)?,
+            value_text: value,
             tags_raw,
         })
     }

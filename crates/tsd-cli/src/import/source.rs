@@ -8,18 +8,53 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
 };
 
 use flate2::read::MultiGzDecoder;
+use tokio::sync::mpsc;
 
 /// Bytes per read.
 const BLOCK_BYTES: usize = 256 << 10;
+/// Blocks read ahead.
+const READ_AHEAD: usize = 4;
 /// Maximum length of a line, bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
+/// Blocks of an input, read ahead by a thread: a pipe that is silent, or a slow disk, must not keep a
+/// signal from stopping the import.
+pub(super) struct Blocks {
+    blocks: mpsc::Receiver<io::Result<Vec<u8>>>,
+}
+
+impl Blocks {
+    /// Opens a path, as [`Source::open`] does.
+    pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> io::Result<Self> {
+        let mut source = Source::open(path, read)?;
+        let (sender, blocks) = mpsc::channel(READ_AHEAD);
+        // Not joined: a read of a pipe may never return. The end of the process ends it.
+        thread::Builder::new().name("import-read".to_owned()).spawn(move || {
+            loop {
+                let block = source.next_block().map(|block| block.map(<[u8]>::to_vec)).transpose();
+                let Some(block) = block else { return };
+                let failed = block.is_err();
+                if sender.blocking_send(block).is_err() || failed {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { blocks })
+    }
+
+    /// The next block; `None` at the end. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<io::Result<Vec<u8>>> {
+        self.blocks.recv().await
+    }
+}
+
 /// An input, read in blocks of whole lines.
-pub(super) struct Source {
-    reader: Box<dyn Read>,
+struct Source {
+    reader: Box<dyn Read + Send>,
     block: Vec<u8>,
     /// Bytes of `block` that the last call returned.
     returned: usize,
@@ -29,7 +64,7 @@ pub(super) struct Source {
 impl Source {
     /// Opens a path; `-` is standard input, files named `*.gz` are decompressed. `read` counts the bytes
     /// read from the file itself.
-    pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> io::Result<Self> {
+    fn open(path: &Path, read: Arc<AtomicU64>) -> io::Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::new(Box::new(io::stdin())));
         }
@@ -41,12 +76,12 @@ impl Source {
         }))
     }
 
-    fn new(reader: Box<dyn Read>) -> Self {
+    fn new(reader: Box<dyn Read + Send>) -> Self {
         Self { reader, block: Vec::new(), returned: 0, ended: false }
     }
 
     /// The next whole lines; `None` at the end. The last line of the input may lack its line end.
-    pub(super) fn next_block(&mut self) -> io::Result<Option<&[u8]>> {
+    fn next_block(&mut self) -> io::Result<Option<&[u8]>> {
         self.block.drain(..self.returned);
         self.returned = 0;
         let mut searched = 0;

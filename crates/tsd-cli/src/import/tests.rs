@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tsd_engine::{Engine, EngineConfig};
-use tsd_storage::{MemoryStorage, Scan, Storage};
+use tsd_storage::{Fault, FaultyStorage, MemoryStorage, Operation, Scan, Storage, StorageError};
 
 use super::*;
 
@@ -51,7 +51,7 @@ const FIRST: &str = "00000150E22700000001000001 0000 01";
 fn floats_are_four_bytes_and_integers_short() {
     let text = "m 1356998400 1 host=a\nm 1356998401 0.1 host=a\nm 1356998402 300 host=a\n";
     let left = import_text(text, true, ImportOptions::default());
-    assert_eq!(left.result.unwrap(), Imported { points: 3, bad_lines: 0 });
+    assert_eq!(left.result.unwrap(), Imported { points: 3, ..Imported::default() });
     assert_eq!(
         left.cells,
         [FIRST, "00000150E22700000001000001 001B 3DCCCCCD", "00000150E22700000001000001 0021 012C",]
@@ -77,7 +77,7 @@ fn bad_lines_are_skipped_on_demand() {
     let text = "m 1356998400 1 host=a\nm 1356998400 2 host=a\nnonsense\nm 1356998401 3 host=a";
     let options = ImportOptions { skip_errors: true, ..ImportOptions::default() };
     let left = import_text(text, true, options);
-    assert_eq!(left.result.unwrap(), Imported { points: 2, bad_lines: 2 });
+    assert_eq!(left.result.unwrap(), Imported { points: 2, bad_lines: 2, unconfirmed: 0 });
     assert_eq!(left.cells.len(), 2);
 }
 
@@ -99,7 +99,7 @@ fn an_unknown_metric_ends_it_where_metrics_are_not_created() {
     assert!(left.cells.is_empty());
     let options = ImportOptions { skip_errors: true, ..options };
     let left = import_text(text, false, options);
-    assert_eq!(left.result.unwrap(), Imported { points: 0, bad_lines: 2 });
+    assert_eq!(left.result.unwrap(), Imported { points: 0, bad_lines: 2, unconfirmed: 0 });
 }
 
 #[test]
@@ -111,4 +111,39 @@ fn a_missing_file_is_named() {
     let paths = ["/nowhere/points".into()];
     let error = runtime.block_on(import(&engine, &paths, ImportOptions::default())).unwrap_err();
     assert_eq!(error.to_string(), "cannot read /nowhere/points");
+}
+
+#[test]
+fn a_failing_store_ends_it_with_its_line_and_the_stored_points_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [dir.path().join("first"), dir.path().join("second")];
+    fs::write(&paths[0], "m 1356998400 1 host=a\nm 1356998401 1 host=a\n").unwrap();
+    let line = |n| format!("m {} 1 host=a\n", 1_356_998_402 + n);
+    fs::write(&paths[1], (0..40_000).map(line).collect::<Vec<_>>().concat()).unwrap();
+    let config = EngineConfig::default();
+    let tables = config.tables.clone();
+    let memory = MemoryStorage::new([tables.data.clone(), tables.uid, tables.meta, tables.tree]);
+    let storage = Arc::new(FaultyStorage::new(Arc::new(memory)));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut config = config;
+    config.uids.auto_create_metrics = true;
+    let engine = Engine::start(config, Arc::clone(&storage) as _).unwrap();
+    runtime.block_on(async {
+        let options = ImportOptions::default();
+        let mut importer = Importer::new(
+            EngineSink::new(&engine, options.settle_new_series),
+            options,
+            progress::Progress::new(None),
+            Stop::never(),
+        );
+        importer.import(&paths[0]).await.unwrap();
+        assert_eq!(importer.done(), Imported { points: 2, ..Imported::default() });
+        // More failures than a session reports one by one.
+        let full = Fault::Error(StorageError::DiskFull);
+        storage.script(Operation::Put, vec![full; 1_000]);
+        let error = importer.import(&paths[1]).await.unwrap_err();
+        assert!(matches!(error, ImportError::Store { line: 1, .. }), "{error}");
+        assert!(error.to_string().contains("no space left"), "{error}");
+        assert_eq!(importer.done(), Imported { points: 2, ..Imported::default() });
+    });
 }

@@ -29,6 +29,8 @@ pub(crate) enum QueryArgsError {
 pub(crate) struct ParsedArgs {
     /// The query.
     pub(crate) query: RawQuery,
+    /// Tags of each sub query as given.
+    pub(crate) tags: Vec<Vec<(String, String)>>,
     /// Options of a graph, `+name=value`.
     pub(crate) options: Vec<(String, String)>,
 }
@@ -44,9 +46,11 @@ pub(crate) fn parse(words: &[String]) -> Result<ParsedArgs, QueryArgsError> {
         _ => (None, rest),
     };
     let mut words = Words { rest, options: Vec::new() };
-    let mut queries = Vec::new();
+    let (mut queries, mut tags) = (Vec::new(), Vec::new());
     while words.take_options() {
-        queries.push(words.query()?);
+        let (query, tags_of_query) = words.query()?;
+        queries.push(query);
+        tags.push(tags_of_query);
     }
     if queries.is_empty() {
         return Err(QueryArgsError::Ended("FUNC"));
@@ -59,7 +63,7 @@ pub(crate) fn parse(words: &[String]) -> Result<ParsedArgs, QueryArgsError> {
         no_annotations: true,
         ..RawQuery::default()
     };
-    Ok(ParsedArgs { query, options: words.options })
+    Ok(ParsedArgs { query, tags, options: words.options })
 }
 
 /// True if the second argument is an end time and not an aggregator.
@@ -102,7 +106,8 @@ impl<'w> Words<'w> {
         !self.rest.is_empty()
     }
 
-    fn query(&mut self) -> Result<RawSubQuery, QueryArgsError> {
+    /// The next sub query and its tags as given.
+    fn query(&mut self) -> Result<(RawSubQuery, Vec<(String, String)>), QueryArgsError> {
         let mut query = RawSubQuery {
             aggregator: Some(self.next("FUNC")?.to_owned()),
             ..RawSubQuery::default()
@@ -122,8 +127,10 @@ impl<'w> Words<'w> {
         while let Some(tag) = self.take_if(|word| word.find('=').is_some_and(|at| at > 0)) {
             tags.push(tag.split_once('=').unwrap_or((tag, "")));
         }
+        let given = tags.iter().map(|(tagk, tagv)| ((*tagk).to_owned(), (*tagv).to_owned()));
+        let given = given.collect();
         query.set_tags(tags).map_err(|e| QueryArgsError::Tag(e.to_string()))?;
-        Ok(query)
+        Ok((query, given))
     }
 }
 

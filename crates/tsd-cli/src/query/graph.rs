@@ -10,8 +10,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tsd_engine::ResultSeries;
 use tsd_model::{Value, java_double};
+
+use super::Series;
 
 /// Default size of the graph.
 const SIZE: &str = "1024,768";
@@ -19,7 +20,7 @@ const SIZE: &str = "1024,768";
 /// Writes the files. `options` are the arguments `+name=value`.
 pub(super) fn write_files(
     base: &Path,
-    series: &[&ResultSeries],
+    series: &[Series],
     options: &[(String, String)],
 ) -> anyhow::Result<()> {
     let mut plots = Vec::with_capacity(series.len());
@@ -41,25 +42,25 @@ fn beside(base: &Path, suffix: &str) -> PathBuf {
 }
 
 /// `SECONDS VALUE`, one line per point; NaN is skipped.
-fn write_points(out: &mut impl Write, series: &ResultSeries) -> anyhow::Result<()> {
-    for (at, time_ms) in series.points.times_ms.iter().enumerate() {
+fn write_points(out: &mut impl Write, series: &Series) -> anyhow::Result<()> {
+    for (time_ms, value) in &series.points {
         let seconds = time_ms / 1_000;
-        match series.points.value(at) {
-            Some(Value::Integer(n)) => writeln!(out, "{seconds} {n}")?,
-            Some(Value::Float(x)) if x.is_infinite() => {
+        match *value {
+            Value::Integer(n) => writeln!(out, "{seconds} {n}")?,
+            Value::Float(x) if x.is_infinite() => {
                 anyhow::bail!("{} is infinite at {seconds} and cannot be drawn", series.metric)
             }
-            Some(Value::Float(x)) if !x.is_nan() => {
+            Value::Float(x) if !x.is_nan() => {
                 writeln!(out, "{seconds} {}", java_double(x))?;
             }
-            _ => {}
+            Value::Float(_) => {}
         }
     }
     Ok(())
 }
 
 /// `metric{k=v, ...}`
-fn title(series: &ResultSeries) -> String {
+fn title(series: &Series) -> String {
     let tags: Vec<String> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if tags.is_empty() {
         series.metric.clone()
@@ -146,22 +147,14 @@ fn quoted(text: &str) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use tsd_model::PointColumns;
-
     use super::*;
 
-    fn series(values: &[Value]) -> ResultSeries {
-        let mut points = PointColumns::default();
-        for (at, value) in values.iter().enumerate() {
-            points.push(1_356_998_400_000 + at as i64 * 1_000, *value);
-        }
-        ResultSeries {
+    fn series(values: &[Value]) -> Series {
+        let point = |(at, value): (usize, &Value)| (1_356_998_400_000 + at as i64 * 1_000, *value);
+        Series {
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "it's".to_owned())],
-            aggregate_tags: Vec::new(),
-            tsuids: Vec::new(),
-            points,
-            annotations: None,
+            points: values.iter().enumerate().map(point).collect(),
         }
     }
 
@@ -169,10 +162,10 @@ mod tests {
     fn a_script_and_a_file_a_series_are_written() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().join("g");
-        let one = series(&[Value::Integer(1), Value::Float(f64::NAN), Value::Float(0.5)]);
+        let one = || series(&[Value::Integer(1), Value::Float(f64::NAN), Value::Float(0.5)]);
         let options =
             [("title".to_owned(), "a\nb".to_owned()), ("wxh".to_owned(), "300x200".into())];
-        write_files(&base, &[&one, &one], &options).unwrap();
+        write_files(&base, &[one(), one()], &options).unwrap();
         let read = |suffix: &str| std::fs::read_to_string(beside(&base, suffix)).unwrap();
         assert_eq!(read("_0.dat"), "1356998400 1\n1356998402 0.5\n");
         assert_eq!(read("_1.dat"), read("_0.dat"));

@@ -95,6 +95,7 @@ pub struct IngestSession {
     in_flight: VecDeque<Arc<CommitGroup>>,
     failures: Option<mpsc::UnboundedSender<PointFailure>>,
     holds: bool,
+    stored: u64,
 }
 
 impl IngestSession {
@@ -113,6 +114,7 @@ impl IngestSession {
             in_flight: VecDeque::new(),
             failures: None,
             holds: false,
+            stored: 0,
         }
     }
 
@@ -332,10 +334,18 @@ impl IngestSession {
         if self.points == 0 {
             return;
         }
-        self.in_flight.retain(|group| !group.is_done());
+        let Self { in_flight, stored, .. } = self;
+        in_flight.retain(|group| {
+            let done = group.is_done();
+            if done {
+                *stored += group.take_report().stored as u64;
+            }
+            !done
+        });
         while self.in_flight.len() >= self.shared.chunks_in_flight.max(1) {
             if let Some(group) = self.in_flight.pop_front() {
                 group.wait().await;
+                self.stored += group.take_report().stored as u64;
             }
         }
         if self.failures.is_none() {
@@ -358,8 +368,16 @@ impl IngestSession {
     pub async fn drain(&mut self) {
         while let Some(group) = self.in_flight.front() {
             group.wait().await;
+            self.stored += group.take_report().stored as u64;
             self.in_flight.pop_front();
         }
+    }
+
+    /// Points of chunks ended by [`Self::send`] that are durable. Exact after [`Self::drain`];
+    /// until then a lower bound.
+    #[must_use]
+    pub const fn stored(&self) -> u64 {
+        self.stored
     }
 
     /// Drops the points put since the last chunk ended.

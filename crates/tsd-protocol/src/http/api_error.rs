@@ -151,7 +151,17 @@ impl ApiError {
 
     /// 413 for a body over the limit.
     pub fn body_too_large(limit: u64) -> Self {
-        Self::new(413, format!("The request body is larger than {limit} bytes"))
+        let text =
+            format!("The request body is larger than {limit} bytes (tsd.http.request.max_chunk)");
+        Self::new(413, text)
+    }
+
+    /// 413 for a compressed body that inflates to more than `limit` bytes.
+    pub fn inflated_body_too_large(limit: u64) -> Self {
+        let text = format!(
+            "The request body inflates to more than {limit} bytes (tsd.http.request.max_inflated)"
+        );
+        Self::new(413, text)
     }
 
     /// 400 for deleting by query where that is disabled.

@@ -12,7 +12,7 @@ use tokio::{
 use tsd_protocol::ApiError;
 
 use super::{
-    encoding::{DecompressError, Encoding, decompress},
+    encoding::{Decompressor, Encoding},
     error::HttpError,
 };
 use crate::Limits;
@@ -21,6 +21,10 @@ use crate::Limits;
 const UNIT_BYTES: usize = 1_024;
 /// Maximum memory reserved up front for a declared `Content-Length`.
 const MAX_INITIAL_RESERVATION: u64 = 64 << 10;
+/// First reservation for a body that is decompressed, bytes; doubled as needed.
+const INFLATE_START: usize = 8 << 10;
+/// Bytes that are decompressed before other tasks may run.
+const INFLATE_STEP: usize = 256 << 10;
 /// How long the rest of an oversized body is read and discarded, so that the client sees the
 /// response and not a connection reset.
 const DISCARD_FOR: Duration = Duration::from_secs(2);
@@ -44,7 +48,9 @@ impl BodyMemory {
             .ok()
             .and_then(|units| Arc::clone(&self.units).try_acquire_many_owned(units).ok())
             .ok_or_else(|| {
-                HttpError::ApiThenClose(ApiError::overloaded("too many request bodies in memory"))
+                HttpError::ApiThenClose(ApiError::overloaded(
+                    "too many request bodies in memory (tsd.http.request.max_total)",
+                ))
             })
     }
 }
@@ -133,20 +139,45 @@ pub(crate) async fn read_body(
     let Some(encoding) = encoding.filter(|_| !bytes.is_empty()) else {
         return decode_charset(headers, RequestBody { bytes, memory: permits });
     };
-    // The decompressed size is not known yet, so its upper bound is reserved meanwhile.
-    let upper_bound = memory.reserve(limits.body_bytes.min(bytes.len().saturating_mul(1_032)))?;
-    let decompressed =
-        decompress(encoding, &bytes, limits.body_bytes).map_err(|error| match error {
-            DecompressError::TooLarge { limit } => too_large(limit),
-            DecompressError::Corrupt(source) => {
-                ApiError::new(400, "Unable to inflate the request body")
-                    .with_details(source.to_string())
-                    .into()
-            }
+    let limit = limits.inflated_bytes.max(limits.body_bytes);
+    let inflated = inflate(encoding, bytes, limit, memory).await?;
+    drop(permits);
+    decode_charset(headers, inflated)
+}
+
+/// Decompresses a body of at most `limit` bytes. Memory is reserved as the result grows, since its
+/// size is not known, and other connections are served between two steps.
+async fn inflate(
+    encoding: Encoding,
+    sent: Bytes,
+    limit: usize,
+    memory: &BodyMemory,
+) -> Result<RequestBody, HttpError> {
+    let mut out = Vec::new();
+    let mut permits = Vec::new();
+    let mut reserved = 0;
+    let mut decompressor = Decompressor::new(encoding, sent);
+    loop {
+        if out.len() == reserved {
+            // One byte beyond the limit shows that it is exceeded.
+            let target = (reserved * 2).max(INFLATE_START).min(limit + 1);
+            permits.push(memory.reserve(target - reserved)?);
+            out.reserve_exact(target - out.len());
+            reserved = target;
+        }
+        let step = (reserved - out.len()).min(INFLATE_STEP);
+        let read = decompressor.read(&mut out, step).map_err(|source| {
+            ApiError::new(400, "Unable to inflate the request body")
+                .with_details(source.to_string())
         })?;
-    drop(upper_bound);
-    let memory = vec![memory.reserve(decompressed.len())?];
-    decode_charset(headers, RequestBody { bytes: decompressed, memory })
+        if read == 0 {
+            return Ok(RequestBody { bytes: out.into(), memory: permits });
+        }
+        if out.len() > limit {
+            return Err(ApiError::inflated_body_too_large(limit as u64).into());
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Returns the declared `Content-Length`.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use flate2::{
     Compression,
     read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder},
@@ -70,49 +70,36 @@ impl Encoding {
     }
 }
 
-/// Why a body could not be decompressed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DecompressError {
-    /// The body is not valid in its declared coding.
-    #[error("body is no valid compressed data")]
-    Corrupt(#[source] io::Error),
-    /// The decompressed body exceeds the limit.
-    #[error("body inflates to more than {limit} bytes")]
-    TooLarge {
-        /// Maximum decompressed size in bytes.
-        limit: usize,
-    },
+/// Decompresses a body step by step.
+pub(crate) struct Decompressor {
+    reader: Box<dyn Read + Send>,
 }
 
-/// Decompresses a complete body of at most `limit` bytes.
-pub(crate) fn decompress(
-    encoding: Encoding,
-    body: &[u8],
-    limit: usize,
-) -> Result<Bytes, DecompressError> {
-    let mut out = Vec::new();
-    match encoding {
-        Encoding::Gzip => read_bounded(MultiGzDecoder::new(body), &mut out, limit)?,
+impl Decompressor {
+    pub(crate) fn new(encoding: Encoding, body: Bytes) -> Self {
         // Some clients send a raw deflate stream without the zlib header. A zlib header is a
         // multiple of 31.
-        Encoding::Deflate => match body {
-            [a, b, ..] if a & 0x0F == 8 && u16::from_be_bytes([*a, *b]).is_multiple_of(31) => {
-                read_bounded(ZlibDecoder::new(body), &mut out, limit)?;
-            }
-            _ => read_bounded(DeflateDecoder::new(body), &mut out, limit)?,
-        },
+        let has_zlib_header = matches!(
+            *body,
+            [a, b, ..] if a & 0x0F == 8 && u16::from_be_bytes([a, b]).is_multiple_of(31)
+        );
+        let body = body.reader();
+        let reader: Box<dyn Read + Send> = match encoding {
+            Encoding::Gzip => Box::new(MultiGzDecoder::new(body)),
+            Encoding::Deflate if has_zlib_header => Box::new(ZlibDecoder::new(body)),
+            Encoding::Deflate => Box::new(DeflateDecoder::new(body)),
+        };
+        Self { reader }
     }
-    Ok(Bytes::from(out))
-}
 
-fn read_bounded(
-    decoder: impl Read,
-    out: &mut Vec<u8>,
-    limit: usize,
-) -> Result<(), DecompressError> {
-    let mut bounded = decoder.take(limit as u64 + 1);
-    bounded.read_to_end(out).map_err(DecompressError::Corrupt)?;
-    if out.len() > limit { Err(DecompressError::TooLarge { limit }) } else { Ok(()) }
+    /// Appends at most `limit` bytes to `out`; returns their number, 0 at the end of the body.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is not valid in its coding.
+    pub(crate) fn read(&mut self, out: &mut Vec<u8>, limit: usize) -> io::Result<usize> {
+        (&mut self.reader).take(limit as u64).read_to_end(out)
+    }
 }
 
 /// Compresses a body chunk by chunk.
@@ -188,6 +175,13 @@ mod tests {
         check("gzip;q=nonsense", None);
     }
 
+    fn decompress(encoding: Encoding, body: impl Into<Bytes>) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let mut decompressor = Decompressor::new(encoding, body.into());
+        while decompressor.read(&mut out, 3)? > 0 {}
+        Ok(out)
+    }
+
     #[test]
     fn compressed_data_round_trips() {
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
@@ -195,13 +189,9 @@ mod tests {
             let mut sent = compressor.push(b"one, ").unwrap().to_vec();
             sent.extend(compressor.push(b"tw").unwrap());
             sent.extend(compressor.finish(b"o").unwrap());
-            assert_eq!(decompress(encoding, &sent, 8).unwrap(), "one, two");
-            assert!(matches!(
-                decompress(encoding, &sent, 7),
-                Err(DecompressError::TooLarge { .. })
-            ));
-            let torn = sent.get(..sent.len() - 6).unwrap();
-            assert!(matches!(decompress(encoding, torn, 8), Err(DecompressError::Corrupt(_))));
+            assert_eq!(decompress(encoding, sent.clone()).unwrap(), b"one, two");
+            sent.truncate(sent.len() - 6);
+            assert!(decompress(encoding, sent).is_err());
         }
     }
 
@@ -210,13 +200,13 @@ mod tests {
         let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), LEVEL);
         encoder.write_all(b"bare").unwrap();
         let sent = encoder.finish().unwrap();
-        assert_eq!(decompress(Encoding::Deflate, &sent, 100).unwrap(), "bare");
+        assert_eq!(decompress(Encoding::Deflate, sent).unwrap(), b"bare");
     }
 
     #[test]
     fn invalid_data_is_an_error() {
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
-            assert!(decompress(encoding, b"\xff\xfe\x00no", 100).is_err());
+            assert!(decompress(encoding, &b"\xff\xfe\x00no"[..]).is_err());
         }
     }
 }

@@ -128,7 +128,7 @@ mod tests {
             ApiError::body_too_large(5),
             format,
             400,
-            r#"{"err":"The request body is larger than 5 bytes"}"#,
+            r#"{"err":"The request body is larger than 5 bytes (tsd.http.request.max_chunk)"}"#,
         );
         check(ApiError::endpoint_not_found(), format, 404, r#"{"err":"Page Not Found"}"#);
         check(ApiError::internal("x"), ErrorFormat::Legacy(LegacyFormat::Png), 500, "");

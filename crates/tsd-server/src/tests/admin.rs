@@ -26,6 +26,7 @@ async fn daemon_describes_itself() {
         host: "box".into(),
         repo: "/src".into(),
         branch: "main".into(),
+        rustc: "1.95.0".into(),
     };
     let properties = [("tsd.network.port", "4242"), ("a.passWord", "secret")]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))

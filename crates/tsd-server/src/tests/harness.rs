@@ -52,7 +52,7 @@ impl TestResponse {
 /// Test settings: a free port, no stack traces, and a host name.
 pub(super) fn config() -> ServerConfig {
     ServerConfig {
-        bind: Ipv4Addr::LOCALHOST.into(),
+        bind: vec![Ipv4Addr::LOCALHOST.into()],
         port: 0,
         show_stack_trace: false,
         host_name: "box".to_owned(),

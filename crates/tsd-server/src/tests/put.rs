@@ -226,12 +226,6 @@ async fn bodies_over_the_limit_are_refused_however_they_come() {
     let rejected = tsd.post("/api/put", &too_much).await;
     insta::assert_snapshot!(rejected.line());
     assert_eq!(rejected.header("connection"), Some("close"));
-    let headers = [("content-encoding", "gzip")];
-    let bomb = gzip(&" ".repeat(1 << 20));
-    assert!(bomb.len() > 1_000);
-    let bomb = gzip(&" ".repeat(100_000));
-    assert!(bomb.len() < 1_000);
-    assert_eq!(tsd.send(Method::POST, "/api/put", &headers, bomb).await.status, 413);
     // Chunked, so that the size is not declared.
     let chunk = format!("{:x}\r\n{too_much}\r\n0\r\n\r\n", too_much.len());
     let head = "POST /api/put HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -309,5 +303,43 @@ async fn telnet_lines_never_match_cached_http_series() {
         let line = [b"put m 1 1 host", &[separator][..], b"a\n"].concat();
         let reply = tsd.exchange(&line).await;
         assert!(reply.starts_with("put: illegal argument: invalid tag: "), "{separator} {reply}");
+    }
+}
+
+#[tokio::test]
+async fn the_limit_of_a_body_is_on_the_bytes_sent_and_inflation_has_its_own() {
+    let limits = Limits { body_bytes: 1_000, inflated_bytes: 200_000, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let headers = [("content-encoding", "gzip")];
+    let put = async |text: String| {
+        let body = gzip(&text);
+        assert!(body.len() <= 1_000, "{} bytes", body.len());
+        tsd.send(Method::POST, "/api/put", &headers, body).await
+    };
+    let padded = |size: usize| format!("{GOOD}{}", " ".repeat(size - GOOD.len()));
+    assert_eq!(put(padded(200_000)).await.status, 204);
+    let refused = put(padded(200_001)).await;
+    assert_eq!(refused.status, 413);
+    let expected = "inflates to more than 200000 bytes (tsd.http.request.max_inflated)";
+    assert!(refused.text().contains(expected), "{}", refused.line());
+    let sent = gzip(&padded(1 << 20));
+    assert!(sent.len() > 1_000);
+    let refused = tsd.send(Method::POST, "/api/put", &headers, sent).await;
+    let expected = "larger than 1000 bytes (tsd.http.request.max_chunk)";
+    assert!(refused.status == 413 && refused.text().contains(expected), "{}", refused.line());
+}
+
+#[tokio::test]
+async fn an_inflated_body_draws_on_the_memory_of_all_bodies_and_gives_it_back() {
+    let limits = Limits { all_bodies_bytes: 64 << 10, ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
+    let headers = [("content-encoding", "gzip")];
+    for _ in 0..3 {
+        let bomb = gzip(&" ".repeat(1 << 20));
+        let refused = tsd.send(Method::POST, "/api/put", &headers, bomb).await;
+        assert_eq!(refused.status, 503, "{}", refused.line());
+        assert!(refused.text().contains("tsd.http.request.max_total"), "{}", refused.line());
+        let fits = gzip(&format!("{GOOD}{}", " ".repeat(20_000)));
+        assert_eq!(tsd.send(Method::POST, "/api/put", &headers, fits).await.status, 204);
     }
 }

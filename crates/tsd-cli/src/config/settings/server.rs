@@ -4,16 +4,15 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use tsd_server::{AdminPeers, Cors, Limits, ServerConfig, ServerMode};
 
-use super::{listen, text, zone_name};
+use super::{bind, text, zone_name};
 use crate::config::{Config, ConfigError};
 
 /// Settings of the server.
 pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
-    let address = listen(config)?;
     let header_tag = text(config, "tsd.http.header_tag");
     Ok(ServerConfig {
-        bind: address.ip(),
-        port: address.port(),
+        bind: bind(config)?,
+        port: config.int("tsd.network.port"),
         backlog: config.int("tsd.network.backlog"),
         tcp_no_delay: config.bool("tsd.network.tcp_no_delay"),
         tcp_keep_alive: config.bool("tsd.network.keep_alive"),
@@ -58,6 +57,7 @@ fn limits(config: &Config) -> Limits {
         body_timeout: request_timeout,
         write_timeout: Duration::from_secs(config.int("tsd.network.write_timeout")),
         body_bytes: config.int("tsd.http.request.max_chunk"),
+        inflated_bytes: config.int("tsd.http.request.max_inflated"),
         all_bodies_bytes: config.int("tsd.http.request.max_total"),
         telnet_line_bytes: config.int("tsd.network.max_line_length"),
         ..defaults

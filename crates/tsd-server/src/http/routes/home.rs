@@ -60,5 +60,7 @@ pub(super) fn metrics(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
         return Err(tsd_protocol::ApiError::page_not_found().into());
     };
     request.state.engine.set_gauges();
-    Ok(HttpResponse::new(StatusCode::OK, ContentType::Metrics, handle.render()))
+    let mut page = handle.render();
+    crate::process::render(&mut page);
+    Ok(HttpResponse::new(StatusCode::OK, ContentType::Metrics, page))
 }

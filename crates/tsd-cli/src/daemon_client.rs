@@ -1,0 +1,176 @@
+//! HTTP client of a running daemon, for tools that find its data directory in use.
+
+use std::{
+    io,
+    net::{Ipv6Addr, SocketAddr},
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, StatusCode, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+/// Port of a URL without one.
+const DEFAULT_PORT: u16 = 4242;
+
+/// A connection to a daemon, opened when needed.
+#[derive(Debug)]
+pub(crate) struct DaemonClient {
+    /// `host:port`
+    authority: String,
+    sender: Option<http1::SendRequest<Full<Bytes>>>,
+}
+
+/// A text that is no URL of a daemon.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no URL of a daemon; expected http://HOST:PORT")]
+pub(crate) struct BadUrl(String);
+
+/// Why a daemon gave no response.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ClientError {
+    /// It cannot be reached.
+    #[error("cannot connect to {authority}")]
+    Connect {
+        /// Host and port.
+        authority: String,
+        /// I/O error.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("no response from {authority}")]
+    Broken {
+        /// Host and port.
+        authority: String,
+        /// HTTP error.
+        source: hyper::Error,
+    },
+    /// The request cannot be built.
+    #[error("invalid request")]
+    Request(#[from] hyper::http::Error),
+}
+
+/// A complete response.
+#[derive(Debug)]
+pub(crate) struct DaemonResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+impl DaemonResponse {
+    /// The message of an error response with its details, on one line.
+    pub(crate) fn error_text(&self) -> String {
+        let body = serde_json::from_slice(&self.body).unwrap_or(Value::Null);
+        let text = |name: &str| body.get("error")?.get(name)?.as_str();
+        let message = match (text("message"), text("details")) {
+            (Some(message), Some(details)) => format!("{message}: {details}"),
+            (Some(message), None) => message.to_owned(),
+            (None, _) => String::from_utf8_lossy(&self.body).chars().take(200).collect(),
+        };
+        format!("{} {}", self.status.as_u16(), message.replace('\n', " "))
+    }
+}
+
+impl DaemonClient {
+    /// A client of `http://HOST[:PORT][/]`; the scheme may be omitted.
+    pub(crate) fn new(url: &str) -> Result<Self, BadUrl> {
+        let bad = || BadUrl(url.to_owned());
+        let rest = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+        if rest.is_empty() || rest.contains(['/', '@', ' ', '?', '#']) {
+            return Err(bad());
+        }
+        let authority = if let Ok(ip) = rest.parse::<Ipv6Addr>() {
+            SocketAddr::new(ip.into(), DEFAULT_PORT).to_string()
+        } else if rest.ends_with(']') || !rest.contains(':') {
+            format!("{rest}:{DEFAULT_PORT}")
+        } else {
+            let port = rest.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            port.and_then(Result::ok).ok_or_else(bad)?;
+            rest.to_owned()
+        };
+        Ok(Self { authority, sender: None })
+    }
+
+    /// Host and port.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Sends a JSON body and reads the whole response.
+    pub(crate) async fn post(
+        &mut self,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<DaemonResponse, ClientError> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(header::HOST, &self.authority)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body.into()))?;
+        let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
+            Some(sender) => sender,
+            None => self.connect().await?,
+        };
+        let broken = |source| ClientError::Broken { authority: self.authority.clone(), source };
+        sender.ready().await.map_err(broken)?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
+        self.sender = Some(sender);
+        Ok(DaemonResponse { status, body })
+    }
+
+    async fn connect(&self) -> Result<http1::SendRequest<Full<Bytes>>, ClientError> {
+        let stream = TcpStream::connect(&self.authority)
+            .await
+            .map_err(|source| ClientError::Connect { authority: self.authority.clone(), source })?;
+        let broken = |source| ClientError::Broken { authority: self.authority.clone(), source };
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // Its error is that of the request.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn urls_of_daemons_have_a_host_and_a_port() {
+        for (url, authority) in [
+            ("http://localhost:4243", "localhost:4243"),
+            ("http://127.0.0.1:1/", "127.0.0.1:1"),
+            ("http://[::1]:4242/", "[::1]:4242"),
+            ("[::1]", "[::1]:4242"),
+            ("::1", "[::1]:4242"),
+            ("tsd1", "tsd1:4242"),
+            ("tsd1:80", "tsd1:80"),
+        ] {
+            assert_eq!(DaemonClient::new(url).unwrap().authority(), authority, "{url}");
+        }
+        for bad in ["", "http://", "https://a", "a:b", "a:99999", "a/b", "u@h"] {
+            assert!(DaemonClient::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_its_details() {
+        let error = |body: &'static str| {
+            DaemonResponse {
+                status: StatusCode::BAD_REQUEST,
+                body: Bytes::from_static(body.as_bytes()),
+            }
+            .error_text()
+        };
+        assert_eq!(error(r#"{"error":{"code":400,"message":"a\nb","details":"c"}}"#), "400 a b: c");
+        assert_eq!(error(r#"{"error":{"code":400,"message":"a"}}"#), "400 a");
+        assert_eq!(error("<html>"), "400 <html>");
+    }
+}

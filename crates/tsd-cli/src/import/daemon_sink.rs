@@ -1,0 +1,199 @@
+//! Imported points go to a running daemon, as `/api/put` requests.
+//!
+//! One request at a time: points of one cell are stored in the order of their lines. A request without
+//! a response is sent again, which is harmless since points are idempotent.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    importer::{PointSink, Refusal, SinkFailure},
+    line::{ImportLine, LineError},
+};
+use crate::daemon_client::{ClientError, DaemonClient, DaemonResponse};
+
+/// Points per request.
+const BATCH_POINTS: usize = 5_000;
+/// Bytes per request, if the points have long names; a tenth of a daemon's default limit.
+const BATCH_BYTES: usize = 1 << 20;
+/// Bytes of a point beside its names and its value.
+const POINT_BYTES: usize = 64;
+/// How long a request is repeated while the daemon is busy or cannot be reached.
+const RETRY_FOR: Duration = Duration::from_mins(1);
+/// First pause before a repetition; doubled up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Collects points into requests.
+pub(super) struct DaemonSink {
+    client: DaemonClient,
+    batch: Vec<(u64, Value)>,
+    bytes: usize,
+    /// Points per request; less after a daemon has found a request too large.
+    batch_points: usize,
+    stored: u64,
+    failures: Vec<SinkFailure>,
+}
+
+impl DaemonSink {
+    pub(super) fn new(client: DaemonClient) -> Self {
+        Self {
+            client,
+            batch: Vec::new(),
+            bytes: 0,
+            batch_points: BATCH_POINTS,
+            stored: 0,
+            failures: Vec::new(),
+        }
+    }
+
+    /// Sends all points. After a failure of the store the rest is not sent.
+    async fn send_all(&mut self) {
+        let mut rest = std::mem::take(&mut self.batch);
+        self.bytes = 0;
+        while !rest.is_empty() {
+            let size = rest.len().min(self.batch_points);
+            let later = rest.split_off(size);
+            match self.send_batch(&rest).await {
+                Ok(()) => rest = later,
+                Err(BatchError::TooLarge(_)) if size > 1 => {
+                    self.batch_points = size / 2;
+                    rest.extend(later);
+                }
+                Err(BatchError::TooLarge(reason) | BatchError::Failed(reason)) => {
+                    let line = rest.first().map_or(0, |(line, _)| *line);
+                    self.failures.push(SinkFailure { line, refusal: Refusal::Daemon(reason) });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends points in one request, again and again while the daemon is busy.
+    async fn send_batch(&mut self, batch: &[(u64, Value)]) -> Result<(), BatchError> {
+        let points: Vec<&Value> = batch.iter().map(|(_, point)| point).collect();
+        let body = json!(points).to_string();
+        let deadline = Instant::now() + RETRY_FOR;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let reason = match self.client.post("/api/put?details", body.clone()).await {
+                Ok(response) => match self.note_response(batch, &response) {
+                    Err(BatchError::Failed(reason)) if response.status == 503 => reason,
+                    noted => return noted,
+                },
+                Err(error @ ClientError::Request(_)) => return Err(BatchError::failed(error)),
+                Err(error) => format!("{:#}", anyhow::Error::new(error)),
+            };
+            if Instant::now() + pause > deadline {
+                return Err(BatchError::Failed(reason));
+            }
+            tracing::warn!("waiting for {}: {reason}", self.client.authority());
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Counts what a response says about the points of its request.
+    fn note_response(
+        &mut self,
+        batch: &[(u64, Value)],
+        response: &DaemonResponse,
+    ) -> Result<(), BatchError> {
+        let body: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+        let success = body.get("success").and_then(Value::as_u64);
+        match response.status.as_u16() {
+            204 => self.stored += batch.len() as u64,
+            200 | 400 if success.is_some() => {
+                self.stored += success.unwrap_or_default();
+                let errors = body.get("errors").and_then(Value::as_array);
+                let mut points = batch.iter();
+                for error in errors.into_iter().flatten() {
+                    // Errors are in the order of their points, with metric, time and tags as sent.
+                    let failed = error.get("datapoint").unwrap_or(&Value::Null);
+                    let found = points.find(|(_, point)| {
+                        ["metric", "timestamp", "tags"]
+                            .iter()
+                            .all(|name| point[name] == failed[name])
+                    });
+                    let first = batch.first().map_or(0, |(line, _)| *line);
+                    let line = found.map_or(first, |(line, _)| *line);
+                    let text = error.get("error").and_then(Value::as_str).unwrap_or("refused");
+                    let refusal = Refusal::Point(text.to_owned());
+                    self.failures.push(SinkFailure { line, refusal });
+                }
+            }
+            413 => return Err(BatchError::TooLarge(response.error_text())),
+            503 => {
+                // With `details` the reason stands at the points.
+                let text = body.pointer("/errors/0/error").and_then(Value::as_str);
+                let reason =
+                    text.map_or_else(|| response.error_text(), |text| format!("503 {text}"));
+                return Err(BatchError::Failed(reason));
+            }
+            _ => return Err(BatchError::Failed(response.error_text())),
+        }
+        Ok(())
+    }
+}
+
+/// Why a request did not go through.
+enum BatchError {
+    /// It is larger than the daemon accepts.
+    TooLarge(String),
+    /// The daemon failed, or cannot be reached.
+    Failed(String),
+}
+
+impl BatchError {
+    fn failed(error: impl Into<anyhow::Error>) -> Self {
+        Self::Failed(format!("{:#}", error.into()))
+    }
+}
+
+impl PointSink for DaemonSink {
+    async fn put(
+        &mut self,
+        point: &ImportLine<'_>,
+        number: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal> {
+        *is_new = true;
+        let text = |bytes| std::str::from_utf8(bytes).map_err(LineError::NotUtf8);
+        let mut tags = Map::new();
+        for (tagk, tagv) in &point.tags()? {
+            tags.insert(text(tagk)?.to_owned(), text(tagv)?.into());
+        }
+        let json = json!({
+            "metric": text(point.metric)?,
+            "timestamp": point.timestamp,
+            // As text, since it may be written as JSON has no number, such as `+1`.
+            "value": text(point.value_text)?,
+            "tags": tags,
+        });
+        self.bytes +=
+            POINT_BYTES + point.metric.len() + point.value_text.len() + point.tags_raw.len();
+        self.batch.push((u64::from(number), json));
+        if self.batch.len() >= self.batch_points || self.bytes >= BATCH_BYTES {
+            self.send_all().await;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self) {
+        self.send_all().await;
+    }
+
+    async fn drain(&mut self) {
+        self.send_all().await;
+    }
+
+    fn take_failures(&mut self) -> Vec<SinkFailure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    fn stored(&self) -> u64 {
+        self.stored
+    }
+}

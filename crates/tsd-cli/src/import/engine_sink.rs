@@ -1,0 +1,112 @@
+//! Imported points go to the engine of this process.
+
+use tokio::sync::mpsc;
+use tsd_engine::{
+    EngineHandle, IngestSession, NameText, PointFailure, PointInput, PutError, UidError,
+};
+
+use super::{
+    importer::{PointSink, Refusal, SinkFailure},
+    line::ImportLine,
+};
+
+/// A session of the engine, whose failures are read after each block.
+pub(super) struct EngineSink {
+    session: IngestSession,
+    failures: mpsc::UnboundedReceiver<PointFailure>,
+    settle_new_series: bool,
+    /// Points stored by a commit of their own.
+    settled: u64,
+}
+
+impl EngineSink {
+    pub(super) fn new(engine: &EngineHandle, settle_new_series: bool) -> Self {
+        let mut session = engine.ingest_session(NameText::Utf8);
+        let failures = session.failures();
+        Self { session, failures, settle_new_series, settled: 0 }
+    }
+
+    /// Puts a point into the session.
+    fn put_point(
+        &mut self,
+        point: &ImportLine<'_>,
+        number: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal> {
+        let refused = self.session.put(
+            std::slice::from_ref(point),
+            |point| PointInput {
+                metric: point.metric,
+                tags_raw: point.tags_raw,
+                timestamp: point.timestamp,
+                value: point.value,
+                tag: number,
+            },
+            |point| {
+                *is_new = true;
+                Ok(point.tags()?)
+            },
+        );
+        let refused = refused.into_iter().next();
+        refused.map_or(Ok(()), |(_, refusal)| Err(refusal))
+    }
+}
+
+impl PointSink for EngineSink {
+    async fn put(
+        &mut self,
+        point: &ImportLine<'_>,
+        number: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal> {
+        if !self.settle_new_series || self.session.is_cached(point.metric, point.tags_raw) {
+            return self.put_point(point, number, is_new);
+        }
+        // Committed alone, since the result decides about the next line.
+        self.session.send().await;
+        self.put_point(point, number, is_new)?;
+        let mut report = self.session.commit().await;
+        self.settled += report.stored as u64;
+        report.failures.pop().map_or(Ok(()), |failure| Err(failure.error.into()))
+    }
+
+    async fn send(&mut self) {
+        self.session.send().await;
+    }
+
+    async fn drain(&mut self) {
+        self.session.send().await;
+        self.session.drain().await;
+    }
+
+    fn take_failures(&mut self) -> Vec<SinkFailure> {
+        let mut failures = Vec::new();
+        while let Ok(PointFailure { tag, error }) = self.failures.try_recv() {
+            failures.push(SinkFailure { line: u64::from(tag), refusal: error.into() });
+        }
+        failures
+    }
+
+    fn stored(&self) -> u64 {
+        self.session.stored() + self.settled
+    }
+}
+
+/// True if the next point may succeed.
+pub(super) fn is_about_the_point(error: &PutError) -> bool {
+    match error {
+        PutError::NotFinite
+        | PutError::BadTimestamp(_)
+        | PutError::NoTags
+        | PutError::TooManyTags { .. }
+        | PutError::Name(_)
+        | PutError::UnmappableName(_) => true,
+        PutError::Uid(error) => matches!(
+            error,
+            UidError::NoSuchName { .. }
+                | UidError::IllegalName { .. }
+                | UidError::BlockedByFilter { .. }
+        ),
+        _ => false,
+    }
+}

@@ -1,0 +1,70 @@
+//! Signals that stop an import.
+
+use std::fmt;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// A signal that stopped an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    /// SIGINT, as by Ctrl-C.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl StopSignal {
+    /// Exit status of a process that the signal ended, as a shell reports it.
+    pub(crate) const fn exit_status(self) -> u8 {
+        match self {
+            Self::Interrupt => 128 + 2,
+            Self::Terminate => 128 + 15,
+        }
+    }
+}
+
+impl fmt::Display for StopSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// Waits for signals.
+pub(super) struct Stop {
+    signals: Option<(Signal, Signal)>,
+}
+
+impl Stop {
+    /// No signal stops the import.
+    pub(super) const fn never() -> Self {
+        Self { signals: None }
+    }
+
+    /// SIGINT and SIGTERM stop it. Without handlers, which needs a broken system, they end the process.
+    pub(super) fn on_signals() -> Self {
+        let signals =
+            signal(SignalKind::interrupt()).ok().zip(signal(SignalKind::terminate()).ok());
+        Self { signals }
+    }
+
+    /// Waits for the next signal.
+    pub(super) async fn requested(&mut self) -> StopSignal {
+        match &mut self.signals {
+            Some((interrupt, terminate)) => tokio::select! {
+                _ = interrupt.recv() => StopSignal::Interrupt,
+                _ = terminate.recv() => StopSignal::Terminate,
+            },
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the process at the next signal.
+    pub(super) async fn exit_at_next(&mut self) {
+        let signal = self.requested().await;
+        eprintln!("tsdb: {signal}: exiting at once; what was stored since is not known");
+        std::process::exit(i32::from(signal.exit_status()));
+    }
+}

@@ -1,0 +1,84 @@
+//! `process_*` metrics under the names of Prometheus' client libraries, read when they are scraped.
+//!
+//! The library that publishes metrics has whole numbers for counters only and cannot read values at
+//! scrape time, so this family is rendered here. Reading four numbers needs no further crate. What a
+//! system does not tell, as without `/proc`, is omitted.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    sync::OnceLock,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use metrics::{Unit, describe_counter, describe_gauge};
+use rustix::{
+    process::{Resource, getrlimit},
+    time::{ClockId, clock_gettime},
+};
+
+const CPU: (&str, &str) = ("process_cpu_seconds_total", "User and system CPU time of the process.");
+const RESIDENT: (&str, &str) = ("process_resident_memory_bytes", "Memory of the process in RAM.");
+const VIRTUAL: (&str, &str) = ("process_virtual_memory_bytes", "Virtual memory of the process.");
+const OPEN_FDS: (&str, &str) = ("process_open_fds", "Open file descriptors.");
+const MAX_FDS: (&str, &str) = ("process_max_fds", "Limit on open file descriptors.");
+const START: (&str, &str) =
+    ("process_start_time_seconds", "Start of the process, in seconds since 1970.");
+
+static STARTED: OnceLock<SystemTime> = OnceLock::new();
+
+/// Takes the present as the start of the process, unless that is known.
+pub(crate) fn note_start() {
+    STARTED.get_or_init(SystemTime::now);
+}
+
+/// Describes the metrics to the recorder in force.
+pub(crate) fn describe() {
+    describe_counter!(CPU.0, Unit::Seconds, CPU.1);
+    describe_gauge!(RESIDENT.0, Unit::Bytes, RESIDENT.1);
+    describe_gauge!(VIRTUAL.0, Unit::Bytes, VIRTUAL.1);
+    describe_gauge!(OPEN_FDS.0, Unit::Count, OPEN_FDS.1);
+    describe_gauge!(MAX_FDS.0, Unit::Count, MAX_FDS.1);
+    describe_gauge!(START.0, Unit::Seconds, START.1);
+}
+
+/// Appends the metrics in the text format of Prometheus.
+pub(crate) fn render(out: &mut String) {
+    let mut family = |(name, help): (&str, &str), kind: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
+        }
+    };
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    family(CPU, "counter", Some(cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9));
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    family(RESIDENT, "gauge", bytes_of(&status, "VmRSS"));
+    family(VIRTUAL, "gauge", bytes_of(&status, "VmSize"));
+    // One of them is the directory that is read.
+    let open = fs::read_dir("/proc/self/fd").ok().map(|fds| fds.count().saturating_sub(1) as f64);
+    family(OPEN_FDS, "gauge", open);
+    family(MAX_FDS, "gauge", getrlimit(Resource::Nofile).current.map(|limit| limit as f64));
+    let started = STARTED.get().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    family(START, "gauge", started.map(|at| at.as_secs_f64()));
+}
+
+/// A value of `/proc/self/status`, such as `VmRSS:     1234 kB`.
+fn bytes_of(status: &str, field: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kib * 1_024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_the_status_file_are_in_kib() {
+        let status = "Name:\ttsdb\nVmSize:\t  812 kB\nVmRSS:\t      12 kB\nRssAnon:\t 3 kB\n";
+        assert_eq!(bytes_of(status, "VmRSS"), Some(12_288.0));
+        assert_eq!(bytes_of(status, "VmSize"), Some(831_488.0));
+        assert_eq!(bytes_of(status, "Vm"), None);
+        assert_eq!(bytes_of("", "VmRSS"), None);
+    }
+}

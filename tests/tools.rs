@@ -1,0 +1,260 @@
+//! `tsdb import` and `tsdb query` as processes: on a directory, beside a daemon, into a pipe, stopped.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tsd_testkit::{http, wait_for};
+
+use crate::{TSDB, tsdb};
+
+const FIRST_SECOND: u64 = 1_600_000_000;
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("temporary directory")
+}
+
+/// A file of `count` points of one series, a second apart.
+fn points_file(directory: &Path, count: u64) -> PathBuf {
+    let path = directory.join("points.txt");
+    let line = |n| format!("m {} {n} host=a\n", FIRST_SECOND + n);
+    fs::write(&path, (0..count).map(line).collect::<Vec<_>>().concat()).expect("write");
+    path
+}
+
+fn tool(arguments: &[&str]) -> Output {
+    Command::new(TSDB).args(arguments).stdin(Stdio::null()).output().expect("run tsdb")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path")
+}
+
+fn query(data: &Path, words: &[&str]) -> Output {
+    let start = (FIRST_SECOND - 1).to_string();
+    let end = (FIRST_SECOND + 10_000_000).to_string();
+    tool(&[&["query", "--data", path(data), &start, &end, "sum"], words].concat())
+}
+
+#[test]
+fn tools_use_the_running_daemon_of_their_directory() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 12_345);
+    let daemon = tsdb(&data).start();
+    let url = format!("http://{}/", daemon.address());
+
+    let import = tool(&["import", "--data", path(&data), path(&file)]);
+    assert!(import.status.success(), "{import:?}");
+    assert!(text(&import.stdout).contains("Total: imported 12345 data points"), "{import:?}");
+    assert!(text(&import.stderr).contains(&url), "{import:?}");
+    let through_daemon = query(&data, &["m", "host=a"]);
+    assert!(through_daemon.status.success(), "{through_daemon:?}");
+    assert!(text(&through_daemon.stderr).contains(&url), "{through_daemon:?}");
+    let rated = query(&data, &["rate", "m", "host=a"]);
+    // By URL, from anywhere.
+    let end = (FIRST_SECOND + 20_000).to_string();
+    let by_url = tool(&["query", "--url", &url, &FIRST_SECOND.to_string(), &end, "sum", "m"]);
+    assert_eq!(by_url.stdout, through_daemon.stdout);
+    let missing = query(&data, &["no.such.metric"]);
+    assert_eq!(missing.status.code(), Some(1), "{missing:?}");
+    assert!(text(&missing.stderr).contains("no.such.metric"), "{missing:?}");
+    assert!(daemon.terminate().success());
+
+    // The same without a daemon.
+    let on_directory = query(&data, &["m", "host=a"]);
+    assert!(on_directory.stderr.is_empty(), "{on_directory:?}");
+    assert_eq!(text(&on_directory.stdout).lines().count(), 12_345);
+    assert_eq!(text(&on_directory.stdout), text(&through_daemon.stdout));
+    assert_eq!(text(&query(&data, &["rate", "m", "host=a"]).stdout), text(&rated.stdout));
+    let unreachable = tool(&["query", "--url", &url, "1h-ago", "sum", "m"]);
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(text(&unreachable.stderr).contains("cannot connect to"), "{unreachable:?}");
+}
+
+#[test]
+fn an_import_through_a_daemon_names_the_lines_it_refuses() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = dir.path().join("points.txt");
+    fs::write(
+        &file,
+        "m 1600000000 1 host=a\nm 1600000001 2 ho!st=a\nnonsense\nm 1600000002 3 host=a\nm 1600000003 4 host=\u{e4}/b\n",
+    )
+    .expect("write");
+    // Requests of a few points each.
+    let daemon = tsdb(&data).env("TSD_HTTP_REQUEST_MAX_CHUNK", "200").start();
+    let import = tool(&["import", "--data", path(&data), "--skip-errors", path(&file)]);
+    assert!(import.status.success(), "{import:?}");
+    assert!(text(&import.stdout).contains("imported 3 data points"), "{import:?}");
+    assert!(text(&import.stdout).contains("2 lines skipped"), "{import:?}");
+    for line in [2, 3] {
+        let named = format!("{} line {line}: ", path(&file));
+        assert!(text(&import.stderr).contains(&named), "{import:?}");
+    }
+    let again = tool(&["import", "--data", path(&data), path(&file)]);
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    assert!(text(&again.stderr).contains("line 2: ") || text(&again.stderr).contains("line 3: "));
+    assert!(text(&again.stdout).contains("Total: imported 1 data points"), "{again:?}");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn an_import_tells_what_was_stored_before_a_bad_line() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 50_000);
+    let mut open = fs::File::options().append(true).open(&file).expect("open");
+    open.write_all(b"m 1 2\nm 1700000000 1 host=a\n").expect("write");
+    let import = tool(&["import", "--create", "--data", path(&data), path(&file)]);
+    assert_eq!(import.status.code(), Some(1), "{import:?}");
+    assert!(text(&import.stdout).contains("Total: imported 50000 data points"), "{import:?}");
+    let expected = format!("{} line 50001: expected", path(&file));
+    assert!(text(&import.stderr).contains(&expected), "{import:?}");
+    assert_eq!(text(&query(&data, &["m"]).stdout).lines().count(), 50_000);
+}
+
+#[test]
+fn an_import_into_a_full_store_tells_what_was_stored_and_exits_2() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 20_000);
+    // No disk has so much space left.
+    let import = Command::new(TSDB)
+        .args(["import", "--create", "--data", path(&data), path(&file)])
+        .env("TSD_STORAGE_RESERVE", (1_u64 << 40).to_string())
+        .output()
+        .expect("run tsdb");
+    if import.status.success() {
+        // A disk of terabytes.
+        return;
+    }
+    assert_eq!(import.status.code(), Some(2), "{import:?}");
+    let stderr = text(&import.stderr);
+    assert!(stderr.lines().last().is_some_and(|line| line.contains("no space left")), "{stderr}");
+    let stdout = text(&import.stdout);
+    let stored: usize = stdout
+        .split_once("Total: imported ")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("{stdout}"));
+    assert_eq!(text(&query(&data, &["m"]).stdout).lines().count(), stored);
+}
+
+#[test]
+fn a_stopped_import_stores_what_it_read_and_says_how_much() {
+    for (signal, status) in [("INT", 130), ("TERM", 143)] {
+        let dir = directory();
+        let data = dir.path().join("data");
+        let mut import = Command::new(TSDB)
+            .args(["import", "--create", "--data", path(&data), "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("run tsdb");
+        // The pipe stays open: the import waits for more lines when the signal comes.
+        let mut stdin = import.stdin.take().expect("standard input");
+        for n in 0..3_000 {
+            writeln!(stdin, "m {} {n} host=a", FIRST_SECOND + n).expect("send");
+        }
+        stdin.flush().expect("send");
+        let log = data.join("log");
+        let written = || {
+            let files = fs::read_dir(&log).ok()?.filter_map(Result::ok);
+            files.into_iter().any(|file| holds_records(&file.path())).then_some(())
+        };
+        wait_for(Duration::from_secs(30), written).expect("the log has records");
+        let sent = Command::new("kill")
+            .args([&format!("-{signal}"), &import.id().to_string()])
+            .status()
+            .expect("kill");
+        assert!(sent.success());
+        let exit = import.wait().expect("wait");
+        let mut output = (String::new(), String::new());
+        import.stdout.take().expect("output").read_to_string(&mut output.0).expect("output");
+        import.stderr.take().expect("errors").read_to_string(&mut output.1).expect("errors");
+        drop(stdin);
+        assert_eq!(exit.code(), Some(status), "{output:?}");
+        assert!(output.1.contains(&format!("stopped by SIG{signal} after - line ")), "{output:?}");
+        let stored = text(&query(&data, &["m"]).stdout).lines().count();
+        assert!(
+            output.0.contains(&format!("Total: imported {stored} data points")),
+            "{stored} {output:?}"
+        );
+        assert!(stored > 0);
+    }
+}
+
+/// True if a segment of the log has more than its header.
+fn holds_records(segment: &Path) -> bool {
+    fs::read(segment).is_ok_and(|bytes| bytes.iter().filter(|byte| **byte != 0).count() > 4_096)
+}
+
+#[test]
+fn a_reader_that_closes_the_pipe_ends_a_query_without_a_word() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 20_000);
+    assert!(tool(&["import", "--create", "--data", path(&data), path(&file)]).status.success());
+    let daemonless = |arguments: &[&str]| {
+        let mut child = Command::new(TSDB)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("run tsdb");
+        let mut first = String::new();
+        let mut out = BufReader::with_capacity(16, child.stdout.take().expect("output"));
+        out.read_line(&mut first).expect("a line");
+        drop(out);
+        let output = child.wait_with_output().expect("wait");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}: {output:?}");
+        first
+    };
+    let end = (FIRST_SECOND + 100_000).to_string();
+    let start = FIRST_SECOND.to_string();
+    let words = ["query", "--data", path(&data), &start, &end, "sum", "m"];
+    assert!(daemonless(&words).starts_with("m 1600000000000 0 {host=a}"));
+    daemonless(&["version"]);
+    daemonless(&["help"]);
+}
+
+#[test]
+fn help_and_version_are_commands_and_name_the_program() {
+    for arguments in [&["help"][..], &["help", "import"], &["import", "--help"], &["--help"]] {
+        let help = tool(arguments);
+        assert!(help.status.success(), "{help:?}");
+        assert!(text(&help.stdout).contains("Usage: tsdb"), "{arguments:?}: {help:?}");
+    }
+    let (import, flag) = (tool(&["help", "import"]), tool(&["import", "--help"]));
+    assert_eq!(text(&import.stdout), text(&flag.stdout));
+    assert_eq!(tool(&["help", "nonsense"]).status.code(), Some(1));
+    let version = text(&tool(&["version"]).stdout);
+    assert!(version.starts_with(&format!("net.opentsdb.tools {}", env!("CARGO_PKG_VERSION"))));
+    let name = format!("Saltern {}, revision ", env!("CARGO_PKG_VERSION"));
+    assert!(version.lines().any(|line| line.starts_with(&name)), "{version}");
+    assert!(text(&tool(&["--version"]).stdout).contains(&name));
+}
+
+#[test]
+fn a_query_of_a_daemon_by_the_api_is_that_of_the_tool() {
+    let dir = directory();
+    let daemon = tsdb(dir.path()).start();
+    let put = r#"[{"metric":"m","timestamp":1600000000,"value":0.1,"tags":{"host":"a"}},
+        {"metric":"m","timestamp":1600000000,"value":4,"tags":{"host":"b"}}]"#;
+    assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
+    let one = text(&query(dir.path(), &["m", "host=*"]).stdout);
+    assert_eq!(one, "m 1600000000000 0.100000 {host=a}\nm 1600000000000 4 {host=b}\n");
+    assert!(daemon.terminate().success());
+    assert_eq!(text(&query(dir.path(), &["m", "host=*"]).stdout), one);
+}
