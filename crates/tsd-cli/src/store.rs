@@ -196,6 +196,69 @@ mod tests {
         panic!("the directory stays in use")
     }
 
+    fn copy(from: &std::path::Path, to: &std::path::Path) {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                std::fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn log_and_store_of_different_times_do_not_start_without_consent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let put = async |qualifier: u8| {
+            let cell = CellRef {
+                family: Family::T,
+                qualifier: &[qualifier, 0x70],
+                value: &[42],
+                timestamp_ms: None,
+            };
+            let store = open_in(path, false).await;
+            let batch = CellBatch::single(b"row", cell).unwrap();
+            store.storage.put(&Table::new("tsdb"), batch).await.unwrap();
+            store.storage.close().await.unwrap();
+        };
+        put(1).await;
+        let old = path.join("old");
+        for part in ["log", "store"] {
+            copy(&path.join(part), &old.join(part));
+        }
+        put(2).await;
+        let new = path.join("new");
+        for part in ["log", "store"] {
+            copy(&path.join(part), &new.join(part));
+        }
+        for (replaced, other, text) in [
+            ("store", "log", "the log begins after what the store contains"),
+            ("log", "store", "the log ends before what the store contains"),
+        ] {
+            for (part, source) in [(replaced, &old), (other, &new)] {
+                std::fs::remove_dir_all(path.join(part)).unwrap();
+                copy(&source.join(part), &path.join(part));
+            }
+            let mut config = Config::new();
+            let data = path.to_str().unwrap();
+            config.set_flag("test", "tsd.storage.data_directory", data);
+            let settings = Settings::from_config(&config).unwrap();
+            let error = open(&config, &settings, Purpose::Daemon).await.unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.contains(text) && error.contains("--accept-damage"), "{error}");
+            config.set_flag("test", "tsd.storage.accept_damage", "true");
+            let settings = Settings::from_config(&config).unwrap();
+            let accepted = open(&config, &settings, Purpose::Daemon).await.unwrap();
+            accepted.storage.close().await.unwrap();
+            drop(accepted);
+            open_in(path, false).await.storage.close().await.unwrap();
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn rollup_tables_are_created_and_stay_readable_without_their_settings() {
         let directory = tempfile::tempdir().unwrap();

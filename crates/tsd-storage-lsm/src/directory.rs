@@ -7,12 +7,14 @@ use std::{
     sync::Arc,
 };
 
-use tsd_storage::{StorageError, Table};
+use tsd_storage::{LogMark, StorageError, Table};
 
 use crate::{TableLayout, TableSpec};
 
 /// File that lists the tables.
 const TABLES_FILE: &str = "TABLES";
+/// File with the mark of the log in front.
+const LOG_MARK_FILE: &str = "LOG";
 const VERSION_LINE: &str = "saltern lsm 1";
 
 /// A locked directory; dropping it unlocks it.
@@ -89,15 +91,32 @@ impl Directory {
         if added == text {
             return Ok(());
         }
-        self.replace_file(&path, &added)
+        self.replace_file(&path, added.as_bytes())
+            .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
+    }
+
+    /// What the log in front has recorded.
+    pub(crate) fn log_mark(&self) -> Result<LogMark, StorageError> {
+        let path = self.path.join(LOG_MARK_FILE);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(LogMark::Recorded(bytes.into())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(LogMark::Absent),
+            Err(error) => Err(StorageError::io(format!("reading {}", path.display()), error)),
+        }
+    }
+
+    /// Records a mark of the log, atomically and durably.
+    pub(crate) fn set_log_mark(&self, mark: &[u8]) -> Result<(), StorageError> {
+        let path = self.path.join(LOG_MARK_FILE);
+        self.replace_file(&path, mark)
             .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
     }
 
     /// Replaces a file atomically.
-    fn replace_file(&self, path: &Path, text: &str) -> std::io::Result<()> {
+    fn replace_file(&self, path: &Path, contents: &[u8]) -> std::io::Result<()> {
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(contents)?;
         file.sync_all()?;
         fs::rename(&new, path)?;
         File::open(&self.path)?.sync_all()
@@ -182,6 +201,19 @@ mod tests {
         assert!(second.to_string().ends_with("is in use by another process"));
         drop(first);
         Directory::open(dir.path(), &[]).unwrap();
+    }
+
+    #[test]
+    fn last_mark_of_the_log_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path(), &[]).unwrap();
+        assert_eq!(directory.log_mark().unwrap(), LogMark::Absent);
+        for mark in [&b"first"[..], b"second"] {
+            directory.set_log_mark(mark).unwrap();
+            let recorded = LogMark::Recorded(mark.to_vec().into());
+            assert_eq!(directory.log_mark().unwrap(), recorded);
+        }
+        assert_eq!(existing_tables(dir.path()).unwrap(), []);
     }
 
     #[test]

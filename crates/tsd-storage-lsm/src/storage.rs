@@ -13,8 +13,8 @@ use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
 use tsd_storage::{
-    CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner, Scan,
-    Storage, StorageError, StorageFuture, Table,
+    CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, LogMark, RowRewrite,
+    RowScanner, Scan, Storage, StorageError, StorageFuture, Table,
 };
 
 use crate::{
@@ -274,6 +274,16 @@ impl Storage for LsmStorage {
 }
 
 impl FlushTarget for LsmStorage {
+    fn log_mark(&self) -> StorageFuture<'_, LogMark> {
+        let directory = Arc::clone(&self.directory);
+        Box::pin(self.writes.call(move || directory.log_mark()))
+    }
+
+    fn set_log_mark(&self, mark: Bytes) -> StorageFuture<'_, ()> {
+        let directory = Arc::clone(&self.directory);
+        Box::pin(self.writes.call(move || directory.set_log_mark(&mark)))
+    }
+
     fn flush_rows<'a>(
         &'a self,
         table: &'a Table,

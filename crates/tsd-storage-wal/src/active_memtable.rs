@@ -120,13 +120,15 @@ impl ActiveMemtable {
         let view = state.memtables.view();
         let Some(active) = view.active().filter(|_| self.log.created() > 0) else { return };
         let bytes = self.log.bytes();
+        let end_sequence = self.log.next_sequence();
         let segments = self.log.take_segments();
         let segments: Vec<_> =
             segments.into_iter().map(|number| ClosedSegment { number, damaged: false }).collect();
         let next = Memtable::new(self.next_id, self.now_ms, Arc::clone(&state.buffer_pool));
         self.next_id += 1;
         state.memtables.rotate(next);
-        state.queue_flush(FlushJob { memtable: Arc::clone(active), segments, bytes, flush_over });
+        let memtable = Arc::clone(active);
+        state.queue_flush(FlushJob { memtable, segments, end_sequence, bytes, flush_over });
         state.active_segment_bytes.store(0, Ordering::Relaxed);
         state.metrics.rotations.increment(1);
     }

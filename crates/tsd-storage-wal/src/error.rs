@@ -21,7 +21,8 @@ pub enum OpenError {
     /// The log is damaged, and [`WalConfig::accept_damage`](crate::WalConfig::accept_damage) is not
     /// set. Nothing on disk was changed.
     #[error(
-        "the log is damaged: {}; unreadable records are lost if it is opened with damage accepted",
+        "the log is damaged or incomplete: {}; these records are lost if it is opened with damage \
+         accepted",
         RangeList(lost)
     )]
     Damaged {

@@ -25,6 +25,9 @@ pub(crate) trait LogDir: fmt::Debug + Send + Sync {
     /// Creates a file that must not exist. Its name is durable after [`Self::sync`].
     fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>>;
 
+    /// Opens an existing file for writes.
+    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>>;
+
     /// Truncates a file, durably.
     fn truncate(&self, name: &str, len: u64) -> io::Result<()>;
 

@@ -16,6 +16,8 @@ use crate::{files::LogDir, log::segment_name, memtable::Memtable};
 pub(crate) struct FlushJob {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) segments: Vec<ClosedSegment>,
+    /// Sequence number of the first record after those of the memtable.
+    pub(crate) end_sequence: u64,
     /// Bytes of the segments.
     pub(crate) bytes: u64,
     /// Time over which the flush is spread; `None` flushes without pauses.

@@ -2,32 +2,53 @@
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
 
+use bytes::Bytes;
+use tsd_storage::StorageError;
+
 use crate::{flush_queue::ClosedSegment, state::WalState};
 
 /// Segments of flushed memtables, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct FlushedSegments(VecDeque<ClosedSegment>);
+pub(crate) struct FlushedSegments {
+    segments: VecDeque<ClosedSegment>,
+    /// Sequence number of the first record after them.
+    end_sequence: u64,
+}
 
 impl FlushedSegments {
-    pub(crate) fn extend(&mut self, segments: Vec<ClosedSegment>) {
-        self.0.extend(segments);
+    pub(crate) fn extend(&mut self, segments: Vec<ClosedSegment>, end_sequence: u64) {
+        if !segments.is_empty() {
+            self.segments.extend(segments);
+            self.end_sequence = end_sequence;
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.segments.is_empty()
     }
 
-    /// Removes the segments in order, each durably before the next: a replay must not find an old
-    /// segment without its successors. What cannot be removed now is retried by the next call.
-    pub(crate) fn remove_all(&mut self, state: &WalState) {
-        while let Some(segment) = self.0.front().copied() {
+    /// Records the flush in the store and in the state of the log, then removes the segments in
+    /// order, each durably before the next: a replay must not find an old segment without its
+    /// successors. What cannot be removed now is retried by the next call.
+    pub(crate) fn remove_all(
+        &mut self,
+        state: &WalState,
+        set_mark: impl FnOnce(Bytes) -> Result<(), StorageError>,
+    ) {
+        let Some(last) = self.segments.back() else { return };
+        let dir = state.dir.path().display();
+        let now_ms = (state.config.clock)();
+        if let Err(error) = state.tie.flushed(last.number, self.end_sequence, now_ms, set_mark) {
+            tracing::warn!(%dir, %error, "cannot record a flush; its log segments are kept");
+            return;
+        }
+        while let Some(segment) = self.segments.front().copied() {
             if let Err(error) = segment.remove(&*state.dir) {
-                let dir = state.dir.path().display();
                 let segment = segment.number;
                 tracing::warn!(%dir, segment, %error, "cannot remove a log segment");
                 return;
             }
-            self.0.pop_front();
+            self.segments.pop_front();
             state.closed_segments.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -33,6 +33,7 @@ mod flush_queue;
 mod flushed_segments;
 mod log;
 mod log_space;
+mod log_tie;
 mod memtable;
 mod memtable_list;
 mod metrics;

@@ -1,15 +1,21 @@
 //! The write-ahead log: segments of records in a directory.
 
+mod continuity;
 mod record;
 mod segment;
 mod segment_reader;
+mod state_file;
+mod store_mark;
 mod verify;
 mod writer;
 
 pub(crate) use self::{
+    continuity::{Continuation, check},
     record::RecordGroup,
     segment::{segment_name, segment_of_name},
     segment_reader::{SegmentItem, SegmentReader},
+    state_file::{LogState, StateFile},
+    store_mark::StoreMark,
     verify::{VerifiedLog, verify},
     writer::{LogError, LogPosition, LogWriter},
 };

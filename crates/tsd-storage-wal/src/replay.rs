@@ -1,6 +1,12 @@
 //! Reads the log back into memory when a store is opened.
 
-use std::{collections::VecDeque, io, sync::Arc, time::Instant};
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, Hasher, RandomState},
+    io,
+    sync::Arc,
+    time::Instant,
+};
 
 use tsd_storage::{FlushTarget, Table};
 
@@ -10,7 +16,10 @@ use crate::{
     executor::Executor,
     files::LogDir,
     flush_queue::{ClosedSegment, FlushJob},
-    log::{LogPosition, SegmentItem, SegmentReader, VerifiedLog, segment_name, verify},
+    log::{
+        LogPosition, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
+        verify,
+    },
     memtable::{Memtable, TableId},
     replay_target::ReplayTarget,
     sharing::SharingPolicy,
@@ -43,14 +52,23 @@ pub(crate) fn replay<B: FlushTarget>(
     let started = Instant::now();
     let dir = &*state.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
-    let log = verify(dir).map_err(io_error)?;
+    let mut log = verify(dir).map_err(io_error)?;
+    let (state_file, found) = StateFile::load(&state.dir).map_err(io_error)?;
+    let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
+    let now_ms = (state.config.clock)();
+    let checked = check(dir, &mut log, found, &mark, random_id, now_ms);
     if !log.lost.is_empty() && !state.config.accept_damage {
         return Err(OpenError::Damaged { lost: log.lost });
     }
     for lost in &log.lost {
         tracing::error!(%lost, "log records are lost; the damage was accepted");
     }
+    if checked.is_unusable {
+        rename_segments(dir, &mut log).map_err(io_error)?;
+    }
     clean_up(dir, &log).map_err(io_error)?;
+    let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
+    state.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
 
     let target = ReplayTarget {
         state,
@@ -67,6 +85,7 @@ pub(crate) fn replay<B: FlushTarget>(
         next_memtable_id: 0,
         last_commit_ms: i64::MIN,
         memtable_limit: policy.rotation_limits(&state.config).memtable_bytes,
+        from_sequence: checked.replay_from,
         report: ReplayReport::default(),
     };
     for segment in &log.segments {
@@ -82,13 +101,13 @@ pub(crate) fn replay<B: FlushTarget>(
         .collect();
     let mut memtables = replay.target.memtables;
     memtables.extend(replay.memtable.map(Arc::new));
-    let jobs = jobs(memtables, &segments, replay.report.bytes);
-    if jobs.is_empty() {
-        // All rows are in the backend.
-        for segment in segments {
-            segment.remove(dir).map_err(io_error)?;
-        }
+    if memtables.is_empty() && !segments.is_empty() {
+        // All rows are in the backend; the flush of nothing removes the segments.
+        let pool = Arc::clone(&state.buffer_pool);
+        memtables.push_back(Arc::new(Memtable::new(replay.next_memtable_id, now_ms, pool)));
+        replay.next_memtable_id += 1;
     }
+    let jobs = jobs(memtables, segments, log.next_sequence, replay.report.bytes);
     let mut report = replay.report;
     report.duration = started.elapsed();
     report.torn_tail = log.tail.map(|tail| TornTail {
@@ -115,16 +134,38 @@ pub(crate) fn replay<B: FlushTarget>(
 /// Flush jobs of memtables. The segments are removed after the flush of the last one.
 fn jobs(
     memtables: VecDeque<Arc<Memtable>>,
-    segments: &[ClosedSegment],
+    segments: Vec<ClosedSegment>,
+    end_sequence: u64,
     bytes: u64,
 ) -> Vec<FlushJob> {
-    let job = |memtable| FlushJob { memtable, segments: Vec::new(), bytes: 0, flush_over: None };
+    let job = |memtable| FlushJob {
+        memtable,
+        segments: Vec::new(),
+        end_sequence,
+        bytes: 0,
+        flush_over: None,
+    };
     let mut jobs: Vec<FlushJob> = memtables.into_iter().map(job).collect();
     if let Some(last) = jobs.last_mut() {
-        last.segments = segments.to_vec();
+        last.segments = segments;
         last.bytes = bytes;
     }
     jobs
+}
+
+/// Renames the segments of a log that must not be replayed into the store.
+fn rename_segments(dir: &dyn LogDir, log: &mut VerifiedLog) -> io::Result<()> {
+    for segment in log.segments.drain(..) {
+        ClosedSegment { number: segment.number, damaged: true }.remove(dir)?;
+    }
+    log.tail = None;
+    Ok(())
+}
+
+/// A number that no other log has.
+fn random_id() -> u128 {
+    let random = || u128::from(RandomState::new().build_hasher().finish());
+    (random() << 64) | random()
 }
 
 /// Makes the verified log durable, truncates the torn end and removes unused segments.
@@ -163,6 +204,8 @@ struct Replay<'a, B> {
     last_commit_ms: i64,
     /// Bytes at which a memtable is full.
     memtable_limit: usize,
+    /// Earlier records are in the backend.
+    from_sequence: u64,
     report: ReplayReport,
 }
 
@@ -170,6 +213,10 @@ impl<B: FlushTarget> Replay<'_, B> {
     fn segment(&mut self, bytes: &[u8], segment: u64) -> Result<(), OpenError> {
         for item in SegmentReader::new(bytes, segment, true) {
             let SegmentItem::Record { header, table, body, .. } = item else { continue };
+            self.last_commit_ms = self.last_commit_ms.max(header.commit_ms);
+            if header.sequence < self.from_sequence {
+                continue;
+            }
             // Unreadable records are in the report of the verification.
             let Ok(table) = std::str::from_utf8(table) else { continue };
             let Some(change) = Change::decode(header.kind, body) else { continue };
@@ -188,7 +235,6 @@ impl<B: FlushTarget> Replay<'_, B> {
         memtable.apply(id, change, commit_ms);
         self.next_memtable_id = memtable.id() + 1;
         let is_full = memtable.bytes() >= self.memtable_limit;
-        self.last_commit_ms = self.last_commit_ms.max(commit_ms);
         self.report.records += 1;
         self.report.cells += change.cell_count() as u64;
         if is_full && let Some(memtable) = self.memtable.take() {

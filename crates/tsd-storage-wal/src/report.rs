@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use jiff::Timestamp;
+
 /// Result of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayReport {
@@ -47,6 +49,8 @@ pub struct LostRange {
     pub first_sequence: Option<u64>,
     /// Number of lost records; unknown if no readable record follows.
     pub records: Option<u64>,
+    /// The lost records were written after this time, epoch milliseconds, if it is known.
+    pub since_ms: Option<i64>,
 }
 
 /// Kinds of damage to a log.
@@ -55,7 +59,7 @@ pub struct LostRange {
 pub enum Damage {
     /// A segment header does not match its checksum.
     SegmentHeader,
-    /// A segment between others is missing.
+    /// A segment is missing: the first, the last or one between others.
     MissingSegment,
     /// A segment is shorter than stated by its successor.
     ShortSegment,
@@ -65,6 +69,32 @@ pub enum Damage {
     UnknownRecord,
     /// Sequence numbers are missing between readable records.
     MissingRecords,
+    /// The state of the log is missing or damaged, so that missing segments would not be noticed.
+    LogState,
+    /// The log belongs to another store. Its segments are renamed if that is accepted.
+    OtherLog,
+    /// The store contains records that the log does not reach: the log is older than the store, or
+    /// its end is lost. Its segments are renamed if that is accepted.
+    LogBehindStore,
+    /// The log begins after the records that the store contains: the store is older than the log.
+    StoreBehindLog,
+    /// The store has no record of the log: it was emptied, or replaced by an old copy.
+    StoreWithoutMark,
+    /// The store's record of the log is damaged.
+    StoreMark,
+}
+
+impl Damage {
+    const fn is_in_a_segment(self) -> bool {
+        matches!(
+            self,
+            Self::SegmentHeader
+                | Self::ShortSegment
+                | Self::Record
+                | Self::UnknownRecord
+                | Self::MissingRecords
+        )
+    }
 }
 
 impl fmt::Display for Damage {
@@ -76,6 +106,12 @@ impl fmt::Display for Damage {
             Self::Record => "damaged record",
             Self::UnknownRecord => "unknown record",
             Self::MissingRecords => "missing records",
+            Self::LogState => "missing or damaged state of the log",
+            Self::OtherLog => "the log belongs to another store",
+            Self::LogBehindStore => "the log ends before what the store contains",
+            Self::StoreBehindLog => "the log begins after what the store contains",
+            Self::StoreWithoutMark => "the store has no record of this log",
+            Self::StoreMark => "the store's record of this log is damaged",
         })
     }
 }
@@ -83,11 +119,19 @@ impl fmt::Display for Damage {
 impl fmt::Display for LostRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.display();
-        write!(f, "{} at byte {} of {file} ({} bytes", self.what, self.offset, self.bytes)?;
-        match (self.records, self.first_sequence) {
-            (Some(records), Some(first)) => write!(f, ", {records} records from {first} on)"),
-            (None, Some(first)) => write!(f, ", all records from {first} on that were in it)"),
-            _ => f.write_str(")"),
+        if self.what.is_in_a_segment() {
+            write!(f, "{} at byte {} of {file} ({} bytes", self.what, self.offset, self.bytes)?;
+        } else {
+            write!(f, "{} ({file}", self.what)?;
         }
+        match (self.records, self.first_sequence) {
+            (Some(records), Some(first)) => write!(f, ", {records} records from {first} on")?,
+            (None, Some(first)) => write!(f, ", all records from {first} on that were in it")?,
+            _ => {}
+        }
+        if let Some(since) = self.since_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok()) {
+            write!(f, ", written after {since:.0}")?;
+        }
+        f.write_str(")")
     }
 }

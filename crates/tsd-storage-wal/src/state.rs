@@ -16,6 +16,7 @@ use crate::{
     files::LogDir,
     flush_failures::FlushFailures,
     flush_queue::{FlushJob, FlushQueue},
+    log_tie::LogTie,
     memtable::{BufferPool, Memtable, TableId},
     memtable_list::MemtableList,
     metrics::Metrics,
@@ -43,6 +44,7 @@ pub(crate) struct WalState {
     pub(crate) active_segment_bytes: AtomicU64,
     /// Commit time of the last group.
     pub(crate) last_commit_ms: AtomicI64,
+    pub(crate) tie: Arc<LogTie>,
     /// Tables whose rows cannot be flushed now.
     pub(crate) flush_failures: watch::Sender<FlushFailures>,
     /// Limits the messages about failed flushes.
@@ -57,6 +59,7 @@ impl WalState {
         Self {
             buffer_pool: Arc::new(BufferPool::new(config.memtable_bytes)),
             config,
+            tie: Arc::new(LogTie::new(Arc::clone(&dir))),
             dir,
             metrics: Arc::new(Metrics::new()),
             memtables: MemtableList::new(Vec::new()),

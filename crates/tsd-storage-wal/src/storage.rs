@@ -124,6 +124,7 @@ impl<B: FlushTarget> WalStorage<B> {
             state.config.clock,
             state.config.segment_bytes,
             position,
+            Arc::clone(&state.tie),
         );
         let limits = policy.rotation_limits(&state.config);
         let active = ActiveMemtable::new(Arc::clone(&state), log, limits, next_memtable_id + 1);

@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod conformance_suite;
+mod continuity;
 mod crash_consistency;
 mod damage;
 mod disk_faults;

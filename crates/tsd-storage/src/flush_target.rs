@@ -3,6 +3,7 @@
 //! Whole sorted rows (ingestion into an LSM tree, one compacted column per row in HBase) cost a
 //! backend several times less than single cells. Backends without such a path use [`flush_by_put`].
 
+use bytes::Bytes;
 use tsd_model::Family;
 
 use crate::{CellBatch, CellRef, Delete, Storage, StorageError, StorageFuture, Table};
@@ -51,8 +52,32 @@ pub trait FlushRows: Send {
     fn next_row(&mut self) -> Option<FlushRow<'_>>;
 }
 
+/// What a store has recorded for the log in front of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogMark {
+    /// It records nothing.
+    Unsupported,
+    /// Nothing was recorded yet.
+    Absent,
+    /// The bytes of the last [`FlushTarget::set_log_mark`].
+    Recorded(Bytes),
+}
+
 /// A store that memtable rows can be flushed to.
 pub trait FlushTarget: Storage {
+    /// What the log in front has recorded here: which log it is, and how much of it the store
+    /// contains. With it the log notices that the two do not fit together.
+    fn log_mark(&self) -> StorageFuture<'_, LogMark> {
+        Box::pin(async { Ok(LogMark::Unsupported) })
+    }
+
+    /// Records `mark` durably, in place of the last one: after an error or a crash one of the two is
+    /// there. Everything that was flushed before is durable too. Called only if
+    /// [`Self::log_mark`] is supported.
+    fn set_log_mark(&self, _mark: Bytes) -> StorageFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Applies the rows and returns when all of them are durable. Idempotent: repeating it, in
     /// whole or in part, changes nothing. A concurrent reader may see some rows changed and others
     /// not yet, but never a row without a column that it has both before and after the flush.

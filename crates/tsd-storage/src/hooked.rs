@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tsd_model::Row;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, Operation,
-    ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark,
+    Operation, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -191,6 +191,14 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
 }
 
 impl<S: FlushTarget + ?Sized, H: OperationHook> FlushTarget for HookedStorage<S, H> {
+    fn log_mark(&self) -> BoxFuture<'_, Result<LogMark, StorageError>> {
+        self.inner.log_mark()
+    }
+
+    fn set_log_mark(&self, mark: Bytes) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(self.hook.around(Operation::SetLogMark, self.inner.set_log_mark(mark)))
+    }
+
     fn flush_rows<'a>(
         &'a self,
         table: &'a Table,

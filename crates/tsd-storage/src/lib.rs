@@ -32,7 +32,7 @@ pub use error::{Recovery, StorageError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultScript, FaultyStorage};
 pub use filter::{RowFilter, SeriesSet, TagCondition, TagPattern};
-pub use flush_target::{FlushCell, FlushRow, FlushRows, FlushTarget, flush_by_put};
+pub use flush_target::{FlushCell, FlushRow, FlushRows, FlushTarget, LogMark, flush_by_put};
 pub use hash::widen_hash;
 pub use health::{HealthImpact, HealthProblem, StorePart};
 pub use hooked::{HookedStorage, OperationHook};

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     ops::Bound,
     sync::{
-        Arc, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -13,8 +13,9 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
 use crate::{
-    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner, Scan, Storage,
-    StorageError, StorageFuture, Table, clock::ClockMs, metrics::describe_metrics, system_clock_ms,
+    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, LogMark, RowRewrite, RowScanner, Scan,
+    Storage, StorageError, StorageFuture, Table, clock::ClockMs, metrics::describe_metrics,
+    system_clock_ms,
 };
 
 /// Rows per batch of a scan without a preference.
@@ -25,6 +26,7 @@ const DEFAULT_BATCH_ROWS: usize = 256;
 pub struct MemoryStorage {
     tables: Arc<MemoryTables>,
     clock: ClockMs,
+    log_mark: Mutex<LogMark>,
 }
 
 type ColumnKey = (Family, Bytes);
@@ -46,7 +48,29 @@ impl MemoryStorage {
         Self {
             tables: Arc::new(MemoryTables { by_name, closed: AtomicBool::new(false) }),
             clock: system_clock_ms,
+            log_mark: Mutex::new(LogMark::Unsupported),
         }
+    }
+
+    /// Keeps the mark of a log in front, as a durable store does.
+    #[must_use]
+    pub fn with_log_mark(mut self) -> Self {
+        self.log_mark = Mutex::new(LogMark::Absent);
+        self
+    }
+
+    /// The same contents as an open store, as after a restart.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        let by_name = self.tables.by_name.iter().map(|(table, rows)| {
+            let rows = rows.read().unwrap_or_else(PoisonError::into_inner).clone();
+            (table.clone(), RwLock::new(rows))
+        });
+        let closed = AtomicBool::new(false);
+        let tables = Arc::new(MemoryTables { by_name: by_name.collect(), closed });
+        let log_mark = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self { tables, clock: self.clock, log_mark: Mutex::new(log_mark) }
     }
 
     /// Uses another clock for cell timestamps.
@@ -369,6 +393,19 @@ impl Storage for MemoryStorage {
 }
 
 impl FlushTarget for MemoryStorage {
+    fn log_mark(&self) -> StorageFuture<'_, LogMark> {
+        let mark = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::pin(async { Ok(mark) })
+    }
+
+    fn set_log_mark(&self, mark: Bytes) -> StorageFuture<'_, ()> {
+        Box::pin(async {
+            let mut present = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner);
+            *present = LogMark::Recorded(mark);
+            Ok(())
+        })
+    }
+
     fn flush_rows<'a>(
         &'a self,
         table: &'a Table,

@@ -30,11 +30,13 @@ pub enum Operation {
     Flush,
     /// `flush_rows`.
     FlushRows,
+    /// `set_log_mark`.
+    SetLogMark,
 }
 
 impl Operation {
     /// All operations, in the order of their declaration.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Get,
         Self::MultiGet,
         Self::ScanBatch,
@@ -48,6 +50,7 @@ impl Operation {
         Self::TableExists,
         Self::Flush,
         Self::FlushRows,
+        Self::SetLogMark,
     ];
 
     /// Value of the label `operation` of the metrics.
@@ -67,6 +70,7 @@ impl Operation {
             Self::TableExists => "table_exists",
             Self::Flush => "flush",
             Self::FlushRows => "flush_rows",
+            Self::SetLogMark => "set_log_mark",
         }
     }
 }

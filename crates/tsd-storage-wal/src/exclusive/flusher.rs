@@ -40,6 +40,7 @@ struct MemtableFlush {
 /// Runs until the queue is stopped. A failed flush is retried without limit: the rows stay in the
 /// log until it succeeds.
 pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executor: &Executor) {
+    let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
     let mut segments = FlushedSegments::default();
     let mut flushes: VecDeque<MemtableFlush> = VecDeque::new();
     let mut backoff = Backoff::new();
@@ -54,15 +55,19 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
             }
         }
         while let Some(flush) = flushes.pop_front_if(|flush| flush.tables.is_empty()) {
-            let FlushJob { memtable, segments: of_job, bytes, .. } = flush.job;
+            let FlushJob { memtable, segments: of_job, end_sequence, bytes, .. } = flush.job;
             state.record_flush(&memtable, flush.started);
             state.memtables.remove(memtable.id());
-            segments.extend(of_job);
-            segments.remove_all(state);
+            segments.extend(of_job, end_sequence);
+            segments.remove_all(state, set_mark);
             state.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
             state.flush_queue.complete_oldest(memtable.id());
         }
-        pause = if flushes.is_empty() {
+        if flushes.is_empty() {
+            // If that failed before.
+            segments.remove_all(state, set_mark);
+        }
+        pause = if flushes.is_empty() && segments.is_empty() {
             backoff.reset();
             Duration::MAX
         } else {

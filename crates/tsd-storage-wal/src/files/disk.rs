@@ -44,7 +44,7 @@ impl DiskDir {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join(LOCK))
     }
 
-    fn open(&self, name: &str, options: &OpenOptions) -> io::Result<File> {
+    fn open_file(&self, name: &str, options: &OpenOptions) -> io::Result<File> {
         options.open(self.path.join(name))
     }
 }
@@ -79,7 +79,7 @@ impl LogDir for DiskDir {
     }
 
     fn read(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let file = self.open(name, OpenOptions::new().read(true))?;
+        let file = self.open_file(name, OpenOptions::new().read(true))?;
         let size = file.metadata()?.len().saturating_sub(offset);
         let mut bytes = vec![0; len.min(usize::try_from(size).unwrap_or(usize::MAX))];
         file.read_exact_at(&mut bytes, offset)?;
@@ -87,12 +87,16 @@ impl LogDir for DiskDir {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
-        let file = self.open(name, OpenOptions::new().write(true).create_new(true))?;
+        let file = self.open_file(name, OpenOptions::new().write(true).create_new(true))?;
         Ok(Box::new(DiskFile(file)))
     }
 
+    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        Ok(Box::new(DiskFile(self.open_file(name, OpenOptions::new().write(true))?)))
+    }
+
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        let file = self.open(name, OpenOptions::new().write(true))?;
+        let file = self.open_file(name, OpenOptions::new().write(true))?;
         file.set_len(len)?;
         file.sync_all()
     }

@@ -153,8 +153,15 @@ impl FaultyDisk {
         })))
     }
 
-    /// Names and contents of all files.
+    /// Names and contents of the files, without the state of the log.
     pub(crate) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut files = self.all_contents();
+        files.remove("log.state");
+        files
+    }
+
+    /// Names and contents of all files.
+    pub(crate) fn all_contents(&self) -> BTreeMap<String, Vec<u8>> {
         let disk = self.lock();
         let bytes = |at: &usize| disk.files.get(*at).map(|f| f.content.clone()).unwrap_or_default();
         disk.names.iter().map(|(name, at)| (name.clone(), bytes(at))).collect()
@@ -324,6 +331,13 @@ impl LogDir for FaultyDisk {
         })
     }
 
+    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        self.call(|disk| {
+            let at = *disk.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+            Ok(Box::new(FaultyFile { disk: self.clone(), at }) as Box<dyn LogFile>)
+        })
+    }
+
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
         self.call(|disk| {
             let file = disk.named(name)?;
@@ -337,6 +351,7 @@ impl LogDir for FaultyDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.call(|disk| {
             let at = *disk.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+            disk.count();
             disk.rename(NameChange::Remove(from.to_owned()));
             disk.rename(NameChange::Add(to.to_owned(), at));
             Ok(())

@@ -164,7 +164,7 @@ impl RecordGroup {
     /// As [`Self::mark`], with [`PROBE_BYTES`] that fill space.
     pub(crate) fn probe(sequence: u64, durable_to: u64, segment: u64) -> Self {
         let mut group = Self::default();
-        group.add(SYNC_MARK, &[], |body| body.extend_from_slice(&[END; PROBE_BYTES]), 0);
+        group.add(SYNC_MARK, &[], |body| body.resize(body.len() + PROBE_BYTES, END), 0);
         group.stamp(sequence, durable_to, segment);
         group
     }

@@ -23,6 +23,8 @@ pub(crate) struct VerifiedLog {
     /// Where to truncate the last segment.
     pub(crate) tail: Option<TornWrite>,
     pub(crate) lost: Vec<LostRange>,
+    /// Sequence number of the first record; unknown if there is no segment or its header is damaged.
+    pub(crate) first_sequence: Option<u64>,
     /// Sequence number of the next record.
     pub(crate) next_sequence: u64,
     /// Number of the next segment.
@@ -36,6 +38,11 @@ pub(crate) struct VerifiedSegment {
     /// Valid bytes.
     pub(crate) len: usize,
     pub(crate) damaged: bool,
+    /// From its header: the first sequence number, the segment before it, and its creation time.
+    /// Unknown if the header is damaged.
+    pub(crate) first_sequence: Option<u64>,
+    pub(crate) previous: Option<u64>,
+    pub(crate) created_ms: Option<i64>,
 }
 
 /// An incomplete write at the end of the log.
@@ -64,6 +71,8 @@ pub(crate) fn verify(dir: &dyn LogDir) -> io::Result<VerifiedLog> {
     for link in &chain {
         verifier.segment(link)?;
     }
+    let first = verifier.result.segments.first();
+    verifier.result.first_sequence = first.and_then(|first| first.first_sequence);
     verifier.result.next_sequence = verifier.expected.unwrap_or(1);
     Ok(verifier.result)
 }
@@ -168,7 +177,15 @@ impl Verifier<'_> {
             self.report(link.segment, Damage::ShortSegment, bytes.len() as u64, missing);
         }
         let damaged = self.result.lost.len() > lost_before;
-        self.result.segments.push(VerifiedSegment { number: link.segment, len, damaged });
+        let header = link.header;
+        self.result.segments.push(VerifiedSegment {
+            number: link.segment,
+            len,
+            damaged,
+            first_sequence: header.map(|header| header.first_sequence),
+            previous: header.map(|header| header.previous),
+            created_ms: header.map(|header| header.created_ms),
+        });
         Ok(())
     }
 
@@ -214,6 +231,7 @@ impl Verifier<'_> {
             what,
             first_sequence,
             records,
+            since_ms: None,
         });
     }
 

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     files::{LogDir, LogFile},
+    log_tie::LogTie,
     metrics::Metrics,
 };
 
@@ -29,6 +30,7 @@ pub(crate) struct LogWriter {
     /// Bytes preallocated for a segment, so that a sync need not write the file length.
     preallocated_bytes: u64,
     position: LogPosition,
+    tie: Arc<LogTie>,
     active: Option<ActiveSegment>,
     /// Segments created since the last [`Self::take_segments`], used or not.
     created: Vec<u64>,
@@ -66,6 +68,7 @@ impl LogWriter {
         clock: fn() -> i64,
         preallocated_bytes: u64,
         position: LogPosition,
+        tie: Arc<LogTie>,
     ) -> Self {
         Self {
             dir,
@@ -73,6 +76,7 @@ impl LogWriter {
             clock,
             preallocated_bytes,
             position,
+            tie,
             active: None,
             created: Vec::new(),
             closed_bytes: 0,
@@ -175,15 +179,22 @@ impl LogWriter {
         self.created.len()
     }
 
+    /// Sequence number of the next record.
+    pub(crate) const fn next_sequence(&self) -> u64 {
+        self.position.next_sequence
+    }
+
     /// Bytes of the active segment.
     pub(crate) fn segment_len(&self) -> u64 {
         self.active.as_ref().map_or(0, |active| active.len)
     }
 
     fn append_to_new(&mut self, group: &mut RecordGroup) -> Option<ActiveSegment> {
+        let before = self.tie.state();
         let mut active = self.create_segment().ok()?;
         let appended = self.append_to(&mut active, group);
-        if appended.is_err() {
+        // The file is named in the state of the log: it may be missing only after that was changed.
+        if appended.is_err() && self.tie.segment_discarded(before).is_ok() {
             self.discard(&active);
         }
         appended.is_ok().then_some(active)
@@ -243,6 +254,10 @@ impl LogWriter {
             self.discard(&active);
             return Err(LogError::new("creating a log segment")(error));
         }
+        // After an error the state may name the segment, so its file stays, without records.
+        self.tie
+            .segment_created(number, header.first_sequence, header.created_ms)
+            .map_err(LogError::new("recording a log segment"))?;
         self.metrics.segments.increment(1);
         Ok(active)
     }

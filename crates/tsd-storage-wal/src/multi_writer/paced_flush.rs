@@ -66,6 +66,7 @@ pub(crate) struct PacedFlusher<B> {
 struct MemtableFlush {
     memtable: Arc<Memtable>,
     segments: Vec<ClosedSegment>,
+    end_sequence: u64,
     bytes: u64,
     /// Ranges of this round.
     pending: VecDeque<FlushRange>,
@@ -323,7 +324,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         // A replay must not find an old segment without its successors.
         while self.flushes.front().is_some_and(|flush| flush.pending.is_empty()) {
             let Some(flush) = self.flushes.pop_front() else { return };
-            self.flushed_segments.extend(flush.segments);
+            self.flushed_segments.extend(flush.segments, flush.end_sequence);
             self.remove_segments();
             state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
             state.flush_queue.complete_oldest(flush.memtable.id());
@@ -342,7 +343,8 @@ impl<B: FlushTarget> PacedFlusher<B> {
             tracing::warn!(%dir, %error, "cannot save the commit time; log segments are kept");
             return;
         }
-        self.flushed_segments.remove_all(&self.state);
+        let Self { state, backend, executor, flushed_segments, .. } = self;
+        flushed_segments.remove_all(state, |mark| executor.wait(backend.set_log_mark(mark)));
     }
 }
 
@@ -354,12 +356,12 @@ fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableRows {
 
 impl MemtableFlush {
     fn new(job: FlushJob) -> Self {
-        let FlushJob { memtable, segments, bytes, flush_over } = job;
+        let FlushJob { memtable, segments, end_sequence, bytes, flush_over } = job;
         memtable.sort();
         let pending = FlushRange::all_of(&memtable);
         let pace = flush_over.map(|window| Pace { window, ranges: pending.len() as u32 });
         let (deferred, started) = (VecDeque::new(), Instant::now());
-        Self { memtable, segments, bytes, pending, deferred, pace, started }
+        Self { memtable, segments, end_sequence, bytes, pending, deferred, pace, started }
     }
 
     /// Returns the next range that may be flushed in this round, and defers those before it.
@@ -461,8 +463,9 @@ mod tests {
 
     /// A flush of four ranges.
     fn flush_of(id: u64, flush_over: Option<Duration>) -> MemtableFlush {
-        let (segments, bytes) = (Vec::new(), 0);
-        MemtableFlush::new(FlushJob { memtable: memtable(id), segments, bytes, flush_over })
+        let (segments, end_sequence, bytes) = (Vec::new(), 0, 0);
+        let memtable = memtable(id);
+        MemtableFlush::new(FlushJob { memtable, segments, end_sequence, bytes, flush_over })
     }
 
     fn flusher() -> (PacedFlusher<MemoryStorage>, FaultyDisk) {

@@ -79,7 +79,8 @@ impl Writer {
 async fn check_runs(seed: u64) {
     let mut rng = TestRng::new(seed);
     let mut disk = FaultyDisk::new(seed);
-    let backend = memory_backend();
+    let memory = MemoryStorage::new(conformance::tables()).with_clock(clock).with_log_mark();
+    let backend = Arc::new(memory);
     let mut writers: Vec<Writer> = (0..3).map(|number| Writer::new(number, seed)).collect();
     for run in 0..4 {
         let context = format!("seed {seed}, run {run}");

@@ -140,14 +140,14 @@ async fn damaged_log_opens_only_with_damage_accepted() {
     // In the payloads of two adjacent records.
     disk.flip(&first, 64 + 56, 1);
     disk.flip(&first, 64 + 56 + 152, 1);
-    let before = disk.contents();
+    let before = disk.all_contents();
     let error = open(&disk, lazy()).await.unwrap_err();
     let OpenError::Damaged { lost } = &error else { panic!("damaged, not {error}") };
     let offsets: Vec<u64> = lost.iter().map(|lost| lost.offset).collect();
     assert_eq!(lost.iter().map(|lost| lost.records.unwrap()).sum::<u64>(), 2);
     let text = error.to_string();
     assert!(text.contains(&first) && text.contains(&format!("byte {}", offsets[0])), "{text}");
-    assert_eq!(disk.contents(), before, "nothing was changed");
+    assert_eq!(disk.all_contents(), before, "nothing was changed");
 
     let config = WalConfig { accept_damage: true, ..lazy() };
     let (store, report) = open(&disk, config.clone()).await.unwrap();
@@ -186,7 +186,7 @@ async fn truncated_segment_is_detected() {
 }
 
 #[tokio::test]
-async fn removed_first_segments_and_other_files_are_no_damage() {
+async fn removed_first_segments_and_other_files_are_no_damage_of_the_others() {
     let disk = killed_log().await;
     let names: Vec<String> = disk.contents().into_keys().collect();
     disk.lose(&names[0]);

@@ -42,12 +42,12 @@ async fn close_empties_the_log_and_stop_keeps_it() {
     assert_eq!(value(&*backend, b"b").await.unwrap(), "2");
     assert!(gauge(&store, "tsd_wal_log_bytes") < 1.0, "the flushed segments do not count");
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(names.len(), 1, "only the lock file remains: {names:?}");
+    assert_eq!(names.len(), 2, "only the lock and the state remain: {names:?}");
     put(&store, b"c", b"3").await.unwrap();
     store.close().await.unwrap();
     store.close().await.unwrap();
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(names.len(), 1, "only the lock file remains: {names:?}");
+    assert_eq!(names.len(), 2, "only the lock and the state remain: {names:?}");
 }
 
 #[tokio::test]

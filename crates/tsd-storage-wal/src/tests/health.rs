@@ -18,7 +18,8 @@ async fn wait_for(condition: impl Fn() -> bool) {
 #[tokio::test]
 async fn failing_commits_are_reported_until_they_succeed_again_even_without_a_write() {
     let disk = FaultyDisk::new(5);
-    let (store, _) = open(&disk, lazy()).await.unwrap();
+    let config = WalConfig { segment_bytes: 1 << 20, ..lazy() };
+    let (store, _) = open(&disk, config).await.unwrap();
     put(&store, b"a", b"1").await.unwrap();
     assert_eq!(store.health(), []);
     disk.set_free_bytes(Some(0));

@@ -1,0 +1,218 @@
+//! Compares the segments with the state of the log and with the mark of the store: together they
+//! must contain every record.
+//!
+//! ```text
+//! records:   1 ........ flushed_to ........ next_sequence
+//! store:     [contains ]                                      mark of the store
+//! segments:        [contain                              ]    headers; last one: state of the log
+//! removed:   [     ]                                          state of the log
+//! ```
+//!
+//! The segments may begin before the end of the store's part, as after a kill between a flush and the
+//! removal of its segments, but not behind it. And they must not end before it: then the log is older
+//! than the store.
+
+use tsd_storage::LogMark;
+
+use super::{
+    segment::segment_name,
+    state_file::{FoundState, LogState, STATE_FILE},
+    store_mark::StoreMark,
+    verify::VerifiedLog,
+};
+use crate::{
+    files::LogDir,
+    report::{Damage, LostRange},
+};
+
+/// How to go on with a log and a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Continuation {
+    /// State of the log from now on.
+    pub(crate) state: LogState,
+    /// Mark to record in the store; `None` if its mark is valid, or if it keeps none.
+    pub(crate) new_mark: Option<StoreMark>,
+    /// True if the store keeps a mark.
+    pub(crate) store_keeps_mark: bool,
+    /// Records before this one are not replayed: they are in the store.
+    pub(crate) replay_from: u64,
+    /// True if the log must not be replayed into this store: it is of another one, or older.
+    pub(crate) is_unusable: bool,
+}
+
+/// Checks that nothing is missing, and adds what is to `log.lost`. The result is for the case that
+/// nothing is missing or that the loss is accepted.
+pub(crate) fn check(
+    dir: &dyn LogDir,
+    log: &mut VerifiedLog,
+    found: FoundState,
+    mark: &LogMark,
+    new_id: impl FnOnce() -> u128,
+    now_ms: i64,
+) -> Continuation {
+    let mut check = Check { dir, log };
+    let state = match found {
+        FoundState::Valid(state) => Some(state),
+        FoundState::Missing => None,
+        FoundState::Damaged => {
+            check.lose(STATE_FILE, Damage::LogState, None, None, None);
+            None
+        }
+    };
+    if let Some(state) = &state {
+        check.segments(state);
+    }
+    let removed_to = state.map_or(1, |state| state.removed_to.max(1));
+    let begin = check.log.first_sequence.unwrap_or(removed_to);
+    let end = if check.log.segments.is_empty() { removed_to } else { check.log.next_sequence };
+    let store = check.store(state.as_ref(), mark, begin, end);
+
+    let next_sequence = end.max(removed_to).max(store.map_or(1, |mark| mark.flushed_to));
+    let is_unusable = check
+        .log
+        .lost
+        .iter()
+        .any(|lost| matches!(lost.what, Damage::OtherLog | Damage::LogBehindStore));
+    check.log.next_sequence = next_sequence;
+    let before = state.unwrap_or_default();
+    check.log.next_segment = check.log.next_segment.max(before.last_segment + 1);
+    let id = store.map(|mark| mark.log_id).or(state.map(|state| state.id)).unwrap_or_else(new_id);
+    let mut next = LogState { id, ..before };
+    if let Some(last) = check.log.segments.last().filter(|_| !is_unusable) {
+        if next.last_segment != last.number {
+            next.last_segment = last.number;
+            next.last_first_sequence = last.first_sequence.unwrap_or(next_sequence);
+            next.last_created_ms = last.created_ms.unwrap_or_default();
+        }
+        let first = check.log.segments.first().map_or(last.number, |first| first.number);
+        next.removed_segment = before.removed_segment.max(first.saturating_sub(1));
+        next.removed_to = removed_to.max(begin);
+    } else {
+        next.last_segment = check.log.next_segment - 1;
+        next.removed_segment = next.last_segment;
+        next.removed_to = next_sequence;
+    }
+    let replay_from = store.map_or(0, |mark| mark.flushed_to);
+    let store_keeps_mark = !matches!(mark, LogMark::Unsupported);
+    let flushed_to = begin.min(next_sequence);
+    let new_mark = match store {
+        // A gap is accepted.
+        Some(mark) if flushed_to > mark.flushed_to && !is_unusable => {
+            Some(StoreMark { flushed_to, recorded_ms: now_ms, ..mark })
+        }
+        Some(_) => None,
+        None => {
+            store_keeps_mark.then_some(StoreMark { log_id: id, flushed_to, recorded_ms: now_ms })
+        }
+    };
+    next.is_tied &= new_mark.is_none();
+    next.is_tied |= store_keeps_mark && new_mark.is_none();
+    Continuation { state: next, new_mark, store_keeps_mark, replay_from, is_unusable }
+}
+
+struct Check<'a> {
+    dir: &'a dyn LogDir,
+    log: &'a mut VerifiedLog,
+}
+
+impl Check<'_> {
+    /// Finds missing first and last segments.
+    fn segments(&mut self, state: &LogState) {
+        let has_last = self.log.segments.iter().any(|segment| segment.number >= state.last_segment);
+        if let Some(first) = self.log.segments.first()
+            && let Some(begin) = first.first_sequence
+            && begin > state.removed_to
+        {
+            let missing = first.previous.unwrap_or_default().max(state.removed_segment + 1);
+            let records = begin - state.removed_to;
+            let name = segment_name(missing);
+            let first = Some(state.removed_to);
+            self.lose(&name, Damage::MissingSegment, first, Some(records), None);
+        }
+        if state.last_segment > state.removed_segment && !has_last {
+            // If no segment is left, what is lost begins after the removed ones.
+            let first = match self.log.segments.last() {
+                Some(_) => self.log.next_sequence,
+                None => state.removed_to,
+            };
+            let name = segment_name(state.last_segment);
+            let since = (first == state.last_first_sequence).then_some(state.last_created_ms);
+            self.lose(&name, Damage::MissingSegment, Some(first), None, since);
+        }
+    }
+
+    /// Compares with the mark of the store, which is returned if it is valid.
+    fn store(
+        &mut self,
+        state: Option<&LogState>,
+        mark: &LogMark,
+        begin: u64,
+        end: u64,
+    ) -> Option<StoreMark> {
+        let bytes = match mark {
+            LogMark::Unsupported => return None,
+            LogMark::Absent => {
+                if state.is_some_and(|state| state.is_tied) {
+                    let records = (begin > 1).then(|| begin - 1);
+                    self.lose("", Damage::StoreWithoutMark, Some(1), records, None);
+                }
+                return None;
+            }
+            LogMark::Recorded(bytes) => bytes,
+        };
+        let Some(mark) = StoreMark::decode(bytes) else {
+            self.lose("", Damage::StoreMark, None, None, None);
+            return None;
+        };
+        let since = Some(mark.recorded_ms);
+        match state {
+            // The file itself is lost, and with it perhaps segments at the end.
+            None if self.log.lost.iter().all(|lost| lost.what != Damage::LogState) => {
+                self.lose(
+                    STATE_FILE,
+                    Damage::LogState,
+                    Some(mark.flushed_to.max(end)),
+                    None,
+                    since,
+                );
+            }
+            Some(state) if state.id != mark.log_id => {
+                self.lose("", Damage::OtherLog, Some(mark.flushed_to), None, since);
+                return Some(mark);
+            }
+            _ => {}
+        }
+        let has_segments = !self.log.segments.is_empty();
+        if end < mark.flushed_to && (has_segments || state.is_some()) {
+            self.lose("", Damage::LogBehindStore, Some(mark.flushed_to), None, since);
+        } else if begin > mark.flushed_to
+            && (has_segments || state.is_some())
+            && self.log.lost.iter().all(|lost| lost.first_sequence != Some(mark.flushed_to))
+        {
+            let records = Some(begin - mark.flushed_to);
+            self.lose("", Damage::StoreBehindLog, Some(mark.flushed_to), records, since);
+        }
+        Some(mark)
+    }
+
+    fn lose(
+        &mut self,
+        name: &str,
+        what: Damage,
+        first_sequence: Option<u64>,
+        records: Option<u64>,
+        since_ms: Option<i64>,
+    ) {
+        let dir = self.dir.path();
+        let file = if name.is_empty() { dir.to_path_buf() } else { dir.join(name) };
+        self.log.lost.push(LostRange {
+            file,
+            offset: 0,
+            bytes: 0,
+            what,
+            first_sequence,
+            records,
+            since_ms,
+        });
+    }
+}

@@ -1,0 +1,233 @@
+//! What the log knows about itself: its identity, its last segment, and how much of it was removed.
+//!
+//! The segments alone cannot tell that the first, the last or all of them are missing. This file
+//! can. It is updated before a new segment takes its first record, and before flushed segments are
+//! removed, so it never names a segment that a crash may have left out.
+//!
+//! ```text
+//! file   = slot | slot, of 512 bytes each
+//! slot   = "SWS1" | flags u8 (1: tied to a store), 0 * 3 | version u64 | log id, 16 bytes
+//!        | last segment u64 | its first sequence u64 | created i64, epoch milliseconds
+//!        | last removed segment u64 | sequence after it u64 | CRC32C of bytes 0..72      (big-endian)
+//! ```
+//!
+//! The valid slot with the higher version counts; an update overwrites the other one. It needs no
+//! space on the disk, so that a full disk does not prevent the removal of segments.
+
+use std::{io, sync::Arc};
+
+use crate::files::{LogDir, LogFile};
+
+/// Name of the file.
+pub(crate) const STATE_FILE: &str = "log.state";
+const NEW_FILE: &str = "log.state.new";
+const MAGIC: [u8; 4] = *b"SWS1";
+/// A slot is in a sector of its own.
+const SLOT: usize = 512;
+const ENCODED: usize = 76;
+
+/// Contents of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogState {
+    /// Random number of the log, from its creation.
+    pub(crate) id: u128,
+    /// True if the store has recorded the id. Before that, a store without a record is no loss.
+    pub(crate) is_tied: bool,
+    /// The last segment that may contain records; 0 if there was none.
+    pub(crate) last_segment: u64,
+    /// Sequence number of its first record.
+    pub(crate) last_first_sequence: u64,
+    /// When it was created, epoch milliseconds.
+    pub(crate) last_created_ms: i64,
+    /// The last segment that may be removed: all of its records are flushed.
+    pub(crate) removed_segment: u64,
+    /// Sequence number of the first record after it.
+    pub(crate) removed_to: u64,
+}
+
+/// What was found of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundState {
+    /// There is no file.
+    Missing,
+    /// There is a file without a valid slot.
+    Damaged,
+    Valid(LogState),
+}
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct StateFile {
+    dir: Arc<dyn LogDir>,
+    /// `None` until the file exists.
+    file: Option<Box<dyn LogFile>>,
+    version: u64,
+    /// The last state that was saved; `None` after an error.
+    saved: Option<LogState>,
+}
+
+impl LogState {
+    fn encode(&self, version: u64) -> [u8; SLOT] {
+        let mut out = Vec::with_capacity(SLOT);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[u8::from(self.is_tied), 0, 0, 0]);
+        out.extend_from_slice(&version.to_be_bytes());
+        out.extend_from_slice(&self.id.to_be_bytes());
+        out.extend_from_slice(&self.last_segment.to_be_bytes());
+        out.extend_from_slice(&self.last_first_sequence.to_be_bytes());
+        out.extend_from_slice(&self.last_created_ms.to_be_bytes());
+        out.extend_from_slice(&self.removed_segment.to_be_bytes());
+        out.extend_from_slice(&self.removed_to.to_be_bytes());
+        out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
+        let mut slot = [0; SLOT];
+        slot.iter_mut().zip(out).for_each(|(to, byte)| *to = byte);
+        slot
+    }
+
+    /// Decodes a slot: version and state; `None` if it is invalid.
+    fn decode(slot: &[u8]) -> Option<(u64, Self)> {
+        let (sealed, crc) = slot.first_chunk::<ENCODED>()?.split_last_chunk::<4>()?;
+        if crc32c::crc32c(sealed) != u32::from_be_bytes(*crc) {
+            return None;
+        }
+        let (flags, rest) = sealed.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
+        let (version, rest) = rest.split_first_chunk::<8>()?;
+        let (id, rest) = rest.split_first_chunk::<16>()?;
+        let (numbers, _) = rest.as_chunks::<8>();
+        let mut numbers = numbers.iter().map(|number| u64::from_be_bytes(*number));
+        let state = Self {
+            id: u128::from_be_bytes(*id),
+            is_tied: flags.first().is_some_and(|flags| flags & 1 != 0),
+            last_segment: numbers.next()?,
+            last_first_sequence: numbers.next()?,
+            last_created_ms: numbers.next()? as i64,
+            removed_segment: numbers.next()?,
+            removed_to: numbers.next()?,
+        };
+        Some((u64::from_be_bytes(*version), state))
+    }
+}
+
+impl StateFile {
+    /// A file that does not exist yet.
+    pub(crate) const fn new(dir: Arc<dyn LogDir>) -> Self {
+        Self { dir, file: None, version: 0, saved: None }
+    }
+
+    /// Reads the file. Changes nothing on disk.
+    pub(crate) fn load(dir: &Arc<dyn LogDir>) -> io::Result<(Self, FoundState)> {
+        let mut loaded = Self::new(Arc::clone(dir));
+        if !dir.list()?.iter().any(|name| name == STATE_FILE) {
+            return Ok((loaded, FoundState::Missing));
+        }
+        let bytes = dir.read(STATE_FILE, 0, 2 * SLOT)?;
+        let newest =
+            bytes.chunks(SLOT).filter_map(LogState::decode).max_by_key(|(number, _)| *number);
+        let Some((version, state)) = newest else { return Ok((loaded, FoundState::Damaged)) };
+        loaded.file = Some(dir.open(STATE_FILE)?);
+        loaded.version = version;
+        loaded.saved = Some(state);
+        Ok((loaded, FoundState::Valid(state)))
+    }
+
+    /// Saves a state durably. After an error the file has this state or the previous one.
+    pub(crate) fn save(&mut self, state: LogState) -> io::Result<()> {
+        if self.saved.replace(state) == Some(state) {
+            return Ok(());
+        }
+        self.write(state).inspect_err(|_| self.saved = None)
+    }
+
+    fn write(&mut self, state: LogState) -> io::Result<()> {
+        let version = self.version + 1;
+        let slot = state.encode(version);
+        if let Some(file) = &mut self.file {
+            file.write_at(version % 2 * SLOT as u64, &slot)?;
+            file.sync_data()?;
+        } else {
+            self.file = Some(self.create(version, &slot)?);
+        }
+        self.version = version;
+        Ok(())
+    }
+
+    /// Creates the file, complete or not at all.
+    fn create(&self, version: u64, slot: &[u8]) -> io::Result<Box<dyn LogFile>> {
+        match self.dir.remove(NEW_FILE) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = self.dir.create(NEW_FILE)?;
+        // Both slots are written, so that later updates need no space.
+        file.write_at(0, &[0; 2 * SLOT])?;
+        file.write_at(version % 2 * SLOT as u64, slot)?;
+        file.sync_data()?;
+        self.dir.rename(NEW_FILE, STATE_FILE)?;
+        self.dir.sync()?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::files::faulty::FaultyDisk;
+
+    fn load(disk: &FaultyDisk) -> (StateFile, FoundState) {
+        let dir: Arc<dyn LogDir> = Arc::new(disk.clone());
+        StateFile::load(&dir).unwrap()
+    }
+
+    fn numbered(number: u64) -> LogState {
+        LogState { id: 7, last_segment: number, last_created_ms: -1, ..LogState::default() }
+    }
+
+    #[test]
+    fn last_saved_state_is_loaded() {
+        let disk = FaultyDisk::new(1);
+        let (mut file, found) = load(&disk);
+        assert_eq!(found, FoundState::Missing);
+        for number in 1..5 {
+            file.save(numbered(number)).unwrap();
+            assert_eq!(load(&disk.after_power_cut()).1, FoundState::Valid(numbered(number)));
+        }
+        let (mut file, _) = load(&disk);
+        file.save(numbered(9)).unwrap();
+        assert_eq!(load(&disk).1, FoundState::Valid(numbered(9)));
+    }
+
+    #[test]
+    fn power_cut_leaves_the_state_before_or_after() {
+        for calls in 1..12 {
+            for seed in 0..20 {
+                let disk = FaultyDisk::new(seed);
+                let (mut file, _) = load(&disk);
+                disk.cut_power_after(calls);
+                let mut saved = 0;
+                while file.save(numbered(saved + 1)).is_ok() {
+                    saved += 1;
+                }
+                let found = load(&disk.after_power_cut()).1;
+                let state = |number| match number {
+                    0 => FoundState::Missing,
+                    number => FoundState::Valid(numbered(number)),
+                };
+                let allowed = [state(saved), state(saved + 1)];
+                assert!(allowed.contains(&found), "{found:?}, not one of {allowed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_file_is_detected_and_a_full_disk_does_not_prevent_an_update() {
+        let disk = FaultyDisk::new(1);
+        load(&disk).0.save(numbered(1)).unwrap();
+        let (mut file, _) = load(&disk);
+        file.save(numbered(2)).unwrap();
+        assert_eq!(load(&disk).1, FoundState::Valid(numbered(2)));
+        disk.edit(STATE_FILE, |bytes| bytes.fill(0xff));
+        assert_eq!(load(&disk).1, FoundState::Damaged);
+    }
+}
