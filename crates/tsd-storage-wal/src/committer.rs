@@ -224,6 +224,11 @@ impl Committer {
                 self.group.push(table.as_str(), &change, commit_ms);
                 (Some((change, commit_ms)), Ok(outcome))
             }
+            Decision::CommitAppend(change, record) => {
+                let commit_ms = self.active.now_ms();
+                self.group.push_append(table.as_str(), &record, commit_ms);
+                (Some((change, commit_ms)), Ok(WriteOutcome::Done))
+            }
             Decision::NoChange(outcome) => {
                 if outcome == WriteOutcome::ReadAgain {
                     self.state.metrics.conditional_retries.increment(1);

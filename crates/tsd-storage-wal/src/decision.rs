@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use tsd_storage::{CellBatch, CellRef, Column, ReplacedColumn, StorageError};
 
 use crate::{
+    append_record::{AppendRecord, ValueBefore},
     change::Change,
     memtable::{ColumnLookup, ColumnState, TableId},
     memtable_list::MemtableView,
@@ -22,6 +23,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Decision {
     Commit(Change, WriteOutcome),
+    /// As [`Self::Commit`], but logged as the record.
+    CommitAppend(Change, AppendRecord),
     NoChange(WriteOutcome),
     Fail(StorageError),
 }
@@ -73,16 +76,34 @@ impl PresentValues<'_> {
         }
     }
 
+    /// The present value of a column, and true if the log of the active memtable has it.
+    fn value_to_append_to(
+        &self,
+        read: &BackendRead,
+        column: &Column,
+    ) -> Result<(Bytes, bool), StaleRead> {
+        if let Some(value) = self.group.get(&(self.id, column.clone())) {
+            return Ok((value.clone().unwrap_or_default(), value.is_some()));
+        }
+        let Column { row, family, qualifier } = column;
+        let active = self.view.active();
+        match active.map(|active| active.column(self.id, row, *family, qualifier)) {
+            Some(ColumnLookup::Value(value)) => Ok((value, true)),
+            Some(ColumnLookup::Deleted) => Ok((Bytes::new(), false)),
+            _ => Ok((self.value(read, column)?.unwrap_or_default(), false)),
+        }
+    }
+
     fn set(&mut self, column: Column, value: Option<Bytes>) {
         self.group.insert((self.id, column), value);
     }
 
     fn append(&mut self, batch: &CellBatch, read: &BackendRead) -> Decision {
-        let mut put = CellBatch::new();
+        let (mut put, mut added, mut befores) = (CellBatch::new(), CellBatch::new(), Vec::new());
         // Values set by this command; discarded unless all of it can be decided.
         let mut set: HashMap<Column, Bytes, foldhash::fast::RandomState> = HashMap::default();
         for row in batch.rows() {
-            if let Err(error) = put.begin_row(row.key) {
+            if let Err(error) = put.begin_row(row.key).and_then(|()| added.begin_row(row.key)) {
                 return Decision::Fail(error.into());
             }
             for cell in row.cells() {
@@ -91,15 +112,21 @@ impl PresentValues<'_> {
                     family: cell.family,
                     qualifier: Bytes::copy_from_slice(cell.qualifier),
                 };
-                let before = match set.get(&column) {
-                    Some(earlier) => earlier.clone(),
-                    None => match self.value(read, &column) {
-                        Ok(before) => before.unwrap_or_default(),
+                let (before, is_logged) = match set.get(&column) {
+                    Some(earlier) => (earlier.clone(), true),
+                    None => match self.value_to_append_to(read, &column) {
+                        Ok(found) => found,
                         Err(StaleRead) => return Decision::NoChange(WriteOutcome::ReadAgain),
                     },
                 };
                 let value = Bytes::from([before.as_ref(), cell.value].concat());
-                if let Err(error) = put.push(CellRef { value: &value, ..cell }) {
+                let base = ValueBefore::of(&before).filter(|_| is_logged);
+                let logged = if base.is_some() { cell.value } else { &value };
+                befores.push(base.unwrap_or(ValueBefore::NONE));
+                let pushed = put
+                    .push(CellRef { value: &value, ..cell })
+                    .and_then(|()| added.push(CellRef { value: logged, ..cell }));
+                if let Err(error) = pushed {
                     return Decision::Fail(error.into());
                 }
                 set.insert(column, value);
@@ -108,7 +135,11 @@ impl PresentValues<'_> {
         for (column, value) in set {
             self.set(column, Some(value));
         }
-        Decision::Commit(Change::Put(put), WriteOutcome::Done)
+        let put = Change::Put(put);
+        if befores.iter().all(|before| *before == ValueBefore::NONE) {
+            return Decision::Commit(put, WriteOutcome::Done);
+        }
+        Decision::CommitAppend(put, AppendRecord::new(added, befores))
     }
 
     fn increment(&mut self, column: Column, amount: i64, read: &BackendRead) -> Decision {

@@ -17,6 +17,7 @@
 //! and `multi_writer` modules describe the two policies ([`BackendSharing`]).
 
 mod active_memtable;
+mod append_record;
 mod backend_policy;
 mod backoff;
 mod change;

@@ -8,10 +8,12 @@ use std::{
     time::Instant,
 };
 
-use tsd_storage::{FlushTarget, Table};
+use bytes::Bytes;
+use tsd_storage::{Column, FlushTarget, Get, StorageError, Table};
 
 use crate::{
     OpenError, ReplayReport, TornTail,
+    append_record::{APPEND, AppendRecord},
     change::Change,
     executor::Executor,
     files::LogDir,
@@ -20,7 +22,7 @@ use crate::{
         LogPosition, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
         verify,
     },
-    memtable::{Memtable, TableId},
+    memtable::{ColumnLookup, Memtable, TableId},
     replay_target::ReplayTarget,
     sharing::SharingPolicy,
     state::WalState,
@@ -219,7 +221,14 @@ impl<B: FlushTarget> Replay<'_, B> {
             }
             // Unreadable records are in the report of the verification.
             let Ok(table) = std::str::from_utf8(table) else { continue };
-            let Some(change) = Change::decode(header.kind, body) else { continue };
+            let change = if header.kind == APPEND {
+                let Some(record) = AppendRecord::decode(body) else { continue };
+                let put = record.resolve(|column| self.present_value(table, column))?;
+                put.map(Change::Put)
+            } else {
+                Change::decode(header.kind, body)
+            };
+            let Some(change) = change else { continue };
             self.record(table, &change, header.commit_ms)?;
         }
         Ok(())
@@ -241,6 +250,29 @@ impl<B: FlushTarget> Replay<'_, B> {
             self.policy.replay_memtable(&mut self.target, memtable);
         }
         Ok(())
+    }
+
+    /// The value of a column that is appended to. The memtables have it, unless its record is lost.
+    fn present_value(&mut self, table: &str, column: &Column) -> Result<Option<Bytes>, OpenError> {
+        let id = self.table(table)?;
+        let Column { row, family, qualifier } = column;
+        let full = self.target.memtables.iter().rev().map(|memtable| &**memtable);
+        for memtable in self.memtable.iter().chain(full) {
+            match memtable.column(id, row, *family, qualifier) {
+                ColumnLookup::Value(value) => return Ok(Some(value)),
+                ColumnLookup::Deleted => return Ok(None),
+                ColumnLookup::Unknown => {}
+            }
+        }
+        let get = Get::column(row.clone(), *family, qualifier.clone());
+        let ReplayTarget { backend, executor, .. } = &self.target;
+        let stored = executor.wait(backend.get(&Table::new(table), get));
+        let Some(stored) = stored.map_err(OpenError::Backend)? else { return Ok(None) };
+        let cells = stored.into_cells();
+        let cells =
+            cells.map_err(|e| OpenError::Backend(StorageError::Damaged(e.to_string().into())))?;
+        let found = cells.into_iter().find(|c| c.family == *family && c.qualifier == *qualifier);
+        Ok(found.map(|cell| cell.value))
     }
 
     fn table(&mut self, name: &str) -> Result<TableId, OpenError> {

@@ -16,6 +16,7 @@ use crate::{
     files::faulty::{FaultyDisk, TestRng},
 };
 
+mod appends;
 mod conformance_suite;
 mod continuity;
 mod crash_consistency;

@@ -16,7 +16,10 @@
 //! zero, so an unwritten end is detected. Checksum and length of the payload include the padding,
 //! so that every byte of the log is checked.
 
-use crate::change::Change;
+use crate::{
+    append_record::{APPEND, AppendRecord},
+    change::Change,
+};
 
 pub(crate) const HEADER: usize = 48;
 const MAGIC: [u8; 4] = *b"SWR1";
@@ -129,6 +132,11 @@ impl RecordGroup {
     /// Adds a change. [`Self::stamp`] fills in its position in the log.
     pub(crate) fn push(&mut self, table: &str, change: &Change, commit_ms: i64) {
         self.add(change.kind(), table.as_bytes(), |body| change.encode(body), commit_ms);
+    }
+
+    /// Adds an append.
+    pub(crate) fn push_append(&mut self, table: &str, record: &AppendRecord, commit_ms: i64) {
+        self.add(APPEND, table.as_bytes(), |body| record.encode(body), commit_ms);
     }
 
     fn add(&mut self, kind: u8, table: &[u8], body: impl FnOnce(&mut Vec<u8>), commit_ms: i64) {

@@ -8,6 +8,7 @@ use super::{
     segment_reader::{SegmentItem, SegmentReader},
 };
 use crate::{
+    append_record::{APPEND, AppendRecord},
     change::Change,
     files::LogDir,
     report::{Damage, LostRange},
@@ -243,5 +244,7 @@ impl Verifier<'_> {
 
 /// True if this version can decode the record.
 fn is_readable(header: RecordHeader, table: &[u8], body: &[u8]) -> bool {
-    std::str::from_utf8(table).is_ok() && Change::decode(header.kind, body).is_some()
+    std::str::from_utf8(table).is_ok()
+        && (Change::decode(header.kind, body).is_some()
+            || header.kind == APPEND && AppendRecord::decode(body).is_some())
 }
