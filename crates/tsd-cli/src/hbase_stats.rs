@@ -3,11 +3,23 @@
 //! OpenTSDB's names count the parts of its own client; each gets our client's closest counter.
 
 use hbase_rs::{Client, MethodStats, RetryReason};
-use tsd_engine::{ClientStats, Stat};
+use tsd_engine::{ClientStats, RegionClientStats, Stat};
 
-/// The `tsd.hbase.*` lines of `stats`.
+/// The `tsd.hbase.*` lines of `stats`, and the region servers.
 pub(crate) fn stats_of(client: Client) -> ClientStats {
-    ClientStats::new(move || lines(&client.stats()))
+    let of_servers = client.clone();
+    ClientStats::new(move || lines(&client.stats()), move || servers(&of_servers.stats()))
+}
+
+fn servers(stats: &hbase_rs::ClientStats) -> Vec<RegionClientStats> {
+    let servers = stats.servers.iter().map(|of| RegionClientStats {
+        endpoint: format!("{}:{}", of.server.host(), of.server.port()),
+        connections: of.traffic.connections,
+        calls: of.traffic.calls,
+        calls_in_flight: of.traffic.calls_in_flight,
+        admission_waits: of.traffic.admission_waits,
+    });
+    servers.collect()
 }
 
 fn lines(stats: &hbase_rs::ClientStats) -> Vec<Stat> {

@@ -133,6 +133,35 @@ impl Annotations {
     /// Reads global annotations that begin in an inclusive range of epoch milliseconds and do not
     /// end after it. Omits invalid cells.
     pub async fn global(&self, range_ms: (i64, i64)) -> Result<Vec<Annotation>, StorageError> {
+        self.global_where(range_ms, |annotation| is_within(annotation, range_ms)).await
+    }
+
+    /// As [`Self::global`] for a query, sorted by start. `None` if the hours of the range have none that
+    /// could be shown: a response has an empty list if there are some, but only outside the range.
+    pub async fn global_of_query(
+        &self,
+        range_ms: (i64, i64),
+    ) -> Result<Option<Vec<Annotation>>, StorageError> {
+        let from_second = range_ms.0.div_euclid(1_000) * 1_000;
+        let found = self.global_where(range_ms, |annotation| {
+            millis(annotation.start_time) >= from_second
+                && millis(annotation.end_time) <= range_ms.1
+        });
+        let mut found = found.await?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        found.retain(|annotation| is_within(annotation, range_ms));
+        found.sort_by_key(|annotation| annotation.start_time);
+        Ok(Some(found))
+    }
+
+    /// Reads global annotations of the hours of a range.
+    async fn global_where(
+        &self,
+        range_ms: (i64, i64),
+        keep: impl Fn(&Annotation) -> bool,
+    ) -> Result<Vec<Annotation>, StorageError> {
         let mut annotations = Vec::new();
         if range_ms.1 < range_ms.0 {
             return Ok(annotations);
@@ -141,7 +170,7 @@ impl Annotations {
         while let Some(batch) = rows.next_rows().await? {
             for cell in batch.iter().filter(|row| self.is_global(row)).flat_map(annotation_cells) {
                 match Annotation::from_json(&cell.value) {
-                    Ok(annotation) if is_within(&annotation, range_ms) => {
+                    Ok(annotation) if keep(&annotation) => {
                         annotations.push(annotation);
                     }
                     Ok(_) => {}
@@ -290,11 +319,13 @@ fn annotation_cells(row: &Row) -> impl Iterator<Item = &Cell> {
     })
 }
 
+/// Time of an annotation, seconds or milliseconds, in milliseconds.
+fn millis(time: i64) -> i64 {
+    if time > Timestamp::MAX_SECS { time } else { time.saturating_mul(1_000) }
+}
+
 /// True if an annotation begins in a range of epoch milliseconds and does not end after it.
 fn is_within(annotation: &Annotation, (from, to): (i64, i64)) -> bool {
-    let millis = |time: i64| {
-        if time > Timestamp::MAX_SECS { time } else { time.saturating_mul(1_000) }
-    };
     (from..=to).contains(&millis(annotation.start_time)) && millis(annotation.end_time) <= to
 }
 

@@ -22,7 +22,7 @@ use crate::{
         ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
         QueryGuard, QueryId, QueryList, QueryResult, QueryRunner,
     },
-    stats::{self, Stat},
+    stats::{self, RegionClientStats, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
     writer::WriteMessage,
 };
@@ -174,6 +174,12 @@ impl EngineHandle {
     /// Statistics under OpenTSDB's names. Reads the numbers of UIDs in use from the storage.
     pub async fn stats(&self) -> Vec<Stat> {
         stats::collect(&self.shared).await
+    }
+
+    /// Calls to each server of the storage; empty with a storage that has none.
+    #[must_use]
+    pub fn region_clients(&self) -> Vec<RegionClientStats> {
+        stats::region_clients(&self.shared)
     }
 
     /// Sets the gauges of queues, caches and the storage; call it before a scrape.

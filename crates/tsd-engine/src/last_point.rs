@@ -144,7 +144,7 @@ impl LastPointSearch<'_> {
         let tsuid = match series {
             LastSeries::Tsuid(bytes) => Tsuid::try_new(&self.shared.config.schema, &bytes)
                 .map_err(|_| {
-                    QueryError::bad_request(
+                    QueryError::failed(
                         "TSUID must not be null and must have a metric and at least one tag pair",
                     )
                 })?,

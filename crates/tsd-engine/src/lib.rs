@@ -49,7 +49,7 @@ pub use query::{
     RunningQuery, RunningStage, ScannerStats, SubQueryResult, SubQueryStats,
 };
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
-pub use stats::{ClientStats, Stat};
+pub use stats::{ClientStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 pub use tsd_storage::LogLimit;
 // Types of queries, re-exported for crates that depend only on this one.

@@ -135,7 +135,7 @@ async fn find(
     Ok(LookupResult { series })
 }
 
-/// Resolves names to UIDs. As in OpenTSDB, the error does not tell which name has none.
+/// Resolves names to UIDs. An error tells in its details which name has none.
 async fn resolve(shared: &EngineShared, lookup: &Lookup) -> Result<ResolvedLookup, QueryFailure> {
     let uid = async |kind, name: &str| {
         let found = shared.uids.uid_of(kind, name).await;
@@ -273,15 +273,17 @@ async fn read(
 
 /// Maps an unknown name or UID to a 404.
 fn unresolved(error: UidError, message: &str) -> QueryFailure {
-    match error {
-        UidError::NoSuchName { .. } | UidError::NoSuchUid { .. } => QueryError {
-            class: QueryErrorClass::NotFound,
-            message: message.to_owned(),
-            details: ErrorDetails::None,
-        }
-        .into(),
-        other => other.into(),
+    let details = match &error {
+        UidError::NoSuchName { kind, name } => format!("No such name for '{kind}': '{name}'"),
+        UidError::NoSuchUid { .. } => error.to_string(),
+        _ => return error.into(),
+    };
+    QueryError {
+        class: QueryErrorClass::NotFound,
+        message: message.to_owned(),
+        details: ErrorDetails::Text(details),
     }
+    .into()
 }
 
 #[cfg(test)]

@@ -26,14 +26,35 @@ pub struct Stat {
     pub tags: Vec<(&'static str, &'static str)>,
 }
 
-/// Reads the statistics of the storage's client.
+/// Calls to one server of the storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionClientStats {
+    /// Host and port of the server.
+    pub endpoint: String,
+    /// Open connections.
+    pub connections: u64,
+    /// Calls started.
+    pub calls: u64,
+    /// Calls in flight.
+    pub calls_in_flight: u64,
+    /// Calls that waited because too many were in flight.
+    pub admission_waits: u64,
+}
+
+/// Reads the statistics of the storage's client: lines of `stats`, and its servers.
 #[derive(Clone)]
-pub struct ClientStats(Arc<dyn Fn() -> Vec<Stat> + Send + Sync>);
+pub struct ClientStats {
+    lines: Arc<dyn Fn() -> Vec<Stat> + Send + Sync>,
+    servers: Arc<dyn Fn() -> Vec<RegionClientStats> + Send + Sync>,
+}
 
 impl ClientStats {
-    /// Uses `read` as source; its lines have OpenTSDB's names.
-    pub fn new(read: impl Fn() -> Vec<Stat> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(read))
+    /// Uses these as sources; the names of lines are OpenTSDB's.
+    pub fn new(
+        lines: impl Fn() -> Vec<Stat> + Send + Sync + 'static,
+        servers: impl Fn() -> Vec<RegionClientStats> + Send + Sync + 'static,
+    ) -> Self {
+        Self { lines: Arc::new(lines), servers: Arc::new(servers) }
     }
 }
 
@@ -85,8 +106,8 @@ pub(crate) async fn collect(shared: &EngineShared) -> Vec<Stat> {
     }
     let added = load(&shared.ingest.received);
     stats.push(stat("datapoints.added", added, [("type", "all"), ("class", "TSDB")]));
-    if let Some(ClientStats(read)) = &shared.config.client_stats {
-        stats.extend(read());
+    if let Some(client) = &shared.config.client_stats {
+        stats.extend((client.lines)());
     }
     let compaction = &shared.compaction_stats;
     stats.push(stat("compaction.count", load(&compaction.rows), []));
@@ -104,6 +125,11 @@ pub(crate) async fn collect(shared: &EngineShared) -> Vec<Stat> {
         stats.push(stat("compaction.deletes", load(&compaction.deletes), []));
     }
     stats
+}
+
+/// The servers of the storage, none if it has no client.
+pub(crate) fn region_clients(shared: &EngineShared) -> Vec<RegionClientStats> {
+    shared.config.client_stats.as_ref().map_or_else(Vec::new, |client| (client.servers)())
 }
 
 /// Sets the gauges and the counters that are kept elsewhere. Called before a scrape.

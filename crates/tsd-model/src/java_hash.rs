@@ -40,6 +40,14 @@ pub fn sort_as_copied_hash_map<T>(entries: &mut [T], key: impl Fn(&T) -> &str) {
     sort_by_slot(entries, slots, key);
 }
 
+/// Sorts entries in the order of a hash map that Java created for this number of entries and filled one
+/// by one: as many slots, rounded up to a power of two, doubled if more than three quarters full.
+pub fn sort_as_sized_hash_map<T>(entries: &mut [T], key: impl Fn(&T) -> &str) {
+    let slots = (entries.len() as u64).next_power_of_two();
+    let slots = if entries.len() as u64 > slots * 3 / 4 { slots * 2 } else { slots };
+    sort_by_slot(entries, u32::try_from(slots).unwrap_or(1 << 31), key);
+}
+
 /// Sorts entries in the order of a hash map that Java filled one by one: 16 slots, doubled while more
 /// than three quarters full. OpenTSDB looks up and assigns the tags of a put in this order.
 pub fn sort_as_grown_hash_map<T>(entries: &mut [T], key: impl Fn(&T) -> &str) {
@@ -74,6 +82,17 @@ mod tests {
         let mut tags = ["cpu", "host"];
         sort_as_grown_hash_map(&mut tags, |t| t);
         assert_eq!(tags, ["host", "cpu"]);
+    }
+
+    #[test]
+    fn maps_of_a_given_size_grow_when_full() {
+        // With 4 slots "a" and "e" share one, with 16 "e" is behind "b" and "c2" last.
+        let mut ids = ["a", "b", "e"];
+        sort_as_sized_hash_map(&mut ids, |id| id);
+        assert_eq!(ids, ["a", "e", "b"]);
+        let mut ids = ["c2", "b", "e", "a"];
+        sort_as_grown_hash_map(&mut ids, |id| id);
+        assert_eq!(ids, ["a", "b", "e", "c2"]);
     }
 
     #[test]

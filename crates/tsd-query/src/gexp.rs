@@ -20,8 +20,8 @@ use functions::Function;
 
 pub use query::GexpQuery;
 
-/// Returns the series of a metric's text.
-type SeriesOf<'a> = dyn Fn(&str) -> &'a [NamedSeries] + 'a;
+/// Returns the sub query of a metric's text, by its index, and its series.
+type SeriesOf<'a> = dyn Fn(&str) -> (usize, &'a [NamedSeries]) + 'a;
 
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,9 +34,11 @@ pub struct Gexp {
 pub struct GexpSeries {
     /// The series.
     pub series: NamedSeries,
-    /// True if the response has an empty list of annotations: series combined from several have
-    /// one, whatever annotations those have.
-    pub lists_annotations: bool,
+    /// True if it was combined from several series. The response lists no annotations and no TSUIDs
+    /// of it.
+    pub is_combined: bool,
+    /// Index of the sub query that it is of; 0 for combined ones.
+    pub sub_query: usize,
 }
 
 /// A function call: its input series, then its other parameters.
@@ -75,13 +77,13 @@ impl Gexp {
         self.metrics().into_iter().map(parse_m_parameter).collect()
     }
 
-    /// Evaluates the expression. `series_of` returns the series of a metric's text with all points
+    /// Evaluates the expression. `series_of` returns sub query and series of a metric's text with all points
     /// that were read ([`crate::OutputSeries::from_group`] over the range of the scan); the result
     /// is cut to `range`, first and last millisecond.
     pub fn evaluate<'a>(
         &self,
         range: (i64, i64),
-        series_of: &(dyn Fn(&str) -> &'a [NamedSeries] + 'a),
+        series_of: &SeriesOf<'a>,
     ) -> Result<Vec<GexpSeries>, QueryError> {
         self.evaluate_with(range, series_of, &mut Unlimited)
     }
@@ -90,7 +92,7 @@ impl Gexp {
     pub fn evaluate_with<'a>(
         &self,
         range: (i64, i64),
-        series_of: &(dyn Fn(&str) -> &'a [NamedSeries] + 'a),
+        series_of: &SeriesOf<'a>,
         limits: &mut dyn ExecutionLimits,
     ) -> Result<Vec<GexpSeries>, QueryError> {
         let mut result = functions::apply(&self.root, range, series_of, limits)?;

@@ -16,8 +16,8 @@ use tsd_storage::{Storage, Table};
 
 use super::{
     QueryFailure, QueryResult, RunningStage, SubQueryResult, SubQueryStats,
-    annotations::sort_by_start, cancellation::CancellationFlag, context::QueryContext,
-    read_budget::ReadBudget, reads::SubQueryRead,
+    cancellation::CancellationFlag, context::QueryContext, read_budget::ReadBudget,
+    reads::SubQueryRead,
 };
 use crate::{
     actor::ActorRef,
@@ -94,11 +94,10 @@ impl QueryEngine {
         let _guard = cancellation.cancel_on_drop();
         let options = ReadOptions { query, all_points: false, annotations: !query.no_annotations };
         let results = self.sub_queries(options, context, &cancellation).await?;
-        let mut global_annotations = Vec::new();
+        let mut global_annotations = None;
         if query.global_annotations && !query.no_annotations {
             let range = (query.start_ms, query.end_ms);
-            global_annotations = self.annotations.global(range).await?;
-            sort_by_start(&mut global_annotations);
+            global_annotations = self.annotations.global_of_query(range).await?;
         }
         let mut keys = Vec::new();
         let mut sub_results = Vec::with_capacity(results.len());

@@ -59,7 +59,7 @@ impl QueryEngine {
     pub(crate) fn metric_uid(&self, resolved: &ResolvedSubQuery) -> Bytes {
         match resolved {
             ResolvedSubQuery::Metric { metric, .. } => metric.clone(),
-            ResolvedSubQuery::Tsuids(tsuids) => {
+            ResolvedSubQuery::Tsuids { tsuids, .. } => {
                 let first = tsuids.first().map(|tsuid| &**tsuid).unwrap_or_default();
                 let metric = first.get(..self.schema.metric_width()).unwrap_or_default();
                 Bytes::copy_from_slice(metric)

@@ -29,8 +29,9 @@ pub struct QueryResult {
     pub id: QueryId,
     /// One for each sub query, in request order.
     pub sub_results: Vec<SubQueryResult>,
-    /// Global annotations that start inside the query range, by start; empty unless requested.
-    pub global_annotations: Vec<Annotation>,
+    /// Global annotations that start inside the query range, by start; `None` unless requested and
+    /// there are some in its hours.
+    pub global_annotations: Option<Vec<Annotation>>,
     /// Statistics of the query.
     pub stats: QueryStats,
     /// Keep until the response was written: until then the query counts as running and its memory

@@ -95,8 +95,9 @@ impl ApiError {
     }
 
     /// 501 for an API version that does not exist yet.
-    pub fn version_too_new() -> Self {
+    pub fn version_too_new(version: u32, newest: u32) -> Self {
         Self::new(501, "Requested API version is greater than the max implemented")
+            .with_details(format!("API version [{version}] is greater than the max [{newest}]"))
     }
 
     /// 400 for an API version that is not a number.
@@ -118,6 +119,7 @@ impl ApiError {
     /// 400 for an empty body.
     pub fn missing_content() -> Self {
         Self::new(400, "Missing message content")
+            .with_details("Supply valid JSON formatted data in the body of your request")
     }
 
     /// 400 for an empty body of a write.
@@ -314,7 +316,7 @@ mod tests {
             ApiError::origin_not_allowed("http://x"),
             ApiError::missing_method_override(),
             ApiError::unknown_method_override(),
-            ApiError::version_too_new(),
+            ApiError::version_too_new(2, 1),
             ApiError::bad_version(),
             ApiError::unknown_serializer("xml"),
             ApiError::missing_parameter("start"),
@@ -336,7 +338,7 @@ mod tests {
     fn legacy_pages_hide_the_status() {
         let rejected = ApiError::method_not_allowed("<b>");
         assert_eq!(rejected.legacy_status(), 400);
-        assert_eq!(ApiError::version_too_new().legacy_status(), 500);
+        assert_eq!(ApiError::version_too_new(2, 1).legacy_status(), 500);
         assert_eq!(rejected.render_legacy(LegacyFormat::Json), r#"{"err":"Method not allowed"}"#);
         assert_eq!(rejected.render_legacy(LegacyFormat::Png), "");
         let html = ApiError::new(400, "no <script> & 'x'").render_legacy(LegacyFormat::Html);

@@ -9,19 +9,20 @@ use crate::json::JsonObject;
 #[must_use]
 pub fn render_exp_query(query: &RawExpQuery) -> String {
     let mut out = Vec::new();
+    let is_empty = |name: &str| query.empty_lists.contains(&name);
     let mut object = JsonObject::open(&mut out);
     object.optional("name", query.name.as_deref());
     match &query.time {
         None => drop(object.literal("time", "null")),
         Some(time) => write_time(object.key("time"), time),
     }
-    list(&mut object, "filters", &query.filters, |out, filter| {
+    list(&mut object, "filters", &query.filters, is_empty("filters"), |out, filter| {
         let mut object = JsonObject::open(out);
         object.optional("id", filter.id.as_deref());
-        list(&mut object, "tags", &filter.tags, write_filter);
+        list(&mut object, "tags", &filter.tags, false, write_filter);
         object.literal("explicitTags", filter.explicit_tags).close();
     });
-    list(&mut object, "metrics", &query.metrics, |out, metric| {
+    list(&mut object, "metrics", &query.metrics, is_empty("metrics"), |out, metric| {
         let mut object = JsonObject::open(out);
         object
             .optional("metric", metric.metric.as_deref())
@@ -40,8 +41,8 @@ pub fn render_exp_query(query: &RawExpQuery) -> String {
         }
         object.close();
     });
-    list(&mut object, "expressions", &query.expressions, write_expression);
-    list(&mut object, "outputs", &query.outputs, |out, output| {
+    list(&mut object, "expressions", &query.expressions, is_empty("expressions"), write_expression);
+    list(&mut object, "outputs", &query.outputs, is_empty("outputs"), |out, output| {
         JsonObject::open(out)
             .optional("id", output.id.as_deref())
             .optional("alias", output.alias.as_deref())
@@ -119,14 +120,15 @@ fn fill(object: &mut JsonObject<'_>, fill: Option<&RawExpFill>) {
     }
 }
 
-/// Writes an array, or `null` if there are no elements.
+/// Writes an array, or `null` if there are no elements and the request has none.
 fn list<T>(
     object: &mut JsonObject<'_>,
     key: &str,
     elements: &[T],
+    is_given: bool,
     write: impl Fn(&mut Vec<u8>, &T),
 ) {
-    if elements.is_empty() {
+    if elements.is_empty() && !is_given {
         object.literal(key, "null");
     } else {
         object.list(key, elements, write);

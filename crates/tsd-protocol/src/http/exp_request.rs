@@ -40,10 +40,12 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
             "name" => query.name = read_text(reader, "name")?,
             "time" if take_null(reader)? => query.time = None,
             "time" => query.time = Some(read_time(reader)?),
+            "filters" | "expressions" | "outputs" if take_null(reader)? => {}
             "filters" => {
                 query.filters = read_limited(reader, "filters", MAX_FILTERS, |reader| {
                     read_filter(reader, &mut filters)
                 })?;
+                note_empty(&mut query.empty_lists, "filters", query.filters.is_empty());
             }
             "metrics" => {
                 query.metrics = read_limited(reader, "metrics", MAX_SUB_QUERIES, |reader| {
@@ -57,15 +59,25 @@ fn read_query(reader: &mut JsonReader<'_>, query: &mut RawExpQuery) -> Result<()
                         bytes.take_many(expression.expr.as_deref().map_or(0, str::len))?;
                         Ok(expression)
                     })?;
+                note_empty(&mut query.empty_lists, "expressions", query.expressions.is_empty());
             }
             "outputs" => {
                 query.outputs = read_limited(reader, "outputs", MAX_EXPRESSIONS, read_output)?;
+                note_empty(&mut query.empty_lists, "outputs", query.outputs.is_empty());
             }
             _ => reader.skip_value()?,
         }
         Ok(())
     })?;
     count_used_filters(query)
+}
+
+/// Notes a list that the request has, but as `[]`.
+fn note_empty(empty_lists: &mut Vec<&'static str>, name: &'static str, is_empty: bool) {
+    empty_lists.retain(|other| *other != name);
+    if is_empty {
+        empty_lists.push(name);
+    }
 }
 
 /// Filters are built once per metric, so they are counted for each.
@@ -120,6 +132,8 @@ fn read_time(reader: &mut JsonReader<'_>) -> Result<RawExpTime, BodyError> {
 }
 
 fn read_downsampler(reader: &mut JsonReader<'_>, time: &mut RawExpTime) -> Result<(), BodyError> {
+    // An interval is required.
+    time.downsample_interval = Some(String::new());
     read_object(reader, "downsampler", |name, reader| {
         match name {
             "interval" => time.downsample_interval = read_text(reader, "interval")?,

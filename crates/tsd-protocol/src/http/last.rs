@@ -103,6 +103,9 @@ pub fn parse_last_uri(query: &QueryString) -> Result<LastRequest, ApiError> {
         RawLastQuery { metric: Some(metric), tags, tsuids: Vec::new() }.add_to(&mut request)?;
     }
     for list in query.all("tsuids") {
+        if list.is_empty() {
+            return Err(ApiError::wrapped(400, "UID was empty"));
+        }
         let tsuids = list.split(',').filter(|tsuid| !tsuid.is_empty()).map(str::to_owned);
         RawLastQuery { tsuids: tsuids.collect(), ..RawLastQuery::default() }
             .add_to(&mut request)?;
@@ -147,7 +150,10 @@ impl RawLastQuery {
             // An odd number of digits lacks a leading zero.
             let zero = if tsuid.len().is_multiple_of(2) { "" } else { "0" };
             let bytes = from_hex(format!("{zero}{tsuid}").as_bytes()).ok_or_else(|| {
-                ApiError::wrapped(400, format!("The TSUID is no hexadecimal text: {tsuid}"))
+                ApiError::wrapped(
+                    400,
+                    format!("contains illegal character for hexBinary: {zero}{tsuid}"),
+                )
             })?;
             request.series.push(LastSelector::Tsuid(bytes));
         }
@@ -255,7 +261,7 @@ mod tests {
         assert_eq!(by_uri("timeseries=m&back_scan=x"), "Unable to parse back_scan parameter");
         assert_eq!(by_uri("timeseries=m%7Ba"), "Missing '}' at the end of: m{a");
         assert_eq!(by_uri("timeseries=m%7Ba%7D"), "When parsing tag 'a': invalid tag: a");
-        assert_eq!(by_uri("tsuids=xyz"), "The TSUID is no hexadecimal text: xyz");
+        assert_eq!(by_uri("tsuids=xyz"), "contains illegal character for hexBinary: 0xyz");
         let negative = "Backscan must be zero or a positive number";
         assert_eq!(by_uri("tsuids=AB&back_scan=-1"), negative);
         assert!(uri("timeseries=m&back_scan=-1").is_ok());

@@ -210,6 +210,7 @@ fn read_sub_query(
     limits: &mut RequestLimits,
 ) -> Result<RawSubQuery, BodyError> {
     let mut sub = RawSubQuery::default();
+    let mut has_filters = false;
     let RequestLimits {
         filters: filter_limit,
         tsuids: tsuid_limit,
@@ -226,8 +227,14 @@ fn read_sub_query(
             "rate" => sub.rate = read_flag(reader, "rate")?,
             "rateOptions" if take_null(reader)? => sub.rate_options = None,
             "rateOptions" => sub.rate_options = Some(read_rate_options(reader)?),
-            "filters" => sub.set_filters(&read_filters(reader, filter_limit)?)?,
+            "filters" => {
+                has_filters = true;
+                sub.set_filters(&read_filters(reader, filter_limit)?)?;
+            }
+            // As in OpenTSDB, it removes the filters before it, and is an error without them.
+            "tags" if has_filters && take_null(reader)? => sub.filters.clear(),
             "tags" => {
+                has_filters = true;
                 let mut tags: Vec<(String, String)> = Vec::new();
                 read_object(reader, "tags", |tagk, reader| {
                     let filter = read_text(reader, "tags")?.unwrap_or_default();

@@ -31,7 +31,10 @@ impl SearchType {
         match component.to_ascii_lowercase().as_str() {
             "lookup" => Ok(Self::Lookup),
             "tsmeta" | "tsmeta_summary" | "tsuids" | "uidmeta" | "annotation" => Ok(Self::Plugin),
-            _ => Err(ApiError::new(400, "Invalid search query type supplied")),
+            "" => Err(ApiError::new(400, "Invalid search query type supplied")
+                .with_details("Type provided was null or empty")),
+            _ => Err(ApiError::new(400, "Invalid search query type supplied")
+                .with_details(format!("Unknown type: {component}"))),
         }
     }
 }

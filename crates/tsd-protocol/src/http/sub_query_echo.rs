@@ -14,13 +14,13 @@ use crate::json::{JsonObject, write_json_string};
 pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> String {
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
-    let (metric, tsuids) = match &sub.source {
-        SeriesSource::Metric(metric) => (Some(metric), None),
-        SeriesSource::Tsuids(tsuids) => (None, Some(tsuids)),
+    let tsuids = match &sub.source {
+        SeriesSource::Metric(_) => None,
+        SeriesSource::Tsuids(tsuids) => Some(tsuids),
     };
     object
         .string("aggregator", sub.aggregator.name())
-        .optional("metric", metric.map(String::as_str));
+        .optional("metric", sub.given_metric.as_deref());
     match tsuids {
         None => object.literal("tsuids", "null"),
         Some(tsuids) => object.strings("tsuids", tsuids),
@@ -61,7 +61,7 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
     .literal("explicitTags", sub.explicit_tags)
     .literal("useFuzzyFilter", true)
     .literal("preAggregate", sub.pre_aggregate)
-    .string("rollupUsage", sub.rollup_usage.name())
+    .optional("rollupUsage", sub.rollup_usage.map(|usage| usage.name()))
     .string("rollupTable", "raw")
     .literal("showHistogramBuckets", sub.show_histogram_buckets)
     .literal("useMultiGets", true);
@@ -85,7 +85,7 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
 }
 
 /// Renders a float like Java: the fewest digits that identify it.
-fn single_text(value: f32) -> String {
+pub(super) fn single_text(value: f32) -> String {
     value.to_string().parse().map_or_else(|_| value.to_string(), java_double)
 }
 

@@ -1,17 +1,22 @@
 //! Evaluates expressions and builds the rows of the result.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
 
-use tsd_model::{PointColumns, Value};
+use bytes::Bytes;
+use tsd_model::{PointColumns, Value, sort_as_grown_hash_map, sort_as_sized_hash_map};
 
 use super::{
-    ExpExpression, ExpQuery,
-    join::{SeriesColumn, Variable, join, union_of_times},
+    ExpExpression, ExpQuery, JoinOperator,
+    join::{SeriesColumn, Variable, VariableMetrics, join, union_of_times},
     language,
 };
 use crate::{
     error::QueryError,
     limits::{ExecutionLimits, Unlimited},
+    number::as_double,
     pipeline::NamedSeries,
 };
 
@@ -78,7 +83,8 @@ impl ExpQuery {
         let mut variables: HashMap<&str, Variable<'_>> = HashMap::new();
         for metric in &self.metrics {
             let variable = Variable {
-                metrics: vec![metric.metric.clone()],
+                id: &metric.id,
+                metrics: VariableMetrics::Same(vec![metric.metric.clone()]),
                 fill: metric.fill,
                 tag_keys: Some(metric.tag_keys.clone()),
                 series: series_of.get(metric.sub_query).map_or_else(Cow::default, Cow::from),
@@ -91,35 +97,23 @@ impl ExpQuery {
         }
         let is_expression = |id: &str| self.expressions.iter().any(|e| e.id == id);
         let mut outputs = Vec::new();
-        for (id, alias) in self.requested_outputs() {
+        for (id, alias) in &self.outputs {
             let Some(variable) = variables.get(id.as_str()) else { continue };
             let range = (self.query.start_ms, self.query.end_ms);
-            let range = is_expression(&id).then_some(range);
-            outputs.push(build_output(id, alias, variable, range, limits)?);
+            let range = is_expression(id).then_some(range);
+            outputs.push(build_output(id.clone(), alias.clone(), variable, range, limits)?);
         }
         Ok(ExpResult { outputs })
-    }
-
-    /// Ids and aliases of the outputs: those requested, else all expressions, else all metrics.
-    fn requested_outputs(&self) -> Vec<(String, Option<String>)> {
-        if !self.outputs.is_empty() {
-            return self.outputs.clone();
-        }
-        let mut ids: Vec<_> = self.expressions.iter().map(|e| (e.id.clone(), None)).collect();
-        if ids.is_empty() {
-            ids = self.metrics.iter().map(|metric| (metric.id.clone(), None)).collect();
-        }
-        ids
     }
 }
 
 /// Evaluates an expression for all of its columns.
 fn evaluate_expression<'v>(
-    expression: &ExpExpression,
-    variables_by_id: &'v HashMap<&str, Variable<'_>>,
+    expression: &'v ExpExpression,
+    variables_by_id: &HashMap<&str, Variable<'v>>,
     limits: &mut dyn ExecutionLimits,
-) -> Result<Variable<'static>, QueryError> {
-    let mut variables: Vec<&'v Variable<'_>> = Vec::new();
+) -> Result<Variable<'v>, QueryError> {
+    let mut variables: Vec<&Variable<'v>> = Vec::new();
     for name in &expression.program.variables {
         // OpenTSDB looks results up in lower case, so that ids with upper-case letters are never
         // found.
@@ -133,32 +127,81 @@ fn evaluate_expression<'v>(
         );
     }
     let columns = join(expression, &variables)?;
-    let joined = columns.iter().flat_map(|column| {
-        variables.iter().zip(column).filter_map(|(v, at)| v.series.get((*at)?)).map(|s| &s.points)
-    });
-    let times = union_of_times(joined);
-    let mut metrics: Vec<String> =
-        variables.iter().flat_map(|variable| variable.metrics.clone()).collect();
-    metrics.sort();
-    metrics.dedup();
+    let times =
+        match expression.operator {
+            JoinOperator::Union => {
+                union_of_times(variables.iter().flat_map(|v| v.series.iter()).map(|s| &s.points))
+            }
+            JoinOperator::Intersection => union_of_times(columns.iter().flat_map(|column| {
+                present_in(&variables, column).map(|(_, series)| &series.points)
+            })),
+        };
+    let in_java = order_in_java(&variables);
+    let mut metrics = Vec::with_capacity(columns.len());
     let mut series = Vec::with_capacity(columns.len());
     for column in &columns {
-        let series_at =
-            |(variable, at): (&&'v Variable<'_>, &Option<usize>)| variable.series.get((*at)?);
-        // The tags in the response are those of the first variable's series, or none. Expressions
-        // that use this one join by the tags that the column actually has.
-        let first = variables.first().zip(column.first()).and_then(series_at);
-        let mut named = first.map_or_else(NamedSeries::default, |first| NamedSeries {
-            points: PointColumns::default(),
-            ..first.clone()
-        });
-        if let Some(present) = variables.iter().zip(column).find_map(series_at) {
-            named.group_tags.clone_from(&present.group_tags);
-        }
+        let mut names: Vec<String> =
+            present_in(&variables, column).flat_map(|(names, _)| names.to_vec()).collect();
+        names.sort();
+        names.dedup();
+        metrics.push(names);
+        let mut named = column_head(&variables, column, in_java.first().copied());
         named.points = column_points(expression, &variables, column, &times, limits)?;
         series.push(named);
     }
-    Ok(Variable { metrics, fill: f64::NAN, tag_keys: None, series: series.into() })
+    Ok(Variable {
+        id: &expression.id,
+        metrics: VariableMetrics::Each(metrics),
+        fill: f64::NAN,
+        tag_keys: None,
+        series: series.into(),
+    })
+}
+
+/// Series of a column and the metrics behind them, in the order of the variables.
+fn present_in<'a>(
+    variables: &'a [&Variable<'_>],
+    column: &'a SeriesColumn,
+) -> impl Iterator<Item = (&'a [String], &'a NamedSeries)> {
+    let at = |(variable, at): (&&'a Variable<'_>, &Option<usize>)| {
+        let at = (*at)?;
+        Some((variable.metrics_of(at), variable.series.get(at)?))
+    };
+    variables.iter().zip(column).filter_map(at)
+}
+
+/// Indexes of the variables in the order of OpenTSDB's hash maps.
+fn order_in_java(variables: &[&Variable<'_>]) -> Vec<usize> {
+    let mut order: Vec<(usize, &str)> =
+        variables.iter().enumerate().map(|(at, variable)| (at, variable.id)).collect();
+    sort_as_grown_hash_map(&mut order, |(_, id)| id);
+    sort_as_sized_hash_map(&mut order, |(_, id)| id);
+    order.into_iter().map(|(at, _)| at).collect()
+}
+
+/// The tags of a column, without points: common tags are those of the variable that is first in
+/// OpenTSDB's order, or none if it has no series here; aggregated tags are those of all. Expressions
+/// that use this one join by the tags that the column actually has.
+fn column_head(
+    variables: &[&Variable<'_>],
+    column: &SeriesColumn,
+    first: Option<usize>,
+) -> NamedSeries {
+    let series_of = |at: usize| variables.get(at)?.series.get((*column.get(at)?)?);
+    let mut named = first.and_then(series_of).map_or_else(NamedSeries::default, |first| {
+        NamedSeries { points: PointColumns::default(), ..first.clone() }
+    });
+    if let Some((_, present)) = present_in(variables, column).next() {
+        named.group_tags.tags.clone_from(&present.group_tags.tags);
+    }
+    // By UID.
+    let aggregated: BTreeMap<&Bytes, &String> = present_in(variables, column)
+        .flat_map(|(_, series)| series.group_tags.aggregate_tags.iter().zip(&series.aggregate_tags))
+        .collect();
+    let (uids, names) =
+        aggregated.iter().map(|(uid, name)| ((*uid).clone(), (*name).clone())).unzip();
+    (named.group_tags.aggregate_tags, named.aggregate_tags) = (uids, names);
+    named
 }
 
 /// Evaluates one column at all times.
@@ -189,7 +232,9 @@ fn column_points(
             limits.check()?;
         }
         for (value, reader) in scope.iter_mut().zip(&mut readers) {
-            *value = reader.at(*time);
+            // A series that the column lacks is always zero, a missing point the fill value.
+            let fill = if reader.points.is_some() { reader.fill } else { 0.0 };
+            *value = reader.at(*time).filter(|value| !value.is_nan()).unwrap_or(fill);
         }
         let value = language::evaluate(&expression.program, &scope).map_err(|class| {
             QueryError::failed(format!(
@@ -210,23 +255,19 @@ struct SeriesReader<'a> {
 }
 
 impl SeriesReader<'_> {
-    /// The value at `time`, or the fill value. A missing series is always zero.
-    fn at(&mut self, time: i64) -> f64 {
-        let Some(points) = self.points else { return 0.0 };
+    /// The value at `time`, if there is one.
+    fn at(&mut self, time: i64) -> Option<f64> {
+        let points = self.points?;
         while points.times_ms.get(self.next).is_some_and(|own| *own < time) {
             self.next += 1;
         }
         let own = points.times_ms.get(self.next) == Some(&time);
-        let value = match points.value(self.next) {
-            Some(Value::Integer(v)) if own => v as f64,
-            Some(Value::Float(v)) if own => v,
-            _ => f64::NAN,
-        };
-        if value.is_nan() { self.fill } else { value }
+        points.value(self.next).filter(|_| own).map(as_double)
     }
 }
 
-/// Builds the rows of a variable. Those of expressions are cut to the query range.
+/// Builds the rows of a variable. Those of expressions are cut to the query range. Missing points are
+/// zero, whatever the fill policy of a metric.
 fn build_output(
     id: String,
     alias: Option<String>,
@@ -251,20 +292,26 @@ fn build_output(
         if row % check_interval == 0 {
             limits.check()?;
         }
-        rows.push((*time, readers.iter_mut().map(|reader| reader.at(*time)).collect()));
+        let values = readers.iter_mut().map(|reader| reader.at(*time).unwrap_or(0.0));
+        rows.push((*time, values.collect()));
     }
     let no_rows = if range.is_some() { 0 } else { i64::MAX };
     Ok(ExpOutput {
         id,
         alias,
         first_ms: times.first().copied().unwrap_or(no_rows),
-        last_ms: if times.len() > 1 { times.last().copied().unwrap_or(0) } else { 0 },
+        // An expression with one row has no last time.
+        last_ms: match times.as_slice() {
+            [_] if range.is_some() => 0,
+            times => times.last().copied().unwrap_or(0),
+        },
         rows,
         columns: variable
             .series
             .iter()
             .map(|series| ExpColumn {
-                metrics: variable.metrics.clone(),
+                // Those of the first column are shown for all.
+                metrics: variable.metrics_of(0).to_vec(),
                 common_tags: series.tags.clone(),
                 aggregated_tags: series.aggregate_tags.clone(),
             })

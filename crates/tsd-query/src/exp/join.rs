@@ -14,13 +14,33 @@ use crate::{
 /// Series of one variable, a metric or an expression.
 #[derive(Clone, Debug)]
 pub(super) struct Variable<'a> {
-    /// Names of the metrics behind it, sorted.
-    pub(super) metrics: Vec<String>,
+    pub(super) id: &'a str,
+    /// Names of the metrics behind its series.
+    pub(super) metrics: VariableMetrics,
     /// Value used for a missing point or a NaN.
     pub(super) fill: f64,
     /// Tag keys of the metric's filters; `None` for expressions, which keep all their tags.
     pub(super) tag_keys: Option<Vec<String>>,
     pub(super) series: Cow<'a, [NamedSeries]>,
+}
+
+/// Names of the metrics behind the series of a variable, sorted.
+#[derive(Clone, Debug)]
+pub(super) enum VariableMetrics {
+    /// All series have the same.
+    Same(Vec<String>),
+    /// Those of each series.
+    Each(Vec<Vec<String>>),
+}
+
+impl Variable<'_> {
+    /// Names of the metrics behind one series.
+    pub(super) fn metrics_of(&self, series: usize) -> &[String] {
+        match &self.metrics {
+            VariableMetrics::Same(names) => names,
+            VariableMetrics::Each(names) => names.get(series).map_or(&[], Vec::as_slice),
+        }
+    }
 }
 
 /// One column: for each variable the index of its series, if it has one.
@@ -36,29 +56,35 @@ pub(super) fn join(
         for (at, series) in variable.series.iter().enumerate() {
             let column = columns.entry(join_key(expression, variable, series)).or_default();
             column.resize(variables.len(), None);
+            // Of several series with the same key the last one counts.
             if let Some(slot) = column.get_mut(index) {
-                slot.get_or_insert(at);
+                *slot = Some(at);
             }
         }
     }
     if expression.operator == JoinOperator::Intersection {
         columns.retain(|_, column| column.iter().all(Option::is_some));
-        if columns.is_empty() {
+        // Nothing at all is an empty result.
+        if columns.is_empty() && variables.iter().any(|variable| !variable.series.is_empty()) {
             return Err(QueryError::failed(format!("No intersections found: {}", expression.text)));
         }
     }
     Ok(columns.into_values().collect())
 }
 
-/// UIDs that a series is joined by: its tag pairs, then its aggregated tags.
+/// UIDs that a series is joined by: its tag pairs, then its aggregated tags; none without tag pairs.
 fn join_key(
     expression: &ExpExpression,
     variable: &Variable<'_>,
     series: &NamedSeries,
 ) -> Vec<Bytes> {
-    let is_join_key = |name: Option<&String>| match &variable.tag_keys {
-        Some(keys) if expression.use_query_tags => name.is_some_and(|name| keys.contains(name)),
-        _ => true,
+    if series.group_tags.tags.is_empty() {
+        return Vec::new();
+    }
+    // An expression has no filters, so none of its tags are joined by then.
+    let filtered = variable.tag_keys.as_deref().unwrap_or_default();
+    let is_join_key = |name: Option<&String>| {
+        !expression.use_query_tags || name.is_some_and(|name| filtered.contains(name))
     };
     let mut key = Vec::new();
     for (i, (tagk, tagv)) in series.group_tags.tags.iter().enumerate() {
@@ -68,11 +94,7 @@ fn join_key(
         }
     }
     if expression.include_agg_tags {
-        for (i, tagk) in series.group_tags.aggregate_tags.iter().enumerate() {
-            if is_join_key(series.aggregate_tags.get(i)) {
-                key.push(tagk.clone());
-            }
-        }
+        key.extend(series.group_tags.aggregate_tags.iter().cloned());
     }
     key
 }

@@ -17,6 +17,8 @@ pub struct RawExpQuery {
     pub expressions: Vec<RawExpExpression>,
     /// `outputs`
     pub outputs: Vec<RawExpOutput>,
+    /// Names of the lists that the request has as `[]`; its echo repeats them so.
+    pub empty_lists: Vec<&'static str>,
 }
 
 /// `time`: the range and the settings of all metrics.

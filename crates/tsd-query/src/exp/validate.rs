@@ -7,9 +7,10 @@ use super::{
     language::{self, ExpressionError, Program},
 };
 use crate::{
+    aggregator::Aggregator,
     error::{ErrorDetails, QueryError, QueryErrorClass},
     request::{FillPolicy, Query, RawQuery, RawSubQuery},
-    time::{Clock, parse_time},
+    time::{Clock, Duration, parse_time},
 };
 
 /// A request that passed validation.
@@ -21,7 +22,7 @@ pub struct ExpQuery {
     pub metrics: Vec<ExpMetric>,
     /// Expressions, each after those that it uses.
     pub expressions: Vec<ExpExpression>,
-    /// Ids of the requested outputs, with their aliases.
+    /// Ids of the outputs with their aliases: those requested, else all expressions, else all metrics.
     pub outputs: Vec<(String, Option<String>)>,
 }
 
@@ -76,39 +77,49 @@ impl RawExpQuery {
             return Err(invalid("missing or empty metrics"));
         }
         let mut ids = HashSet::new();
-        for filter in &self.filters {
-            let id = filter.id.as_deref().unwrap_or_default();
-            check_id(id)?;
-            if !ids.insert(id) {
-                return Err(invalid(&format!("duplicated filter id: {id}")));
-            }
-        }
-        let mut metrics = Vec::with_capacity(self.metrics.len());
-        let mut sub_queries = Vec::with_capacity(self.metrics.len());
-        let mut ids = HashSet::new();
-        for (index, raw) in self.metrics.iter().enumerate() {
+        for raw in &self.metrics {
             let id = raw.id.as_deref().unwrap_or_default();
-            let bad_offset = |offset: &String| parse_time(offset, None, clock).is_err();
-            if raw.metric.as_deref().unwrap_or_default().is_empty()
-                || raw.time_offset.as_ref().is_some_and(bad_offset)
-            {
-                return Err(invalid(&format!("Invalid metric at index {index}")));
-            }
-            check_id(id)?;
             if !ids.insert(id) {
                 return Err(invalid(&format!("duplicated metric id: {id}")));
             }
-            let (metric, sub) = self.metric(raw, id, time)?;
-            metrics.push(metric);
-            sub_queries.push(sub);
+        }
+        let mut filter_ids = HashSet::new();
+        for filter in &self.filters {
+            let id = filter.id.as_deref().unwrap_or_default();
+            if !filter_ids.insert(id) {
+                return Err(invalid(&format!("duplicated filter id: {id}")));
+            }
+        }
+        for raw in &self.expressions {
+            let id = raw.id.as_deref().unwrap_or_default();
+            if !ids.insert(id) {
+                return Err(invalid(&format!("Duplicated variable or expression id: {id}")));
+            }
+        }
+        for (index, raw) in self.metrics.iter().enumerate() {
+            if !is_valid_metric(raw, clock) {
+                return Err(invalid(&format!("Invalid metric at index {index}")));
+            }
+        }
+        for (index, filter) in self.filters.iter().enumerate() {
+            if !is_valid_id(filter.id.as_deref()) {
+                return Err(invalid(&format!("Invalid filter at index {index}")));
+            }
         }
         let mut expressions = Vec::with_capacity(self.expressions.len());
-        for raw in &self.expressions {
-            let expression = expression(raw)?;
-            if !ids.insert(raw.id.as_deref().unwrap_or_default()) {
-                return Err(invalid(&format!("duplicated expression id: {}", expression.id)));
+        for (index, raw) in self.expressions.iter().enumerate() {
+            if !is_valid_id(raw.id.as_deref()) || raw.expr.as_deref().unwrap_or_default().is_empty()
+            {
+                return Err(invalid(&format!("Invalid expression at index {index}")));
             }
-            expressions.push(expression);
+            expressions.push(expression(raw)?);
+        }
+        let mut metrics = Vec::with_capacity(self.metrics.len());
+        let mut sub_queries = Vec::with_capacity(self.metrics.len());
+        for raw in &self.metrics {
+            let (metric, sub) = self.metric(raw, raw.id.as_deref().unwrap_or_default(), time)?;
+            metrics.push(metric);
+            sub_queries.push(sub);
         }
         for expression in &expressions {
             for variable in &expression.program.variables {
@@ -120,10 +131,21 @@ impl RawExpQuery {
                 }
             }
         }
+        if expressions.iter().any(|expression| expression.program.variables.is_empty()) {
+            return Err(invalid("The expression didn't appear to have any variables"));
+        }
+        let mut outputs: Vec<(String, Option<String>)> = self
+            .outputs
+            .iter()
+            .map(|output| (output.id.clone().unwrap_or_default(), output.alias.clone()))
+            .collect();
+        if outputs.is_empty() {
+            outputs = expressions.iter().map(|expression| (expression.id.clone(), None)).collect();
+        }
+        if outputs.is_empty() {
+            outputs = metrics.iter().map(|metric: &ExpMetric| (metric.id.clone(), None)).collect();
+        }
         let expressions = graph::topological_order(expressions)?;
-        let outputs = self.outputs.iter().map(|output| {
-            (output.id.clone().unwrap_or_default(), output.alias.clone().filter(|a| !a.is_empty()))
-        });
         let raw = RawQuery {
             start: time.start.clone(),
             end: time.end.clone(),
@@ -135,7 +157,7 @@ impl RawExpQuery {
         for (metric, index) in metrics.iter_mut().zip(raw.sub_query_indexes()) {
             metric.sub_query = index;
         }
-        Ok(ExpQuery { query, metrics, expressions, outputs: outputs.collect() })
+        Ok(ExpQuery { query, metrics, expressions, outputs })
     }
 
     fn metric(
@@ -193,35 +215,45 @@ fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
     if !matches!(start, Ok(Some(_))) || end.is_err() {
         return Err(invalid());
     }
-    if time.aggregator.as_deref().unwrap_or_default().is_empty() {
+    let is_aggregator = |name: &Option<String>| {
+        name.as_deref().is_some_and(|name| Aggregator::from_name(name).is_some())
+    };
+    if !is_aggregator(&time.aggregator) {
         return Err(invalid());
     }
     fill_value(time.downsample_fill.as_ref())?;
     match &time.downsample_interval {
-        Some(interval) if interval.ends_with('c') || interval.contains("all") => Err(invalid()),
+        // A duration, so neither a calendar interval nor `0all`.
+        Some(interval)
+            if Duration::parse(interval).is_err()
+                || !is_aggregator(&time.downsample_aggregator) =>
+        {
+            Err(invalid())
+        }
         _ => Ok(()),
     }
 }
 
 /// Ids consist of letters and digits and are not a single digit.
-fn check_id(id: &str) -> Result<(), QueryError> {
-    if id.is_empty() {
-        return Err(QueryError::internal("missing or empty id"));
-    }
-    let plain = id.bytes().all(|b| b.is_ascii_alphanumeric());
-    if !plain || id.len() == 1 && id.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(QueryError::internal(format!("Invalid id: {id}")));
-    }
-    Ok(())
+fn is_valid_id(id: Option<&str>) -> bool {
+    let id = id.unwrap_or_default();
+    let is_digit = id.len() == 1 && id.bytes().all(|b| b.is_ascii_digit());
+    !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric()) && !is_digit
+}
+
+/// True if a metric has a name and an id, and its aggregator and time offset, if given, exist.
+fn is_valid_metric(raw: &RawExpMetric, clock: &Clock) -> bool {
+    let offset = raw.time_offset.as_deref();
+    let aggregator = raw.aggregator.as_deref().filter(|name| !name.is_empty());
+    is_valid_id(raw.id.as_deref())
+        && raw.metric.as_deref().is_some_and(|name| !name.is_empty())
+        && offset.is_none_or(|offset| parse_time(offset, None, clock).is_ok())
+        && aggregator.is_none_or(|name| Aggregator::from_name(name).is_some())
 }
 
 fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
     let id = raw.id.as_deref().unwrap_or_default();
-    check_id(id)?;
     let text = raw.expr.as_deref().unwrap_or_default();
-    if text.is_empty() {
-        return Err(QueryError::internal("missing or empty expr"));
-    }
     let program = language::parse(text).map_err(|error| match error {
         ExpressionError::Grammar => {
             QueryError::internal(format!("Unable to parse expression: {text}"))
@@ -230,9 +262,6 @@ fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
             QueryError::bad_request(format!("The expression {id} is too long or nested too deeply"))
         }
     })?;
-    if program.variables.is_empty() {
-        return Err(QueryError::internal(format!("No variables found in expression: {text}")));
-    }
     fill_value(raw.fill.as_ref())?;
     let join = raw.join.clone().unwrap_or_default();
     let operator = match join.operator.as_deref() {
@@ -267,16 +296,14 @@ fn fill_value(fill: Option<&RawExpFill>) -> Result<f64, QueryError> {
         FillPolicy::Nan | FillPolicy::Null | FillPolicy::None => f64::NAN,
         FillPolicy::Scalar => return Ok(fill.value.unwrap_or(0.0)),
     };
-    match fill.value {
-        Some(given)
-            if given.to_bits() != value.to_bits() && !(given.is_nan() && value.is_nan()) =>
-        {
-            Err(QueryError::internal(format!(
-                "The value {given} contradicts the fill policy {}",
-                policy.name()
-            )))
-        }
-        _ => Ok(value),
+    // Zero may stand for NaN.
+    let contradicts =
+        fill.value.is_some_and(|given| given != 0.0 && !(given.is_nan() && value.is_nan()));
+    match policy {
+        _ if !contradicts => Ok(value),
+        FillPolicy::Zero => Err(QueryError::internal("The value for ZERO must be 0")),
+        FillPolicy::Null => Err(QueryError::internal("The value for NULL must be 0")),
+        _ => Err(QueryError::internal("The value for NONE and NAN must be NaN")),
     }
 }
 
@@ -359,8 +386,8 @@ mod tests {
             500,
             "Invalid metric at index 1",
         );
-        check_error(|raw| raw.metrics[0].id = Some("a b".into()), 500, "Invalid id: a b");
-        check_error(|raw| raw.metrics[0].id = Some("7".into()), 500, "Invalid id: 7");
+        check_error(|raw| raw.metrics[0].id = Some("a b".into()), 500, "Invalid metric at index 0");
+        check_error(|raw| raw.metrics[0].id = Some("7".into()), 500, "Invalid metric at index 0");
         let interval = |text: &str| {
             let text = Some(text.to_owned());
             move |raw: &mut RawExpQuery| raw.time.as_mut().unwrap().downsample_interval = text
@@ -368,15 +395,11 @@ mod tests {
         check_error(interval("1dc"), 500, "Invalid time");
         check_error(interval("0all"), 500, "Invalid time");
         check_error(expr("a + q"), 500, "Expression [a + q] was missing input q");
-        check_error(expr("1 + 2"), 500, "No variables found in expression: 1 + 2");
+        check_error(expr("1 + 2"), 500, "The expression didn't appear to have any variables");
         check_error(expr("1e3 + a"), 500, "Unable to parse expression: 1e3 + a");
         check_error(expr("e + a"), 400, "Self referencing expression found: e");
         let fill = RawExpFill { policy: Some("zero".into()), value: Some(1.0) };
-        check_error(
-            |raw| raw.metrics[0].fill = Some(fill),
-            500,
-            "The value 1 contradicts the fill policy zero",
-        );
+        check_error(|raw| raw.metrics[0].fill = Some(fill), 500, "The value for ZERO must be 0");
     }
 
     #[test]
@@ -467,5 +490,88 @@ mod tests {
         raw.metrics[0].id = Some("A".into());
         let error = raw.validate(&Clock::utc(0)).unwrap().evaluate(&[Vec::new(), Vec::new()]);
         assert_eq!(error.unwrap_err().message, "Missing results for variable A");
+    }
+
+    /// A query with an expression over metrics without series.
+    fn outputs_without_data(operator: &str) -> Result<Vec<ExpOutput>, QueryError> {
+        let mut raw = request(&[("e", "a + b")]);
+        raw.expressions[0].join =
+            Some(RawExpJoin { operator: Some(operator.into()), ..RawExpJoin::default() });
+        let evaluated = raw.validate(&Clock::utc(0)).unwrap().evaluate(&[Vec::new(), Vec::new()]);
+        evaluated.map(|result| result.outputs)
+    }
+
+    #[test]
+    fn metrics_without_data_give_an_empty_output() {
+        for operator in ["union", "intersection"] {
+            let outputs = outputs_without_data(operator).unwrap();
+            assert!(outputs[0].rows.is_empty() && outputs[0].columns.is_empty(), "{operator}");
+            assert_eq!((outputs[0].first_ms, outputs[0].last_ms), (0, 0));
+        }
+        // Series that do not meet are an error all the same.
+        let mut raw = request(&[("e", "a + b")]);
+        raw.expressions[0].join =
+            Some(RawExpJoin { operator: Some("intersection".into()), ..RawExpJoin::default() });
+        let only_a = series(&[(1, &[(0, 1.0)])]);
+        let error = raw.validate(&Clock::utc(0)).unwrap().evaluate(&[only_a, Vec::new()]);
+        assert!(error.unwrap_err().message.starts_with("No intersections found"));
+    }
+
+    #[test]
+    fn an_output_lists_the_metrics_of_its_first_column() {
+        let raw = request(&[("e", "a + b")]);
+        let only_b = series(&[(1, &[(0, 1.0)])]);
+        let result = raw.validate(&Clock::utc(0)).unwrap().evaluate(&[Vec::new(), only_b]).unwrap();
+        assert_eq!(result.outputs[0].columns[0].metrics, ["m.b"]);
+        // The first variable has no series here, so no tags are shown.
+        assert!(result.outputs[0].columns[0].common_tags.is_empty());
+    }
+
+    #[test]
+    fn metric_outputs_are_filled_with_zero_and_keep_nan() {
+        let mut raw = request(&[]);
+        raw.metrics[0].fill = Some(RawExpFill { policy: Some("scalar".into()), value: Some(7.0) });
+        let a = series(&[(1, &[(0, f64::NAN), (10, 2.0)]), (2, &[(10, 5.0)])]);
+        let result = raw.validate(&Clock::utc(0)).unwrap().evaluate(&[a, Vec::new()]).unwrap();
+        let rows = values(&result.outputs[0]);
+        assert!(rows[0].1[0].is_nan());
+        assert_eq!((rows[0].1[1], &rows[1].1), (0.0, &vec![2.0, 5.0]));
+        assert_eq!(result.outputs.len(), 2);
+    }
+
+    #[test]
+    fn a_metric_output_with_one_row_has_a_last_time() {
+        let one = series(&[(1, &[(0, 1.0)])]);
+        let raw = request(&[("e", "a * 2")]);
+        let mut with_metric = raw.clone();
+        with_metric.outputs = vec![
+            RawExpOutput { id: Some("a".into()), alias: None },
+            RawExpOutput { id: Some("e".into()), alias: None },
+        ];
+        let checked = with_metric.validate(&Clock::utc(0)).unwrap();
+        let outputs = checked.evaluate(&[one, Vec::new()]).unwrap().outputs;
+        assert_eq!(outputs[0].last_ms, 1_356_998_400_000);
+        assert_eq!(outputs[1].last_ms, 0);
+    }
+
+    #[test]
+    fn default_outputs_are_in_request_order() {
+        let raw = request(&[("y", "x + a"), ("x", "a + b")]);
+        let checked = raw.validate(&Clock::utc(0)).unwrap();
+        assert_eq!(checked.outputs, [("y".to_owned(), None), ("x".to_owned(), None)]);
+    }
+
+    #[test]
+    fn zero_may_stand_for_nan_in_a_fill_policy() {
+        for (policy, value, message) in [
+            ("nan", 0.0, None),
+            ("null", f64::NAN, None),
+            ("none", 1.0, Some("The value for NONE and NAN must be NaN")),
+            ("null", 1.0, Some("The value for NULL must be 0")),
+        ] {
+            let fill = RawExpFill { policy: Some(policy.into()), value: Some(value) };
+            let error = fill_value(Some(&fill)).err().map(|error| error.message);
+            assert_eq!(error.as_deref(), message, "{policy} {value}");
+        }
     }
 }

@@ -148,6 +148,12 @@ impl TagFilter {
         }
     }
 
+    /// True if a series without the tag key passes.
+    #[must_use]
+    pub const fn accepts_absence(&self) -> bool {
+        matches!(self.kind, FilterKind::NotLiteralOr(_) | FilterKind::NotIliteralOr(_))
+    }
+
     /// True if every value is accepted, so that only the key is required.
     #[must_use]
     pub fn accepts_all(&self) -> bool {

@@ -9,12 +9,7 @@ use bytes::Bytes;
 use tsd_model::{PointColumns, Value};
 
 use super::{GexpSeries, functions::Function};
-use crate::{
-    error::QueryError,
-    limits::ExecutionLimits,
-    number::as_double,
-    pipeline::{GroupTags, NamedSeries},
-};
+use crate::{error::QueryError, limits::ExecutionLimits, number::as_double, pipeline::NamedSeries};
 
 const MIN_SETS: usize = 2;
 const MAX_SETS: usize = 26;
@@ -37,8 +32,9 @@ pub(super) fn combine(
         for output in set {
             let row = joined.entry(&output.series.group_tags.tags).or_default();
             row.resize(sets.len(), None);
+            // Of several series with the same tags the last one counts.
             if let Some(slot) = row.get_mut(index) {
-                slot.get_or_insert(&output.series);
+                *slot = Some(&output.series);
             }
         }
     }
@@ -61,9 +57,12 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
     let mut points = PointColumns::default();
     for i in 0..length {
         let time = present.iter().filter_map(|series| series.points.times_ms.get(i)).min();
-        let mut values = row
-            .iter()
-            .map(|series| series.and_then(|series| series.points.value(i)).map_or(0.0, as_double));
+        // A missing value and NaN count as 0.
+        let value_of = |series: &Option<&NamedSeries>| {
+            let value = series.and_then(|series| series.points.value(i)).map(as_double);
+            value.filter(|value| !value.is_nan()).unwrap_or(0.0)
+        };
+        let mut values = row.iter().map(value_of);
         let first = values.next().unwrap_or(0.0);
         let value = values.fold(first, |value, next| match function {
             Function::Difference => value - next,
@@ -74,17 +73,27 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
         });
         points.push(time.copied().unwrap_or(0), Value::Float(value));
     }
-    // A series that the first set lacks has no tags.
-    let mut series = match row.first() {
-        Some(Some(first)) => {
-            NamedSeries { points: PointColumns::default(), annotations: None, ..(*first).clone() }
-        }
-        _ => NamedSeries {
-            metric: present.first().map(|series| series.metric.clone()).unwrap_or_default(),
-            group_tags: GroupTags::default(),
-            ..NamedSeries::default()
-        },
-    };
+    // A series that the first set lacks has no tags. The metric is that with the lowest UID, and
+    // aggregated tags are those of all.
+    let mut series = NamedSeries { annotations: None, ..NamedSeries::default() };
+    if let Some(Some(first)) = row.first() {
+        series.tags.clone_from(&first.tags);
+        series.group_tags.tags.clone_from(&first.group_tags.tags);
+    }
+    let aggregated: BTreeMap<&Bytes, &String> = present
+        .iter()
+        .flat_map(|series| series.group_tags.aggregate_tags.iter().zip(&series.aggregate_tags))
+        .collect();
+    for (uid, name) in aggregated {
+        series.group_tags.aggregate_tags.push(uid.clone());
+        series.aggregate_tags.push(name.clone());
+    }
+    // TSUIDs begin with the UID of the metric.
+    let named = present.iter().min_by_key(|series| series.tsuids.iter().min());
+    series.metric = named.map(|series| series.metric.clone()).unwrap_or_default();
+    series.tsuids = present.iter().flat_map(|series| series.tsuids.clone()).collect();
+    series.tsuids.sort();
+    series.tsuids.dedup();
     series.points = points;
-    Ok(GexpSeries { series, lists_annotations: true })
+    Ok(GexpSeries { series, is_combined: true, sub_query: 0 })
 }

@@ -2,7 +2,10 @@
 
 use tsd_model::{PointColumns, Value};
 
-use super::{Call, CallInput, GexpSeries, SeriesOf, arithmetic, moving_average::moving_average};
+use super::{
+    Call, CallInput, GexpSeries, SeriesOf, arithmetic,
+    moving_average::{check_window, moving_average},
+};
 use crate::{
     error::QueryError, limits::ExecutionLimits, number::as_double, pipeline::NamedSeries,
     time::Duration,
@@ -69,7 +72,7 @@ pub(super) fn apply(
     let parameter = call.parameters.first().map(String::as_str);
     match call.function {
         Function::Scale => {
-            let text = parameter.ok_or_else(|| invalid("Missing the factor"))?;
+            let text = parameter.ok_or_else(|| invalid("Missing scaling factor"))?;
             let factor = scale_factor(text)?;
             each_value(&mut series, limits, |value| scaled(value, factor))?;
         }
@@ -89,6 +92,7 @@ pub(super) fn apply(
         Function::FirstDiff => each_column(&mut series, limits, first_difference)?,
         Function::MovingAverage => {
             let window = parameter.ok_or_else(|| invalid("Missing moving average window size"))?;
+            check_window(window)?;
             for output in &mut series {
                 output.series.cut(range.0, range.1);
                 output.series.points = moving_average(&output.series.points, window, limits)?;
@@ -120,14 +124,14 @@ pub(super) fn apply(
 
 /// Copies of a metric's series: each function that uses the metric may modify them differently.
 fn copies(
-    series: &[NamedSeries],
+    (sub_query, series): (usize, &[NamedSeries]),
     limits: &mut dyn ExecutionLimits,
 ) -> Result<Vec<GexpSeries>, QueryError> {
     let mut copies = Vec::with_capacity(series.len());
     for series in series {
         limits.check()?;
         limits.reserve(series.memory_bytes())?;
-        copies.push(GexpSeries { series: series.clone(), lists_annotations: false });
+        copies.push(GexpSeries { series: series.clone(), is_combined: false, sub_query });
     }
     Ok(copies)
 }
@@ -165,9 +169,12 @@ fn each_value(
 }
 
 fn scale_factor(text: &str) -> Result<f64, QueryError> {
-    let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.'));
-    let factor = text.parse::<f64>().ok().filter(|_| plain);
-    factor.ok_or_else(|| invalid(&format!("Invalid scale factor: {text}")))
+    if !text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.')) {
+        // OpenTSDB shows its variable instead of the text.
+        return Err(invalid("Unparseable scale factor value: 0.0"));
+    }
+    let message = "Invalid parameter, must be an integer or floating point";
+    text.parse().map_err(|_| invalid(message))
 }
 
 /// The result is an integer if value and factor are.
@@ -209,8 +216,15 @@ fn highest(
     parameter: Option<&str>,
     rank: impl Fn(&PointColumns) -> f64,
 ) -> Result<Vec<GexpSeries>, QueryError> {
-    let text = parameter.ok_or_else(|| invalid("Missing the number of series"))?;
-    let n: usize = text.parse().map_err(|_| invalid(&format!("For input string: \"{text}\"")))?;
+    let text = parameter.ok_or_else(|| invalid("Need aggregation window for moving average"))?;
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(invalid(&format!("Unparseable top n value: {text}")));
+    }
+    let n: i32 = text.parse().map_err(|_| invalid("Invalid parameter, must be an integer"))?;
+    let n = usize::try_from(n).unwrap_or(0);
+    if n == 0 {
+        return Err(invalid(&format!("Top n value must be greater than zero: {n}")));
+    }
     let mut ranked: Vec<(f64, GexpSeries)> =
         series.into_iter().map(|output| (rank(&output.series.points), output)).collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));

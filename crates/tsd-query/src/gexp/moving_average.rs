@@ -15,6 +15,11 @@ enum AverageWindow {
     Millis(i64),
 }
 
+/// Checks the text of a window.
+pub(super) fn check_window(window: &str) -> Result<(), QueryError> {
+    parse_window(window).map(drop)
+}
+
 /// The averages: 0 until the window is full. NaN values are skipped.
 pub(super) fn moving_average(
     points: &PointColumns,
@@ -107,7 +112,7 @@ fn parse_window(text: &str) -> Result<AverageWindow, QueryError> {
         "hr" | "hour" | "h" => 3_600_000,
         "day" | "d" => 86_400_000,
         _ => {
-            return Err(QueryError::failed(format!("Unknown time unit={unit} in window={quoted}")));
+            return Err(QueryError::failed(format!("Unknown time unit={unit} in window={text}")));
         }
     };
     number.checked_mul(millis).map(AverageWindow::Millis).ok_or_else(unparseable)

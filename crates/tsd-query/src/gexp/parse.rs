@@ -80,21 +80,19 @@ impl<'a> Parser<'a> {
         }
         let mut inputs = Vec::new();
         let mut parameters = Vec::new();
-        if !self.take(')') {
-            loop {
-                match self.parameter(depth)? {
-                    Parameter::Word(word) => parameters.push(word),
-                    Parameter::Input(_) if !parameters.is_empty() => {
-                        let word = parameters.concat();
-                        return Err(QueryError::failed(format!("Unknown parameter type: {word}")));
-                    }
-                    Parameter::Input(input) => inputs.push(input),
+        loop {
+            match self.parameter(depth)? {
+                Parameter::Word(word) => parameters.push(word),
+                Parameter::Input(_) if !parameters.is_empty() => {
+                    let word = parameters.concat();
+                    return Err(QueryError::failed(format!("Unknown parameter type: {word}")));
                 }
-                if self.take(')') {
-                    break;
-                }
-                self.expect(',')?;
+                Parameter::Input(input) => inputs.push(input),
             }
+            if self.take(')') {
+                break;
+            }
+            self.expect(',')?;
         }
         let function = Function::from_name(name).ok_or_else(|| {
             QueryError::internal(format!("Function {name} has not been implemented"))

@@ -52,8 +52,8 @@ impl GexpQuery {
     ) -> Result<Vec<GexpSeries>, QueryError> {
         let range = (self.query.start_ms, self.query.end_ms);
         let series_of = |text: &str| {
-            let index = self.sub_query_of.get(text);
-            index.and_then(|index| inputs.get(*index)).map(Vec::as_slice).unwrap_or_default()
+            let index = self.sub_query_of.get(text).copied().unwrap_or_default();
+            (index, inputs.get(index).map(Vec::as_slice).unwrap_or_default())
         };
         let mut outputs = Vec::new();
         for gexp in &self.gexps {

@@ -12,7 +12,7 @@ fn check_error(text: &str, status: u16, message: &str) {
 }
 
 /// Series `a` and `b`: points each second. They are leaked, since `evaluate` borrows them.
-fn series(metric: &str) -> &'static [NamedSeries] {
+fn series(metric: &str) -> (usize, &'static [NamedSeries]) {
     let values: &[f64] = match metric {
         "sum:a" => &[1.0, -2.0, 3.0],
         "sum:b" => &[5.0, 0.0, 2.0],
@@ -24,7 +24,7 @@ fn series(metric: &str) -> &'static [NamedSeries] {
         points.push(i as i64 * 1000, Value::Float(*value));
     }
     let metric = metric.replace("sum:", "");
-    vec![NamedSeries { metric, points, ..NamedSeries::default() }].leak()
+    (0, vec![NamedSeries { metric, points, ..NamedSeries::default() }].leak())
 }
 
 #[track_caller]
@@ -80,6 +80,12 @@ fn errors_match_opentsdb() {
     check_error("alias(sum:a)", 400, "Missing the alias");
     check_error("sum(sum:a)", 400, "Must have 2 to 26 series, got 1 instead");
     check_error("sum(sum:a,sum:short)", 400, "No more elements");
+    check_error("scale()", 500, "Failed to parse scale()");
+    check_error("scale(sum:a,x)", 400, "Unparseable scale factor value: 0.0");
+    let not_a_number = "Invalid parameter, must be an integer or floating point";
+    check_error("scale(sum:a,1.2.3)", 400, not_a_number);
+    check_error("highestMax(sum:a,x)", 400, "Unparseable top n value: x");
+    check_error("highestCurrent(sum:a,0)", 400, "Top n value must be greater than zero: 0");
     check_error("scale(3,sum:a)", 400, "Unknown parameter type: 3");
     check_error(
         "movingAverage(sum:a,0)",
@@ -87,7 +93,7 @@ fn errors_match_opentsdb() {
         "Moving average window must be an integer greater than zero",
     );
     check_error("movingAverage(sum:a,x)", 400, "Unparseable window size: x");
-    check_error("movingAverage(sum:a,'2x')", 400, "Unknown time unit=x in window=2x");
+    check_error("movingAverage(sum:a,'2x')", 400, "Unknown time unit=x in window='2x'");
     let deep = format!("{}sum:a{}", "absolute(".repeat(1000), ")".repeat(1000));
     assert_eq!(Gexp::parse(&deep).unwrap_err().class.status(), 400);
     let long = format!("scale(sum:{},2)", "a".repeat(20_000));

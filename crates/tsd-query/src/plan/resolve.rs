@@ -38,8 +38,14 @@ pub enum ResolvedSubQuery {
         /// One for each filter of the sub query, in the same order.
         filters: Vec<ResolvedFilter>,
     },
-    /// Series by their TSUIDs (metric and tag UIDs), sorted.
-    Tsuids(Vec<Bytes>),
+    /// Series by their TSUIDs (metric and tag UIDs).
+    Tsuids {
+        /// The TSUIDs, sorted.
+        tsuids: Vec<Bytes>,
+        /// UID of the tag key of each filter, in the order of the filters; empty if it has none, so
+        /// that no series has the key.
+        tagks: Vec<Bytes>,
+    },
 }
 
 /// UIDs of one filter.
@@ -56,7 +62,8 @@ impl SubQuery {
     /// The names whose UIDs [`Self::resolve`] needs.
     #[must_use]
     pub fn names(&self, settings: &PlanSettings) -> Vec<(UidKind, &str)> {
-        let SeriesSource::Metric(metric) = &self.source else { return Vec::new() };
+        let tagks = self.filters.iter().map(|filter| (UidKind::Tagk, filter.tagk.as_str()));
+        let SeriesSource::Metric(metric) = &self.source else { return tagks.collect() };
         let mut names = vec![(UidKind::Metric, metric.as_str())];
         for filter in &self.filters {
             names.push((UidKind::Tagk, filter.tagk.as_str()));
@@ -77,7 +84,10 @@ impl SubQuery {
     ) -> Result<ResolvedSubQuery, QueryError> {
         let metric = match &self.source {
             SeriesSource::Tsuids(tsuids) => {
-                return resolve_tsuids(tsuids, *schema).map(ResolvedSubQuery::Tsuids);
+                let tsuids = resolve_tsuids(tsuids, *schema)?;
+                let tagks = self.filters.iter().map(|filter| uid_of(UidKind::Tagk, &filter.tagk));
+                let tagks = tagks.map(Option::unwrap_or_default).collect();
+                return Ok(ResolvedSubQuery::Tsuids { tsuids, tagks });
             }
             SeriesSource::Metric(metric) => metric,
         };
@@ -127,6 +137,9 @@ fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, 
         let bytes = from_hex(text.as_bytes())
             .ok_or_else(|| QueryError::internal(format!("For input string: \"{text}\"")))?;
         let tags = bytes.len().saturating_sub(schema.metric_width());
+        if tags == 0 && bytes.len() == schema.metric_width() {
+            return Err(QueryError::failed("UID was empty"));
+        }
         if tags == 0 || tags % schema.tag_pair_width() != 0 {
             return Err(QueryError::internal(format!("TSUID has a wrong length: {text}")));
         }

@@ -65,14 +65,26 @@ impl SubQueryPlan {
         settings: &PlanSettings,
     ) -> Self {
         match resolved {
-            ResolvedSubQuery::Tsuids(tsuids) => Self::of_tsuids(tsuids, window, *schema),
+            ResolvedSubQuery::Tsuids { tsuids, tagks } => {
+                let filters = tagks.iter().cloned().zip(sub.filters.iter().cloned());
+                // A bare star accepts even series without the key.
+                let filters = filters.filter(|(_, filter)| !filter.accepts_all());
+                let filters = filters.map(|(tagk, filter)| PostFilter { tagk, filter });
+                Self::of_tsuids(tsuids, filters.collect(), window, *schema)
+            }
             ResolvedSubQuery::Metric { metric, filters } => {
                 Self::of_metric(sub, metric, filters, window, *schema, settings)
             }
         }
     }
 
-    fn of_tsuids(tsuids: &[Bytes], window: ScanWindow, schema: TableSchema) -> Self {
+    /// Filters of series by TSUID are all checked after the scan, and do not group.
+    fn of_tsuids(
+        tsuids: &[Bytes],
+        post_filters: Vec<PostFilter>,
+        window: ScanWindow,
+        schema: TableSchema,
+    ) -> Self {
         let split = schema.metric_width();
         let metric = tsuids.first().and_then(|t| t.get(..split)).unwrap_or_default();
         let tags = tsuids
@@ -86,7 +98,7 @@ impl SubQueryPlan {
             window,
             ranges: key_ranges(schema, metric, &window, &[]),
             selection: SeriesSelection::Tsuids(tags),
-            post_filters: Vec::new(),
+            post_filters,
             group_by: Vec::new(),
         }
     }
@@ -172,9 +184,11 @@ impl SubQueryPlan {
         mut name_of: impl FnMut(&[u8]) -> Option<&'n str>,
     ) -> bool {
         self.post_filters.iter().all(|post| {
-            self.value_of(tags, &post.tagk)
-                .and_then(&mut name_of)
-                .is_some_and(|name| post.filter.accepts(name))
+            match self.value_of(tags, &post.tagk) {
+                Some(value) => name_of(value).is_some_and(|name| post.filter.accepts(name)),
+                // Only series that are named by TSUID may lack the key of a filter.
+                None => post.filter.accepts_absence(),
+            }
         })
     }
 
@@ -400,9 +414,11 @@ mod tests {
             "One or more TSUIDs did not share the same metric [000009] [000008]"
         );
         assert_eq!(error.class.status(), 500);
-        for text in ["sum:xyz", "sum:000009", "sum:00000900000100000"] {
+        for text in ["sum:xyz", "sum:00000900000100000"] {
             assert_eq!(error_of(text).class.status(), 500, "{text}");
         }
+        let without_tags = error_of("sum:000009");
+        assert_eq!((without_tags.class.status(), &*without_tags.message), (400, "UID was empty"));
     }
 
     #[test]

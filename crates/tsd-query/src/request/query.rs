@@ -53,6 +53,8 @@ pub struct SubQuery {
     pub source: SeriesSource,
     /// Filters on tags, in request order. TSUID queries ignore them.
     pub filters: Vec<TagFilter>,
+    /// The metric as given, even beside TSUIDs, to repeat it in the response.
+    pub given_metric: Option<String>,
     /// Filters on point values, all of which must hold.
     pub value_filters: Vec<ValueFilter>,
     /// Downsampling of each series.
@@ -70,7 +72,7 @@ pub struct SubQuery {
     /// Read pre-aggregated data.
     pub pre_aggregate: bool,
     /// Use of rollup tables.
-    pub rollup_usage: RollupUsage,
+    pub rollup_usage: Option<RollupUsage>,
 }
 
 /// The series that a sub query reads.

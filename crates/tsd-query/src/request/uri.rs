@@ -11,6 +11,8 @@ use crate::{
 /// Parses the value of an `m` parameter.
 pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
     let (mut sub, options, last) = split(text, "m")?;
+    // Before the options, whose errors come after those of the filters.
+    sub.metric = Some(parse_metric(last, &mut sub)?.to_owned());
     for option in options {
         let lower = option.to_lowercase();
         if parse_common_option(option, &lower, &mut sub)? {
@@ -24,7 +26,6 @@ pub fn parse_m_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
             sub.explicit_tags = true;
         }
     }
-    sub.metric = Some(parse_metric(last, &mut sub)?.to_owned());
     Ok(sub)
 }
 
@@ -72,7 +73,11 @@ fn parse_common_option(
     };
     if lower.starts_with("rate") {
         sub.rate = true;
-        sub.rate_options = Some(RateOptions::parse(option)?);
+        // Without braces any text that begins so means the default options.
+        sub.rate_options = match option.contains('{') {
+            true => Some(RateOptions::parse(option)?),
+            false => None,
+        };
     } else if first.is_ascii_digit() {
         sub.downsample = Some(option.to_owned());
     } else if lower.starts_with("percentiles") {
@@ -91,7 +96,8 @@ fn parse_percentiles(option: &str) -> Result<Vec<f32>, QueryError> {
         || QueryError::bad_request(format!("Malformated percentile query paramater: {option}"));
     let (_, rest) = option.split_once('[').ok_or_else(malformed)?;
     let (list, _) = rest.split_once(']').ok_or_else(malformed)?;
-    list.split(',').map(|p| p.trim().parse().map_err(|_| malformed())).collect()
+    let not_a_number = |p: &str| QueryError::internal(format!("For input string: \"{p}\""));
+    list.split(',').map(|p| p.trim().parse().map_err(|_| not_a_number(p.trim()))).collect()
 }
 
 /// Parses `name{group by}{filter}` and returns the name.
@@ -250,10 +256,11 @@ mod tests {
         );
         check_error("sum:rate{:m", 400, "Invalid rate options specification: rate{");
         check_error(
-            "sum:percentiles[x]:m",
+            "sum:percentiles:m",
             400,
-            "Malformated percentile query paramater: percentiles[x]",
+            "Malformated percentile query paramater: percentiles",
         );
+        check_error("sum:percentiles[x]:m", 500, "For input string: \"x\"");
         check_error("sum:m{value=gt()}", 400, "Missing number in value filter: gt()");
         let error = parse_m_parameter("sum::m").unwrap_err();
         assert_eq!(error.class, QueryErrorClass::Internal);

@@ -139,16 +139,12 @@ impl RawSubQuery {
                     .map_err(|e| QueryError::invalid(e.to_string()))?,
             ),
         };
-        for p in &self.percentiles {
-            if !(0.0..=100.0).contains(p) {
-                return Err(QueryError::invalid(format!("Invalid percentile parameters: {p:?}")));
-            }
-        }
-        let usage = self.rollup_usage.as_deref().map(RollupUsage::from_name).unwrap_or_default();
+        let usage = self.rollup_usage.as_deref().map(RollupUsage::from_name);
         Ok(SubQuery {
             index,
             aggregator,
             source,
+            given_metric: self.metric.clone(),
             filters: self.filters.clone(),
             value_filters: self.value_filters.clone(),
             downsample,
@@ -173,17 +169,22 @@ impl SubQuery {
             return Err(QueryError::bad_request("Value filters cannot be used with histograms"));
         }
         if !matches!(self.aggregator, Aggregator::None | Aggregator::Sum) {
-            return Err(QueryError::bad_request(
+            return Err(QueryError::invalid(
                 "Only NONE or SUM aggregation function supported for histogram query",
             ));
         }
         match &self.downsample {
             Some(DownsampleSpec { function, .. }) if *function != Aggregator::Sum => {
-                Err(QueryError::bad_request(
+                Err(QueryError::invalid(
                     "Only SUM downsampling aggregation supported for histogram query",
                 ))
             }
-            _ => Ok(()),
+            _ => match self.percentiles.iter().find(|p| !(0.0..=100.0).contains(*p)) {
+                Some(p) => {
+                    Err(QueryError::invalid(format!("Invalid percentile parameters: {p:?}")))
+                }
+                None => Ok(()),
+            },
         }
     }
 }

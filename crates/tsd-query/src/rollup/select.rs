@@ -136,7 +136,7 @@ pub fn choose_reads(
             });
         }
     }
-    let tried: &[&RollupInterval] = match sub.rollup_usage {
+    let tried: &[&RollupInterval] = match sub.rollup_usage.unwrap_or_default() {
         RollupUsage::Fallback => &candidates,
         _ => candidates.get(..1).unwrap_or_default(),
     };
@@ -146,7 +146,7 @@ pub fn choose_reads(
         attempts.push(rollup(interval, (start_ms, end_ms))?);
         last = interval;
     }
-    if matches!(sub.rollup_usage, RollupUsage::Fallback | RollupUsage::FallbackRaw) {
+    if matches!(sub.rollup_usage, Some(RollupUsage::Fallback | RollupUsage::FallbackRaw)) {
         let fallback = raw_fallback(sub, last);
         attempts.push(raw(fallback, (start_ms, end_ms), default_table()));
     }
@@ -164,7 +164,7 @@ fn only(attempt: ReadAttempt) -> ReadStrategy {
 /// Intervals that divide the downsampling interval, longest first; empty if raw data is requested.
 fn candidates<'c>(sub: &SubQuery, config: &'c RollupConfig) -> Vec<&'c RollupInterval> {
     let interval_ms = sub.downsample.as_ref().map_or(0, DownsampleSpec::interval_ms);
-    if interval_ms == 0 || sub.rollup_usage == RollupUsage::Raw || sub.is_histogram() {
+    if interval_ms == 0 || sub.rollup_usage == Some(RollupUsage::Raw) || sub.is_histogram() {
         return Vec::new();
     }
     let mut candidates: Vec<_> = config

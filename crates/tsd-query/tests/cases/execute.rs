@@ -71,7 +71,7 @@ impl QueryExecutor<'_> {
         let mut results = Vec::new();
         for output in gexps.evaluate(&inputs, &mut Unlimited)? {
             let mut json = to_json(query, &query.sub_queries[0], &output.series, false);
-            if output.lists_annotations {
+            if output.is_combined {
                 json["annotations"] = json!([]);
             }
             results.push(json);

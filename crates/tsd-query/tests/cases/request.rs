@@ -143,6 +143,7 @@ pub(crate) fn exp_from_body(body: &Json) -> RawExpQuery {
     };
     let time = &body["time"];
     RawExpQuery {
+        empty_lists: Vec::new(),
         name: text(&body["name"]),
         time: time.as_object().map(|_| RawExpTime {
             start: text(&time["start"]),

@@ -168,7 +168,9 @@ fn requested_version(component: &str) -> Option<Result<u32, HttpError>> {
         return None;
     }
     Some(match digits.parse::<u32>() {
-        Ok(version) if version > MAX_VERSION => Err(ApiError::version_too_new().into()),
+        Ok(version) if version > MAX_VERSION => {
+            Err(ApiError::version_too_new(version, MAX_VERSION).into())
+        }
         Ok(version) => Ok(version),
         Err(_) => Err(ApiError::bad_version().into()),
     })
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn versions_beyond_the_first_are_refused() {
         let error = |path| RequestPath::parse(path, &ServerConfig::default()).unwrap_err();
-        assert_eq!(error("/api/v2/put"), ApiError::version_too_new().into());
+        assert_eq!(error("/api/v2/put"), ApiError::version_too_new(2, 1).into());
         assert_eq!(error("/api/v1x/put"), ApiError::bad_version().into());
     }
 

@@ -3,6 +3,7 @@
 mod admin;
 mod annotation;
 mod home;
+mod process_stats;
 mod put;
 mod query;
 mod query_list;

@@ -137,7 +137,30 @@ async fn stats_are_lines_or_objects() {
     assert_eq!(text.header("content-type"), Some("text/plain; charset=UTF-8"));
     assert_eq!(lines.as_array().unwrap().len(), text.text().lines().count());
     assert!(lines[0].as_str().unwrap().starts_with("tsd.connectionmgr.connections "));
-    assert_eq!(tsd.get("/api/stats/jvm").await.status, 404);
+}
+
+#[tokio::test]
+async fn process_stats_have_opentsdbs_shape() {
+    let tsd = Tsd::start().await;
+    let keys = |value: &serde_json::Value| -> Vec<String> {
+        let mut keys: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys
+    };
+    let jvm = tsd.get("/api/stats/jvm").await.json();
+    assert_eq!(keys(&jvm), ["gc", "memory", "os", "pools", "runtime"]);
+    let memory = ["heapMemoryUsage", "nonHeapMemoryUsage", "objectsPendingFinalization"];
+    assert_eq!(keys(&jvm["memory"]), memory);
+    assert_eq!(keys(&jvm["memory"]["heapMemoryUsage"]), ["committed", "init", "max", "used"]);
+    assert!(jvm["memory"]["heapMemoryUsage"]["used"].as_u64().unwrap() > 0);
+    let runtime = ["startTime", "uptime", "vmName", "vmVendor", "vmVersion"];
+    assert_eq!(keys(&jvm["runtime"]), runtime);
+    assert!(jvm["os"]["systemLoadAverage"].is_f64());
+    let threads = tsd.get("/api/stats/threads").await.json();
+    let thread = ["interrupted", "name", "priority", "stack", "state", "threadID"];
+    assert_eq!(keys(&threads[0]), thread);
+    // A store without servers.
+    assert_eq!(tsd.get("/api/stats/region_clients").await.json(), serde_json::json!([]));
 }
 
 #[tokio::test]

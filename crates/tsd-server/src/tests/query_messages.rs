@@ -61,6 +61,9 @@ fn uri(rest: &str, status: u16, message: &str, details: Details) -> Case {
     get(&format!("/api/query?start=1356998400&{rest}"), status, message, details)
 }
 
+/// Details of a request without a body that needs one.
+const SUPPLY: &str = "Supply valid JSON formatted data in the body of your request";
+
 /// `POST /api/query` with one sub query of these fields.
 fn sub(fields: &Value, status: u16, message: &str, details: Details) -> Case {
     post("/api/query", body(fields), status, message, details)
@@ -128,7 +131,7 @@ async fn of_uris() {
                 "When parsing tag 'host=nope(a)': Could not find a tag value filter of the type: nope",
                 Nothing,
             ),
-            uri("m=sum:rates:m", 400, "Invalid rate options specification: rates", Nothing),
+            uri("m=sum:rate%7B:m", 400, "Invalid rate options specification: rate{", Nothing),
             uri("m=sum:rate%7Bcounter,1,2,3%7D:m", 400, rate, Nothing),
             uri(
                 "m=sum:rate%7Bcounter,x%7D:m",
@@ -144,8 +147,8 @@ async fn of_uris() {
             ),
             uri(
                 "m=sum:percentiles%5Bx%5D:m",
-                400,
-                "Malformated percentile query paramater: percentiles[x]",
+                500,
+                "For input string: \"x\"",
                 Nothing,
             ),
             uri("m=nope:m", 400, "No such aggregation function: nope", Dump),
@@ -256,7 +259,7 @@ async fn of_bodies() {
     ask_all(
         &tsd,
         vec![
-            post("/api/query", "", 400, "Missing message content", Nothing),
+            post("/api/query", "", 400, "Missing message content", Is(SUPPLY)),
             post("/api/query", "{", 400, UNREADABLE, Any),
             post("/api/query", "[]", 400, UNREADABLE, Any),
             post("/api/query", r#"{"start":1,"queries":[]}"#, 400, "Missing queries", Dump),
@@ -310,13 +313,13 @@ async fn of_bodies() {
                 &histogram(json!({"aggregator": "max"})),
                 400,
                 "Only NONE or SUM aggregation function supported for histogram query",
-                Nothing,
+                Dump,
             ),
             sub(
                 &histogram(json!({"downsample": "1m-avg"})),
                 400,
                 "Only SUM downsampling aggregation supported for histogram query",
-                Nothing,
+                Dump,
             ),
             sub(
                 &histogram(json!({"valueFilters": [{"type": "gt", "filter": 1}]})),

@@ -74,7 +74,7 @@ fn single(points: &[(i64, f64)]) -> Vec<(String, Vec<(i64, f64)>)> {
 /// A query with a rollup usage.
 fn query_with_usage(usage: &str, end: i64, m: &str) -> Query {
     let mut query = query(HOUR, HOUR + end, &[m]);
-    query.sub_queries[0].rollup_usage = tsd_query::RollupUsage::from_name(usage);
+    query.sub_queries[0].rollup_usage = Some(tsd_query::RollupUsage::from_name(usage));
     query
 }
 
@@ -283,14 +283,14 @@ async fn annotations_are_returned_with_their_series() {
             [Some(vec!["a late"]), Some(vec!["b early"]), Some(vec![]), None],
             "salt {salt_width}"
         );
-        assert_eq!(result.global_annotations[0].description, "global");
+        assert_eq!(result.global_annotations.unwrap()[0].description, "global");
         // A group has the annotations of all its series, by start.
         let result = execute(&engine, query(HOUR, HOUR + 100, &["sum:m"])).await.unwrap();
         assert_eq!(descriptions(&result.sub_results[0].series[0]), Some(vec!["b early", "a late"]));
-        assert!(result.global_annotations.is_empty());
+        assert!(result.global_annotations.is_none());
         with_globals.no_annotations = true;
         let result = execute(&engine, with_globals).await.unwrap();
-        assert!(result.global_annotations.is_empty());
+        assert!(result.global_annotations.is_none());
         assert_eq!(descriptions(&result.sub_results[0].series[0]), None);
         // Functions of one series keep its annotations, functions of several do not.
         let (start, end) = (HOUR.to_string(), (HOUR + 100).to_string());
@@ -300,7 +300,7 @@ async fn annotations_are_returned_with_their_series() {
         let result = engine.query_gexp(gexp, QueryControl::default()).await.unwrap();
         let [scaled, sum] = result.series.as_slice() else { panic!("two series") };
         assert_eq!(scaled.series.annotations.as_ref().unwrap()[0].description, "a late");
-        assert!(sum.lists_annotations && sum.series.annotations.is_none());
+        assert!(sum.is_combined && sum.series.annotations.is_none());
         // A group with only annotations has no name.
         for m in ["sum:m{host=d}", "none:m"] {
             let result = execute(&engine, query(HOUR + 7_200, HOUR + 7_300, &[m])).await.unwrap();

@@ -126,7 +126,6 @@ fn not_numbers(operator: BinaryOperator, left: &Literal, right: &Literal) -> Lit
     Literal::Text(text(left) + &text(right))
 }
 
-#[expect(clippy::float_cmp, reason = "the expression compares for equality")]
 fn compare(operator: BinaryOperator, left: &Literal, right: &Literal) -> bool {
     if let (Literal::Null, _) | (_, Literal::Null) = (left, right) {
         let same = left == right;
@@ -145,12 +144,14 @@ fn compare(operator: BinaryOperator, left: &Literal, right: &Literal) -> bool {
             _ => false,
         };
     };
+    // NaN equals itself and is less than any number.
+    let order = l.partial_cmp(&r).unwrap_or_else(|| r.is_nan().cmp(&l.is_nan()));
     match operator {
-        BinaryOperator::Equal => l == r,
-        BinaryOperator::NotEqual => l != r,
-        BinaryOperator::Less => l < r,
-        BinaryOperator::LessOrEqual => l <= r,
-        BinaryOperator::Greater => l > r,
-        _ => l >= r,
+        BinaryOperator::Equal => order.is_eq(),
+        BinaryOperator::NotEqual => order.is_ne(),
+        BinaryOperator::Less => order.is_lt(),
+        BinaryOperator::LessOrEqual => order.is_le(),
+        BinaryOperator::Greater => order.is_gt(),
+        _ => order.is_ge(),
     }
 }

@@ -6,6 +6,8 @@ use super::number::{Literal, read_number};
 pub(super) enum Token {
     Literal(Literal),
     Name(String),
+    /// A path such as `Math.sqrt`, by its first part.
+    Path(String),
     Sign(&'static str),
 }
 
@@ -45,7 +47,7 @@ pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
             let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '@');
             let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
             let (word, mut after) = rest.split_at_checked(end)?;
-            // A path such as `Math.sqrt` is identified by its first part.
+            let is_path = after.starts_with('.');
             while let Some(part) = after.strip_prefix('.') {
                 let end = part.find(|c| !is_name(c)).unwrap_or(part.len());
                 after = part.get(end..)?;
@@ -56,6 +58,7 @@ pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
                 "null" => Token::Literal(Literal::Null),
                 word => match WORDS.iter().find(|(name, _)| *name == word) {
                     Some((_, sign)) => Token::Sign(sign),
+                    None if is_path => Token::Path(word.to_owned()),
                     None => Token::Name(word.to_owned()),
                 },
             });

@@ -184,24 +184,36 @@ impl Parser<'_> {
         match token {
             Token::Literal(literal) => Some(Node::Literal(literal)),
             Token::Sign(_) => None,
-            Token::Name(_) if self.take("(") => {
-                let mut arguments = Vec::new();
-                while !self.take(")") {
-                    arguments.push(self.expression()?);
-                    if !self.take(",") {
-                        self.expect(")")?;
-                        break;
-                    }
-                }
+            Token::Name(_) if self.take("(") => self.arguments().map(Node::Call),
+            Token::Name(name) => Some(Node::Variable(self.variable(name))),
+            // A property or method of a double: there are none, so its value is null.
+            Token::Path(name) => {
+                self.variable(name);
+                let arguments = if self.take("(") { self.arguments()? } else { Vec::new() };
                 Some(Node::Call(arguments))
             }
-            Token::Name(name) => {
-                let at = self.variables.iter().position(|other| *other == name);
-                Some(Node::Variable(at.unwrap_or_else(|| {
-                    self.variables.push(name);
-                    self.variables.len() - 1
-                })))
+        }
+    }
+
+    /// Parses the arguments of a call after its opening parenthesis.
+    fn arguments(&mut self) -> Option<Vec<Node>> {
+        let mut arguments = Vec::new();
+        while !self.take(")") {
+            arguments.push(self.expression()?);
+            if !self.take(",") {
+                self.expect(")")?;
+                break;
             }
         }
+        Some(arguments)
+    }
+
+    /// The index of a variable, which is added if it is new.
+    fn variable(&mut self, name: String) -> usize {
+        let at = self.variables.iter().position(|other| *other == name);
+        at.unwrap_or_else(|| {
+            self.variables.push(name);
+            self.variables.len() - 1
+        })
     }
 }

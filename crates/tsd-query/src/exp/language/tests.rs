@@ -57,6 +57,21 @@ fn arithmetic_matches_jexl() {
 }
 
 #[test]
+fn nan_equals_itself_and_is_less_than_any_number() {
+    let value = |text: &str| evaluate(&parse(text).unwrap(), &[1.0, f64::NAN]);
+    for (text, expected) in [
+        ("a > b", 1.0),
+        ("b > a", 0.0),
+        ("b < a", 1.0),
+        ("b <= b", 1.0),
+        ("b == b", 1.0),
+        ("a != b", 1.0),
+    ] {
+        assert_eq!(value(&format!("a * 0 + b * 0; {text}")), Ok(expected), "{text}");
+    }
+}
+
+#[test]
 fn statements_have_the_value_of_the_last_one() {
     check("a; a + 1", 7.0);
     check("if (a > 5) a * 2 else b", 12.0);
@@ -72,6 +87,8 @@ fn results_other_than_doubles_and_booleans_are_rejected() {
         ("a ^ 2", "java.lang.Long"),
         ("a | 1", "java.lang.Long"),
         ("sqrt(a)", "null"),
+        ("a.b", "null"),
+        ("Math.sqrt(a)", "null"),
         ("a + 'x'", "java.lang.String"),
         ("5000000000", "java.lang.Long"),
         ("if (b > 5) a", "null"),
@@ -85,6 +102,7 @@ fn variables_are_listed_in_order_of_appearance() {
     let variables = |text| parse(text).unwrap().variables;
     assert_eq!(variables("b + a * b + max(c)"), ["b", "a", "c"]);
     assert_eq!(variables("Math.PI * a"), ["Math", "a"]);
+    assert_eq!(variables("Math.sqrt(a)"), ["Math", "a"]);
     assert_eq!(variables("1 + 2"), [""; 0]);
 }
 

@@ -2,9 +2,9 @@
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
-use tsd_protocol::{ApiError, BuildInfo};
+use tsd_protocol::BuildInfo;
 
-use super::query_list;
+use super::{process_stats, query_list};
 use crate::{
     http::{
         error::HttpError,
@@ -57,16 +57,19 @@ const AGGREGATORS: [&str; 35] = [
 const SECRET: &str = "PASS";
 const HIDDEN: &str = "********";
 
-/// `/api/stats`. The sub-paths about the JVM do not exist here.
+/// `/api/stats`.
 pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     if request.path.sub_path.eq_ignore_ascii_case("query") {
         return query_list::query_list(request);
     }
     request.allow(&[Method::GET, Method::POST])?;
-    match request.path.sub_path {
-        "jvm" | "threads" | "region_clients" => Err(ApiError::endpoint_not_found().into()),
-        _ => Ok(json_response(&Stats::collect(request.state).await.json())),
-    }
+    let state = request.state;
+    Ok(json_response(&match request.path.sub_path.to_ascii_lowercase().as_str() {
+        "jvm" => process_stats::jvm(state),
+        "threads" => process_stats::threads(),
+        "region_clients" => process_stats::region_clients(&state.engine.region_clients()),
+        _ => Stats::collect(state).await.json(),
+    }))
 }
 
 /// `/stats`.

@@ -58,7 +58,9 @@ fn series_result(series: LookupSeries) -> LookupResult {
 fn to_api_error(failure: QueryFailure) -> ApiError {
     match failure {
         QueryFailure::Rejected(error) => query_error(&error, None),
-        QueryFailure::Uid(_) => ApiError::new(404, "Unable to resolve one or more UIDs"),
+        QueryFailure::Uid(error) => {
+            ApiError::new(404, "Unable to resolve one or more UIDs").with_details(error.to_string())
+        }
         failure if failure.status() == 503 => ApiError::overloaded(&failure.to_string()),
         // OpenTSDB reports all lookup failures alike.
         _ => ApiError::new(500, "Unexpected exception").with_details(failure.to_string()),

@@ -30,8 +30,12 @@ pub(super) async fn suggest(
     api: bool,
 ) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
-    let suggest = if api && !request.body.bytes().is_empty() {
-        read_body(request.body.text()?)?
+    let suggest = if api && (request.method == Method::POST || !request.body.bytes().is_empty()) {
+        let body = request.body.text()?;
+        if body.is_empty() {
+            return Err(ApiError::missing_content().into());
+        }
+        read_body(body)?
     } else {
         SuggestRequest {
             kind: request.query.required("type")?.to_owned(),

@@ -33,7 +33,7 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
         "assign" => assign(request).await,
         "rename" => rename::rename(request).await,
         "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
-        _ => Err(ApiError::new(501, "There is no such UID endpoint").into()),
+        _ => Err(ApiError::new(501, "Other UID endpoints have not been implemented yet").into()),
     }
 }
 

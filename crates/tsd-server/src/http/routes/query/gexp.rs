@@ -8,7 +8,7 @@ use tsd_protocol::{
 };
 
 use super::{
-    apply_uri_parameters, control, layout,
+    apply_uri_parameters, control, echoes, layout,
     query_response::{fills_with_null, send_series},
     response_stream::SerializationTimer,
     to_api_error,
@@ -30,30 +30,35 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let query = gexp_query.query.clone();
     let engine = &request.state.engine;
     let globals = if query.global_annotations && !query.no_annotations {
-        let annotations = engine.annotations().global((query.start_ms, query.end_ms)).await;
+        let annotations =
+            engine.annotations().global_of_query((query.start_ms, query.end_ms)).await;
         annotations.map_err(|error| to_api_error(error.into(), None))?
     } else {
-        Vec::new()
+        None
     };
-    let globals = (!globals.is_empty()).then_some(globals);
+    let echoes = echoes(request, &query).await?;
     let control = control(request, render_query(&raw, &query, &texts).into());
     let result = engine.query_gexp(gexp_query, control).await;
     let GexpResult { series, stats, guard } =
         result.map_err(|failure| to_api_error(failure, Some(&raw)))?;
     let timer = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;
-    let nan_as_null = query.sub_queries.first().is_some_and(fills_with_null);
-    let series =
-        series.into_iter().map(move |GexpSeries { series, lists_annotations }| SeriesResult {
+    let nan_as_null: Vec<bool> = query.sub_queries.iter().map(fills_with_null).collect();
+    let series = series.into_iter().map(move |output| {
+        let GexpSeries { series, is_combined, sub_query } = output;
+        let tsuids = series.tsuids.iter().filter(|_| !is_combined).map(|tsuid| to_hex(tsuid));
+        SeriesResult {
             metric: series.metric,
             tags: series.tags,
             aggregate_tags: series.aggregate_tags,
-            tsuids: show_tsuids.then(|| series.tsuids.iter().map(|tsuid| to_hex(tsuid)).collect()),
-            annotations: if lists_annotations { Some(Vec::new()) } else { series.annotations },
+            query: echoes.get(sub_query).cloned(),
+            tsuids: show_tsuids.then(|| tsuids.collect()),
+            annotations: if is_combined { Some(Vec::new()) } else { series.annotations },
             global_annotations: globals.clone(),
             points: series.points,
-            nan_as_null,
+            nan_as_null: nan_as_null.get(sub_query).copied().unwrap_or(false),
             ..SeriesResult::default()
-        });
+        }
+    });
     Ok(send_series(&query, layout(request, &query), series, stats, timer, guard))
 }

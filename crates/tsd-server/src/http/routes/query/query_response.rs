@@ -24,14 +24,17 @@ pub(super) fn query_response(
 ) -> HttpResponse {
     let QueryResult { sub_results, global_annotations, mut stats, guard, .. } = result;
     let timer = SerializationTimer::default();
-    let globals = (!global_annotations.is_empty()).then_some(global_annotations);
     let mut echoes = echoes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
     let mut groups = Vec::with_capacity(sub_results.len());
     let mut sub_query_stats = Vec::with_capacity(sub_results.len());
     for sub_result in sub_results {
         sub_query_stats.push(stats_with_points(&sub_result));
-        let options =
-            SeriesOptions::new(query, &sub_result, echoes.next().flatten(), globals.clone());
+        let options = SeriesOptions::new(
+            query,
+            &sub_result,
+            echoes.next().flatten(),
+            global_annotations.clone(),
+        );
         groups.push((options, sub_result.series));
     }
     let series_timer = timer.clone();
