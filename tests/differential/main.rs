@@ -33,7 +33,7 @@ mod servers;
 mod shrink;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     process::ExitCode,
     time::{Duration, Instant},
@@ -123,6 +123,7 @@ fn run(options: &Options, servers: &Servers) -> bool {
     let mut requests_by_kind: BTreeMap<&str, u64> = BTreeMap::new();
     let mut known_counts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut found: Vec<String> = Vec::new();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut cases = 0;
     let mut seed = options.seed;
     let is_done = |cases: u64| match options.cases {
@@ -152,6 +153,10 @@ fn run(options: &Options, servers: &Servers) -> bool {
                 if options.all {
                     println!("known ({name}):\n{difference}");
                 }
+                continue;
+            }
+            // Most differences are found again and again; making them smaller takes time.
+            if !seen.insert(difference.kind()) {
                 continue;
             }
             let smallest = shrink::shrink(servers, &known, difference);

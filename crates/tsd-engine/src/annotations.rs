@@ -525,6 +525,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn global_annotations_beside_the_range_give_an_empty_list() {
+        let engine = start(config(), &store());
+        stored(&engine, edit(1_356_999_000, "x")).await;
+        let ms = |secs: i64| secs * 1_000;
+        let of_query = async |from: i64, to: i64| {
+            let found = engine.annotations().global_of_query((ms(from), ms(to))).await.unwrap();
+            found.map(|annotations| annotations.len())
+        };
+        assert_eq!(of_query(1_356_998_400, 1_356_999_000).await, Some(1));
+        // In the last hour that is read, but after the end.
+        assert_eq!(of_query(1_356_998_400, 1_356_998_999).await, Some(0));
+        assert_eq!(of_query(1_356_999_001, 1_356_999_500).await, None);
+        assert_eq!(of_query(1_357_002_000, 1_357_003_000).await, None);
+    }
+
+    #[tokio::test]
     async fn global_annotations_are_selected_by_their_json_times() {
         let engine = start(config(), &store());
         // The second has a qualifier of another time; the last is in milliseconds.

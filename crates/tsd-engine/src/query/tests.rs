@@ -136,6 +136,32 @@ async fn filters_by_name_and_tsuid_select_series() {
 }
 
 #[tokio::test]
+async fn filters_beside_tsuids_are_checked() {
+    let store = store();
+    let engine = start(settings(0, 2), &store);
+    fill(&engine).await;
+    let all =
+        execute(&engine, query(HOUR, HOUR + 100, &["none:sys.cpu{host=web*}"])).await.unwrap();
+    let series = &all.sub_results[0].series;
+    let tsuids: Vec<String> =
+        series.iter().flat_map(|s| &s.tsuids).map(|tsuid| tsd_model::to_hex(tsuid)).collect();
+    assert!(tsuids.len() > 2);
+    for (filter, expected) in [
+        ("{host=web2}", 1),
+        ("{}{host=not_literal_or(web2)}", tsuids.len() - 1),
+        // A star accepts series without the key, as does the absence of a value.
+        ("{nokey=*}", tsuids.len()),
+        ("{}{nokey=not_literal_or(x)}", tsuids.len()),
+        ("{nokey=x}", 0),
+    ] {
+        let mut request = query(HOUR, HOUR + 100, &[&format!("none:sys.cpu{filter}")]);
+        request.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(tsuids.clone());
+        let found = execute(&engine, request).await.unwrap();
+        assert_eq!(found.sub_results[0].series.len(), expected, "{filter}");
+    }
+}
+
+#[tokio::test]
 async fn unknown_names_are_rejected_and_empty_ranges_return_nothing() {
     let store = store();
     let engine = start(settings(0, 2), &store);

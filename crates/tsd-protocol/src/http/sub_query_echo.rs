@@ -112,6 +112,13 @@ mod tests {
     }
 
     #[test]
+    fn the_echo_has_what_was_given() {
+        let text = echo(r#"{"aggregator":"sum","metric":"m","tsuids":["000001000001000001"]}"#);
+        assert!(text.contains(r#""metric":"m","tsuids":["000001000001000001"]"#), "{text}");
+        assert!(text.contains(r#""rollupUsage":null"#), "{text}");
+    }
+
+    #[test]
     fn given_fields_are_repeated() {
         insta::assert_snapshot!(echo(
             r#"{"aggregator":"sum","tsuids":["000001000001000001"],"downsample":"1m-avg-nan",
