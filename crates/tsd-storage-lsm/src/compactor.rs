@@ -1,19 +1,25 @@
 //! The background thread of LSM compaction.
 //!
-//! A failed step is logged and retried later; a step without enough disk space is not started.
+//! A failed step removes its partial outputs and is retried later, each time after a longer pause; a
+//! step without enough disk space is not started. If an input of a step is damaged, it is replaced
+//! before the next one ([`crate::repair`]).
 //! Writers stall while a tree has too many L0 runs: a slow disk slows down the log rather than
 //! reads.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use lsm_tree::{AbstractTree, compaction::Leveled};
-use tsd_storage::{StorageError, spawn_critical};
+use lsm_tree::{
+    AbstractTree,
+    compaction::{Choice, CompactionStrategy, Leveled},
+};
+use tsd_storage::{StorageError, Table, spawn_critical};
 
-use crate::table::TableStore;
+use crate::{repair::is_damage, table::TableStore};
 
 /// L0 runs that trigger a compaction.
 const L0_COMPACTION_RUNS: u8 = 8;
@@ -21,8 +27,10 @@ const L0_COMPACTION_RUNS: u8 = 8;
 const L0_STALL_RUNS: usize = 32;
 /// Maximum duration of a stall; then the write fails.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause after a failed step.
+/// Pause after the first failed step of a table; doubled by each further one.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause, except for lack of disk space, which ends at any time.
+const MAX_RETRY_PAUSE: Duration = Duration::from_mins(5);
 /// Approximate maximum of the bytes that one step rewrites.
 const STEP_BYTES: u64 = 1 << 30;
 
@@ -38,8 +46,15 @@ struct CompactionState {
     requested: bool,
     stopped: bool,
     steps: u64,
-    /// Error of the last step, until one succeeds.
-    last_error: Option<StorageError>,
+    /// Tables whose last step or repair failed.
+    failures: BTreeMap<Table, StepFailure>,
+}
+
+#[derive(Clone, Debug)]
+struct StepFailure {
+    error: StorageError,
+    pause: Duration,
+    retry_at: Instant,
 }
 
 impl CompactionSignal {
@@ -56,7 +71,7 @@ impl CompactionSignal {
 
     /// Stalls the writer while the tree has too many L0 runs.
     pub(crate) fn stall_on_l0(&self, table: &TableStore) -> Result<(), StorageError> {
-        if table.tree.l0_run_count() < L0_STALL_RUNS {
+        if table.tree().l0_run_count() < L0_STALL_RUNS {
             return Ok(());
         }
         table.metrics.stalls.increment(1);
@@ -64,12 +79,12 @@ impl CompactionSignal {
         let mut state = self.lock();
         state.requested = true;
         self.changed.notify_all();
-        while table.tree.l0_run_count() >= L0_STALL_RUNS {
+        while table.tree().l0_run_count() >= L0_STALL_RUNS {
             if state.stopped {
                 return Err(StorageError::Closed);
             }
-            if let Some(error) = &state.last_error {
-                return Err(error.clone());
+            if let Some(failure) = state.failures.get(&table.name) {
+                return Err(failure.error.clone());
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
@@ -91,6 +106,12 @@ impl CompactionSignal {
 
     fn is_stopped(&self) -> bool {
         self.lock().stopped
+    }
+
+    /// Errors of the tables whose last step failed.
+    pub(crate) fn failures(&self) -> Vec<(Table, StorageError)> {
+        let state = self.lock();
+        state.failures.iter().map(|(table, f)| (table.clone(), f.error.clone())).collect()
     }
 
     /// Number of completed steps.
@@ -131,7 +152,16 @@ fn run(tables: &[Arc<TableStore>], signal: &CompactionSignal) {
     loop {
         let mut state = signal.lock();
         while !state.requested && !state.stopped {
-            state = signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let retry_at = state.failures.values().map(|failure| failure.retry_at).min();
+            let pause = retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+            state = match pause {
+                Some(Duration::ZERO) => break,
+                Some(pause) => {
+                    let waited = signal.changed.wait_timeout(state, pause);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
         if state.stopped {
             return;
@@ -139,51 +169,94 @@ fn run(tables: &[Arc<TableStore>], signal: &CompactionSignal) {
         state.requested = false;
         drop(state);
         for table in tables {
-            while !signal.is_stopped() && step(table, signal) {}
-        }
-        let state = signal.lock();
-        if state.last_error.is_some() && !state.stopped {
-            let (mut state, _) = signal
-                .changed
-                .wait_timeout_while(state, RETRY_PAUSE, |s| !s.stopped)
-                .unwrap_or_else(PoisonError::into_inner);
-            state.requested = true;
+            while !signal.is_stopped() && is_due(table, signal) && step(table, signal) {}
         }
     }
 }
 
-/// Runs the most urgent compaction of the tree; returns true if there may be another one.
+/// False while the table pauses after a failure.
+fn is_due(table: &TableStore, signal: &CompactionSignal) -> bool {
+    signal.lock().failures.get(&table.name).is_none_or(|f| f.retry_at <= Instant::now())
+}
+
+/// Repairs damaged files of the tree, or runs its most urgent compaction; returns true if there may
+/// be more to do.
 fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
     let before = version_id(table);
     let started = Instant::now();
-    let result = table.space.check(table.tree.disk_space().min(STEP_BYTES)).and_then(|()| {
-        // Readers own a version of the tree, not a sequence number: only the newest cells are
-        // needed.
-        let strategy = Arc::new(Leveled::default().with_l0_threshold(L0_COMPACTION_RUNS));
-        table.tree.compact(strategy, table.seqno.get()).map_err(table.failed("compacting"))
-    });
-    let changed = result.is_ok() && version_id(table) != before;
+    let repairs = table.has_suspects();
+    let result = if repairs { table.repair() } else { compact(table) };
+    let changed = result.is_ok() && (repairs || version_id(table) != before);
+    // The next step repairs the file.
+    let found_damage = !repairs && table.has_suspects();
     let mut state = signal.lock();
     match result {
-        Ok(()) => state.last_error = None,
+        Ok(()) => {
+            state.failures.remove(&table.name);
+        }
+        Err(_) if found_damage => {}
         Err(error) => {
             table.metrics.compaction_errors.increment(1);
-            if state.last_error.is_none() {
+            let last = state.failures.get(&table.name).map(|failure| failure.pause);
+            if last.is_none() {
                 tracing::warn!(table = %table.name, %error, "LSM compaction failed");
             }
-            state.last_error = Some(error);
+            let pause = match (&error, last) {
+                (StorageError::DiskFull, _) | (_, None) => RETRY_PAUSE,
+                (_, Some(last)) => (last * 2).min(MAX_RETRY_PAUSE),
+            };
+            let retry_at = Instant::now() + pause;
+            state.failures.insert(table.name.clone(), StepFailure { error, pause, retry_at });
         }
     }
-    if changed {
+    if changed && !repairs {
         state.steps += 1;
         table.metrics.compaction_seconds.record(started.elapsed());
     }
     drop(state);
     signal.changed.notify_all();
-    changed
+    changed || found_damage
+}
+
+fn compact(table: &TableStore) -> Result<(), StorageError> {
+    let tree = table.tree();
+    table.space().check(tree.disk_space().min(STEP_BYTES))?;
+    // Readers own a version of the tree, not a sequence number: only the newest cells are needed.
+    let strategy = || Leveled::default().with_l0_threshold(L0_COMPACTION_RUNS);
+    // What the step is about to choose, for the case that an input is damaged.
+    #[expect(clippy::default_trait_access, reason = "the tree does not export the type")]
+    let state = Default::default();
+    let choice = strategy().choose(&tree.current_version(), tree.tree_config(), &state);
+    let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = tree.compact(Arc::new(strategy()), table.seqno.get());
+    drop(compacting);
+    match result {
+        Ok(()) => table.version_changed(),
+        Err(error) => {
+            table.note_partial_outputs();
+            if is_damage(&error)
+                && let Choice::Merge(input) | Choice::Move(input) = choice
+            {
+                table.suspect_inputs(input.table_ids);
+            }
+            remove_partial_outputs(table);
+            return Err(table.failed("compacting")(error));
+        }
+    }
+    // Of an ingestion that failed meanwhile.
+    if table.has_partial_outputs() {
+        remove_partial_outputs(table);
+    }
+    Ok(())
+}
+
+fn remove_partial_outputs(table: &TableStore) {
+    let mut writer = table.writer();
+    let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+    table.remove_partial_outputs(&mut writer, &compacting);
 }
 
 /// Changes with every effective step.
 fn version_id(table: &TableStore) -> u64 {
-    table.tree.current_version().id()
+    table.tree().current_version().id()
 }

@@ -1,15 +1,17 @@
 //! The directory of a store: its lock file and the list of its tables.
+//!
+//! The list ends with its checksum (stores of earlier versions have none). A damaged list is made
+//! again from the configured tables: it protects their layouts, it does not define them.
 
 use std::{
     fs::{self, File, TryLockError},
-    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use tsd_storage::{LogMark, StorageError, Table};
 
-use crate::{TableLayout, TableSpec};
+use crate::{TableLayout, TableSpec, checksum, manifest::replace_file};
 
 /// File that lists the tables.
 const TABLES_FILE: &str = "TABLES";
@@ -69,8 +71,11 @@ impl Directory {
 
     fn register(&self, tables: &[TableSpec]) -> Result<(), StorageError> {
         let path = self.path.join(TABLES_FILE);
-        let (text, existing) = read_tables(&path)?;
-        let mut added = text.clone();
+        let list = read_tables(&path)?;
+        if list.is_none() {
+            tracing::error!(file = %path.display(), "the list of tables is damaged; it is made again");
+        }
+        let TableList { mut text, tables: existing } = list.unwrap_or_else(TableList::new);
         for spec in tables {
             match existing.iter().find(|existing| existing.table == spec.table) {
                 Some(existing) if existing.layout == spec.layout => {}
@@ -81,17 +86,18 @@ impl Directory {
                     ));
                 }
                 None => {
-                    added.push_str(layout_name(spec.layout));
-                    added.push(' ');
-                    added.push_str(spec.table.as_str());
-                    added.push('\n');
+                    text.push_str(layout_name(spec.layout));
+                    text.push(' ');
+                    text.push_str(spec.table.as_str());
+                    text.push('\n');
                 }
             }
         }
-        if added == text {
+        checksum::seal(&mut text);
+        if fs::read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
             return Ok(());
         }
-        self.replace_file(&path, added.as_bytes())
+        replace_file(&path, text.as_bytes(), true)
             .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
     }
 
@@ -108,47 +114,65 @@ impl Directory {
     /// Records a mark of the log, atomically and durably.
     pub(crate) fn set_log_mark(&self, mark: &[u8]) -> Result<(), StorageError> {
         let path = self.path.join(LOG_MARK_FILE);
-        self.replace_file(&path, mark)
+        replace_file(&path, mark, true)
             .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
     }
+}
 
-    /// Replaces a file atomically.
-    fn replace_file(&self, path: &Path, contents: &[u8]) -> std::io::Result<()> {
-        let new = path.with_extension("new");
-        let mut file = File::create(&new)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        File::open(&self.path)?.sync_all()
+/// Tables of the store in a directory; empty if there is no store, or its list is damaged.
+pub(crate) fn existing_tables(path: &Path) -> Result<Vec<TableSpec>, StorageError> {
+    Ok(read_tables(&path.join(TABLES_FILE))?.map_or_else(Vec::new, |list| list.tables))
+}
+
+struct TableList {
+    /// Without the checksum.
+    text: String,
+    tables: Vec<TableSpec>,
+}
+
+impl TableList {
+    fn new() -> Self {
+        Self { text: format!("{VERSION_LINE}\n"), tables: Vec::new() }
     }
 }
 
-/// Tables of the store in a directory; empty if there is no store.
-pub(crate) fn existing_tables(path: &Path) -> Result<Vec<TableSpec>, StorageError> {
-    read_tables(&path.join(TABLES_FILE)).map(|(_, tables)| tables)
-}
-
-/// Reads the list of tables: its text (of an empty list if there is no file) and its tables.
-fn read_tables(path: &Path) -> Result<(String, Vec<TableSpec>), StorageError> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("{VERSION_LINE}\n"),
+/// Reads the list of tables, which is empty if there is no file; `None` if it is damaged. Fails if
+/// another version wrote it.
+fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
+    let text = match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Some(TableList::new()));
+        }
         Err(error) => {
             return Err(StorageError::io(format!("reading {}", path.display()), error));
         }
     };
-    let mut lines = text.lines();
-    if lines.next() != Some(VERSION_LINE) {
-        return Err(damaged_file(path, "written by another version"));
+    // In a list without a checksum every line is a table.
+    let has_checksum = text.lines().last().is_some_and(|line| parse_table(line).is_none());
+    let (body, is_sealed) = match checksum::unseal(&text) {
+        Some(body) => (body, true),
+        None if has_checksum && text.lines().count() > 1 => return Ok(None),
+        None => (text.as_str(), false),
+    };
+    let mut lines = body.lines();
+    let version = lines.next().unwrap_or_default();
+    if version != VERSION_LINE {
+        if is_sealed || version.starts_with("saltern lsm ") {
+            return Err(damaged_file(path, "written by another version"));
+        }
+        return Ok(None);
     }
-    let mut tables = Vec::new();
-    for line in lines {
-        let (layout, name) =
-            line.split_once(' ').ok_or_else(|| damaged_file(path, "not a table"))?;
-        let layout = parse_layout(layout).ok_or_else(|| damaged_file(path, "unknown layout"))?;
-        tables.push(TableSpec { table: Table::new(name), layout });
+    let tables: Option<Vec<_>> = lines.map(parse_table).collect();
+    Ok(tables.map(|tables| TableList { text: body.to_owned(), tables }))
+}
+
+fn parse_table(line: &str) -> Option<TableSpec> {
+    let (layout, name) = line.split_once(' ')?;
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return None;
     }
-    Ok((text, tables))
+    Some(TableSpec { table: Table::new(name), layout: parse_layout(layout)? })
 }
 
 fn damaged_file(path: &Path, what: &str) -> StorageError {
@@ -234,6 +258,30 @@ mod tests {
         );
         fs::write(dir.path().join("TABLES"), "saltern lsm 9\n").unwrap();
         assert!(open(&[]).is_err());
+    }
+
+    #[test]
+    fn a_damaged_list_of_tables_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let specs = [TableSpec::points(Table::new("tsdb")), TableSpec::cells(Table::new("uid"))];
+        drop(Directory::open(dir.path(), &specs).unwrap());
+        let path = dir.path().join("TABLES");
+        let intact = fs::read(&path).unwrap();
+        for at in 0..intact.len() {
+            let mut bytes = intact.clone();
+            *bytes.get_mut(at).unwrap() ^= 0x10;
+            fs::write(&path, bytes).unwrap();
+            drop(Directory::open(dir.path(), &specs).unwrap());
+            assert_eq!(fs::read(&path).unwrap(), intact, "{at}");
+        }
+        fs::write(&path, intact.get(..7).unwrap()).unwrap();
+        drop(Directory::open(dir.path(), &specs).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), intact);
+        // The list of an earlier version.
+        fs::write(&path, "saltern lsm 1\npoints tsdb\ncells uid\n").unwrap();
+        assert_eq!(existing_tables(dir.path()).unwrap(), specs);
+        drop(Directory::open(dir.path(), &specs).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), intact);
     }
 
     #[test]

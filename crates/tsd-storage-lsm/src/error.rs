@@ -9,15 +9,23 @@ use tsd_storage::{StorageError, Table};
 pub(crate) fn tree_error(doing: &str, table: &Table, error: lsm_tree::Error) -> StorageError {
     match error {
         lsm_tree::Error::Io(source) => StorageError::io(format!("{doing} table {table}"), source),
-        lsm_tree::Error::ChecksumMismatch { .. }
-        | lsm_tree::Error::Decompress(_)
-        | lsm_tree::Error::InvalidTag(_)
-        | lsm_tree::Error::InvalidTrailer
-        | lsm_tree::Error::InvalidHeader(_)
-        | lsm_tree::Error::Unrecoverable => {
-            StorageError::Damaged(Arc::from(format!("{doing} table {table}: {error:?}")))
+        error => {
+            StorageError::Damaged(Arc::from(format!("{doing} table {table}: {}", describe(&error))))
         }
-        other => StorageError::Backend(Arc::from(format!("{doing} table {table}: {other:?}"))),
+    }
+}
+
+/// An error of a tree in words.
+pub(crate) fn describe(error: &lsm_tree::Error) -> String {
+    match error {
+        lsm_tree::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            "the file is missing".to_owned()
+        }
+        lsm_tree::Error::Io(error) => error.to_string(),
+        lsm_tree::Error::ChecksumMismatch { .. } => "wrong checksum of a block".to_owned(),
+        lsm_tree::Error::Decompress(_) => "a block that cannot be decompressed".to_owned(),
+        lsm_tree::Error::InvalidHeader(_) => "invalid header of a block".to_owned(),
+        error => format!("{error:?}"),
     }
 }
 

@@ -82,15 +82,22 @@ impl TableStore {
         rows: &mut dyn FlushRows,
     ) -> Result<(), StorageError> {
         let started = Instant::now();
-        let result = self.signal.stall_on_l0(self).and_then(|()| self.ingest_rows(writer, rows));
-        match &result {
-            Ok(written) => {
-                self.metrics.rows.increment(written.rows);
-                self.metrics.entry_bytes.increment(written.bytes);
-                self.metrics.ingest_seconds.record(started.elapsed());
-                self.signal.request();
-            }
-            Err(_) => self.metrics.ingest_errors.increment(1),
+        let result = self.ingest_rows(writer, rows);
+        if let Ok(written) = &result {
+            self.metrics.rows.increment(written.rows);
+            self.metrics.entry_bytes.increment(written.bytes);
+            self.metrics.ingest_seconds.record(started.elapsed());
+            self.version_changed();
+            self.signal().request();
+        } else {
+            self.metrics.ingest_errors.increment(1);
+            self.note_partial_outputs();
+        }
+        // If a compaction runs, it removes them when it ends.
+        if self.has_partial_outputs()
+            && let Ok(compacting) = self.compacting.try_lock()
+        {
+            self.remove_partial_outputs(writer, &compacting);
         }
         result.map(|_| ())
     }
@@ -100,8 +107,9 @@ impl TableStore {
         writer: &mut WriterState,
         rows: &mut dyn FlushRows,
     ) -> Result<IngestedCounts, StorageError> {
-        self.space.check(SPACE_CHECK_BYTES)?;
-        let ingestion = self.tree.ingestion().map_err(self.failed("writing"))?;
+        self.space().check(SPACE_CHECK_BYTES)?;
+        let tree = self.tree();
+        let ingestion = tree.ingestion().map_err(self.failed("writing"))?;
         let mut row_writer = RowWriter {
             table: self,
             ingestion,
@@ -150,7 +158,7 @@ impl RowWriter<'_> {
         self.unchecked_bytes += bytes;
         if self.unchecked_bytes > SPACE_CHECK_BYTES {
             self.unchecked_bytes = 0;
-            self.table.space.check(SPACE_CHECK_BYTES)?;
+            self.table.space().check(SPACE_CHECK_BYTES)?;
         }
         self.ingestion.write(key, value).map_err(self.table.failed("writing"))
     }

@@ -8,10 +8,16 @@
 //! ```text
 //! <dir>/LOCK             locked while a store is open
 //! <dir>/TABLES           format version, and the tables with their layouts
-//! <dir>/<table>/         one tree per table
+//! <dir>/t.<table>/       one tree per table
+//! <dir>/quarantine/      damaged files that were set aside
 //! ```
+//!
+//! A damaged file does not stop the store: what is intact of it is copied to a new file, the damaged
+//! one is set aside, and reads of the key ranges that were lost fail with its name until an operator
+//! accepts the loss.
 
 mod blocking_pool;
+mod checksum;
 mod compactor;
 mod config;
 mod direct_write;
@@ -20,9 +26,13 @@ mod entry;
 mod error;
 mod ingest;
 mod key_encoding;
+mod manifest;
 mod metrics;
+mod quarantine;
 mod read;
+mod repair;
 mod row_merge;
+mod salvage;
 mod scanner;
 mod storage;
 mod table;
@@ -32,4 +42,5 @@ mod tests;
 
 pub use config::{LsmConfig, TableLayout, TableSpec};
 pub use metrics::describe_metrics;
+pub use quarantine::QuarantinedFile;
 pub use storage::LsmStorage;

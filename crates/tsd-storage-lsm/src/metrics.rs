@@ -26,6 +26,8 @@ pub(crate) struct TableMetrics {
     pub(crate) compaction_errors: Counter,
     /// Ingestions that stalled on LSM compaction.
     pub(crate) stalls: Counter,
+    /// Reads that failed at a damaged file.
+    pub(crate) damaged_reads: Counter,
 }
 
 impl TableMetrics {
@@ -41,6 +43,7 @@ impl TableMetrics {
             compaction_seconds: histogram!("tsd_lsm_compaction_step_seconds", &labels),
             compaction_errors: counter!("tsd_lsm_compaction_errors_total", &labels),
             stalls: counter!("tsd_lsm_ingestion_stalls_total", &labels),
+            damaged_reads: counter!("tsd_lsm_damaged_reads_total", &labels),
         }
     }
 }
@@ -62,6 +65,10 @@ pub fn describe_metrics() {
             "Ingestions that stalled on LSM compaction (too many L0 runs).",
         ),
         ("tsd_lsm_read_rows_total", "Rows read by gets and scans."),
+        (
+            "tsd_lsm_damaged_reads_total",
+            "Reads that failed at a damaged file before it was set aside.",
+        ),
     ] {
         describe_counter!(name, text);
     }
@@ -72,6 +79,16 @@ pub fn describe_metrics() {
         ("tsd_lsm_entries", Unit::Count, "Approximate number of entries of all trees."),
         ("tsd_lsm_segments", Unit::Count, "Segments of all trees."),
         ("tsd_lsm_l0_runs", Unit::Count, "L0 runs of all trees."),
+        (
+            "tsd_lsm_quarantined_files",
+            Unit::Count,
+            "Damaged files that were set aside, until their loss is accepted.",
+        ),
+        (
+            "tsd_lsm_quarantined_bytes",
+            Unit::Bytes,
+            "Size of the damaged files that were set aside.",
+        ),
     ] {
         describe_gauge!(name, unit, text);
     }

@@ -3,14 +3,15 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use lsm_tree::{AbstractTree, Guard, IterGuardImpl, SeqNo};
+use lsm_tree::{AbstractTree, AnyTree, Guard, IterGuardImpl, SeqNo, UserKey};
 use tsd_model::{Cell, Family, Row};
 use tsd_storage::{Get, Scan, StorageError, decode_family};
 
 use crate::{
     TableLayout, entry,
-    error::{damaged, damaged_run},
+    error::{damaged, damaged_run, describe},
     key_encoding,
+    repair::is_damage,
     row_merge::{self, RowContents},
     table::TableStore,
 };
@@ -69,29 +70,59 @@ pub(crate) type TreeEntry = (Bytes, Bytes);
 
 type TreeIter = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send + 'static>;
 
+/// Entries read of a file, at most, to find out whether it is the one that failed a read.
+const PROBED_ENTRIES: usize = 10_000;
+
 /// Iterates over the rows of a range in one version of the tree.
 pub(crate) struct RowCursor {
-    entries: Option<TreeIter>,
+    /// The tree with its iterator; `None` if the range is empty.
+    entries: Option<(AnyTree, TreeIter)>,
     /// The first entry of the next row.
     pending: Option<TreeEntry>,
+    /// The last key read, or the start of the range.
+    position: Bytes,
+    /// End of the range, exclusive.
+    end: Option<Vec<u8>>,
 }
 
 impl RowCursor {
-    /// Rows from `start`, inclusive, to `stop`, exclusive; an empty `stop` reads to the end.
-    pub(crate) fn open(table: &TableStore, start: &[u8], stop: &[u8]) -> Self {
+    /// Rows from `start`, inclusive, to `stop`, exclusive; an empty `stop` reads to the end. Fails if
+    /// rows of the range were lost with a damaged file.
+    pub(crate) fn open(
+        table: &TableStore,
+        start: &[u8],
+        stop: &[u8],
+    ) -> Result<Self, StorageError> {
         if !stop.is_empty() && start >= stop {
-            return Self { entries: None, pending: None };
+            let position = Bytes::new();
+            return Ok(Self { entries: None, pending: None, position, end: None });
         }
-        let bound = |key: &[u8], limited: fn(Vec<u8>) -> Bound<Vec<u8>>| {
-            if key.is_empty() { Bound::Unbounded } else { limited(key_encoding::encoded(key)) }
-        };
-        let (lower, upper) = (bound(start, Bound::Included), bound(stop, Bound::Excluded));
-        let entries = table.tree.range::<Vec<u8>, _>((lower, upper), SeqNo::MAX, None);
-        Self { entries: Some(entries), pending: None }
+        let lower = if start.is_empty() { Vec::new() } else { key_encoding::encoded(start) };
+        let end = (!stop.is_empty()).then(|| key_encoding::encoded(stop));
+        // In this order: the losses of a repair are recorded before its tree is.
+        let tree = table.tree();
+        table.check_losses(&lower, end.as_deref())?;
+        let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (Bound::Included(lower.clone()), upper);
+        let entries = tree.range::<Vec<u8>, _>(range, SeqNo::MAX, None);
+        Ok(Self { entries: Some((tree, entries)), pending: None, position: lower.into(), end })
     }
 
     fn next_entry(&mut self, table: &TableStore) -> Result<Option<TreeEntry>, StorageError> {
-        self.entries.as_mut().and_then(Iterator::next).map(|e| table.tree_entry(e)).transpose()
+        let Some((tree, entries)) = &mut self.entries else { return Ok(None) };
+        match entries.next() {
+            None => Ok(None),
+            Some(guard) => match guard.into_inner() {
+                Ok((key, value)) => {
+                    let key = Bytes::from(key);
+                    self.position = key.clone();
+                    Ok(Some((key, value.into())))
+                }
+                Err(error) => {
+                    Err(table.read_error(tree, &self.position, self.end.as_deref(), error))
+                }
+            },
+        }
     }
 
     /// Returns the next row whose key `keep` accepts.
@@ -129,18 +160,65 @@ impl RowCursor {
 }
 
 impl TableStore {
-    /// Returns all entries of a row, by its encoded key.
+    /// Returns all entries of a row, by its encoded key; of a row of which entries were lost, those
+    /// that are left.
     pub(crate) fn row_entries(&self, row_key: &[u8]) -> Result<Vec<TreeEntry>, StorageError> {
-        // No other encoded row key starts with this one, and FF is never the next byte.
-        let upper = [row_key, &[0xFF]].concat();
-        let range = (Bound::Included(row_key.to_vec()), Bound::Excluded(upper));
-        let entries = self.tree.range::<Vec<u8>, _>(range, SeqNo::MAX, None);
-        entries.map(|entry| self.tree_entry(entry)).collect()
+        self.read_latest(|tree| self.entries_of(tree, row_key))
     }
 
-    fn tree_entry(&self, entry: IterGuardImpl) -> Result<TreeEntry, StorageError> {
-        let (key, value) = entry.into_inner().map_err(self.failed("reading"))?;
-        Ok((key.into(), value.into()))
+    fn entries_of(&self, tree: &AnyTree, row_key: &[u8]) -> Result<Vec<TreeEntry>, StorageError> {
+        let end = row_end(row_key);
+        let range = (Bound::Included(row_key.to_vec()), Bound::Excluded(end.clone()));
+        tree.range::<Vec<u8>, _>(range, SeqNo::MAX, None)
+            .map(|guard| match guard.into_inner() {
+                Ok((key, value)) => Ok((key.into(), value.into())),
+                Err(error) => Err(self.read_error(tree, row_key, Some(&end), error)),
+            })
+            .collect()
+    }
+
+    /// Reads from the tree; once more if it was replaced meanwhile.
+    fn read_latest<T>(
+        &self,
+        read: impl Fn(&AnyTree) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let tree = self.tree();
+        let result = read(&tree);
+        let latest = self.tree();
+        if result.is_err() && latest.id() != tree.id() { read(&latest) } else { result }
+    }
+
+    /// The error of a read from `start` to `end`: names the file if one is damaged, and has it
+    /// repaired.
+    fn read_error(
+        &self,
+        tree: &AnyTree,
+        start: &[u8],
+        end: Option<&[u8]>,
+        error: lsm_tree::Error,
+    ) -> StorageError {
+        if !is_damage(&error) {
+            return self.failed("reading")(error);
+        }
+        if tree.id() != self.tree().id() {
+            let text = format!("table {} was repaired during the read", self.name);
+            return StorageError::Unavailable(text.into());
+        }
+        let version = tree.current_version();
+        let overlaps = |table: &&lsm_tree::Table| {
+            let range = &table.metadata.key_range;
+            end.is_none_or(|end| range.min().as_ref() < end) && start <= range.max().as_ref()
+        };
+        // Reads fail at the next block of a file; more is read of the files only if all of these
+        // are intact.
+        for entries in [1, PROBED_ENTRIES] {
+            for table in version.iter_tables().filter(overlaps) {
+                if let Err(error) = probe(table, start, end, entries) {
+                    return self.report_damage(table.id(), &describe(&error));
+                }
+            }
+        }
+        self.failed("reading")(error)
     }
 
     /// Reads one row; `None` if it has no selected cell.
@@ -154,10 +232,18 @@ impl TableStore {
             // In this layout a column is one key, so the get uses bloom filters.
             (TableLayout::Cells, Some(family), [qualifier]) => {
                 let column = column_key(&row_key, family, qualifier);
-                let value = self.tree.get(&column, SeqNo::MAX).map_err(self.failed("reading"))?;
+                let end = [column.as_slice(), &[0]].concat();
+                let value = self.read_latest(|tree| {
+                    self.check_losses(&column, Some(&end))?;
+                    tree.get(&column, SeqNo::MAX)
+                        .map_err(|error| self.read_error(tree, &column, Some(&end), error))
+                })?;
                 value.map(|v| (column.into(), v.into())).into_iter().collect()
             }
-            _ => self.row_entries(&row_key)?,
+            _ => self.read_latest(|tree| {
+                self.check_losses(&row_key, Some(&row_end(&row_key)))?;
+                self.entries_of(tree, &row_key)
+            })?,
         };
         if entries.is_empty() {
             return Ok(None);
@@ -216,6 +302,26 @@ impl TableStore {
         contents.cells.retain(|cell| selection.selects(cell));
         Ok(())
     }
+}
+
+/// The end of the keys of a row: no other encoded row key starts with this one, and FF is never the
+/// next byte.
+fn row_end(row_key: &[u8]) -> Vec<u8> {
+    [row_key, &[0xFF]].concat()
+}
+
+/// Reads some entries of a file as a read of the range does.
+fn probe(
+    table: &lsm_tree::Table,
+    start: &[u8],
+    end: Option<&[u8]>,
+    entries: usize,
+) -> lsm_tree::Result<()> {
+    // Reads the filter, whatever the hash.
+    table.get(start, SeqNo::MAX, 0)?;
+    let lower = UserKey::from(start);
+    let upper = end.map_or(Bound::Unbounded, |end| Bound::Excluded(UserKey::from(end)));
+    table.range((Bound::Included(lower), upper)).take(entries + 1).try_for_each(|e| e.map(|_| ()))
 }
 
 /// Key of the entry of a cell in the layout `Cells`.

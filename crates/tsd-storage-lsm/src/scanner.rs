@@ -130,8 +130,10 @@ impl ScanJob {
     /// Reads the next batch; `cursor` is `None` after the last one.
     fn read(&mut self) -> Result<Vec<Row>, StorageError> {
         let Self { table, scan, remaining, cancelled, .. } = self;
-        let mut cursor =
-            self.cursor.take().unwrap_or_else(|| RowCursor::open(table, &scan.start, &scan.stop));
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => RowCursor::open(table, &scan.start, &scan.stop)?,
+        };
         let selection = CellSelection::of_scan(scan);
         let limit =
             scan.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS).clamp(1, MAX_BATCH_ROWS).min(*remaining);

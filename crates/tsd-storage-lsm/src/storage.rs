@@ -13,8 +13,8 @@ use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
 use tsd_storage::{
-    CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, LogMark, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, StorageFuture, Table,
+    CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact, HealthProblem,
+    LogMark, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, StorePart, Table,
 };
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     compactor::{CompactionSignal, Compactor},
     directory::{Directory, existing_tables},
     metrics::describe_metrics,
+    quarantine::{self, Quarantine, QuarantinedFile},
     read::CellSelection,
     scanner::LsmScanner,
     table::{TableContext, TableStore},
@@ -30,6 +31,8 @@ use crate::{
 
 /// Limit on open files.
 const OPEN_FILES: usize = 512;
+/// Limit on reported problems; the metric of files in quarantine counts all.
+const MAX_PROBLEMS: usize = 32;
 /// Threads for writes: flushes of two tables may run concurrently.
 const WRITE_THREADS: usize = 2;
 
@@ -41,6 +44,7 @@ pub struct LsmStorage {
     closed: AtomicBool,
     signal: Arc<CompactionSignal>,
     cache: CacheHandle,
+    quarantine: Arc<Quarantine>,
     reads: PoolHandle,
     writes: PoolHandle,
     // Dropped in this order: thread pools, compactor, directory lock.
@@ -64,17 +68,34 @@ impl LsmStorage {
         existing_tables(dir)
     }
 
+    /// Returns the files in quarantine of the store in a directory, which may be open.
+    pub fn quarantined_files(dir: &Path) -> Result<Vec<QuarantinedFile>, StorageError> {
+        quarantine::list(dir)
+            .map_err(|source| StorageError::io(format!("reading {}", dir.display()), source))
+    }
+
+    /// Accepts the loss of a file in quarantine and removes the file: from then on reads return what
+    /// is left. Returns false if there is no such file. The store may be open.
+    pub fn accept_loss(dir: &Path, name: &str) -> Result<bool, StorageError> {
+        quarantine::accept(dir, name)
+            .map_err(|source| StorageError::io(format!("changing {}", dir.display()), source))
+    }
+
     /// Opens the store and creates it if missing. Blocks on disk I/O.
+    ///
+    /// Damaged files do not stop it: they are set aside, as while it is open.
     pub fn open(config: &LsmConfig) -> Result<Self, StorageError> {
         describe_metrics();
         let directory = Directory::open(&config.dir, &config.tables)?;
         let cache = Arc::new(Cache::with_capacity_bytes(config.cache_bytes));
         let signal = Arc::new(CompactionSignal::default());
+        let quarantine = Arc::new(Quarantine::open(directory.path())?);
         let context = TableContext {
             cache: Arc::clone(&cache),
             files: Arc::new(DescriptorTable::new(OPEN_FILES)),
             space: Arc::clone(&config.space),
             signal: Arc::clone(&signal),
+            quarantine: Arc::clone(&quarantine),
         };
         let mut tables = BTreeMap::new();
         for spec in &config.tables {
@@ -98,6 +119,7 @@ impl LsmStorage {
             closed: AtomicBool::new(false),
             signal,
             cache: CacheHandle(cache),
+            quarantine,
             reads,
             writes,
             _pools: pools,
@@ -122,7 +144,15 @@ impl LsmStorage {
         Box::pin(async move {
             let table = self.table(table)?;
             let clock = self.clock;
-            self.writes.call(move || write(&table, clock())).await
+            self.writes
+                .call(move || {
+                    // Before the writer's lock, which a repair by the compactor needs.
+                    table.signal().stall_on_l0(&table).inspect_err(|_| {
+                        table.metrics.ingest_errors.increment(1);
+                    })?;
+                    write(&table, clock())
+                })
+                .await
         })
     }
 }
@@ -257,19 +287,53 @@ impl Storage for LsmStorage {
         })
     }
 
+    fn health(&self) -> Vec<HealthProblem> {
+        let mut problems = Vec::new();
+        for record in self.quarantine.records() {
+            let impact =
+                if record.is_loss() { HealthImpact::SomeReadsFail } else { HealthImpact::Degraded };
+            problems.push(HealthProblem::new(StorePart::Data, impact, record.to_string()));
+        }
+        for table in self.tables.values() {
+            for (file, what) in table.damaged_files() {
+                let reason = format!("store file {file} is damaged ({what})");
+                let impact = HealthImpact::SomeReadsFail;
+                problems.push(HealthProblem::new(StorePart::Data, impact, reason));
+            }
+        }
+        for (table, error) in self.signal.failures() {
+            let reason = format!("LSM compaction of table {table}: {}", error_text(&error));
+            let impact = HealthImpact::Degraded;
+            problems.push(HealthProblem::new(StorePart::Compaction, impact, reason));
+        }
+        problems.truncate(MAX_PROBLEMS);
+        problems
+    }
+
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let sum = |of: fn(&TableStore) -> u64| {
             self.tables.values().map(|table| of(table)).sum::<u64>() as f64
         };
+        let quarantined = self.quarantine.records();
         vec![
-            ("tsd_lsm_disk_bytes", sum(|t| t.tree.disk_space())),
-            ("tsd_lsm_entries", sum(|t| t.tree.approximate_len() as u64)),
-            ("tsd_lsm_segments", sum(|t| t.tree.table_count() as u64)),
-            ("tsd_lsm_l0_runs", sum(|t| t.tree.l0_run_count() as u64)),
+            ("tsd_lsm_disk_bytes", sum(|t| t.tree().disk_space())),
+            ("tsd_lsm_entries", sum(|t| t.tree().approximate_len() as u64)),
+            ("tsd_lsm_segments", sum(|t| t.tree().table_count() as u64)),
+            ("tsd_lsm_l0_runs", sum(|t| t.tree().l0_run_count() as u64)),
+            ("tsd_lsm_quarantined_files", quarantined.len() as f64),
+            ("tsd_lsm_quarantined_bytes", quarantined.iter().map(|f| f.bytes).sum::<u64>() as f64),
             ("tsd_lsm_compaction_steps_total", self.signal.steps() as f64),
             ("tsd_lsm_cache_bytes", self.cache.0.size() as f64),
             ("tsd_lsm_cache_capacity_bytes", self.cache.0.capacity() as f64),
         ]
+    }
+}
+
+/// An error with its source.
+fn error_text(error: &StorageError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 

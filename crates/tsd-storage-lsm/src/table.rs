@@ -1,8 +1,17 @@
 //! One table: its tree and the tree's configuration.
+//!
+//! The tree is replaced when a damaged file of it was replaced ([`crate::repair`]): the tree has no
+//! operation that does this, so its directory is changed and opened again. Reads in progress keep
+//! the files of the old one.
 
 use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use lsm_tree::{
@@ -11,12 +20,19 @@ use lsm_tree::{
         BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy,
         FilterPolicyEntry,
     },
+    table::Writer,
 };
 use tsd_storage::{DiskSpace, StorageError, Table};
 
 use crate::{
-    TableLayout, TableSpec, compactor::CompactionSignal, error::tree_error, ingest::WriterState,
+    TableLayout, TableSpec,
+    compactor::CompactionSignal,
+    error::tree_error,
+    ingest::WriterState,
+    manifest::{Manifest, file_checksum, is_medium_error},
     metrics::TableMetrics,
+    quarantine::Quarantine,
+    repair::{Replacement, TreeDir, repair_error},
 };
 
 /// A block has about fifty runs of compacted hours. Measured on such hours: 4 KiB blocks need 2 %
@@ -24,19 +40,46 @@ use crate::{
 /// the keys.
 const POINTS_BLOCK_BYTES: u32 = 16 * 1024;
 const CELLS_BLOCK_BYTES: u32 = 8 * 1024;
+/// Bits per key of the bloom filters of cells. A get of a row of points is a range read, for which
+/// filters are of no use.
+const CELLS_FILTER: BloomConstructionPolicy = BloomConstructionPolicy::BitsPerKey(10.0);
 
-/// A table. Reads take no lock: the tree has no memtable, so each version of it is a snapshot.
+/// A table. The tree has no memtable, so each version of it is a snapshot.
 pub(crate) struct TableStore {
     pub(crate) name: Table,
     pub(crate) layout: TableLayout,
-    pub(crate) tree: AnyTree,
+    /// Directory of the tree.
+    path: PathBuf,
+    tree: RwLock<AnyTree>,
     /// Next sequence number of the tree.
     pub(crate) seqno: SequenceNumberCounter,
     /// State of the single writer.
     pub(crate) write: Mutex<WriterState>,
-    pub(crate) space: Arc<DiskSpace>,
-    pub(crate) signal: Arc<CompactionSignal>,
+    /// Owned while a compaction writes files.
+    pub(crate) compacting: Mutex<()>,
+    outputs: Mutex<Outputs>,
+    /// Set after a failure until its partial outputs are removed.
+    has_partial_outputs: AtomicBool,
+    suspects: Mutex<Suspects>,
+    context: TableContext,
     pub(crate) metrics: TableMetrics,
+}
+
+/// The files that were part of a version of the tree.
+#[derive(Debug, Default)]
+struct Outputs {
+    complete: HashSet<u64>,
+    /// Version of the last copy of the manifest.
+    copied_version: Option<u64>,
+}
+
+/// Files to be verified, and replaced if they are damaged.
+#[derive(Clone, Debug, Default)]
+struct Suspects {
+    /// Files that a read found damaged, with what is wrong.
+    damaged: BTreeMap<u64, String>,
+    /// Inputs of a failed compaction.
+    inputs: BTreeSet<u64>,
 }
 
 impl std::fmt::Debug for TableStore {
@@ -52,6 +95,7 @@ pub(crate) struct TableContext {
     pub(crate) files: Arc<DescriptorTable>,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) signal: Arc<CompactionSignal>,
+    pub(crate) quarantine: Arc<Quarantine>,
 }
 
 impl TableStore {
@@ -60,39 +104,251 @@ impl TableStore {
         spec: &TableSpec,
         context: TableContext,
     ) -> Result<Self, StorageError> {
+        let dir = TreeDir { dir: &path, layout: spec.layout, quarantine: &context.quarantine };
+        dir.prepare()?;
         let seqno = SequenceNumberCounter::default();
-        let config = Config::new(path, seqno.clone(), SequenceNumberCounter::default())
-            .use_cache(context.cache)
-            .use_descriptor_table(Some(context.files))
-            .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4));
-        let config = match spec.layout {
-            // A get of a row is a range read, for which bloom filters are of no use.
-            TableLayout::Points => config
-                .filter_policy(FilterPolicy::disabled())
-                .data_block_size_policy(BlockSizePolicy::all(POINTS_BLOCK_BYTES)),
-            TableLayout::Cells => config
-                .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
-                    BloomConstructionPolicy::BitsPerKey(10.0),
-                )))
-                .data_block_size_policy(BlockSizePolicy::all(CELLS_BLOCK_BYTES)),
-        };
-        let tree = config.open().map_err(|e| tree_error("opening", &spec.table, e))?;
+        let tree = open_tree(&path, spec.layout, &seqno, &context)
+            .map_err(|e| tree_error("opening", &spec.table, e))?;
         // Above every stored number, also those in the keys of runs: the number of a run is
         // assigned before the sequence number of its entry.
         seqno.set(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
-        Ok(Self {
+        let table = Self {
             name: spec.table.clone(),
             layout: spec.layout,
-            tree,
+            path,
+            tree: RwLock::new(tree),
             seqno,
             write: Mutex::default(),
-            space: context.space,
-            signal: context.signal,
+            compacting: Mutex::default(),
+            outputs: Mutex::default(),
+            has_partial_outputs: AtomicBool::new(false),
+            suspects: Mutex::default(),
+            context,
             metrics: TableMetrics::new(spec.table.as_str()),
-        })
+        };
+        table.version_changed();
+        Ok(table)
+    }
+
+    pub(crate) fn tree(&self) -> AnyTree {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn space(&self) -> &DiskSpace {
+        &self.context.space
+    }
+
+    pub(crate) fn signal(&self) -> &CompactionSignal {
+        &self.context.signal
+    }
+
+    fn dir(&self) -> TreeDir<'_> {
+        TreeDir { dir: &self.path, layout: self.layout, quarantine: &self.context.quarantine }
     }
 
     pub(crate) fn failed(&self, doing: &str) -> impl Fn(lsm_tree::Error) -> StorageError {
         move |error| tree_error(doing, &self.name, error)
     }
+
+    /// Fails if entries of the range of tree keys were lost with a damaged file.
+    pub(crate) fn check_losses(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<(), StorageError> {
+        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        self.context.quarantine.check(name, start, end)
+    }
+
+    /// Records the files of the current version, after each change of it.
+    pub(crate) fn version_changed(&self) {
+        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let manifest = Manifest::of_tree(&self.tree());
+        outputs.complete.extend(manifest.files().map(|file| file.id));
+        if outputs.copied_version != Some(manifest.version) {
+            match manifest.write_copy(&self.path) {
+                Ok(()) => outputs.copied_version = Some(manifest.version),
+                // The copy is needed only if the manifest is damaged, and the next one replaces it.
+                Err(error) => {
+                    tracing::debug!(table = %self.name, %error, "the manifest was not copied");
+                }
+            }
+        }
+    }
+
+    /// Notes that a write failed: its files are not part of the tree.
+    pub(crate) fn note_partial_outputs(&self) {
+        self.has_partial_outputs.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_partial_outputs(&self) -> bool {
+        self.has_partial_outputs.load(Ordering::Acquire)
+    }
+
+    /// Removes the files of failed writes. No other write may be in progress, hence the guards.
+    pub(crate) fn remove_partial_outputs(
+        &self,
+        _writer: &mut WriterState,
+        _compacting: &MutexGuard<'_, ()>,
+    ) {
+        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = self.dir();
+        let Ok(ids) = dir.file_ids() else { return };
+        outputs.complete.retain(|id| ids.contains(id));
+        self.has_partial_outputs.store(false, Ordering::Release);
+        for id in ids.into_iter().filter(|id| !outputs.complete.contains(id)) {
+            if let Err(error) = fs::remove_file(dir.file_path(id)) {
+                tracing::warn!(table = %self.name, id, %error, "a partial file was not removed");
+                self.note_partial_outputs();
+            }
+        }
+    }
+
+    /// Ids of the files on disk that were never part of the tree.
+    #[cfg(test)]
+    pub(crate) fn partial_outputs(&self) -> Vec<u64> {
+        let mut ids = self.dir().file_ids().unwrap_or_default();
+        let outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.retain(|id| !outputs.complete.contains(id));
+        ids
+    }
+
+    fn suspects(&self) -> MutexGuard<'_, Suspects> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks a file for repair that could not be read, and returns the error of the read.
+    pub(crate) fn report_damage(&self, id: u64, what: &str) -> StorageError {
+        let file = format!("{}/tables/{id}", self.dir().name());
+        self.metrics.damaged_reads.increment(1);
+        let known = self.suspects().damaged.insert(id, what.to_owned()).is_some();
+        if !known {
+            tracing::error!(table = %self.name, file, what, "a store file is damaged");
+            self.signal().request();
+        }
+        StorageError::Damaged(Arc::from(format!("store file {file} is damaged ({what})")))
+    }
+
+    /// Marks the inputs of a failed compaction for verification.
+    pub(crate) fn suspect_inputs(&self, ids: impl IntoIterator<Item = u64>) {
+        self.suspects().inputs.extend(ids);
+    }
+
+    pub(crate) fn has_suspects(&self) -> bool {
+        let suspects = self.suspects();
+        !suspects.damaged.is_empty() || !suspects.inputs.is_empty()
+    }
+
+    /// Paths of files that are damaged and not yet replaced, with what is wrong.
+    pub(crate) fn damaged_files(&self) -> Vec<(String, String)> {
+        let tree = self.dir().name();
+        let suspects = self.suspects();
+        let damaged = suspects.damaged.iter();
+        damaged.map(|(id, what)| (format!("{tree}/tables/{id}"), what.clone())).collect()
+    }
+
+    /// Verifies the suspects and replaces those that are damaged. Called by the thread that compacts.
+    /// Fails if files could not be read that are intact now.
+    pub(crate) fn repair(&self) -> Result<(), StorageError> {
+        let suspects = self.suspects().clone();
+        let tree = self.tree();
+        let failed = |error| repair_error(&self.path, error);
+        let mut replacements: Vec<Replacement> = Vec::new();
+        let mut intact = 0;
+        for file in Manifest::of_tree(&tree).files() {
+            if !suspects.damaged.contains_key(&file.id) && !suspects.inputs.contains(&file.id) {
+                continue;
+            }
+            let path = self.dir().file_path(file.id);
+            match file_checksum(&path) {
+                Ok(checksum) if checksum == file.checksum => {
+                    intact += 1;
+                    continue;
+                }
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound && !is_medium_error(&e) => {
+                    return Err(failed(e));
+                }
+                Ok(_) | Err(_) => {}
+            }
+            self.space().check(fs::metadata(&path).map_or(0, |metadata| metadata.len()))?;
+            let id = tree.get_next_table_id();
+            match self.dir().replacement(file, id) {
+                Ok(replacement) => replacements.push(replacement),
+                Err(error) => {
+                    self.note_partial_outputs();
+                    return Err(failed(error));
+                }
+            }
+        }
+        let is_repaired = !replacements.is_empty();
+        if is_repaired {
+            self.note_partial_outputs();
+            let mut writer = self.writer();
+            self.replace(&tree, replacements)?;
+            let compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+            self.remove_partial_outputs(&mut writer, &compacting);
+        }
+        let mut current = self.suspects();
+        current.damaged.retain(|id, _| !suspects.damaged.contains_key(id));
+        current.inputs.retain(|id| !suspects.inputs.contains(id));
+        if intact > 0 && !is_repaired {
+            let text = format!("files of table {} could not be read, but are intact", self.name);
+            return Err(StorageError::Backend(text.into()));
+        }
+        Ok(())
+    }
+
+    /// Replaces files of the tree. The caller has the writer's lock, and no compaction runs.
+    fn replace(&self, tree: &AnyTree, replacements: Vec<Replacement>) -> Result<(), StorageError> {
+        let failed = |error| repair_error(&self.path, error);
+        let mut manifest = Manifest::of_tree(tree);
+        for replacement in replacements {
+            self.dir().apply(&mut manifest, replacement).map_err(failed)?;
+        }
+        self.dir().write(&mut manifest).map_err(failed)?;
+        let next_id = tree.next_table_id();
+        let opened = open_tree(&self.path, self.layout, &self.seqno, &self.context)
+            .map_err(self.failed("opening"))?;
+        // A file that a read in progress still has open is removed by its number afterwards, which
+        // must not be that of a new file.
+        while opened.next_table_id() < next_id {
+            opened.get_next_table_id();
+        }
+        *self.tree.write().unwrap_or_else(PoisonError::into_inner) = opened;
+        self.version_changed();
+        Ok(())
+    }
+}
+
+fn open_tree(
+    path: &Path,
+    layout: TableLayout,
+    seqno: &SequenceNumberCounter,
+    context: &TableContext,
+) -> lsm_tree::Result<AnyTree> {
+    let (filter, block_bytes) = match layout {
+        TableLayout::Points => (FilterPolicy::disabled(), POINTS_BLOCK_BYTES),
+        TableLayout::Cells => {
+            (FilterPolicy::all(FilterPolicyEntry::Bloom(CELLS_FILTER)), CELLS_BLOCK_BYTES)
+        }
+    };
+    Config::new(path, seqno.clone(), SequenceNumberCounter::default())
+        .use_cache(Arc::clone(&context.cache))
+        .use_descriptor_table(Some(Arc::clone(&context.files)))
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+        .filter_policy(filter)
+        .data_block_size_policy(BlockSizePolicy::all(block_bytes))
+        .open()
+}
+
+/// A writer of a data file as the tree writes it.
+pub(crate) fn file_writer(path: PathBuf, id: u64, layout: TableLayout) -> lsm_tree::Result<Writer> {
+    let (filter, block_bytes) = match layout {
+        TableLayout::Points => (BloomConstructionPolicy::BitsPerKey(0.0), POINTS_BLOCK_BYTES),
+        TableLayout::Cells => (CELLS_FILTER, CELLS_BLOCK_BYTES),
+    };
+    Ok(Writer::new(path, id, 0)?
+        .use_data_block_compression(CompressionType::Lz4)
+        .use_data_block_size(block_bytes)
+        .use_bloom_policy(filter))
 }

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod damage;
 mod fixture;
 mod memory_model;
 mod packed_rows;

@@ -1,0 +1,411 @@
+//! Damaged files that were set aside, and the key ranges that were lost with them.
+//!
+//! ```text
+//! <dir>/quarantine/<name>.lost    what was damaged, and the lost key ranges
+//! <dir>/quarantine/<name>.file    the damaged file; absent if the file was missing
+//! ```
+//!
+//! A read of a lost range fails and names the file, because rows may be missing there. Removing one
+//! of the two files accepts the loss, also while the store is open: reads of the range then return
+//! what is left.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tsd_storage::StorageError;
+
+use crate::{
+    checksum,
+    manifest::{parse_hex, replace_file, write_hex},
+};
+
+const DIRECTORY: &str = "quarantine";
+const RECORD: &str = "lost";
+const DATA: &str = "file";
+const HEADER: &str = "saltern quarantine 1";
+
+/// A range of keys of a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    /// First key; empty for all keys up to the end.
+    pub(crate) start: Vec<u8>,
+    /// The key after the last; `None` for all keys from the start.
+    pub(crate) end: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
+        end.is_none_or(|end| self.start.as_slice() < end)
+            && self.end.as_deref().is_none_or(|last| start < last)
+    }
+}
+
+/// A file in quarantine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedFile {
+    /// Name by which the loss is accepted.
+    pub name: String,
+    /// Path of the file in the store, relative to the store's directory.
+    pub file: String,
+    /// What is damaged, with the offset.
+    pub what: String,
+    /// Size of the damaged file, in bytes; 0 if it was missing.
+    pub bytes: u64,
+    /// Checksum that the file should have.
+    pub(crate) checksum: u128,
+    /// Whether the damaged file was kept.
+    pub(crate) kept: bool,
+    /// Key ranges of which entries may be lost; empty if all entries were saved.
+    pub(crate) lost: Vec<KeyRange>,
+}
+
+impl QuarantinedFile {
+    /// True if entries may be lost; otherwise the file was rebuilt completely.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Directory of the tree that had the file, the first part of the path.
+    fn tree(&self) -> &str {
+        self.file.split('/').next().unwrap_or_default()
+    }
+
+    fn encode(&self) -> String {
+        let mut text = format!(
+            "{HEADER}\nfile {}\nwhat {}\nbytes {}\nchecksum {:x}\nkept {}\n",
+            self.file, self.what, self.bytes, self.checksum, self.kept
+        );
+        for range in &self.lost {
+            text.push_str("lost ");
+            write_hex(&mut text, &range.start);
+            text.push(' ');
+            match &range.end {
+                Some(end) => write_hex(&mut text, end),
+                None => text.push('*'),
+            }
+            text.push('\n');
+        }
+        checksum::seal(&mut text);
+        text
+    }
+
+    fn parse(name: &str, text: &str) -> Option<Self> {
+        let mut lines = checksum::unseal(text)?.lines();
+        if lines.next()? != HEADER {
+            return None;
+        }
+        let mut field = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ');
+        let mut record = Self {
+            name: name.to_owned(),
+            file: field("file")?.to_owned(),
+            what: field("what")?.to_owned(),
+            bytes: field("bytes")?.parse().ok()?,
+            checksum: u128::from_str_radix(field("checksum")?, 16).ok()?,
+            kept: field("kept")?.parse().ok()?,
+            lost: Vec::new(),
+        };
+        for line in lines {
+            let (start, end) = line.strip_prefix("lost ")?.split_once(' ')?;
+            let end = if end == "*" { None } else { Some(parse_hex(end)?) };
+            record.lost.push(KeyRange { start: parse_hex(start)?, end });
+        }
+        Some(record)
+    }
+
+    /// The record of a damaged record: all of its tree may be lost.
+    fn of_damaged_record(name: &str) -> Self {
+        let tree = name.rsplit_once('-').map_or(name, |(tree, _)| tree);
+        Self {
+            name: name.to_owned(),
+            file: format!("{tree}/{DIRECTORY}/{name}.{RECORD}"),
+            what: "the record of a file in quarantine is damaged".to_owned(),
+            bytes: 0,
+            checksum: 0,
+            kept: false,
+            lost: vec![KeyRange::default()],
+        }
+    }
+}
+
+impl std::fmt::Display for QuarantinedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "store file {} is damaged ({}); ", self.file, self.what)?;
+        if self.is_loss() {
+            write!(f, "its damaged part is lost; it is in quarantine as {}", self.name)
+        } else {
+            write!(f, "it was rebuilt without loss; it is in quarantine as {}", self.name)
+        }
+    }
+}
+
+/// The quarantine of a store.
+#[derive(Debug)]
+pub(crate) struct Quarantine {
+    dir: PathBuf,
+    records: RwLock<Vec<Arc<QuarantinedFile>>>,
+    /// Number of records with lost ranges: reads of an undamaged store only load this.
+    losses: AtomicUsize,
+}
+
+impl Quarantine {
+    /// Opens the quarantine of the store in a directory, which may have none.
+    pub(crate) fn open(store: &Path) -> Result<Self, StorageError> {
+        let dir = store.join(DIRECTORY);
+        let records = load(&dir)
+            .map_err(|source| StorageError::io(format!("reading {}", dir.display()), source))?;
+        let quarantine = Self { dir, records: RwLock::default(), losses: AtomicUsize::new(0) };
+        quarantine.change(|all| all.extend(records.into_iter().map(Arc::new)));
+        for record in quarantine.records() {
+            tracing::warn!("{record}");
+        }
+        Ok(quarantine)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<QuarantinedFile>>)) {
+        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut records);
+        let losses = records.iter().filter(|record| record.is_loss()).count();
+        self.losses.store(losses, Ordering::Release);
+    }
+
+    /// The files in quarantine whose loss was not accepted yet.
+    pub(crate) fn records(&self) -> Vec<Arc<QuarantinedFile>> {
+        let records = self.records.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (accepted, rest): (Vec<_>, _) =
+            records.into_iter().partition(|record| self.is_accepted(record));
+        for record in accepted {
+            tracing::warn!(name = record.name, file = record.file, "the loss was accepted");
+            // One of its two files may be left.
+            let _ = remove(&self.dir, &record.name);
+            self.change(|records| records.retain(|other| !Arc::ptr_eq(other, &record)));
+        }
+        rest
+    }
+
+    /// Fails if entries of the range of keys may be lost. `tree` is the directory of the tree.
+    pub(crate) fn check(
+        &self,
+        tree: &str,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<(), StorageError> {
+        if self.losses.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let lost = self.records().into_iter().find(|record| {
+            record.tree() == tree && record.lost.iter().any(|range| range.overlaps(start, end))
+        });
+        match lost {
+            None => Ok(()),
+            Some(record) => Err(StorageError::Damaged(Arc::from(record.to_string()))),
+        }
+    }
+
+    /// Keeps a damaged file and records what is lost. Durable on return.
+    pub(crate) fn add(&self, mut record: QuarantinedFile, source: Option<&Path>) -> io::Result<()> {
+        fs::create_dir_all(&self.dir)?;
+        let records = self.records();
+        // A repair that was interrupted is repeated under the same name.
+        let base = record.name.clone();
+        for number in 2.. {
+            match records.iter().find(|other| other.name == record.name) {
+                Some(other) if (&other.file, other.checksum) != (&record.file, record.checksum) => {
+                    record.name = format!("{base}.{number}");
+                }
+                _ => break,
+            }
+        }
+        record.kept = false;
+        if let Some(source) = source {
+            let kept = self.dir.join(format!("{}.{DATA}", record.name));
+            record.kept = keep(source, &kept)?;
+            record.bytes = if record.kept { size(&kept) } else { 0 };
+        }
+        let path = self.dir.join(format!("{}.{RECORD}", record.name));
+        replace_file(&path, record.encode().as_bytes(), true)?;
+        if let Some(parent) = self.dir.parent() {
+            File::open(parent)?.sync_all()?;
+        }
+        tracing::error!("{record}");
+        let record = Arc::new(record);
+        self.change(|records| {
+            records.retain(|other| other.name != record.name);
+            records.push(record);
+        });
+        Ok(())
+    }
+
+    /// Moves a file that the store did not write out of the way of the tree.
+    pub(crate) fn move_stray(&self, tree: &str, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(&self.dir)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        for number in 1.. {
+            let to = self.dir.join(format!("{tree}-stray-{name}.{number}"));
+            if !to.exists() {
+                tracing::warn!(
+                    from = %path.display(), to = %to.display(), "a file that is not of the store was moved"
+                );
+                return fs::rename(path, to);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_accepted(&self, record: &QuarantinedFile) -> bool {
+        let exists = |suffix: &str| self.dir.join(format!("{}.{suffix}", record.name)).exists();
+        !exists(RECORD) || (record.kept && !exists(DATA))
+    }
+}
+
+/// Links, or moves a directory; returns false if there is nothing.
+fn keep(source: &Path, kept: &Path) -> io::Result<bool> {
+    if kept.is_dir() {
+        fs::remove_dir_all(kept)?;
+    } else if kept.exists() {
+        fs::remove_file(kept)?;
+    }
+    let done = if source.is_dir() {
+        fs::rename(source, kept)
+    } else {
+        fs::hard_link(source, kept).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Err(error),
+            // A file system without links.
+            _ => fs::copy(source, kept).map(|_| ()),
+        })
+    };
+    match done {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Size of a file, or of all files of a directory.
+fn size(path: &Path) -> u64 {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.filter_map(Result::ok).map(|entry| size(&entry.path())).sum(),
+        Err(_) => fs::metadata(path).map_or(0, |metadata| metadata.len()),
+    }
+}
+
+fn load(dir: &Path) -> io::Result<Vec<QuarantinedFile>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut records = Vec::new();
+    for entry in entries {
+        let file_name = entry?.file_name();
+        let Some(name) = file_name.to_str().and_then(|name| name.strip_suffix(".lost")) else {
+            continue;
+        };
+        let text = fs::read_to_string(dir.join(&file_name)).unwrap_or_default();
+        records.push(
+            QuarantinedFile::parse(name, &text)
+                .unwrap_or_else(|| QuarantinedFile::of_damaged_record(name)),
+        );
+    }
+    records.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(records)
+}
+
+/// Removes a record, then its file.
+fn remove(dir: &Path, name: &str) -> io::Result<bool> {
+    let ignore_missing = |result: io::Result<()>| match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    };
+    let removed = ignore_missing(fs::remove_file(dir.join(format!("{name}.{RECORD}"))))?;
+    let data = dir.join(format!("{name}.{DATA}"));
+    ignore_missing(if data.is_dir() { fs::remove_dir_all(data) } else { fs::remove_file(data) })?;
+    Ok(removed)
+}
+
+/// Lists the files in quarantine of the store in a directory, which may be open.
+pub(crate) fn list(store: &Path) -> io::Result<Vec<QuarantinedFile>> {
+    load(&store.join(DIRECTORY))
+}
+
+/// Accepts the loss of a file; returns false if there is none of this name. The store may be open.
+pub(crate) fn accept(store: &Path, name: &str) -> io::Result<bool> {
+    if name.contains(['/', '\\']) {
+        return Ok(false);
+    }
+    remove(&store.join(DIRECTORY), name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn record() -> QuarantinedFile {
+        QuarantinedFile {
+            name: "t.tsdb-7".into(),
+            file: "t.tsdb/tables/7".into(),
+            what: "data block at offset 40".into(),
+            bytes: 0,
+            checksum: 9,
+            kept: false,
+            lost: vec![KeyRange { start: b"b".to_vec(), end: Some(b"d".to_vec()) }],
+        }
+    }
+
+    #[test]
+    fn only_reads_of_a_lost_range_fail_until_the_loss_is_accepted() {
+        let store = tempfile::tempdir().unwrap();
+        let file = store.path().join("7");
+        fs::write(&file, "damaged").unwrap();
+        let quarantine = Quarantine::open(store.path()).unwrap();
+        quarantine.add(record(), Some(&file)).unwrap();
+        for quarantine in [quarantine, Quarantine::open(store.path()).unwrap()] {
+            let check = |tree, start: &[u8], end| quarantine.check(tree, start, end).is_ok();
+            assert!(check("t.tsdb", b"a", Some(b"b")));
+            assert!(!check("t.tsdb", b"a", Some(b"c")));
+            assert!(!check("t.tsdb", b"c", None));
+            assert!(check("t.tsdb", b"d", None));
+            assert!(check("t.other", b"a", None));
+            let error = quarantine.check("t.tsdb", b"", None).unwrap_err().to_string();
+            assert!(error.contains("t.tsdb/tables/7"), "{error}");
+            assert!(error.contains("data block at offset 40"), "{error}");
+            assert_eq!(quarantine.records().first().unwrap().bytes, 7);
+        }
+        // The same damage again, and damage of a later file of the same name.
+        let quarantine = Quarantine::open(store.path()).unwrap();
+        quarantine.add(record(), Some(&file)).unwrap();
+        quarantine.add(QuarantinedFile { checksum: 1, ..record() }, None).unwrap();
+        let names: Vec<_> = quarantine.records().iter().map(|r| r.name.clone()).collect();
+        assert_eq!(names, ["t.tsdb-7", "t.tsdb-7.2"]);
+        assert!(accept(store.path(), "t.tsdb-7.2").unwrap());
+        assert!(!accept(store.path(), "t.tsdb-7.2").unwrap());
+        assert!(quarantine.check("t.tsdb", b"c", None).is_err());
+        // An operator removed the damaged file.
+        fs::remove_file(store.path().join("quarantine/t.tsdb-7.file")).unwrap();
+        quarantine.check("t.tsdb", b"c", None).unwrap();
+        assert!(list(store.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_record_stands_for_the_loss_of_its_tree() {
+        let store = tempfile::tempdir().unwrap();
+        let quarantine = Quarantine::open(store.path()).unwrap();
+        quarantine.add(record(), None).unwrap();
+        let path = store.path().join("quarantine/t.tsdb-7.lost");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("lost 62", "lost 63")).unwrap();
+        let quarantine = Quarantine::open(store.path()).unwrap();
+        assert!(quarantine.check("t.tsdb", b"a", Some(b"b")).is_err());
+        assert!(quarantine.check("t.other", b"a", Some(b"b")).is_ok());
+    }
+}

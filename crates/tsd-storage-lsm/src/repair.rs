@@ -1,0 +1,317 @@
+//! Replaces damaged files of a tree, so that it opens, flushes and compacts without them.
+//!
+//! The tree stops at the first damaged file: it does not open, and it retries the same compaction
+//! for ever. So a damaged file is set aside ([`crate::quarantine`]), what is intact of it is copied
+//! ([`crate::salvage`]) to a new file in its place, and the key ranges that were lost are recorded.
+
+use std::{
+    fs, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use lsm_tree::{Cache, Checksum};
+use tsd_storage::StorageError;
+
+use crate::{
+    TableLayout,
+    manifest::{Manifest, ManifestError, TABLES, TreeFile, is_medium_error, newest_version},
+    quarantine::{KeyRange, Quarantine, QuarantinedFile},
+    salvage::{self, NewFile, Salvaged},
+};
+
+/// The directory of a tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TreeDir<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) layout: TableLayout,
+    pub(crate) quarantine: &'a Quarantine,
+}
+
+/// A damaged file and what replaces it.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    pub(crate) id: u64,
+    record: QuarantinedFile,
+    by: Option<TreeFile>,
+}
+
+/// Why a file was not replaced.
+pub(crate) fn repair_error(dir: &Path, error: io::Error) -> StorageError {
+    StorageError::io(format!("repairing {}", dir.display()), error)
+}
+
+impl TreeDir<'_> {
+    /// Name of the directory, the first part of the paths of its files.
+    pub(crate) fn name(&self) -> String {
+        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn file_path(&self, id: u64) -> PathBuf {
+        self.dir.join(TABLES).join(id.to_string())
+    }
+
+    /// Makes the tree openable: restores a damaged manifest, and replaces files that are missing or
+    /// whose metadata is damaged. Damage in blocks is found when they are read.
+    pub(crate) fn prepare(&self) -> Result<(), StorageError> {
+        self.try_prepare().map_err(|error| repair_error(self.dir, error))
+    }
+
+    fn try_prepare(&self) -> io::Result<()> {
+        if !self.dir.exists() {
+            return Ok(());
+        }
+        self.move_strays()?;
+        let copy = Manifest::read_copy(self.dir);
+        let (mut manifest, mut changed) = match (Manifest::read(self.dir), &copy) {
+            (Ok(manifest), _) => (manifest, false),
+            (Err(ManifestError::Io(error)), _) => return Err(error),
+            (Err(error), Some(copy)) => (self.restore(copy.clone(), error)?, true),
+            (Err(_), None) if self.file_ids()?.is_empty() => return self.start_again(),
+            (Err(error), None) => return self.set_tree_aside(error),
+        };
+        if let Some(copy) = &copy {
+            manifest.set_ranges(copy);
+        }
+        let mut next_id = self.file_ids()?.into_iter().chain(manifest.files().map(|f| f.id)).max();
+        let mut damaged = Vec::new();
+        for (level, runs) in manifest.levels.iter().enumerate() {
+            for file in runs.iter().flatten() {
+                if self.open(file, level < 2, level < 1).is_err() {
+                    damaged.push(file.clone());
+                }
+            }
+        }
+        for file in damaged {
+            let id = next_id.map_or(0, |id| id + 1);
+            next_id = Some(id);
+            let replacement = match self.replacement(&file, id) {
+                Ok(replacement) => replacement,
+                // The store opens on a full disk, too.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    let _ = fs::remove_file(self.file_path(id));
+                    self.without_copy(&file, &error)
+                }
+                Err(error) => return Err(error),
+            };
+            self.apply(&mut manifest, replacement)?;
+            changed = true;
+        }
+        if changed {
+            self.write(&mut manifest)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a file as the tree does.
+    fn open(
+        &self,
+        file: &TreeFile,
+        pin_index: bool,
+        pin_filter: bool,
+    ) -> lsm_tree::Result<lsm_tree::Table> {
+        let open = || {
+            lsm_tree::Table::recover(
+                self.file_path(file.id),
+                Checksum::from_raw(file.checksum),
+                file.seqno,
+                u64::MAX,
+                Arc::new(Cache::with_capacity_bytes(0)),
+                None,
+                pin_filter,
+                pin_index,
+            )
+        };
+        match catch_unwind(AssertUnwindSafe(open)) {
+            Ok(Ok(table)) if table.id() == file.id => Ok(table),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(_)) | Err(_) => Err(lsm_tree::Error::Unrecoverable),
+        }
+    }
+
+    /// Copies what is intact of a damaged file to the new file `id`.
+    pub(crate) fn replacement(&self, file: &TreeFile, id: u64) -> io::Result<Replacement> {
+        let range = file.range.clone().or_else(|| {
+            let range = &self.open(file, false, false).ok()?.metadata.key_range;
+            Some((range.min().to_vec(), range.max().to_vec()))
+        });
+        let new = NewFile { path: self.file_path(id), id, layout: self.layout };
+        let Salvaged { what, lost, copy, range } =
+            salvage::salvage(&self.file_path(file.id), range.as_ref(), new).map_err(io_error)?;
+        let by = copy.map(|checksum| TreeFile { id, checksum, seqno: file.seqno, range });
+        Ok(Replacement { id: file.id, record: self.record(file, what, lost), by })
+    }
+
+    /// A replacement that needs no disk space: all of the file is lost until it is put back.
+    fn without_copy(&self, file: &TreeFile, error: &io::Error) -> Replacement {
+        let lost = match &file.range {
+            Some((first, last)) => {
+                KeyRange { start: first.clone(), end: Some(salvage::after(last)) }
+            }
+            None => KeyRange::default(),
+        };
+        let what = format!("its intact part could not be copied: {error}");
+        Replacement { id: file.id, record: self.record(file, what, vec![lost]), by: None }
+    }
+
+    fn record(&self, file: &TreeFile, what: String, lost: Vec<KeyRange>) -> QuarantinedFile {
+        let tree = self.name();
+        QuarantinedFile {
+            name: format!("{tree}-{}", file.id),
+            file: format!("{tree}/{TABLES}/{}", file.id),
+            what,
+            bytes: 0,
+            checksum: file.checksum,
+            kept: false,
+            lost,
+        }
+    }
+
+    /// Sets the damaged file aside and changes the manifest in memory.
+    pub(crate) fn apply(
+        &self,
+        manifest: &mut Manifest,
+        Replacement { id, record, by }: Replacement,
+    ) -> io::Result<()> {
+        self.quarantine.add(record, Some(&self.file_path(id)))?;
+        manifest.replace(id, by.as_ref());
+        Ok(())
+    }
+
+    /// Makes the changed manifest the current one.
+    pub(crate) fn write(&self, manifest: &mut Manifest) -> io::Result<()> {
+        manifest.version = newest_version(self.dir).unwrap_or(0).max(manifest.version) + 1;
+        manifest.write(self.dir)?;
+        manifest.write_copy(self.dir)
+    }
+
+    /// Uses the copy of a manifest that is damaged.
+    fn restore(&self, copy: Manifest, error: ManifestError) -> io::Result<Manifest> {
+        let (file, what) = describe(error);
+        let tree = self.name();
+        let kept = self.dir.join(&file);
+        let record = QuarantinedFile {
+            name: format!("{tree}-{file}"),
+            file: format!("{tree}/{file}"),
+            what: format!("manifest: {what}"),
+            bytes: 0,
+            checksum: 0,
+            kept: false,
+            lost: Vec::new(),
+        };
+        self.quarantine.add(record, Some(&kept))?;
+        // Files that are newer than the copy: it is not known what they replaced.
+        let newest = copy.files().map(|file| file.id).max();
+        if newest_version(self.dir).is_some_and(|version| version > copy.version) {
+            for id in self.file_ids()? {
+                if newest.is_some_and(|newest| id <= newest) {
+                    continue;
+                }
+                let file = TreeFile { id, checksum: 0, seqno: 0, range: None };
+                // An output that was never completed cannot be opened.
+                let Ok(table) = self.open(&file, false, false) else { continue };
+                let range = &table.metadata.key_range;
+                let lost = KeyRange {
+                    start: range.min().to_vec(),
+                    end: Some(salvage::after(range.max())),
+                };
+                let what = "its place in the tree was lost with the manifest".to_owned();
+                self.quarantine
+                    .add(self.record(&file, what, vec![lost]), Some(&self.file_path(id)))?;
+            }
+        }
+        Ok(copy)
+    }
+
+    /// Sets a tree aside whose list of files is lost, and starts a new one.
+    fn set_tree_aside(&self, error: ManifestError) -> io::Result<()> {
+        let (file, what) = describe(error);
+        let tree = self.name();
+        let record = QuarantinedFile {
+            name: format!("{tree}-tree"),
+            file: format!("{tree}/{file}"),
+            what: format!("manifest: {what}, and there is no copy"),
+            bytes: 0,
+            checksum: newest_version(self.dir).unwrap_or(0).into(),
+            kept: false,
+            lost: vec![KeyRange::default()],
+        };
+        self.quarantine.add(record, Some(self.dir))?;
+        Ok(())
+    }
+
+    /// A damaged manifest of a tree without files loses nothing.
+    fn start_again(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ids of the data files on disk, of the tree or not.
+    pub(crate) fn file_ids(&self) -> io::Result<Vec<u64>> {
+        let entries = match fs::read_dir(self.dir.join(TABLES)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut ids = Vec::new();
+        for entry in entries {
+            ids.extend(file_id(&entry?.file_name()));
+        }
+        Ok(ids)
+    }
+
+    /// The tree does not open if it finds a file that it did not write.
+    fn move_strays(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(self.dir.join(TABLES)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() || file_id(&entry.file_name()).is_none() {
+                self.quarantine.move_stray(&self.name(), &entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The id in the name of a data file.
+fn file_id(name: &std::ffi::OsStr) -> Option<u64> {
+    let name = name.to_str()?;
+    let id: u64 = name.parse().ok()?;
+    (id.to_string() == name).then_some(id)
+}
+
+fn describe(error: ManifestError) -> (String, String) {
+    match error {
+        ManifestError::Missing => ("current".to_owned(), "it is missing".to_owned()),
+        ManifestError::Damaged { file, what } => (file, what),
+        ManifestError::Io(error) => ("current".to_owned(), error.to_string()),
+    }
+}
+
+fn io_error(error: lsm_tree::Error) -> io::Error {
+    match error {
+        lsm_tree::Error::Io(error) => error,
+        error => io::Error::other(format!("{error:?}")),
+    }
+}
+
+/// True if a file of the tree is damaged, missing, truncated or unreadable.
+pub(crate) fn is_damage(error: &lsm_tree::Error) -> bool {
+    match error {
+        lsm_tree::Error::Io(error) => {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
+                || is_medium_error(error)
+        }
+        _ => true,
+    }
+}
