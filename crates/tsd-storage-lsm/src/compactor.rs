@@ -229,9 +229,11 @@ fn compact(table: &TableStore) -> Result<(), StorageError> {
     let choice = strategy().choose(&tree.current_version(), tree.tree_config(), &state);
     let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
     let result = tree.compact(Arc::new(strategy()), table.seqno.get());
+    // Before another write may remove files that are not part of a version.
+    table.version_changed();
     drop(compacting);
     match result {
-        Ok(()) => table.version_changed(),
+        Ok(()) => {}
         Err(error) => {
             table.note_partial_outputs();
             if is_damage(&error)

@@ -289,13 +289,17 @@ impl Storage for LsmStorage {
 
     fn health(&self) -> Vec<HealthProblem> {
         let mut problems = Vec::new();
-        for record in self.quarantine.records() {
+        let quarantined = self.quarantine.records();
+        for record in &quarantined {
             let impact =
                 if record.is_loss() { HealthImpact::SomeReadsFail } else { HealthImpact::Degraded };
             problems.push(HealthProblem::new(StorePart::Data, impact, record.to_string()));
         }
         for table in self.tables.values() {
             for (file, what) in table.damaged_files() {
+                if quarantined.iter().any(|record| record.file == file) {
+                    continue;
+                }
                 let reason = format!("store file {file} is damaged ({what})");
                 let impact = HealthImpact::SomeReadsFail;
                 problems.push(HealthProblem::new(StorePart::Data, impact, reason));

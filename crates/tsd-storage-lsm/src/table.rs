@@ -191,6 +191,7 @@ impl TableStore {
         _writer: &mut WriterState,
         _compacting: &MutexGuard<'_, ()>,
     ) {
+        self.version_changed();
         let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = self.dir();
         let Ok(ids) = dir.file_ids() else { return };
@@ -251,6 +252,8 @@ impl TableStore {
     /// Fails if files could not be read that are intact now.
     pub(crate) fn repair(&self) -> Result<(), StorageError> {
         let suspects = self.suspects().clone();
+        // So that a flush does not remove the new files as partial outputs.
+        let compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
         let tree = self.tree();
         let failed = |error| repair_error(&self.path, error);
         let mut replacements: Vec<Replacement> = Vec::new();
@@ -272,22 +275,17 @@ impl TableStore {
             }
             self.space().check(fs::metadata(&path).map_or(0, |metadata| metadata.len()))?;
             let id = tree.get_next_table_id();
-            match self.dir().replacement(file, id) {
-                Ok(replacement) => replacements.push(replacement),
-                Err(error) => {
-                    self.note_partial_outputs();
-                    return Err(failed(error));
-                }
-            }
+            // Until the new file is part of the tree.
+            self.note_partial_outputs();
+            replacements.push(self.dir().replacement(file, id).map_err(failed)?);
         }
         let is_repaired = !replacements.is_empty();
         if is_repaired {
-            self.note_partial_outputs();
             let mut writer = self.writer();
             self.replace(&tree, replacements)?;
-            let compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
             self.remove_partial_outputs(&mut writer, &compacting);
         }
+        drop(compacting);
         let mut current = self.suspects();
         current.damaged.retain(|id, _| !suspects.damaged.contains_key(id));
         current.inputs.retain(|id| !suspects.inputs.contains(id));
@@ -307,8 +305,15 @@ impl TableStore {
         }
         self.dir().write(&mut manifest).map_err(failed)?;
         let next_id = tree.next_table_id();
-        let opened = open_tree(&self.path, self.layout, &self.seqno, &self.context)
-            .map_err(self.failed("opening"))?;
+        let opened = open_tree(&self.path, self.layout, &self.seqno, &self.context);
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                // The old tree goes on, so its files are those of the next start.
+                self.dir().write(&mut Manifest::of_tree(tree)).map_err(failed)?;
+                return Err(self.failed("opening")(error));
+            }
+        };
         // A file that a read in progress still has open is removed by its number afterwards, which
         // must not be that of a new file.
         while opened.next_table_id() < next_id {

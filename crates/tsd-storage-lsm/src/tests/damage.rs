@@ -196,7 +196,6 @@ async fn check_damaged(store: &LsmStorage, table: &Table, file: &str, lossy: boo
     fixture::wait_for_compaction(store);
     let tree = store.table(table).unwrap();
     assert!(tree.tree().l0_run_count() < 9, "{context}");
-    wait_until("no partial outputs", || tree.partial_outputs().is_empty());
 }
 
 fn check_visible(store: &LsmStorage, file: &str, lossy: bool) {
@@ -296,18 +295,18 @@ async fn compaction_that_meets_damage_leaves_no_files_and_goes_on_without_it() {
     let dir = new_dir();
     let store = open(&dir);
     for i in 0..7 {
-        flush(&store, &data(), 50, 50).await;
         flush(&store, &data(), 100 + i, SERIES).await;
-        if i == 2 {
-            let path = files(&tables_dir(dir.path(), &data()))
-                .into_iter()
-                .max_by_key(|path| fs::metadata(path).unwrap().len());
-            Fault::Flip(500).apply(&path.unwrap());
-        }
     }
+    let path = files(&tables_dir(dir.path(), &data()))
+        .into_iter()
+        .max_by_key(|path| fs::metadata(path).unwrap().len());
+    Fault::Flip(500).apply(&path.unwrap());
+    // The eighth run triggers a compaction of all.
+    flush(&store, &data(), 50, 50).await;
     wait_until("compaction", || gauge(&store, "tsd_lsm_quarantined_files") == 1);
     fixture::wait_for_compaction(&store);
-    assert_eq!(store.health().len(), 1);
+    let problems = store.health();
+    assert_eq!(problems.len(), 1, "{problems:?}");
     let table = store.table(&data()).unwrap();
     wait_until("no partial outputs", || table.partial_outputs().is_empty());
     assert!(table.tree().l0_run_count() < 8);
