@@ -247,12 +247,16 @@ fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
     Ok(file)
 }
 
-/// Writes this process and its URL into its lock file.
+/// Writes this process and its URL into its lock file. A full disk is ignored: they are only for the
+/// error of another process, and the daemon must start for reads.
 fn write_owner(mut file: &File, url: Option<&str>) -> io::Result<()> {
     let text = format!("process {}\n{}", std::process::id(), url.unwrap_or_default());
     file.seek(SeekFrom::Start(0))?;
-    file.set_len(0)?;
-    file.write_all(text.as_bytes())
+    // Overwritten in place, which needs no space.
+    match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+        written => written,
+    }
 }
 
 /// What the operator can do about an error.
