@@ -139,10 +139,12 @@ impl std::fmt::Display for QuarantinedFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "store file {} is damaged ({}); ", self.file, self.what)?;
         if self.is_loss() {
-            write!(f, "its damaged part is lost; it is in quarantine as {}", self.name)
+            f.write_str("its damaged part is lost")?;
         } else {
-            write!(f, "it was rebuilt without loss; it is in quarantine as {}", self.name)
+            f.write_str("it was rebuilt without loss")?;
         }
+        let name = &self.name;
+        write!(f, "; it is in quarantine, remove quarantine/{name}.lost to accept this")
     }
 }
 
