@@ -9,8 +9,10 @@
 
 use std::cmp::Reverse;
 
-use tsd_model::{ColumnKind, Family, Qualifier};
+use tsd_model::Family;
 use tsd_storage::{FlushCell, MAX_KEY_BYTES, StorageError};
+
+use crate::superseded::point_qualifier;
 
 /// Builds compacted columns; reuses its buffers from row to row.
 #[derive(Debug, Default)]
@@ -43,7 +45,7 @@ impl ColumnCompactor {
         self.points.clear();
         let mut in_order = true;
         for (cell, index) in cells.iter().zip(0..) {
-            let Some(qualifier) = point(cell) else {
+            let Some(qualifier) = point_qualifier(cell.family, cell.qualifier, cell.value) else {
                 put(cell.family, cell.qualifier, cell.value, cell.timestamp_ms)?;
                 continue;
             };
@@ -127,23 +129,15 @@ impl Default for OpenColumn {
     }
 }
 
-/// The qualifier of a cell that is one valid point.
-fn point(cell: &FlushCell<'_>) -> Option<Qualifier> {
-    if cell.family != Family::T || ColumnKind::of(cell.qualifier) != ColumnKind::Point {
-        return None;
-    }
-    let qualifier = Qualifier::decode(cell.qualifier)?;
-    let flags = qualifier.flags();
-    (flags.is_valid() && flags.value_len() == cell.value.len()).then_some(qualifier)
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
     use bytes::Bytes;
     use proptest::prelude::*;
-    use tsd_model::{Cell, MergeRule, from_hex, plan_row_compaction, read_column, to_hex};
+    use tsd_model::{
+        Cell, MergeRule, Qualifier, from_hex, plan_row_compaction, read_column, to_hex,
+    };
 
     use super::*;
 

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
+use tsd_model::TableSchema;
+use tsd_storage::Table;
 
 use crate::metrics::with_rpc_metrics;
 
@@ -26,6 +28,10 @@ pub struct HBaseConfig {
     pub table_prefix: String,
     /// Limit on the bytes of buffered puts per table; further puts wait.
     pub max_write_bytes: usize,
+    /// The table whose rows daemons compact when their hour is over, and the format of its keys.
+    /// After a flush to such a row its points are read back: another daemon may have compacted the
+    /// row while they were in the log. `None`: no table is compacted.
+    pub compacted_table: Option<(Table, TableSchema)>,
 }
 
 impl HBaseConfig {
@@ -40,6 +46,7 @@ impl HBaseConfig {
             operation_timeout: Duration::from_mins(1),
             table_prefix: String::new(),
             max_write_bytes: 64 << 20,
+            compacted_table: None,
         }
     }
 

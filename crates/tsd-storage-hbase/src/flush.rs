@@ -4,20 +4,27 @@
 //! column. Puts are sent in concurrent batches. The deletes of a row are sent after its puts are
 //! acknowledged: they have timestamps, so the order is safe, and a reader in between sees surplus
 //! cells rather than missing ones. Every cell has a timestamp, so a repeated flush changes nothing.
+//!
+//! A row whose hour is over may have been compacted by another daemon while its points were in the
+//! log. The points of such rows are read back, and put again if an older value supersedes them.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{Delete, MutationBatch, Receipt, SERVER_TIME};
-use tsd_storage::{CellRef, FlushRow, FlushRows, StorageError, Table};
+use tsd_model::{BaseTime, Cell, Family, RowKey, TableSchema};
+use tsd_storage::{CellRef, FlushRow, FlushRows, Get, StorageError, Table, system_clock_ms};
 
 use crate::{
     compacted_column::ColumnCompactor,
     context::OpenTable,
     error::{request_error, storage_error},
+    metrics::RESTORED_POINTS,
     mutations::put,
-    request::timestamp,
+    request::{hbase_get, timestamp},
+    row::model_row,
     storage::{batch_error, write_batch},
+    superseded::{WrittenPoint, cells_to_restore},
 };
 
 /// Size in bytes from which a batch is sent.
@@ -26,25 +33,69 @@ const BATCH_BYTES: usize = 1 << 20;
 const MAX_BATCHES: usize = 8;
 /// Limit on rows whose deletes wait for their puts.
 const MAX_PENDING_DELETES: usize = 4096;
+/// Limit on rows that wait for their verification.
+const MAX_UNVERIFIED_ROWS: usize = 1024;
+/// Attempts to make the points of a row visible, before the flush fails and is retried later.
+const MAX_RESTORES: usize = 4;
+/// Rows count as compactible this long before another daemon may compact them: clocks differ.
+const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
+
+/// Decides which rows another daemon may have compacted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompactibleRows {
+    pub(crate) schema: TableSchema,
+}
+
+impl CompactibleRows {
+    /// True if the hour of the row is over at `now_ms`.
+    fn contains(self, key: &[u8], now_ms: i64) -> bool {
+        let Ok(key) = RowKey::decode(&self.schema, key) else { return false };
+        let end_secs = i64::from(key.base_time().as_secs()) + i64::from(BaseTime::SPAN_SECONDS);
+        let tolerance_ms = CLOCK_TOLERANCE.as_millis() as i64;
+        end_secs.saturating_mul(1_000) <= now_ms.saturating_add(tolerance_ms)
+    }
+}
+
+/// Flushed points of a row that is not verified yet.
+struct UnverifiedRow {
+    key: Bytes,
+    points: Vec<WrittenPoint>,
+}
 
 /// Applies the rows and returns when all of them are durable.
 pub(crate) async fn flush_rows(
     to: &OpenTable,
     table: &Table,
     mut rows: Box<dyn FlushRows>,
+    compactible: Option<CompactibleRows>,
 ) -> Result<(), StorageError> {
     let mut compactor = ColumnCompactor::default();
     let mut in_flight: VecDeque<Receipt> = VecDeque::new();
     let mut deletes = MutationBatch::default();
+    let mut unverified: Vec<UnverifiedRow> = Vec::new();
+    let now_ms = system_clock_ms();
     loop {
         let mut puts = to.writer.batch(0, BATCH_BYTES + BATCH_BYTES / 4);
         let mut last = false;
-        while puts.size() < BATCH_BYTES && deletes.len() < MAX_PENDING_DELETES {
+        while puts.size() < BATCH_BYTES
+            && deletes.len() < MAX_PENDING_DELETES
+            && unverified.len() < MAX_UNVERIFIED_ROWS
+        {
             let Some(row) = rows.next_row() else {
                 last = true;
                 break;
             };
             add_row(&row, &mut compactor, &mut puts, &mut deletes).map_err(rejected)?;
+            // A deleted row has no older columns of points.
+            if row.delete_row.is_none()
+                && compactible.is_some_and(|rows| rows.contains(row.key, now_ms))
+            {
+                let points = WrittenPoint::of_flushed(&row.cells);
+                if !points.is_empty() {
+                    let key = Bytes::copy_from_slice(row.key);
+                    unverified.push(UnverifiedRow { key, points });
+                }
+            }
         }
         if !puts.is_empty() {
             while in_flight.len() >= MAX_BATCHES {
@@ -53,16 +104,63 @@ pub(crate) async fn flush_rows(
             let receipt = to.writer.submit(puts).await;
             in_flight.push_back(receipt.map_err(|error| storage_error(table, &error))?);
         }
-        if last || deletes.len() >= MAX_PENDING_DELETES {
+        if last || deletes.len() >= MAX_PENDING_DELETES || unverified.len() >= MAX_UNVERIFIED_ROWS {
             while let Some(receipt) = in_flight.pop_front() {
                 settle(table, Some(receipt)).await?;
             }
             write_batch(to, table, std::mem::take(&mut deletes)).await?;
+            restore_superseded(to, table, std::mem::take(&mut unverified)).await?;
         }
         if last {
             return Ok(());
         }
     }
+}
+
+/// Reads flushed rows back and puts the points again that an older value supersedes.
+async fn restore_superseded(
+    to: &OpenTable,
+    table: &Table,
+    mut rows: Vec<UnverifiedRow>,
+) -> Result<(), StorageError> {
+    for _ in 0..MAX_RESTORES {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let get = |row: &UnverifiedRow| {
+            let get = Get { row: row.key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
+            hbase_get(get, None)
+        };
+        // Every key was put: all are valid.
+        let gets: Vec<_> = rows.iter().filter_map(get).collect();
+        let found = to.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
+        let mut puts = MutationBatch::default();
+        let mut restored = Vec::new();
+        for (row, found) in rows.into_iter().zip(&found) {
+            let Some(found) = model_row(found) else { continue };
+            let cells = cells_to_restore(&row.points, &found.cells, system_clock_ms());
+            if cells.is_empty() {
+                continue;
+            }
+            metrics::counter!(RESTORED_POINTS).increment(cells.len() as u64);
+            puts.begin();
+            for Cell { family, qualifier, value, timestamp_ms } in &cells {
+                let timestamp_ms = Some(*timestamp_ms);
+                let cell = CellRef { family: *family, qualifier, value, timestamp_ms };
+                put(&mut puts, &row.key, cell)?;
+            }
+            restored.push(row);
+        }
+        write_batch(to, table, puts).await?;
+        rows = restored;
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    Err(StorageError::Unavailable(
+        format!("{} rows of {table} are rewritten by another daemon at the same time", rows.len())
+            .into(),
+    ))
 }
 
 /// An invalid request is permanent: it depends on the bytes of the row alone.

@@ -23,8 +23,11 @@
 //! * flushed rows and their deletes have the times of their commits; a cell that was put after the
 //!   delete of its row with an older timestamp (`tsd.storage.use_otsdb_timestamp`) gets the
 //!   millisecond after the delete;
-//! * a row compaction that puts its column with an older timestamp reads it back. If a marker hides
-//!   it, it is put again with the server's time, before anything is deleted.
+//! * a row compaction reads the row back after its put. If a marker hides the column, it is put
+//!   again with the server's time, before anything is deleted. Points that were written since the
+//!   row was read, and are older than the column, are put again after it;
+//! * after a flush to a row that another daemon may have compacted, its points are read back as
+//!   well ([`HBaseConfig::compacted_table`]).
 //!
 //! HBase's own limits remain: a put with an explicit timestamp below that of a marker is never
 //! visible, and clock skew between servers affects the order of writes. HBase's conditions do not
@@ -45,6 +48,7 @@ mod request;
 mod row;
 mod scanner;
 mod storage;
+mod superseded;
 mod tables;
 
 pub use config::HBaseConfig;

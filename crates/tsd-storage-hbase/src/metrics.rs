@@ -14,7 +14,10 @@ use tokio::time::MissedTickBehavior;
 /// Interval between two reads of the client's counters.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
-const COUNTERS: [(&str, &str); 17] = [
+/// Points put again after a flush, because an older value superseded them.
+pub(crate) const RESTORED_POINTS: &str = "tsd_hbase_restored_points_total";
+
+const COUNTERS: [(&str, &str); 18] = [
     ("tsd_hbase_admission_waits_total", "Calls that waited for a connection's in-flight limit."),
     ("tsd_hbase_batch_actions_total", "Actions sent in batches (Multi calls)."),
     ("tsd_hbase_batches_total", "Batches (Multi calls) sent."),
@@ -26,6 +29,10 @@ const COUNTERS: [(&str, &str); 17] = [
     ("tsd_hbase_mutations_written_total", "Buffered mutations that were written."),
     ("tsd_hbase_received_bytes_total", "Bytes received from HBase."),
     ("tsd_hbase_region_cache_misses_total", "Regions that were not in the region cache."),
+    (
+        RESTORED_POINTS,
+        "Points put again after a flush, because a column that another daemon compacted superseded them.",
+    ),
     ("tsd_hbase_retries_total", "Retried attempts, by reason."),
     ("tsd_hbase_rpc_failures_total", "Calls without a response, by method."),
     ("tsd_hbase_rpcs_total", "Calls with a response, by method."),

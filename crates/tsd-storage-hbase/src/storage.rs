@@ -7,10 +7,10 @@ use hbase_rs::{
     BatchError, Client, Delete as HBaseDelete, MutationBatch, RequestError, SERVER_TIME,
 };
 use tokio::{runtime::Handle, time::sleep};
-use tsd_model::Row;
+use tsd_model::{Cell, Family, Row};
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, ReplacedColumn,
-    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, Table, system_clock_ms,
 };
 
 use crate::{
@@ -18,10 +18,12 @@ use crate::{
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
     error::{request_error, storage_error},
-    flush, metrics,
+    flush::{self, CompactibleRows},
+    metrics,
     mutations::{appends, puts},
     request::timestamp,
     scanner::HBaseScanner,
+    superseded::{WrittenPoint, cells_to_restore},
 };
 
 /// Pause after a delete: a put in the same server millisecond would be hidden by its marker. A
@@ -74,6 +76,54 @@ impl HBaseStorage {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.context.client
+    }
+
+    /// Puts the column of a row compaction with its timestamp. Before the replaced columns are
+    /// deleted it must be visible, and points written since the row was read must be read before it.
+    async fn put_compacted(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        compacted: &Cell,
+        replaced: &[ReplacedColumn],
+    ) -> Result<(), StorageError> {
+        let put = async |cell: &Cell, timestamp_ms| {
+            let (family, qualifier, value) = (cell.family, &cell.qualifier[..], &cell.value[..]);
+            let cell = CellRef { family, qualifier, value, timestamp_ms };
+            self.put(table, CellBatch::single(row, cell)?).await
+        };
+        let read = async || {
+            let get = Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() };
+            Ok::<_, StorageError>(self.get(table, get).await?.map_or_else(Vec::new, |r| r.cells))
+        };
+        put(compacted, Some(compacted.timestamp_ms)).await?;
+        if replaced.is_empty() {
+            return Ok(());
+        }
+        let is_compacted =
+            |cell: &Cell| cell.qualifier == compacted.qualifier && cell.value == compacted.value;
+        let mut cells = read().await?;
+        if !cells.iter().any(is_compacted) {
+            // A delete marker hides a put with an older timestamp.
+            put(compacted, None).await?;
+            cells = read().await?;
+        }
+        let is_replaced = |cell: &Cell| {
+            let is_same = |old: &ReplacedColumn| {
+                old.qualifier == cell.qualifier && old.timestamp_ms == cell.timestamp_ms
+            };
+            is_compacted(cell) || replaced.iter().any(is_same)
+        };
+        let written_since: Vec<_> = cells
+            .iter()
+            .filter(|cell| !is_replaced(cell))
+            .filter_map(WrittenPoint::of_cell)
+            .collect();
+        for cell in cells_to_restore(&written_since, &cells, system_clock_ms()) {
+            ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
+            put(&cell, Some(cell.timestamp_ms)).await?;
+        }
+        Ok(())
     }
 
     /// Runs a write to completion, on the store's runtime.
@@ -227,23 +277,7 @@ impl Storage for HBaseStorage {
         Box::pin(async move {
             let RowRewrite { row, put, delete, .. } = rewrite;
             if let Some(cell) = put {
-                let put = |timestamp_ms| {
-                    let (qualifier, value) = (&cell.qualifier[..], &cell.value[..]);
-                    let cell = CellRef { family: cell.family, qualifier, value, timestamp_ms };
-                    CellBatch::single(&row, cell)
-                };
-                self.put(table, put(Some(cell.timestamp_ms))?).await?;
-                // A delete marker may hide a put with an older timestamp; then the replaced columns
-                // must not be deleted yet.
-                if !delete.is_empty() {
-                    let get = Get::column(row.clone(), cell.family, cell.qualifier.clone());
-                    let read = self.get(table, get).await?;
-                    let visible =
-                        read.is_some_and(|row| row.cells.iter().any(|c| c.value == cell.value));
-                    if !visible {
-                        self.put(table, put(None)?).await?;
-                    }
-                }
+                self.put_compacted(table, &row, &cell, &delete).await?;
             }
             if delete.is_empty() {
                 return Ok(());
@@ -300,7 +334,13 @@ impl FlushTarget for HBaseStorage {
         table: &'a Table,
         rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.write(table, |to, table, _| async move { flush::flush_rows(&to, &table, rows).await })
+        let compactible = self.context.config.compacted_table.as_ref();
+        let compactible = compactible
+            .filter(|(compacted, _)| compacted == table)
+            .map(|(_, schema)| CompactibleRows { schema: *schema });
+        self.write(table, move |to, table, _| async move {
+            flush::flush_rows(&to, &table, rows, compactible).await
+        })
     }
 }
 

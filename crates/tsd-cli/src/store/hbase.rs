@@ -36,7 +36,9 @@ const IMPORT_LOG: &str = "hbase-import-log";
 pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Result<OpenStore> {
     let hbase = &settings.storage.hbase;
     let client = hbase.client();
-    let below = HBaseStorage::with_client(client.clone(), hbase.cluster.clone())?;
+    let compacted_table = Some((settings.engine.tables.data.clone(), settings.storage.schema));
+    let cluster = HBaseConfig { compacted_table, ..hbase.cluster.clone() };
+    let below = HBaseStorage::with_client(client.clone(), cluster)?;
     let below = Arc::new(MeteredStorage::new("hbase", Arc::new(below)));
     let HBaseConfig { quorum, root, user, .. } = &hbase.cluster;
     info!(quorum, root, user, ack = ?hbase.ack, "using HBase");

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use hbase_fake::FakeCluster;
 use hbase_rs::{Backoff, Client, ClientConfig};
+use tsd_model::TableSchema;
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
+
+use crate::cells::data;
 
 /// A client with short timeouts and pauses.
 pub(crate) fn client(cluster: &FakeCluster) -> Client {
@@ -21,6 +24,7 @@ pub(crate) fn store(cluster: &FakeCluster, prefix: &str) -> HBaseStorage {
     let config = HBaseConfig {
         table_prefix: prefix.to_owned(),
         operation_timeout: Duration::from_secs(20),
+        compacted_table: Some((data(), TableSchema::opentsdb_default())),
         ..HBaseConfig::new("unused")
     };
     HBaseStorage::with_client(client(cluster), config).unwrap()

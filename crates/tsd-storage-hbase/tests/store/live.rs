@@ -3,16 +3,22 @@
 //! Each test creates tables of its own and deletes them.
 
 use hbase_rs::TableName;
+use tsd_model::TableSchema;
 use tsd_storage_hbase::{
     Compression, HBaseConfig, HBaseStorage, Splits, TableError, TableLayout, TableOptions,
     TableReport, TableState, conformance, create_tables,
 };
 
-use crate::scenarios::{filters, flush, rewrite};
+use crate::{
+    cells::data,
+    scenarios::{corrections, filters, flush, rewrite},
+};
 
 fn config(prefix: &str) -> HBaseConfig {
     let quorum = std::env::var("HBASE_QUORUM").unwrap();
-    HBaseConfig { table_prefix: format!("live-{prefix}-"), ..HBaseConfig::new(quorum) }
+    let compacted_table = Some((data(), TableSchema::opentsdb_default()));
+    let table_prefix = format!("live-{prefix}-");
+    HBaseConfig { table_prefix, compacted_table, ..HBaseConfig::new(quorum) }
 }
 
 async fn delete_table(store: &HBaseStorage, name: &str) {
@@ -55,6 +61,22 @@ async fn row_compactions_keep_cells_they_did_not_read() {
     delete_table(&store, &name).await;
     let (store, name) = fixture("rewrite").await;
     rewrite::hidden_column_is_put_again_before_deletes(&store).await;
+    delete_table(&store, &name).await;
+}
+
+#[tokio::test]
+async fn corrections_are_read_whoever_compacts() {
+    let (store, name) = fixture("held").await;
+    corrections::held_correction_wins_over_a_compaction(&store).await;
+    delete_table(&store, &name).await;
+    let (store, name) = fixture("later").await;
+    corrections::later_correction_of_another_daemon_is_kept(&store).await;
+    delete_table(&store, &name).await;
+    let (store, name) = fixture("deleted").await;
+    corrections::deleted_points_stay_deleted(&store).await;
+    delete_table(&store, &name).await;
+    let (store, name) = fixture("race").await;
+    corrections::correction_written_during_a_row_compaction_is_kept(&store).await;
     delete_table(&store, &name).await;
 }
 

@@ -4,6 +4,7 @@
 
 mod cells;
 mod conformance;
+mod corrections;
 mod fake_cluster;
 mod filters;
 mod flush;

@@ -13,16 +13,16 @@ use tsd_storage_hbase::HBaseStorage;
 use crate::cells::{bytes, cells, data, put, scan};
 
 #[derive(Clone, Debug, Default)]
-struct TestRow {
-    key: Vec<u8>,
-    delete_row: Option<i64>,
-    deletes: Vec<(Vec<u8>, i64)>,
-    cells: Vec<(Vec<u8>, Vec<u8>, i64)>,
+pub(crate) struct TestRow {
+    pub(crate) key: Vec<u8>,
+    pub(crate) delete_row: Option<i64>,
+    pub(crate) deletes: Vec<(Vec<u8>, i64)>,
+    pub(crate) cells: Vec<(Vec<u8>, Vec<u8>, i64)>,
 }
 
 struct TestRows(VecDeque<TestRow>, TestRow);
 
-fn flush_rows(rows: impl IntoIterator<Item = TestRow>) -> Box<dyn FlushRows> {
+pub(crate) fn flush_rows(rows: impl IntoIterator<Item = TestRow>) -> Box<dyn FlushRows> {
     Box::new(TestRows(rows.into_iter().collect(), TestRow::default()))
 }
 

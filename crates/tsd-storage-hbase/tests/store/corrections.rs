@@ -1,0 +1,37 @@
+//! Corrections beside flushes and row compactions.
+
+use crate::{
+    fake_cluster::{cluster, store},
+    scenarios::corrections,
+};
+
+#[tokio::test]
+async fn held_correction_wins_over_a_compaction() {
+    let cluster = cluster().await;
+    corrections::held_correction_wins_over_a_compaction(&store(&cluster, "")).await;
+}
+
+#[tokio::test]
+async fn later_correction_of_another_daemon_is_kept() {
+    let cluster = cluster().await;
+    corrections::later_correction_of_another_daemon_is_kept(&store(&cluster, "")).await;
+}
+
+#[tokio::test]
+async fn deleted_points_stay_deleted() {
+    let cluster = cluster().await;
+    corrections::deleted_points_stay_deleted(&store(&cluster, "")).await;
+}
+
+#[tokio::test]
+async fn correction_written_during_a_row_compaction_is_kept() {
+    let cluster = cluster().await;
+    corrections::correction_written_during_a_row_compaction_is_kept(&store(&cluster, "")).await;
+}
+
+#[tokio::test]
+async fn open_rows_cost_no_read() {
+    let cluster = cluster().await;
+    let calls = || cluster.calls("Multi") + cluster.calls("Get");
+    corrections::open_rows_cost_no_read(&store(&cluster, ""), calls).await;
+}

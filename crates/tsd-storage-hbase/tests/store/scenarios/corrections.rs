@@ -1,0 +1,134 @@
+//! Corrections that a log held while another daemon compacted the row, or that were written during
+//! a row compaction.
+
+use bytes::Bytes;
+use tsd_model::{
+    Family, MergeRule, PointColumns, Row, RowExtras, Value, decode_row, from_hex,
+    plan_row_compaction,
+};
+use tsd_storage::{Delete, FlushTarget, Get, ReadVersion, RowRewrite, Storage, system_clock_ms};
+use tsd_storage_hbase::HBaseStorage;
+
+use super::flush::{TestRow, flush_rows};
+use crate::cells::{bytes, cells, data, put};
+
+fn hex(text: &str) -> Bytes {
+    from_hex(text.as_bytes()).unwrap().into()
+}
+
+/// A row of 2012, whose hour is over.
+fn key() -> Bytes {
+    hex("00000150E22700000001000001")
+}
+
+/// The values of the row in time order, as queries read them.
+async fn values(store: &HBaseStorage) -> Vec<i64> {
+    let row = Row::from_cells(key(), cells(store, &key()).await);
+    let (mut columns, mut extras) = (PointColumns::default(), RowExtras::default());
+    let base = tsd_model::BaseTime::containing(1_356_998_400);
+    decode_row(&row, base, MergeRule::Newest, &mut columns, &mut extras).unwrap();
+    let value = |at| match columns.value(at).unwrap() {
+        Value::Integer(value) => value,
+        Value::Float(_) => panic!("no floats here"),
+    };
+    (0..columns.len()).map(value).collect()
+}
+
+/// Puts `qualifier=value@milliseconds` cells, times relative to `since`.
+async fn put_cells(store: &HBaseStorage, since: i64, texts: &[&str]) {
+    for text in texts {
+        let (column, at) = text.split_once('@').unwrap();
+        let (qualifier, value) = column.split_once('=').unwrap();
+        let at = Some(since + at.parse::<i64>().unwrap());
+        put(store, &key(), &hex(qualifier), &hex(value), at).await;
+    }
+}
+
+/// Flushes `qualifier=value@milliseconds` cells that a log held.
+async fn flush_held(store: &HBaseStorage, since: i64, texts: &[&str]) {
+    let cell = |text: &&str| {
+        let (column, at) = text.split_once('@').unwrap();
+        let (qualifier, value) = column.split_once('=').unwrap();
+        (hex(qualifier).to_vec(), hex(value).to_vec(), since + at.parse::<i64>().unwrap())
+    };
+    let cells = texts.iter().map(cell).collect();
+    let row = TestRow { key: key().to_vec(), cells, ..TestRow::default() };
+    store.flush_rows(&data(), flush_rows([row])).await.unwrap();
+}
+
+/// Compacts the row as OpenTSDB does: everything has the server's time. `meanwhile` runs between
+/// read and write.
+async fn compact_as_opentsdb(store: &HBaseStorage) {
+    let read = cells(store, &key()).await;
+    let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
+    let compacted = plan.put.unwrap();
+    put(store, &key(), &compacted.qualifier, &compacted.value, None).await;
+    let columns = plan.delete.iter().map(|old| (old.family, old.qualifier.clone())).collect();
+    store.delete(&data(), Delete::Columns { row: key(), columns }).await.unwrap();
+}
+
+pub(crate) async fn held_correction_wins_over_a_compaction(store: &HBaseStorage) {
+    let since = system_clock_ms() - 60_000;
+    for correction in ["0000=07@30", "0001=0007@30", "F0000000=07@30"] {
+        store.delete(&data(), Delete::Row(key())).await.unwrap();
+        put_cells(store, system_clock_ms(), &["0000=05@0", "0010=06@0"]).await;
+        compact_as_opentsdb(store).await;
+        assert_eq!(values(store).await, [5, 6]);
+        flush_held(store, since, &[correction]).await;
+        assert_eq!(values(store).await, [7, 6], "{correction}");
+        // A flush that is repeated after a crash changes nothing.
+        flush_held(store, since, &[correction]).await;
+        assert_eq!(values(store).await, [7, 6]);
+        compact_as_opentsdb(store).await;
+        assert_eq!(values(store).await, [7, 6]);
+    }
+}
+
+pub(crate) async fn later_correction_of_another_daemon_is_kept(store: &HBaseStorage) {
+    let since = system_clock_ms() - 60_000;
+    // This daemon held the original values, whose column has the time of the second one.
+    put_cells(store, since, &["0000=08@15"]).await;
+    flush_held(store, since, &["0000=05@10", "0010=06@20"]).await;
+    assert_eq!(values(store).await, [8, 6]);
+}
+
+pub(crate) async fn deleted_points_stay_deleted(store: &HBaseStorage) {
+    let since = system_clock_ms() - 60_000;
+    flush_held(store, since, &["0000=05@10", "0010=06@20"]).await;
+    store.delete(&data(), Delete::Row(key())).await.unwrap();
+    flush_held(store, since, &["0000=05@10", "0010=06@20"]).await;
+    assert!(cells(store, &key()).await.is_empty());
+}
+
+pub(crate) async fn correction_written_during_a_row_compaction_is_kept(store: &HBaseStorage) {
+    let since = system_clock_ms() - 60_000;
+    // Of these corrections one has the time of its write, one was held by a log, and one has the
+    // millisecond of the newest source.
+    for correction in ["0001=0007@21", "0001=0007@15", "0001=0007@20"] {
+        store.delete(&data(), Delete::Row(key())).await.unwrap();
+        let since = since.max(system_clock_ms());
+        put_cells(store, since, &["0000=05@10", "0010=06@20"]).await;
+        let read = cells(store, &key()).await;
+        let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
+        put_cells(store, since, &[correction]).await;
+        let (row, read) = (key(), ReadVersion::default());
+        let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+        store.rewrite_row(&data(), rewrite).await.unwrap();
+        assert_eq!(values(store).await, [7, 6], "{correction}");
+    }
+}
+
+/// Rows of the current hour are not read back: nobody compacts them.
+pub(crate) async fn open_rows_cost_no_read(store: &HBaseStorage, calls: impl Fn() -> usize) {
+    let now_secs = u32::try_from(system_clock_ms() / 1_000).unwrap();
+    let base = now_secs + 3_600 - now_secs % 3_600;
+    let mut key = key().to_vec();
+    key[3..7].copy_from_slice(&base.to_be_bytes());
+    let cells = vec![(vec![0, 0], vec![5], system_clock_ms())];
+    let row = TestRow { key: key.clone(), cells, ..TestRow::default() };
+    let before = calls();
+    store.flush_rows(&data(), flush_rows([row])).await.unwrap();
+    assert_eq!(calls(), before + 1, "the put");
+    let read = store.get(&data(), Get::column(bytes(&key), Family::T, bytes([0, 0]))).await;
+    assert!(read.unwrap().is_some());
+}
