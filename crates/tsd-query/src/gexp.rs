@@ -80,19 +80,19 @@ impl Gexp {
     /// Evaluates the expression. `series_of` returns sub query and series of a metric's text with all points
     /// that were read ([`crate::OutputSeries::from_group`] over the range of the scan); the result
     /// is cut to `range`, first and last millisecond.
-    pub fn evaluate<'a>(
+    pub fn evaluate(
         &self,
         range: (i64, i64),
-        series_of: &SeriesOf<'a>,
+        series_of: &SeriesOf<'_>,
     ) -> Result<Vec<GexpSeries>, QueryError> {
         self.evaluate_with(range, series_of, &mut Unlimited)
     }
 
     /// [`Self::evaluate`] within limits.
-    pub fn evaluate_with<'a>(
+    pub fn evaluate_with(
         &self,
         range: (i64, i64),
-        series_of: &SeriesOf<'a>,
+        series_of: &SeriesOf<'_>,
         limits: &mut dyn ExecutionLimits,
     ) -> Result<Vec<GexpSeries>, QueryError> {
         let mut result = functions::apply(&self.root, range, series_of, limits)?;

@@ -61,7 +61,7 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
     .literal("explicitTags", sub.explicit_tags)
     .literal("useFuzzyFilter", true)
     .literal("preAggregate", sub.pre_aggregate)
-    .optional("rollupUsage", sub.rollup_usage.map(|usage| usage.name()))
+    .optional("rollupUsage", sub.rollup_usage.map(tsd_query::RollupUsage::name))
     .string("rollupTable", "raw")
     .literal("showHistogramBuckets", sub.show_histogram_buckets)
     .literal("useMultiGets", true);

@@ -58,11 +58,11 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
     for i in 0..length {
         let time = present.iter().filter_map(|series| series.points.times_ms.get(i)).min();
         // A missing value and NaN count as 0.
-        let value_of = |series: &Option<&NamedSeries>| {
+        let value_of = |series: Option<&NamedSeries>| {
             let value = series.and_then(|series| series.points.value(i)).map(as_double);
             value.filter(|value| !value.is_nan()).unwrap_or(0.0)
         };
-        let mut values = row.iter().map(value_of);
+        let mut values = row.iter().copied().map(value_of);
         let first = values.next().unwrap_or(0.0);
         let value = values.fold(first, |value, next| match function {
             Function::Difference => value - next,

@@ -74,10 +74,8 @@ fn parse_common_option(
     if lower.starts_with("rate") {
         sub.rate = true;
         // Without braces any text that begins so means the default options.
-        sub.rate_options = match option.contains('{') {
-            true => Some(RateOptions::parse(option)?),
-            false => None,
-        };
+        sub.rate_options =
+            if option.contains('{') { Some(RateOptions::parse(option)?) } else { None };
     } else if first.is_ascii_digit() {
         sub.downsample = Some(option.to_owned());
     } else if lower.starts_with("percentiles") {
