@@ -111,7 +111,8 @@ fn normalize(request: &Request, body: &mut Json) {
 fn keep_shape(body: &mut Json) {
     match body {
         Json::Scalar(text) => {
-            *text = if text.starts_with('"') { "text" } else { "value" }.to_owned();
+            let kind = if text.starts_with('"') { "text" } else { "value" };
+            kind.clone_into(text);
         }
         Json::List(elements) => {
             elements.truncate(1);
@@ -125,7 +126,7 @@ fn forget_numbers(value: &mut Json) {
     value.change_members(&mut |_, value| {
         if let Json::Scalar(text) = value {
             let is_integer = text.parse::<i64>().is_ok();
-            *text = if is_integer { "n" } else { "x" }.to_owned();
+            (if is_integer { "n" } else { "x" }).clone_into(text);
         }
     });
 }
@@ -134,9 +135,9 @@ fn first_difference(path: &str, theirs: &Json, ours: &Json) -> Option<String> {
     match (theirs, ours) {
         (Json::List(t), Json::List(o)) => {
             let inner = t.iter().zip(o).enumerate();
-            let inner = inner
-                .filter_map(|(at, (t, o))| first_difference(&format!("{path}[{at}]"), t, o))
-                .next();
+            let mut inner = inner;
+            let inner =
+                inner.find_map(|(at, (t, o))| first_difference(&format!("{path}[{at}]"), t, o));
             inner.or_else(|| {
                 let same = t.len() == o.len();
                 (!same).then(|| format!("{path}.length theirs {} ours {}", t.len(), o.len()))
@@ -149,7 +150,7 @@ fn first_difference(path: &str, theirs: &Json, ours: &Json) -> Option<String> {
             let (their_names, our_names) = (names(t), names(o));
             // Points are in order; the members of other objects are in that of a Java hash map or of
             // reflection, which may change with each start of OpenTSDB.
-            if path.ends_with(".dps") && their_names != our_names {
+            if path.rsplit('.').next() == Some("dps") && their_names != our_names {
                 let at = their_names.iter().zip(&our_names).position(|(t, o)| t != o);
                 let at = at.unwrap_or(their_names.len().min(our_names.len()));
                 let from =

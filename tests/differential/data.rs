@@ -236,10 +236,11 @@ fn points(shape: Shape, random: &mut Random) -> Vec<(i64, Value)> {
         let float = random.between(-1_000_000, 1_000_000) as f64 / 1_000.0;
         let seconds = json!(time_ms / 1_000);
         let (time, value) = match shape {
-            Shape::Integers | Shape::Days | Shape::Recent => (seconds, json!(integer)),
             Shape::Floats => (seconds, json!(float)),
             Shape::Mixed if random.chance(50) => (seconds, json!(float)),
-            Shape::Mixed => (seconds, json!(integer)),
+            Shape::Mixed | Shape::Integers | Shape::Days | Shape::Recent => {
+                (seconds, json!(integer))
+            }
             Shape::Milliseconds if random.chance(30) => (seconds, json!(integer)),
             Shape::Milliseconds => (json!(time_ms), json!(float)),
             Shape::Counter => {

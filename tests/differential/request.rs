@@ -1,6 +1,6 @@
 //! One request to both daemons.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
@@ -96,7 +96,7 @@ fn escaped(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-_.~:,/*()!'|".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _ = write!(out, "%{byte:02X}");
         }
     }
     out

@@ -96,7 +96,7 @@ pub(super) fn request(data: &Data, random: &mut Random) -> Request {
     }
     let mut metrics = Vec::new();
     let names = ["a", "b", "c2"];
-    for id in names.iter().take(random.between(1, 10).min(3).max(2) as usize) {
+    for id in names.iter().take(random.between(1, 10).clamp(2, 3) as usize) {
         let name = if random.chance(2) { "no.such" } else { data.metric(random) };
         let mut metric = json!({"id": id, "metric": name});
         if random.chance(70) {
