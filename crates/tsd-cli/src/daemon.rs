@@ -26,6 +26,8 @@ pub(crate) fn run(
     let started = Instant::now();
     log_start(config, settings);
     open_files::raise_limit();
+    // Before threads and files are created: they would fail without a reason.
+    open_files::plan()?;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(settings.worker_threads)
         // Bounds the I/O latency while large responses keep every thread busy.

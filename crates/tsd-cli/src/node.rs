@@ -20,7 +20,7 @@ use tsd_storage_hbase::publish_metrics;
 use crate::{
     config::{Config, Settings},
     data_directory::DataDirectory,
-    hbase_stats,
+    hbase_stats, open_files,
     store::{self, OpenStore, Purpose},
 };
 
@@ -47,11 +47,15 @@ pub(crate) struct OpenEngine {
 impl Node {
     /// Opens the store, starts the engine and the server.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
-        let settings = Settings::from_config(config)?;
+        let mut settings = Settings::from_config(config)?;
+        let descriptors = open_files::plan()?;
+        settings.storage.open_files = descriptors.store;
         let metrics = metrics_recorder();
         let open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
         let mut server = settings.server.clone();
         server.metrics = metrics.cloned();
+        let limits = &mut server.limits;
+        limits.connections = Some(descriptors.connections(limits.connections));
         let server = match Server::bind(server, open.engine.clone()).await {
             Ok(server) => server,
             Err(error) => {

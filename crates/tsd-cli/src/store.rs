@@ -96,6 +96,7 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let lsm = LsmConfig {
         cache_bytes: storage.cache_bytes,
         space: Arc::clone(&space),
+        open_files: storage.open_files,
         ..LsmConfig::new(directory.store(), tables)
     };
     let lsm = tokio::task::spawn_blocking(move || LsmStorage::open(&lsm)).await??;

@@ -45,7 +45,8 @@ impl ServerMode {
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Maximum number of open connections (`tsd.core.connections.limit`); `None` is unlimited. A
-    /// connection beyond it is accepted and closed at once, so that a load balancer notices.
+    /// connection beyond it is accepted and closed, so that a load balancer notices; a client that
+    /// speaks first is told why.
     pub connections: Option<NonZeroUsize>,
     /// A connection that neither reads nor writes for this long is closed
     /// (`tsd.core.socket.timeout`). A connection with a request in progress is not idle.

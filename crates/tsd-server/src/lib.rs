@@ -13,6 +13,7 @@ mod latency;
 mod metrics;
 mod process;
 mod put_error_mapping;
+mod refused_connection;
 mod rollups;
 mod server;
 mod server_state;

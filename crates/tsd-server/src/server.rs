@@ -18,14 +18,21 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
-use tsd_engine::{EngineHandle, QueryClock};
+use tsd_engine::{EngineHandle, LogLimit, QueryClock};
 
-use crate::{ServerConfig, connection, metrics, server_state::ServerState};
+use crate::{
+    ServerConfig, connection, metrics, refused_connection::RefusedConnections,
+    server_state::ServerState,
+};
 
 /// Interval of the metrics recorder's upkeep of its histograms.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: causes such as too few file descriptors persist for a while.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause after a failed accept, doubled after each further one: causes such as too few file
+/// descriptors persist for a while.
+const FIRST_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Minimum interval between two messages about refused connections, or failed accepts.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -225,7 +232,10 @@ async fn accept(
     tasks: TaskTracker,
     abort: CancellationToken,
 ) {
-    let mut failing = false;
+    let refused = RefusedConnections::default();
+    let refused_log = LogLimit::new(LOG_INTERVAL);
+    let failed_log = LogLimit::new(LOG_INTERVAL);
+    let mut pause = FIRST_ACCEPT_PAUSE;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -233,21 +243,30 @@ async fn accept(
         };
         let (stream, peer) = match accepted {
             Ok((stream, peer)) => {
-                failing = false;
+                pause = FIRST_ACCEPT_PAUSE;
                 // An IPv4 client of a listener on `[::]` is `::ffff:a.b.c.d` to the system.
                 (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()))
             }
             Err(error) => {
                 state.metrics.exceptions_unknown.add(1);
-                if !std::mem::replace(&mut failing, true) {
-                    warn!(%error, "cannot accept connections");
+                if let Some(suppressed) = failed_log.admit() {
+                    warn!(%error, suppressed, "cannot accept connections");
                 }
-                sleep(ACCEPT_PAUSE).await;
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = state.stopping.cancelled() => return,
+                }
+                pause = (pause * 2).min(LONGEST_ACCEPT_PAUSE);
                 continue;
             }
         };
         let Some(slot) = acquire_slot(&state) else {
             state.metrics.connections_rejected.add(1);
+            let limit = state.config.limits.connections.map_or(0, std::num::NonZeroUsize::get);
+            if let Some(suppressed) = refused_log.admit() {
+                warn!(%peer, limit, suppressed, "connection refused: too many are open");
+            }
+            refused.refuse(stream, limit);
             continue;
         };
         state.metrics.connections_total.add(1);

@@ -36,6 +36,8 @@ pub struct LsmConfig {
     /// Disk of the store. Writes that would use its reserve fail as on a full disk. A step of LSM
     /// compaction starts only with one GiB more (or the size of the table, if that is less).
     pub space: Arc<DiskSpace>,
+    /// Number of files that are kept open; reads of others open them again.
+    pub open_files: usize,
     /// Clock for cells without a timestamp.
     pub clock: ClockMs,
 }
@@ -43,6 +45,8 @@ pub struct LsmConfig {
 impl LsmConfig {
     /// Default of [`Self::cache_bytes`].
     pub const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+    /// Default of [`Self::open_files`].
+    pub const DEFAULT_OPEN_FILES: usize = 512;
     /// Default reserve of [`Self::space`], in bytes.
     pub const DEFAULT_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -57,6 +61,7 @@ impl LsmConfig {
             tables,
             cache_bytes: Self::DEFAULT_CACHE_BYTES,
             read_threads: cores.max(2),
+            open_files: Self::DEFAULT_OPEN_FILES,
             clock: system_clock_ms,
         }
     }

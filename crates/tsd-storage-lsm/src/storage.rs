@@ -29,8 +29,6 @@ use crate::{
     table::{TableContext, TableStore},
 };
 
-/// Limit on open files.
-const OPEN_FILES: usize = 512;
 /// Limit on reported problems; the metric of files in quarantine counts all.
 const MAX_PROBLEMS: usize = 32;
 /// Threads for writes: flushes of two tables may run concurrently.
@@ -92,7 +90,7 @@ impl LsmStorage {
         let quarantine = Arc::new(Quarantine::open(directory.path())?);
         let context = TableContext {
             cache: Arc::clone(&cache),
-            files: Arc::new(DescriptorTable::new(OPEN_FILES)),
+            files: Arc::new(DescriptorTable::new(config.open_files)),
             space: Arc::clone(&config.space),
             signal: Arc::clone(&signal),
             quarantine: Arc::clone(&quarantine),

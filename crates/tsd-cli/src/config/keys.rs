@@ -145,6 +145,7 @@ pub static KEYS: &[Key] = &[
     bool("tsd.core.auto_create_tagks", "true"),
     bool("tsd.core.auto_create_tagvs", "true"),
     bool("tsd.core.bulk.allow_out_of_order_timestamps", "false"),
+    // 0: as many as the limit on open files allows beside those of the store.
     int("tsd.core.connections.limit", "0", 0, INT_MAX),
     exactly("tsd.core.enable_api", "true"),
     exactly("tsd.core.enable_ui", "true"),

@@ -103,6 +103,8 @@ pub struct StorageSettings {
     pub cache_bytes: u64,
     /// Disk space that stays free, bytes.
     pub reserve_bytes: u64,
+    /// Number of store files kept open.
+    pub open_files: usize,
     /// Open a damaged log without the unreadable records.
     pub accept_damage: bool,
 }
@@ -242,6 +244,7 @@ fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
         segment_bytes: config.int("tsd.storage.log.segment_size"),
         cache_bytes: config.int("tsd.storage.cache.size"),
         reserve_bytes: config.int("tsd.storage.reserve"),
+        open_files: tsd_storage_lsm::LsmConfig::DEFAULT_OPEN_FILES,
         accept_damage: config.bool("tsd.storage.accept_damage"),
     })
 }

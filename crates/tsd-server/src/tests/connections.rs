@@ -16,7 +16,7 @@ fn requests(paths: &[&str]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed_without_a_byte() {
+async fn connections_beyond_the_limit_are_closed_with_the_reason_if_the_client_speaks() {
     let limits = Limits { connections: NonZeroUsize::new(2), ..Limits::default() };
     let tsd = Tsd::start_with(with_limits(limits), engine_config()).await;
     let mut first = tsd.connect().await;
@@ -28,9 +28,13 @@ async fn one_connection_too_many_is_closed_without_a_byte() {
     second.read_exact(&mut reply).await.unwrap();
     let mut third = tsd.connect().await;
     assert_eq!(read_to_end(&mut third).await, "");
+    let told = tsd.exchange(b"put m 1 1 a=b\n").await;
+    assert_eq!(told, "error: too many connections: 2 are open\n");
+    let told = tsd.exchange(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("2 are open"), "{told}");
     first.write_all(b"stats\nexit\n").await.unwrap();
     let stats = read_to_end(&mut first).await;
-    assert!(stats.contains(" 1 type=rejected"), "{stats}");
+    assert!(stats.contains(" 3 type=rejected"), "{stats}");
     assert!(stats.contains(" 2 type=open"), "{stats}");
     drop(second);
     tsd.no_connections().await;
