@@ -14,7 +14,7 @@ const FEWEST: u64 = 128;
 /// Bounds of the files that the embedded store keeps open, and of the connections to HBase.
 const STORE: std::ops::RangeInclusive<u64> = 24..=512;
 /// Bounds of the descriptors for flushes, compactions, new log segments and refused connections.
-const SPARE: std::ops::RangeInclusive<u64> = 24..=128;
+const MARGIN: std::ops::RangeInclusive<u64> = 24..=128;
 
 /// The limit is too low for a daemon.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(crate) struct DescriptorPlan {
     limit: u64,
     /// Files that the store keeps open.
     pub(crate) store: usize,
-    spare: u64,
+    margin: u64,
 }
 
 /// Raises the soft limit to the hard one: most systems set the soft limit to 1 024 for programs
@@ -58,7 +58,7 @@ impl DescriptorPlan {
         let part = |share: u64, bounds: std::ops::RangeInclusive<u64>| {
             (limit / share).clamp(*bounds.start(), *bounds.end())
         };
-        Ok(Self { limit, store: part(4, STORE) as usize, spare: part(8, SPARE) })
+        Ok(Self { limit, store: part(4, STORE) as usize, margin: part(8, MARGIN) })
     }
 
     /// Connections that fit beside the descriptors open now, with the store open. `configured` is
@@ -80,7 +80,7 @@ impl DescriptorPlan {
     }
 
     fn most_connections(self, open: u64) -> NonZeroUsize {
-        let rest = self.limit.saturating_sub(open).saturating_sub(self.store as u64 + self.spare);
+        let rest = self.limit.saturating_sub(open).saturating_sub(self.store as u64 + self.margin);
         NonZeroUsize::new(usize::try_from(rest).unwrap_or(usize::MAX)).unwrap_or(NonZeroUsize::MIN)
     }
 }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn configured_limit_is_lowered_to_what_fits() {
-        let plan = DescriptorPlan { limit: 1 << 20, store: 512, spare: 128 };
+        let plan = DescriptorPlan { limit: 1 << 20, store: 512, margin: 128 };
         assert_eq!(plan.connections(NonZeroUsize::new(10)).get(), 10);
         assert!(plan.connections(NonZeroUsize::new(1 << 21)).get() < 1 << 20);
     }

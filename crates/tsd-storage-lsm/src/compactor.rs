@@ -220,7 +220,8 @@ fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
 
 fn compact(table: &TableStore) -> Result<(), StorageError> {
     let tree = table.tree();
-    table.space().check(tree.disk_space().min(STEP_BYTES))?;
+    // Held until the step ends, so that the log does not use the space of its outputs.
+    let _permit = table.space().promise(tree.disk_space().min(STEP_BYTES))?;
     // Readers own a version of the tree, not a sequence number: only the newest cells are needed.
     let strategy = || Leveled::default().with_l0_threshold(L0_COMPACTION_RUNS);
     // What the step is about to choose, for the case that an input is damaged.

@@ -134,7 +134,7 @@ impl TableStore {
         self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn space(&self) -> &DiskSpace {
+    pub(crate) fn space(&self) -> &Arc<DiskSpace> {
         &self.context.space
     }
 

@@ -149,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // Held points keep the connection open: its slot bounds their number.
         self.lines.session.drain().await;
         // After the grace period failures are not reported.
-        let told = timeout(grace, async {
+        let reported = timeout(grace, async {
             self.report_failures().await?;
             if !self.unstored.is_empty() {
                 self.lines.report_unstored(&self.unstored, self.read_buffer.bytes());
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await;
         if !self.unstored.is_empty() {
             self.lines.state.log_unstored(self.unstored.points, &self.unstored.reason);
-            if matches!(told, Ok(Ok(()))) {
+            if matches!(reported, Ok(Ok(()))) {
                 self.discard_input(grace).await;
             }
         }

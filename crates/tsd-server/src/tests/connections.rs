@@ -28,10 +28,10 @@ async fn connections_beyond_the_limit_are_closed_with_the_reason_if_the_client_s
     second.read_exact(&mut reply).await.unwrap();
     let mut third = tsd.connect().await;
     assert_eq!(read_to_end(&mut third).await, "");
-    let told = tsd.exchange(b"put m 1 1 a=b\n").await;
-    assert_eq!(told, "error: too many connections: 2 are open\n");
-    let told = tsd.exchange(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
-    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("2 are open"), "{told}");
+    let reported = tsd.exchange(b"put m 1 1 a=b\n").await;
+    assert_eq!(reported, "error: too many connections: 2 are open\n");
+    let reported = tsd.exchange(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    assert!(reported.starts_with("HTTP/1.1 503 ") && reported.contains("2 are open"), "{reported}");
     first.write_all(b"stats\nexit\n").await.unwrap();
     let stats = read_to_end(&mut first).await;
     assert!(stats.contains(" 3 type=rejected"), "{stats}");

@@ -190,24 +190,24 @@ async fn shutdown_ends_held_connections_and_tells_what_was_not_stored() {
     let reader = tokio::spawn(async move { read_to_end(&mut stream).await });
     let report = server.shutdown(Duration::from_mins(1)).await;
     assert_eq!(report.cut_off, 0);
-    let told = reader.await.unwrap();
-    let last = told.lines().last().unwrap();
+    let reported = reader.await.unwrap();
+    let last = reported.lines().last().unwrap();
     assert_eq!(
         last,
         "put: closing the connection: no space left on the data disk; 50 points were not stored, \
          0 lines were not processed"
     );
-    assert_eq!(told.lines().filter(|line| line.contains("HBase error")).count(), 50);
+    assert_eq!(reported.lines().filter(|line| line.contains("HBase error")).count(), 50);
     assert!(engine.shutdown(Duration::from_mins(1)).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permanent_refusals_are_all_told_to_a_client_that_reads() {
+async fn permanent_refusals_are_all_reported_to_a_client_that_reads() {
     const POINTS: u64 = 50_000;
     let tsd = start().await;
     fail(&tsd, Operation::Put, &StorageError::Rejected("too large".into()));
     let (mut reader, mut writer) = tsd.connect().await.into_split();
-    let told = tokio::spawn(async move {
+    let reported = tokio::spawn(async move {
         let mut text = String::new();
         reader.read_to_string(&mut text).await.unwrap();
         text
@@ -215,9 +215,9 @@ async fn permanent_refusals_are_all_told_to_a_client_that_reads() {
     let lines: String = (1..=POINTS).map(|n| format!("put m {} 1 host=a\n", START + n)).collect();
     writer.write_all(lines.as_bytes()).await.unwrap();
     writer.shutdown().await.unwrap();
-    let told = told.await.unwrap();
-    assert!(told.lines().all(|line| line == "put: HBase error: too large"));
-    assert_eq!(told.lines().count() as u64, POINTS);
+    let reported = reported.await.unwrap();
+    assert!(reported.lines().all(|line| line == "put: HBase error: too large"));
+    assert_eq!(reported.lines().count() as u64, POINTS);
     assert_eq!(stored(&tsd).await, 0);
 }
 
@@ -231,9 +231,9 @@ async fn connection_is_closed_with_the_reason_if_points_are_not_held() {
     let (stream, _) = send(stream, 1).await.unwrap();
     // The client does not close: the server does.
     let mut stream = stream;
-    let told = read_to_end(&mut stream).await;
+    let reported = read_to_end(&mut stream).await;
     assert_eq!(
-        told,
+        reported,
         "put: HBase error: no space left on the data disk\nput: closing the connection: no space \
          left on the data disk; 1 points were not stored, 0 lines were not processed\n"
     );
