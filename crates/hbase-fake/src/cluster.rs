@@ -18,7 +18,7 @@ mod state;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName};
+use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName, TableState};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
@@ -163,6 +163,31 @@ impl FakeCluster {
     /// are served.
     pub fn set_region_states(&self, table: &TableName, state: &'static str) {
         self.state.lock().set_region_states(table, state);
+    }
+
+    /// Sets the state of a table in hbase:meta, which need not have regions; `None` removes it.
+    pub fn set_table_state(&self, table: &TableName, table_state: Option<TableState>) {
+        let mut state = self.state.lock();
+        match table_state {
+            Some(table_state) => state.table_states.insert(table.clone(), table_state),
+            None => state.table_states.remove(table),
+        };
+    }
+
+    /// Sets the version of HBase. Versions before 2.4 ignore the condition of a region's actions.
+    pub fn set_version(&self, version: &'static str) {
+        self.state.lock().version = Some(version);
+    }
+
+    /// Reports this load of the memstores, in percent, with every response to a Multi.
+    pub fn set_memstore_load(&self, percent: i32) {
+        self.state.lock().memstore_load = percent;
+    }
+
+    /// Start rows of the scanners that were opened on tables so far.
+    #[must_use]
+    pub fn scan_starts(&self) -> Vec<Bytes> {
+        self.state.lock().scan_starts.clone()
     }
 
     /// Kills a server: its sockets close. Its regions stay assigned to it until they are moved.

@@ -12,6 +12,13 @@ pub enum FaultKind {
         /// The exception's message.
         text: &'static str,
     },
+    /// Executes the call and responds with this exception.
+    ExceptionAfter {
+        /// Java class, below `org.apache.hadoop.hbase.` unless it starts with `java.`.
+        class: &'static str,
+        /// The exception's message.
+        text: &'static str,
+    },
     /// In a Multi: every region fails with this exception.
     RegionException {
         /// Java class, below `org.apache.hadoop.hbase.`.
@@ -48,6 +55,8 @@ pub enum FaultKind {
     WrongCellCount,
     /// Responds to a scan with a heartbeat without rows.
     Heartbeat,
+    /// As [`Self::Heartbeat`], with this row as the cursor if the scan requests one.
+    HeartbeatAt(&'static str),
     /// Sends a `FatalConnectionException` and closes the connection.
     FatalConnectionException,
 }

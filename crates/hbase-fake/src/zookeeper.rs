@@ -1,9 +1,9 @@
 //! A ZooKeeper ensemble of one server in this process: sessions and readable znodes.
 //!
-//! It implements connect, ping, close and getData. Tests close connections and expire sessions.
+//! It implements connect, ping, close, getData and getChildren. Tests close connections and expire sessions.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -167,6 +167,14 @@ async fn serve(mut socket: TcpStream, state: &EnsembleState) -> Option<()> {
     }
 }
 
+/// Names of the znodes below a path; `None` if it does not exist. A znode's parents exist.
+fn children<'a>(nodes: &'a BTreeMap<String, Bytes>, path: &str) -> Option<BTreeSet<&'a str>> {
+    let parent = format!("{}/", path.trim_end_matches('/'));
+    let below = nodes.keys().filter_map(|node| node.strip_prefix(&parent));
+    let names: BTreeSet<_> = below.filter_map(|rest| rest.split('/').next()).collect();
+    (path == "/" || nodes.contains_key(path) || !names.is_empty()).then_some(names)
+}
+
 fn respond(mut request: Bytes, state: &EnsembleState) -> BytesMut {
     let (xid, kind) = (request.get_i32(), request.get_i32());
     let mut body = BytesMut::new();
@@ -183,6 +191,22 @@ fn respond(mut request: Bytes, state: &EnsembleState) -> BytesMut {
                     body.put_slice(data);
                     // The znode's Stat: times, versions, owner, sizes.
                     body.put_bytes(0, 68);
+                    0
+                }
+                None => NO_NODE,
+            }
+        }
+        // getChildren.
+        8 => {
+            let length = request.get_i32() as usize;
+            let path = String::from_utf8(request.split_to(length).to_vec()).unwrap();
+            match children(&state.lock().nodes, &path) {
+                Some(names) => {
+                    body.put_i32(names.len() as i32);
+                    for name in names {
+                        body.put_i32(name.len() as i32);
+                        body.put_slice(name.as_bytes());
+                    }
                     0
                 }
                 None => NO_NODE,

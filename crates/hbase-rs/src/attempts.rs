@@ -9,11 +9,14 @@ use crate::{
     error::{Failure, OperationError},
     metrics::Metrics,
     random::random,
-    retry::{Backoff, Retry},
+    retry::{Backoff, Retry, RetryLimit},
 };
 
 /// Backoff step at which polling stays.
 const MAX_POLL_STEP: usize = 4;
+
+/// Consecutive immediate retries from which on each waits for a backoff.
+const MAX_IMMEDIATE_RETRIES: usize = 8;
 
 /// With less time than this left there is no last attempt: no response would arrive in time.
 const LAST_ATTEMPT_TIME: Duration = Duration::from_millis(100);
@@ -47,6 +50,9 @@ pub(crate) struct Attempts {
     deadline: Instant,
     max: usize,
     failed: usize,
+    retry_limit: Option<RetryLimit>,
+    /// Sum of the pauses since the last progress.
+    paused: Duration,
     backoff: Backoff,
     /// True if the operation changes nothing: its errors are never in doubt.
     read_only: bool,
@@ -71,6 +77,8 @@ impl Attempts {
             deadline: deadline.unwrap_or_else(|| begun + config.operation_timeout),
             max: config.max_attempts,
             failed: 0,
+            retry_limit: config.retry_limit,
+            paused: Duration::ZERO,
             backoff: config.backoff,
             read_only: false,
             in_doubt: false,
@@ -103,6 +111,7 @@ impl Attempts {
     /// Resets the count of failed attempts, after progress.
     pub(crate) const fn reset(&mut self) {
         self.failed = 0;
+        self.paused = Duration::ZERO;
     }
 
     /// True if no attempt has failed yet.
@@ -112,7 +121,7 @@ impl Attempts {
 
     /// Returns the same operation with no attempt failed.
     pub(crate) fn fresh(&self) -> Self {
-        Self { failed: 0, last: None, ..self.clone() }
+        Self { failed: 0, paused: Duration::ZERO, last: None, ..self.clone() }
     }
 
     /// Pauses before the next poll of something that is not complete. Only the deadline limits the
@@ -141,7 +150,7 @@ impl Attempts {
         match failed.retry {
             Retry::Backoff { overloaded } => self.pause(failed.cause, overloaded).await,
             Retry::After(wait) => self.wait(wait, failed.cause).await,
-            Retry::Immediately | Retry::Split | Retry::Never => self.at_once(failed.cause),
+            Retry::Immediately | Retry::Split | Retry::Never => self.at_once(failed.cause).await,
         }
     }
 
@@ -163,7 +172,8 @@ impl Attempts {
     /// Waits for exactly this time, or gives up if the deadline is before its end.
     async fn wait(&mut self, pause: Duration, cause: Failure) -> Result<(), OperationError> {
         self.failed += 1;
-        if self.failed >= self.max || Instant::now() + pause >= self.deadline {
+        self.paused += pause;
+        if self.is_used_up() || Instant::now() + pause >= self.deadline {
             return Err(self.fail(cause, false));
         }
         tracing::debug!(operation = self.operation, attempt = self.failed, ?pause, %cause, "retrying");
@@ -173,14 +183,23 @@ impl Attempts {
         Ok(())
     }
 
-    /// Counts an attempt that is repeated without a pause, or gives up.
-    pub(crate) fn at_once(&mut self, cause: Failure) -> Result<(), OperationError> {
+    /// Counts an attempt that is repeated without a pause, or gives up. After several of them there
+    /// is a pause all the same.
+    pub(crate) async fn at_once(&mut self, cause: Failure) -> Result<(), OperationError> {
+        if self.failed >= MAX_IMMEDIATE_RETRIES {
+            return self.pause(cause, false).await;
+        }
         self.failed += 1;
-        if self.failed >= self.max || Instant::now() >= self.deadline {
+        if self.is_used_up() || Instant::now() >= self.deadline {
             return Err(self.fail(cause, false));
         }
         self.metrics.retried(cause.retry_reason());
         Ok(())
+    }
+
+    fn is_used_up(&self) -> bool {
+        let limit = |limit: RetryLimit| limit.is_reached(self.failed, self.paused);
+        self.failed >= self.max || self.retry_limit.is_some_and(limit)
     }
 
     /// Returns the error of the operation. A deadline that has passed is reported with the cause of
@@ -197,5 +216,50 @@ impl Attempts {
             in_doubt: !self.read_only && (in_doubt || self.in_doubt),
             cause: Box::new(cause),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Time until an operation gives up whose attempts all fail at once.
+    async fn time_of(config: &ClientConfig) -> Duration {
+        let mut attempts = Attempts::new("test", config, &Arc::default(), None);
+        let begun = Instant::now();
+        while attempts.pause(Failure::Lost, false).await.is_ok() {}
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_operation_timeout_ends_the_retries_by_default() {
+        let mut config = ClientConfig::new("me");
+        assert!(time_of(&config).await > Duration::from_secs(170));
+        // As HBase's own default.
+        config.operation_timeout = Duration::from_mins(20);
+        assert!(time_of(&config).await > Duration::from_mins(19));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn number_of_retries_lasts_as_long_as_with_the_pauses_of_hbase() {
+        let mut config = ClientConfig::new("me");
+        // 100 ms, 200 ms, and so on, up to 10 s twice and 20 s.
+        for (retries, from, to) in [(1, 0.05, 0.5), (10, 30.0, 45.0), (15, 115.0, 140.0)] {
+            config.retry_limit = Some(RetryLimit::new(retries));
+            let time = time_of(&config).await.as_secs_f64();
+            assert!((from..=to).contains(&time), "{retries}: {time}");
+        }
+        config.retry_limit = Some(RetryLimit::new(35));
+        assert!(time_of(&config).await > Duration::from_secs(170));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_immediate_retries_wait() {
+        let mut attempts = Attempts::new("test", &ClientConfig::new("me"), &Arc::default(), None);
+        let mut count = 0;
+        while attempts.at_once(Failure::Lost).await.is_ok() {
+            count += 1;
+        }
+        assert!(count < 200, "{count}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     attempts::{Attempts, FailedAttempt},
@@ -22,6 +22,7 @@ use crate::{
     region::info::RegionLocation,
     server_name::ServerName,
     stats::ClientStats,
+    table::conditions::ConditionSupport,
     table_name::TableName,
 };
 
@@ -44,6 +45,7 @@ struct ClientShared {
     nonce_group: u64,
     discovery: Arc<dyn Discovery>,
     master: Mutex<Option<ServerName>>,
+    condition_support: ConditionSupport,
 }
 
 impl Client {
@@ -72,6 +74,7 @@ impl Client {
                 nonce_group,
                 discovery,
                 master,
+                condition_support: ConditionSupport::default(),
             }),
         }
     }
@@ -99,12 +102,27 @@ impl Client {
         &self.shared.locator
     }
 
+    pub(crate) fn condition_support(&self) -> &ConditionSupport {
+        &self.shared.condition_support
+    }
+
     pub(crate) fn nonce_group(&self) -> u64 {
         self.shared.nonce_group
     }
 
     pub(crate) fn pool(&self) -> &ConnectionPool {
         &self.shared.pool
+    }
+
+    /// Asks discovery for the server of hbase:meta, without the cache. For a quick check of the
+    /// configuration: nothing is retried, and the region server is not called.
+    ///
+    /// # Errors
+    ///
+    /// If it is not known, or [`ClientConfig::call_timeout`] passes.
+    pub async fn discover(&self) -> Result<ServerName, DiscoveryError> {
+        let found = timeout(self.config().call_timeout, self.shared.discovery.meta_server()).await;
+        found.unwrap_or(Err(DiscoveryError::Unknown { what: "the server of hbase:meta" }))
     }
 
     /// Returns the active master, cached or from discovery.

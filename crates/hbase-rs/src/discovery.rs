@@ -36,6 +36,27 @@ pub enum DiscoveryError {
         /// Subject of the lookup.
         what: &'static str,
     },
+    /// HBase's parent znode does not exist.
+    #[error(
+        "there is no znode {root} in the ZooKeeper at {quorum}, so HBase does not use it as its root \
+         (zookeeper.znode.parent); there are {}", list(.existing)
+    )]
+    NoRoot {
+        /// The parent znode, with the chroot of the quorum.
+        root: String,
+        /// Quorum string of the ensemble.
+        quorum: String,
+        /// Znodes beside it, with those first that look like the root of an HBase.
+        existing: Vec<String>,
+    },
+    /// No server of the ensemble accepts connections.
+    #[error("no ZooKeeper server accepts connections at {quorum}")]
+    Unreachable {
+        /// Quorum string of the ensemble.
+        quorum: String,
+        /// Error of the last server.
+        source: Arc<std::io::Error>,
+    },
     /// The stored value cannot be decoded.
     #[error("{what} is stored in an undecodable form")]
     Damaged {
@@ -54,13 +75,19 @@ pub enum DiscoveryError {
     },
 }
 
+/// Names in an error text.
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
 impl DiscoveryError {
     /// True if a later lookup cannot succeed.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         use zookeeper_client::Error;
         match self {
-            Self::Unknown { .. } | Self::Damaged { .. } => false,
+            Self::Unknown { .. } | Self::Damaged { .. } | Self::Unreachable { .. } => false,
+            Self::NoRoot { .. } => true,
             Self::ZooKeeper { source, .. } => {
                 matches!(**source, Error::NoAuth | Error::AuthFailed | Error::BadArguments(_))
             }

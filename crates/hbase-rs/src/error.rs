@@ -9,6 +9,7 @@ use crate::{
     exception::{ExceptionClass, RemoteException},
     request::RequestError,
     scan::rows::RowTooLong,
+    server_name::ServerName,
     stats::RetryReason,
     table_name::TableName,
 };
@@ -53,6 +54,19 @@ pub enum Failure {
     /// The request is invalid.
     #[error("invalid request")]
     Request(#[from] RequestError),
+    /// The server would ignore the condition, and change the row in any case.
+    #[error(
+        "{server} runs HBase {version}, and this condition needs HBase {needed} or later on every \
+         region server"
+    )]
+    ServerTooOld {
+        /// The server.
+        server: ServerName,
+        /// Its version, as far as it is known.
+        version: String,
+        /// First version that knows such conditions.
+        needed: &'static str,
+    },
     /// A cell is longer than the configured limit.
     #[error("cell of {length} bytes, more than the limit of {limit}")]
     CellTooLong {

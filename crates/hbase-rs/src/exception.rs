@@ -12,6 +12,7 @@ use std::time::Duration;
 use hbase_rs_protobuf as pb;
 
 pub use self::class::ExceptionClass;
+use self::class::Execution;
 use crate::server_name::ServerName;
 
 /// How to recover from a failed call. All retry loops use it.
@@ -140,6 +141,18 @@ impl RemoteException {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// True if the server may have executed the operation all the same: a change may be in its log.
+    /// An exception of an unknown class is ambiguous.
+    #[must_use]
+    pub fn is_ambiguous(&self) -> bool {
+        !self.overloaded && self.class.execution() == Execution::Unknown
+    }
+
+    /// As [`Self::is_ambiguous`], for one action of several in one region.
+    pub(crate) fn is_ambiguous_in_batch(&self) -> bool {
+        self.is_ambiguous() || self.class.execution() == Execution::NotExecutedAlone
     }
 
     /// True if the server is overloaded.

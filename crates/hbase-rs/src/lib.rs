@@ -169,7 +169,7 @@ pub use self::{
         scan::{ReadType, Scan},
         selection::{Selection, TimeRange},
     },
-    retry::Backoff,
+    retry::{Backoff, RetryLimit},
     row::{Row, RowResult},
     scan::rows::{RowTooLong, ScanRow},
     scanner::Scanner,

@@ -11,7 +11,7 @@ mod single_flight;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 
@@ -161,6 +161,10 @@ impl Locator {
         };
         let (cause, region) = match found {
             Ok(Lookup::Found(location)) => return Ok(location),
+            // The procedure that creates or truncates a table has not written its regions yet.
+            Ok(Lookup::NoTable) if shared.meta.is_enabling(table, attempts.deadline()).await => {
+                (Failure::InTransition(format!("table {table} is being enabled")), None)
+            }
             Ok(Lookup::NoTable) => {
                 let cause = Failure::NoTable(table.clone());
                 return Err(Unlocated::Permanent(attempts.fail(cause, false)));
@@ -203,13 +207,12 @@ impl Locator {
 
     /// Returns the cached location of the region that holds the row.
     pub(crate) fn cached_for_row(&self, table: &TableName, row: &[u8]) -> Option<RegionLocation> {
-        let cache = self.shared.cache.read().unwrap_or_else(PoisonError::into_inner);
-        cache.holding(table, row).cloned()
+        self.shared.cache().holding(table, row).cloned()
     }
 
     /// Number of cached locations.
     pub(crate) fn cached_regions(&self) -> u64 {
-        self.shared.cache.read().unwrap_or_else(PoisonError::into_inner).len() as u64
+        self.shared.cache().len() as u64
     }
 
     /// Invalidates a location after a call to it failed.
@@ -231,16 +234,19 @@ impl Locator {
         self.shared.change(|cache| cache.moved(location, to)).is_some()
     }
 
-    /// Invalidates all locations on a server, and closes the connections to it.
-    fn server_gone(&self, server: &ServerName, error: &CallError) {
+    /// Invalidates all locations on the server of `location`, and closes the connections to it.
+    fn server_gone(&self, location: &RegionLocation, error: &CallError) {
+        let server = &location.server;
         self.shared.meta.invalidate(server);
         // A failed connect may have a local cause: open connections are kept then.
         if !matches!(error, CallError::Connect { .. }) {
             self.shared.pool.server_gone(server);
         }
-        // A thousand callers report it at the same time, and one pass over all regions suffices.
-        // Locations cached since then are invalidated one by one, by the calls that fail.
-        if !self.is_newly_gone(server) {
+        // A thousand callers report it at the same time, and one pass over all regions suffices: it
+        // removed the location of each of them. A location that is cached again is of the server's
+        // next failure.
+        let cached_again = self.shared.cache().has(location);
+        if !self.is_newly_gone(server) && !cached_again {
             return;
         }
         let regions = self.shared.change(|cache| cache.server_gone(server));
@@ -312,8 +318,7 @@ impl Locator {
         loop {
             let scope = || match target {
                 RegionTarget::Holding(row) => {
-                    let cache = shared.cache.read().unwrap_or_else(PoisonError::into_inner);
-                    LookupScope::Rows(cache.lookup_range(table, row))
+                    LookupScope::Rows(shared.cache().lookup_range(table, row))
                 }
                 RegionTarget::Before(_) => LookupScope::Before(target.clone()),
             };
@@ -375,11 +380,15 @@ fn is_for(outcome: &LookupOutcome, target: &RegionTarget) -> bool {
 
 impl LocatorShared {
     fn cached(&self, table: &TableName, target: &RegionTarget) -> Option<RegionLocation> {
-        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.cache();
         match target {
             RegionTarget::Holding(row) => cache.holding(table, row).cloned(),
             RegionTarget::Before(_) => cache.find(table, target).cloned(),
         }
+    }
+
+    fn cache(&self) -> RwLockReadGuard<'_, RegionCache> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut RegionCache) -> T) -> T {

@@ -30,6 +30,42 @@ impl Default for Backoff {
     }
 }
 
+/// Bound on retries in the unit of HBase's clients, `hbase.client.retries.number`.
+///
+/// HBase's own client waits up to twenty seconds between two attempts, and this one shorter. A number
+/// that is chosen for those pauses therefore stands for their sum: this client makes at least as many
+/// attempts, and more of them until its own pauses have lasted as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryLimit {
+    retries: usize,
+}
+
+impl RetryLimit {
+    /// First pause of HBase's client, `hbase.client.pause`.
+    const HBASE_PAUSE: Duration = Duration::from_millis(100);
+
+    /// Allows this many retries, with the pauses of HBase's client.
+    #[must_use]
+    pub const fn new(retries: usize) -> Self {
+        Self { retries }
+    }
+
+    /// Returns the sum of the pauses of HBase's client.
+    #[must_use]
+    pub fn pauses(&self) -> Duration {
+        let [.., last] = MULTIPLIERS;
+        let listed: u32 = MULTIPLIERS.iter().take(self.retries).sum();
+        let further = u32::try_from(self.retries.saturating_sub(MULTIPLIERS.len()));
+        let further = further.unwrap_or(u32::MAX).saturating_mul(last);
+        Self::HBASE_PAUSE.saturating_mul(listed.saturating_add(further))
+    }
+
+    /// True after so many failed attempts, with pauses of this sum between them and before the next.
+    pub(crate) fn is_reached(&self, failed: usize, paused: Duration) -> bool {
+        failed > self.retries && paused > self.pauses()
+    }
+}
+
 impl Backoff {
     /// Returns the pause after `attempt + 1` failed attempts. `random` is any number, for the jitter.
     #[must_use]

@@ -278,13 +278,13 @@ impl ScanReader {
     ) -> Result<(), OperationError> {
         match error.class() {
             // Only the scanner is lost; its region has not moved.
-            Some(ExceptionClass::ScannerGone) => attempts.at_once(error.into()),
+            Some(ExceptionClass::ScannerGone) => attempts.at_once(error.into()).await,
             Some(ExceptionClass::ScannerOutOfOrder) => {
                 self.out_of_order += 1;
                 if self.out_of_order > MAX_OUT_OF_ORDER {
                     return Err(attempts.fail(error.into(), false));
                 }
-                attempts.at_once(error.into())
+                attempts.at_once(error.into()).await
             }
             _ => self.client.recover(location, error, true, attempts).await,
         }

@@ -5,6 +5,7 @@
 //! are not repeated in doubt.
 
 mod batch;
+pub(crate) mod conditions;
 mod single;
 
 use std::time::Duration;
@@ -44,7 +45,9 @@ impl Client {
 }
 
 impl Table {
-    pub(crate) const fn client(&self) -> &Client {
+    /// Returns the client of the table.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
         &self.client
     }
 
@@ -100,7 +103,8 @@ impl Table {
     /// # Errors
     ///
     /// If the change is not confirmed before the deadline. After a lost response the error is in
-    /// doubt: read the row to find out.
+    /// doubt: read the row to find out. A condition with a filter or a time range is an error on
+    /// servers before HBase 2.4, which would ignore it.
     pub async fn check_and_mutate(
         &self,
         condition: &Condition,
@@ -114,7 +118,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// If the change is not confirmed before the deadline.
+    /// If the change is not confirmed before the deadline. A condition is an error on servers before
+    /// HBase 2.4, which would ignore it.
     pub async fn mutate_row(
         &self,
         mutations: Vec<Mutation>,

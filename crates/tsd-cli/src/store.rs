@@ -12,7 +12,7 @@ use tsd_storage::{DiskSpace, MemoryStorage, MeteredStorage, Storage, Table};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
 
-pub(crate) use self::hbase::{OnHBase, prefetch, table_names};
+pub(crate) use self::hbase::{OnHBase, find_cluster, prefetch, table_names};
 use crate::{
     config::{Config, EngineKind, Settings},
     data_directory::DataDirectory,

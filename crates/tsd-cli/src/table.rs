@@ -1,9 +1,13 @@
 //! `tsdb table`: creates the tables in HBase and shows existing ones.
 
-use std::io::Write;
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, ensure};
-use hbase_rs::{Client, TableName};
+use hbase_rs::{Client, RetryReason, TableName};
+use tokio::time::timeout;
 use tsd_storage_hbase::{
     Compression, Splits, TableLayout, TableOptions, TableState, create_tables, inspect_table,
 };
@@ -13,6 +17,9 @@ use crate::{
     config::{Config, Settings},
     store,
 };
+
+/// Time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Default number of regions with random metric UIDs.
 const RANDOM_METRIC_REGIONS: u32 = 16;
@@ -24,7 +31,8 @@ pub(crate) async fn create(
     args: &TableCreateArgs,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let client = connect(config, settings, out)?;
+    let client = connect(config, settings, out).await?;
+    let _progress = Progress::of(&client);
     let mut layouts = layouts(settings);
     if let Some(ttl) = args.ttl {
         for layout in &mut layouts {
@@ -68,7 +76,8 @@ pub(crate) async fn status(
     settings: &Settings,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let client = connect(config, settings, out)?;
+    let client = connect(config, settings, out).await?;
+    let _progress = Progress::of(&client);
     let mut wrong = 0;
     for layout in layouts(settings) {
         let state = inspect_table(&client, &layout).await.with_context(|| place(settings))?;
@@ -86,7 +95,43 @@ pub(crate) async fn status(
     Ok(())
 }
 
-fn connect(config: &Config, settings: &Settings, out: &mut impl Write) -> anyhow::Result<Client> {
+/// Reports on standard error that an operation on HBase takes long, until it is dropped.
+struct Progress(tokio::task::JoinHandle<()>);
+
+impl Progress {
+    fn of(client: &Client) -> Self {
+        let client = client.clone();
+        Self(tokio::spawn(async move {
+            let started = Instant::now();
+            loop {
+                tokio::time::sleep(PROGRESS_INTERVAL).await;
+                eprintln!("{}", progress(started.elapsed(), &client.stats().retries));
+            }
+        }))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The time that an operation has taken, and the most frequent reason of its retries.
+fn progress(elapsed: Duration, retries: &[(RetryReason, u64)]) -> String {
+    let retries = match retries.first() {
+        Some((reason, count)) => format!("{count} retries, reason: {reason:?}"),
+        None => "no failed attempt".to_owned(),
+    };
+    format!("waiting for HBase for {} s ({retries})", elapsed.as_secs())
+}
+
+/// Returns a client of a cluster whose servers are found and whose master responds.
+async fn connect(
+    config: &Config,
+    settings: &Settings,
+    out: &mut impl Write,
+) -> anyhow::Result<Client> {
     ensure!(
         config.is_on_hbase(),
         "tables are created in HBase: name its ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
@@ -96,7 +141,17 @@ fn connect(config: &Config, settings: &Settings, out: &mut impl Write) -> anyhow
     // Interactive use: fail early.
     let mut hbase = hbase.clone();
     hbase.cluster.operation_timeout = hbase.cluster.operation_timeout.min(hbase.start_timeout);
-    Ok(hbase.client())
+    let client = hbase.client();
+    store::find_cluster(&client, settings, hbase.start_timeout).await?;
+    let _progress = Progress::of(&client);
+    let admin = client.admin();
+    let limit = hbase.start_timeout.max(PROGRESS_INTERVAL);
+    timeout(limit, admin.cluster_status())
+        .await
+        .with_context(|| format!("the master does not respond within {limit:?}"))
+        .and_then(|status| Ok(status?))
+        .with_context(|| place(settings))?;
+    Ok(client)
 }
 
 fn place(settings: &Settings) -> String {
@@ -199,11 +254,32 @@ mod tests {
         assert_eq!(named.first().unwrap().0, "points");
     }
 
-    #[test]
-    fn without_hbase_there_are_no_tables_to_make() {
+    #[tokio::test]
+    async fn without_hbase_there_are_no_tables_to_make() {
         let config = Config::new();
         let settings = Settings::from_config(&config).unwrap();
-        let error = connect(&config, &settings, &mut Vec::new()).unwrap_err();
+        let error = connect(&config, &settings, &mut Vec::new()).await.unwrap_err();
         assert!(error.to_string().contains("--zkquorum"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn closed_port_is_an_error_that_names_it() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let quorum = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let mut config = Config::new();
+        config.set_flag("test", "tsd.storage.hbase.zk_quorum", &quorum);
+        config.set_flag("test", "tsd.storage.hbase.start_timeout", "0");
+        let settings = Settings::from_config(&config).unwrap();
+        let error = connect(&config, &settings, &mut Vec::new()).await.unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains(&quorum) && text.contains("refused"), "{text}");
+    }
+
+    #[test]
+    fn progress_has_the_reason_of_the_retries() {
+        let retries = [(RetryReason::Connect, 7)];
+        let text = progress(Duration::from_secs(5), &retries);
+        assert_eq!(text, "waiting for HBase for 5 s (7 retries, reason: Connect)");
     }
 }

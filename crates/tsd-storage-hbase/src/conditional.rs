@@ -104,7 +104,9 @@ impl ConditionalWrite {
             if now != self.expected {
                 return Ok(false);
             }
-            if started.elapsed() >= timeout {
+            // Some exceptions leave the outcome unknown and are permanent nevertheless.
+            let permanent = matches!(failed(error.clone()), StorageError::Backend(_));
+            if permanent || started.elapsed() >= timeout {
                 return Err(failed(error));
             }
             sleep(RETRY_PAUSE).await;

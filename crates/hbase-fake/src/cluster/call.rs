@@ -64,6 +64,10 @@ pub(crate) fn handle_frame(
         Some(FaultKind::Exception { class, text }) => {
             SocketAction::Send(encode_exception(id, class, text))
         }
+        Some(FaultKind::ExceptionAfter { class, text }) => {
+            respond(&mut state);
+            SocketAction::Send(encode_exception(id, class, text))
+        }
         Some(FaultKind::FatalConnectionException) => SocketAction::SendAndClose(encode_exception(
             u32::MAX,
             "ipc.FatalConnectionException",

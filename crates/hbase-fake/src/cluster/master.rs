@@ -253,7 +253,9 @@ fn cluster_status(state: &ClusterState) -> pb::GetClusterStatusResponse {
     let servers_name = state.servers.iter().map(hbase_rs::ServerName::to_message).collect();
     pb::GetClusterStatusResponse {
         cluster_status: pb::ClusterStatus {
-            hbase_version: Some(pb::HBaseVersionFileContent { version: "2.6.4-fake".to_owned() }),
+            hbase_version: Some(pb::HBaseVersionFileContent {
+                version: state.version.unwrap_or("2.6.4-fake").to_owned(),
+            }),
             cluster_id: Some(pb::ClusterId { cluster_id: "fake".to_owned() }),
             master: Some(state.servers[state.master].to_message()),
             balancer_on: Some(true),

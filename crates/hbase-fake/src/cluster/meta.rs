@@ -29,7 +29,11 @@ pub(crate) fn rows(state: &ClusterState, scan: &pb::Scan) -> Vec<StoredRow> {
 fn table(state: &ClusterState, name: &[u8]) -> StoredRow {
     let disabled =
         |one: &FakeRegion| one.region.table().as_bytes() == name && one.state == "CLOSED";
-    let value = [8, u8::from(state.regions.iter().any(disabled))];
+    let set = state.table_states.iter().find(|(table, _)| table.as_bytes() == name);
+    let value = match set {
+        Some((_, state)) => [8, *state as u8],
+        None => [8, u8::from(state.regions.iter().any(disabled))],
+    };
     (Bytes::copy_from_slice(name), columns("table", [("state", &value)]))
 }
 

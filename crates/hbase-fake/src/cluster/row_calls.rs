@@ -279,17 +279,16 @@ fn execute_region_action(
     }
     let table = state.served_region(server, &region_action.region.value).unwrap().table().clone();
     if region_action.atomic() {
-        let processed = region_action
-            .condition
-            .as_ref()
-            .is_none_or(|condition| condition_holds(state, &table, condition));
+        let reads_conditions = !state.version.is_some_and(|version| version < "2.4");
+        let condition = region_action.condition.as_ref().filter(|_| reads_conditions);
+        let processed = condition.is_none_or(|condition| condition_holds(state, &table, condition));
         for mutation in region_action.action.iter().filter_map(|action| action.mutation.as_ref()) {
             if processed {
                 apply(state, &table, mutation, request.nonce_group(), block, &mut BytesMut::new());
             }
             result.result_or_exception.push(pb::ResultOrException::default());
         }
-        result.processed = Some(processed);
+        result.processed = reads_conditions.then_some(processed);
         return result;
     }
     for (at, action) in region_action.action.iter().enumerate() {

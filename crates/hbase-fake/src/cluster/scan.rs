@@ -57,8 +57,14 @@ pub(crate) fn scan(
     };
     let skips_deleted_rows = scanner.heartbeats > 0;
     scanner.heartbeats = scanner.heartbeats.saturating_sub(1);
-    if skips_deleted_rows || matches!(fault, Some(FaultKind::Heartbeat)) {
+    let is_heartbeat = matches!(fault, Some(FaultKind::Heartbeat | FaultKind::HeartbeatAt(_)));
+    if skips_deleted_rows || is_heartbeat {
         response.heartbeat_message = Some(true);
+        if let Some(FaultKind::HeartbeatAt(row)) = fault
+            && scanner.scan.need_cursor_result()
+        {
+            response.cursor = Some(pb::Cursor { row: Some(Bytes::from_static(row.as_bytes())) });
+        }
         return Ok(without_cells(&response));
     }
     let mut block = BytesMut::new();
@@ -88,6 +94,9 @@ fn open(
         state.served_region(server, &region)?;
     } else if server != state.meta_server {
         return Err(("NotServingRegionException", "hbase:meta is not online".to_owned()));
+    }
+    if !of_meta {
+        state.scan_starts.push(scan.start_row.clone().unwrap_or_default());
     }
     // Scanner ids use all 64 bits.
     let id = u64::MAX - state.tick();

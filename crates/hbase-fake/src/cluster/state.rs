@@ -80,6 +80,14 @@ pub(crate) struct ClusterState {
     pub(crate) cells_per_response: usize,
     /// Number of heartbeats of a scanner of hbase:meta before its first row.
     pub(crate) meta_heartbeats: usize,
+    /// States of tables that differ from those of their regions.
+    pub(crate) table_states: HashMap<TableName, pb::table_state::State>,
+    /// Version of HBase; `None` is a recent one.
+    pub(crate) version: Option<&'static str>,
+    /// Start rows of the scanners opened on tables, in order.
+    pub(crate) scan_starts: Vec<Bytes>,
+    /// Reported memstore load of every region, percent; 0 reports none.
+    pub(crate) memstore_load: i32,
     clock: u64,
 }
 

@@ -138,9 +138,10 @@ impl CallError {
 
     /// True if it is unknown whether the server executed the call.
     #[must_use]
-    pub const fn is_ambiguous(&self) -> bool {
+    pub fn is_ambiguous(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Remote { .. } => false,
+            Self::Connect { .. } => false,
+            Self::Remote { exception, .. } => exception.is_ambiguous(),
             Self::Disconnected { sent, .. } | Self::Timeout { sent, .. } => *sent,
             Self::InvalidResponse { .. } => true,
         }

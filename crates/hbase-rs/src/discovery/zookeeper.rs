@@ -8,9 +8,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Buf, Bytes};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use hbase_rs_protobuf as pb;
 use prost::Message;
-use tokio::sync::Mutex;
+use tokio::{net::TcpStream, sync::Mutex, time::timeout};
 use zookeeper_client::{Client, Error};
 
 use super::{Discovery, DiscoveryError, DiscoveryFuture};
@@ -18,6 +19,12 @@ use crate::server_name::ServerName;
 
 /// Maximum length of the writer's metadata before a value.
 const MAX_METADATA: usize = 65_000;
+
+/// Maximum number of znodes in an error.
+const MAX_LISTED: usize = 20;
+
+/// How long a server of the ensemble may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Port of hosts without one.
 const DEFAULT_PORT: u16 = 2181;
@@ -71,12 +78,71 @@ impl ZooKeeperDiscovery {
         }
         match result {
             Ok((data, _)) => decode(&data.into(), what),
-            Err(Error::NoNode) => Err(DiscoveryError::Unknown { what }),
+            Err(Error::NoNode) => {
+                let missing = match &*session {
+                    Some(client) => self.missing_root(client).await,
+                    None => None,
+                };
+                Err(missing.unwrap_or(DiscoveryError::Unknown { what }))
+            }
             Err(error) => Err(self.failed(what, error)),
         }
     }
 
+    /// Returns an error if the root znode does not exist: HBase creates it at its first start, and
+    /// never removes it.
+    async fn missing_root(&self, client: &Client) -> Option<DiscoveryError> {
+        let root = if self.root.is_empty() { "/" } else { &self.root };
+        if !matches!(client.list_children(root).await, Err(Error::NoNode)) {
+            return None;
+        }
+        // The first directory of the path that exists.
+        let mut parent = root;
+        let children = loop {
+            parent = match parent.rfind('/') {
+                None | Some(0) => "/",
+                Some(end) => parent.get(..end).unwrap_or("/"),
+            };
+            match client.list_children(parent).await {
+                Ok(children) => break children,
+                Err(Error::NoNode) if parent != "/" => {}
+                Err(_) => break Vec::new(),
+            }
+        };
+        let mut existing: Vec<_> = children
+            .iter()
+            .map(|child| format!("{}/{child}", parent.trim_end_matches('/')))
+            .collect();
+        existing.sort_by_key(|path| (!path.contains("hbase"), path.clone()));
+        existing.truncate(MAX_LISTED);
+        let (root, quorum) = (root.to_owned(), self.quorum.clone());
+        Some(DiscoveryError::NoRoot { root, quorum, existing })
+    }
+
+    /// Fails if no server of the ensemble accepts connections. The ZooKeeper client tries them until
+    /// its session timeout, and does not report why none accepts.
+    async fn check_reachable(&self) -> Result<(), DiscoveryError> {
+        let hosts = self.quorum.split('/').next().unwrap_or_default();
+        let mut connects: FuturesUnordered<_> = hosts
+            .split(',')
+            .map(|host| async move {
+                let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(host)).await;
+                connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())).map(drop)
+            })
+            .collect();
+        let mut last = None;
+        while let Some(connected) = connects.next().await {
+            match connected {
+                Ok(()) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+        }
+        let source = Arc::new(last.unwrap_or_else(|| std::io::ErrorKind::InvalidInput.into()));
+        Err(DiscoveryError::Unreachable { quorum: self.quorum.clone(), source })
+    }
+
     async fn connect(&self, what: &'static str) -> Result<Client, DiscoveryError> {
+        self.check_reachable().await?;
         Client::connector()
             .with_session_timeout(self.session_timeout)
             .connect(&self.quorum)

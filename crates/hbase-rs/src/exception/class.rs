@@ -2,8 +2,20 @@
 
 use super::{Recovery, text};
 
+/// What an exception says about the operation that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Execution {
+    /// The server throws it before it executes anything.
+    NotExecuted,
+    /// As [`Self::NotExecuted`] for a single operation. A region executes a batch in parts, and a
+    /// part that was executed before the exception is reported with it.
+    NotExecutedAlone,
+    /// The operation may have been executed, or may be by the replay of the log.
+    Unknown,
+}
+
 macro_rules! classes {
-    ($($(#[doc = $doc:literal])+ $class:ident: $($name:literal)|+ => $recovery:ident,)+) => {
+    ($($(#[doc = $doc:literal])+ $class:ident: $($name:literal)|+ => $recovery:ident, $execution:ident;)+) => {
         /// Java class of a server's exception, as far as it matters for recovery.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -15,6 +27,8 @@ macro_rules! classes {
             Unreadable,
             /// The log of a closing region.
             ClosedLog,
+            /// The server rejects calls of this many actions.
+            BatchTooLong,
             /// A failed sanity check whose text reports a row outside its region.
             RowOutOfRange,
             /// Any other class; the flag of the response decides.
@@ -35,8 +49,25 @@ macro_rules! classes {
                 match self {
                     $(Self::$class => Recovery::$recovery,)+
                     Self::ClosedLog => Recovery::Relocate,
+                    Self::BatchTooLong => Recovery::SplitBatch,
                     Self::RowOutOfRange => Recovery::RelocateOnce,
                     Self::BadRequest | Self::Unreadable | Self::Other => Recovery::Fail,
+                }
+            }
+
+            /// Returns whether the operation may have been executed.
+            ///
+            /// Only classes that servers are known to throw before the execution exclude it: an
+            /// unknown class may come from the log after the edit was appended to it.
+            pub(super) const fn execution(self) -> Execution {
+                match self {
+                    $(Self::$class => Execution::$execution,)+
+                    Self::BatchTooLong
+                    | Self::RowOutOfRange
+                    | Self::BadRequest
+                    | Self::Unreadable => Execution::NotExecuted,
+                    // The log may have an earlier part of the same batch.
+                    Self::ClosedLog | Self::Other => Execution::Unknown,
                 }
             }
         }
@@ -45,71 +76,81 @@ macro_rules! classes {
 
 classes! {
     /// The region is not on this server, or is closing.
-    NotServingRegion: "NotServingRegionException" => Relocate,
+    NotServingRegion: "NotServingRegionException" => Relocate, NotExecuted;
     /// The region was moved; the text has its new location.
-    RegionMoved: "RegionMovedException" => Relocate,
+    RegionMoved: "RegionMovedException" => Relocate, NotExecuted;
     /// The region is on this server, but not open yet.
-    RegionOpening: "RegionOpeningException" => SamePlace,
+    RegionOpening: "RegionOpeningException" => SamePlace, NotExecuted;
     /// The region's memstore is full, or a row lock was not acquired in time.
-    RegionTooBusy: "RegionTooBusyException" => SamePlace,
+    RegionTooBusy: "RegionTooBusyException" => SamePlace, NotExecutedAlone;
     /// The call queue is full.
-    CallQueueTooBig: "CallQueueTooBigException" => Overloaded,
+    CallQueueTooBig: "CallQueueTooBigException" => Overloaded, NotExecuted;
     /// The call was dropped from the queue.
-    CallDropped: "CallDroppedException" => Overloaded,
+    CallDropped: "CallDroppedException" => Overloaded, NotExecuted;
     /// The server is stopping.
-    ServerStopped: "RegionServerStoppedException" | "RegionServerAbortedException" | "DroppedSnapshotException" => ServerGone,
+    ServerStopped: "RegionServerStoppedException" | "RegionServerAbortedException" => ServerGone, NotExecuted;
+    /// The server fails to flush a memstore, and stops.
+    FlushFailed: "DroppedSnapshotException" => ServerGone, Unknown;
+    /// The edit was appended to the log, and the log was not synced in time or is damaged. The server
+    /// usually stops, and the replay of its log may execute the edit.
+    LogFailed: "WALSyncTimeoutIOException" | "TimeoutIOException" | "DamagedWALException"
+        | "FailedSyncBeforeLogCloseException" | "FailedLogCloseException" | "WALClosedException" => Relocate, Unknown;
+    /// A thread of the server was interrupted, perhaps while it waited for the log.
+    Interrupted: "InterruptedIOException" => Relocate, Unknown;
     /// The server is starting; also a standby master.
-    ServerNotRunning: "ServerNotRunningYetException" => Relocate,
+    ServerNotRunning: "ServerNotRunningYetException" => Relocate, NotExecuted;
     /// The master is starting, stopping, or not the active one.
-    MasterNotRunning: "MasterNotRunningException" | "PleaseHoldException" | "MasterStoppedException" => FindMaster,
+    MasterNotRunning: "MasterNotRunningException" | "PleaseHoldException" | "MasterStoppedException" => FindMaster, NotExecuted;
     /// The scanner does not exist: its lease expired or its region was closed.
-    ScannerGone: "UnknownScannerException" | "ScannerResetException" | "LeaseException" => ReopenScanner,
+    ScannerGone: "UnknownScannerException" | "ScannerResetException" | "LeaseException" => ReopenScanner, NotExecuted;
     /// A response of the scanner was lost.
-    ScannerOutOfOrder: "OutOfOrderScannerNextException" => ReopenScanner,
+    ScannerOutOfOrder: "OutOfOrderScannerNextException" => ReopenScanner, NotExecuted;
     /// Not executed because the response was full.
-    NotExecuted: "RetryImmediatelyException" | "MultiActionResultTooLarge" => ResendNow,
+    NotExecuted: "RetryImmediatelyException" | "MultiActionResultTooLarge" => ResendNow, NotExecuted;
     /// A rate quota; the text has the time to wait.
-    Throttling: "RpcThrottlingException" => Overloaded,
+    Throttling: "RpcThrottlingException" => Overloaded, NotExecuted;
     /// A permanent quota.
-    QuotaExceeded: "QuotaExceededException" | "SpaceLimitingException" => Fail,
+    QuotaExceeded: "QuotaExceededException" | "SpaceLimitingException" => Fail, NotExecuted;
     /// The row is not of this region.
-    WrongRegion: "WrongRegionException" => Relocate,
+    WrongRegion: "WrongRegionException" => Relocate, NotExecuted;
     /// hbase:meta is in transition.
-    MetaInTransition: "NotAllMetaRegionsOnlineException" => Relocate,
+    MetaInTransition: "NotAllMetaRegionsOnlineException" => Relocate, NotExecuted;
     /// No such family.
-    NoSuchFamily: "NoSuchColumnFamilyException" => Fail,
+    NoSuchFamily: "NoSuchColumnFamilyException" => Fail, NotExecuted;
     /// No such table.
-    TableNotFound: "TableNotFoundException" => Fail,
+    TableNotFound: "TableNotFoundException" => Fail, NotExecuted;
     /// The table is disabled.
-    TableNotEnabled: "TableNotEnabledException" => Fail,
+    TableNotEnabled: "TableNotEnabledException" => Fail, NotExecuted;
     /// The table is enabled.
-    TableNotDisabled: "TableNotDisabledException" => Fail,
+    TableNotDisabled: "TableNotDisabledException" => Fail, NotExecuted;
     /// The table exists.
-    TableExists: "TableExistsException" => Fail,
+    TableExists: "TableExistsException" => Fail, NotExecuted;
     /// The namespace does not exist.
-    NamespaceNotFound: "NamespaceNotFoundException" => Fail,
+    NamespaceNotFound: "NamespaceNotFoundException" => Fail, NotExecuted;
     /// The namespace exists.
-    NamespaceExists: "NamespaceExistException" => Fail,
+    NamespaceExists: "NamespaceExistException" => Fail, NotExecuted;
     /// The region is unknown to the master.
-    UnknownRegion: "UnknownRegionException" => Fail,
+    UnknownRegion: "UnknownRegionException" => Fail, NotExecuted;
     /// Not allowed.
-    AccessDenied: "AccessDeniedException" => Fail,
+    AccessDenied: "AccessDeniedException" => Fail, NotExecuted;
     /// Invalid values in a descriptor or mutation.
-    FailedSanityCheck: "FailedSanityCheckException" => Fail,
+    FailedSanityCheck: "FailedSanityCheckException" => Fail, NotExecuted;
     /// The request exceeds the limit of the server, which closes the connection.
-    RequestTooBig: "RequestTooBigException" => SplitBatch,
+    RequestTooBig: "RequestTooBigException" => SplitBatch, NotExecuted;
     /// The server rejects the connection.
     Connection: "FatalConnectionException" | "BadAuthException" | "WrongVersionException" | "UnsupportedCellCodecException"
         | "UnsupportedCompressionCodecException" | "UnsupportedCryptoException" | "EmptyServiceNameException"
-        | "UnknownServiceException" => CloseConnection,
+        | "UnknownServiceException" => CloseConnection, NotExecuted;
     /// The server has no security features.
-    SecurityNotEnabled: "SecurityNotEnabledException" => Fail,
+    SecurityNotEnabled: "SecurityNotEnabledException" => Fail, NotExecuted;
     /// A feature or coprocessor that is not installed.
-    UnknownProtocol: "UnknownProtocolException" => Fail,
+    UnknownProtocol: "UnknownProtocolException" => Fail, NotExecuted;
     /// Other permanent errors.
     Permanent: "DoNotRetryIOException" | "InvalidFamilyOperationException" | "ConstraintException"
-        | "ConcurrentTableModificationException" | "WrongRowIOException" | "CoprocessorException" | "CorruptHFileException"
-        | "RowTooBigException" | "MergeRegionException" | "RegionServerRunningException" | "DeserializationException" => Fail,
+        | "ConcurrentTableModificationException" | "WrongRowIOException" | "CorruptHFileException"
+        | "RowTooBigException" | "MergeRegionException" | "RegionServerRunningException" | "DeserializationException" => Fail, NotExecuted;
+    /// A coprocessor failed, before the operation or after it.
+    Coprocessor: "CoprocessorException" => Fail, Unknown;
 }
 
 impl ExceptionClass {
@@ -137,15 +178,12 @@ impl ExceptionClass {
 
     /// Returns the class of a plain `IOException` by its text. Some of its causes are permanent.
     fn of_plain(message: &str) -> Self {
-        const BAD: [&str; 4] = [
-            "Row length",
-            "versions must be positive",
-            "Rejecting large batch operation",
-            "Unknown Compare op",
-        ];
+        const BAD: [&str; 3] = ["Row length", "versions must be positive", "Unknown Compare op"];
         let lower = message.to_ascii_lowercase();
         if BAD.iter().any(|prefix| message.contains(prefix)) {
             Self::BadRequest
+        } else if message.contains("Rejecting large batch operation") {
+            Self::BatchTooLong
         } else if lower.contains("append") && lower.contains("closed") {
             Self::ClosedLog
         } else {

@@ -77,15 +77,61 @@ fn plain_io_exceptions_are_classified_by_text() {
         "Row length is 0",
         "java.io.IOException: Row length 32768 is > 32767\n\tat x",
         "java.io.IOException: versions must be positive",
-        "Rejecting large batch operation for current batch with",
         "Unknown Compare op NO_OP",
     ] {
         check(io, text, false, &Recovery::Fail);
     }
+    check(
+        io,
+        "Rejecting large batch operation for current batch with",
+        false,
+        &Recovery::SplitBatch,
+    );
     check(io, "Cannot append; log is closed, regionName = x", false, &Recovery::Relocate);
     check(io, "something else", false, &Recovery::Relocate);
     // Stack lines are not part of the message.
     check(io, "something else\n\tat Row length", false, &Recovery::Relocate);
+}
+
+#[test]
+fn exceptions_after_the_edit_may_be_logged_are_in_doubt() {
+    let of = |class: &str| exception(class, "text", false);
+    for class in [
+        "regionserver.wal.WALSyncTimeoutIOException",
+        "regionserver.wal.DamagedWALException",
+        "regionserver.wal.FailedSyncBeforeLogCloseException",
+        "regionserver.wal.FailedLogCloseException",
+        "regionserver.wal.WALClosedException",
+        "exceptions.TimeoutIOException",
+        "DroppedSnapshotException",
+        "coprocessor.CoprocessorException",
+    ] {
+        assert!(of(&format!("{HBASE}{class}")).is_ambiguous(), "{class}");
+    }
+    for class in ["java.io.InterruptedIOException", "java.io.IOException", "org.example.Strange"] {
+        assert!(of(class).is_ambiguous(), "{class}");
+    }
+    for class in [
+        "NotServingRegionException",
+        "exceptions.RegionMovedException",
+        "exceptions.RegionOpeningException",
+        "CallQueueTooBigException",
+        "CallDroppedException",
+        "quotas.RpcThrottlingException",
+        "regionserver.RegionServerStoppedException",
+        "regionserver.RegionServerAbortedException",
+        "ipc.ServerNotRunningYetException",
+        "regionserver.NoSuchColumnFamilyException",
+        "exceptions.FailedSanityCheckException",
+        "exceptions.RequestTooBigException",
+        "DoNotRetryIOException",
+    ] {
+        let exception = of(&format!("{HBASE}{class}"));
+        assert!(!exception.is_ambiguous() && !exception.is_ambiguous_in_batch(), "{class}");
+    }
+    // A region executes a batch in parts, and checks its memstore before each of them.
+    let busy = of(&format!("{HBASE}RegionTooBusyException"));
+    assert!(!busy.is_ambiguous() && busy.is_ambiguous_in_batch());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
+use pb::table_state::State as TableState;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -153,16 +154,25 @@ impl MetaTable {
         });
     }
 
-    /// True if the table is disabled; false if its state cannot be read.
+    /// True if the table is disabled or being disabled; false if its state cannot be read.
     pub(super) async fn is_disabled(&self, table: &TableName, deadline: Instant) -> bool {
+        let state = self.table_state(table, deadline).await;
+        matches!(state, Some(TableState::Disabled | TableState::Disabling))
+    }
+
+    /// True if the table is being enabled or created; false if its state cannot be read.
+    pub(super) async fn is_enabling(&self, table: &TableName, deadline: Instant) -> bool {
+        self.table_state(table, deadline).await == Some(TableState::Enabling)
+    }
+
+    async fn table_state(&self, table: &TableName, deadline: Instant) -> Option<TableState> {
         let row = table.as_bytes().clone();
         let scan = Scan::range(row.clone(), row)
             .inclusive(true, true)
             .select(Selection::all().columns("table", [Bytes::from_static(b"state")]));
-        let Ok(rows) = self.scan(scan, 1, deadline).await else { return false };
-        let state = rows.first().and_then(|row| row.value(b"table", b"state"));
-        let state = state.and_then(|state| <pb::TableState as prost::Message>::decode(state).ok());
-        state.is_some_and(|state| state.state() != pb::table_state::State::Enabled)
+        let rows = self.scan(scan, 1, deadline).await.ok()?;
+        let state = rows.first().and_then(|row| row.value(b"table", b"state"))?;
+        <pb::TableState as prost::Message>::decode(state).ok().map(|state| state.state())
     }
 }
 

@@ -33,7 +33,7 @@ impl Locator {
             Recovery::Moved(_) | Recovery::SamePlace => Retry::Backoff { overloaded: false },
             Recovery::Overloaded => Retry::Backoff { overloaded: true },
             Recovery::ServerGone => {
-                self.server_gone(&location.server, error);
+                self.server_gone(location, error);
                 Retry::Backoff { overloaded: false }
             }
             Recovery::ResendNow => Retry::Immediately,

@@ -102,7 +102,9 @@ impl MultiOutcome {
                     .collect()
             }
             Self::Failed(error) => {
-                let actions = shares.iter().map(S::len).sum();
+                // Atomic actions cannot be split.
+                let atomic = shares.iter().any(S::is_atomic);
+                let actions = if atomic { 1 } else { shares.iter().map(S::len).sum() };
                 let failed = |share: &S| FailedAttempt {
                     retry: locator.classify_failure(
                         share.location(),
@@ -131,11 +133,14 @@ fn region_result<S: RegionShare>(
     first: bool,
 ) -> RegionResult {
     let location = share.location();
-    let rejected = |exception| {
+    let in_batch = share.len() > 1 && !share.is_atomic();
+    let rejected = |exception: RemoteException| {
+        let in_doubt =
+            if in_batch { exception.is_ambiguous_in_batch() } else { exception.is_ambiguous() };
         let error = CallError::Remote { server: location.server.clone(), exception };
         // Inside a Multi a single action is not split further.
         let retry = locator.classify_failure(location, &error, first, 1);
-        FailedAttempt { cause: Failure::Call(error), retry, in_doubt: false }
+        FailedAttempt { cause: Failure::Call(error), retry, in_doubt }
     };
     match outcome {
         RegionOutcome::Failed(exception) => RegionResult::Failed(rejected(exception)),

@@ -21,8 +21,8 @@ pub enum RegionOutcome {
     Each(Vec<ActionOutcome>),
     /// All actions or none.
     Group {
-        /// True if the condition held, or if there was none.
-        processed: bool,
+        /// True if the condition held, or if there was none. Servers before 2.4 do not report it.
+        processed: Option<bool>,
         /// New values of increments and appends.
         result: RowResult,
     },
@@ -120,7 +120,7 @@ fn group_outcome(
             ActionOutcome::Lost => {}
         }
     }
-    let processed = result.processed.unwrap_or(true);
+    let processed = result.processed;
     Ok(RegionOutcome::Group { processed, result: merged.unwrap_or_default() })
 }
 
@@ -294,6 +294,7 @@ pub(super) mod tests {
                 ..pb::MultiResponse::default()
             };
             let outcomes = multi_outcomes(&[(2, true)], &response, Bytes::new()).unwrap();
+            let processed = Some(processed);
             let expected = RegionOutcome::Group { processed, result: RowResult::default() };
             assert_eq!(outcomes, [expected]);
         }

@@ -198,6 +198,13 @@ impl RegionCache {
         Some(newer)
     }
 
+    /// True if this location is cached.
+    #[must_use]
+    pub fn has(&self, location: &RegionLocation) -> bool {
+        let regions = self.tables.get(location.region.table());
+        regions.and_then(|regions| regions.get(location.region.start_key())) == Some(location)
+    }
+
     /// Removes all locations on a server. Returns their number.
     pub fn server_gone(&mut self, server: &ServerName) -> usize {
         let mut removed = Vec::new();

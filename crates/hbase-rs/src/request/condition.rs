@@ -63,6 +63,11 @@ impl Condition {
         self
     }
 
+    /// True if servers before 2.4 do not know a part of it.
+    pub(crate) const fn needs_support(&self) -> bool {
+        matches!(self.test, ConditionTest::Filter(_)) || self.time_range.is_some()
+    }
+
     pub(crate) fn to_message(&self, row: &Bytes) -> pb::Condition {
         let base = pb::Condition {
             row: row.clone(),

@@ -143,6 +143,14 @@ impl Scan {
         self.partials || self.batch.is_some()
     }
 
+    /// True if a server may read many rows before it finds one: it is asked how far it has come.
+    fn is_selective(&self) -> bool {
+        let selection = &self.selection;
+        selection.filter.is_some()
+            || selection.time_range.is_some()
+            || selection.columns.iter().any(|column| !column.qualifier.is_empty())
+    }
+
     /// Encodes the scan for a new scanner. The inclusive flags are always set: without them a server
     /// treats equal start and stop rows as a get.
     pub(crate) fn to_message(&self, start: &Bytes, include_start: bool) -> pb::Scan {
@@ -165,6 +173,7 @@ impl Scan {
             cf_time_range: selection.family_times,
             include_start_row: Some(include_start),
             include_stop_row: Some(self.include_stop),
+            need_cursor_result: self.is_selective().then_some(true),
             read_type: match self.read_type {
                 ReadType::ByLength => None,
                 ReadType::Stream => Some(pb::scan::ReadType::Stream.into()),

@@ -94,6 +94,15 @@ impl ScanPosition {
         self.include_start = true;
     }
 
+    /// Starts at a row that the server has reached, unless that is behind the start.
+    pub fn advance_to(&mut self, row: Bytes) {
+        let ahead = self.start.is_empty()
+            || if self.reversed { row < self.start } else { row > self.start };
+        if ahead && !row.is_empty() {
+            self.inside_row(row);
+        }
+    }
+
     /// Moves on to the next region. Returns true if the scan is complete.
     ///
     /// The server reports the end of a region, but not whether it includes the stop row.

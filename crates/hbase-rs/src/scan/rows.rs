@@ -5,6 +5,9 @@
 //! complete when the next result has another row, when a response that is no heartbeat has no
 //! results, or when the region ends.
 //!
+//! A selective scan requests the row that the server has reached (the cursor), and resumes there: the
+//! rows that do not match are not read again.
+//!
 //! A scan that returns partial rows resumes inside a row after a failure: cells up to the last returned
 //! one are dropped by their order, not by their number, since the row may have changed.
 
@@ -110,6 +113,14 @@ impl RowAssembler {
             && let Some(last) = rows.last()
         {
             self.position.move_after(last.row.key_bytes());
+        }
+        // Rows before the cursor do not match. A row that is incomplete is read again as a whole.
+        if let Some(cursor) = response.cursor
+            && self.pending.is_empty()
+            && self.last_part.is_none()
+            && self.resume_after.is_none()
+        {
+            self.position.advance_to(cursor);
         }
         let complete = response.scan_complete || response.region_complete;
         if complete || empty && !response.heartbeat {
@@ -405,5 +416,31 @@ mod tests {
             let rest = if first.is_empty() { vec!["a:12"] } else { vec![] };
             run.check(response(&["b:1", "c:1"]), &rest, ScanStep::Done);
         }
+    }
+
+    #[test]
+    fn scan_resumes_at_the_cursor_unless_a_row_is_incomplete() {
+        let heartbeat = |results: &[&str], cursor: &'static str| ScanResponse {
+            heartbeat: true,
+            cursor: Some(cursor.into()),
+            ..response(results)
+        };
+        let mut run = Run::new(&Scan::all());
+        run.check(heartbeat(&[], "c"), &[], ScanStep::Next);
+        assert_eq!(run.start(), ("c".to_owned(), true));
+        run.check(heartbeat(&["d:12"], "f"), &["d:12"], ScanStep::Next);
+        assert_eq!(run.start(), ("f".to_owned(), true));
+        // A cursor behind the start is of no use.
+        run.check(heartbeat(&[], "b"), &[], ScanStep::Next);
+        assert_eq!(run.start(), ("f".to_owned(), true));
+        run.check(heartbeat(&["g:1+"], "g"), &[], ScanStep::Next);
+        run.check(heartbeat(&[], "h"), &[], ScanStep::Next);
+        assert_eq!(run.start(), ("f".to_owned(), true));
+        run.assembler.reset();
+        run.check(response(&["g:123", "h:1"]), &["g:123", "h:1"], ScanStep::Next);
+        let mut run = Run::new(&Scan::all().reversed());
+        run.check(heartbeat(&[], "k"), &[], ScanStep::Next);
+        run.check(heartbeat(&[], "l"), &[], ScanStep::Next);
+        assert_eq!(run.start(), ("k".to_owned(), true));
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
-use super::Table;
+use super::{Table, conditions};
 use crate::{
     attempts::Attempts,
     client::RegionCall,
@@ -28,7 +28,8 @@ impl Table {
             get: get.to_message(),
         };
         let mut attempts = self.attempts("get").reading();
-        let call = RowCall { method: "Get", row: get.row(), repeatable: true };
+        let call =
+            RowCall { method: "Get", row: get.row(), repeatable: true, needs_support: false };
         let (response, block): (pb::GetResponse, _) =
             self.call_row(&call, request, &Bytes::new(), &mut attempts).await?;
         let result = response.result.unwrap_or_default();
@@ -45,6 +46,7 @@ impl Table {
         let mut attempts = self.attempts(operation);
         self.check(mutation, &attempts)?;
         let message = mutation.to_message(CellPlacement::Block, mutation.needs_nonce().then(nonce));
+        let needs_support = condition.is_some_and(Condition::needs_support);
         let condition = condition.map(|condition| condition.to_message(mutation.row()));
         // A repeated condition would see the change of the first attempt.
         let repeatable = condition.is_none() && mutation.is_repeatable();
@@ -55,7 +57,7 @@ impl Table {
             nonce_group: Some(self.client.nonce_group()),
         };
         let block = Bytes::copy_from_slice(mutation.encoded_cells());
-        let call = RowCall { method: "Mutate", row: mutation.row(), repeatable };
+        let call = RowCall { method: "Mutate", row: mutation.row(), repeatable, needs_support };
         let (response, block): (pb::MutateResponse, _) =
             self.call_row(&call, request, &block, &mut attempts).await?;
         let result = response.result.clone().unwrap_or_default();
@@ -79,10 +81,16 @@ impl Table {
         let repeatable = condition.is_none()
             && mutations.iter().all(|mutation| mutation.is_repeatable() && !mutation.needs_nonce());
         let actions: Vec<_> = mutations.into_iter().map(Action::from).collect();
-        let target = RegionTarget::Holding(row);
+        let target = RegionTarget::Holding(row.clone());
         let locator = self.client.locator();
         loop {
             let location = locator.locate(&self.name, &target, &mut attempts).await?;
+            if condition.is_some()
+                && !self.check_condition_support(&location, &row, &mut attempts).await?
+            {
+                continue;
+            }
+            let server = location.server.clone();
             let shares = [ActionShare::atomic(location, &actions, condition)];
             let deadline = attempts.call_deadline(self.client.config().call_timeout);
             let encoder = &mut Encoder::default();
@@ -90,7 +98,15 @@ impl Table {
             if let MultiOutcome::Regions(regions) = &outcome
                 && let [RegionOutcome::Group { processed, .. }] = regions[..]
             {
-                return Ok(processed);
+                return match (processed, condition) {
+                    (Some(processed), _) => Ok(processed),
+                    (None, None) => Ok(true),
+                    // The server was replaced by an older one.
+                    (None, Some(_)) => {
+                        let version = "before 2.4".to_owned();
+                        Err(attempts.fail(conditions::too_old(&server, version), true))
+                    }
+                };
             }
             let first = attempts.is_first();
             match outcome.into_results(locator, &shares, |_| first).pop() {
@@ -112,6 +128,11 @@ impl Table {
         let method = call.method;
         loop {
             let location = self.client.locator().locate(&self.name, &target, attempts).await?;
+            if call.needs_support
+                && !self.check_condition_support(&location, call.row, attempts).await?
+            {
+                continue;
+            }
             let message = request(location.region.name());
             let deadline = attempts.call_deadline(self.client.config().call_timeout);
             let spec = RegionCall { method, class: CallClass::Data, priority: None, deadline };
@@ -132,6 +153,8 @@ struct RowCall<'a> {
     row: &'a Bytes,
     /// True if executing it twice does no harm.
     repeatable: bool,
+    /// True if its condition needs a server of version 2.4.
+    needs_support: bool,
 }
 
 fn decode(result: &pb::Result, block: Bytes) -> Result<RowResult, Failure> {

@@ -100,6 +100,25 @@ async fn too_big_request_is_split() {
 }
 
 #[tokio::test]
+async fn rejected_large_batch_is_split() {
+    let (cluster, table) = start().await;
+    let fault = FaultKind::Exception {
+        class: "java.io.IOException",
+        text: "Rejecting large batch operation for current batch with firstRegionName: t , \
+               Requested Number of Rows: 9000 , Size Threshold: 5000",
+    };
+    cluster.inject(InjectedFault::once("Multi", fault.clone()).times(4));
+    assert!(table.batch(puts()).await.iter().all(Result::is_ok));
+    cluster.inject(InjectedFault::once("Multi", fault).times(3));
+    let buffer = table.buffered(hbase_rs::BufferConfig::default());
+    let mut batch = buffer.batch(0, 0);
+    for row in rows() {
+        batch.put(row.as_bytes(), b"f", b"r", 1, b"").unwrap();
+    }
+    buffer.write(batch).await.unwrap();
+}
+
+#[tokio::test]
 async fn only_idempotent_actions_are_retried_in_doubt() {
     let (cluster, table) = start().await;
     fill(&table, &["a", "b"]).await;

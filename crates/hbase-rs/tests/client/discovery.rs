@@ -43,6 +43,7 @@ async fn znodes_have_meta_server_and_master() {
 async fn missing_znode_is_read_again() {
     let ensemble = FakeEnsemble::start().await;
     let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), "/hbase");
+    ensemble.set("/hbase/running", "");
     let missing = discovery.meta_server().await.unwrap_err();
     assert!(
         matches!(missing, DiscoveryError::Unknown { .. }) && !missing.is_permanent(),
@@ -119,4 +120,42 @@ async fn unresponsive_ensemble_fails_at_the_operation_timeout() {
     let table = Client::new(config, discovery).table("t".parse().unwrap());
     let error = table.with_timeout(Duration::from_millis(100)).get(&get("a")).await.unwrap_err();
     assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn wrong_root_fails_at_once_with_its_name_and_the_znodes_that_exist() {
+    let ensemble = FakeEnsemble::start().await;
+    let cluster = FakeCluster::start(1).await;
+    let name = cluster.create_table("t", &[]);
+    cluster.publish(&ensemble, "/hbase-unsecure");
+    ensemble.set("/zookeeper/quota", "");
+    for (root, expected) in [
+        ("/hbase", "/hbase-unsecure, /zookeeper"),
+        ("/a/b/c", "/hbase-unsecure, /zookeeper"),
+        ("/hbase-unsecure/x", "/hbase-unsecure/hbaseid, /hbase-unsecure/master"),
+    ] {
+        let discovery = ZooKeeperDiscovery::new(ensemble.quorum(), root);
+        let client = Client::new(config(), discovery);
+        let error = client.table(name.clone()).get(&get("a")).await.unwrap_err();
+        assert_eq!(error.attempts, 1);
+        let Failure::Discovery(cause) = &*error.cause else { panic!("{error:?}") };
+        let text = cause.to_string();
+        assert!(cause.is_permanent() && text.contains(&format!("no znode {root} ")), "{text}");
+        assert!(text.contains(expected), "{text}");
+        let error = client.admin().tables().await.unwrap_err();
+        assert!(matches!(&*error.cause, Failure::Discovery(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn closed_port_is_reported_with_the_error_of_the_socket() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let quorum = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let discovery = ZooKeeperDiscovery::new(&quorum, "/hbase");
+    let error = discovery.meta_server().await.unwrap_err();
+    assert!(!error.is_permanent());
+    let DiscoveryError::Unreachable { source, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert!(error.to_string().contains(&quorum), "{error}");
 }

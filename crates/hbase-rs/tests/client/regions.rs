@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
-use hbase_rs::{Client, ExceptionClass, Failure, Scan};
+use hbase_rs::{BufferConfig, Client, ExceptionClass, Failure, Scan, TableState};
 use tokio::time::sleep;
 
-use super::{config, fill, get, put, start, value};
+use super::{config, fill, get, put, start, start_with, value};
 
 #[tokio::test]
 async fn lookup_caches_neighbouring_regions() {
@@ -203,4 +203,65 @@ async fn shared_lookup_of_a_split_region_serves_only_its_half() {
     assert_eq!(value(&read.unwrap()), "m");
     let rows = rows.unwrap();
     assert_eq!(rows.iter().map(|row| row.row.key()).collect::<Vec<_>>(), [b"h"]);
+}
+
+#[tokio::test]
+async fn operations_wait_for_a_table_that_is_being_enabled() {
+    let (cluster, table) = start().await;
+    fill(&table, &["a"]).await;
+    cluster.set_region_states(table.name(), "CLOSED");
+    cluster.set_table_state(table.name(), Some(TableState::Enabling));
+    let read = tokio::spawn({
+        let table = table.clone();
+        async move { table.get(&get("a")).await }
+    });
+    let written = tokio::spawn({
+        let table = table.clone();
+        async move { table.buffered(BufferConfig::default()).mutate(put("b", "b")).await }
+    });
+    // Both read the state of the table after their second lookup.
+    while cluster.calls("Scan") < 8 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert!(!read.is_finished() && !written.is_finished());
+    cluster.set_region_states(table.name(), "OPEN");
+    cluster.set_table_state(table.name(), None);
+    assert_eq!(value(&read.await.unwrap().unwrap()), "a");
+    written.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn operations_wait_for_the_regions_of_a_table_that_is_being_created() {
+    let (cluster, table) = start().await;
+    let name = "new".parse().unwrap();
+    cluster.set_table_state(&name, Some(TableState::Enabling));
+    let new = table.client().table(name.clone());
+    let written = tokio::spawn(async move { new.mutate(put("a", "a")).await });
+    while cluster.calls("Scan") < 6 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert!(!written.is_finished());
+    cluster.create_table("new", &[]);
+    cluster.set_table_state(&name, None);
+    written.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn second_failure_of_a_server_forgets_its_regions_again() {
+    let mut config = config();
+    config.failed_server_pause = Duration::from_secs(600);
+    let (cluster, table) = start_with(config).await;
+    fill(&table, &["a", "h", "z"]).await;
+    let stopped = FaultKind::Exception {
+        class: "regionserver.RegionServerStoppedException",
+        text: "stopped",
+    };
+    // The regions of `a` and `z` are on server 0; the lookup of `a` finds only its own region.
+    for _ in 0..3 {
+        assert_eq!(table.client().stats().cached_regions, 3);
+        cluster.inject(InjectedFault::once("Get", stopped.clone()));
+        table.get(&get("a")).await.unwrap();
+        assert_eq!(table.client().stats().cached_regions, 2);
+        table.get(&get("z")).await.unwrap();
+    }
 }

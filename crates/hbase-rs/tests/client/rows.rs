@@ -1,8 +1,10 @@
 //! Single rows.
 
 use futures_util::TryStreamExt;
+use hbase_fake::{FaultKind, InjectedFault};
 use hbase_rs::{
-    Append, Compressor, Condition, Delete, Failure, Increment, Mutation, Put, SERVER_TIME, Scan,
+    Append, Comparator, CompareOp, Compressor, Condition, Delete, Failure, Filter, Increment,
+    Mutation, Put, SERVER_TIME, Scan,
 };
 
 use super::{config, get, put, start, start_with, value};
@@ -101,4 +103,85 @@ async fn cells_over_the_limit_are_rejected() {
     assert!(matches!(*error.cause, Failure::CellTooLong { limit: 100, .. }), "{error:?}");
     assert!(!error.in_doubt);
     assert_eq!(cluster.calls("Mutate"), 0);
+}
+
+#[tokio::test]
+async fn change_whose_log_was_not_synced_in_time_is_in_doubt() {
+    let (cluster, table) = start().await;
+    for class in ["regionserver.wal.WALSyncTimeoutIOException", "exceptions.TimeoutIOException"] {
+        let fault = || FaultKind::ExceptionAfter { class, text: "not synced" };
+        let row = class.to_lowercase();
+        cluster.inject(InjectedFault::once("Mutate", fault()));
+        let absent = Condition::absent("f", "q");
+        let error = table.check_and_mutate(&absent, put(&row, "1")).await.unwrap_err();
+        // A second attempt would see the value of the first, and report that the condition failed.
+        assert!(error.in_doubt && error.attempts == 1, "{error:?}");
+        assert_eq!(value(&table.get(&get(&row)).await.unwrap()), "1");
+        // Repeatable changes are repeated.
+        cluster.inject(InjectedFault::once("Mutate", fault()));
+        table.mutate(put(&row, "2")).await.unwrap();
+        cluster.inject(InjectedFault::once("Mutate", fault()));
+        let increment = Increment::try_new(row.clone()).unwrap().counter(b"f", b"n", 5).unwrap();
+        let sum = table.mutate(increment).await.unwrap();
+        assert_eq!(sum.value(b"f", b"n").unwrap(), 5_i64.to_be_bytes());
+    }
+}
+
+#[tokio::test]
+async fn atomic_change_whose_log_was_not_synced_in_time_is_in_doubt() {
+    let (cluster, table) = start().await;
+    let fault = FaultKind::RegionException {
+        class: "regionserver.wal.WALSyncTimeoutIOException",
+        text: "not synced",
+    };
+    let changes = || vec![put("a", "1").into()];
+    // Establishes that the server reads conditions.
+    let absent = Condition::absent("f", "q");
+    assert!(table.mutate_row(changes(), Some(&absent)).await.unwrap());
+    cluster.inject(InjectedFault::once("Multi", fault.clone()));
+    let one = Condition::equals("f", "q", "1");
+    let error = table.mutate_row(changes(), Some(&one)).await.unwrap_err();
+    assert!(error.in_doubt && error.attempts == 1, "{error:?}");
+    cluster.inject(InjectedFault::once("Multi", fault));
+    assert!(table.mutate_row(changes(), None).await.unwrap());
+}
+
+#[tokio::test]
+async fn condition_is_refused_on_a_server_that_would_ignore_it() {
+    let (cluster, table) = start().await;
+    cluster.set_version("2.3.7");
+    table.mutate(put("a", "1")).await.unwrap();
+    let changes = || vec![put("a", "9").into()];
+    let wrong = Condition::equals("f", "q", "no");
+    let error = table.mutate_row(changes(), Some(&wrong)).await.unwrap_err();
+    let text = error.cause.to_string();
+    assert!(text.contains("2.3.7") && text.contains("2.4"), "{text}");
+    assert!(!error.in_doubt);
+    let filter =
+        Filter::column_value("f", "q", CompareOp::Equal, Comparator::binary("no".as_bytes()));
+    let filter = Condition::filter(filter);
+    let error = table.check_and_mutate(&filter, put("a", "9")).await.unwrap_err();
+    assert!(matches!(*error.cause, Failure::ServerTooOld { .. }), "{error:?}");
+    assert_eq!(value(&table.get(&get("a")).await.unwrap()), "1");
+    // These do not need 2.4.
+    assert!(table.mutate_row(changes(), None).await.unwrap());
+    let nine = Condition::equals("f", "q", "9");
+    assert!(table.check_and_mutate(&nine, put("a", "2")).await.unwrap());
+    // Another process of the server may be of another version.
+    cluster.set_version("2.4.0");
+    cluster.kill(0).await;
+    cluster.restart(0).await;
+    assert!(!table.mutate_row(changes(), Some(&wrong)).await.unwrap());
+}
+
+#[tokio::test]
+async fn server_is_asked_once_whether_it_reads_conditions() {
+    let (cluster, table) = start().await;
+    let absent = Condition::absent("f", "q");
+    for expected in [true, false, false] {
+        let changes = vec![put("a", "1").into()];
+        assert_eq!(table.mutate_row(changes, Some(&absent)).await.unwrap(), expected);
+    }
+    assert_eq!(cluster.calls("Multi"), 4);
+    assert_eq!(cluster.calls("GetClusterStatus"), 0);
 }

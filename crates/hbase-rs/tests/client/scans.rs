@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use hbase_fake::{FakeCluster, FaultKind, InjectedFault};
-use hbase_rs::{ExceptionClass, Failure, Put, Scan, ScanRow, Table};
+use hbase_rs::{
+    Comparator, CompareOp, ExceptionClass, Failure, Filter, Put, REGEX_DOTALL, Scan, ScanRow,
+    Selection, Table,
+};
 
 use super::{config, start, start_with};
 
@@ -244,4 +247,38 @@ async fn scan_timeout_loses_no_row() {
     cluster.inject(InjectedFault::once("Scan", FaultKind::NoResponse).after(1));
     let rows = collect(&table, Scan::all()).await;
     assert_eq!(rows.len(), 3);
+}
+
+#[tokio::test]
+async fn selective_scan_resumes_at_its_cursor_after_a_fault() {
+    for (reversed, cursors) in [(false, ["b", "f"]), (true, ["y", "r"])] {
+        let (cluster, table) = letters().await;
+        let row = if reversed { "a" } else { "z" };
+        let filter =
+            Filter::row(CompareOp::Equal, Comparator::binary_regex(row.as_bytes(), REGEX_DOTALL));
+        let mut scan = Scan::all().select(Selection::all().filter(filter));
+        if reversed {
+            scan = scan.reversed();
+        }
+        // The scanner reports its progress twice and is lost twice.
+        for cursor in cursors {
+            cluster.inject(InjectedFault::once("Scan", FaultKind::HeartbeatAt(cursor)));
+            cluster.inject(InjectedFault::once("Scan", FaultKind::Close));
+        }
+        let rows = collect(&table, scan).await;
+        check(&rows, row);
+        let starts = cluster.scan_starts();
+        for cursor in cursors {
+            assert!(starts.iter().any(|start| start == cursor.as_bytes()), "{cursor}: {starts:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn scan_of_everything_requests_no_cursor() {
+    let (cluster, table) = letters().await;
+    cluster.inject(InjectedFault::once("Scan", FaultKind::HeartbeatAt("x")));
+    cluster.inject(InjectedFault::once("Scan", FaultKind::Close));
+    check(&collect(&table, Scan::all()).await, LETTERS);
+    assert!(!cluster.scan_starts().contains(&"x".into()));
 }

@@ -97,8 +97,8 @@ const BYTES_MAX: i64 = 1 << 40;
 
 /// All keys, sorted by name.
 pub static KEYS: &[Key] = &[
-    // Keys of OpenTSDB's HBase client. Back-off differs, so the number of attempts is a limit in
-    // addition to the operation timeout.
+    // Keys of OpenTSDB's HBase client. The number of retries stands for the sum of their pauses in
+    // HBase's own client, in addition to the operation timeout.
     Key { default: None, ..int("hbase.client.retries.number", "", 1, INT_MAX) },
     without_effect("hbase.increments.buffer_size", None),
     without_effect("hbase.increments.durable", None),

@@ -1,13 +1,14 @@
 //! Opens a store on HBase, directly or with a log in front.
 
 use std::{
+    error::Error,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use hbase_rs::Client;
+use hbase_rs::{Client, DiscoveryError};
 use tracing::{info, warn};
 use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
@@ -22,9 +23,11 @@ type Metered = MeteredStorage<HBaseStorage>;
 pub(crate) type HBaseLog = WalStorage<Metered>;
 
 /// Timeout of one attempt to reach HBase at the start.
-const ATTEMPT: Duration = Duration::from_secs(10);
+const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long a start waits for HBase if it does not need it.
 const GLANCE: Duration = Duration::from_secs(3);
+/// Time between two reports of the same failure.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -46,6 +49,7 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     if purpose == Purpose::Daemon && hbase.ack == Ack::Log {
         return logged(settings, client, below, &directory(LOG)).await;
     }
+    find_cluster(&client, settings, hbase.start_timeout).await?;
     find_tables(settings, &*below, hbase.start_timeout).await?;
     if matches!(purpose, Purpose::Import { .. }) {
         return import_log(settings, client, below, &directory(IMPORT_LOG)).await;
@@ -101,6 +105,31 @@ impl OnHBase {
         }
         warn!(%log, %error, "rows stay in the log; they are flushed to HBase after the next start");
         Ok(())
+    }
+}
+
+/// Waits until ZooKeeper knows a server of HBase. The cause of a failure is reported at once, and every
+/// [`REPORT_INTERVAL`] while it lasts.
+pub(crate) async fn find_cluster(
+    client: &Client,
+    settings: &Settings,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let hbase = &settings.storage.hbase;
+    let started = Instant::now();
+    let mut reported: Option<Instant> = None;
+    loop {
+        let Err(error) = client.discover().await else { return Ok(()) };
+        if error.is_permanent() || started.elapsed() >= patience {
+            return Err(error).with_context(|| unreachable_text(hbase));
+        }
+        if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+            reported = Some(Instant::now());
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            let left = patience.saturating_sub(started.elapsed()).as_secs();
+            warn!(%error, cause, "HBase is not found; retrying for {left} s");
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -215,7 +244,11 @@ async fn logged(
         );
     }
     let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
-    match find_tables(settings, &*below, GLANCE).await {
+    let found = match find_cluster(&client, settings, Duration::ZERO).await {
+        Ok(()) => find_tables(settings, &*below, GLANCE).await,
+        Err(error) => Err(error),
+    };
+    match found {
         Ok(()) => {}
         Err(error) if is_unavailable(&error) => {
             warn!("{error:#}; starting anyway, points of series with cached UIDs are accepted");
@@ -229,6 +262,9 @@ async fn logged(
 }
 
 fn is_unavailable(error: &anyhow::Error) -> bool {
+    if let Some(error) = error.downcast_ref::<DiscoveryError>() {
+        return !error.is_permanent();
+    }
     error
         .downcast_ref::<StorageError>()
         .is_some_and(|error| error.recovery() == Recovery::RetryLater)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hbase_rs::Client;
+use hbase_rs::{Client, RetryLimit};
 use tsd_storage_hbase::HBaseConfig;
 
 use super::text;
@@ -29,8 +29,8 @@ pub struct HBaseSettings {
     pub connections: usize,
     /// Timeout of a call, if set.
     pub call_timeout: Option<Duration>,
-    /// Maximum attempts of an operation, if set.
-    pub max_attempts: Option<usize>,
+    /// Retries of an operation as HBase's client counts them, if set.
+    pub retries: Option<usize>,
     /// Maximum calls in flight per connection, if set.
     pub max_calls: Option<usize>,
     /// How long a start waits for ZooKeeper and HBase.
@@ -54,9 +54,7 @@ impl HBaseSettings {
             if let Some(call_timeout) = self.call_timeout {
                 config.call_timeout = call_timeout;
             }
-            if let Some(max_attempts) = self.max_attempts {
-                config.max_attempts = max_attempts;
-            }
+            config.retry_limit = self.retries.map(RetryLimit::new);
             if let Some(max_calls) = self.max_calls {
                 config.max_calls = max_calls;
             }
@@ -83,7 +81,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         },
         connections: config.int("tsd.storage.hbase.connections"),
         call_timeout: set(config, "hbase.rpc.timeout").map(Duration::from_millis),
-        max_attempts: set(config, "hbase.client.retries.number"),
+        retries: set(config, "hbase.client.retries.number"),
         max_calls: set(config, "hbase.region_client.inflight_limit"),
         start_timeout: Duration::from_secs(config.int("tsd.storage.hbase.start_timeout")),
         prefetch: config.bool("tsd.storage.hbase.prefetch_meta"),
@@ -157,7 +155,7 @@ mod tests {
         assert_eq!(storage.hbase.cluster.quorum, "zk1,zk2:2182");
         assert_eq!(storage.hbase.cluster.root, "/hbase-unsecure");
         assert_eq!(storage.hbase.call_timeout, Some(Duration::from_secs(5)));
-        assert_eq!(storage.hbase.max_attempts, Some(20));
+        assert_eq!(storage.hbase.retries, Some(20));
         assert_eq!(storage.hbase.max_calls, None);
         assert_eq!(storage.hbase.ack, Ack::Storage);
         assert_eq!(settings.engine.tables.data.as_str(), "points");
