@@ -174,6 +174,16 @@ impl FakeCluster {
         };
     }
 
+    /// Executes the calls with the fault [`FaultKind::Late`](crate::FaultKind::Late).
+    pub fn execute_late_calls(&self) {
+        call::execute_late_calls(&mut self.state.lock());
+    }
+
+    /// Sets the clocks of the servers ahead.
+    pub fn set_clock_ahead(&self, ms: i64) {
+        self.state.lock().clock_ahead_ms = ms;
+    }
+
     /// Sets the version of HBase. Versions before 2.4 ignore the condition of a region's actions.
     pub fn set_version(&self, version: &'static str) {
         self.state.lock().version = Some(version);

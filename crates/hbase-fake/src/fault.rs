@@ -39,6 +39,9 @@ pub enum FaultKind {
     NoResponse,
     /// Closes the connection without executing the call.
     Close,
+    /// Closes the connection, and executes the call when
+    /// [`FakeCluster::execute_late_calls`](crate::FakeCluster::execute_late_calls) is called.
+    Late,
     /// Executes the call and closes the connection after this many bytes of the response.
     CloseAfter(usize),
     /// Executes the call and responds late; later responses may overtake it.

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hbase_rs::{
     Comparator, CompareOp, Condition, Delete, Filter, Get, Increment, Mutation, OperationError,
-    Put, SERVER_TIME, Selection, Table as HBaseTable,
+    Put, Selection, Table as HBaseTable,
 };
 use tokio::time::sleep;
 use tsd_model::Family;
 use tsd_storage::{Column, StorageError, Table};
 
 use crate::{
+    clock,
     error::{error_chain, request_error, storage_error},
     request::{family_name, timestamp},
 };
@@ -39,7 +40,8 @@ pub(crate) struct ConditionalWrite {
     pub(crate) expected: Option<Bytes>,
     /// `None` deletes the column.
     pub(crate) new: Option<Bytes>,
-    /// Timestamp of the new cell; `None` takes the server's clock.
+    /// Timestamp of the new cell; `None` takes the clock of this process, and at least the
+    /// millisecond after the cell that is replaced.
     pub(crate) timestamp_ms: Option<i64>,
 }
 
@@ -54,8 +56,13 @@ impl ConditionalWrite {
         let started = Instant::now();
         let failed = |error: OperationError| storage_error(table, &error);
         let Column { row, family, qualifier } = &self.column;
-        if self.new.is_none() && self.read(rows).await.map_err(failed)? != self.expected {
-            return Ok(false);
+        let mut replaced = None;
+        if self.new.is_none() || self.expected.is_some() && self.timestamp_ms.is_none() {
+            let (found, time) = read_cell(rows, &self.column).await.map_err(failed)?;
+            if found != self.expected {
+                return Ok(false);
+            }
+            replaced = time;
         }
         let condition = match &self.expected {
             // HBase does not distinguish an empty value from an absent column. Values of the UID
@@ -79,13 +86,23 @@ impl ConditionalWrite {
         let family = family.as_str().as_bytes();
         let mutation: Mutation = match &self.new {
             Some(value) => {
-                let at = self.timestamp_ms.map_or(Ok(SERVER_TIME), timestamp)?;
+                let at = match (self.timestamp_ms, replaced) {
+                    (Some(time), _) => time,
+                    (None, Some(replaced)) => clock::after_ms(replaced),
+                    (None, None) => clock::now_ms(),
+                };
+                let at = timestamp(at)?;
                 let put =
                     Put::try_new(row.clone()).and_then(|p| p.cell(family, qualifier, at, value));
                 put.map_err(|error| request_error(&error))?.into()
             }
             None => Delete::try_new(row.clone())
-                .and_then(|delete| delete.column(family, qualifier, SERVER_TIME))
+                .and_then(|delete| {
+                    let until = replaced.unwrap_or_default();
+                    clock::pass(until);
+                    let until = until.max(0).unsigned_abs();
+                    delete.column(family, qualifier, until)
+                })
                 .map_err(|error| request_error(&error))?
                 .into(),
         };
@@ -105,7 +122,8 @@ impl ConditionalWrite {
                 return Ok(false);
             }
             // Some exceptions leave the outcome unknown and are permanent nevertheless.
-            let permanent = matches!(failed(error.clone()), StorageError::Backend(_));
+            let permanent = error.class().is_some()
+                && matches!(failed(error.clone()), StorageError::Backend(_));
             if permanent || started.elapsed() >= timeout {
                 return Err(failed(error));
             }
@@ -120,12 +138,23 @@ impl ConditionalWrite {
 
 /// Value of a column; absent if HBase does not accept the key.
 async fn read(rows: &HBaseTable, column: &Column) -> Result<Option<Bytes>, OperationError> {
-    let Ok(get) = Get::try_new(column.row.clone()) else { return Ok(None) };
+    Ok(read_cell(rows, column).await?.0)
+}
+
+/// Value and timestamp of a column.
+async fn read_cell(
+    rows: &HBaseTable,
+    column: &Column,
+) -> Result<(Option<Bytes>, Option<i64>), OperationError> {
+    let Ok(get) = Get::try_new(column.row.clone()) else { return Ok((None, None)) };
     let selection =
         Selection::all().columns(family_name(column.family), [column.qualifier.clone()]);
     let row = rows.get(&get.select(selection)).await?;
-    let value = row.value(column.family.as_str().as_bytes(), &column.qualifier);
-    Ok(value.map(Bytes::copy_from_slice))
+    let cell = row.cells().find(|cell| {
+        cell.family == column.family.as_str().as_bytes() && cell.qualifier == column.qualifier
+    });
+    let time = cell.map(|cell| i64::try_from(cell.timestamp).unwrap_or(i64::MAX - 1));
+    Ok((cell.map(|cell| Bytes::copy_from_slice(cell.value)), time))
 }
 
 /// Adds to a counter and returns the sum.

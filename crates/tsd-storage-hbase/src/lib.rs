@@ -9,7 +9,7 @@
 //! | `put` | one Put per row, batched with those of other callers into one Multi per server |
 //! | `append`, `increment` | Append, Increment, with nonces: retries do not apply twice |
 //! | `compare_and_set`, `compare_and_delete` | CheckAndMutate; a read if the response was lost |
-//! | `delete` | delete markers with the server's time |
+//! | `delete` | a Get, then delete markers with the times of the cells that it found |
 //! | `rewrite_row` | a Put, then delete markers with the timestamps that were read |
 //! | `flush_rows` | one compacted column for the points of a row, other cells unchanged |
 //!
@@ -18,7 +18,13 @@
 //! A delete marker hides every version up to its timestamp, also later puts, until a major
 //! compaction removes it. Therefore:
 //!
-//! * a delete returns after the server's current millisecond, so that later puts are newer;
+//! * puts and conditional writes have the time of this process's clock, which never goes back: an
+//!   attempt that is executed late does not win over a later write. A conditional write reads the cell
+//!   that it replaces, and is newer;
+//! * a delete reads the cells that it hides, and its markers have their times;
+//! * appends and increments cannot be stamped: the server gives them its time, and at least that of the
+//!   value before. Their nonces keep a late attempt from being executed twice, for half an hour;
+//! * writes after a delete are newer than its marker;
 //! * row compaction deletes up to the timestamps it read: concurrent writes of others stay;
 //! * flushed rows and their deletes have the times of their commits; a cell that was put after the
 //!   delete of its row with an older timestamp (`tsd.storage.use_otsdb_timestamp`) gets the
@@ -29,10 +35,14 @@
 //! * after a flush to a row that another daemon may have compacted, its points are read back as
 //!   well ([`HBaseConfig::compacted_table`]).
 //!
+//! Of two daemons that write one column, or of a daemon and an OpenTSDB, whose cells have the time of
+//! their region server, the later time wins: hosts and region servers should have synchronised clocks.
+//!
 //! HBase's own limits remain: a put with an explicit timestamp below that of a marker is never
 //! visible, and clock skew between servers affects the order of writes. HBase's conditions do not
 //! distinguish an empty value from an absent column; see [`HBaseStorage`].
 
+mod clock;
 mod compacted_column;
 mod conditional;
 mod config;

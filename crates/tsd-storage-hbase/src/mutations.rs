@@ -16,6 +16,7 @@ const CELL_OVERHEAD: usize = 24;
 /// cell of each column. `with_capacity` creates the batch for a number of mutations and bytes.
 pub(crate) fn puts(
     batch: &CellBatch,
+    now_ms: i64,
     with_capacity: impl FnOnce(usize, usize) -> MutationBatch,
 ) -> Result<MutationBatch, StorageError> {
     let bytes = batch.byte_len() * 5 / 4 + batch.cell_count() * CELL_OVERHEAD;
@@ -23,6 +24,7 @@ pub(crate) fn puts(
     if has_repetitions(batch) {
         for (row, columns) in last_cells(batch) {
             for ((family, qualifier), (value, timestamp_ms)) in columns {
+                let timestamp_ms = timestamp_ms.or(Some(now_ms));
                 let cell = CellRef { family, qualifier, value, timestamp_ms };
                 put(&mut puts, row, cell)?;
             }
@@ -31,7 +33,8 @@ pub(crate) fn puts(
     }
     for row in batch.rows() {
         for cell in row.cells() {
-            put(&mut puts, row.key, cell)?;
+            let timestamp_ms = cell.timestamp_ms.or(Some(now_ms));
+            put(&mut puts, row.key, CellRef { timestamp_ms, ..cell })?;
         }
     }
     Ok(puts)
@@ -126,10 +129,13 @@ mod tests {
     fn row_is_put_once() {
         let ordered = batch(&[(b"b", b"1", b""), (b"b", b"2", b""), (b"a", b"1", b"")]);
         assert!(!has_repetitions(&ordered));
-        assert_eq!(rows_of(&puts(&ordered, MutationBatch::with_capacity).unwrap()), [b"b", b"a"]);
+        assert_eq!(
+            rows_of(&puts(&ordered, 1, MutationBatch::with_capacity).unwrap()),
+            [b"b", b"a"]
+        );
         let again = batch(&[(b"b", b"1", b"x"), (b"a", b"1", b""), (b"b", b"1", b"yy")]);
         assert!(has_repetitions(&again));
-        assert_eq!(rows_of(&puts(&again, MutationBatch::with_capacity).unwrap()), [b"a", b"b"]);
+        assert_eq!(rows_of(&puts(&again, 1, MutationBatch::with_capacity).unwrap()), [b"a", b"b"]);
         assert!(has_repetitions(&batch(&[(b"b", b"1", b"x"), (b"b", b"1", b"y")])));
         let last = last_cells(&again);
         assert_eq!(last.get(&b"b"[..]).unwrap().values().next().unwrap().0, b"yy");
@@ -156,7 +162,8 @@ mod tests {
         let cell =
             CellRef { family: Family::T, qualifier: b"q", value: b"", timestamp_ms: Some(-1) };
         assert!(
-            puts(&CellBatch::single(b"row", cell).unwrap(), MutationBatch::with_capacity).is_err()
+            puts(&CellBatch::single(b"row", cell).unwrap(), 1, MutationBatch::with_capacity)
+                .is_err()
         );
     }
 }

@@ -4,7 +4,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
-    BatchError, Client, Delete as HBaseDelete, MutationBatch, RequestError, SERVER_TIME,
+    BatchError, Client, Delete as HBaseDelete, Get as HBaseGet, MutationBatch, OperationError,
+    RequestError, SERVER_TIME, Selection,
 };
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{Cell, Family, Row};
@@ -14,6 +15,7 @@ use tsd_storage::{
 };
 
 use crate::{
+    clock,
     conditional::{self, ConditionalWrite},
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
@@ -21,13 +23,13 @@ use crate::{
     flush::{self, CompactibleRows},
     metrics,
     mutations::{appends, puts},
-    request::timestamp,
+    request::{family_name, timestamp},
     scanner::HBaseScanner,
     superseded::{WrittenPoint, cells_to_restore},
 };
 
-/// Pause after a delete: a put in the same server millisecond would be hidden by its marker. A
-/// timer may fire up to one millisecond early.
+/// Pause after a delete: a put of another daemon in the same millisecond would be hidden by its marker.
+/// A timer may fire up to one millisecond early.
 const DELETE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Tables of an HBase cluster.
@@ -37,8 +39,8 @@ const DELETE_PAUSE: Duration = Duration::from_millis(2);
 ///
 /// A compare-and-set on an absent column and one on an empty value are distinguished in family `t`
 /// by a read before the write, so a column that gets an empty value in between may be overwritten.
-/// In the other families an empty value counts as absent, as in OpenTSDB. Appends and increments
-/// have the server's timestamps.
+/// In the other families an empty value counts as absent, as in OpenTSDB. Puts and conditional writes
+/// have the time of this process's clock; appends and increments have the server's.
 #[derive(Debug)]
 pub struct HBaseStorage {
     context: Arc<StoreContext>,
@@ -105,7 +107,7 @@ impl HBaseStorage {
         let mut cells = read().await?;
         if !cells.iter().any(is_compacted) {
             // A delete marker hides a put with an older timestamp.
-            put(compacted, None).await?;
+            put(compacted, Some(SERVER_TIME.cast_signed())).await?;
             cells = read().await?;
         }
         let is_replaced = |cell: &Cell| {
@@ -172,7 +174,9 @@ impl Storage for HBaseStorage {
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         self.write(table, |to, table, _| async move {
-            let puts = puts(&batch, |mutations, bytes| to.writer.batch(mutations, bytes))?;
+            let puts = puts(&batch, clock::now_ms(), |mutations, bytes| {
+                to.writer.batch(mutations, bytes)
+            })?;
             write_batch(&to, &table, puts).await
         })
     }
@@ -252,18 +256,34 @@ impl Storage for HBaseStorage {
         delete: Delete,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         self.write(table, |to, table, _| async move {
-            let delete = match delete {
+            let (row, columns) = match delete {
+                Delete::Row(row) => (row, None),
                 Delete::Columns { columns, .. } if columns.is_empty() => return Ok(()),
-                Delete::Row(row) => HBaseDelete::try_new(row),
-                Delete::Columns { row, columns } => columns.iter().try_fold(
-                    HBaseDelete::try_new(row).map_err(|error| request_error(&error))?,
-                    |delete, (family, qualifier)| {
-                        delete.column(family.as_str().as_bytes(), qualifier, SERVER_TIME)
-                    },
-                ),
+                Delete::Columns { row, columns } => (row, Some(columns)),
             };
-            let delete = delete.map_err(|error| request_error(&error))?;
-            to.rows.mutate(delete).await.map_err(|error| storage_error(&table, &error))?;
+            let invalid = |error: RequestError| request_error(&error);
+            let failed = |error: OperationError| storage_error(&table, &error);
+            let mut selection = Selection::all();
+            for (family, qualifier) in columns.iter().flatten() {
+                selection = selection.columns(family_name(*family), [qualifier.clone()]);
+            }
+            let get = HBaseGet::try_new(row.clone()).map_err(invalid)?.select(selection);
+            let read = to.rows.get(&get).await.map_err(failed)?;
+            // The markers are as old as the cells that they hide, whose clock may be another: neither
+            // a later write of this clock nor one of the server's is hidden.
+            let Some(newest) = read.cells().map(|cell| cell.timestamp).max() else { return Ok(()) };
+            let delete = HBaseDelete::try_new(row).map_err(invalid)?;
+            let delete = match &columns {
+                None => delete.up_to(newest),
+                Some(_) => read
+                    .cells()
+                    .try_fold(delete, |delete, cell| {
+                        delete.column(cell.family, cell.qualifier, cell.timestamp)
+                    })
+                    .map_err(invalid)?,
+            };
+            clock::pass(i64::try_from(newest).unwrap_or(i64::MAX));
+            to.rows.mutate(delete).await.map_err(failed)?;
             sleep(DELETE_PAUSE).await;
             Ok(())
         })

@@ -77,6 +77,10 @@ pub(crate) fn handle_frame(
             respond(&mut state);
             SocketAction::Nothing
         }
+        Some(FaultKind::Late) => {
+            state.late_calls.push((server, method.clone(), message, frame));
+            SocketAction::SendAndClose(Bytes::new())
+        }
         Some(FaultKind::Close) => SocketAction::SendAndClose(Bytes::new()),
         Some(FaultKind::CloseAfter(bytes)) => {
             let response = respond(&mut state);
@@ -97,6 +101,13 @@ pub(crate) fn handle_frame(
         Some(FaultKind::GarbageHeader) => SocketAction::Send(framed(&[3, 0xff, 0xff, 0xff])),
         Some(FaultKind::OversizedFrame) => SocketAction::Send(Bytes::from_static(&[0xff; 12])),
         _ => SocketAction::Send(respond(&mut state)),
+    }
+}
+
+/// Executes the calls that were delayed.
+pub(crate) fn execute_late_calls(state: &mut ClusterState) {
+    for (server, method, message, block) in std::mem::take(&mut state.late_calls) {
+        execute(state, server, &method, message, block, None).unwrap();
     }
 }
 

@@ -164,7 +164,7 @@ fn apply(
     block: &mut Bytes,
     out: &mut BytesMut,
 ) -> pb::Result {
-    let now = now_ms();
+    let now = now_ms().saturating_add_signed(state.clock_ahead_ms);
     let nonce = (nonce_group, mutation.nonce());
     if let Some((count, cells)) = state.nonces.get(&nonce) {
         skip_cells(mutation, block);

@@ -84,6 +84,10 @@ pub(crate) struct ClusterState {
     pub(crate) table_states: HashMap<TableName, pb::table_state::State>,
     /// Version of HBase; `None` is a recent one.
     pub(crate) version: Option<&'static str>,
+    /// Server, method, message and cell block of calls that are executed late.
+    pub(crate) late_calls: Vec<(usize, String, Bytes, Bytes)>,
+    /// Difference of the servers' clock from the real time, milliseconds.
+    pub(crate) clock_ahead_ms: i64,
     /// Start rows of the scanners opened on tables, in order.
     pub(crate) scan_starts: Vec<Bytes>,
     /// Reported memstore load of every region, percent; 0 reports none.

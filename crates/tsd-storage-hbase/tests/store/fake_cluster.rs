@@ -11,12 +11,17 @@ use crate::cells::data;
 
 /// A client with short timeouts and pauses.
 pub(crate) fn client(cluster: &FakeCluster) -> Client {
+    client_with_attempts(cluster, usize::MAX)
+}
+
+fn client_with_attempts(cluster: &FakeCluster, max_attempts: usize) -> Client {
     let mut config = ClientConfig::new("test");
     let pause = Duration::from_millis(1);
     config.backoff = Backoff { base: pause, overloaded: pause, max: pause };
     config.call_timeout = Duration::from_millis(300);
     config.operation_timeout = Duration::from_secs(20);
     config.failed_server_pause = pause;
+    config.max_attempts = max_attempts;
     Client::new(config, cluster.discovery())
 }
 
@@ -28,6 +33,12 @@ pub(crate) fn store(cluster: &FakeCluster, prefix: &str) -> HBaseStorage {
         ..HBaseConfig::new("unused")
     };
     HBaseStorage::with_client(client(cluster), config).unwrap()
+}
+
+/// A store whose operations fail after a few attempts.
+pub(crate) fn impatient_store(cluster: &FakeCluster) -> HBaseStorage {
+    let config = HBaseConfig::new("unused");
+    HBaseStorage::with_client(client_with_attempts(cluster, 20), config).unwrap()
 }
 
 /// Three servers and the data table in three regions.

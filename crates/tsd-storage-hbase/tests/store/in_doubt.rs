@@ -7,7 +7,7 @@ use tsd_storage::{Column, Recovery, Storage, StorageError};
 
 use crate::{
     cells::{bytes, cells, data, put},
-    fake_cluster::{cluster, store},
+    fake_cluster::{cluster, impatient_store, store},
 };
 
 fn column() -> Column {
@@ -84,7 +84,7 @@ async fn errors_are_classified_for_retries() {
         cluster.inject(
             InjectedFault::once("Mutate", FaultKind::Exception { class, text: "no" }).times(100),
         );
-        store(&cluster, "").increment(&data(), column(), 1).await.unwrap_err()
+        impatient_store(&cluster).increment(&data(), column(), 1).await.unwrap_err()
     };
     let busy = error_of("RegionTooBusyException").await;
     assert!(matches!(busy, StorageError::Throttled(_)), "{busy:?}");

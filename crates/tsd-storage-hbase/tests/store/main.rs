@@ -13,4 +13,5 @@ mod in_doubt;
 mod live;
 mod rewrite;
 mod scenarios;
+mod stamps;
 mod tables;

@@ -30,6 +30,7 @@ pub(crate) async fn cells_written_since_the_read_are_kept(store: &HBaseStorage) 
 
 pub(crate) async fn hidden_column_is_put_again_before_deletes(store: &HBaseStorage) {
     // The row was deleted, then written again.
+    put(store, b"row", b"1", b"0", None).await;
     store.delete(&data(), Delete::Row(bytes(b"row"))).await.unwrap();
     put(store, b"row", b"1", b"1", None).await;
     let read = cells(store, b"row").await.remove(0).timestamp_ms;
