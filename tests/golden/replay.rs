@@ -67,6 +67,7 @@ impl Replay {
             ("tsd.storage.engine", engine),
             // Settings of the recorded OpenTSDB that differ from our defaults.
             ("tsd.storage.salt.width", "0"),
+            ("tsd.storage.fix_duplicates", "false"),
             ("tsd.storage.compaction.min_flush_threshold", "1000000"),
         ];
         settings.extend(case.config.iter().map(|(key, value)| (key.as_str(), value.as_str())));

@@ -264,6 +264,9 @@ impl Config {
             "tsd.storage.salt.width" => "0",
             // The rows of one to ten minutes, or of an hour while HBase is unavailable.
             "tsd.storage.memtable.size" => "536870912",
+            // OpenTSDB's. A log flushes an hour as one column, beside which a correction is a cell of its
+            // own: there the newest wins.
+            "tsd.storage.fix_duplicates" if self.writes_directly() => "false",
             _ => return None,
         };
         self.is_on_hbase().then_some(value)

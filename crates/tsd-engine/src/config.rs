@@ -200,7 +200,7 @@ settings! {
     #[derive(Clone, Debug)]
     pub struct RowConfig {
         /// Of two values at one instant the newest cell wins; off: an error.
-        pub fix_duplicates: bool = false,
+        pub fix_duplicates: bool = true,
         /// Cell timestamps are the times of their points.
         pub use_otsdb_timestamp: bool = false,
         /// With `use_otsdb_timestamp`, the larger of two values at one instant wins, else the

@@ -201,6 +201,17 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_cell_times_a_point_beats_a_column_of_points() {
+        let mut row = cells(&["00000010=010200", "0001=012C"]);
+        for cell in &mut row {
+            cell.timestamp_ms = 7;
+        }
+        let plan = plan_row_compaction(&key(), &row, MergeRule::Newest).unwrap();
+        assert_eq!(show(&plan).0.unwrap(), "00010010=012C0200");
+        assert_eq!(plan.put.unwrap().timestamp_ms, 7);
+    }
+
+    #[test]
     fn the_duplicate_error_is_opentsdbs() {
         let row = cells(&["0007=0000000000000004", "F0000007=0000000000000005"]);
         let error = plan_row_compaction(&key(), &row, MergeRule::Unanimous).unwrap_err();

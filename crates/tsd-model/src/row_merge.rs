@@ -3,6 +3,9 @@
 //! Each column is read in stored order. The next point is the one with the smallest offset; of
 //! several, the one with the newest cell, so the first point of an instant is the newest. The
 //! [`MergeRule`] decides about the others.
+//!
+//! A column of several points has one cell timestamp, that of its newest source: its other points
+//! may be older. So of two cells with the same timestamp, a column of one point is the newer one.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -88,8 +91,16 @@ pub(crate) struct RowPoints<'a> {
 #[derive(Clone, Copy, Debug)]
 struct MergePoint<'a> {
     offset_ms: u32,
-    written_ms: i64,
+    written: Written,
     point: StoredPoint<'a>,
+}
+
+/// When a point was written, as far as its cell tells: later is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Written {
+    cell_ms: i64,
+    /// The column has this point alone.
+    is_alone: bool,
 }
 
 impl<'a> RowPoints<'a> {
@@ -133,8 +144,10 @@ impl<'a> RowPoints<'a> {
     fn add_points(&mut self, cell: &'a Cell) -> Result<(), ColumnError> {
         let mut reader = PointReader::new(&cell.qualifier, &cell.value)?;
         let start = self.points.len();
+        let is_alone = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
+        let written = Written { cell_ms: cell.timestamp_ms, is_alone };
         while let Some(point) = reader.next_point()? {
-            self.push(start, cell.timestamp_ms, point);
+            self.push(start, written, point);
         }
         self.fixed |= reader.was_fixed();
         self.end_column(start);
@@ -143,20 +156,21 @@ impl<'a> RowPoints<'a> {
 
     fn add_appended(&mut self, cell: &'a Cell) -> Result<(), ColumnError> {
         let start = self.points.len();
+        let written = Written { cell_ms: cell.timestamp_ms, is_alone: false };
         for point in AppendedPoints::decode(&cell.value)?.points() {
-            self.push(start, cell.timestamp_ms, *point);
+            self.push(start, written, *point);
         }
         self.appended = true;
         self.end_column(start);
         Ok(())
     }
 
-    fn push(&mut self, column_start: usize, written_ms: i64, point: StoredPoint<'a>) {
+    fn push(&mut self, column_start: usize, written: Written, point: StoredPoint<'a>) {
         let offset_ms = point.qualifier.offset_ms();
         if self.points.len() > column_start {
             self.unordered |= self.points.last().is_some_and(|p| p.offset_ms > offset_ms);
         }
-        self.points.push(MergePoint { offset_ms, written_ms, point });
+        self.points.push(MergePoint { offset_ms, written, point });
     }
 
     fn end_column(&mut self, start: usize) {
@@ -177,7 +191,7 @@ impl<'a> RowPoints<'a> {
             return resolve(key, points, rule);
         }
         // Stable, so that the stored order within a column (one cell timestamp) is kept.
-        self.points.sort_by_key(|p| (p.offset_ms, Reverse(p.written_ms)));
+        self.points.sort_by_key(|p| (p.offset_ms, Reverse(p.written)));
         resolve(key, self.points.into_iter(), rule)
     }
 
@@ -210,8 +224,8 @@ struct ColumnHead<'a> {
 }
 
 impl ColumnHead<'_> {
-    const fn rank(&self) -> (Reverse<u32>, i64, Reverse<usize>) {
-        (Reverse(self.point.offset_ms), self.point.written_ms, Reverse(self.column))
+    const fn rank(&self) -> (Reverse<u32>, Written, Reverse<usize>) {
+        (Reverse(self.point.offset_ms), self.point.written, Reverse(self.column))
     }
 }
 

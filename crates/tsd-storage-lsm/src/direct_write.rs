@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family};
+use tsd_model::Family;
 use tsd_storage::{
     CellBatch, Column, Delete, FlushCell, FlushRow, FlushRows, Get, RowRewrite, StorageError,
 };
 
-use crate::{error::damaged_run, ingest::WriterState, read::CellSelection, table::TableStore};
+use crate::{ingest::WriterState, read::CellSelection, table::TableStore};
 
 type ColumnKey = (Family, Bytes);
 
@@ -159,23 +159,18 @@ impl TableStore {
         self.apply(&mut self.writer(), changes)
     }
 
-    /// Applies put and deletes atomically, if the replaced columns are as they were read.
+    /// Applies put and deletes atomically, if the table was not written since the row was read.
     pub(crate) fn rewrite(&self, rewrite: RowRewrite) -> Result<(), StorageError> {
         let mut writer = self.writer();
-        let current: BTreeMap<ColumnKey, i64> = self
-            .cells(&rewrite.row)?
-            .into_iter()
-            .map(|cell| ((cell.family, cell.qualifier), cell.timestamp_ms))
-            .collect();
+        if rewrite.read != self.read_version() {
+            return Err(StorageError::Changed);
+        }
         let mut changes = ChangeSet::default();
         let row = changes.row(&rewrite.row);
         let put = rewrite.put;
         row.puts.extend(put.map(|c| ((c.family, c.qualifier), (c.value, c.timestamp_ms))));
         for old in rewrite.delete {
             let column = (old.family, old.qualifier);
-            if current.get(&column) != Some(&old.timestamp_ms) {
-                return Err(StorageError::Changed);
-            }
             // The put precedes the deletes: a column that is put and replaced stays only if newer.
             if row.puts.get(&column).is_none_or(|(_, put_ms)| *put_ms <= old.timestamp_ms) {
                 row.puts.remove(&column);
@@ -183,13 +178,6 @@ impl TableStore {
             }
         }
         self.apply(&mut writer, changes)
-    }
-
-    fn cells(&self, row: &Bytes) -> Result<Vec<Cell>, StorageError> {
-        match self.read_row(row, &CellSelection::of_get(&Get::row(row.clone())))? {
-            None => Ok(Vec::new()),
-            Some(row) => row.into_cells().map_err(damaged_run(&self.name)),
-        }
     }
 
     fn value(&self, column: &Column) -> Result<Option<Bytes>, StorageError> {

@@ -14,7 +14,7 @@
 use std::{
     collections::HashMap,
     hash::BuildHasher,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
     time::Instant,
 };
 
@@ -83,6 +83,7 @@ impl TableStore {
     ) -> Result<(), StorageError> {
         let started = Instant::now();
         let result = self.ingest_rows(writer, rows);
+        self.writes.fetch_add(1, Ordering::AcqRel);
         if let Ok(written) = &result {
             self.metrics.rows.increment(written.rows);
             self.metrics.entry_bytes.increment(written.bytes);

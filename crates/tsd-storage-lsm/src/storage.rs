@@ -14,7 +14,8 @@ use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
 use tsd_storage::{
     CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact, HealthProblem,
-    LogMark, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, StorePart, Table,
+    LogMark, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture,
+    StorePart, Table,
 };
 
 use crate::{
@@ -247,6 +248,10 @@ impl Storage for LsmStorage {
 
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         self.write(table, move |table, _| table.rewrite(rewrite))
+    }
+
+    fn read_version(&self, table: &Table) -> ReadVersion {
+        self.table(table).map_or_else(|_| ReadVersion::default(), |table| table.read_version())
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {

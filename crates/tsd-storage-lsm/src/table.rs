@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -22,7 +22,7 @@ use lsm_tree::{
     },
     table::Writer,
 };
-use tsd_storage::{DiskSpace, StorageError, Table};
+use tsd_storage::{DiskSpace, ReadVersion, StorageError, Table};
 
 use crate::{
     TableLayout, TableSpec,
@@ -53,6 +53,8 @@ pub(crate) struct TableStore {
     tree: RwLock<AnyTree>,
     /// Next sequence number of the tree.
     pub(crate) seqno: SequenceNumberCounter,
+    /// Number of writes, counted when they are visible.
+    pub(crate) writes: AtomicU64,
     /// State of the single writer.
     pub(crate) write: Mutex<WriterState>,
     /// Owned while a compaction writes files.
@@ -118,6 +120,7 @@ impl TableStore {
             path,
             tree: RwLock::new(tree),
             seqno,
+            writes: AtomicU64::new(0),
             write: Mutex::default(),
             compacting: Mutex::default(),
             outputs: Mutex::default(),
@@ -144,6 +147,11 @@ impl TableStore {
 
     fn dir(&self) -> TreeDir<'_> {
         TreeDir { dir: &self.path, layout: self.layout, quarantine: &self.context.quarantine }
+    }
+
+    /// Version for a row compaction that is planned from a later read.
+    pub(crate) fn read_version(&self) -> ReadVersion {
+        ReadVersion(Some(self.writes.load(Ordering::Acquire)))
     }
 
     pub(crate) fn failed(&self, doing: &str) -> impl Fn(lsm_tree::Error) -> StorageError {

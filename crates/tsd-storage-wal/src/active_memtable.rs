@@ -11,7 +11,7 @@ use std::{
 use crate::{
     flush_queue::{ClosedSegment, FlushJob},
     log::LogWriter,
-    memtable::Memtable,
+    memtable::{MAX_ADDED_MS, Memtable},
     state::WalState,
 };
 
@@ -124,6 +124,8 @@ impl ActiveMemtable {
         let segments = self.log.take_segments();
         let segments: Vec<_> =
             segments.into_iter().map(|number| ClosedSegment { number, damaged: false }).collect();
+        // Points may be that much later than their commits.
+        self.now_ms = self.now_ms.saturating_add(MAX_ADDED_MS);
         let next = Memtable::new(self.next_id, self.now_ms, Arc::clone(&state.buffer_pool));
         self.next_id += 1;
         state.memtables.rotate(next);

@@ -213,8 +213,7 @@ impl Committer {
             WriteCommand::Change(change) => Decision::Commit(change, WriteOutcome::Done),
             conditional => {
                 let view = self.state.memtables.view();
-                let (group, now_ms) = (&mut self.group_values, self.active.now_ms());
-                PresentValues { view: &view, group, id, now_ms }.decide(conditional)
+                PresentValues { view: &view, group: &mut self.group_values, id }.decide(conditional)
             }
         };
         let (change, result) = match decision {
@@ -321,13 +320,16 @@ impl Committer {
     fn apply(&mut self) {
         let view = self.state.memtables.view();
         let Some(memtable) = view.active() else { return };
+        let sequence = self.state.commit_sequence.load(Ordering::Relaxed) + 1;
         let mut cells = 0;
         for staged in &self.staged {
             if let Some((change, commit_ms)) = &staged.change {
                 cells += change.cell_count();
-                memtable.apply(staged.id, change, *commit_ms);
+                memtable.apply(staged.id, change, *commit_ms, sequence);
             }
         }
+        // A reader that finds this number sees the whole group.
+        self.state.commit_sequence.store(sequence, Ordering::Release);
         self.active.start_aging();
         let metrics = &self.state.metrics;
         metrics.commits.increment(1);

@@ -10,12 +10,10 @@ use tsd_storage::{CellBatch, CellRef, Column, ReplacedColumn, StorageError};
 use crate::{
     append_record::{AppendRecord, ValueBefore},
     change::Change,
-    memtable::{ColumnLookup, ColumnState, TableId},
+    memtable::{ColumnLookup, TableId},
     memtable_list::MemtableView,
-    overlay::RowOps,
     request::{
-        BackendCell, BackendRead, ConditionalWrite, NewValue, ReplacedCell, RewriteCommand,
-        WriteCommand, WriteOutcome,
+        BackendRead, ConditionalWrite, NewValue, RewriteCommand, WriteCommand, WriteOutcome,
     },
 };
 
@@ -38,8 +36,6 @@ pub(crate) struct PresentValues<'a> {
     pub(crate) view: &'a MemtableView,
     pub(crate) group: &'a mut GroupValues,
     pub(crate) id: TableId,
-    /// Commit time of the group.
-    pub(crate) now_ms: i64,
 }
 
 /// The caller has to read the backend again.
@@ -197,44 +193,26 @@ impl PresentValues<'_> {
         }
     }
 
-    /// Commits a row compaction if every replaced cell is still the one that was read. No earlier
-    /// command of the group touches the row.
+    /// Commits a row compaction if the row is as it was read. No earlier command of the group
+    /// touches the row.
     fn rewrite(&self, rewrite: RewriteCommand) -> Decision {
-        let RewriteCommand { row, put, replaced, read_version } = rewrite;
-        let ops = RowOps::new(self.view.row_ops(self.id, &row));
-        let state = ops.state();
-        let is_current = read_version == self.view.read_version;
-        let mut delete = Vec::new();
-        for ReplacedCell { column, backend } in replaced {
-            let logged = state.column(column.family, &column.qualifier);
-            let present = match logged.map(ColumnState::cell) {
-                Some(cell) => cell.map(|(_, at)| at),
-                None if state.delete_row.is_some() => None,
-                None => match backend.filter(|_| is_current) {
-                    Some(BackendCell::WrittenAt(at)) => Some(at),
-                    Some(BackendCell::Absent) => None,
-                    None => return Decision::NoChange(WriteOutcome::ReadAgain),
-                },
-            };
-            if present != Some(column.timestamp_ms) {
-                return Decision::Fail(StorageError::Changed);
-            }
-            // The put comes before the deletes, so a column that is put must not be deleted.
-            let put_ms = put_time(&put, &column, self.now_ms);
-            if put_ms.is_none_or(|put_ms| put_ms <= column.timestamp_ms) {
-                delete.push((column.family, column.qualifier));
-            }
+        let RewriteCommand { row, put, replaced, sequence } = rewrite;
+        if !self.view.is_unchanged_since(self.id, &row, sequence) {
+            return Decision::Fail(StorageError::Changed);
         }
+        // The put comes before the deletes, so a column that is put must not be deleted.
+        let is_kept = |column: &ReplacedColumn| {
+            let mut cells = put.rows().flat_map(|row| row.cells());
+            cells.any(|cell| {
+                (cell.family, cell.qualifier) == (column.family, &*column.qualifier)
+                    && cell.timestamp_ms.is_some_and(|put_ms| put_ms > column.timestamp_ms)
+            })
+        };
+        let deleted = replaced.into_iter().filter(|column| !is_kept(column));
+        let delete: Vec<_> = deleted.map(|column| (column.family, column.qualifier)).collect();
         if put.is_empty() && delete.is_empty() {
             return Decision::NoChange(WriteOutcome::Done);
         }
         Decision::Commit(Change::Rewrite { row, put, delete }, WriteOutcome::Done)
     }
-}
-
-/// Time of the cell that is put to the column, if there is one.
-fn put_time(put: &CellBatch, column: &ReplacedColumn, now_ms: i64) -> Option<i64> {
-    let cell = put.rows().flat_map(|row| row.cells()).next()?;
-    let is_same = cell.family == column.family && cell.qualifier == column.qualifier;
-    is_same.then(|| cell.timestamp_ms.unwrap_or(now_ms))
 }

@@ -4,7 +4,8 @@
 //!   whatever the timestamps. A flushed delete removes everything the backend has.
 //! * **Conditional writes** (append, increment, compare-and-swap) are executed by the committer.
 //!   The caller reads from the backend what the memtables lack; the committer decides, and has the
-//!   caller read again if a flush came between. Row compactions work the same way.
+//!   caller read again if a flush came between. A row compaction is executed if no cell of its row was
+//!   changed since it was read, by the sequence numbers of the commits.
 //! * **Admission**: while memory or log are full, writes wait for a flush. They fail only if the
 //!   backend's disk is full, since that may need an operator.
 //! * **Rotation**: at a quarter of the memory, at a full segment, or at the maximum age.

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::atomic::Ordering};
 use bytes::Bytes;
 use tsd_storage::StorageError;
 
-use crate::{flush_queue::ClosedSegment, state::WalState};
+use crate::{commit_time, flush_queue::ClosedSegment, state::WalState};
 
 /// Segments of flushed memtables, oldest first.
 #[derive(Debug, Default)]
@@ -27,9 +27,10 @@ impl FlushedSegments {
         self.segments.is_empty()
     }
 
-    /// Records the flush in the store and in the state of the log, then removes the segments in
-    /// order, each durably before the next: a replay must not find an old segment without its
-    /// successors. What cannot be removed now is retried by the next call.
+    /// Saves the last commit time, which a replay of the segments would find, and records the flush in
+    /// the store and in the state of the log. Then removes the segments in order, each durably before
+    /// the next: a replay must not find an old segment without its successors. What cannot be removed
+    /// now is retried by the next call.
     pub(crate) fn remove_all(
         &mut self,
         state: &WalState,
@@ -37,6 +38,11 @@ impl FlushedSegments {
     ) {
         let Some(last) = self.segments.back() else { return };
         let dir = state.dir.path().display();
+        let last_ms = state.last_commit_ms.load(Ordering::Acquire);
+        if let Err(error) = commit_time::save(&*state.dir, last_ms) {
+            tracing::warn!(%dir, %error, "cannot save the commit time; log segments are kept");
+            return;
+        }
         let now_ms = (state.config.clock)();
         if let Err(error) = state.tie.flushed(last.number, self.end_sequence, now_ms, set_mark) {
             tracing::warn!(%dir, %error, "cannot record a flush; its log segments are kept");

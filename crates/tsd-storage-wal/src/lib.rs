@@ -22,6 +22,7 @@ mod backend_policy;
 mod backoff;
 mod change;
 mod commit_queue;
+mod commit_time;
 mod committer;
 mod config;
 mod decision;

@@ -14,7 +14,7 @@ mod table_rows;
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
-    atomic::{AtomicI64, AtomicUsize, Ordering},
+    atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub(crate) use self::{
     buffer_pool::BufferPool,
     flush_rows::MemtableRows,
     row_op::{RowOp, RowOpIter},
-    row_state::{ColumnState, RowState},
+    row_state::{ColumnState, MAX_ADDED_MS, RowState},
 };
 use self::{copied_rows::CopiedRows, row_order::RangeStep, table_rows::TableRows};
 use crate::change::Change;
@@ -62,6 +62,9 @@ pub(crate) struct Memtable {
     rows: AtomicUsize,
     cells: AtomicUsize,
     first_commit_ms: AtomicI64,
+    /// Sequence numbers of the first and the last change.
+    first_sequence: AtomicU64,
+    last_sequence: AtomicU64,
 }
 
 /// What a memtable has of a column.
@@ -98,6 +101,8 @@ impl Memtable {
             rows: AtomicUsize::new(0),
             cells: AtomicUsize::new(0),
             first_commit_ms: AtomicI64::new(i64::MAX),
+            first_sequence: AtomicU64::new(u64::MAX),
+            last_sequence: AtomicU64::new(0),
         }
     }
 
@@ -123,13 +128,16 @@ impl Memtable {
         self.cells.load(Ordering::Relaxed)
     }
 
-    /// Applies a change, atomically for readers.
-    pub(crate) fn apply(&self, table: TableId, change: &Change, now_ms: i64) {
+    /// Applies a change, atomically for readers. Neither commit times nor sequence numbers decrease.
+    pub(crate) fn apply(&self, table: TableId, change: &Change, now_ms: i64, sequence: u64) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         if tables.len() <= table.0 {
             tables.resize_with(table.0 + 1, || TableRows::new(Arc::clone(&self.buffer_pool)));
         }
         let Some(rows) = tables.get_mut(table.0) else { return };
+        let first = self.first_sequence.fetch_min(sequence, Ordering::Relaxed).min(sequence);
+        self.last_sequence.fetch_max(sequence, Ordering::Relaxed);
+        rows.begin_change(u32::try_from(sequence - first).unwrap_or(u32::MAX));
         match change {
             Change::Put(batch) => rows.put(batch, self.base_ms, now_ms),
             Change::DeleteRow(row) => {
@@ -153,6 +161,21 @@ impl Memtable {
     /// A copy of a row's operations.
     pub(crate) fn row_ops(&self, table: TableId, key: &[u8]) -> Option<Vec<u8>> {
         self.read().get(table.0)?.row_ops(key).map(<[u8]>::to_vec)
+    }
+
+    /// Sequence number of the last change of a row, or a later one; `None` if the memtable lacks it.
+    pub(crate) fn row_sequence(&self, table: TableId, key: &[u8]) -> Option<u64> {
+        let tables = self.read();
+        let relative = tables.get(table.0)?.row_sequence(key)?;
+        if relative == u32::MAX {
+            return Some(self.last_sequence());
+        }
+        Some(self.first_sequence.load(Ordering::Relaxed).saturating_add(relative.into()))
+    }
+
+    /// Sequence number of the last change; 0 if there is none.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence.load(Ordering::Relaxed)
     }
 
     /// What the memtable has of a column.

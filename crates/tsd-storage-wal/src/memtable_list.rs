@@ -18,6 +18,8 @@ pub(crate) struct MemtableView {
     /// Number of memtables flushed so far. While it is unchanged, so is the backend's value of a
     /// column that no memtable has.
     pub(crate) read_version: u64,
+    /// Sequence number of the last change in a flushed memtable.
+    flushed_sequence: u64,
 }
 
 impl MemtableView {
@@ -43,6 +45,17 @@ impl MemtableView {
             Some((Bytes::from(memtable.row_ops(table, key)?), memtable.base_ms()))
         };
         self.memtables.iter().filter_map(ops).collect()
+    }
+
+    /// True if no cell of a row was changed after the commit with this sequence number.
+    ///
+    /// A memtable that was flushed may have had such a change, unless all of its changes are older.
+    pub(crate) fn is_unchanged_since(&self, table: TableId, key: &[u8], sequence: u64) -> bool {
+        let is_changed = |memtable: &Arc<Memtable>| {
+            memtable.last_sequence() > sequence
+                && memtable.row_sequence(table, key).is_some_and(|last| last > sequence)
+        };
+        self.flushed_sequence <= sequence && !self.memtables.iter().any(is_changed)
     }
 
     pub(crate) fn active(&self) -> Option<&Arc<Memtable>> {
@@ -72,7 +85,7 @@ pub(crate) struct MemtableList {
 impl MemtableList {
     /// Takes memtables, oldest first; the last one is active.
     pub(crate) fn new(memtables: Vec<Arc<Memtable>>) -> Self {
-        let view = MemtableView { memtables, read_version: 0 };
+        let view = MemtableView { memtables, read_version: 0, flushed_sequence: 0 };
         Self { view: RwLock::new(Arc::new(view)) }
     }
 
@@ -88,20 +101,20 @@ impl MemtableList {
 
     /// Removes a flushed memtable. Returns true if it was in the list.
     pub(crate) fn remove(&self, id: u64) -> bool {
-        let is_present = self.view().memtables.iter().any(|memtable| memtable.id() == id);
-        if is_present {
+        let flushed = self.view().memtables.iter().find(|memtable| memtable.id() == id).cloned();
+        if let Some(flushed) = &flushed {
             self.update(|view| {
                 view.memtables.retain(|memtable| memtable.id() != id);
                 view.read_version += 1;
+                view.flushed_sequence = view.flushed_sequence.max(flushed.last_sequence());
             });
         }
-        is_present
+        flushed.is_some()
     }
 
     fn update(&self, change: impl FnOnce(&mut MemtableView)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        let (memtables, read_version) = (view.memtables.clone(), view.read_version);
-        let mut next = MemtableView { memtables, read_version };
+        let mut next = MemtableView { memtables: view.memtables.clone(), ..**view };
         change(&mut next);
         *view = Arc::new(next);
     }

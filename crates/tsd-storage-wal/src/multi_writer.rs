@@ -4,7 +4,7 @@
 //!   never decrease, and the later cell of a column wins, whether it is in a memtable or in the
 //!   backend. A flushed delete removes what is at most as old as itself. Since HBase hides a put
 //!   with the timestamp of a delete, time advances after each delete. The last commit time
-//!   survives restarts in a file ([`commit_time`]).
+//!   survives restarts in a file ([`commit_time`](crate::commit_time)).
 //! * **Conditional writes** (append, increment, compare-and-swap) are executed by the backend,
 //!   unless a memtable has the column ([`conditional`]). Row compactions too, once the row is
 //!   flushed.
@@ -19,18 +19,14 @@
 //!   table shows at its flush. A table that is no longer configured stays logged until then.
 
 mod admission;
-mod commit_time;
 mod conditional;
 mod dead_letter;
 mod flush_range;
 mod paced_flush;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use self::admission::MultiWriterCommits;
@@ -38,10 +34,7 @@ pub(crate) use self::{
     conditional::{execute, rewrite_row},
     paced_flush::PacedFlusher,
 };
-use crate::{OpenError, backend_policy::CommitPolicy, state::WalState};
-
-/// How far the clock may be behind the log without a warning.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+use crate::{backend_policy::CommitPolicy, state::WalState};
 
 /// What the flusher publishes to admission and gauges.
 #[derive(Debug, Default)]
@@ -63,23 +56,4 @@ impl FlushProgress {
 /// The policy of the committer thread.
 pub(crate) fn commit_policy(progress: Arc<FlushProgress>) -> Box<dyn CommitPolicy> {
     Box::new(MultiWriterCommits::new(progress))
-}
-
-/// Lower bound of all commit times: the last one, in the log or saved.
-pub(crate) fn first_commit_ms(state: &WalState, replayed_ms: i64) -> Result<i64, OpenError> {
-    let dir = &*state.dir;
-    let saved = commit_time::load(dir)
-        .map_err(|source| OpenError::Io { directory: dir.path().to_path_buf(), source })?;
-    // One more, in case the last change was a delete.
-    let first_ms = replayed_ms.max(saved.unwrap_or(i64::MIN)).saturating_add(1);
-    let clock_lag = Duration::from_millis(
-        u64::try_from(first_ms.saturating_sub((state.config.clock)())).unwrap_or(0),
-    );
-    if clock_lag > CLOCK_TOLERANCE {
-        tracing::warn!(
-            ?clock_lag,
-            "the clock is behind the log; commit times do not advance until it catches up"
-        );
-    }
-    Ok(first_ms)
 }

@@ -140,7 +140,8 @@ impl RunPacker {
     fn run(&mut self, ops: &RowOps) -> Option<PackedRun> {
         for (part, base_ms) in ops.parts() {
             for op in RowOpIter::new(part, base_ms) {
-                let RowOp::Put { family: Family::T, qualifier, value, timestamp_ms } = op else {
+                let RowOp::Put { family: Family::T, qualifier, value, timestamp_ms, .. } = op
+                else {
                     return None;
                 };
                 let point = PackablePoint::try_from_cell(qualifier, value)?;
@@ -249,7 +250,8 @@ mod tests {
     fn put(second: u16, value: u8) -> Vec<u8> {
         let mut ops = Vec::new();
         let (qualifier, value) = (&qualifier(second)[..], &[value][..]);
-        let op = RowOp::Put { family: Family::T, qualifier, value, timestamp_ms: 5 };
+        let (family, timestamp_ms, is_given) = (Family::T, 5, false);
+        let op = RowOp::Put { family, qualifier, value, timestamp_ms, is_given };
         encode_op(op, 0, &mut ops);
         ops
     }

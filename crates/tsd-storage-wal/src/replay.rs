@@ -22,7 +22,7 @@ use crate::{
         LogPosition, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
         verify,
     },
-    memtable::{ColumnLookup, Memtable, TableId},
+    memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, TableId},
     replay_target::ReplayTarget,
     sharing::SharingPolicy,
     state::WalState,
@@ -86,6 +86,7 @@ pub(crate) fn replay<B: FlushTarget>(
         memtable: None,
         next_memtable_id: 0,
         last_commit_ms: i64::MIN,
+        floor_ms: i64::MIN,
         memtable_limit: policy.rotation_limits(&state.config).memtable_bytes,
         from_sequence: checked.replay_from,
         report: ReplayReport::default(),
@@ -204,6 +205,8 @@ struct Replay<'a, B> {
     memtable: Option<Memtable>,
     next_memtable_id: u64,
     last_commit_ms: i64,
+    /// Lower bound of the commit times in the memtable being filled.
+    floor_ms: i64,
     /// Bytes at which a memtable is full.
     memtable_limit: usize,
     /// Earlier records are in the backend.
@@ -236,17 +239,23 @@ impl<B: FlushTarget> Replay<'_, B> {
 
     fn record(&mut self, table: &str, change: &Change, commit_ms: i64) -> Result<(), OpenError> {
         let id = self.table(table)?;
+        let commit_ms = commit_ms.max(self.floor_ms);
+        self.last_commit_ms = self.last_commit_ms.max(commit_ms);
         let next_id = self.next_memtable_id;
         let pool = &self.target.state.buffer_pool;
         let memtable = self
             .memtable
             .get_or_insert_with(|| Memtable::new(next_id, commit_ms, Arc::clone(pool)));
-        memtable.apply(id, change, commit_ms);
+        memtable.apply(id, change, commit_ms, 0);
         self.next_memtable_id = memtable.id() + 1;
         let is_full = memtable.bytes() >= self.memtable_limit;
         self.report.records += 1;
         self.report.cells += change.cell_count() as u64;
         if is_full && let Some(memtable) = self.memtable.take() {
+            if self.policy.cell_precedence() == CellPrecedence::LogOrder {
+                // As after a rotation: a commit may be divided between two memtables.
+                self.floor_ms = self.last_commit_ms.saturating_add(MAX_ADDED_MS);
+            }
             self.policy.replay_memtable(&mut self.target, memtable);
         }
         Ok(())

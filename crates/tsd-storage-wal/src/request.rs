@@ -82,30 +82,16 @@ impl BackendRead {
     }
 }
 
-/// A row compaction that the committer checks against the present cells.
+/// A row compaction that the committer executes if the row is as it was read.
 #[derive(Debug)]
 pub(crate) struct RewriteCommand {
     pub(crate) row: Bytes,
     /// The compacted cell; empty if there is none.
     pub(crate) put: CellBatch,
-    pub(crate) replaced: Vec<ReplacedCell>,
-    /// Read version of the backend cells in `replaced`.
-    pub(crate) read_version: u64,
-}
-
-/// A column to delete if its cell is the one that the compaction has read.
-#[derive(Debug)]
-pub(crate) struct ReplacedCell {
-    pub(crate) column: ReplacedColumn,
-    /// The backend's cell; `None` if the backend was not read.
-    pub(crate) backend: Option<BackendCell>,
-}
-
-/// What the backend has of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BackendCell {
-    Absent,
-    WrittenAt(i64),
+    /// Columns to delete.
+    pub(crate) replaced: Vec<ReplacedColumn>,
+    /// Sequence number of the last commit before the row was read.
+    pub(crate) sequence: u64,
 }
 
 impl WriteCommand {
@@ -125,7 +111,7 @@ impl WriteCommand {
                 }
             },
             Self::Rewrite(RewriteCommand { row, put, replaced, .. }) => {
-                let columns = replaced.iter().map(|cell| cell.column.qualifier.len() + 16);
+                let columns = replaced.iter().map(|column| column.qualifier.len() + 16);
                 row.len() + put.byte_len() + columns.sum::<usize>()
             }
         }

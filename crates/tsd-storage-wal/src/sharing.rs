@@ -7,7 +7,8 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use tsd_storage::{
-    FlushTarget, HealthImpact, HealthProblem, Recovery, RowRewrite, StorageError, StorePart, Table,
+    FlushTarget, HealthImpact, HealthProblem, ReadVersion, Recovery, RowRewrite, StorageError,
+    StorePart, Table,
 };
 
 use crate::{
@@ -78,18 +79,6 @@ impl SharingPolicy {
         target.memtables.push_back(Arc::new(memtable));
         if matches!(self, Self::Exclusive) {
             exclusive::flush_beyond_memory(target);
-        }
-    }
-
-    /// Lower bound of all commit times from now on; `replayed_ms` is the last one in the log.
-    pub(crate) fn first_commit_ms(
-        &self,
-        state: &WalState,
-        replayed_ms: i64,
-    ) -> Result<i64, OpenError> {
-        match self {
-            Self::Exclusive => Ok(replayed_ms),
-            Self::MultiWriter(_) => multi_writer::first_commit_ms(state, replayed_ms),
         }
     }
 
@@ -181,6 +170,19 @@ impl SharingPolicy {
         match self {
             Self::Exclusive => exclusive::execute(writer, write).await,
             Self::MultiWriter(_) => multi_writer::execute(writer, write).await,
+        }
+    }
+
+    /// Version of a table for a row compaction that is planned from a later read.
+    pub(crate) fn read_version<B: FlushTarget>(
+        &self,
+        state: &WalState,
+        backend: &B,
+        table: &Table,
+    ) -> ReadVersion {
+        match self {
+            Self::Exclusive => ReadVersion(Some(state.commit_sequence.load(Ordering::Acquire))),
+            Self::MultiWriter(_) => backend.read_version(table),
         }
     }
 

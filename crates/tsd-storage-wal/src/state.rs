@@ -42,6 +42,8 @@ pub(crate) struct WalState {
     pub(crate) closed_segment_bytes: AtomicU64,
     /// Bytes of the segments of the active memtable.
     pub(crate) active_segment_bytes: AtomicU64,
+    /// Sequence number of the last commit that readers see; 0: only replayed ones.
+    pub(crate) commit_sequence: AtomicU64,
     /// Commit time of the last group.
     pub(crate) last_commit_ms: AtomicI64,
     pub(crate) tie: Arc<LogTie>,
@@ -69,6 +71,7 @@ impl WalState {
             closed_segments: AtomicU64::new(0),
             closed_segment_bytes: AtomicU64::new(0),
             active_segment_bytes: AtomicU64::new(0),
+            commit_sequence: AtomicU64::new(0),
             last_commit_ms: AtomicI64::new(i64::MIN),
             flush_failures: watch::Sender::default(),
             flush_log: ErrorLogLimit::new(FLUSH_LOG_INTERVAL),

@@ -23,6 +23,7 @@ use crate::{
     active_memtable::ActiveMemtable,
     change::Change,
     commit_queue::CommitQueue,
+    commit_time,
     committer::Committer,
     executor::Executor,
     files::{DiskDir, LogDir},
@@ -93,7 +94,7 @@ impl<B: FlushTarget> WalStorage<B> {
         let replaying = in_thread("wal-replay", move || {
             let mut replayed = replay(&state, &*replay_backend, &executor, &replay_policy)?;
             state.config.logged.extend(std::mem::take(&mut replayed.more_tables));
-            let last_ms = replay_policy.first_commit_ms(&state, replayed.last_commit_ms)?;
+            let last_ms = commit_time::first(&state, replayed.last_commit_ms)?;
             state.last_commit_ms = AtomicI64::new(last_ms);
             let now_ms = (state.config.clock)().max(last_ms);
             let pool = Arc::clone(&state.buffer_pool);
@@ -454,8 +455,12 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         })
     }
 
-    fn read_version(&self) -> ReadVersion {
-        ReadVersion(Some(self.state.memtables.view().read_version))
+    fn read_version(&self, table: &Table) -> ReadVersion {
+        if self.state.config.logged.contains(table) {
+            self.policy.read_version(&self.state, &*self.backend, table)
+        } else {
+            self.backend.read_version(table)
+        }
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {

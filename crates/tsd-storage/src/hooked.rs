@@ -165,8 +165,8 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         Box::pin(self.hook.around(Operation::RewriteRow, self.inner.rewrite_row(table, rewrite)))
     }
 
-    fn read_version(&self) -> ReadVersion {
-        self.inner.read_version()
+    fn read_version(&self, table: &Table) -> ReadVersion {
+        self.inner.read_version(table)
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {

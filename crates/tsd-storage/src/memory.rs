@@ -5,21 +5,25 @@ use std::{
     ops::Bound,
     sync::{
         Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, ReplacedColumn, Row};
+use tsd_model::{Cell, Family, Flags, Qualifier, Row};
 
 use crate::{
-    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, LogMark, RowRewrite, RowScanner, Scan,
-    Storage, StorageError, StorageFuture, Table, clock::ClockMs, metrics::describe_metrics,
-    system_clock_ms,
+    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, LogMark, ReadVersion, RowRewrite,
+    RowScanner, Scan, Storage, StorageError, StorageFuture, Table, clock::ClockMs,
+    metrics::describe_metrics, system_clock_ms,
 };
 
 /// Rows per batch of a scan without a preference.
 const DEFAULT_BATCH_ROWS: usize = 256;
+
+/// Bound of the columns with a point of one instant, by unit, type and length, and so of the
+/// milliseconds by which their cells are later than their writes.
+const MAX_ADDED_MS: i64 = 32;
 
 /// Cells in sorted maps. The set of tables is fixed; nothing is durable.
 #[derive(Debug)]
@@ -31,12 +35,38 @@ pub struct MemoryStorage {
 
 type ColumnKey = (Family, Bytes);
 type Columns = BTreeMap<ColumnKey, (Bytes, i64)>;
-type Rows = BTreeMap<Bytes, Columns>;
+#[derive(Clone, Debug, Default)]
+struct MemoryRow {
+    columns: Columns,
+    /// Number of the last write of the row.
+    sequence: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rows {
+    by_key: BTreeMap<Bytes, MemoryRow>,
+    /// Number of the last write that removed a row.
+    removed_sequence: u64,
+}
 
 #[derive(Debug)]
 struct MemoryTables {
     by_name: BTreeMap<Table, RwLock<Rows>>,
     closed: AtomicBool,
+    /// Number of the last write. It is assigned under the lock of the table, so that a reader that
+    /// knows the number waits for the write.
+    sequence: AtomicU64,
+    /// Time of the last write.
+    last_ms: AtomicI64,
+}
+
+/// A table that is being written.
+struct WriteGuard<'a> {
+    rows: RwLockWriteGuard<'a, Rows>,
+    sequence: u64,
+    /// Never earlier than that of the write before.
+    now_ms: i64,
+    last_ms: &'a AtomicI64,
 }
 
 impl MemoryStorage {
@@ -45,11 +75,8 @@ impl MemoryStorage {
     pub fn new(tables: impl IntoIterator<Item = Table>) -> Self {
         describe_metrics();
         let by_name = tables.into_iter().map(|t| (t, RwLock::default())).collect();
-        Self {
-            tables: Arc::new(MemoryTables { by_name, closed: AtomicBool::new(false) }),
-            clock: system_clock_ms,
-            log_mark: Mutex::new(LogMark::Unsupported),
-        }
+        let tables = Arc::new(MemoryTables::new(by_name));
+        Self { tables, clock: system_clock_ms, log_mark: Mutex::new(LogMark::Unsupported) }
     }
 
     /// Keeps the mark of a log in front, as a durable store does.
@@ -67,8 +94,7 @@ impl MemoryStorage {
             let rows = rows.read().unwrap_or_else(PoisonError::into_inner).clone();
             (table.clone(), RwLock::new(rows))
         });
-        let closed = AtomicBool::new(false);
-        let tables = Arc::new(MemoryTables { by_name: by_name.collect(), closed });
+        let tables = Arc::new(MemoryTables::new(by_name.collect()));
         let log_mark = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Self { tables, clock: self.clock, log_mark: Mutex::new(log_mark) }
     }
@@ -80,15 +106,24 @@ impl MemoryStorage {
         self
     }
 
-    /// Runs a write, with the rows of a table and the time of the write.
+    /// Runs a write of a table.
     fn write<'a, T>(
         &'a self,
         table: &'a Table,
-        write: impl FnOnce(&mut Rows, i64) -> Result<T, StorageError> + Send + 'a,
+        write: impl FnOnce(&mut WriteGuard<'_>) -> Result<T, StorageError> + Send + 'a,
     ) -> StorageFuture<'a, T> {
-        Box::pin(async move {
-            let now_ms = (self.clock)();
-            write(&mut *self.tables.write(table)?, now_ms)
+        Box::pin(async move { write(&mut self.begin(table)?) })
+    }
+
+    fn begin(&self, table: &Table) -> Result<WriteGuard<'_>, StorageError> {
+        let rows = self.tables.write(table)?;
+        let (sequence, last_ms) = (&self.tables.sequence, &self.tables.last_ms);
+        let clock_ms = (self.clock)();
+        Ok(WriteGuard {
+            rows,
+            sequence: sequence.fetch_add(1, Ordering::AcqRel) + 1,
+            now_ms: last_ms.fetch_max(clock_ms, Ordering::AcqRel).max(clock_ms),
+            last_ms,
         })
     }
 
@@ -100,25 +135,115 @@ impl MemoryStorage {
         expected: Option<Bytes>,
         new: Option<(Bytes, Option<i64>)>,
     ) -> StorageFuture<'a, bool> {
-        self.write(table, move |rows, now_ms| {
+        self.write(table, move |to| {
             let key = (column.family, column.qualifier);
-            let present = rows.get(&column.row).and_then(|columns| columns.get(&key));
-            if present.map(|(value, _)| value) != expected.as_ref() {
+            if to.value(&column.row, &key) != expected.as_ref() {
                 return Ok(false);
             }
             match new {
-                Some((value, timestamp_ms)) => {
-                    let cell = (value, timestamp_ms.unwrap_or(now_ms));
-                    row_of(rows, &column.row).insert(key, cell);
-                }
-                None => remove(rows, &column.row, &[key]),
+                Some((value, timestamp_ms)) => to.put(&column.row, key, value, timestamp_ms),
+                None => to.remove(&column.row, &[key]),
             }
             Ok(true)
         })
     }
 }
 
+impl Rows {
+    fn columns(&self, row: &[u8]) -> Option<&Columns> {
+        self.by_key.get(row).map(|row| &row.columns)
+    }
+
+    fn is_unchanged_since(&self, row: &[u8], sequence: u64) -> bool {
+        let last = self.by_key.get(row).map_or(self.removed_sequence, |row| row.sequence);
+        last <= sequence
+    }
+}
+
+impl WriteGuard<'_> {
+    fn value(&self, row: &[u8], column: &ColumnKey) -> Option<&Bytes> {
+        self.rows.columns(row)?.get(column).map(|(value, _)| value)
+    }
+
+    /// Columns of a row, to be changed.
+    fn columns(&mut self, row: &[u8]) -> &mut Columns {
+        let sequence = self.sequence;
+        let row = self.rows.by_key.entry(Bytes::copy_from_slice(row)).or_default();
+        row.sequence = sequence;
+        &mut row.columns
+    }
+
+    fn put(&mut self, row: &[u8], column: ColumnKey, value: Bytes, timestamp_ms: Option<i64>) {
+        let (now_ms, last_ms) = (self.now_ms, self.last_ms);
+        let columns = self.columns(row);
+        let timestamp_ms = timestamp_ms.unwrap_or_else(|| {
+            // Of two points of one instant the one written last has the later cell.
+            let others = same_instant(columns, &column).max();
+            let at = others.map_or(now_ms, |other_ms| now_ms.max(other_ms.saturating_add(1)));
+            if at <= now_ms.saturating_add(MAX_ADDED_MS) {
+                last_ms.fetch_max(at, Ordering::AcqRel);
+            }
+            at
+        });
+        columns.insert(column, (value, timestamp_ms));
+    }
+
+    fn remove(&mut self, row: &[u8], columns: &[ColumnKey]) {
+        if !self.rows.by_key.contains_key(row) {
+            return;
+        }
+        let present = self.columns(row);
+        for column in columns {
+            present.remove(column);
+        }
+        if present.is_empty() {
+            self.remove_row(row);
+        }
+    }
+
+    /// Removes a column if it was written at `until_ms` or before.
+    fn remove_until(&mut self, row: &[u8], column: &ColumnKey, until_ms: i64) {
+        let written_ms = self.rows.columns(row).and_then(|c| c.get(column)).map(|(_, at)| *at);
+        if written_ms.is_some_and(|at| at <= until_ms) {
+            self.remove(row, std::slice::from_ref(column));
+        }
+    }
+
+    fn remove_row(&mut self, row: &[u8]) {
+        self.rows.by_key.remove(row);
+        self.rows.removed_sequence = self.sequence;
+    }
+}
+
+/// Times of the other columns with a point of the same instant: another unit, type or length.
+fn same_instant<'a>(columns: &'a Columns, column: &'a ColumnKey) -> impl Iterator<Item = i64> + 'a {
+    let (family, qualifier) = column;
+    let instant = Qualifier::decode(qualifier).filter(|_| *family == Family::T);
+    let offset_ms = instant.map(|qualifier| qualifier.offset_ms());
+    let spelled = |first: Option<Qualifier>| {
+        let [from, to] = [0, 0xF].map(|flags| {
+            let flags = Flags::from_bits(flags);
+            Some(Bytes::copy_from_slice(first?.with_flags(flags).as_bytes()))
+        });
+        let range = from.zip(to).map(|(from, to)| (Family::T, from)..=(Family::T, to));
+        range.into_iter().flat_map(|range| columns.range(range))
+    };
+    let zero = Flags::from_bits(0);
+    let seconds = offset_ms.filter(|ms| ms.is_multiple_of(1_000));
+    let seconds = seconds.and_then(|ms| Qualifier::at_seconds(ms / 1_000, zero));
+    let millis = offset_ms.and_then(|ms| Qualifier::at_millis(ms, zero));
+    spelled(seconds)
+        .chain(spelled(millis))
+        .filter(move |(other, _)| *other != column && Qualifier::decode(&other.1).is_some())
+        .map(|(_, (_, at))| *at)
+}
+
 impl MemoryTables {
+    const fn new(by_name: BTreeMap<Table, RwLock<Rows>>) -> Self {
+        let (sequence, last_ms) = (AtomicU64::new(0), AtomicI64::new(i64::MIN));
+        Self { by_name, closed: AtomicBool::new(false), sequence, last_ms }
+    }
+
     fn table(&self, table: &Table) -> Result<&RwLock<Rows>, StorageError> {
         if self.closed.load(Ordering::Acquire) {
             return Err(StorageError::Closed);
@@ -137,7 +262,7 @@ impl MemoryTables {
 
     fn get(&self, table: &Table, get: &Get) -> Result<Option<Row>, StorageError> {
         let rows = self.read(table)?;
-        Ok(rows.get(&get.row).and_then(|columns| {
+        Ok(rows.columns(&get.row).and_then(|columns| {
             row(&get.row, columns, |family, qualifier, _| get.selects(family, qualifier))
         }))
     }
@@ -145,21 +270,6 @@ impl MemoryTables {
 
 fn column_key(family: Family, qualifier: &[u8]) -> ColumnKey {
     (family, Bytes::copy_from_slice(qualifier))
-}
-
-fn row_of<'a>(rows: &'a mut Rows, key: &[u8]) -> &'a mut Columns {
-    rows.entry(Bytes::copy_from_slice(key)).or_default()
-}
-
-fn remove(rows: &mut Rows, row: &Bytes, columns: &[ColumnKey]) {
-    if let Some(present) = rows.get_mut(row) {
-        for column in columns {
-            present.remove(column);
-        }
-        if present.is_empty() {
-            rows.remove(row);
-        }
-    }
 }
 
 fn row(
@@ -199,11 +309,14 @@ impl MemoryScanner {
             self.scan.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS).clamp(1, 4096).min(self.remaining);
         let scan = &self.scan;
         let found: Vec<Row> = rows
+            .by_key
             .range((start, Bound::Unbounded))
             .take_while(|(key, _)| scan.stop.is_empty() || **key < scan.stop)
             .filter(|(key, _)| scan.filter.as_ref().is_none_or(|f| f.matches(key)))
-            .filter_map(|(key, columns)| {
-                row(key, columns, |family, qualifier, ts| scan.selects(family, qualifier, ts))
+            .filter_map(|(key, found)| {
+                row(key, &found.columns, |family, qualifier, ts| {
+                    scan.selects(family, qualifier, ts)
+                })
             })
             .take(limit)
             .collect();
@@ -242,12 +355,12 @@ impl Storage for MemoryStorage {
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |rows, now_ms| {
+        self.write(table, move |to| {
             for row in batch.rows() {
                 for cell in row.cells() {
-                    let timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
-                    let value = (Bytes::copy_from_slice(cell.value), timestamp_ms);
-                    row_of(rows, row.key).insert(column_key(cell.family, cell.qualifier), value);
+                    let value = Bytes::copy_from_slice(cell.value);
+                    let column = column_key(cell.family, cell.qualifier);
+                    to.put(row.key, column, value, cell.timestamp_ms);
                 }
             }
             Ok(())
@@ -255,14 +368,13 @@ impl Storage for MemoryStorage {
     }
 
     fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |rows, now_ms| {
+        self.write(table, move |to| {
             for row in batch.rows() {
                 for cell in row.cells() {
-                    let (value, timestamp_ms) = row_of(rows, row.key)
-                        .entry(column_key(cell.family, cell.qualifier))
-                        .or_default();
-                    *value = [value.as_ref(), cell.value].concat().into();
-                    *timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
+                    let column = column_key(cell.family, cell.qualifier);
+                    let before = to.value(row.key, &column).cloned().unwrap_or_default();
+                    let value = [before.as_ref(), cell.value].concat().into();
+                    to.put(row.key, column, value, cell.timestamp_ms);
                 }
             }
             Ok(())
@@ -275,18 +387,18 @@ impl Storage for MemoryStorage {
         column: Column,
         amount: i64,
     ) -> StorageFuture<'a, i64> {
-        self.write(table, move |rows, now_ms| {
+        self.write(table, move |to| {
             let key = (column.family, column.qualifier);
-            let before = match rows.get(&column.row).and_then(|columns| columns.get(&key)) {
+            let before = match to.value(&column.row, &key) {
                 None => 0,
-                Some((value, _)) => match value.as_ref().try_into() {
+                Some(value) => match value.as_ref().try_into() {
                     Ok(counter) => i64::from_be_bytes(counter),
                     Err(_) => return Err(StorageError::NotACounter { length: value.len() }),
                 },
             };
             let sum = before.wrapping_add(amount);
             let value = Bytes::copy_from_slice(&sum.to_be_bytes());
-            row_of(rows, &column.row).insert(key, (value, now_ms));
+            to.put(&column.row, key, value, None);
             Ok(sum)
         })
     }
@@ -322,41 +434,34 @@ impl Storage for MemoryStorage {
     }
 
     fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.write(table, move |rows, _| {
+        self.write(table, move |to| {
             match delete {
-                Delete::Row(row) => {
-                    rows.remove(&row);
-                }
-                Delete::Columns { row, columns } => remove(rows, &row, &columns),
+                Delete::Row(row) => to.remove_row(&row),
+                Delete::Columns { row, columns } => to.remove(&row, &columns),
             }
             Ok(())
         })
     }
 
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.write(table, move |rows, _| {
-            let RowRewrite { row, put, delete, .. } = rewrite;
-            let columns = rows.get(&row);
-            let is_as_read = |old: &ReplacedColumn| {
-                let present = columns.and_then(|c| c.get(&(old.family, old.qualifier.clone())));
-                present.is_some_and(|(_, written_ms)| *written_ms == old.timestamp_ms)
-            };
-            if !delete.iter().all(is_as_read) {
+        self.write(table, move |to| {
+            let RowRewrite { row, put, delete, read } = rewrite;
+            if !read.0.is_some_and(|read| to.rows.is_unchanged_since(&row, read)) {
                 return Err(StorageError::Changed);
             }
             if let Some(cell) = put {
-                let value = (cell.value, cell.timestamp_ms);
-                row_of(rows, &row).insert((cell.family, cell.qualifier), value);
+                let column = (cell.family, cell.qualifier);
+                to.put(&row, column, cell.value, Some(cell.timestamp_ms));
             }
             for old in delete {
-                let column = (old.family, old.qualifier);
-                let written_ms = rows.get(&row).and_then(|c| c.get(&column)).map(|(_, at)| *at);
-                if written_ms.is_some_and(|at| at <= old.timestamp_ms) {
-                    remove(rows, &row, &[column]);
-                }
+                to.remove_until(&row, &(old.family, old.qualifier), old.timestamp_ms);
             }
             Ok(())
         })
+    }
+
+    fn read_version(&self, _: &Table) -> ReadVersion {
+        ReadVersion(Some(self.tables.sequence.load(Ordering::Acquire)))
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
@@ -386,7 +491,10 @@ impl Storage for MemoryStorage {
             .tables
             .by_name
             .values()
-            .map(|rows| rows.read().unwrap_or_else(std::sync::PoisonError::into_inner).len())
+            .map(|rows| {
+                let rows = rows.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                rows.by_key.len()
+            })
             .sum();
         vec![("tsd_storage_memory_rows", rows as f64)]
     }
@@ -413,8 +521,8 @@ impl FlushTarget for MemoryStorage {
     ) -> StorageFuture<'a, ()> {
         Box::pin(async move {
             while let Some(row) = rows.next_row() {
-                let mut rows = self.tables.write(table)?;
-                let columns = row_of(&mut rows, row.key);
+                let mut to = self.begin(table)?;
+                let columns = to.columns(row.key);
                 if let Some(until_ms) = row.delete_row {
                     columns.retain(|_, (_, written_ms)| *written_ms > until_ms);
                 }
@@ -429,7 +537,7 @@ impl FlushTarget for MemoryStorage {
                     columns.insert(column_key(cell.family, cell.qualifier), value);
                 }
                 if columns.is_empty() {
-                    rows.remove(row.key);
+                    to.remove_row(row.key);
                 }
             }
             Ok(())

@@ -150,14 +150,16 @@ pub struct RowRewrite {
     pub put: Option<Cell>,
     /// Columns it replaces, with the timestamps that were read: the row may have other writers.
     pub delete: Vec<ReplacedColumn>,
-    /// [`Storage::read_version`] from before the row was read.
+    /// [`Storage::read_version`] of the table from before the row was read.
     pub read: ReadVersion,
 }
 
-/// Opaque version of a store at the time of a read; a later write to a row that was read is newer.
+/// Opaque version of a store: the sequence number of the last write that all later reads see. A
+/// [`RowRewrite`] returns it, so that the store can tell whether the row was written since.
 ///
-/// A [`RowRewrite`] returns it, which lets the store detect conflicts without another read. The
-/// default carries no information.
+/// Times do not tell that: two writes may have one millisecond, the clock may be set back, and the
+/// writer may give the timestamps. The default is the version of stores with other writers, which
+/// cannot tell; a store that can takes a rewrite with it as out of date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadVersion(pub Option<u64>);
 
@@ -238,18 +240,18 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// The put is durable before anything is deleted. A column that is both put and replaced is
     /// absent afterwards, unless its new cell is newer than the one that was read.
     ///
-    /// Cells written to a replaced column since the read are never deleted. A store with an
-    /// exclusive backend rejects the whole rewrite if a replaced column was written or deleted
-    /// since: the compacted cell would be newer than that write. A multi-writer store cannot check
-    /// and write atomically; it deletes the versions up to the one that was read.
+    /// Cells written to the row since the read are never deleted. A store with an exclusive backend
+    /// rejects the whole rewrite if any column of the row was written or deleted since, by its
+    /// [`ReadVersion`]. A multi-writer store cannot check and write atomically; it deletes the versions
+    /// up to the one that was read, and the timestamp of the put keeps later writes newer.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Changed`] if a replaced column was changed since the read.
+    /// [`StorageError::Changed`] if the row may have changed since the read.
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()>;
 
-    /// Returns the current version, for a rewrite of rows that are read after this call.
-    fn read_version(&self) -> ReadVersion {
+    /// Returns the current version, for a rewrite of rows of the table that are read after this call.
+    fn read_version(&self, _table: &Table) -> ReadVersion {
         ReadVersion::default()
     }
 

@@ -285,7 +285,8 @@ pub static KEYS: &[Key] = &[
     bool("tsd.storage.enable_appends", "false"),
     bool("tsd.storage.enable_compaction", "true"),
     one_of("tsd.storage.engine", "embedded", &["embedded", "memory", "hbase"]),
-    bool("tsd.storage.fix_duplicates", "false"),
+    // Off on HBase without a log, as in OpenTSDB: see `Config::default_by_engine`.
+    bool("tsd.storage.fix_duplicates", "true"),
     without_effect("tsd.storage.flush_interval", Some("1000")),
     int("tsd.storage.get_date_tiered_compaction_start", "0", 0, i64::MAX),
     // Connections per region server for reads and writes; scans have one of their own.

@@ -33,6 +33,9 @@ pub(crate) enum CompactionOutcome {
     Invalid(RowError),
 }
 
+/// Plans of a row that is written meanwhile, before it is left for a later round.
+const MAX_PLANS: usize = 3;
+
 const NOTHING: CompactionOutcome =
     CompactionOutcome::Done { put: false, deleted: 0, identical: 0, variant: 0 };
 
@@ -47,20 +50,35 @@ pub(crate) async fn compact(
     if !is_due(rules.schema, key, now_secs) {
         return NOTHING;
     }
-    let read = storage.read_version();
+    for _ in 0..MAX_PLANS {
+        if let Some(outcome) = compact_once(storage, table, key, rules).await {
+            return outcome;
+        }
+    }
+    CompactionOutcome::RetryLater
+}
+
+/// Plans and executes; `None` if the row was changed in between.
+async fn compact_once(
+    storage: &dyn Storage,
+    table: &Table,
+    key: &Bytes,
+    rules: &RowRules,
+) -> Option<CompactionOutcome> {
+    let read = storage.read_version(table);
     let get = Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
     let row = match storage.get(table, get).await {
         Ok(Some(row)) if is_fragmented(&row) => row,
         Ok(Some(row)) if rules.repair_appends => {
-            return repair_appends(storage, table, key, &row, rules).await;
+            return Some(repair_appends(storage, table, key, &row, rules).await);
         }
-        Ok(_) => return NOTHING,
-        Err(error) if is_transient(&error) => return CompactionOutcome::RetryLater,
-        Err(error) => return CompactionOutcome::ReadFailed(error),
+        Ok(_) => return Some(NOTHING),
+        Err(error) if is_transient(&error) => return Some(CompactionOutcome::RetryLater),
+        Err(error) => return Some(CompactionOutcome::ReadFailed(error)),
     };
     let plan = match plan(key, row, rules) {
         Ok(plan) => plan,
-        Err(error) => return CompactionOutcome::Invalid(error),
+        Err(error) => return Some(CompactionOutcome::Invalid(error)),
     };
     let done = CompactionOutcome::Done {
         put: plan.put.is_some(),
@@ -69,14 +87,15 @@ pub(crate) async fn compact(
         variant: plan.dropped.variant,
     };
     if plan.is_nothing() {
-        return done;
+        return Some(done);
     }
     let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete, read };
-    match storage.rewrite_row(table, rewrite).await {
+    Some(match storage.rewrite_row(table, rewrite).await {
         Ok(()) => done,
+        Err(StorageError::Changed) => return None,
         Err(error) if is_transient(&error) => CompactionOutcome::RetryLater,
         Err(error) => CompactionOutcome::WriteFailed(error),
-    }
+    })
 }
 
 /// True if a later round may succeed: the storage is overloaded or unavailable.

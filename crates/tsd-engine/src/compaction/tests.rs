@@ -90,7 +90,10 @@ async fn throttled_row_is_retried_and_failed_row_is_dropped() {
 #[tokio::test]
 async fn conflicting_points_are_left_unchanged() {
     let store = store();
-    let (engine, _clock) = engine_at(HOUR + 7_201, &store);
+    let mut settings = config();
+    settings.rows.fix_duplicates = false;
+    settings.clock = ManualClock::at_secs(HOUR + 7_201);
+    let engine = start(settings, &store);
     // One instant, two widths: two cells with different values.
     put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();
     put_one(&engine, "m", "host=a", HOUR, 300).await.unwrap();

@@ -24,7 +24,7 @@ enum ModelStep {
     Increment(usize, usize, i64),
     CompareAndSet(usize, usize, Option<usize>, usize),
     /// Puts a column and deletes others; their timestamps as read, plus an offset.
-    Rewrite(usize, Option<usize>, Vec<usize>, i64),
+    Rewrite(usize, Option<usize>, Vec<usize>, bool),
     Reopen,
 }
 
@@ -39,9 +39,10 @@ fn seconds(offset: usize, flags: u16) -> Vec<u8> {
 fn column(i: usize) -> (Family, Vec<u8>, Vec<u8>) {
     let t = Family::T;
     match i {
-        // Points one second apart, in two widths.
+        // Points one second apart, in two widths. The memory store separates the times of two points of
+        // one instant, as the log does.
         0..20 => (t, seconds(i, 0), vec![i as u8]),
-        20..30 => (t, seconds(i - 20, 1), vec![1, i as u8]),
+        20..30 => (t, seconds(i + 20, 1), vec![1, i as u8]),
         // Floats.
         30..36 => {
             (t, vec![0x20, ((i - 30) as u8) << 4 | 0xF], (i as f64 / 10.0).to_be_bytes().to_vec())
@@ -120,7 +121,7 @@ fn step() -> impl Strategy<Value = ModelStep> {
         1 => (row.clone(), one.clone(), prop::option::of(one.clone()), one.clone())
             .prop_map(|(r, c, e, v)| ModelStep::CompareAndSet(r, c, e, v)),
         1 => (row, prop::option::of(one), column_set(), prop::bool::weighted(0.1))
-            .prop_map(|(r, p, d, late)| ModelStep::Rewrite(r, p, d, i64::from(late))),
+            .prop_map(|(r, p, d, late)| ModelStep::Rewrite(r, p, d, late)),
         1 => Just(ModelStep::Reopen),
     ]
 }
@@ -198,6 +199,7 @@ async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> St
                     }
                 });
                 let row = Bytes::from_static(KEYS[*row]);
+                let version = store.read_version(table);
                 let read = store.get(table, Get::row(row.clone())).await?;
                 let read = read.map_or_else(Vec::new, |row| row.into_cells().unwrap());
                 let delete = delete
@@ -205,11 +207,11 @@ async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> St
                     .filter_map(|&i| {
                         let (family, qualifier, _) = column(i);
                         let is_it = |c: &&Cell| c.family == family && c.qualifier == qualifier;
-                        let timestamp_ms = read.iter().find(is_it)?.timestamp_ms + late;
+                        let timestamp_ms = read.iter().find(is_it)?.timestamp_ms;
                         Some(ReplacedColumn { family, qualifier: qualifier.into(), timestamp_ms })
                     })
                     .collect();
-                let read = ReadVersion::default();
+                let read = if *late { ReadVersion::default() } else { version };
                 let rewrite = RowRewrite { row, put, delete, read };
                 format!("{:?}", store.rewrite_row(table, rewrite).await?)
             }

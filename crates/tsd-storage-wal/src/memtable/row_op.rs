@@ -5,11 +5,12 @@
 //!
 //! ```text
 //! op     = point | other
-//! point  = 0 q vvv 0 ss | qualifier (2 bytes, q: 4) | value (vvv + 1 bytes) | stamp
-//! other  = 1 0 oo ff ss | ...
+//! point  = 0 q vvv g ss | qualifier (2 bytes, q: 4) | value (vvv + 1 bytes) | stamp
+//! other  = 1 g oo ff ss | ...
 //!          oo 0 put:           qualifier length | value length | qualifier | value | stamp
 //!          oo 1 delete column: qualifier length | qualifier | stamp
 //!          oo 2 delete row:    stamp
+//! g      = 1: the writer gave the timestamp, else it is the time of the commit
 //! stamp  = ss 0, 1, 2: 2, 3, 4 bytes since the base (little-endian); ss 3: 8 bytes since the epoch
 //! length = 7 bits a byte, lowest first, high bit: more
 //! ```
@@ -19,27 +20,44 @@ use tsd_model::Family;
 /// An operation on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowOp<'a> {
-    Put { family: Family, qualifier: &'a [u8], value: &'a [u8], timestamp_ms: i64 },
-    DeleteColumn { family: Family, qualifier: &'a [u8], timestamp_ms: i64 },
-    DeleteRow { timestamp_ms: i64 },
+    Put {
+        family: Family,
+        qualifier: &'a [u8],
+        value: &'a [u8],
+        timestamp_ms: i64,
+        /// The writer gave the timestamp.
+        is_given: bool,
+    },
+    DeleteColumn {
+        family: Family,
+        qualifier: &'a [u8],
+        timestamp_ms: i64,
+    },
+    DeleteRow {
+        timestamp_ms: i64,
+    },
 }
 
 const OTHER: u8 = 0x80;
 const PUT: u8 = 0 << 4;
 const DELETE_COLUMN: u8 = 1 << 4;
 const DELETE_ROW: u8 = 2 << 4;
+const GIVEN_TIME: u8 = 0x40;
 const LONG_QUALIFIER: u8 = 0x40;
+const POINT_GIVEN_TIME: u8 = 0x04;
 
 /// Appends an operation to `out`.
 #[inline]
 pub(crate) fn encode_op(op: RowOp<'_>, base_ms: i64, out: &mut Vec<u8>) {
     match op {
-        RowOp::Put { family, qualifier, value, timestamp_ms } => {
+        RowOp::Put { family, qualifier, value, timestamp_ms, is_given } => {
             let stamp = stamp(timestamp_ms, base_ms);
-            if family == Family::T && encode_point(qualifier, value, stamp, out) {
+            let given = if is_given { POINT_GIVEN_TIME } else { 0 };
+            if family == Family::T && encode_point(qualifier, value, stamp, given, out) {
                 return;
             }
-            out.push(OTHER | PUT | ((family as u8) << 2) | stamp.class);
+            let given = if is_given { GIVEN_TIME } else { 0 };
+            out.push(OTHER | PUT | given | ((family as u8) << 2) | stamp.class);
             push_len(qualifier.len(), out);
             push_len(value.len(), out);
             out.extend_from_slice(qualifier);
@@ -64,13 +82,19 @@ pub(crate) fn encode_op(op: RowOp<'_>, base_ms: i64, out: &mut Vec<u8>) {
 /// Appends a put in the short form, if it has one. It is built in a buffer of fixed size first: one
 /// append to `out` costs half of four.
 #[inline]
-fn encode_point(qualifier: &[u8], value: &[u8], stamp: Stamp, out: &mut Vec<u8>) -> bool {
+fn encode_point(
+    qualifier: &[u8],
+    value: &[u8],
+    stamp: Stamp,
+    given: u8,
+    out: &mut Vec<u8>,
+) -> bool {
     if !matches!(qualifier.len(), 2 | 4) || !matches!(value.len(), 1..=8) {
         return false;
     }
     let mut bytes = [0; 1 + 4 + 8 + 8];
     let long = if qualifier.len() == 4 { LONG_QUALIFIER } else { 0 };
-    let head = long | ((value.len() as u8 - 1) << 3) | stamp.class;
+    let head = long | ((value.len() as u8 - 1) << 3) | given | stamp.class;
     let len = 1 + qualifier.len() + value.len() + stamp.len;
     let [first, rest @ ..] = &mut bytes;
     *first = head;
@@ -172,7 +196,8 @@ impl<'a> Iterator for RowOpIter<'a> {
             let qualifier = self.take(if head & LONG_QUALIFIER == 0 { 2 } else { 4 })?;
             let value = self.take(usize::from((head >> 3) & 7) + 1)?;
             let timestamp_ms = self.stamp(head)?;
-            return Some(RowOp::Put { family: Family::T, qualifier, value, timestamp_ms });
+            let (family, is_given) = (Family::T, head & POINT_GIVEN_TIME != 0);
+            return Some(RowOp::Put { family, qualifier, value, timestamp_ms, is_given });
         }
         let family = match (head >> 2) & 3 {
             0 => Family::Id,
@@ -183,7 +208,8 @@ impl<'a> Iterator for RowOpIter<'a> {
             PUT => {
                 let (qualifier, value) = (self.len()?, self.len()?);
                 let (qualifier, value) = (self.take(qualifier)?, self.take(value)?);
-                Some(RowOp::Put { family, qualifier, value, timestamp_ms: self.stamp(head)? })
+                let (timestamp_ms, is_given) = (self.stamp(head)?, head & GIVEN_TIME != 0);
+                Some(RowOp::Put { family, qualifier, value, timestamp_ms, is_given })
             }
             DELETE_COLUMN => {
                 let len = self.len()?;
@@ -203,7 +229,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Owned {
-        Put(u8, Vec<u8>, Vec<u8>, i64),
+        Put(u8, Vec<u8>, Vec<u8>, i64, bool),
         DeleteColumn(u8, Vec<u8>, i64),
         DeleteRow(i64),
     }
@@ -216,11 +242,12 @@ mod tests {
                 _ => Family::T,
             };
             match self {
-                Self::Put(code, qualifier, value, timestamp_ms) => RowOp::Put {
+                Self::Put(code, qualifier, value, timestamp_ms, is_given) => RowOp::Put {
                     family: family(code),
                     qualifier,
                     value,
                     timestamp_ms: *timestamp_ms,
+                    is_given: *is_given,
                 },
                 Self::DeleteColumn(code, qualifier, timestamp_ms) => RowOp::DeleteColumn {
                     family: family(code),
@@ -248,8 +275,8 @@ mod tests {
             ]
         };
         prop_oneof![
-            6 => (0..3_u8, bytes(), bytes(), stamp())
-                .prop_map(|(f, q, v, t)| Owned::Put(f, q, v, t)),
+            6 => (0..3_u8, bytes(), bytes(), stamp(), any::<bool>())
+                .prop_map(|(f, q, v, t, g)| Owned::Put(f, q, v, t, g)),
             2 => (0..3_u8, bytes(), stamp()).prop_map(|(f, q, t)| Owned::DeleteColumn(f, q, t)),
             1 => stamp().prop_map(Owned::DeleteRow),
         ]
@@ -282,7 +309,13 @@ mod tests {
         let mut bytes = Vec::new();
         let (qualifier, value) = (&[0, 7][..], &[42][..]);
         encode_op(
-            RowOp::Put { family: Family::T, qualifier, value, timestamp_ms: 1_060_000 },
+            RowOp::Put {
+                family: Family::T,
+                qualifier,
+                value,
+                timestamp_ms: 1_060_000,
+                is_given: false,
+            },
             1_000_000,
             &mut bytes,
         );

@@ -1,10 +1,21 @@
 //! State of a row after its operations: the last one on each column.
+//!
+//! The cells of a row have nothing but their timestamps to tell which of two points of one instant
+//! was written last: `1`, `1.5` and `300` at one second, or one second in seconds and in
+//! milliseconds, are different columns. Commits of one millisecond, or of a clock that stands still,
+//! have the same time. So the state gives such points times that increase in the order of their
+//! commits, by up to [`MAX_ADDED_MS`] above the time of the commit. The order is the same in a flush:
+//! a memtable's commit times begin that much after the previous memtable's last one.
 
 use std::cmp::Ordering;
 
-use tsd_model::Family;
+use tsd_model::{ColumnKind, Family, Qualifier};
 
 use super::row_op::{RowOp, RowOpIter};
+
+/// Bound of the milliseconds that a point is later than its commit: one instant has at most 32
+/// columns, by unit, type and length.
+pub(crate) const MAX_ADDED_MS: i64 = 32;
 
 /// Last operation on a column. Its value is `None` if the column is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +25,10 @@ pub(crate) struct ColumnState<'a> {
     pub(crate) value: Option<&'a [u8]>,
     /// Time of the put or of the delete.
     pub(crate) timestamp_ms: i64,
+    /// The writer gave the timestamp.
+    pub(crate) is_given: bool,
+    /// Number of the operation on the row, in the order of commits.
+    pub(crate) order: u32,
 }
 
 impl<'a> ColumnState<'a> {
@@ -39,19 +54,40 @@ pub(crate) struct RowState<'a> {
 impl<'a> RowState<'a> {
     /// Applies encoded operations, oldest first, each with its timestamp base.
     pub(crate) fn from_ops(all_ops: impl IntoIterator<Item = (&'a [u8], i64)>) -> Self {
+        let mut state = Self::as_committed(all_ops);
+        state.separate_times();
+        state
+    }
+
+    /// As [`Self::from_ops`], with the times of the commits.
+    pub(crate) fn as_committed(all_ops: impl IntoIterator<Item = (&'a [u8], i64)>) -> Self {
         let mut state = Self::default();
+        let mut order = 0;
         for (ops, base_ms) in all_ops {
             // Most rows are points of about eight bytes.
             state.columns.reserve(ops.len() / 8);
             for op in RowOpIter::new(ops, base_ms) {
+                order += 1;
                 match op {
-                    RowOp::Put { family, qualifier, value, timestamp_ms } => {
-                        let value = Some(value);
-                        state.columns.push(ColumnState { family, qualifier, value, timestamp_ms });
+                    RowOp::Put { family, qualifier, value, timestamp_ms, is_given } => {
+                        state.columns.push(ColumnState {
+                            family,
+                            qualifier,
+                            value: Some(value),
+                            timestamp_ms,
+                            is_given,
+                            order,
+                        });
                     }
                     RowOp::DeleteColumn { family, qualifier, timestamp_ms } => {
-                        let value = None;
-                        state.columns.push(ColumnState { family, qualifier, value, timestamp_ms });
+                        state.columns.push(ColumnState {
+                            family,
+                            qualifier,
+                            value: None,
+                            timestamp_ms,
+                            is_given: false,
+                            order,
+                        });
                     }
                     RowOp::DeleteRow { timestamp_ms } => {
                         state.delete_row = Some(timestamp_ms);
@@ -84,6 +120,76 @@ impl<'a> RowState<'a> {
         }
     }
 
+    /// Makes the times of points of one instant increase in the order of their commits.
+    fn separate_times(&mut self) {
+        if self.may_share_instants() {
+            self.separate_shared();
+        }
+    }
+
+    /// False if all points certainly have instants of their own, as those of almost all rows.
+    fn may_share_instants(&self) -> bool {
+        let (mut second, mut milli) = (None, None);
+        self.columns.iter().any(|column| {
+            if column.family != Family::T {
+                return false;
+            }
+            match *column.qualifier {
+                [a, b] if a < 0xF0 => {
+                    let at = u16::from_be_bytes([a, b]) >> 4;
+                    second.replace(at) == Some(at)
+                }
+                [a, b, c, d] if a >= 0xF0 => {
+                    let at = (u32::from_be_bytes([a, b, c, d]) & 0x0FFF_FFFF) >> 6;
+                    milli.replace(at) == Some(at) || (second.is_some() && at.is_multiple_of(1_000))
+                }
+                _ => column.is_given && ColumnKind::of(column.qualifier) == ColumnKind::Compacted,
+            }
+        })
+    }
+
+    #[cold]
+    fn separate_shared(&mut self) {
+        let mut points: Vec<(u32, u32, usize)> = Vec::with_capacity(self.columns.len());
+        // Compacted columns: a point that was written after one is not older than it.
+        let mut compacted: Vec<(u32, i64)> = Vec::new();
+        for (at, column) in self.columns.iter().enumerate() {
+            if column.family != Family::T || column.value.is_none() {
+                continue;
+            }
+            match ColumnKind::of(column.qualifier) {
+                ColumnKind::Point => {
+                    let offset_ms = Qualifier::decode(column.qualifier).map(|q| q.offset_ms());
+                    points.extend(offset_ms.map(|offset_ms| (offset_ms, column.order, at)));
+                }
+                ColumnKind::Compacted if column.is_given => {
+                    compacted.push((column.order, column.timestamp_ms));
+                }
+                _ => {}
+            }
+        }
+        points.sort_unstable();
+        compacted.sort_unstable();
+        let mut latest = i64::MIN;
+        for (_, timestamp_ms) in &mut compacted {
+            latest = latest.max(*timestamp_ms);
+            *timestamp_ms = latest;
+        }
+        let mut previous: Option<(u32, i64)> = None;
+        for (offset_ms, order, at) in points {
+            let Some(column) = self.columns.get_mut(at) else { continue };
+            let before = previous.filter(|(other, _)| *other == offset_ms).map(|(_, ms)| ms);
+            if !column.is_given {
+                let older = compacted.partition_point(|(other, _)| *other < order);
+                let older = older.checked_sub(1).and_then(|last| compacted.get(last));
+                let least = before.map(|ms| ms.saturating_add(1)).max(older.map(|(_, ms)| *ms));
+                column.timestamp_ms =
+                    least.map_or(column.timestamp_ms, |ms| ms.max(column.timestamp_ms));
+            }
+            previous = Some((offset_ms, before.unwrap_or(i64::MIN).max(column.timestamp_ms)));
+        }
+    }
+
     pub(crate) fn column(&self, family: Family, qualifier: &[u8]) -> Option<&ColumnState<'a>> {
         let at = self.columns.binary_search_by(|c| c.cmp_column(family, qualifier)).ok()?;
         self.columns.get(at)
@@ -98,7 +204,7 @@ mod tests {
     use crate::memtable::row_op::encode_op;
 
     fn put(qualifier: &'static [u8], value: &'static [u8]) -> RowOp<'static> {
-        RowOp::Put { family: Family::T, qualifier, value, timestamp_ms: 7 }
+        RowOp::Put { family: Family::T, qualifier, value, timestamp_ms: 7, is_given: false }
     }
 
     fn delete(qualifier: &'static [u8]) -> RowOp<'static> {
@@ -144,6 +250,42 @@ mod tests {
             false,
             &[(b"a", None), (b"b", Some(b"1")), (b"c", Some(b"2"))],
         );
+    }
+
+    /// Times of the columns after puts of (qualifier, time, given).
+    #[track_caller]
+    fn check_times(puts: &[(&[u8], i64, bool)], expected: &[i64]) {
+        let mut ops = Vec::new();
+        for (qualifier, timestamp_ms, is_given) in puts {
+            let (family, value) = (Family::T, &[1][..]);
+            let (timestamp_ms, is_given) = (*timestamp_ms, *is_given);
+            encode_op(RowOp::Put { family, qualifier, value, timestamp_ms, is_given }, 0, &mut ops);
+        }
+        let state = RowState::from_ops([(&ops[..], 0)]);
+        let times: Vec<i64> =
+            puts.iter().map(|(q, ..)| state.column(Family::T, q).unwrap().timestamp_ms).collect();
+        assert_eq!(times, expected, "{puts:02X?}");
+    }
+
+    #[test]
+    fn of_two_points_of_one_instant_the_last_committed_is_the_newest() {
+        // The fourth second as integer, as float, with two bytes, and in milliseconds.
+        let (int, float, wide, milli) =
+            (&[0, 0x40][..], &[0, 0x4B][..], &[0, 0x41][..], &[0xF0, 3, 0xE8, 0][..]);
+        check_times(&[(int, 5, false), (float, 5, false)], &[5, 6]);
+        check_times(&[(float, 5, false), (int, 5, false)], &[5, 6]);
+        check_times(&[(milli, 5, false), (wide, 5, false), (int, 5, false)], &[5, 6, 7]);
+        check_times(&[(int, 5, false), (milli, 6, false), (float, 9, false)], &[5, 6, 9]);
+        // Overwritten last: later than the others.
+        check_times(&[(int, 5, false), (float, 5, false), (int, 5, false)], &[6, 5, 6]);
+        // Other instants keep their times.
+        check_times(&[(&[0, 0x10], 5, false), (&[0, 0x20], 5, false), (milli, 5, false)], &[5; 3]);
+        // Given times are kept, and a commit after one is later.
+        check_times(&[(int, 9, true), (float, 9, true), (wide, 5, false)], &[9, 9, 10]);
+        // A point that was written after a compacted column is not older.
+        let compacted = &[0, 0x40, 0, 0x50][..];
+        check_times(&[(compacted, 7, true), (float, 5, false)], &[7, 7]);
+        check_times(&[(float, 5, false), (compacted, 7, true)], &[5, 7]);
     }
 
     #[test]

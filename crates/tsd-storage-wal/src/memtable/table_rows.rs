@@ -7,7 +7,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use tsd_storage::{CellBatch, RowRef, widen_hash};
+use tsd_storage::{CellBatch, CellRef, RowRef, widen_hash};
 
 use super::{
     arena::{Arena, Chunk},
@@ -39,6 +39,8 @@ pub(super) struct TableRows {
     hasher: RandomState,
     scratch: Scratch,
     cells: usize,
+    /// Number of the change that is applied, relative to the memtable's first one.
+    sequence: u32,
     /// Number of the row after the last one that was put.
     next_row: u32,
     /// True if the rows of the last batch were in the order of their numbers.
@@ -57,6 +59,8 @@ struct IndexSlot {
 struct RowEntry {
     chunk: Chunk,
     len: u32,
+    /// Number of the last change in the memtable.
+    sequence: u32,
     key_len: u16,
 }
 
@@ -77,9 +81,21 @@ impl TableRows {
             hasher: RandomState::default(),
             scratch: Scratch::default(),
             cells: 0,
+            sequence: 0,
             next_row: 0,
             is_in_order: false,
         }
+    }
+
+    /// Begins a change: the rows that it touches get this number.
+    pub(super) const fn begin_change(&mut self, sequence: u32) {
+        self.sequence = sequence;
+    }
+
+    /// Number of the last change of a row.
+    pub(super) fn row_sequence(&self, key: &[u8]) -> Option<u32> {
+        let row = self.find(key)?;
+        self.rows.get(row as usize).map(|entry| entry.sequence)
     }
 
     /// Puts the cells of a batch; those without a timestamp get `now_ms`.
@@ -261,7 +277,7 @@ impl TableRows {
             start.copy_from_slice(key);
         }
         let key_len = key.len() as u16;
-        rows.push(RowEntry { chunk, len: u32::from(key_len), key_len });
+        rows.push(RowEntry { chunk, len: u32::from(key_len), sequence: 0, key_len });
         index.insert_unique(widen_hash(hash), IndexSlot { hash, row }, |s| widen_hash(s.hash));
         order.add(row, |row| {
             let entry = rows.get(row as usize);
@@ -285,6 +301,7 @@ impl TableRows {
         }
         if let Some(entry) = self.rows.get_mut(row as usize) {
             entry.len = end as u32;
+            entry.sequence = self.sequence;
         }
     }
 
@@ -361,9 +378,10 @@ fn hash(hasher: &RandomState, key: &[u8]) -> u32 {
 #[inline]
 fn encode_cells(row: RowRef<'_>, base_ms: i64, now_ms: i64, out: &mut Vec<u8>) {
     for cell in row.cells() {
-        let timestamp_ms = cell.timestamp_ms.unwrap_or(now_ms);
-        let (family, qualifier, value) = (cell.family, cell.qualifier, cell.value);
-        encode_op(RowOp::Put { family, qualifier, value, timestamp_ms }, base_ms, out);
+        let CellRef { family, qualifier, value, timestamp_ms } = cell;
+        let is_given = timestamp_ms.is_some();
+        let timestamp_ms = timestamp_ms.unwrap_or(now_ms);
+        encode_op(RowOp::Put { family, qualifier, value, timestamp_ms, is_given }, base_ms, out);
     }
 }
 
@@ -379,15 +397,17 @@ fn compact(ops: &[u8], base_ms: i64) -> Option<Vec<u8>> {
     if RowOpIter::new(ops, base_ms).map(column).is_sorted_by(|a, b| a < b) {
         return None;
     }
-    let state = RowState::from_ops([(ops, base_ms)]);
+    let mut state = RowState::as_committed([(ops, base_ms)]);
+    // Of two points of one instant the last committed is the newest.
+    state.columns.sort_unstable_by_key(|column| column.order);
     let mut out = Vec::with_capacity(ops.len() / 2);
     if let Some(timestamp_ms) = state.delete_row {
         encode_op(RowOp::DeleteRow { timestamp_ms }, base_ms, &mut out);
     }
     for column in &state.columns {
-        let ColumnState { family, qualifier, value, timestamp_ms } = *column;
+        let ColumnState { family, qualifier, value, timestamp_ms, is_given, .. } = *column;
         let op = match value {
-            Some(value) => RowOp::Put { family, qualifier, value, timestamp_ms },
+            Some(value) => RowOp::Put { family, qualifier, value, timestamp_ms, is_given },
             None => RowOp::DeleteColumn { family, qualifier, timestamp_ms },
         };
         encode_op(op, base_ms, &mut out);

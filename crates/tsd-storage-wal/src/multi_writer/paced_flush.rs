@@ -27,7 +27,7 @@ use futures_util::{FutureExt, future::join_all};
 use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError, panic_text};
 
 use super::{
-    FlushProgress, commit_time,
+    FlushProgress,
     dead_letter::{DeadLetters, Hex},
     flush_range::{FlushRange, MAX_CONCURRENT_RANGES},
 };
@@ -331,18 +331,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
     }
 
-    /// Saves the last commit time, which a replay of the segments would find, and removes them.
     fn remove_segments(&mut self) {
-        if self.flushed_segments.is_empty() {
-            return;
-        }
-        let dir = &*self.state.dir;
-        let last_ms = self.state.last_commit_ms.load(Ordering::Acquire);
-        if let Err(error) = commit_time::save(dir, last_ms) {
-            let dir = dir.path().display();
-            tracing::warn!(%dir, %error, "cannot save the commit time; log segments are kept");
-            return;
-        }
         let Self { state, backend, executor, flushed_segments, .. } = self;
         flushed_segments.remove_all(state, |mark| executor.wait(backend.set_log_mark(mark)));
     }
@@ -457,7 +446,7 @@ mod tests {
             let (family, qualifier, value) = (Family::T, &b"q"[..], &b"v"[..]);
             batch.push(CellRef { family, qualifier, value, timestamp_ms: None }).unwrap();
         }
-        memtable.apply(TableId(0), &Change::Put(batch), 5);
+        memtable.apply(TableId(0), &Change::Put(batch), 5, 1);
         Arc::new(memtable)
     }
 

@@ -158,7 +158,7 @@ async fn damaged_log_opens_only_with_damage_accepted() {
     store.flush().await.unwrap();
     store.stop().await;
     let names: Vec<String> = disk.contents().into_keys().collect();
-    assert_eq!(names, [format!("{first}.damaged")]);
+    assert_eq!(names, [format!("{first}.damaged"), "commit-time".to_owned()]);
     let (store, report) = open(&disk, lazy()).await.unwrap();
     assert_eq!((report.segments, report.lost.len()), (0, 0));
     store.stop().await;

@@ -20,8 +20,8 @@ pub(super) enum Operation {
     CompareAndDelete(ColumnKey, Bytes),
     DeleteRow(Bytes),
     DeleteColumns(Bytes, Vec<Bytes>),
-    /// Row, cell to put, columns to delete, and the time of their cells.
-    Rewrite(Bytes, Option<(Bytes, Bytes)>, Vec<Bytes>, i64),
+    /// Row, cell to put, columns to delete, and whether the row was read before its last change.
+    Rewrite(Bytes, Option<(Bytes, Bytes)>, Vec<Bytes>, bool),
 }
 
 fn text(prefix: &str, number: u64) -> Bytes {
@@ -80,9 +80,7 @@ impl Operation {
                     delete.push(qualifier(rng));
                 }
                 let put = rng.chance(80).then(|| (text("compacted", rng.below(2)), value(rng)));
-                // All cells have the constant time of the clock, so an earlier one is out of date.
-                let read_ms = if rng.chance(80) { clock() } else { clock() - 1 };
-                Self::Rewrite(row, put, delete, read_ms)
+                Self::Rewrite(row, put, delete, rng.chance(20))
             }
             6 | 7 => {
                 let count = 1 + rng.below(4);
@@ -138,7 +136,7 @@ impl Operation {
                 let columns = of_t(columns);
                 store.delete(table, Delete::Columns { row: row.clone(), columns }).await
             }
-            Self::Rewrite(row, put, delete, read_ms) => {
+            Self::Rewrite(row, put, delete, is_stale) => {
                 let put = put.as_ref().map(|(qualifier, value)| Cell {
                     family: Family::T,
                     qualifier: qualifier.clone(),
@@ -150,14 +148,20 @@ impl Operation {
                     .map(|(family, qualifier)| ReplacedColumn {
                         family,
                         qualifier,
-                        timestamp_ms: *read_ms,
+                        // Later than the put, which is deleted with them.
+                        timestamp_ms: clock() + 3_600_000,
                     })
-                    .collect();
-                let rewrite =
-                    RowRewrite { row: row.clone(), put, delete, read: ReadVersion::default() };
-                match store.rewrite_row(table, rewrite).await {
-                    Err(StorageError::Changed) => Ok(()),
-                    result => result,
+                    .collect::<Vec<_>>();
+                loop {
+                    let read =
+                        if *is_stale { ReadVersion::default() } else { store.read_version(table) };
+                    let (row, put, delete) = (row.clone(), put.clone(), delete.clone());
+                    match store.rewrite_row(table, RowRewrite { row, put, delete, read }).await {
+                        Err(StorageError::Changed) if *is_stale => return Ok(()),
+                        // A flush came between.
+                        Err(StorageError::Changed) => {}
+                        result => return result,
+                    }
                 }
             }
         }
@@ -199,9 +203,8 @@ impl Model {
             Operation::DeleteColumns(row, columns) => {
                 self.0.retain(|(r, q), _| r != row || !columns.contains(q));
             }
-            Operation::Rewrite(row, put, delete, read_ms) => {
-                let is_there = |q: &Bytes| self.0.contains_key(&(row.clone(), q.clone()));
-                if delete.iter().all(|q| is_there(q) && *read_ms == clock()) {
+            Operation::Rewrite(row, put, delete, is_stale) => {
+                if !is_stale {
                     if let Some((qualifier, value)) = put {
                         self.0.insert((row.clone(), qualifier.clone()), value.clone());
                     }

@@ -8,6 +8,7 @@ use tsd_storage::{Fault, Operation};
 
 use self::row_fault_backend::RowFaultBackend;
 use super::*;
+use crate::memtable::MAX_ADDED_MS;
 
 type Store = WalStorage<RowFaultBackend>;
 
@@ -101,7 +102,7 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
     let (store, backend, _) = open_new(config()).await;
     let table = data();
     put(&store, b"row", b"1").await.unwrap();
-    let rewrite = || {
+    let rewrite = |read| {
         let cell = Cell {
             family: Family::T,
             qualifier: Bytes::from_static(b"whole"),
@@ -114,13 +115,12 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
             timestamp_ms: clock(),
         };
         let row = Bytes::from_static(b"row");
-        let read = ReadVersion::default();
         RowRewrite { row, put: Some(cell), delete: vec![old], read }
     };
-    let rejected = store.rewrite_row(&table, rewrite()).await;
+    let rejected = store.rewrite_row(&table, rewrite(store.read_version(&table))).await;
     assert!(matches!(rejected, Err(StorageError::Throttled(_))), "{rejected:?}");
     store.flush().await.unwrap();
-    store.rewrite_row(&table, rewrite()).await.unwrap();
+    store.rewrite_row(&table, rewrite(store.read_version(&table))).await.unwrap();
     let stored = contents(&*backend, &table).await;
     assert_eq!(stored[0].1.len(), 1);
     assert_eq!(stored[0].1[0].qualifier, "whole");
@@ -337,8 +337,13 @@ async fn permanently_rejected_rows_are_written_to_the_dead_letter_file() {
     let mut names: Vec<&str> = files.keys().map(String::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["commit-time", "refused-000001"]);
-    let line = |key: &str, value: &str| format!("put tsdb {key} t 71 {} {value}\n", clock());
-    let lines = [line("000002BC", "31"), line("000002BD", "31"), line("000002BD", "32")];
+    let line = |key: &str, value: &str, at| format!("put tsdb {key} t 71 {at} {value}\n");
+    let later = clock() + MAX_ADDED_MS;
+    let lines = [
+        line("000002BC", "31", clock()),
+        line("000002BD", "31", clock()),
+        line("000002BD", "32", later),
+    ];
     assert_eq!(files["refused-000001"], lines.concat().as_bytes());
 }
 

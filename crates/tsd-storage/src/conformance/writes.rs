@@ -172,6 +172,7 @@ pub(super) async fn rewrite_replaces_many_cells_by_one(store: Arc<dyn Storage>) 
         if flush {
             store.flush().await.unwrap();
         }
+        let read = store.read_version(&data());
         let rewrite = RowRewrite {
             row: bytes(row),
             put: Some(Cell {
@@ -181,7 +182,7 @@ pub(super) async fn rewrite_replaces_many_cells_by_one(store: Arc<dyn Storage>) 
                 timestamp_ms: WRITTEN,
             }),
             delete: replaced(&*store, row).await,
-            read: ReadVersion::default(),
+            read,
         };
         store.rewrite_row(&data(), rewrite).await.unwrap();
         let cells = full_cells(store.get(&data(), Get::row(bytes(row))).await.unwrap().unwrap());
@@ -194,7 +195,7 @@ pub(super) async fn rewrite_replaces_many_cells_by_one(store: Arc<dyn Storage>) 
 
 pub(super) async fn rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>) {
     put(&*store, b"row", &[(b"\0\0", b"1"), (b"\x01\x40", b"2")]).await;
-    let read = store.read_version();
+    let read = store.read_version(&data());
     let mut delete = replaced(&*store, b"row").await;
     delete.truncate(1);
     let rewrite = RowRewrite { row: bytes(b"row"), put: None, delete, read };
@@ -202,47 +203,113 @@ pub(super) async fn rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>) 
     assert_eq!(get(&*store, b"row").await, vec![t(b"\x01\x40", b"2")]);
 }
 
-pub(super) async fn rewrite_keeps_cells_written_since_the_read(store: Arc<dyn Storage>) {
-    // Whether the row is flushed before the read and before the rewrite, and whether the rewrite
-    // has a read version.
-    for case in 0..8 {
-        let [flushed_before, flushed_after, versioned] = [1, 2, 4].map(|bit| case & bit != 0);
-        let row = &[b'0' + case];
-        put(&*store, row, &[(b"\0\0", b"1"), (b"\x01\x40", b"2"), (b"\x02\x80", b"3")]).await;
-        if flushed_before {
-            store.flush().await.unwrap();
+/// Changes of a row between the read and the rewrite of a row compaction.
+#[derive(Clone, Copy, Debug)]
+enum Meanwhile {
+    Nothing,
+    /// Another value for a column that was read, maybe with the same cell timestamp.
+    Overwrite,
+    /// A column that was not read.
+    NewColumn,
+    DeleteColumn,
+    /// The row is deleted and written again.
+    NewRow,
+}
+
+pub(super) async fn rewrite_loses_nothing_written_since_the_read(store: Arc<dyn Storage>) {
+    use Meanwhile::{DeleteColumn, NewColumn, NewRow, Nothing, Overwrite};
+    let mut number = 0;
+    for meanwhile in [Nothing, Overwrite, NewColumn, DeleteColumn, NewRow] {
+        // Whether the row is flushed before the read and before the rewrite.
+        for (flushed_before, flushed_after) in
+            [(false, false), (true, false), (false, true), (true, true)]
+        {
+            number += 1;
+            let row = &[number];
+            rewrite_after(&*store, row, meanwhile, flushed_before, flushed_after).await;
         }
-        let read = if versioned { store.read_version() } else { ReadVersion::default() };
-        let delete = replaced(&*store, row).await;
-        // Stores distinguish two writes by their timestamps, so the second needs a later one.
-        loop {
-            put(&*store, row, &[(b"\x01\x40", b"4")]).await;
-            let now = replaced(&*store, row).await;
-            if now[1].timestamp_ms > delete[1].timestamp_ms {
-                break;
+    }
+}
+
+async fn rewrite_after(
+    store: &dyn Storage,
+    row: &[u8],
+    meanwhile: Meanwhile,
+    flushed_before: bool,
+    flushed_after: bool,
+) {
+    const COMPACTED: &[u8] = b"\0\0\x01\x40\x02\x80";
+    put(store, row, &[(b"\0\0", b"1"), (b"\x01\x40", b"2"), (b"\x02\x80", b"3")]).await;
+    if flushed_before {
+        store.flush().await.unwrap();
+    }
+    let read = store.read_version(&data());
+    let delete = replaced(store, row).await;
+    let mut kept = Vec::new();
+    match meanwhile {
+        Meanwhile::Nothing => {}
+        Meanwhile::Overwrite => {
+            put(store, row, &[(b"\x01\x40", b"4")]).await;
+            kept.push(t(b"\x01\x40", b"4"));
+        }
+        Meanwhile::NewColumn => {
+            put(store, row, &[(b"\x01\x41", b"45")]).await;
+            kept.push(t(b"\x01\x41", b"45"));
+        }
+        Meanwhile::DeleteColumn => delete_columns(store, row, &[b"\x02\x80"]).await,
+        Meanwhile::NewRow => {
+            store.delete(&data(), Delete::Row(bytes(row))).await.unwrap();
+            put(store, row, &[(b"\x01\x40", b"5")]).await;
+            kept.push(t(b"\x01\x40", b"5"));
+        }
+    }
+    if flushed_after {
+        store.flush().await.unwrap();
+    }
+    let before = get(store, row).await;
+    let compacted = Cell {
+        family: Family::T,
+        qualifier: bytes(COMPACTED),
+        value: bytes(b"123\0"),
+        timestamp_ms: delete.iter().map(|column| column.timestamp_ms).max().unwrap(),
+    };
+    let is_version = read != ReadVersion::default();
+    let rewrite = RowRewrite { row: bytes(row), put: Some(compacted), delete, read };
+    match store.rewrite_row(&data(), rewrite).await {
+        Ok(()) => {
+            // A store with versions executes it only if nothing has changed.
+            assert!(!is_version || matches!(meanwhile, Meanwhile::Nothing), "{meanwhile:?}");
+            let after = get(store, row).await;
+            assert!(after.contains(&t(COMPACTED, b"123\0")), "{meanwhile:?}: {after:?}");
+            for cell in kept {
+                // With other writers a cell of the same millisecond as the one that was read is lost.
+                assert!(!is_version || after.contains(&cell), "{meanwhile:?}: {after:?}");
             }
         }
-        delete_columns(&*store, row, &[b"\x02\x80"]).await;
-        if flushed_after {
-            store.flush().await.unwrap();
+        Err(StorageError::Changed) => {
+            assert_eq!(get(store, row).await, before, "{meanwhile:?}");
+            assert!(is_version, "{meanwhile:?}");
         }
-        let compacted = Cell {
-            family: Family::T,
-            qualifier: bytes(b"\0\0\x01\x40\x02\x80"),
-            value: bytes(b"123\0"),
-            timestamp_ms: delete[2].timestamp_ms,
-        };
-        let rewrite = RowRewrite { row: bytes(row), put: Some(compacted), delete, read };
-        let mut expected = vec![t(b"\0\0\x01\x40\x02\x80", b"123\0"), t(b"\x01\x40", b"4")];
-        match store.rewrite_row(&data(), rewrite).await {
-            Ok(()) => {}
-            Err(StorageError::Changed) => expected[0] = t(b"\0\0", b"1"),
-            Err(error) => panic!("{error}"),
-        }
-        assert_eq!(get(&*store, row).await, expected);
-        store.flush().await.unwrap();
-        assert_eq!(get(&*store, row).await, expected);
+        Err(error) => panic!("{meanwhile:?}: {error}"),
     }
+    let before = get(store, row).await;
+    store.flush().await.unwrap();
+    assert_eq!(get(store, row).await, before, "{meanwhile:?}");
+}
+
+pub(super) async fn unchanged_row_is_rewritten(store: Arc<dyn Storage>) {
+    put(&*store, b"row", &[(b"\0\0", b"1"), (b"\x01\x40", b"2")]).await;
+    let read = store.read_version(&data());
+    let delete = replaced(&*store, b"row").await;
+    let compacted = Cell {
+        family: Family::T,
+        qualifier: bytes(b"\0\0\x01\x40"),
+        value: bytes(b"12\0"),
+        timestamp_ms: delete[1].timestamp_ms,
+    };
+    let rewrite = RowRewrite { row: bytes(b"row"), put: Some(compacted), delete, read };
+    store.rewrite_row(&data(), rewrite).await.unwrap();
+    assert_eq!(get(&*store, b"row").await, vec![t(b"\0\0\x01\x40", b"12\0")]);
 }
 
 pub(super) async fn points_of_an_hour_read_back_unchanged(store: Arc<dyn Storage>) {

@@ -173,6 +173,10 @@ impl Storage for RowFaultBackend {
         self.inner.delete(table, delete)
     }
 
+    fn read_version(&self, table: &Table) -> ReadVersion {
+        self.inner.read_version(table)
+    }
+
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         self.inner.rewrite_row(table, rewrite)
     }

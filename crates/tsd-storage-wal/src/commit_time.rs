@@ -1,18 +1,45 @@
 //! The last commit time, saved in a file.
 //!
-//! A put with an earlier timestamp than a previous delete would be hidden forever. So commit times
-//! must not decrease, neither when the clock is set back nor across restarts. A replay finds the
-//! last commit time in the log; before the last segments are removed, it is saved here.
+//! Commit times must not decrease, neither when the clock is set back nor across restarts: of two
+//! values of one instant the cell with the later time is the newer one, and with a multi-writer backend
+//! a put with an earlier timestamp than a previous delete would be hidden forever. A replay finds the
+//! last commit time in the log; before segments are removed, it is saved here.
 
-use std::io;
+use std::{io, time::Duration};
 
-use crate::files::LogDir;
+use crate::{OpenError, files::LogDir, memtable::MAX_ADDED_MS, state::WalState};
+
+/// How far the clock may be behind the log without a warning.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 
 const FILE: &str = "commit-time";
 const NEW_FILE: &str = "commit-time.new";
 
+/// Lower bound of all commit times from now on; `replayed_ms` is the last one in the log.
+///
+/// # Errors
+///
+/// Fails if the saved time cannot be read.
+pub(crate) fn first(state: &WalState, replayed_ms: i64) -> Result<i64, OpenError> {
+    let dir = &*state.dir;
+    let saved = load(dir)
+        .map_err(|source| OpenError::Io { directory: dir.path().to_path_buf(), source })?;
+    // Later than all points of the log, and than its last delete.
+    let last_ms = replayed_ms.max(saved.unwrap_or(i64::MIN));
+    let first_ms = last_ms.saturating_add(MAX_ADDED_MS);
+    let clock_lag = first_ms.saturating_sub((state.config.clock)());
+    let clock_lag = Duration::from_millis(u64::try_from(clock_lag).unwrap_or(0));
+    if clock_lag > CLOCK_TOLERANCE {
+        tracing::warn!(
+            ?clock_lag,
+            "the clock is behind the log; commit times do not advance until it catches up"
+        );
+    }
+    Ok(first_ms)
+}
+
 /// Returns the saved time; `None` if there is none.
-pub(super) fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
+fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
     if !dir.list()?.iter().any(|name| name == FILE) {
         return Ok(None);
     }
@@ -22,7 +49,7 @@ pub(super) fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
 }
 
 /// Saves a time, atomically.
-pub(super) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
+pub(crate) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
     match dir.remove(NEW_FILE) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
