@@ -20,7 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use tsd_storage::{Storage, Table};
+use tsd_storage::{LogLimit, Storage, Table};
 
 pub(crate) use self::{
     pace::CompactionPace,
@@ -73,6 +73,17 @@ pub(crate) struct CompactionStats {
     pub(crate) deletes: AtomicU64,
     /// Rows of notifications rejected by a full mailbox.
     pub(crate) notifications_dropped: AtomicU64,
+    failure_log: FailureLog,
+}
+
+/// Limits the messages about rows that cannot be compacted.
+#[derive(Debug)]
+struct FailureLog(LogLimit);
+
+impl Default for FailureLog {
+    fn default() -> Self {
+        Self(LogLimit::new(Duration::from_mins(1)))
+    }
 }
 
 /// Settings of a compaction actor.
@@ -201,10 +212,11 @@ impl CompactionStats {
         let add = |counter: &AtomicU64, n: u64| {
             counter.fetch_add(n, Ordering::Relaxed);
         };
-        // Logs one of a hundred.
+        // A row whose cells conflict fails again at each query that reports it.
         let failed = |counter: &AtomicU64, error: &dyn std::error::Error, what: &str| {
-            if counter.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-                tracing::warn!(%error, "row not compacted: {what}");
+            counter.fetch_add(1, Ordering::Relaxed);
+            if let Some(suppressed) = self.failure_log.0.admit() {
+                tracing::warn!(%error, suppressed, "row not compacted: {what}");
             }
         };
         match outcome {
@@ -262,6 +274,12 @@ impl Actor for RowCompactor {
             }
         }
     }
+}
+
+/// For the property test of corrections.
+#[cfg(test)]
+pub(crate) mod testing {
+    pub(crate) use super::row::{CompactionOutcome, RowRules, compact};
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod byte_budget;
 mod clock;
 mod compaction;
 mod config;
+#[cfg(test)]
+mod corrections;
 mod engine;
 mod handle;
 mod ingest;

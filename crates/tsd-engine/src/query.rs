@@ -8,6 +8,7 @@
 mod aggregation;
 mod annotations;
 mod cancellation;
+mod conflict;
 mod context;
 mod delete;
 mod engine;

@@ -27,6 +27,7 @@ mod point_value;
 mod qualifier;
 mod rollup;
 mod row_compaction;
+mod row_conflict;
 mod row_decode;
 mod row_error;
 mod row_key;
@@ -78,6 +79,7 @@ pub use rollup::{
     decode_rollup_row,
 };
 pub use row_compaction::{ReplacedColumn, RowCompaction, plan_row_compaction};
+pub use row_conflict::{ConflictingPoint, conflicting_points};
 pub use row_decode::{RowExtras, decode_row};
 pub use row_error::{ColumnError, RowError};
 pub use row_key::{RowKey, RowKeyError};

@@ -31,7 +31,7 @@ pub struct HookedStorage<S: ?Sized, H> {
 
 impl<S: ?Sized, H> HookedStorage<S, H> {
     /// Runs `hook` around the calls of `inner`.
-    pub(crate) fn with_hook(hook: H, inner: Arc<S>) -> Self {
+    pub fn with_hook(hook: H, inner: Arc<S>) -> Self {
         Self { hook: Arc::new(hook), inner }
     }
 

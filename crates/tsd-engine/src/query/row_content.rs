@@ -1,7 +1,7 @@
 //! Decodes the rows of a series: points, rolled-up values or histograms, and annotations.
 
 use tsd_model::{
-    Annotation, BaseTime, PointColumns, RollupInterval, Row, RowExtras, SimpleHistogram,
+    Annotation, BaseTime, PointColumns, RollupInterval, Row, RowError, RowExtras, SimpleHistogram,
     decode_rollup_row, decode_row, histogram_offset_ms,
 };
 use tsd_query::{
@@ -171,6 +171,8 @@ impl FinishedSeries {
 pub(crate) struct RowDecoder {
     columns: [PointColumns; 2],
     extras: RowExtras,
+    /// Offset of the instant for which the last row had two values, in milliseconds.
+    conflict_ms: Option<u32>,
 }
 
 impl RowDecoder {
@@ -188,13 +190,13 @@ impl RowDecoder {
         match (content, &mut series.values) {
             (RowContent::Points, SeriesValues::Points(builder)) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
-                    .map_err(|error| QueryError::failed(error.to_string()))?;
+                    .map_err(|error| failed(&error, &mut self.conflict_ms))?;
                 builder.push(pipeline, first);
                 self.add_annotations(with_annotations, series);
             }
             (RowContent::Histograms, SeriesValues::Histograms { points, bytes }) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
-                    .map_err(|error| QueryError::failed(error.to_string()))?;
+                    .map_err(|error| failed(&error, &mut self.conflict_ms))?;
                 *bytes += self.add_histograms(engine, base, points)?;
             }
             (RowContent::Rollup { interval, cells }, values) => {
@@ -224,6 +226,11 @@ impl RowDecoder {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Offset of the instant for which a row had two values, if that made [`Self::add_row`] fail.
+    pub(crate) const fn take_conflict(&mut self) -> Option<u32> {
+        self.conflict_ms.take()
     }
 
     fn add_annotations(&mut self, requested: bool, series: &mut SeriesState) {
@@ -272,4 +279,11 @@ impl RowDecoder {
         points.get_mut(from..).unwrap_or_default().sort_by_key(|(time, _)| *time);
         Ok(bytes)
     }
+}
+
+fn failed(error: &RowError, conflict_ms: &mut Option<u32>) -> QueryError {
+    if let RowError::Duplicate { offset_ms, .. } = error {
+        *conflict_ms = Some(*offset_ms);
+    }
+    QueryError::failed(error.to_string())
 }

@@ -115,15 +115,25 @@ impl ScanJob {
             }
             reader.admit_series(&batch).await?;
             let mut rows_left = batch.iter();
-            while rows_left.len() > 0 {
+            let mut failed = None;
+            while rows_left.len() > 0 && failed.is_none() {
                 let slice = context.time_slice().await?;
                 for row in rows_left.by_ref() {
-                    reader.add_row(row)?;
+                    if let Err(failure) = reader.add_row(row) {
+                        failed = Some((failure, row));
+                        break;
+                    }
                     if slice.is_expired() {
                         break;
                     }
                 }
                 reader.stats.compaction += slice.finish();
+            }
+            if let Some((failure, row)) = failed {
+                return Err(match reader.decoder.take_conflict() {
+                    Some(offset_ms) => self.engine.name_conflict(failure, row, offset_ms).await,
+                    None => failure,
+                });
             }
             reader.settle_memory()?;
             // A store whose futures are always ready would otherwise monopolize this thread.

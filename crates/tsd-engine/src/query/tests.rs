@@ -314,6 +314,20 @@ async fn duplicate_points_fail_the_query_unless_the_newest_wins() {
             Err(QueryFailure::Rejected(error)) => {
                 assert!(!fix_duplicates);
                 assert!(error.message.starts_with("Duplicate timestamp for key="));
+                let tsd_query::ErrorDetails::Text(details) = &error.details else {
+                    panic!("{:?}", error.details)
+                };
+                assert!(details.starts_with(&error.message), "{details}");
+                for part in
+                    ["metric m, ", "tags {host=a}", "time 1356998400000 ms", "0001=012C", "0000=01"]
+                {
+                    assert!(details.contains(part), "{part}: {details}");
+                }
+                // Only the queries of the series fail.
+                put_one(&engine, "m", "host=b", HOUR, 7).await.unwrap();
+                let other = execute(&engine, query(HOUR, HOUR + 1, &["sum:m{host=b}"])).await;
+                let other = other.unwrap();
+                assert_eq!(values(&other.sub_results[0].series[0]), [(0, 7.0)]);
             }
             Err(other) => panic!("{other:?}"),
         }

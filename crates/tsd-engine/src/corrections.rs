@@ -1,0 +1,94 @@
+//! Property test: an acknowledged correction is what is read, always.
+//!
+//! Random histories of puts and corrections in every spelling (seconds or milliseconds, integers and
+//! floats of every width), appends, deletes, flushes, row compactions, restarts, kills and clock
+//! changes run against a store and against a model that keeps the last acknowledged value of each
+//! instant. Corrections and flushes also happen inside row compactions, at every point where one waits.
+//! The cells are those that the ingest writes, the merge is that of queries, the row compaction that of
+//! the compactor.
+//!
+//! A [`TestStores`] says what is tested: [`embedded`] has the embedded store and the memory store; a
+//! store with several daemons implements the trait and calls [`check_seeds`] with more of them.
+//! `CORRECTION_SEEDS` sets the number of seeds per test, `CORRECTION_SEED` runs one of them.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod embedded;
+mod history;
+mod model;
+mod run;
+
+use std::{future::Future, sync::Arc};
+
+use tsd_storage::Storage;
+
+use self::{
+    history::{History, Rng},
+    run::Run,
+};
+
+/// How a daemon ends before it is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It flushes everything.
+    Clean,
+    /// Its log is kept.
+    Kill,
+    /// It is killed after a flush and before the flushed part of its log is removed.
+    KillAfterFlush,
+}
+
+/// One or several daemons over one table, and their clock.
+pub(crate) trait TestStores {
+    /// Number of daemons; steps of a history are for one of them.
+    fn daemons(&self) -> usize;
+
+    /// The store of a daemon.
+    fn store(&self, daemon: usize) -> Arc<dyn Storage>;
+
+    /// Ends a daemon and starts it again.
+    fn restart(&mut self, daemon: usize, how: Ending) -> impl Future<Output = ()>;
+
+    /// Changes the clock of all daemons.
+    fn move_clock(&mut self, by_ms: i64);
+
+    /// Ends all daemons.
+    fn end(self) -> impl Future<Output = ()>;
+}
+
+/// What the settings make of two values of one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// `fix_duplicates`: the last acknowledged value.
+    Newest,
+    /// Without it: an error or the last acknowledged value.
+    Refuse,
+    /// `use_otsdb_timestamp`: all cells of an instant have one time, and the largest value wins.
+    Largest,
+    /// The same with `use_max_value` off.
+    Smallest,
+    /// `enable_appends`: the last acknowledged value.
+    Appends,
+}
+
+/// Runs a history per seed on stores from `open`, which gets random numbers for its variants.
+pub(crate) async fn check_seeds<S: TestStores>(
+    mode: Mode,
+    default_seeds: u64,
+    open: impl AsyncFn(&mut Rng) -> S,
+) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let seeds = match number("CORRECTION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("CORRECTION_SEEDS").unwrap_or(default_seeds),
+    };
+    let is_one = seeds.end - seeds.start == 1;
+    let mut rewritten = 0;
+    for seed in seeds {
+        let mut rng = Rng::new(seed);
+        let stores = open(&mut rng).await;
+        let history = History::random(&mut rng, stores.daemons());
+        rewritten += Run::new(stores, mode, format!("{mode:?}, seed {seed}")).all(history).await;
+    }
+    assert!(is_one || rewritten > 0, "no row compaction has written anything");
+}

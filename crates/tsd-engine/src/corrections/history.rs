@@ -1,0 +1,172 @@
+//! Random histories.
+
+use bytes::Bytes;
+use tsd_model::{ColumnKind, Flags, Qualifier, Value, append_entry};
+
+use super::{Ending, Mode};
+
+/// Start of the hour of all points, epoch seconds.
+pub(crate) const HOUR: u32 = 1_356_998_400;
+
+/// Pseudo-random numbers (splitmix64).
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        let at = self.below(of.len() as u64) as usize;
+        *of.get(at).unwrap()
+    }
+}
+
+/// A point in one of its spellings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) series: u8,
+    pub(crate) offset_ms: u32,
+    is_millis: bool,
+    flags: u8,
+    /// Small, so that every width has it.
+    number: i8,
+}
+
+impl Point {
+    fn random(rng: &mut Rng, number: &mut i8) -> Self {
+        *number = (*number + 1) % 120;
+        // Few instants, for many corrections.
+        let offset_ms = rng.pick(&[0, 1_000, 4_000, 4_001, 3_599_000]);
+        Self {
+            series: rng.below(2) as u8,
+            offset_ms,
+            is_millis: offset_ms % 1_000 != 0 || rng.chance(40),
+            flags: rng.pick(&[0, 1, 3, 7, 0xB, 0xF]),
+            number: *number,
+        }
+    }
+
+    /// Key of the row.
+    pub(crate) fn row(series: u8) -> Bytes {
+        let base = HOUR.to_be_bytes();
+        [&[0, 0, series + 1][..], &base, &[0, 0, 1, 0, 0, 1]].concat().into()
+    }
+
+    /// The value that queries return.
+    pub(crate) fn value(&self) -> Value {
+        match self.flags {
+            0xB | 0xF => Value::Float(f64::from(self.number) + 0.5),
+            _ => Value::Integer(self.number.into()),
+        }
+    }
+
+    fn qualifier(&self) -> Qualifier {
+        let flags = Flags::from_bits(self.flags);
+        let qualifier = if self.is_millis {
+            Qualifier::at_millis(self.offset_ms, flags)
+        } else {
+            Qualifier::at_seconds(self.offset_ms / 1_000, flags)
+        };
+        qualifier.unwrap()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let number = i64::from(self.number);
+        match self.flags {
+            0xB => (f32::from(self.number) + 0.5).to_be_bytes().to_vec(),
+            0xF => (f64::from(self.number) + 0.5).to_be_bytes().to_vec(),
+            flags => number.to_be_bytes().to_vec().split_off(7 - usize::from(flags)),
+        }
+    }
+
+    /// Qualifier and value of the cell, or of the entry of the append column.
+    pub(crate) fn cell(&self, mode: Mode) -> (Vec<u8>, Vec<u8>) {
+        if mode == Mode::Appends {
+            let mut entry = Vec::new();
+            append_entry(self.qualifier(), &self.bytes(), &mut entry);
+            return (ColumnKind::APPEND_QUALIFIER.to_vec(), entry);
+        }
+        (self.qualifier().as_bytes().to_vec(), self.bytes())
+    }
+}
+
+/// Where a row compaction waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Gap {
+    BeforeRead,
+    WhileReading,
+    AfterRead,
+    WhileWriting,
+}
+
+/// A step that may also happen inside a row compaction.
+#[derive(Clone, Debug)]
+pub(crate) enum ShortStep {
+    /// One batch.
+    Put(Vec<Point>),
+    Delete(u8),
+    Flush,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Short(usize, ShortStep),
+    /// By a daemon, of a series, with steps of any daemon inside.
+    Compact(usize, u8, Vec<(Gap, usize, ShortStep)>),
+    Restart(usize, Ending),
+    MoveClock(i64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct History(pub(crate) Vec<Step>);
+
+impl History {
+    pub(crate) fn random(rng: &mut Rng, daemons: usize) -> Self {
+        let mut number = 0;
+        let steps = 5 + rng.below(40);
+        // In some histories the clock stands still unless it is moved.
+        let can_move = rng.chance(60);
+        let mut short = |rng: &mut Rng| match rng.below(20) {
+            0 => ShortStep::Delete(rng.below(2) as u8),
+            1..4 => ShortStep::Flush,
+            _ => {
+                let count = if rng.chance(70) { 1 } else { 1 + rng.below(4) };
+                ShortStep::Put((0..count).map(|_| Point::random(rng, &mut number)).collect())
+            }
+        };
+        let daemon = |rng: &mut Rng| rng.below(daemons as u64) as usize;
+        let step = |_| match rng.below(20) {
+            0..6 => {
+                let gaps = [Gap::BeforeRead, Gap::WhileReading, Gap::AfterRead, Gap::WhileWriting];
+                let inside = (0..rng.below(3)).map(|_| {
+                    let (gap, daemon) = (rng.pick(&gaps), daemon(rng));
+                    (gap, daemon, short(rng))
+                });
+                let inside = inside.collect();
+                Step::Compact(daemon(rng), rng.below(2) as u8, inside)
+            }
+            6 => {
+                let endings = [Ending::Clean, Ending::Kill, Ending::KillAfterFlush];
+                Step::Restart(daemon(rng), rng.pick(&endings))
+            }
+            7..9 if can_move => {
+                Step::MoveClock(rng.pick(&[1, 1, 5, 1_000, 3_600_000, -1, -5, -1_000, -3_600_000]))
+            }
+            _ => Step::Short(daemon(rng), short(rng)),
+        };
+        Self((0..steps).map(step).collect())
+    }
+}

@@ -1,0 +1,52 @@
+//! Names the points that a query refuses to choose from.
+//!
+//! The message is OpenTSDB's and names a row key in bytes; the details say which series and instant it
+//! is, and both cells, so that an operator finds them.
+
+use tsd_model::{Row, RowKey, Uid, UidKind, conflicting_points};
+use tsd_query::{ErrorDetails, QueryError};
+
+use super::{QueryEngine, QueryFailure};
+
+/// Cells named in an error; more than two have one instant only after repeated corrections.
+const MAX_CELLS: usize = 4;
+
+impl QueryEngine {
+    /// Adds metric, tags, time and cells to the error of a row with two values of one instant.
+    pub(crate) async fn name_conflict(
+        &self,
+        failure: QueryFailure,
+        row: &Row,
+        offset_ms: u32,
+    ) -> QueryFailure {
+        let QueryFailure::Rejected(error) = failure else { return failure };
+        let Ok(key) = RowKey::decode(&self.schema, &row.key) else { return error.into() };
+        let metric = self.name_or_uid(UidKind::Metric, key.metric()).await;
+        let mut tags = Vec::new();
+        for (tagk, tagv) in key.tags() {
+            let tagk = self.name_or_uid(UidKind::Tagk, tagk).await;
+            let tagv = self.name_or_uid(UidKind::Tagv, tagv).await;
+            tags.push(format!("{tagk}={tagv}"));
+        }
+        let time_ms = key.base_time().as_millis() + i64::from(offset_ms);
+        let points = conflicting_points(row, offset_ms);
+        let cells: Vec<String> = points.iter().take(MAX_CELLS).map(ToString::to_string).collect();
+        let details = format!(
+            "{}: metric {metric}, tags {{{}}}, time {time_ms} ms, cells {}",
+            error.message,
+            tags.join(", "),
+            cells.join(" and ")
+        );
+        QueryError { details: ErrorDetails::Text(details), ..error }.into()
+    }
+
+    /// The name of a UID, or the UID in hex if it has none or cannot be looked up.
+    async fn name_or_uid(&self, kind: UidKind, uid: &[u8]) -> String {
+        let name = match Uid::try_new(uid) {
+            Ok(uid) => self.uids.names_of(kind, &[uid]).await.ok(),
+            Err(_) => None,
+        };
+        let name = name.and_then(|names| names.into_iter().next().flatten());
+        name.map_or_else(|| tsd_model::to_hex(uid), |name| name.to_string())
+    }
+}
