@@ -143,7 +143,7 @@ fn memory(_: &TempDir) -> Arc<MemoryStorage> {
 fn tree(directory: &TempDir) -> Arc<LsmStorage> {
     let path = directory.path().join("store");
     let mut config = LsmConfig::new(path, vec![TableSpec::points(table())]);
-    (config.cache_bytes, config.read_threads, config.reserve_bytes) = (1 << 20, 1, 0);
+    (config.cache_bytes, config.read_threads) = (1 << 20, 1);
     config.clock = clock;
     Arc::new(LsmStorage::open(&config).unwrap())
 }
