@@ -20,6 +20,7 @@ mod in_process;
 mod invariants;
 mod metrics;
 mod metrics_doc;
+mod refusals;
 mod search;
 mod seeds;
 mod start;

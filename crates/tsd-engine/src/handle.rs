@@ -16,6 +16,7 @@ use crate::{
     compaction::{CompactionMessage, CompactionStats, QueueTotals, RowCompactor},
     config::EngineConfig,
     engine::StopSignal,
+    health::{self, Problem, UidSpace},
     ingest::{IngestSession, IngestShared, NameText},
     meta_tracking::TrackerMessage,
     query::{
@@ -180,6 +181,27 @@ impl EngineHandle {
     #[must_use]
     pub fn region_clients(&self) -> Vec<RegionClientStats> {
         stats::region_clients(&self.shared)
+    }
+
+    /// The problems of the store and the engine, from their own work; reads nothing.
+    #[must_use]
+    pub fn health(&self) -> Vec<Problem> {
+        health::problems(&self.shared)
+    }
+
+    /// The UIDs of each kind of name, as last seen; empty until the first.
+    #[must_use]
+    pub fn uid_space(&self) -> Vec<UidSpace> {
+        health::uid_space(&self.shared)
+    }
+
+    /// Reads the counters of UIDs, which other daemons advance, too.
+    pub async fn refresh_uid_space(&self) -> Result<(), StorageError> {
+        for kind in UidKind::ALL {
+            let used = self.shared.uids.table.used(kind).await?;
+            self.shared.uid_stats.saw(kind, used);
+        }
+        Ok(())
     }
 
     /// Sets the gauges of queues, caches and the storage; call it before a scrape.

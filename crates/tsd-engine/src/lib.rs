@@ -14,6 +14,7 @@ mod config;
 mod corrections;
 mod engine;
 mod handle;
+mod health;
 mod ingest;
 mod last_point;
 mod meta_tracking;
@@ -39,6 +40,7 @@ pub use config::{
 };
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
+pub use health::{HealthPart, Problem, UidSpace};
 pub use ingest::{ExtraCell, IngestSession, NameText, PointInput, RollupPlace};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_tracking::MetaTracking;
@@ -53,7 +55,7 @@ pub use query::{
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
-pub use tsd_storage::LogLimit;
+pub use tsd_storage::{HealthImpact, LogLimit, StorePart};
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,

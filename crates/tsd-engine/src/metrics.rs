@@ -59,6 +59,7 @@ pub fn describe_metrics() {
         ("tsd_uid_assigned_total", "UIDs assigned."),
         ("tsd_uid_cache_hits_total", "Names and UIDs found in the UID cache."),
         ("tsd_uid_cache_misses_total", "Names and UIDs not found in the UID cache."),
+        ("tsd_uid_filtered_total", "Names rejected by the UID filter, by kind."),
         ("tsd_uid_random_collisions_total", "Random UIDs that were taken already."),
         ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),
@@ -85,12 +86,18 @@ pub fn describe_metrics() {
         ),
         ("tsd_series_cache_entries", Unit::Count, "Series in the series cache."),
         ("tsd_uid_cache_entries", Unit::Count, "Names in the UID cache."),
+        (
+            "tsd_uid_left",
+            Unit::Count,
+            "UIDs that can still be assigned, by kind. Points with new names are rejected at 0.",
+        ),
         ("tsd_uid_pending_names", Unit::Count, "Names that wait for a UID."),
         (
             "tsd_write_held_points",
             Unit::Count,
             "Telnet points that are held and retried because the store does not accept them.",
         ),
+        ("tsd_uid_used", Unit::Count, "UIDs taken from the counter, by kind."),
         ("tsd_write_queued_bytes", Unit::Bytes, "Size of the points queued or being written."),
     ] {
         describe_gauge!(name, unit, text);

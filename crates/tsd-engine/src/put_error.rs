@@ -35,8 +35,7 @@ pub enum PutError {
     #[error(transparent)]
     UnmappableName(#[from] NameEncodeError),
     /// A name without a UID whose kind is not auto-created ([`UidError::NoSuchName`]), or a failed
-    /// assignment (all others; OpenTSDB's telnet port does not report these). A storage failure is
-    /// [`Self::Storage`].
+    /// assignment (all others). A storage failure is [`Self::Storage`].
     #[error(transparent)]
     Uid(UidError),
     /// A rolled-up value for an interval that is not configured.
@@ -86,6 +85,15 @@ pub struct PointFailure {
     pub tag: u32,
     /// Its error.
     pub error: PutError,
+    /// Metric and tags as sent, where they are still known: if the error concerns a name.
+    pub series: Option<Box<str>>,
+}
+
+impl PointFailure {
+    /// A failure of a point whose series is not known any more.
+    pub(crate) const fn new(tag: u32, error: PutError) -> Self {
+        Self { tag, error, series: None }
+    }
 }
 
 /// Result of a chunk.

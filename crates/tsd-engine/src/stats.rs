@@ -98,6 +98,7 @@ pub(crate) async fn collect(shared: &EngineShared) -> Vec<Stat> {
             stats.push(stat("uid.ids-used", 0, tags));
             stats.push(stat("uid.ids-available", 0, tags));
         } else if let Ok(used) = shared.uids.table.used(kind).await {
+            shared.uid_stats.saw(kind, used);
             let used = u64::try_from(used).unwrap_or(0);
             let all = Uid::max_number(kind.width(&shared.config.schema));
             stats.push(stat("uid.ids-used", used, tags));
@@ -159,6 +160,15 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
         ("tsd_uid_rejected_total", &shared.uid_stats.rejected),
     ] {
         absolute(name, load(counter));
+    }
+    for space in crate::health::uid_space(shared) {
+        let kind = space.kind.as_str();
+        metrics::gauge!("tsd_uid_used", "kind" => kind).set(space.used as f64);
+        metrics::gauge!("tsd_uid_left", "kind" => kind).set(space.left as f64);
+    }
+    for (kind, filtered) in shared.uid_stats.filtered.iter() {
+        metrics::counter!("tsd_uid_filtered_total", "kind" => kind.as_str())
+            .absolute(load(filtered));
     }
     set("tsd_uid_pending_names", load_size(&shared.uid_stats.pending));
     for (kind, assigned) in shared.uid_stats.assigned.iter() {

@@ -3,9 +3,11 @@
 /// Health of a daemon, as `status` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Storage is available.
+    /// Reads and writes succeed.
     Ok,
-    /// Storage is unavailable.
+    /// Some reads, or writes, fail.
+    Partial,
+    /// Neither reads nor writes succeed.
     Error,
     /// The daemon is shutting down.
     ShuttingDown,
@@ -17,6 +19,7 @@ impl Health {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
+            Self::Partial => "partial",
             Self::Error => "error",
             Self::ShuttingDown => "shutting-down",
         }

@@ -228,6 +228,12 @@ pub fn describe_metrics() {
         "Always 1; version, revision and compiler are labels."
     );
     describe_gauge!("tsd_server_connections_open", Unit::Count, "Open connections.");
+    describe_gauge!(
+        "tsd_health_problem",
+        Unit::Count,
+        "Worst problem of a part, by part: 0 none, 1 degraded, 2 some reads fail, 3 writes are \
+         rejected, 4 unavailable."
+    );
     describe_counter!(
         "tsd_server_telnet_read_bytes_total",
         Unit::Bytes,

@@ -3,19 +3,21 @@
 use tsd_engine::{PutError, UidError};
 use tsd_protocol::{PutPointError, TelnetPutError};
 
-/// Returns the telnet error; `None` where OpenTSDB sends no reply.
-pub(crate) fn to_telnet_error(error: &PutError) -> Option<TelnetPutError> {
+use crate::refused_points::RefusalCause;
+
+/// Returns the telnet error.
+pub(crate) fn to_telnet_error(error: &PutError) -> TelnetPutError {
     match error {
         PutError::Uid(UidError::NoSuchName { kind, name }) => {
-            Some(TelnetPutError::UnknownName { kind: kind.as_str(), name: name.clone() })
+            TelnetPutError::UnknownName { kind: kind.as_str(), name: name.clone() }
         }
-        PutError::Throttled => Some(TelnetPutError::PleaseThrottle(error.to_string())),
+        PutError::Throttled => TelnetPutError::PleaseThrottle(error.to_string()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
-            Some(TelnetPutError::Storage(error.to_string()))
+            TelnetPutError::Storage(error.to_string())
         }
-        // Rejected by the UID filter, no UIDs left, or a failed lookup. Other errors were reported
-        // before.
-        _ => None,
+        // Rejected by the UID filter or no UIDs left, which OpenTSDB only logs. Other errors are
+        // found when the line is parsed.
+        _ => TelnetPutError::NoUid(error.to_string()),
     }
 }
 
@@ -23,10 +25,27 @@ pub(crate) fn to_telnet_error(error: &PutError) -> Option<TelnetPutError> {
 pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
     match error {
         PutError::Uid(UidError::NoSuchName { .. }) => PutPointError::UnknownName,
+        PutError::Uid(error) => PutPointError::NoUid(error.to_string()),
         PutError::Throttled => PutPointError::Throttled,
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             PutPointError::Storage(error.to_string())
         }
         _ => PutPointError::Unexpected,
+    }
+}
+
+/// Returns the cause of a telnet error, for the log.
+pub(crate) fn telnet_cause(error: &TelnetPutError) -> RefusalCause {
+    match error {
+        TelnetPutError::NoUid(_) => RefusalCause::NoUid,
+        other => RefusalCause::Kind(other.kind()),
+    }
+}
+
+/// Returns the cause of an HTTP error, for the log.
+pub(crate) fn http_cause(error: &PutPointError) -> RefusalCause {
+    match error {
+        PutPointError::NoUid(_) => RefusalCause::NoUid,
+        other => RefusalCause::Kind(other.kind()),
     }
 }

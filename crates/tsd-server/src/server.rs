@@ -33,6 +33,8 @@ const FIRST_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Minimum interval between two messages about refused connections, or failed accepts.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval of reads of the counters of UIDs.
+const UID_SPACE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +76,7 @@ pub struct Server {
     abort: CancellationToken,
     acceptors: Vec<JoinHandle<()>>,
     upkeep: Option<JoinHandle<()>>,
+    uid_space: JoinHandle<()>,
 }
 
 impl Server {
@@ -108,7 +111,10 @@ impl Server {
             })
         });
         metrics::publish_build(&config.build);
-        let state = Arc::new(ServerState::new(config, first, engine, clock));
+        let state = ServerState::new(config, first, engine, clock)
+            .map_err(|source| BindError::Listen { address: first, source })?;
+        let state = Arc::new(state);
+        let uid_space = tokio::spawn(follow_uid_space(state.engine.clone()));
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
         let acceptors = listeners
@@ -117,7 +123,7 @@ impl Server {
                 tokio::spawn(accept(listener, Arc::clone(&state), tasks.clone(), abort.clone()))
             })
             .collect();
-        Ok(Self { addresses, state, tasks, abort, acceptors, upkeep })
+        Ok(Self { addresses, state, tasks, abort, acceptors, upkeep, uid_space })
     }
 
     /// Returns the first address it listens on.
@@ -151,6 +157,7 @@ impl Server {
         for acceptor in self.acceptors {
             let _ = acceptor.await;
         }
+        self.uid_space.abort();
         if let Some(upkeep) = self.upkeep {
             upkeep.abort();
         }
@@ -163,6 +170,18 @@ impl Server {
             self.tasks.wait().await;
         }
         ShutdownReport { cut_off }
+    }
+}
+
+/// Reads the counters of UIDs now and then: other daemons advance them, too.
+async fn follow_uid_space(engine: EngineHandle) {
+    let mut tick = interval(UID_SPACE_INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if let Err(error) = engine.refresh_uid_space().await {
+            debug!(%error, "cannot read the counters of UIDs");
+        }
     }
 }
 

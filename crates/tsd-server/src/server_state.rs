@@ -1,26 +1,25 @@
 //! State shared by all connections of a server.
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
 
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use tsd_engine::{EngineHandle, LogLimit, QueryClock, UidKind};
-use tsd_protocol::{Health, RollupRules, SeriesRules};
+use tsd_engine::{EngineHandle, LogLimit, QueryClock};
+use tsd_protocol::{RollupRules, SeriesRules};
 
 use crate::{
     ServerConfig,
+    health::{HealthMonitor, HealthReport},
     http::BodyMemory,
     metrics::{ReadableCounter, ServerMetrics},
+    refused_points::RefusedPointLog,
     rollups,
 };
-
-/// Timeout of the storage read of a health check.
-const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Minimum interval between two messages about unstored points.
 const UNSTORED_LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -48,9 +47,11 @@ pub(crate) struct ServerState {
     clock: QueryClock,
     pub(crate) metrics: ServerMetrics,
     pub(crate) body_memory: BodyMemory,
+    health: HealthMonitor,
     pub(crate) open_connections: AtomicUsize,
     unstored_log: LogLimit,
     refusal_log: LogLimit,
+    pub(crate) refused_points: RefusedPointLog,
     /// Cancelled when shutdown starts.
     pub(crate) stopping: CancellationToken,
     /// Cancelled when a client requests a stop.
@@ -63,11 +64,12 @@ impl ServerState {
         address: SocketAddr,
         engine: EngineHandle,
         clock: QueryClock,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let settings = engine.config();
         let rules = SeriesRules::new(settings.ingest.max_tags, &settings.uids.allow_specialchars);
         let rollups = rollups::rollup_rules(settings).map(Arc::new);
-        Self {
+        Ok(Self {
+            health: HealthMonitor::start(engine.clone())?,
             rules: Arc::new(rules),
             rollups,
             body_memory: BodyMemory::new(config.limits.all_bodies_bytes),
@@ -79,9 +81,10 @@ impl ServerState {
             open_connections: AtomicUsize::new(0),
             unstored_log: LogLimit::new(UNSTORED_LOG_INTERVAL),
             refusal_log: LogLimit::new(REFUSAL_LOG_INTERVAL),
+            refused_points: RefusedPointLog::default(),
             stopping: CancellationToken::new(),
             stop_requested: CancellationToken::new(),
-        }
+        })
     }
 
     /// Returns the current time and the default time zone of queries.
@@ -125,16 +128,8 @@ impl ServerState {
         }
     }
 
-    /// Returns the health of the daemon, checked by a small storage read.
-    pub(crate) async fn health(&self) -> Health {
-        if self.stopping.is_cancelled() {
-            return Health::ShuttingDown;
-        }
-        match timeout(HEALTH_CHECK_TIMEOUT, self.engine.uids().suggest(UidKind::Metric, "", 1))
-            .await
-        {
-            Ok(Ok(_)) => Health::Ok,
-            Ok(Err(_)) | Err(_) => Health::Error,
-        }
+    /// Returns the health of the daemon, within half a second.
+    pub(crate) async fn health(&self) -> HealthReport {
+        self.health.report(self.stopping.is_cancelled()).await
     }
 }

@@ -27,14 +27,16 @@ use tokio::{
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
 use tsd_engine::{IngestSession, NameText, PointFailure, PointInput, PutError};
+use tsd_model::PointValue;
 use tsd_protocol::{
-    AdminCommand, LineSplitter, PutErrorKind, PutLine, PutLineError, RollupError, SeriesRules,
-    TelnetCommand, TelnetCommands, TelnetPutError, reply as telnet_reply,
+    AdminCommand, Latin1, LineSplitter, PutErrorKind, PutLine, PutLineError, RollupError,
+    SeriesRules, TelnetCommand, TelnetCommands, TelnetPutError, reply as telnet_reply,
 };
 
 use self::{read_buffer::ReadBuffer, storage_errors::Unstored, write_buffer::WriteBuffer};
 use crate::{
-    put_error_mapping::to_telnet_error,
+    put_error_mapping::{telnet_cause, to_telnet_error},
+    refused_points::RefusalCause,
     server_state::ServerState,
     stats::Stats,
     timeout_io::{RequestTracker, TimeoutIo},
@@ -218,6 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Ok(false);
             }
             self.report_failures().await?;
+            self.send_errors().await?;
             if self.must_close() {
                 return Ok(false);
             }
@@ -264,7 +267,7 @@ impl Executor<'_> {
             _ if let Some(reply) = &refused => reply.clone(),
             AdminCommand::Stats => Stats::collect(&state).await.text(),
             AdminCommand::Version => state.config.build.render_text(),
-            AdminCommand::Status => telnet_reply::status(state.health().await),
+            AdminCommand::Status => telnet_reply::status(state.health().await.state()),
             AdminCommand::Help => telnet_reply::help(self.commands),
             AdminCommand::DropCaches => {
                 state.engine.drop_caches();
@@ -297,8 +300,25 @@ impl Executor<'_> {
     }
 }
 
+/// A parsed point as a line.
+struct ShownPoint<'a, 'l>(&'a PutLine<'l>);
+
+impl Display for ShownPoint<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PutLine { metric, timestamp, value, tags_raw } = self.0;
+        write!(f, "put {} {} ", Latin1(metric), timestamp.as_given())?;
+        match value {
+            PointValue::Integer(value) => write!(f, "{value}")?,
+            PointValue::Single(value) => write!(f, "{value}")?,
+            PointValue::Double(value) => write!(f, "{value}")?,
+        }
+        write!(f, " {}", Latin1(tags_raw))
+    }
+}
+
 impl LineProcessor {
-    /// Processes complete lines up to a command with a reply. Returns the number of consumed bytes.
+    /// Processes complete lines up to a command with a reply, or until many errors are queued for a
+    /// client that reads. Returns the number of consumed bytes.
     fn process_lines(&mut self, bytes: &[u8]) -> (usize, Option<AdminCommand>) {
         let mut lines = LineSplitter::new(bytes);
         // Points are passed to the session in groups, in the order of the lines.
@@ -312,11 +332,14 @@ impl LineProcessor {
                     Ok(point) => group.push(point),
                     Err(error) => {
                         self.put_points(&mut group);
-                        self.report_syntax_error("put", &error);
+                        self.report_syntax_error("put", &error, &Latin1(line));
                     }
                 }
                 if group.len() == IngestSession::GROUP {
                     self.put_points(&mut group);
+                }
+                if self.must_send_errors() {
+                    break;
                 }
                 continue;
             }
@@ -327,6 +350,11 @@ impl LineProcessor {
         }
         self.put_points(&mut group);
         (lines.consumed(), None)
+    }
+
+    /// True if queued errors are to be sent before further ones are queued.
+    fn must_send_errors(&self) -> bool {
+        self.write_buffer.is_half_full() && self.write_buffer.is_read()
     }
 
     /// Processes a line other than `put`; returns the command if it has a reply.
@@ -364,10 +392,12 @@ impl LineProcessor {
             },
             |point| Ok(point.tags(rules)?),
         );
-        points.clear();
-        for (_, error) in rejected {
-            self.report_line_error("put", PUT, error);
+        for (at, error) in rejected {
+            if let Some(point) = points.get(at) {
+                self.report_line_error("put", PUT, error, &ShownPoint(point));
+            }
         }
+        points.clear();
     }
 
     /// Adds the lines of a read to the metrics.
@@ -379,21 +409,38 @@ impl LineProcessor {
 
     /// Reports a rejected line.
     #[cold]
-    fn report_line_error(&mut self, command: &str, tag: u32, error: WriteLineError) {
+    fn report_line_error(
+        &mut self,
+        command: &str,
+        tag: u32,
+        error: WriteLineError,
+        line: &dyn Display,
+    ) {
         match error {
-            WriteLineError::Line(error) => self.report_syntax_error(command, &error),
+            WriteLineError::Line(error) => self.report_syntax_error(command, &error, line),
             WriteLineError::Fault(error) => {
-                self.state.metrics.put_errors(PutErrorKind::IllegalArgument).add(1);
+                let kind = PutErrorKind::IllegalArgument;
+                self.state.metrics.put_errors(kind).add(1);
+                self.log_refused(RefusalCause::Kind(kind), &error, line);
                 self.reply_line(command, &format_args!("{}: {error}", error.class()));
             }
-            WriteLineError::Engine(error) => self.report(&PointFailure { tag, error }),
+            WriteLineError::Engine(error) => {
+                let series = Some(line.to_string().into());
+                self.report(&PointFailure { tag, error, series });
+            }
         }
+    }
+
+    /// Logs a point that was not stored.
+    fn log_refused(&self, cause: RefusalCause, reason: &dyn Display, line: &dyn Display) {
+        self.state.refused_points.log(self.peer, cause, reason, line);
     }
 
     /// Reports a line that cannot be parsed.
     #[cold]
-    fn report_syntax_error(&mut self, command: &str, error: &PutLineError) {
+    fn report_syntax_error(&mut self, command: &str, error: &PutLineError, line: &dyn Display) {
         self.state.metrics.put_errors(error.kind()).add(1);
+        self.log_refused(RefusalCause::Kind(error.kind()), error, line);
         self.reply_line(command, error);
     }
 
@@ -401,20 +448,18 @@ impl LineProcessor {
     #[cold]
     fn report(&mut self, failure: &PointFailure) {
         let command = match failure.tag {
-            HISTOGRAM => return self.report_histogram(&failure.error),
+            HISTOGRAM => return self.report_histogram(failure),
             ROLLUP => "rollup",
             _ => "put",
         };
-        let Some(reply) = to_telnet_error(&failure.error) else {
-            self.state.metrics.rpc_exceptions.add(1);
-            debug!(error = %failure.error, "a telnet point failed without a reply");
-            return;
-        };
-        self.reply_error(command, &reply);
+        let reply = to_telnet_error(&failure.error);
+        self.reply_error(command, &reply, failure.series.as_deref());
     }
 
-    fn reply_error(&mut self, command: &str, reply: &TelnetPutError) {
+    /// Reports an error of a point, with what is known of it.
+    fn reply_error(&mut self, command: &str, reply: &TelnetPutError, point: Option<&str>) {
         self.state.metrics.put_errors(reply.kind()).add(1);
+        self.log_refused(telnet_cause(reply), reply, &point.unwrap_or(command));
         if reply.is_asynchronous() && !self.state.config.telnet_return_errors {
             return;
         }

@@ -13,6 +13,7 @@ mod admin;
 mod annotations;
 mod connections;
 mod harness;
+mod health;
 mod histograms;
 mod hostile;
 mod put;

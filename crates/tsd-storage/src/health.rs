@@ -22,6 +22,10 @@ pub enum StorePart {
 }
 
 impl StorePart {
+    /// Every part.
+    pub const ALL: [Self; 6] =
+        [Self::Commit, Self::Flush, Self::Compaction, Self::Backend, Self::Disk, Self::Data];
+
     /// The value of the label `part`, and the key in `/api/status`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -64,6 +68,19 @@ pub struct HealthProblem {
     pub impact: HealthImpact,
     /// What is wrong, with the file, table or server concerned and the operating system's error.
     pub reason: Arc<str>,
+}
+
+impl HealthImpact {
+    /// The impact in `/api/status`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Degraded => "degraded",
+            Self::SomeReadsFail => "some reads fail",
+            Self::WritesRejected => "writes are rejected",
+            Self::Unavailable => "unavailable",
+        }
+    }
 }
 
 impl HealthProblem {

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, Flags, Qualifier, Row};
 
 use crate::{
-    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, LogMark, ReadVersion, RowRewrite,
-    RowScanner, Scan, Storage, StorageError, StorageFuture, Table, clock::ClockMs,
+    CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark, ReadVersion,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Table, clock::ClockMs,
     metrics::describe_metrics, system_clock_ms,
 };
 
@@ -31,6 +31,7 @@ pub struct MemoryStorage {
     tables: Arc<MemoryTables>,
     clock: ClockMs,
     log_mark: Mutex<LogMark>,
+    problems: Arc<RwLock<Vec<HealthProblem>>>,
 }
 
 type ColumnKey = (Family, Bytes);
@@ -76,7 +77,12 @@ impl MemoryStorage {
         describe_metrics();
         let by_name = tables.into_iter().map(|t| (t, RwLock::default())).collect();
         let tables = Arc::new(MemoryTables::new(by_name));
-        Self { tables, clock: system_clock_ms, log_mark: Mutex::new(LogMark::Unsupported) }
+        Self {
+            tables,
+            clock: system_clock_ms,
+            log_mark: Mutex::new(LogMark::Unsupported),
+            problems: Arc::default(),
+        }
     }
 
     /// Keeps the mark of a log in front, as a durable store does.
@@ -96,7 +102,13 @@ impl MemoryStorage {
         });
         let tables = Arc::new(MemoryTables::new(by_name.collect()));
         let log_mark = self.log_mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Self { tables, clock: self.clock, log_mark: Mutex::new(log_mark) }
+        Self { tables, clock: self.clock, log_mark: Mutex::new(log_mark), problems: Arc::default() }
+    }
+
+    /// Reports these problems from now on. A store in memory has none of its own.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_problems(&self, problems: Vec<HealthProblem>) {
+        *self.problems.write().unwrap_or_else(PoisonError::into_inner) = problems;
     }
 
     /// Uses another clock for cell timestamps.
@@ -477,6 +489,10 @@ impl Storage for MemoryStorage {
     fn flush(&self) -> StorageFuture<'_, ()> {
         let closed = self.tables.closed.load(Ordering::Acquire);
         Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
+    }
+
+    fn health(&self) -> Vec<HealthProblem> {
+        self.problems.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn close(&self) -> StorageFuture<'_, ()> {

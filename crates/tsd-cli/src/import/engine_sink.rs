@@ -81,7 +81,7 @@ impl PointSink for EngineSink {
 
     fn take_failures(&mut self) -> Vec<SinkFailure> {
         let mut failures = Vec::new();
-        while let Ok(PointFailure { tag, error }) = self.failures.try_recv() {
+        while let Ok(PointFailure { tag, error, .. }) = self.failures.try_recv() {
             failures.push(SinkFailure { line: u64::from(tag), refusal: error.into() });
         }
         failures

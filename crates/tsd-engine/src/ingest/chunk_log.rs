@@ -5,7 +5,7 @@
 //! log, which is turned into cells, in order, when the names are resolved.
 
 use smallvec::SmallVec;
-use tsd_model::{PointValue, Timestamp};
+use tsd_model::{PointValue, Timestamp, decode_latin1};
 
 use super::extra_cell::ExtraCell;
 
@@ -65,6 +65,21 @@ pub(crate) struct UnresolvedPoint {
     pub(crate) names: NameList,
     /// What is stored.
     pub(crate) body: EntryBody,
+}
+
+impl UnresolvedPoint {
+    /// Its names, for messages: `metric tagk=tagv ...`.
+    pub(crate) fn series(&self) -> String {
+        let mut names = self.names.iter().map(decode_latin1);
+        let mut text = names.next().unwrap_or_default();
+        while let (Some(tagk), Some(tagv)) = (names.next(), names.next()) {
+            text.push(' ');
+            text.push_str(&tagk);
+            text.push('=');
+            text.push_str(&tagv);
+        }
+        text
+    }
 }
 
 /// Names of one point as they are stored: metric, then key and value of each tag, in the order

@@ -113,7 +113,7 @@ impl CommitGroup {
                 report.stored += tags.len();
             }
             Err(error) => {
-                self.fail(tags.iter().map(|&tag| PointFailure { tag, error: error.clone() }));
+                self.fail(tags.iter().map(|&tag| PointFailure::new(tag, error.clone())));
             }
         }
     }
@@ -179,7 +179,7 @@ mod tests {
         assert!(group.take_report().failures.is_empty());
         assert!(matches!(
             failures.recv().await,
-            Some(PointFailure { tag: 7, error: PutError::Throttled })
+            Some(PointFailure { tag: 7, error: PutError::Throttled, .. })
         ));
     }
 }

@@ -392,7 +392,7 @@ impl IngestSession {
         self.shared.received.fetch_add(self.points as u64, Ordering::Relaxed);
         self.shared.received_total.increment(self.points as u64);
         if self.shared.closed.load(Ordering::Acquire) {
-            group.fail(self.tags().map(|tag| PointFailure { tag, error: PutError::Closed }));
+            group.fail(self.tags().map(|tag| PointFailure::new(tag, PutError::Closed)));
             self.discard_chunk();
         }
         if !self.log.is_empty() {
@@ -444,24 +444,31 @@ impl IngestSession {
         let Self { chunk, log, due_before, text, .. } = self;
         let (mut failures, mut resolved) = (Vec::new(), Vec::new());
         for entry in log.drain(..) {
-            let (tag, put) = match entry {
+            match entry {
                 LogEntry::Cached { template, shard, notify, body } => {
-                    (body.tag(), chunk.body(&shared, &template, shard, notify, &body))
+                    if let Err(error) = chunk.body(&shared, &template, shard, notify, &body) {
+                        failures.push(PointFailure::new(body.tag(), error));
+                    }
                 }
                 LogEntry::New(point) => {
                     let tag = point.body.tag();
                     let put = match series.next() {
                         Some(Ok(series)) => chunk
                             .first_of_series(&shared, &point, &series, *due_before)
-                            .map(|last_notified| resolved.push((point, series, last_notified))),
+                            .map(|last_notified| (series, last_notified)),
                         Some(Err(error)) => Err(error.into()),
                         None => Err(PutError::Lost),
                     };
-                    (tag, put)
+                    match put {
+                        Ok((series, last_notified)) => {
+                            resolved.push((point, series, last_notified));
+                        }
+                        Err(error) => {
+                            let series = Some(point.series().into());
+                            failures.push(PointFailure { tag, error, series });
+                        }
+                    }
                 }
-            };
-            if let Err(error) = put {
-                failures.push(PointFailure { tag, error });
             }
         }
         let resolved = resolved.iter().map(|(point, series, last_notified)| NewSeries {

@@ -42,6 +42,8 @@ pub(crate) struct AssignedBatch {
     pub(crate) results: Vec<Result<Uid, UidError>>,
     /// Random UIDs that were taken already.
     pub(crate) collisions: u64,
+    /// Highest number taken from the counter.
+    pub(crate) highest: Option<i64>,
 }
 
 /// Assigns UIDs to names that have none.
@@ -54,12 +56,13 @@ pub(crate) async fn assign(
     let mut results: Vec<Option<Result<Uid, UidError>>> = vec![None; names.len()];
     let mut open: Vec<usize> = (0..names.len()).collect();
     let mut collisions = 0;
+    let mut highest = None;
     let attempts = if allocation == UidAllocation::Random { RANDOM_ATTEMPTS } else { ATTEMPTS };
     for left in (0..attempts).rev() {
         if open.is_empty() {
             break;
         }
-        let tried = attempt(table, kind, names, &open, allocation).await;
+        let tried = attempt(table, kind, names, &open, allocation, &mut highest).await;
         open.clear();
         for (i, attempt) in tried {
             let result = match attempt {
@@ -85,6 +88,7 @@ pub(crate) async fn assign(
     AssignedBatch {
         results: results.into_iter().map(|r| r.unwrap_or(Err(UidError::Lost))).collect(),
         collisions,
+        highest,
     }
 }
 
@@ -122,11 +126,15 @@ async fn attempt(
     names: &[Bytes],
     open: &[usize],
     allocation: UidAllocation,
+    highest: &mut Option<i64>,
 ) -> Vec<(usize, Attempt)> {
     let numbers = match allocate(table, kind, open.len(), allocation).await {
         Ok(numbers) => numbers,
         Err(error) => return open.iter().map(|&i| (i, Attempt::Failed(error.clone()))).collect(),
     };
+    if allocation == UidAllocation::Counter {
+        *highest = numbers.last().copied().max(*highest);
+    }
     let width = kind.width(&table.schema);
     futures_util::stream::iter(open.iter().copied().zip(numbers))
         .map(|(i, number)| async move {

@@ -55,12 +55,27 @@ pub(crate) struct AssignerStats {
     pub(crate) assigned: PerKind<AtomicU64>,
     /// Random UIDs that were taken already.
     pub(crate) random_collisions: AtomicU64,
+    /// One more than the highest number seen in the counter of a kind; 0: none was seen yet.
+    highest: PerKind<AtomicU64>,
     /// Names rejected by the filter, by kind.
     pub(crate) filtered: PerKind<AtomicU64>,
     /// Names that wait for a UID now.
     pub(crate) pending: AtomicUsize,
     /// Names rejected because too many were pending.
     pub(crate) rejected: AtomicU64,
+}
+
+impl AssignerStats {
+    /// Records a number of a kind's counter, which only grows.
+    pub(crate) fn saw(&self, kind: UidKind, number: i64) {
+        let seen = u64::try_from(number).unwrap_or(0).saturating_add(1);
+        self.highest[kind].fetch_max(seen, Ordering::Relaxed);
+    }
+
+    /// The highest number seen in a kind's counter.
+    pub(crate) fn highest(&self, kind: UidKind) -> Option<u64> {
+        self.highest[kind].load(Ordering::Relaxed).checked_sub(1)
+    }
 }
 
 /// Settings of the UID actor.
@@ -196,6 +211,9 @@ impl UidAssigner {
             ctx.spawn(work, move |assigner, (names, assigned), ctx| {
                 let AssignerSettings { caches, stats, .. } = &assigner.settings;
                 stats.random_collisions.fetch_add(assigned.collisions, Ordering::Relaxed);
+                if let Some(number) = assigned.highest {
+                    stats.saw(kind, number);
+                }
                 let pending = &mut assigner.assignments[kind];
                 pending.in_flight -= 1;
                 for (name, result) in names.iter().zip(&assigned.results) {

@@ -44,7 +44,7 @@ pub enum UidError {
         character: Option<char>,
     },
     /// The UID filter rejects the name.
-    #[error("the {kind} name '{name}' is blocked by the UID filter")]
+    #[error("Blocked by UID filter. kind='{kind}' name='{name}'")]
     BlockedByFilter {
         /// Kind of the name.
         kind: UidKind,
@@ -52,7 +52,7 @@ pub enum UidError {
         name: String,
     },
     /// Every UID of the kind's width is assigned.
-    #[error("all unique IDs for {kind} on {width} bytes are already assigned")]
+    #[error("All Unique IDs for {kind} on {width} bytes are already assigned!")]
     AllAssigned {
         /// The kind.
         kind: UidKind,
@@ -60,7 +60,7 @@ pub enum UidError {
         width: usize,
     },
     /// The numbers tried had names already, though the counter was below them.
-    #[error("the {kind} numbers tried for '{name}' were all taken")]
+    #[error("Failed to assign an ID for kind='{kind}' name='{name}': the numbers tried were taken")]
     NumbersTaken {
         /// Kind of the name.
         kind: UidKind,
@@ -68,7 +68,7 @@ pub enum UidError {
         name: String,
     },
     /// Every random UID tried was taken.
-    #[error("failed to assign a random ID for {kind} '{name}' after {attempts} attempts")]
+    #[error("Failed to assign random ID for kind='{kind}' name='{name}' after {attempts} attempts")]
     RandomExhausted {
         /// Kind of the name.
         kind: UidKind,

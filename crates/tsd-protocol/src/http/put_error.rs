@@ -83,9 +83,13 @@ pub enum PutPointError {
     /// The write queues are full.
     #[error("Please throttle")]
     Throttled,
-    /// Rejected by the UID filter, no UIDs left, or an unexpected error.
+    /// An unexpected error.
     #[error("Unexpected exception")]
     Unexpected,
+    /// A name cannot get a UID: there is none left, or the UID filter rejects it. OpenTSDB's text
+    /// ends before the reason.
+    #[error("Unexpected exception: {0}")]
+    NoUid(String),
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),

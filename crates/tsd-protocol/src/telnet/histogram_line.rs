@@ -31,7 +31,7 @@ pub enum HistogramLineError {
     /// An error with a reply.
     #[error(transparent)]
     Line(#[from] PutLineError),
-    /// A malformed histogram. OpenTSDB sends no reply.
+    /// A malformed simple histogram. OpenTSDB drops it without a reply.
     #[error("malformed histogram")]
     Malformed,
 }

@@ -80,6 +80,10 @@ pub enum TelnetPutError {
         /// The name.
         name: String,
     },
+    /// A name cannot get a UID: there is none left, or the UID filter rejects it. OpenTSDB sends
+    /// nothing; the text is that of its exception.
+    #[error("illegal argument: {0}")]
+    NoUid(String),
     /// The write was rejected because the queues are full.
     #[error("Please throttle writes: {0}")]
     PleaseThrottle(String),
@@ -105,6 +109,7 @@ impl TelnetPutError {
     pub fn kind(&self) -> PutErrorKind {
         match self {
             Self::UnknownName { .. } => PutErrorKind::UnknownMetric,
+            Self::NoUid(_) => PutErrorKind::IllegalArgument,
             _ => PutErrorKind::Storage,
         }
     }
@@ -126,6 +131,7 @@ mod tests {
         let replies = [
             TelnetPutError::UnknownName { kind: "metrics", name: "m".into() },
             TelnetPutError::UnknownName { kind: "tagv", name: "a".into() },
+            TelnetPutError::NoUid(msg()),
             TelnetPutError::PleaseThrottle(msg()),
             TelnetPutError::Storage(msg()),
         ];
@@ -133,6 +139,7 @@ mod tests {
         insta::assert_snapshot!(text.concat(), @"
         put: unknown metric: No such name for 'metrics': 'm'
         put: unknown metric: No such name for 'tagv': 'a'
+        put: illegal argument: msg
         put: Please throttle writes: msg
         put: HBase error: msg
         ");

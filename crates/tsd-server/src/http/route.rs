@@ -35,6 +35,8 @@ pub(crate) enum Route {
     Stats,
     /// `/api/status`.
     Status,
+    /// `/api/health/…`, which OpenTSDB does not have.
+    Health,
     /// `/api/config`.
     Config,
     /// `/api/version`.
@@ -63,7 +65,7 @@ pub(crate) enum Route {
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 23] = [
+    pub(crate) const ALL: [(Self, &'static str); 24] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -75,6 +77,7 @@ impl Route {
         (Self::Uid, "api/uid"),
         (Self::Stats, "api/stats"),
         (Self::Status, "api/status"),
+        (Self::Health, "api/health"),
         (Self::Config, "api/config"),
         (Self::Version, "api/version"),
         (Self::Aggregators, "api/aggregators"),
@@ -113,6 +116,8 @@ impl Route {
             Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,
             Self::Metrics => config.metrics.is_some(),
+            // Probes of an orchestrator, whatever clients may use.
+            Self::Health => true,
             Self::Unknown => false,
         }
     }

@@ -31,6 +31,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Stats => admin::stats(&request).await,
         Route::LegacyStats => Ok(admin::legacy_stats(&request).await),
         Route::Status => admin::status(&request).await,
+        Route::Health => admin::health(&request).await,
         Route::Config => admin::config(&request),
         Route::Version => admin::version(&request),
         Route::LegacyVersion => Ok(admin::legacy_version(&request)),

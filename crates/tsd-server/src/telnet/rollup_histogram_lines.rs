@@ -5,8 +5,8 @@
 
 use tsd_engine::{PointFailure, PutError, UidError};
 use tsd_protocol::{
-    HistogramLine, HistogramLineError, HistogramValue, PutLineError, RollupError, RollupLine,
-    TelnetPutError, parse_tags,
+    HistogramLine, HistogramLineError, HistogramValue, Latin1, PutLineError, RollupError,
+    RollupLine, TelnetPutError, parse_tags,
 };
 
 use super::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
@@ -23,7 +23,7 @@ enum HistogramFailure {
 impl LineProcessor {
     pub(super) fn rollup(&mut self, line: &[u8]) {
         if let Err(error) = self.put_rollup(line) {
-            self.report_line_error("rollup", ROLLUP, error);
+            self.report_line_error("rollup", ROLLUP, error, &Latin1(line));
         }
     }
 
@@ -61,17 +61,19 @@ impl LineProcessor {
         match self.put_histogram(line) {
             Ok(()) => {}
             Err(HistogramFailure::Line(HistogramLineError::Line(error))) => {
-                self.report_syntax_error("histogram", &error);
+                self.report_syntax_error("histogram", &error, &Latin1(line));
             }
             Err(HistogramFailure::Line(HistogramLineError::Malformed)) => {
-                self.state.metrics.rpc_exceptions.add(1);
-                tracing::debug!("malformed telnet histogram");
+                let reply = TelnetPutError::Storage(HistogramLineError::Malformed.to_string());
+                self.reply_error("histogram", &reply, Some(&Latin1(line).to_string()));
             }
             Err(HistogramFailure::Rejected(reply_text)) => {
-                self.reply_error("histogram", &TelnetPutError::Storage(reply_text));
+                let line = Latin1(line).to_string();
+                self.reply_error("histogram", &TelnetPutError::Storage(reply_text), Some(&line));
             }
             Err(HistogramFailure::Engine(error)) => {
-                self.report(&PointFailure { tag: HISTOGRAM, error });
+                let series = Some(Latin1(line).to_string().into());
+                self.report(&PointFailure { tag: HISTOGRAM, error, series });
             }
         }
     }
@@ -84,7 +86,7 @@ impl LineProcessor {
         let line = HistogramLine::parse(line).map_err(HistogramFailure::Line)?;
         let stored = match line.value.encode(&codecs) {
             Ok(stored) => stored,
-            // OpenTSDB replies only to histograms in the encoding of a codec.
+            // OpenTSDB names the cause only of histograms in the encoding of a codec.
             Err(_) if matches!(line.value, HistogramValue::Simple(_)) => {
                 return Err(HistogramFailure::Line(HistogramLineError::Malformed));
             }
@@ -108,16 +110,15 @@ impl LineProcessor {
     }
 
     /// Reports a histogram that the engine did not store.
-    pub(super) fn report_histogram(&mut self, error: &PutError) {
-        let reply = match error {
+    pub(super) fn report_histogram(&mut self, failure: &PointFailure) {
+        let reply = match &failure.error {
             PutError::Uid(UidError::NoSuchName { kind, name }) => {
                 let kind = kind.as_str();
                 TelnetPutError::Storage(format!("No such name for '{kind}': '{name}'"))
             }
-            other => {
-                to_telnet_error(other).unwrap_or_else(|| TelnetPutError::Storage(other.to_string()))
-            }
+            PutError::Throttled => to_telnet_error(&failure.error),
+            other => TelnetPutError::Storage(other.to_string()),
         };
-        self.reply_error("histogram", &reply);
+        self.reply_error("histogram", &reply, failure.series.as_deref());
     }
 }

@@ -122,18 +122,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Reports a failure, and waits for a client that reads, but not as fast as it fails.
+    /// Reports a failure.
     pub(super) async fn report_failure(&mut self, failure: &PointFailure) -> io::Result<()> {
         self.unstored.count(failure);
+        self.send_errors().await?;
+        self.lines.report(failure);
+        Ok(())
+    }
+
+    /// Sends queued errors if they are many, and waits for a client that reads, but not as fast as
+    /// it fails.
+    pub(super) async fn send_errors(&mut self) -> io::Result<()> {
         let Self { io, lines, .. } = self;
-        if lines.write_buffer.is_half_full() && lines.write_buffer.is_read() {
+        if lines.must_send_errors() {
             let sent = std::future::poll_fn(|cx| lines.write_buffer.poll_send(cx, io));
             match timeout(READER_PATIENCE, sent).await {
                 Ok(sent) => sent?,
                 Err(_) => lines.write_buffer.set_unread(),
             }
         }
-        lines.report(failure);
         Ok(())
     }
 

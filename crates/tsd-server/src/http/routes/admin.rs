@@ -1,11 +1,15 @@
 //! Routes about the daemon: statistics, status, configuration, version, aggregators, caches.
 
+use std::sync::Arc;
+
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
-use tsd_protocol::BuildInfo;
+use tsd_engine::HealthImpact;
+use tsd_protocol::{ApiError, BuildInfo};
 
 use super::{process_stats, query_list};
 use crate::{
+    health::HealthReport,
     http::{
         error::HttpError,
         response::{ContentType, HttpResponse},
@@ -89,8 +93,36 @@ pub(super) async fn legacy_stats(request: &HttpRequest<'_>) -> HttpResponse {
 /// `/api/status`.
 pub(super) async fn status(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET])?;
-    let health = request.state.health().await;
-    Ok(json_response(&json!({ "status": health.as_str() })))
+    let report = request.state.health().await;
+    Ok(json_response(&json!({
+        "status": report.state().as_str(),
+        "problems": problems(&report),
+    })))
+}
+
+fn problems(report: &HealthReport) -> Vec<Value> {
+    let problem = |(part, impact, reason): &(&str, HealthImpact, Arc<str>)| json!({ "part": part, "impact": impact.as_str(), "reason": &**reason });
+    report.problems.iter().map(problem).collect()
+}
+
+/// `/api/health/live`: the process serves. `/api/health/ready`: clients should be sent here.
+pub(super) async fn health(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::GET])?;
+    match request.path.sub_path.to_ascii_lowercase().as_str() {
+        "live" => Ok(json_response(&json!({ "live": true }))),
+        "ready" => {
+            let report = request.state.health().await;
+            let ready = report.is_ready(request.state.config.mode.writes());
+            let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            let body = json!({
+                "ready": ready,
+                "status": report.state().as_str(),
+                "problems": problems(&report),
+            });
+            Ok(HttpResponse::new(status, ContentType::Json, body.to_string()))
+        }
+        _ => Err(ApiError::endpoint_not_found().into()),
+    }
 }
 
 /// `/api/config`.

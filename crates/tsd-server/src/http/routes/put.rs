@@ -4,7 +4,7 @@
 //! reported to every client; a point that cannot be stored *now* is a 503, on which collectors
 //! retry.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use hyper::{Method, StatusCode};
 use tsd_engine::{HistogramCodecs, IngestSession, NameText, PointInput, PutError};
@@ -20,7 +20,7 @@ use crate::{
         response::{ContentType, HttpResponse},
         service::HttpRequest,
     },
-    put_error_mapping::to_http_error,
+    put_error_mapping::{http_cause, to_http_error},
     rollups::rollup_target,
     server_state::ServerState,
 };
@@ -190,6 +190,7 @@ struct PutRequest<'a> {
     options: PutOptions,
     body: &'a str,
     common: Option<CommonTag>,
+    peer: SocketAddr,
 }
 
 impl<'a> PutRequest<'a> {
@@ -202,7 +203,7 @@ impl<'a> PutRequest<'a> {
             return Err(ApiError::missing_put_content().into());
         }
         let body = request.body.text()?;
-        Ok(Self { options, body, common: common_tag(request)? })
+        Ok(Self { options, body, common: common_tag(request)?, peer: request.peer })
     }
 }
 
@@ -263,8 +264,11 @@ impl<'a> PendingPut<'a> {
                 }
             }
         }
-        for (_, error) in outcome.errors() {
+        for (offset, error) in outcome.errors() {
             self.state.metrics.put_errors(error.kind()).add(1);
+            let point = body.get(*offset as usize..).unwrap_or_default();
+            let cause = http_cause(error);
+            self.state.refused_points.log(request.peer, cause, error, &head(point));
         }
         let mut response = outcome.response(*options, body);
         let retryable = report.failures.iter().find(|f| is_retryable(&f.error, *options));
@@ -286,6 +290,14 @@ impl<'a> PendingPut<'a> {
             StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         HttpResponse::new(status, ContentType::Json, response.body)
     }
+}
+
+/// Longest part of a point that is logged, in bytes.
+const LOGGED_BYTES: usize = 256;
+
+/// Returns the beginning of a body from a point on.
+fn head(body: &str) -> &str {
+    body.get(..body.floor_char_boundary(LOGGED_BYTES)).unwrap_or(body)
 }
 
 /// Returns true if a retry may succeed. With `sync`, storage errors have OpenTSDB's responses.
