@@ -52,7 +52,7 @@ impl RetryLimit {
 
     /// Returns the sum of the pauses of HBase's client.
     #[must_use]
-    pub fn pauses(&self) -> Duration {
+    pub fn pauses(self) -> Duration {
         let [.., last] = MULTIPLIERS;
         let listed: u32 = MULTIPLIERS.iter().take(self.retries).sum();
         let further = u32::try_from(self.retries.saturating_sub(MULTIPLIERS.len()));
@@ -61,7 +61,7 @@ impl RetryLimit {
     }
 
     /// True after so many failed attempts, with pauses of this sum between them and before the next.
-    pub(crate) fn is_reached(&self, failed: usize, paused: Duration) -> bool {
+    pub(crate) fn is_reached(self, failed: usize, paused: Duration) -> bool {
         failed > self.retries && paused > self.pauses()
     }
 }

@@ -105,10 +105,19 @@ impl HBaseStorage {
         let is_compacted =
             |cell: &Cell| cell.qualifier == compacted.qualifier && cell.value == compacted.value;
         let mut cells = read().await?;
-        if !cells.iter().any(is_compacted) {
-            // A delete marker hides a put with an older timestamp.
-            put(compacted, Some(SERVER_TIME.cast_signed())).await?;
+        // A delete marker hides a put with an older timestamp. Its time is that of a cell of this
+        // process, or of another clock.
+        for timestamp_ms in [None, Some(SERVER_TIME.cast_signed())] {
+            if cells.iter().any(is_compacted) {
+                break;
+            }
+            put(compacted, timestamp_ms).await?;
             cells = read().await?;
+        }
+        if !cells.iter().any(is_compacted) {
+            return Err(StorageError::Unavailable(
+                "a delete marker with a later time hides the compacted column".into(),
+            ));
         }
         let is_replaced = |cell: &Cell| {
             let is_same = |old: &ReplacedColumn| {

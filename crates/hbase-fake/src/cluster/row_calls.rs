@@ -279,7 +279,7 @@ fn execute_region_action(
     }
     let table = state.served_region(server, &region_action.region.value).unwrap().table().clone();
     if region_action.atomic() {
-        let reads_conditions = !state.version.is_some_and(|version| version < "2.4");
+        let reads_conditions = state.version.is_none_or(|version| version >= "2.4");
         let condition = region_action.condition.as_ref().filter(|_| reads_conditions);
         let processed = condition.is_none_or(|condition| condition_holds(state, &table, condition));
         for mutation in region_action.action.iter().filter_map(|action| action.mutation.as_ref()) {

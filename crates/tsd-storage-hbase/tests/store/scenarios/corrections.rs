@@ -56,6 +56,12 @@ async fn flush_held(store: &HBaseStorage, since: i64, texts: &[&str]) {
     store.flush_rows(&data(), flush_rows([row])).await.unwrap();
 }
 
+/// Deletes the row, and waits until the times of its cells are over: some are in the near future.
+async fn delete_row(store: &HBaseStorage) {
+    store.delete(&data(), Delete::Row(key())).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+}
+
 /// Compacts the row as OpenTSDB does: everything has the server's time. `meanwhile` runs between
 /// read and write.
 async fn compact_as_opentsdb(store: &HBaseStorage) {
@@ -70,7 +76,7 @@ async fn compact_as_opentsdb(store: &HBaseStorage) {
 pub(crate) async fn held_correction_wins_over_a_compaction(store: &HBaseStorage) {
     let since = system_clock_ms() - 60_000;
     for correction in ["0000=07@30", "0001=0007@30", "F0000000=07@30"] {
-        store.delete(&data(), Delete::Row(key())).await.unwrap();
+        delete_row(store).await;
         put_cells(store, system_clock_ms(), &["0000=05@0", "0010=06@0"]).await;
         compact_as_opentsdb(store).await;
         assert_eq!(values(store).await, [5, 6]);
@@ -105,7 +111,7 @@ pub(crate) async fn correction_written_during_a_row_compaction_is_kept(store: &H
     // Of these corrections one has the time of its write, one was held by a log, and one has the
     // millisecond of the newest source.
     for correction in ["0001=0007@21", "0001=0007@15", "0001=0007@20"] {
-        store.delete(&data(), Delete::Row(key())).await.unwrap();
+        delete_row(store).await;
         let since = since.max(system_clock_ms());
         put_cells(store, since, &["0000=05@10", "0010=06@20"]).await;
         let read = cells(store, &key()).await;
