@@ -136,6 +136,8 @@ pub fn java_byte_list(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use proptest::prelude::*;
 
     use super::*;
@@ -186,8 +188,8 @@ mod tests {
     fn doubles_print_as_in_java_17() {
         let recorded = include_str!("../tests/data/java17_doubles.txt");
         for line in recorded.lines().filter(|line| !line.starts_with('#')) {
-            let (bits, text) = line.split_once(' ').expect("two words");
-            let value = f64::from_bits(u64::from_str_radix(bits, 16).expect("bits"));
+            let (bits, text) = line.split_once(' ').unwrap();
+            let value = f64::from_bits(u64::from_str_radix(bits, 16).unwrap());
             assert_eq!(java_double(value), text, "{bits}");
             let mut slow = Vec::new();
             if value != 0.0 {

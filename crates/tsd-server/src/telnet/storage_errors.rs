@@ -188,6 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 impl super::LineProcessor {
     /// Tells the client how many points were not stored, and of those lines that were not
     /// processed.
+    #[expect(clippy::naive_bytecount, reason = "once per connection")]
     fn report_unstored(&mut self, unstored: &Unstored, unprocessed: &[u8]) {
         let unprocessed = unprocessed.iter().filter(|byte| **byte == b'\n').count();
         let Unstored { points, reason } = unstored;
