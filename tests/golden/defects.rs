@@ -37,8 +37,23 @@ pub(crate) fn correct(case: &mut GoldenCase) {
         }
         // OpenTSDB does not compact such rows.
         "background compaction of a row with an annotation (defect D5)" => compact_two_points(case),
-        // OpenTSDB drops them without a reply.
-        "telnet, bad forms" if case.topic == "histograms" => tell_malformed_histograms(case),
+        // OpenTSDB drops these points without a reply.
+        "telnet, bad forms" if case.topic == "histograms" => {
+            reply_to(case, "", "histogram: HBase error: malformed histogram");
+        }
+        "telnet, other orders and forms" if case.topic == "histograms" => {
+            reply_to(case, " NaN,", "histogram: HBase error: malformed histogram");
+        }
+        "the last metric uid, then none" => reply_to(
+            case,
+            "put none ",
+            "put: illegal argument: All Unique IDs for metrics on 3 bytes are already assigned!",
+        ),
+        "a uid of the wrong width" => reply_to(
+            case,
+            "put m ",
+            "put: illegal argument: the metrics name 'm' has a UID of 2 bytes, not 3",
+        ),
         "edit of json written by another program" => edit_foreign_annotation(case),
         _ => {}
     }
@@ -50,10 +65,13 @@ pub(crate) fn correct(case: &mut GoldenCase) {
     }
 }
 
-fn tell_malformed_histograms(case: &mut GoldenCase) {
+/// Sets the reply to the telnet lines that contain `part` and have none.
+fn reply_to(case: &mut GoldenCase, part: &str, text: &str) {
     for step in &mut case.steps {
-        if let GoldenStep::Telnet { reply: reply @ None, .. } = step {
-            *reply = Some("histogram: HBase error: malformed histogram\n".to_owned());
+        if let GoldenStep::Telnet { line, reply: reply @ None } = step
+            && line.contains(part)
+        {
+            *reply = Some(text.to_owned());
         }
     }
 }

@@ -11,7 +11,12 @@
 //! store with several daemons implements the trait and calls [`check_seeds`] with more of them.
 //! `CORRECTION_SEEDS` sets the number of seeds per test, `CORRECTION_SEED` runs one of them.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::type_complexity,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
 
 mod embedded;
 mod history;

@@ -124,7 +124,7 @@ fn run(
     requests: &mpsc::Receiver<oneshot::Sender<Arc<Check>>>,
     latest: &Mutex<Arc<Check>>,
 ) {
-    let mut watch = Watch::new();
+    let mut watch = PublishedProblems::new();
     let mut waiting: Vec<oneshot::Sender<Arc<Check>>> = Vec::new();
     loop {
         let checked = Arc::new(Check { at: Instant::now(), problems: check() });
@@ -145,7 +145,7 @@ fn run(
 }
 
 /// Publishes the problems of successive checks as gauges and log messages.
-struct Watch {
+struct PublishedProblems {
     parts: BTreeMap<HealthPart, PartWatch>,
 }
 
@@ -155,7 +155,7 @@ struct PartWatch {
     reason_log: LogLimit,
 }
 
-impl Watch {
+impl PublishedProblems {
     fn new() -> Self {
         let watch = |part: HealthPart| {
             let gauge = gauge!("tsd_health_problem", "part" => part.as_str());
@@ -279,8 +279,8 @@ mod tests {
 
     #[test]
     fn a_part_has_the_impact_of_its_worst_problem() {
-        let mut watch = Watch::new();
-        let current = |watch: &Watch, part| {
+        let mut watch = PublishedProblems::new();
+        let current = |watch: &PublishedProblems, part| {
             let watch = watch.parts.get(&HealthPart::Store(part)).unwrap();
             watch.current.as_ref().map(|(impact, _)| *impact)
         };

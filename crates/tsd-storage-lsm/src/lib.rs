@@ -9,11 +9,11 @@
 //! <dir>/LOCK             locked while a store is open
 //! <dir>/TABLES           format version, and the tables with their layouts
 //! <dir>/t.<table>/       one tree per table
-//! <dir>/quarantine/      damaged files that were set aside
+//! <dir>/quarantine/      damaged files that were quarantined
 //! ```
 //!
 //! A damaged file does not stop the store: what is intact of it is copied to a new file, the damaged
-//! one is set aside, and reads of the key ranges that were lost fail with its name until an operator
+//! one is quarantined, and reads of the key ranges that were lost fail with its name until an operator
 //! accepts the loss.
 
 mod blocking_pool;

@@ -67,7 +67,7 @@ pub fn describe_metrics() {
         ("tsd_lsm_read_rows_total", "Rows read by gets and scans."),
         (
             "tsd_lsm_damaged_reads_total",
-            "Reads that failed at a damaged file before it was set aside.",
+            "Reads that failed at a damaged file before it was quarantined.",
         ),
     ] {
         describe_counter!(name, text);
@@ -82,12 +82,12 @@ pub fn describe_metrics() {
         (
             "tsd_lsm_quarantined_files",
             Unit::Count,
-            "Damaged files that were set aside, until their loss is accepted.",
+            "Damaged files that were quarantined, until their loss is accepted.",
         ),
         (
             "tsd_lsm_quarantined_bytes",
             Unit::Bytes,
-            "Size of the damaged files that were set aside.",
+            "Size of the damaged files that were quarantined.",
         ),
     ] {
         describe_gauge!(name, unit, text);

@@ -1,4 +1,4 @@
-//! Damaged files that were set aside, and the key ranges that were lost with them.
+//! Damaged files that were quarantined, and the key ranges that were lost with them.
 //!
 //! ```text
 //! <dir>/quarantine/<name>.lost    what was damaged, and the lost key ranges
@@ -246,7 +246,7 @@ impl Quarantine {
     }
 
     /// Moves a file that the store did not write out of the way of the tree.
-    pub(crate) fn move_stray(&self, tree: &str, path: &Path) -> io::Result<()> {
+    pub(crate) fn move_unknown_file(&self, tree: &str, path: &Path) -> io::Result<()> {
         fs::create_dir_all(&self.dir)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         for number in 1.. {

@@ -1,7 +1,7 @@
 //! Replaces damaged files of a tree, so that it opens, flushes and compacts without them.
 //!
 //! The tree stops at the first damaged file: it does not open, and it retries the same compaction
-//! for ever. So a damaged file is set aside ([`crate::quarantine`]), what is intact of it is copied
+//! for ever. So a damaged file is quarantined ([`crate::quarantine`]), what is intact of it is copied
 //! ([`crate::salvage`]) to a new file in its place, and the key ranges that were lost are recorded.
 
 use std::{
@@ -62,7 +62,7 @@ impl TreeDir<'_> {
         if !self.dir.exists() {
             return Ok(());
         }
-        self.move_strays()?;
+        self.move_unknown_files()?;
         let copy = Manifest::read_copy(self.dir);
         let (mut manifest, mut changed) = match (Manifest::read(self.dir), &copy) {
             (Ok(manifest), _) => (manifest, false),
@@ -267,7 +267,7 @@ impl TreeDir<'_> {
     }
 
     /// The tree does not open if it finds a file that it did not write.
-    fn move_strays(&self) -> io::Result<()> {
+    fn move_unknown_files(&self) -> io::Result<()> {
         let entries = match fs::read_dir(self.dir.join(TABLES)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -276,7 +276,7 @@ impl TreeDir<'_> {
         for entry in entries {
             let entry = entry?;
             if entry.file_type()?.is_dir() || file_id(&entry.file_name()).is_none() {
-                self.quarantine.move_stray(&self.name(), &entry.path())?;
+                self.quarantine.move_unknown_file(&self.name(), &entry.path())?;
             }
         }
         Ok(())

@@ -82,7 +82,7 @@ impl LsmStorage {
 
     /// Opens the store and creates it if missing. Blocks on disk I/O.
     ///
-    /// Damaged files do not stop it: they are set aside, as while it is open.
+    /// Damaged files do not stop it: they are quarantined, as while it is open.
     pub fn open(config: &LsmConfig) -> Result<Self, StorageError> {
         describe_metrics();
         let directory = Directory::open(&config.dir, &config.tables)?;

@@ -249,7 +249,7 @@ async fn operations_wait_for_the_regions_of_a_table_that_is_being_created() {
 #[tokio::test]
 async fn second_failure_of_a_server_forgets_its_regions_again() {
     let mut config = config();
-    config.failed_server_pause = Duration::from_secs(600);
+    config.failed_server_pause = Duration::from_mins(10);
     let (cluster, table) = start_with(config).await;
     fill(&table, &["a", "h", "z"]).await;
     let stopped = FaultKind::Exception {

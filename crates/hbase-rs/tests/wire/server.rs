@@ -79,7 +79,7 @@ fn respond(
     prefixed.put_slice(frame);
     let (header, message, _) = recording::request(&prefixed.freeze()).unwrap();
     if header.method_name() == "Scan" {
-        let request = pb::ScanRequest::decode(message).unwrap();
+        let request = pb::ScanRequest::decode(message.clone()).unwrap();
         if request.region.as_ref().is_some_and(|region| region.value == "hbase:meta,,1") {
             let start = request.scan.unwrap().start_row.unwrap();
             let more_regions = script.lock().unwrap().more_regions;
@@ -95,12 +95,29 @@ fn respond(
             );
         }
     }
+    if header.method_name() == "Multi" && is_question(message.clone()) {
+        // The server has conditions on groups.
+        let result =
+            pb::RegionActionResult { processed: Some(true), ..pb::RegionActionResult::default() };
+        let answer = pb::MultiResponse {
+            region_action_result: vec![result],
+            ..pb::MultiResponse::default()
+        };
+        let answer = answer.encode_length_delimited_to_vec();
+        return encode_response(header.call_id(), None, &answer, &[]);
+    }
     if let Some(recorded) = script.lock().unwrap().next.take() {
         return with_call_id(&recorded, header.call_id());
     }
     let end =
         pb::ScanResponse { more_results_in_region: Some(false), ..pb::ScanResponse::default() };
     encode_response(header.call_id(), None, &end.encode_length_delimited_to_vec(), &[])
+}
+
+/// True for the request that finds out if the server has conditions: a group without actions.
+fn is_question(message: Bytes) -> bool {
+    let request = pb::MultiRequest::decode(message).unwrap();
+    matches!(&request.region_action[..], [only] if only.condition.is_some() && only.action.is_empty())
 }
 
 /// Returns the region of a lookup.

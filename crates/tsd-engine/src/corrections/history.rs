@@ -53,7 +53,7 @@ impl Point {
         Self {
             series: rng.below(2) as u8,
             offset_ms,
-            is_millis: offset_ms % 1_000 != 0 || rng.chance(40),
+            is_millis: !offset_ms.is_multiple_of(1_000) || rng.chance(40),
             flags: rng.pick(&[0, 1, 3, 7, 0xB, 0xF]),
             number: *number,
         }
@@ -122,7 +122,7 @@ pub(crate) enum ShortStep {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum HistoryStep {
     Short(usize, ShortStep),
     /// By a daemon, of a series, with steps of any daemon inside.
     Compact(usize, u8, Vec<(Gap, usize, ShortStep)>),
@@ -131,7 +131,7 @@ pub(crate) enum Step {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct History(pub(crate) Vec<Step>);
+pub(crate) struct History(pub(crate) Vec<HistoryStep>);
 
 impl History {
     pub(crate) fn random(rng: &mut Rng, daemons: usize) -> Self {
@@ -156,16 +156,16 @@ impl History {
                     (gap, daemon, short(rng))
                 });
                 let inside = inside.collect();
-                Step::Compact(daemon(rng), rng.below(2) as u8, inside)
+                HistoryStep::Compact(daemon(rng), rng.below(2) as u8, inside)
             }
             6 => {
                 let endings = [Ending::Clean, Ending::Kill, Ending::KillAfterFlush];
-                Step::Restart(daemon(rng), rng.pick(&endings))
+                HistoryStep::Restart(daemon(rng), rng.pick(&endings))
             }
-            7..9 if can_move => {
-                Step::MoveClock(rng.pick(&[1, 1, 5, 1_000, 3_600_000, -1, -5, -1_000, -3_600_000]))
-            }
-            _ => Step::Short(daemon(rng), short(rng)),
+            7..9 if can_move => HistoryStep::MoveClock(
+                rng.pick(&[1, 1, 5, 1_000, 3_600_000, -1, -5, -1_000, -3_600_000]),
+            ),
+            _ => HistoryStep::Short(daemon(rng), short(rng)),
         };
         Self((0..steps).map(step).collect())
     }

@@ -19,7 +19,7 @@ use tsd_storage::{
 
 use super::{
     Mode, TestStores,
-    history::{Gap, HOUR, History, Point, ShortStep, Step},
+    history::{Gap, HOUR, History, HistoryStep, Point, ShortStep},
     model::Model,
 };
 use crate::compaction::testing::{CompactionOutcome, RowRules, compact};
@@ -58,18 +58,20 @@ impl<S: TestStores> Run<S> {
         rewritten
     }
 
-    async fn step(&mut self, step: Step) -> bool {
+    async fn step(&mut self, step: HistoryStep) -> bool {
         match step {
-            Step::Short(daemon, step) => {
+            HistoryStep::Short(daemon, step) => {
                 short_step(self.stores.store(daemon), self.mode, &self.model, step).await;
                 false
             }
-            Step::Compact(daemon, series, inside) => self.compact(daemon, series, inside).await,
-            Step::Restart(daemon, how) => {
+            HistoryStep::Compact(daemon, series, inside) => {
+                self.compact(daemon, series, inside).await
+            }
+            HistoryStep::Restart(daemon, how) => {
                 self.stores.restart(daemon, how).await;
                 false
             }
-            Step::MoveClock(by_ms) => {
+            HistoryStep::MoveClock(by_ms) => {
                 self.stores.move_clock(by_ms);
                 false
             }

@@ -47,6 +47,6 @@ impl QueryEngine {
             Err(_) => None,
         };
         let name = name.and_then(|names| names.into_iter().next().flatten());
-        name.map_or_else(|| tsd_model::to_hex(uid), |name| name.to_string())
+        name.map_or_else(|| tsd_model::to_hex(uid), |name| (*name).to_string())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! By default the connection waits: the session holds the points that were read, nothing but
 //! commands is read, and TCP holds the client up. By setting it is closed with the reason instead.
-//! Either way the client is told how many of its points were not stored.
+//! Either way the client receives how many of its points were not stored.
 
 use std::{io, pin::pin, time::Duration};
 

@@ -76,7 +76,7 @@ async fn each_bad_line_gets_its_reply() {
 #[tokio::test]
 async fn late_failures_are_reported_as_storage_errors_if_enabled() {
     let expected_text = "histogram: HBase error: No such name for 'metrics': 'm'\n\
-                histogram: HBase error: no space left on the data disk\n";
+                histogram: HBase error: too large\n";
     for (errors, expected) in [(true, expected_text), (false, "")] {
         let mut engine = with_codec();
         engine.uids.auto_create_metrics = false;
@@ -85,7 +85,8 @@ async fn late_failures_are_reported_as_storage_errors_if_enabled() {
         let line = b"histogram m 1 0,1=1 a=b\n";
         let mut replies = tsd.exchange(line).await;
         tsd.get("/api/uid/assign?metric=m").await;
-        tsd.storage.script(Operation::Put, [Fault::Error(StorageError::DiskFull)]);
+        tsd.storage
+            .script(Operation::Put, [Fault::Error(StorageError::Rejected("too large".into()))]);
         replies += &tsd.exchange(line).await;
         assert_eq!(replies, expected);
     }

@@ -186,9 +186,14 @@ async fn newest_points_are_found_backwards() {
 #[tokio::test]
 async fn series_are_looked_up() {
     let tsd = with_points(config()).await;
-    // Nothing is tracked, so the meta table is empty.
+    // Nothing is tracked, so the data table is read.
     let by_uri = tsd.get("/api/search/lookup?m=m%7Bhost=a,dc=%7D&limit=3").await.json();
-    let head = json!({"type": "LOOKUP", "metric": "m", "limit": 3, "results": []});
+    let series = json!({
+        "tsuid": "000001000001000001000002000002",
+        "metric": "m",
+        "tags": {"host": "a", "dc": "x"},
+    });
+    let head = json!({"type": "LOOKUP", "metric": "m", "limit": 3, "results": [series]});
     for (key, value) in head.as_object().unwrap() {
         assert_eq!(&by_uri[key], value, "{by_uri}");
     }

@@ -140,10 +140,10 @@ async fn late_failures_name_their_command() {
         "rollup: unknown metric: No such name for 'metrics': 'm'\n"
     );
     tsd.get("/api/uid/assign?metric=m").await;
-    tsd.storage.script(Operation::Put, [Fault::Error(StorageError::DiskFull)]);
+    tsd.storage.script(Operation::Put, [Fault::Error(StorageError::Rejected("too large".into()))]);
     assert_eq!(
         tsd.exchange(b"rollup 1h-sum m 1 1 a=b\n").await,
-        "rollup: HBase error: no space left on the data disk\n"
+        "rollup: HBase error: too large\n"
     );
 }
 

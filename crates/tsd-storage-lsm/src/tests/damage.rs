@@ -263,28 +263,28 @@ async fn check_fault(table: &Table, fault: Fault, lossy: bool, running: bool) {
 }
 
 #[tokio::test]
-async fn damaged_file_of_points_is_set_aside_while_the_store_runs() {
+async fn damaged_file_of_points_is_quarantined_while_the_store_runs() {
     for (fault, lossy) in faults(&data()) {
         check_fault(&data(), fault, lossy, true).await;
     }
 }
 
 #[tokio::test]
-async fn damaged_file_of_points_is_set_aside_at_start() {
+async fn damaged_file_of_points_is_quarantined_at_start() {
     for (fault, lossy) in faults(&data()) {
         check_fault(&data(), fault, lossy, false).await;
     }
 }
 
 #[tokio::test]
-async fn damaged_file_of_uids_is_set_aside_while_the_store_runs() {
+async fn damaged_file_of_uids_is_quarantined_while_the_store_runs() {
     for (fault, lossy) in faults(&uid()) {
         check_fault(&uid(), fault, lossy, true).await;
     }
 }
 
 #[tokio::test]
-async fn damaged_file_of_uids_is_set_aside_at_start() {
+async fn damaged_file_of_uids_is_quarantined_at_start() {
     for (fault, lossy) in faults(&uid()) {
         check_fault(&uid(), fault, lossy, false).await;
     }
@@ -370,7 +370,7 @@ async fn damaged_manifest_is_restored_from_its_copy() {
 }
 
 #[tokio::test]
-async fn manifest_without_a_copy_sets_the_tree_aside() {
+async fn manifest_without_a_copy_quarantines_the_tree() {
     let dir = new_dir();
     let store = open(&dir);
     flush(&store, &data(), 100, SERIES).await;
