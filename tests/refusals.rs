@@ -1,4 +1,4 @@
-//! Refused points: told to their sender, logged and counted.
+//! Refused points: reported to their sender, logged and counted.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn metric(daemon: &Daemon, name: &str) -> f64 {
 }
 
 #[test]
-fn points_without_a_uid_left_are_told_logged_and_counted() {
+fn points_without_a_uid_left_are_answered_logged_and_counted() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let daemon = tsdb(dir.path()).env("TSD_STORAGE_UID_WIDTH_TAGV", "1").start();
     let points = |from: usize, to: usize| -> String {
@@ -38,11 +38,11 @@ fn points_without_a_uid_left_are_told_logged_and_counted() {
     assert_eq!(status, json!({ "status": "ok", "problems": [] }));
     // More refusals than a queue of replies or of failures holds.
     let sent = 5_000;
-    let told = exchange(&daemon, points(200, sent).as_bytes());
+    let reported = exchange(&daemon, points(200, sent).as_bytes());
     let expected =
         "put: illegal argument: All Unique IDs for tagv on 1 bytes are already assigned!";
-    assert_eq!(told.lines().collect::<BTreeSet<_>>(), BTreeSet::from([expected]));
-    assert_eq!(told.lines().count(), sent - ALL, "each refused point is told");
+    assert_eq!(reported.lines().collect::<BTreeSet<_>>(), BTreeSet::from([expected]));
+    assert_eq!(reported.lines().count(), sent - ALL, "each refused point is reported");
 
     let put = r#"{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"one-more"}}"#;
     let plain = http(daemon.address(), "POST", "/api/put", Some(put));

@@ -185,18 +185,17 @@ impl PartWatch {
         }
         let impact = next.as_ref().map(|(impact, _)| *impact);
         let began = self.current.as_ref().map(|(impact, _)| *impact) != impact;
-        match &next {
-            Some((impact, reason)) => {
-                if let Some(suppressed) = self.reason_log.admit().or(began.then_some(0)) {
-                    let impact = impact.as_str();
-                    if next.as_ref().is_some_and(|(impact, _)| *impact > HealthImpact::Degraded) {
-                        error!(part, impact, reason = %reason, suppressed, "health problem");
-                    } else {
-                        warn!(part, impact, reason = %reason, suppressed, "health problem");
-                    }
+        if let Some((problem, reason)) = &next {
+            if let Some(suppressed) = self.reason_log.admit().or(began.then_some(0)) {
+                let impact = problem.as_str();
+                if *problem > HealthImpact::Degraded {
+                    error!(part, impact, reason = %reason, suppressed, "health problem");
+                } else {
+                    warn!(part, impact, reason = %reason, suppressed, "health problem");
                 }
             }
-            None => info!(part, "health problem ended"),
+        } else {
+            info!(part, "health problem ended");
         }
         self.gauge.set(match impact {
             None => 0.0,

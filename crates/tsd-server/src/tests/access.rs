@@ -225,7 +225,7 @@ async fn head_is_get_without_the_body() {
         "/api/annotation?start_time=1",
         "/api/query?start=1h-ago&m=sum:none",
         &format!("/api/query?{RANGE}&m=sum:m"),
-        &format!("/api/query/last?timeseries=m{{host=a,dc=x}}"),
+        "/api/query/last?timeseries=m{host=a,dc=x}",
         "/api/nothing",
     ] {
         let (get, head) = (tsd.get(uri).await, tsd.send(Method::HEAD, uri, &[], "").await);

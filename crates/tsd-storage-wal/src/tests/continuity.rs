@@ -54,7 +54,7 @@ async fn killed(unflushed: u32) -> (FaultyDisk, Arc<Backend>) {
 /// needed again. Returns the losses and the rows that are left.
 /// Names of the segments, oldest first.
 fn segments(disk: &FaultyDisk) -> Vec<String> {
-    disk.contents().into_keys().filter(|name| name.ends_with(".wal")).collect()
+    disk.contents().into_keys().filter(|name| name.starts_with("000")).collect()
 }
 
 #[track_caller]

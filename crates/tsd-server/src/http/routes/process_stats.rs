@@ -137,6 +137,8 @@ pub(super) fn region_clients(clients: &[RegionClientStats]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
+
     use super::*;
 
     #[test]
