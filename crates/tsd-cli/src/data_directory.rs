@@ -320,8 +320,7 @@ mod tests {
             config.set_flag("--data", "tsd.storage.data_directory", path.to_str().unwrap());
             let settings = Settings::from_config(&config).unwrap();
             let error = DataDirectory::prepare(&settings.storage, &config, false).unwrap_err();
-            let start =
-                format!("tsd.storage.data_directory = {:?} (--data): there is no data", path);
+            let start = format!("tsd.storage.data_directory = {path:?} (--data): there is no data");
             assert!(error.to_string().starts_with(&start), "{error}");
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was created");
         }

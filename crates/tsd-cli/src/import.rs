@@ -82,10 +82,10 @@ async fn run(
         done.points as f64 / secs
     );
     if done.bad_lines > 0 {
-        total.push_str(&format!("{} lines skipped\n", done.bad_lines));
+        total = format!("{total}{} lines skipped\n", done.bad_lines);
     }
     if done.unconfirmed > 0 {
-        total.push_str(&format!("{} data points more may be stored or not\n", done.unconfirmed));
+        total = format!("{total}{} data points more may be stored or not\n", done.unconfirmed);
     }
     print_lines(&total);
     result.map(|()| done)

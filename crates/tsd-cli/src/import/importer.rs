@@ -314,7 +314,6 @@ impl<S: PointSink> Importer<S> {
 
     /// Parses a line and checks the order of its series. Returns the place of the series and its
     /// previous time.
-    #[expect(clippy::type_complexity, reason = "one caller")]
     fn check<'l>(
         &mut self,
         line: &'l [u8],

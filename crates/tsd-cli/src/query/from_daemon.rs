@@ -20,6 +20,7 @@ pub(super) async fn query(
         .context("the response is no result of a query")
 }
 
+#[expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
 /// The body of `/api/query`.
 fn body(args: &ParsedArgs) -> Json {
     let sub_queries = args.query.queries.iter().flatten().zip(&args.tags).map(|(sub, tags)| {
