@@ -2,6 +2,8 @@
 //!
 //! Needs root, to mount a tmpfs; without it the test says so and passes.
 
+#![expect(clippy::format_push_string, reason = "tests")]
+
 use std::{
     fs,
     io::{Read, Write},

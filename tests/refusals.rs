@@ -1,5 +1,7 @@
 //! Refused points: reported to their sender, logged and counted.
 
+#![expect(clippy::format_collect, reason = "tests")]
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
