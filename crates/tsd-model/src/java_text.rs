@@ -16,7 +16,7 @@ pub fn java_double(value: f64) -> String {
 ///
 /// Decimal from 10^-3 up to below 10^7, otherwise one digit, a point, at least one digit and an
 /// exponent. The digits are the fewest that parse to the same double, except where Java's algorithm
-/// before version 19 writes more ([`java_digits`](crate::java_digits)).
+/// before version 19 writes more (`java_digits`).
 pub fn write_java_double(value: f64, out: &mut Vec<u8>) {
     let magnitude = value.abs();
     if !value.is_finite() {
