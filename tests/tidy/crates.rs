@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-storage", &["tsd-model"]),
     ("tsd-storage-wal", &["tsd-model", "tsd-storage"]),
     ("tsd-storage-lsm", &["tsd-model", "tsd-storage"]),
+    ("tsd-storage-parts", &["tsd-model", "tsd-storage"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-storage"]),
     ("tsd-engine", &["tsd-model", "tsd-query", "tsd-storage"]),
     ("tsd-server", &["tsd-engine", "tsd-model", "tsd-protocol"]),

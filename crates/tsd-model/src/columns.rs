@@ -75,6 +75,22 @@ impl PointColumns {
         self.times_ms.is_empty()
     }
 
+    /// Sorts the points by time; false if two times are equal, in any order then.
+    pub fn sort_distinct(&mut self) -> bool {
+        if self.times_ms.is_sorted_by(|a, b| a < b) {
+            return true;
+        }
+        let mut order: Vec<(i64, u32)> = self.times_ms.iter().copied().zip(0..).collect();
+        // The sort merges increasing subsequences.
+        order.sort_by_key(|(time, _)| *time);
+        let bits = std::mem::take(&mut self.bits);
+        self.bits = order.iter().filter_map(|(_, at)| bits.get(*at as usize).copied()).collect();
+        self.kinds.reorder(0, order.iter().map(|(_, at)| *at as usize));
+        self.times_ms.clear();
+        self.times_ms.extend(order.iter().map(|(time, _)| *time));
+        self.times_ms.is_sorted_by(|a, b| a < b)
+    }
+
     /// Allocated size, bytes.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {

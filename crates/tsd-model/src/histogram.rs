@@ -7,7 +7,7 @@
 //!            | overflow varlong
 //! ```
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, fmt::Write as _};
 
 use smallvec::SmallVec;
 
@@ -72,7 +72,7 @@ pub enum HistogramError {
     #[error("histogram of {0} bytes ends early")]
     Cut(usize),
     /// A payload below OpenTSDB's minimum length.
-    #[error("Byte array shorter than 6 bytes detected: \"{0}\"")]
+    #[error("Byte array shorter than 6 bytes detected: {0}")]
     TooShort(String),
     /// A part of the text form that is not `key=count`.
     #[error("\"{0}\" is no part of a histogram")]
@@ -191,7 +191,7 @@ impl SimpleHistogram {
     /// Decodes a client's payload: the value without codec id.
     pub fn decode_payload(payload: &[u8]) -> Result<Self, HistogramError> {
         if payload.len() < Self::MIN_PAYLOAD {
-            return Err(HistogramError::TooShort(crate::name::decode_latin1(payload)));
+            return Err(HistogramError::TooShort(pretty_bytes(payload)));
         }
         Self::read(payload)
     }
@@ -285,6 +285,28 @@ fn take_varlong(bytes: &[u8]) -> Option<(i64, &[u8])> {
     Some((number as i64, rest))
 }
 
+/// Bytes as the HBase client of OpenTSDB prints them: as text unless most of them are not printable.
+fn pretty_bytes(bytes: &[u8]) -> String {
+    let printable = bytes.iter().filter(|byte| (b' '..=b'~').contains(byte)).count();
+    if printable < bytes.len() / 2 {
+        let signed: Vec<i8> = bytes.iter().map(|byte| byte.cast_signed()).collect();
+        return format!("{signed:?}");
+    }
+    let mut out = String::from("\"");
+    for byte in bytes {
+        match byte {
+            b' '..=b'~' => out.push(char::from(*byte)),
+            b'\n' => out.push_str("\\n"),
+            b'\t' => out.push_str("\\t"),
+            _ => {
+                let _ = write!(out, "\\x{byte:02X}");
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -297,6 +319,13 @@ mod tests {
     fn check(text: &str, hex: &str) {
         let histogram = SimpleHistogram::parse(text).unwrap();
         assert_eq!(crate::to_hex(&histogram.encode(42).unwrap()), hex, "{text}");
+    }
+
+    #[test]
+    fn short_payloads_are_printed_as_opentsdb_prints_bytes() {
+        assert_eq!(pretty_bytes(b""), "\"\"");
+        assert_eq!(pretty_bytes(&[0, 0, 255]), "[0, 0, -1]");
+        assert_eq!(pretty_bytes(b"ab\n\x01"), "\"ab\\n\\x01\"");
     }
 
     #[test]

@@ -67,7 +67,10 @@ pub use name::{
     JavaChar, NameEncodeError, NameError, NameRole, NameRule, decode_latin1, encode_latin1,
     encode_latin1_lossy,
 };
-pub use packed_run::{PackablePoint, PackedRun, PackedRunError, RunEncoder, RunShape};
+pub use packed_run::{
+    ChunkEncoder, ChunkPoint, PackablePoint, PackedChunk, PackedRun, PackedRunError, RunEncoder,
+    RunShape,
+};
 pub use point_column::{
     AppendedPoints, PointReader, StoredPoint, append_entry, encode_column, fix_up, read_column,
     read_points_strictly,

@@ -17,6 +17,7 @@
 //! one, absolute. They come last, so that a query does not read them.
 
 mod bit_packing;
+mod chunk;
 mod decimal;
 mod encoder;
 mod expand;
@@ -34,7 +35,10 @@ use crate::{
     columns::{PointColumns, ValueKinds},
 };
 
-pub use self::encoder::{PackablePoint, RunEncoder};
+pub use self::{
+    chunk::{ChunkEncoder, ChunkPoint, PackedChunk},
+    encoder::{PackablePoint, RunEncoder},
+};
 
 /// The cells that a run expands to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,7 +298,7 @@ impl PackedRun {
         if header.floats == FloatWidth::Marked {
             int_stream::decode(reader, bits)?;
         }
-        self.decode_values(reader, &kinds, bits)?;
+        header.decode_values(reader, &kinds, bits)?;
         Ok(kinds)
     }
 
@@ -323,15 +327,17 @@ impl PackedRun {
             Err(PackedRunError::Damaged("times do not rise"))
         }
     }
+}
 
+impl Header {
     /// Values as in columns: integers, or bits of doubles.
     fn decode_values(
-        &self,
+        self,
         reader: &mut Reader<'_>,
         kinds: &ValueKinds,
         bits: &mut [u64],
     ) -> Result<(), PackedRunError> {
-        let Header { raw, floats, .. } = self.header;
+        let Self { raw, floats, .. } = self;
         if *kinds == ValueKinds::AllIntegers {
             return int_stream::decode(reader, bits);
         }

@@ -10,13 +10,14 @@ use super::{
     int_stream::{self, IntEncoder},
     varint::{self, zigzag},
 };
+use crate::columns::Value;
 
 /// A point whose cell a run reproduces exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PackablePoint {
-    offset: u32,
-    millis: bool,
-    value: Number,
+    pub(super) offset: u32,
+    pub(super) millis: bool,
+    pub(super) value: Number,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,6 +85,49 @@ impl PackablePoint {
         if self.millis { self.offset } else { self.offset * 1_000 }
     }
 
+    /// The four flag bits of the qualifier: type and length of the value.
+    #[must_use]
+    pub const fn flags(&self) -> u8 {
+        match self.value {
+            Number::Integer(v) => integer_flags(v),
+            Number::Single(_) => 0xB,
+            Number::Double(_) => 0xF,
+        }
+    }
+
+    /// The value; single precision is widened.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        match self.value {
+            Number::Integer(v) => Value::Integer(v),
+            Number::Single(v) => Value::Float(f64::from(v)),
+            Number::Double(v) => Value::Float(v),
+        }
+    }
+
+    /// Appends the qualifier of the cell.
+    pub fn write_qualifier(&self, out: &mut Vec<u8>) {
+        let flags = self.flags();
+        if self.millis {
+            let q = 0xF000_0000 | self.offset << 6 | u32::from(flags);
+            out.extend_from_slice(&q.to_be_bytes());
+        } else {
+            let q = (self.offset << 4) as u16 | u16::from(flags);
+            out.extend_from_slice(&q.to_be_bytes());
+        }
+    }
+
+    /// Appends the value of the cell.
+    pub fn write_value(&self, out: &mut Vec<u8>) {
+        match self.value {
+            Number::Integer(v) => {
+                out.extend(v.to_be_bytes().iter().skip(7 - usize::from(integer_flags(v))));
+            }
+            Number::Single(v) => out.extend_from_slice(&v.to_be_bytes()),
+            Number::Double(v) => out.extend_from_slice(&v.to_be_bytes()),
+        }
+    }
+
     /// True if the qualifier has millisecond form. All points of a run have the same form.
     #[must_use]
     pub const fn is_millis(&self) -> bool {
@@ -107,21 +151,21 @@ pub(super) const fn integer_flags(v: i64) -> u8 {
 /// Encodes packed runs; reuses its buffers.
 #[derive(Debug, Default)]
 pub struct RunEncoder {
-    points: Vec<PackablePoint>,
-    timestamps_ms: Vec<i64>,
-    numbers: Vec<i64>,
-    ints: Ints,
+    pub(super) points: Vec<PackablePoint>,
+    pub(super) timestamps_ms: Vec<i64>,
+    pub(super) numbers: Vec<i64>,
+    pub(super) ints: Ints,
 }
 
 /// Integer stream encoder: smallest form, or fastest.
 #[derive(Debug, Default)]
-struct Ints {
+pub(super) struct Ints {
     encoder: IntEncoder,
     quick: bool,
 }
 
 impl Ints {
-    fn encode(&mut self, values: &[i64], out: &mut Vec<u8>) {
+    pub(super) fn encode(&mut self, values: &[i64], out: &mut Vec<u8>) {
         if self.quick {
             int_stream::encode_quickly(values, out);
         } else {
@@ -281,7 +325,7 @@ impl RunEncoder {
     }
 
     /// Writes marks and values; returns the kinds byte.
-    fn write_values(&mut self, out: &mut Vec<u8>) -> u8 {
+    pub(super) fn write_values(&mut self, out: &mut Vec<u8>) -> u8 {
         let (mix, width) = self.survey();
         let Self { points, numbers, ints, .. } = self;
         if mix == Mix::Both {

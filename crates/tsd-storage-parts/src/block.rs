@@ -1,0 +1,181 @@
+//! Data blocks: a few KiB of chunks of consecutive series, read and verified as a whole.
+
+use bytes::Bytes;
+
+use crate::{
+    chunk::{ChunkKind, ChunkView},
+    error::Malformed,
+    wire::{Cursor, put_varint},
+};
+
+const HOUR_SECS: u32 = 3_600;
+/// Base times of the chunk are counted in hours.
+const HOURS: u8 = 0x80;
+
+/// Collects chunks of one block.
+#[derive(Debug, Default)]
+pub(crate) struct BlockBuilder {
+    directory: Vec<u8>,
+    payload: Vec<u8>,
+    chunks: u64,
+    first_ordinal: u32,
+    last_ordinal: u32,
+    first_base: u32,
+    last_base: u32,
+}
+
+/// What the head of a section says of a block, besides where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockRange {
+    pub(crate) first_ordinal: u32,
+    pub(crate) last_ordinal: u32,
+    pub(crate) first_base: u32,
+    pub(crate) last_base: u32,
+}
+
+impl BlockBuilder {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.chunks == 0
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.directory.len() + self.payload.len()
+    }
+
+    /// Adds a chunk; ordinals do not fall. Base times are epoch seconds within the span.
+    pub(crate) fn push(
+        &mut self,
+        span: u32,
+        ordinal: u32,
+        kind: ChunkKind,
+        bases: (u32, u32),
+        payload: &[u8],
+    ) {
+        if self.is_empty() {
+            (self.first_ordinal, self.last_ordinal) = (ordinal, ordinal);
+            (self.first_base, self.last_base) = bases;
+        }
+        self.first_base = self.first_base.min(bases.0);
+        self.last_base = self.last_base.max(bases.1);
+        put_varint(&mut self.directory, u64::from(ordinal - self.last_ordinal));
+        self.last_ordinal = ordinal;
+        let (first, length) = (bases.0 - span, bases.1 - bases.0);
+        let hours = first.is_multiple_of(HOUR_SECS) && length.is_multiple_of(HOUR_SECS);
+        let unit = if hours { HOUR_SECS } else { 1 };
+        self.directory.push(kind as u8 | if hours { HOURS } else { 0 });
+        put_varint(&mut self.directory, u64::from(first / unit));
+        put_varint(&mut self.directory, u64::from(length / unit));
+        put_varint(&mut self.directory, payload.len() as u64);
+        self.payload.extend_from_slice(payload);
+        self.chunks += 1;
+    }
+
+    /// Appends the block to `out` and empties the builder.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> BlockRange {
+        put_varint(out, self.chunks);
+        out.extend_from_slice(&self.directory);
+        out.extend_from_slice(&self.payload);
+        self.directory.clear();
+        self.payload.clear();
+        self.chunks = 0;
+        BlockRange {
+            first_ordinal: self.first_ordinal,
+            last_ordinal: self.last_ordinal,
+            first_base: self.first_base,
+            last_base: self.last_base,
+        }
+    }
+}
+
+/// Place of a chunk in its block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectoryEntry {
+    pub(crate) ordinal: u32,
+    kind: ChunkKind,
+    first_base: u32,
+    last_base: u32,
+    start: u32,
+    len: u32,
+}
+
+/// A block that was read, with its directory.
+#[derive(Debug, Default)]
+pub(crate) struct DataBlock {
+    bytes: Bytes,
+    offset: u64,
+    directory: Vec<DirectoryEntry>,
+}
+
+impl DataBlock {
+    /// Replaces the block by another one; reuses the directory's memory.
+    pub(crate) fn load(
+        &mut self,
+        bytes: Bytes,
+        offset: u64,
+        span: u32,
+        range: &BlockRange,
+    ) -> Result<(), Malformed> {
+        self.directory.clear();
+        self.offset = offset;
+        let mut cursor = Cursor::new(&bytes);
+        let chunks = cursor.varint()?;
+        // A chunk has at least five bytes here, which bounds the directory by the block.
+        if chunks > bytes.len() as u64 / 5 {
+            return Err(Malformed("number of chunks"));
+        }
+        let mut ordinal = range.first_ordinal;
+        let mut start = 0_u32;
+        for _ in 0..chunks {
+            ordinal = ordinal
+                .checked_add(cursor.varint_u32()?)
+                .filter(|&o| o <= range.last_ordinal)
+                .ok_or(Malformed("an ordinal outside of its block"))?;
+            let head = cursor.byte()?;
+            let kind = ChunkKind::from_stored(head & !HOURS).ok_or(Malformed("kind of a chunk"))?;
+            let unit = if head & HOURS == 0 { 1 } else { HOUR_SECS };
+            let [first, length] = [cursor.varint_u32()?, cursor.varint_u32()?];
+            let secs = |v: u32| v.checked_mul(unit);
+            let first_base = secs(first).and_then(|v| span.checked_add(v));
+            let last_base =
+                first_base.and_then(|v| secs(length).and_then(|length| v.checked_add(length)));
+            let (Some(first_base), Some(last_base)) = (first_base, last_base) else {
+                return Err(Malformed("base times of a chunk"));
+            };
+            let len = cursor.varint_u32()?;
+            self.directory.push(DirectoryEntry {
+                ordinal,
+                kind,
+                first_base,
+                last_base,
+                start,
+                len,
+            });
+            start = start.checked_add(len).ok_or(Malformed("length of a chunk"))?;
+        }
+        if cursor.remaining() != start as usize {
+            return Err(Malformed("length of a block"));
+        }
+        let payload = (bytes.len() - cursor.remaining()) as u32;
+        for entry in &mut self.directory {
+            entry.start += payload;
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    pub(crate) fn directory(&self) -> &[DirectoryEntry] {
+        &self.directory
+    }
+
+    pub(crate) fn chunk(&self, entry: &DirectoryEntry) -> ChunkView {
+        let start = entry.start as usize;
+        ChunkView {
+            kind: entry.kind,
+            first_base: entry.first_base,
+            last_base: entry.last_base,
+            // Within the block: `load` has checked the sum of all lengths.
+            payload: self.bytes.slice(start..start + entry.len as usize),
+            block: self.offset,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Walks over the series of one section, all of them or selected ones.
+
+use std::sync::Arc;
+
+use crate::{
+    block::DataBlock,
+    chunk::ChunkView,
+    error::{Malformed, PartError},
+    part::Part,
+    read::SeriesSelection,
+    section::{DataBlockRef, SectionHead},
+    series_block::{SeriesBlock, SeriesWalk},
+};
+
+/// The series of a section in order, each with the chunks that overlap a range of base times.
+#[derive(Debug)]
+pub(crate) struct SectionCursor {
+    part: Arc<Part>,
+    head: Arc<SectionHead>,
+    span: u32,
+    /// First and last base time, inclusive.
+    bases: (u32, u32),
+    wanted: Wanted,
+    /// Data block that is loaded, or the number of blocks.
+    block: DataBlock,
+    loaded: Option<usize>,
+    /// Next entry of the loaded block, for walks over all series.
+    entry: usize,
+    names: Names,
+    /// The series at the cursor.
+    pub(crate) series: Vec<u8>,
+    /// Its chunks, never empty while there is a series.
+    pub(crate) chunks: Vec<ChunkView>,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    /// Ordinals from the first to the last, exclusive.
+    Range(u32, u32),
+    /// Ascending ordinals that are still to be read and their series, last one first.
+    Some(Vec<(u32, Vec<u8>)>),
+}
+
+/// Resolves ascending ordinals to series.
+#[derive(Debug, Default)]
+struct Names {
+    block: usize,
+    walk: Option<SeriesWalk>,
+    /// Ordinal after the one at the walk.
+    next: u32,
+}
+
+impl SectionCursor {
+    pub(crate) fn open(
+        part: Arc<Part>,
+        section: usize,
+        selection: &SeriesSelection,
+        bases: (u32, u32),
+    ) -> Result<Self, PartError> {
+        let head = part.head(section)?;
+        let span = part.span(section)?;
+        let overlaps = |b: &DataBlockRef| overlaps(bases, b.range.first_base, b.range.last_base);
+        let wanted = match selection {
+            _ if !head.data_blocks.iter().any(overlaps) => Wanted::Range(0, 0),
+            SeriesSelection::All => Wanted::Range(0, head.series),
+            SeriesSelection::Prefix(prefix) => {
+                let from = lower_bound(&part, &head, prefix)?.0;
+                let to = match after_prefix(prefix) {
+                    Some(end) => lower_bound(&part, &head, &end)?.0,
+                    None => head.series,
+                };
+                Wanted::Range(from, to)
+            }
+            SeriesSelection::Some(series) => {
+                let mut found = find_all(&part, &head, series)?;
+                found.reverse();
+                Wanted::Some(found)
+            }
+        };
+        let mut cursor = Self {
+            part,
+            head,
+            span,
+            bases,
+            wanted,
+            block: DataBlock::default(),
+            loaded: None,
+            entry: 0,
+            names: Names::default(),
+            series: Vec::new(),
+            chunks: Vec::new(),
+        };
+        if let Wanted::Range(from, to) = cursor.wanted
+            && from < to
+        {
+            cursor.seek(from)?;
+        }
+        Ok(cursor)
+    }
+
+    pub(crate) const fn span(&self) -> u32 {
+        self.span
+    }
+
+    pub(crate) fn part(&self) -> &Part {
+        &self.part
+    }
+
+    /// Moves to the next series that has chunks in the range; false after the last.
+    pub(crate) fn advance(&mut self) -> Result<bool, PartError> {
+        loop {
+            self.chunks.clear();
+            match &mut self.wanted {
+                Wanted::Range(_, to) => {
+                    let to = *to;
+                    let Some(ordinal) = self.next_group(to)? else { return Ok(false) };
+                    if !self.chunks.is_empty() {
+                        self.name(ordinal)?;
+                        return Ok(true);
+                    }
+                }
+                Wanted::Some(rest) => {
+                    let Some((ordinal, series)) = rest.pop() else { return Ok(false) };
+                    self.read_one(ordinal)?;
+                    if !self.chunks.is_empty() {
+                        self.series = series;
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Loads block `index`.
+    fn load(&mut self, index: usize) -> Result<bool, PartError> {
+        if self.loaded == Some(index) {
+            return Ok(true);
+        }
+        let Some(place) = self.head.data_blocks.get(index) else { return Ok(false) };
+        self.part.read_data(self.span, place, &mut self.block)?;
+        self.loaded = Some(index);
+        self.entry = 0;
+        Ok(true)
+    }
+
+    /// Loads the first block from `index` on that overlaps the range of base times.
+    fn load_from(&mut self, index: usize) -> Result<bool, PartError> {
+        let rest = self.head.data_blocks.get(index..).unwrap_or_default();
+        let next =
+            rest.iter().position(|b| overlaps(self.bases, b.range.first_base, b.range.last_base));
+        match next {
+            Some(skipped) => self.load(index + skipped),
+            None => Ok(false),
+        }
+    }
+
+    /// Positions a walk at the first chunk of `ordinal`.
+    fn seek(&mut self, ordinal: u32) -> Result<(), PartError> {
+        let index = self.head.data_blocks.partition_point(|b| b.range.last_ordinal < ordinal);
+        if self.load_from(index)? {
+            self.entry = self.block.directory().partition_point(|e| e.ordinal < ordinal);
+        }
+        Ok(())
+    }
+
+    /// Collects the chunks of the next ordinal below `to`.
+    fn next_group(&mut self, to: u32) -> Result<Option<u32>, PartError> {
+        let mut group = None;
+        loop {
+            let Some(index) = self.loaded else { return Ok(group) };
+            let mut ended = false;
+            while let Some(entry) = self.block.directory().get(self.entry) {
+                if entry.ordinal >= to || group.is_some_and(|ordinal| ordinal != entry.ordinal) {
+                    ended = true;
+                    break;
+                }
+                group = Some(entry.ordinal);
+                let chunk = self.block.chunk(entry);
+                self.entry += 1;
+                if overlaps(self.bases, chunk.first_base, chunk.last_base) {
+                    self.chunks.push(chunk);
+                }
+            }
+            if ended || !self.load_from(index + 1)? {
+                return Ok(group);
+            }
+        }
+    }
+
+    /// Collects the chunks of one ordinal, not less than any before.
+    fn read_one(&mut self, ordinal: u32) -> Result<(), PartError> {
+        let mut index = self.head.data_blocks.partition_point(|b| b.range.last_ordinal < ordinal);
+        while let Some(place) = self.head.data_blocks.get(index) {
+            let range = place.range;
+            if range.first_ordinal > ordinal {
+                break;
+            }
+            if overlaps(self.bases, range.first_base, range.last_base) {
+                self.load(index)?;
+                let directory = self.block.directory();
+                let from = directory.partition_point(|e| e.ordinal < ordinal);
+                for entry in directory.get(from..).unwrap_or_default() {
+                    if entry.ordinal != ordinal {
+                        break;
+                    }
+                    let chunk = self.block.chunk(entry);
+                    if overlaps(self.bases, chunk.first_base, chunk.last_base) {
+                        self.chunks.push(chunk);
+                    }
+                }
+            }
+            if range.last_ordinal > ordinal {
+                break;
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Sets `series` to that of an ordinal greater than any before.
+    fn name(&mut self, ordinal: u32) -> Result<(), PartError> {
+        let blocks = &self.head.series_blocks;
+        let index = blocks.partition_point(|b| b.first_ordinal <= ordinal).saturating_sub(1);
+        let Some(place) = blocks.get(index) else {
+            return Err(self.part.malformed(0)(Malformed("a series without a block")));
+        };
+        let malformed = || self.part.malformed(place.block.offset);
+        if self.names.walk.is_none() || self.names.block != index {
+            self.names.walk = Some(self.part.read_series(&place.block)?.walk());
+            self.names.block = index;
+            self.names.next = place.first_ordinal;
+        }
+        let Some(walk) = &mut self.names.walk else { return Ok(()) };
+        while self.names.next <= ordinal {
+            match walk.next().map_err(malformed())? {
+                Some(_) => self.names.next += 1,
+                None => {
+                    return Err(malformed()(Malformed("fewer series than ordinals")));
+                }
+            }
+        }
+        self.series.clear();
+        self.series.extend_from_slice(walk.current());
+        Ok(())
+    }
+}
+
+/// True if a range of base times overlaps another.
+const fn overlaps(bases: (u32, u32), first: u32, last: u32) -> bool {
+    first <= bases.1 && bases.0 <= last
+}
+
+/// The least byte string greater than all that begin with `prefix`; `None` if there is none.
+fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// Index of the series block that has `series`, if the section has it.
+fn block_of(head: &SectionHead, series: &[u8]) -> Option<usize> {
+    head.series_blocks.partition_point(|b| b.first.as_ref() <= series).checked_sub(1)
+}
+
+/// Ordinal of the first series that is not less than `series`, and whether it is equal.
+fn lower_bound(part: &Part, head: &SectionHead, series: &[u8]) -> Result<(u32, bool), PartError> {
+    let Some(place) = block_of(head, series).and_then(|index| head.series_blocks.get(index)) else {
+        return Ok((0, false));
+    };
+    let block = part.read_series(&place.block)?;
+    let (index, equal) =
+        block.search(series, &mut Vec::new()).map_err(part.malformed(place.block.offset))?;
+    Ok((place.first_ordinal + index as u32, equal))
+}
+
+/// The series of a sorted list that the section has, with their ordinals.
+fn find_all(
+    part: &Part,
+    head: &SectionHead,
+    series: &[impl AsRef<[u8]>],
+) -> Result<Vec<(u32, Vec<u8>)>, PartError> {
+    let mut found = Vec::new();
+    let mut scratch = Vec::new();
+    let mut open: Option<(usize, SeriesBlock)> = None;
+    for series in series {
+        let series = series.as_ref();
+        let Some(index) = block_of(head, series) else { continue };
+        let Some(place) = head.series_blocks.get(index) else { continue };
+        let block = match &open {
+            Some((at, block)) if *at == index => block,
+            _ => &open.insert((index, part.read_series(&place.block)?)).1,
+        };
+        let (at, equal) =
+            block.search(series, &mut scratch).map_err(part.malformed(place.block.offset))?;
+        if equal {
+            found.push((place.first_ordinal + at as u32, series.to_vec()));
+        }
+    }
+    Ok(found)
+}

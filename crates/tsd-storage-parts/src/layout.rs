@@ -1,0 +1,117 @@
+//! How row keys are divided into series, span and base time.
+
+use tsd_model::{BaseTime, TableSchema};
+
+use crate::error::PartError;
+
+/// Layout of the keys and spans of a table. Fixed at the creation of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartLayout {
+    base_time_at: u8,
+    span_secs: u32,
+}
+
+/// Last byte of the series of a key that has a base time, and of a key that is too short for one.
+const HAS_TIME: u8 = 0;
+const WHOLE_KEY: u8 = 1;
+
+impl PartLayout {
+    /// Seconds of a span in the data table: a UTC day.
+    pub const DAY_SECS: u32 = 86_400;
+
+    /// Layout of a table with keys of this schema. `span_secs` must be a multiple of an hour.
+    pub const fn try_new(schema: &TableSchema, span_secs: u32) -> Result<Self, PartError> {
+        if span_secs == 0 || !span_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
+            return Err(PartError::Row("a span is a multiple of an hour"));
+        }
+        Ok(Self { base_time_at: schema.base_time_start() as u8, span_secs })
+    }
+
+    pub(crate) const fn from_stored(base_time_at: u8, span_secs: u32) -> Option<Self> {
+        if span_secs == 0 || !span_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
+            return None;
+        }
+        Some(Self { base_time_at, span_secs })
+    }
+
+    /// Seconds of a span.
+    #[must_use]
+    pub const fn span_secs(&self) -> u32 {
+        self.span_secs
+    }
+
+    pub(crate) const fn base_time_at(self) -> u8 {
+        self.base_time_at
+    }
+
+    /// Start of the span of a row, epoch seconds.
+    #[must_use]
+    pub const fn span_of(&self, base_secs: u32) -> u32 {
+        base_secs - base_secs % self.span_secs
+    }
+
+    /// Appends the series of a row key, which is the key without its base time and one more byte, and
+    /// returns the base time. A key without a base time is a series of its own with the base time 0.
+    pub fn split_key(&self, key: &[u8], series: &mut Vec<u8>) -> u32 {
+        let at = usize::from(self.base_time_at);
+        if let Some((head, rest)) = key.split_at_checked(at)
+            && let Some((base, tags)) = rest.split_first_chunk::<4>()
+        {
+            series.extend_from_slice(head);
+            series.extend_from_slice(tags);
+            series.push(HAS_TIME);
+            return u32::from_be_bytes(*base);
+        }
+        series.extend_from_slice(key);
+        series.push(WHOLE_KEY);
+        0
+    }
+
+    /// The row key of a series and a base time.
+    #[must_use]
+    pub fn join_key(&self, series: &[u8], base_secs: u32) -> Vec<u8> {
+        let mut key = Vec::with_capacity(series.len() + 3);
+        match series.split_last() {
+            Some((&HAS_TIME, rest)) => {
+                let at = usize::from(self.base_time_at).min(rest.len());
+                let (head, tags) = rest.split_at(at);
+                key.extend_from_slice(head);
+                key.extend_from_slice(&base_secs.to_be_bytes());
+                key.extend_from_slice(tags);
+            }
+            Some((_, rest)) => key.extend_from_slice(rest),
+            None => {}
+        }
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn joined_keys_are_those_that_were_split(key in prop::collection::vec(any::<u8>(), 0..20)) {
+            let layout =
+                PartLayout::try_new(&TableSchema::opentsdb_default(), PartLayout::DAY_SECS).unwrap();
+            let mut series = Vec::new();
+            let base = layout.split_key(&key, &mut series);
+            prop_assert_eq!(layout.join_key(&series, base), key);
+            prop_assert!(layout.span_of(base) <= base);
+            prop_assert!(base - layout.span_of(base) < PartLayout::DAY_SECS);
+        }
+    }
+
+    #[test]
+    fn a_span_has_whole_hours() {
+        let schema = TableSchema::opentsdb_default();
+        for secs in [0, 1, 3_601] {
+            assert!(PartLayout::try_new(&schema, secs).is_err());
+        }
+    }
+}

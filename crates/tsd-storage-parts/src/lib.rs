@@ -1,0 +1,57 @@
+//! Time-partitioned, series-major parts: the files of the embedded store's tables of points.
+//!
+//! The state of this crate: the format, reads, merges and an in-memory manifest, measured by a bench
+//! against the LSM tree (`docs/decisions/009`). The daemon does not use it yet.
+//!
+//! A *part* is one immutable file, sorted by span, series and time. A *span* is a fixed number of
+//! seconds, and a row belongs to the span of its base time. The *section* of a span in a part has
+//! everything that a read of the span needs, so merges work on sections: a flush writes one part
+//! whatever spans its rows are in, and each span is merged on its own.
+//!
+//! Which of two cells of one column is newer follows from the order of the parts, which is the order
+//! of their flushes, and never from a clock. Within a part each column is present once.
+//!
+//! ```text
+//! file     = magic 8 | block* | footer | footer length u32 | CRC u32 | magic 8
+//! footer   = version u8 | offset of the base time in keys u8 | seconds of a span
+//!            | first sequence | last sequence | sections | section *
+//! section  = span (seconds of its start) | chunks | points | block reference of its head
+//! head     = series | series blocks | (count | first series | block reference) *
+//!            | data blocks | (first ordinal | ordinals | first base time | seconds | block reference) *
+//! block reference = offset | length | CRC u32
+//! data block      = chunks | (ordinal step | kind u8 | first base time | length in time | bytes) *
+//!                   | payload *
+//! series block    = entry * | offset u32 of each restart | restarts u32
+//! entry           = shared bytes | other bytes | bytes
+//! ```
+//!
+//! Numbers without a width are varints, others little-endian. Every byte of a file is covered by a
+//! CRC-32C that the part verifies before it uses the byte.
+
+mod batch;
+mod block;
+mod chunk;
+mod cursor;
+mod error;
+mod layout;
+mod merge;
+mod part;
+mod read;
+mod resolve;
+mod section;
+mod series_block;
+mod series_encoder;
+mod store;
+mod wire;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use batch::FlushBatch;
+pub use error::PartError;
+pub use layout::PartLayout;
+pub use merge::{MergeOptions, SpanMerge, merge_sections};
+pub use part::{Part, SectionInfo};
+pub use read::{RowsReader, SeriesPoints, SeriesReader, SeriesRows, SeriesSelection};
+pub use store::{PartStore, Snapshot, SnapshotSection, StoreStats};

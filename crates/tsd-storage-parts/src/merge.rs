@@ -1,0 +1,198 @@
+//! Merges sections of one span that are adjacent in sequence.
+
+use std::{path::Path, sync::Arc};
+
+use tsd_model::{BaseTime, PackedChunk, RunShape};
+
+use crate::{
+    chunk::{ChunkKind, ChunkView},
+    cursor::SectionCursor,
+    error::{Malformed, PartError},
+    layout::PartLayout,
+    part::Part,
+    read::SeriesSelection,
+    resolve::{ResolvedRow, Resolver},
+    series_encoder::{CHUNK_POINTS, SeriesEncoder},
+    writer::{EncodedChunk, PartWriter, point_count},
+};
+
+/// What a merge may leave out or change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeOptions {
+    /// The inputs include the oldest section of the span: tombstones have nothing left to hide.
+    pub drop_tombstones: bool,
+    /// Rows with a base time before this one (epoch seconds) are shown as row compaction would leave
+    /// them. Only a merge of all sections of the span may do this.
+    pub compact_before: u32,
+}
+
+/// The merge of one span.
+#[derive(Clone, Debug)]
+pub struct SpanMerge {
+    /// Start of the span, epoch seconds.
+    pub span: u32,
+    /// Parts and indexes of their sections, oldest first.
+    pub sections: Vec<(Arc<Part>, usize)>,
+    /// What may change.
+    pub options: MergeOptions,
+}
+
+/// A chunk of this many points is copied as it is if it shares no row with another one.
+const WHOLE_CHUNK: usize = CHUNK_POINTS / 4;
+
+/// Merges the sections of each span, oldest first, into one part; returns its size in bytes. Spans
+/// ascend, and all parts have the layout.
+pub fn merge_sections(
+    path: &Path,
+    layout: PartLayout,
+    sequences: (u64, u64),
+    spans: &[SpanMerge],
+) -> Result<u64, PartError> {
+    let mut writer = PartWriter::create(path, layout, sequences)?;
+    let mut merger = Merger::default();
+    for SpanMerge { span, sections, options } in spans {
+        writer.begin_section(*span)?;
+        merger.merge(*span, sections, *options, &mut writer)?;
+    }
+    writer.finish().map(|(_, bytes)| bytes)
+}
+
+#[derive(Debug, Default)]
+struct Merger {
+    resolver: Resolver,
+    encoder: SeriesEncoder,
+}
+
+impl Merger {
+    fn merge(
+        &mut self,
+        span: u32,
+        sections: &[(Arc<Part>, usize)],
+        options: MergeOptions,
+        writer: &mut PartWriter,
+    ) -> Result<(), PartError> {
+        let mut cursors = Vec::with_capacity(sections.len());
+        for (part, section) in sections {
+            let all = (0, u32::MAX);
+            let mut cursor =
+                SectionCursor::open(Arc::clone(part), *section, &SeriesSelection::All, all)?;
+            let more = cursor.advance()?;
+            cursors.push((cursor, more));
+        }
+        let mut series = Vec::new();
+        loop {
+            let open = cursors.iter().filter(|(_, more)| *more);
+            let Some(least) = open.map(|(cursor, _)| &cursor.series).min() else { return Ok(()) };
+            series.clone_from(least);
+            let mut sources = Vec::new();
+            for (rank, (cursor, more)) in cursors.iter().enumerate() {
+                if *more && cursor.series == series {
+                    sources.push((rank as u32, cursor));
+                }
+            }
+            self.merge_series(span, &sources, options)?;
+            writer.series(&series, self.encoder.finish())?;
+            for (cursor, more) in &mut cursors {
+                if *more && cursor.series == series {
+                    *more = cursor.advance()?;
+                }
+            }
+        }
+    }
+
+    fn merge_series(
+        &mut self,
+        span: u32,
+        sources: &[(u32, &SectionCursor)],
+        options: MergeOptions,
+    ) -> Result<(), PartError> {
+        self.encoder.begin(span);
+        self.resolver.clear();
+        let all: Vec<(u32, &SectionCursor, &ChunkView)> = sources
+            .iter()
+            .flat_map(|(rank, cursor)| cursor.chunks.iter().map(|chunk| (*rank, *cursor, chunk)))
+            .collect();
+        let only = sources.len() == 1;
+        for (index, (rank, cursor, chunk)) in all.iter().enumerate() {
+            let overlaps = all.iter().enumerate().any(|(other, (.., o))| {
+                other != index && o.first_base <= chunk.last_base && chunk.first_base <= o.last_base
+            });
+            let damaged = |e| cursor.part().malformed(chunk.block)(e);
+            if stays(span, chunk, only, overlaps, options).map_err(damaged)? {
+                self.encoder.copy(EncodedChunk {
+                    kind: chunk.kind,
+                    first_base: chunk.first_base,
+                    last_base: chunk.last_base,
+                    points: point_count(chunk.kind, &chunk.payload, span),
+                    payload: chunk.payload.clone(),
+                });
+            } else {
+                self.resolver.add(*rank, span, chunk).map_err(damaged)?;
+            }
+        }
+        let Self { resolver, encoder } = self;
+        resolver.rows((0, u32::MAX), |row| encode_row(row, options, encoder));
+        Ok(())
+    }
+}
+
+/// True if the chunk is copied without decoding it.
+fn stays(
+    span: u32,
+    chunk: &ChunkView,
+    only: bool,
+    overlaps: bool,
+    options: MergeOptions,
+) -> Result<bool, Malformed> {
+    match chunk.kind {
+        ChunkKind::Tombstones => Ok(only && !overlaps && !options.drop_tombstones),
+        ChunkKind::Cells => Ok(!overlaps),
+        ChunkKind::Points => {
+            let packed = PackedChunk::open(chunk.payload.clone(), span)?;
+            let compacted = packed.shape() == RunShape::Compacted;
+            let is_final = compacted || chunk.first_base >= options.compact_before;
+            Ok(!overlaps && is_final && (only || packed.point_count() >= WHOLE_CHUNK))
+        }
+    }
+}
+
+fn encode_row(row: &ResolvedRow, options: MergeOptions, encoder: &mut SeriesEncoder) {
+    let is_old =
+        row.base < options.compact_before && row.base.is_multiple_of(BaseTime::SPAN_SECONDS);
+    if let Some(points) = row.compacted().filter(|_| is_old) {
+        encoder.points(&points, true);
+    } else {
+        for points in &row.singles {
+            encode_singles(points, encoder);
+        }
+        for column in &row.columns {
+            encoder.points(column, true);
+        }
+    }
+    for cell in &row.cells {
+        encoder.cell(row.base, cell);
+    }
+    if !options.drop_tombstones {
+        for tombstone in &row.tombstones {
+            encoder.tombstone(row.base, tombstone);
+        }
+    }
+}
+
+/// Of points with one instant only the first packs.
+fn encode_singles(points: &[tsd_model::ChunkPoint], encoder: &mut SeriesEncoder) {
+    let time = |p: &tsd_model::ChunkPoint| p.point.offset_ms();
+    if points.is_sorted_by(|a, b| time(a) < time(b)) {
+        encoder.points(points, false);
+        return;
+    }
+    let mut rising = Vec::with_capacity(points.len());
+    for group in points.chunk_by(|a, b| time(a) == time(b)) {
+        let Some((first, others)) = group.split_first() else { continue };
+        rising.push(*first);
+        for p in others {
+            encoder.cell(p.base_secs, &p.cell());
+        }
+    }
+    encoder.points(&rising, false);
+}

@@ -1,0 +1,321 @@
+//! A part file that is open for reads.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+
+use crate::{
+    block::DataBlock,
+    chunk::ChunkKind,
+    error::{Malformed, PartError},
+    layout::PartLayout,
+    section::{BlockRef, DataBlockRef, SectionHead},
+    series_block::SeriesBlock,
+    wire::Cursor,
+    writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION},
+};
+
+/// An open part. Readers keep it open while they use it; a part that was replaced removes its file
+/// when the last of them is done.
+#[derive(Debug)]
+pub struct Part {
+    path: PathBuf,
+    name: Arc<str>,
+    file: File,
+    len: u64,
+    layout: PartLayout,
+    sequences: (u64, u64),
+    sections: Vec<Section>,
+    /// The file is removed with the last reference.
+    obsolete: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Section {
+    place: SectionRef,
+    head: OnceLock<Arc<SectionHead>>,
+}
+
+/// A section as its part's footer describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SectionInfo {
+    /// Start of the span, epoch seconds.
+    pub span: u32,
+    /// Number of chunks.
+    pub chunks: u64,
+    /// Number of packed points.
+    pub points: u64,
+    /// Size in the file, bytes.
+    pub bytes: u64,
+}
+
+impl Part {
+    /// Opens a part and verifies its footer. Blocks are verified when they are read.
+    pub fn open(path: &Path) -> Result<Self, PartError> {
+        let name: Arc<str> = path.display().to_string().into();
+        let file = File::open(path).map_err(PartError::io("open", path))?;
+        let len = file.metadata().map_err(PartError::io("open", path))?.len();
+        let damaged = |offset, what| PartError::Damaged { file: Arc::clone(&name), offset, what };
+        if len < (MAGIC.len() + TAIL) as u64 {
+            return Err(damaged(0, "too short for a part"));
+        }
+        let mut magic = [0; 8];
+        file.read_exact_at(&mut magic, 0).map_err(PartError::io("read", path))?;
+        let mut tail = [0; TAIL];
+        let tail_at = len - TAIL as u64;
+        file.read_exact_at(&mut tail, tail_at).map_err(PartError::io("read", path))?;
+        if magic != *MAGIC {
+            return Err(damaged(0, "does not begin as a part"));
+        }
+        if !tail.ends_with(END_MAGIC) {
+            return Err(damaged(tail_at, "does not end as a part"));
+        }
+        let mut cursor = Cursor::new(&tail);
+        let read = |cursor: &mut Cursor<'_>| {
+            cursor.u32().map_err(|Malformed(what)| damaged(tail_at, what))
+        };
+        let [footer_len, crc] = [read(&mut cursor)?, read(&mut cursor)?];
+        let footer_at = tail_at
+            .checked_sub(u64::from(footer_len))
+            .filter(|&at| at >= MAGIC.len() as u64)
+            .ok_or_else(|| damaged(tail_at, "length of the footer"))?;
+        let mut footer = vec![0; footer_len as usize];
+        file.read_exact_at(&mut footer, footer_at).map_err(PartError::io("read", path))?;
+        if crc32c::crc32c(&footer) != crc {
+            return Err(damaged(footer_at, "checksum of the footer"));
+        }
+        if footer.first() != Some(&VERSION) {
+            let what = format!("version {}", footer.first().copied().unwrap_or_default());
+            return Err(PartError::Unsupported { file: name, what });
+        }
+        let footer = Footer::decode(&footer, footer_at)
+            .map_err(|Malformed(what)| damaged(footer_at, what))?;
+        let sections = footer
+            .sections
+            .into_iter()
+            .map(|place| Section { place, head: OnceLock::new() })
+            .collect();
+        Ok(Self {
+            path: path.to_owned(),
+            name,
+            file,
+            len,
+            layout: footer.layout,
+            sequences: footer.sequences,
+            sections,
+            obsolete: AtomicBool::new(false),
+        })
+    }
+
+    /// Path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Size of the file, bytes.
+    #[must_use]
+    pub const fn file_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// The layout that it was written with.
+    #[must_use]
+    pub const fn layout(&self) -> PartLayout {
+        self.layout
+    }
+
+    /// First and last flush whose rows it has.
+    #[must_use]
+    pub const fn sequences(&self) -> (u64, u64) {
+        self.sequences
+    }
+
+    /// Its sections in ascending order of spans.
+    #[must_use]
+    pub fn sections(&self) -> Vec<SectionInfo> {
+        self.sections
+            .iter()
+            .map(|Section { place, .. }| SectionInfo {
+                span: place.span,
+                chunks: place.chunks,
+                points: place.points,
+                bytes: place.bytes,
+            })
+            .collect()
+    }
+
+    /// Removes the file when the last reader is done.
+    pub(crate) fn retire(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn malformed(&self, offset: u64) -> impl FnOnce(Malformed) -> PartError {
+        let file = Arc::clone(&self.name);
+        move |Malformed(what)| PartError::Damaged { file, offset, what }
+    }
+
+    /// Reads a block and verifies it.
+    pub(crate) fn read_block(&self, block: &BlockRef) -> Result<Bytes, PartError> {
+        let fail = |what| self.malformed(block.offset)(Malformed(what));
+        if block.end() > self.len {
+            return Err(fail("a block beyond the end of the file"));
+        }
+        let mut bytes = vec![0; block.len as usize];
+        self.file
+            .read_exact_at(&mut bytes, block.offset)
+            .map_err(PartError::io("read", &self.path))?;
+        if crc32c::crc32c(&bytes) != block.crc {
+            return Err(fail("checksum of a block"));
+        }
+        Ok(bytes.into())
+    }
+
+    fn section(&self, index: usize) -> Result<&Section, PartError> {
+        self.sections.get(index).ok_or(PartError::Row("no such section"))
+    }
+
+    /// Start of the span of a section.
+    pub(crate) fn span(&self, index: usize) -> Result<u32, PartError> {
+        Ok(self.section(index)?.place.span)
+    }
+
+    /// The head of a section; it stays in memory.
+    pub(crate) fn head(&self, index: usize) -> Result<Arc<SectionHead>, PartError> {
+        let section = self.section(index)?;
+        if let Some(head) = section.head.get() {
+            return Ok(Arc::clone(head));
+        }
+        let place = section.place;
+        let bytes = self.read_block(&place.head)?;
+        let head =
+            SectionHead::decode(&bytes, place.span).map_err(self.malformed(place.head.offset))?;
+        Ok(Arc::clone(section.head.get_or_init(|| Arc::new(head))))
+    }
+
+    /// Memory of the heads that were read, bytes.
+    pub(crate) fn head_bytes(&self) -> usize {
+        self.sections.iter().filter_map(|s| s.head.get()).map(|head| head.memory_bytes()).sum()
+    }
+
+    pub(crate) fn read_data(
+        &self,
+        span: u32,
+        place: &DataBlockRef,
+        block: &mut DataBlock,
+    ) -> Result<(), PartError> {
+        let bytes = self.read_block(&place.block)?;
+        block
+            .load(bytes, place.block.offset, span, &place.range)
+            .map_err(self.malformed(place.block.offset))
+    }
+
+    pub(crate) fn read_series(&self, block: &BlockRef) -> Result<SeriesBlock, PartError> {
+        SeriesBlock::open(self.read_block(block)?).map_err(self.malformed(block.offset))
+    }
+
+    /// Reads and decodes every byte of the file. The error names the file and the place of the first
+    /// damage.
+    pub fn verify(&self) -> Result<(), PartError> {
+        let mut next = MAGIC.len() as u64;
+        let mut places: Vec<BlockRef> = Vec::new();
+        for (index, section) in self.sections.iter().enumerate() {
+            let span = section.place.span;
+            let head = self.head(index)?;
+            self.read_block(&section.place.head)?;
+            for series in &head.series_blocks {
+                let mut walk = self.read_series(&series.block)?.walk();
+                while walk.next().map_err(self.malformed(series.block.offset))?.is_some() {}
+                places.push(series.block);
+            }
+            for data in &head.data_blocks {
+                self.verify_data(span, data)?;
+                places.push(data.block);
+            }
+            places.push(section.place.head);
+        }
+        places.sort_by_key(|place| place.offset);
+        for place in places {
+            if place.offset != next {
+                return Err(self.malformed(next)(Malformed("bytes that belong to no block")));
+            }
+            next = place.end();
+        }
+        Ok(())
+    }
+
+    fn verify_data(&self, span: u32, data: &DataBlockRef) -> Result<(), PartError> {
+        let mut block = DataBlock::default();
+        self.read_data(span, data, &mut block)?;
+        let mut points = Vec::new();
+        for entry in block.directory() {
+            let chunk = block.chunk(entry);
+            match chunk.kind {
+                ChunkKind::Points => {
+                    points.clear();
+                    tsd_model::PackedChunk::open(chunk.payload.clone(), span)
+                        .and_then(|packed| packed.points_into(&mut points))
+                        .map_err(Malformed::from)
+                }
+                ChunkKind::Cells => chunk.cells(span, |_, _| {}),
+                ChunkKind::Tombstones => chunk.tombstones(span, |_, _| {}),
+            }
+            .map_err(self.malformed(data.block.offset))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            // A file that remains is not in the manifest and is removed at the next start.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+struct Footer {
+    layout: PartLayout,
+    sequences: (u64, u64),
+    sections: Vec<SectionRef>,
+}
+
+impl Footer {
+    fn decode(bytes: &[u8], end: u64) -> Result<Self, Malformed> {
+        let mut cursor = Cursor::new(bytes);
+        cursor.byte()?;
+        let base_time_at = cursor.byte()?;
+        let layout = PartLayout::from_stored(base_time_at, cursor.varint_u32()?)
+            .ok_or(Malformed("seconds of a span"))?;
+        let sequences = (cursor.varint()?, cursor.varint()?);
+        let mut sections: Vec<SectionRef> = Vec::new();
+        for _ in 0..cursor.varint()? {
+            let section = SectionRef {
+                span: cursor.varint_u32()?,
+                chunks: cursor.varint()?,
+                points: cursor.varint()?,
+                bytes: cursor.varint()?,
+                head: BlockRef::read(&mut cursor)?,
+            };
+            let ascends = sections.last().is_none_or(|last| last.span < section.span);
+            let is_span = section.span.is_multiple_of(layout.span_secs());
+            if !ascends || !is_span || section.head.end() > end {
+                return Err(Malformed("section of the footer"));
+            }
+            sections.push(section);
+        }
+        if cursor.remaining() > 0 || sequences.0 > sequences.1 {
+            return Err(Malformed("footer"));
+        }
+        Ok(Self { layout, sequences, sections })
+    }
+}

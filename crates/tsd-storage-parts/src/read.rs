@@ -1,0 +1,334 @@
+//! Reads of a snapshot: a selection of series, a time range.
+
+use std::collections::btree_map;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tsd_model::{Cell, MergeRule, PackedChunk, PointColumns, Row, RowError, RowExtras, decode_row};
+
+use crate::{
+    chunk::{ChunkKind, has_points},
+    cursor::SectionCursor,
+    error::{Malformed, PartError},
+    layout::PartLayout,
+    part::Part,
+    resolve::Resolver,
+    store::{Snapshot, SnapshotSection},
+};
+
+/// Which series are read. Series are row keys without the base time, see [`PartLayout::split_key`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeriesSelection {
+    /// All series.
+    All,
+    /// Those that begin with these bytes: salt and metric.
+    Prefix(Vec<u8>),
+    /// These, sorted and without repetition.
+    Some(Vec<Vec<u8>>),
+}
+
+/// The points of a series in a span, and what else its rows have.
+#[derive(Debug, Default)]
+pub struct SeriesPoints {
+    /// The series.
+    pub series: Vec<u8>,
+    /// Start of the span, epoch seconds.
+    pub span: u32,
+    /// Points in time order, one per instant.
+    pub columns: PointColumns,
+    /// Rows with several points of one instant, or with columns that only a row decoder knows: their
+    /// points are not in `columns`.
+    pub conflicts: Vec<Row>,
+    /// Columns that are no points, with the base times of their rows.
+    pub others: Vec<(u32, Cell)>,
+}
+
+/// Pulls the points of series from a snapshot, span by span and in each span in order of series.
+#[derive(Debug)]
+pub struct SeriesReader<'a> {
+    sections: Sections<'a>,
+    /// Inclusive.
+    range_ms: (i64, i64),
+    item: SeriesPoints,
+    resolver: Resolver,
+}
+
+/// The rows of a series in a span.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesRows {
+    /// The series.
+    pub series: Vec<u8>,
+    /// Base times and cells, in order; cells sorted by family and qualifier.
+    pub rows: Vec<(u32, Vec<Cell>)>,
+}
+
+/// Pulls the cells of series from a snapshot, span by span and in each span in order of series.
+#[derive(Debug)]
+pub struct RowsReader<'a> {
+    sections: Sections<'a>,
+    resolver: Resolver,
+}
+
+/// The cursors of one span after the other.
+#[derive(Debug)]
+struct Sections<'a> {
+    spans: btree_map::Range<'a, u32, Vec<SnapshotSection>>,
+    selection: &'a SeriesSelection,
+    layout: PartLayout,
+    /// Base times, inclusive.
+    bases: (u32, u32),
+    /// With whether it has a series.
+    cursors: Vec<(SectionCursor, bool)>,
+    /// Cursors at the least series, oldest part first.
+    sources: Vec<usize>,
+}
+
+impl<'a> Sections<'a> {
+    fn new(snapshot: &'a Snapshot, selection: &'a SeriesSelection, bases: (u32, u32)) -> Self {
+        let layout = snapshot.layout();
+        let spans = snapshot.spans().range(layout.span_of(bases.0)..=bases.1.max(bases.0));
+        Self { spans, selection, layout, bases, cursors: Vec::new(), sources: Vec::new() }
+    }
+
+    /// Moves to the next series; false after the last.
+    fn advance(&mut self) -> Result<bool, PartError> {
+        for &index in &self.sources {
+            if let Some((cursor, more)) = self.cursors.get_mut(index) {
+                *more = cursor.advance()?;
+            }
+        }
+        self.sources.clear();
+        while !self.cursors.iter().any(|(_, more)| *more) {
+            let Some((_, sections)) = self.spans.next() else { return Ok(false) };
+            self.cursors.clear();
+            for section in sections {
+                let part: Arc<Part> = Arc::clone(&section.part);
+                let mut cursor =
+                    SectionCursor::open(part, section.section, self.selection, self.bases)?;
+                let more = cursor.advance()?;
+                self.cursors.push((cursor, more));
+            }
+        }
+        let mut least: Option<&[u8]> = None;
+        for (index, (cursor, more)) in self.cursors.iter().enumerate() {
+            if !*more {
+                continue;
+            }
+            let series = cursor.series.as_slice();
+            if least.is_none_or(|l| series < l) {
+                least = Some(series);
+                self.sources.clear();
+            }
+            if least == Some(series) {
+                self.sources.push(index);
+            }
+        }
+        Ok(true)
+    }
+
+    fn sources(&self) -> impl Iterator<Item = (u32, &SectionCursor)> {
+        let cursor = |&index: &usize| Some((index as u32, &self.cursors.get(index)?.0));
+        self.sources.iter().filter_map(cursor)
+    }
+
+    /// Decodes all chunks of the series.
+    fn resolve(&self, resolver: &mut Resolver) -> Result<(), PartError> {
+        resolver.clear();
+        for (rank, cursor) in self.sources() {
+            for chunk in &cursor.chunks {
+                resolver
+                    .add(rank, cursor.span(), chunk)
+                    .map_err(cursor.part().malformed(chunk.block))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> RowsReader<'a> {
+    /// Rows with base times from the first to the last, inclusive, epoch seconds.
+    #[must_use]
+    pub fn new(snapshot: &'a Snapshot, selection: &'a SeriesSelection, bases: (u32, u32)) -> Self {
+        Self { sections: Sections::new(snapshot, selection, bases), resolver: Resolver::default() }
+    }
+
+    /// The next series of a span; `None` after the last.
+    pub fn next_series(&mut self) -> Result<Option<SeriesRows>, PartError> {
+        loop {
+            if !self.sections.advance()? {
+                return Ok(None);
+            }
+            let series = self.sections.sources().next().map(|(_, c)| c.series.clone());
+            self.sections.resolve(&mut self.resolver)?;
+            let mut rows = Vec::new();
+            self.resolver.rows(self.sections.bases, |row| {
+                let cells = row.to_cells();
+                if !cells.is_empty() {
+                    rows.push((row.base, cells));
+                }
+            });
+            if !rows.is_empty() {
+                return Ok(Some(SeriesRows { series: series.unwrap_or_default(), rows }));
+            }
+        }
+    }
+}
+
+impl<'a> SeriesReader<'a> {
+    /// Points from the first to the last millisecond since the epoch, inclusive.
+    #[must_use]
+    pub fn new(
+        snapshot: &'a Snapshot,
+        selection: &'a SeriesSelection,
+        range_ms: (i64, i64),
+    ) -> Self {
+        let secs = |ms: i64| u32::try_from(ms.max(0) / 1_000).unwrap_or(u32::MAX);
+        // A row may begin a span before its last point.
+        let first = secs(range_ms.0).saturating_sub(snapshot.layout().span_secs().min(3_600) - 1);
+        let bases = (first, secs(range_ms.1));
+        Self {
+            sections: Sections::new(snapshot, selection, bases),
+            range_ms,
+            item: SeriesPoints::default(),
+            resolver: Resolver::default(),
+        }
+    }
+
+    /// The next series that has something in the range; `None` after the last.
+    pub fn next_series(&mut self) -> Result<Option<&mut SeriesPoints>, PartError> {
+        loop {
+            if !self.sections.advance()? {
+                return Ok(None);
+            }
+            self.item.clear();
+            if let Some((_, cursor)) = self.sections.sources().next() {
+                self.item.series.extend_from_slice(&cursor.series);
+                self.item.span = cursor.span();
+            }
+            self.read()?;
+            if !self.item.is_empty() {
+                return Ok(Some(&mut self.item));
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), PartError> {
+        if !self.read_disjoint()? {
+            self.item.columns.clear();
+            self.item.others.clear();
+            self.read_resolved()?;
+        }
+        self.item.keep(self.range_ms);
+        Ok(())
+    }
+
+    /// Decodes chunks straight into columns. Chunks whose instants differ have no column in common.
+    /// Returns false if some instants are equal, or if there are columns that need more care.
+    fn read_disjoint(&mut self) -> Result<bool, PartError> {
+        let item = &mut self.item;
+        let mut packed: Vec<(PackedChunk, &Part, u64)> = Vec::new();
+        for (_, cursor) in self.sections.sources() {
+            for chunk in &cursor.chunks {
+                let malformed = || cursor.part().malformed(chunk.block);
+                match chunk.kind {
+                    ChunkKind::Points => {
+                        let open = PackedChunk::open(chunk.payload.clone(), cursor.span());
+                        let open = open.map_err(Malformed::from).map_err(malformed())?;
+                        packed.push((open, cursor.part(), chunk.block));
+                    }
+                    ChunkKind::Tombstones => return Ok(false),
+                    ChunkKind::Cells => {
+                        let mut plain = true;
+                        let several = self.sections.sources.len() > 1;
+                        chunk
+                            .cells(cursor.span(), |base, cell| {
+                                plain &= !several && !has_points(&cell);
+                                item.others.push((base, cell));
+                            })
+                            .map_err(malformed())?;
+                        if !plain {
+                            return Ok(false);
+                        }
+                    }
+                }
+            }
+        }
+        packed.sort_by_key(|(chunk, ..)| chunk.time_range_ms());
+        let ends = packed.iter().map(|(chunk, ..)| chunk.time_range_ms());
+        let disjoint = ends.clone().zip(ends.skip(1)).all(|(a, b)| a.1 < b.0);
+        for (chunk, part, block) in &packed {
+            chunk
+                .decode_into(&mut item.columns)
+                .map_err(Malformed::from)
+                .map_err(part.malformed(*block))?;
+        }
+        Ok(disjoint || item.columns.sort_distinct())
+    }
+
+    fn read_resolved(&mut self) -> Result<(), PartError> {
+        self.sections.resolve(&mut self.resolver)?;
+        let item = &mut self.item;
+        let layout = self.sections.layout;
+        self.resolver.rows(self.sections.bases, |row| {
+            if row.needs_rule() {
+                let key = Bytes::from(layout.join_key(&item.series, row.base));
+                let (points, others) = row.to_cells().into_iter().partition(has_points);
+                item.conflicts.push(Row::from_cells(key, points));
+                item.others.extend(others.into_iter().map(|cell: Cell| (row.base, cell)));
+                return;
+            }
+            let mut points: Vec<_> =
+                row.singles.iter().flatten().chain(row.columns.iter().flatten()).collect();
+            points.sort_by_key(|p| p.time_ms());
+            for p in points {
+                item.columns.push(p.time_ms(), p.point.value());
+            }
+            item.others.extend(row.cells.iter().map(|cell| (row.base, cell.clone())));
+        });
+        Ok(())
+    }
+}
+
+impl SeriesPoints {
+    fn clear(&mut self) {
+        self.series.clear();
+        self.columns.clear();
+        self.conflicts.clear();
+        self.others.clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.columns.is_empty() && self.conflicts.is_empty() && self.others.is_empty()
+    }
+
+    fn keep(&mut self, range_ms: (i64, i64)) {
+        let times = &self.columns.times_ms;
+        let from = times.partition_point(|&t| t < range_ms.0);
+        let to = times.partition_point(|&t| t <= range_ms.1);
+        if from > 0 || to < times.len() {
+            self.columns.keep(from, to);
+        }
+    }
+
+    /// Decodes the rows with conflicts under a rule and merges their points into `columns`.
+    pub fn settle(
+        &mut self,
+        layout: PartLayout,
+        rule: MergeRule,
+        range_ms: (i64, i64),
+    ) -> Result<(), RowError> {
+        if self.conflicts.is_empty() {
+            return Ok(());
+        }
+        let mut extras = RowExtras::default();
+        for row in std::mem::take(&mut self.conflicts) {
+            let base = layout.split_key(&row.key, &mut Vec::new());
+            let base = tsd_model::BaseTime::from_stored(base.to_be_bytes());
+            decode_row(&row, base, rule, &mut self.columns, &mut extras)?;
+        }
+        // Rows do not share instants.
+        self.columns.sort_distinct();
+        self.keep(range_ms);
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Series blocks: sorted series, front-coded, with a whole one at every sixteenth place to search by.
+
+use bytes::Bytes;
+
+use crate::{
+    error::Malformed,
+    wire::{Cursor, put_varint},
+};
+
+/// Series between two that are stored whole.
+const RESTART: usize = 16;
+
+/// Collects series of one block in ascending order.
+#[derive(Debug, Default)]
+pub(crate) struct SeriesBlockBuilder {
+    bytes: Vec<u8>,
+    restarts: Vec<u32>,
+    count: usize,
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl SeriesBlockBuilder {
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    pub(crate) fn push(&mut self, series: &[u8]) {
+        if self.count == 0 {
+            self.first.clear();
+            self.first.extend_from_slice(series);
+        }
+        let shared = if self.count.is_multiple_of(RESTART) {
+            self.restarts.push(self.bytes.len() as u32);
+            0
+        } else {
+            series.iter().zip(&self.last).take_while(|(a, b)| a == b).count()
+        };
+        let rest = series.get(shared..).unwrap_or_default();
+        put_varint(&mut self.bytes, shared as u64);
+        put_varint(&mut self.bytes, rest.len() as u64);
+        self.bytes.extend_from_slice(rest);
+        self.last.clear();
+        self.last.extend_from_slice(series);
+        self.count += 1;
+    }
+
+    /// Appends the block to `out` and empties the builder.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes);
+        for restart in &self.restarts {
+            out.extend_from_slice(&restart.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        self.bytes.clear();
+        self.restarts.clear();
+        self.count = 0;
+    }
+}
+
+/// A series block that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct SeriesBlock {
+    bytes: Bytes,
+    /// Where entries end and offsets of restarts begin.
+    entries: usize,
+    restarts: usize,
+}
+
+impl SeriesBlock {
+    pub(crate) fn open(bytes: Bytes) -> Result<Self, Malformed> {
+        const WRONG: Malformed = Malformed("restarts of a series block");
+        let tail = bytes.len().checked_sub(4).ok_or(WRONG)?;
+        let restarts = Cursor::new(bytes.get(tail..).unwrap_or_default()).u32()? as usize;
+        let entries = restarts.checked_mul(4).and_then(|b| tail.checked_sub(b)).ok_or(WRONG)?;
+        if restarts == 0 {
+            return Err(WRONG);
+        }
+        Ok(Self { bytes, entries, restarts })
+    }
+
+    fn restart(&self, index: usize) -> Result<Cursor<'_>, Malformed> {
+        const WRONG: Malformed = Malformed("restart of a series block");
+        let at = self.entries + index * 4;
+        let offset = Cursor::new(self.bytes.get(at..).ok_or(WRONG)?).u32()? as usize;
+        self.bytes.get(offset..self.entries).map(Cursor::new).ok_or(WRONG)
+    }
+
+    /// The series that is stored whole at a restart.
+    fn whole(&self, index: usize) -> Result<&[u8], Malformed> {
+        let mut cursor = self.restart(index)?;
+        if cursor.varint()? != 0 {
+            return Err(Malformed("a restart that is not whole"));
+        }
+        let len = cursor.varint()? as usize;
+        cursor.take(len)
+    }
+
+    /// Index of the first series of the block that is not less than `series`, and whether it is equal.
+    pub(crate) fn search(
+        &self,
+        series: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(usize, bool), Malformed> {
+        let (mut low, mut high) = (0, self.restarts);
+        while high - low > 1 {
+            let middle = usize::midpoint(low, high);
+            if self.whole(middle)? <= series {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let mut cursor = self.restart(low)?;
+        scratch.clear();
+        let mut index = low * RESTART;
+        while cursor.remaining() > 0 {
+            next_entry(&mut cursor, scratch)?;
+            if scratch.as_slice() >= series {
+                return Ok((index, scratch.as_slice() == series));
+            }
+            index += 1;
+        }
+        Ok((index, false))
+    }
+
+    /// Calls `each` for all series in order.
+    pub(crate) fn walk(&self) -> SeriesWalk {
+        SeriesWalk { block: self.clone(), at: 0, current: Vec::new() }
+    }
+}
+
+/// Position in a series block.
+#[derive(Clone, Debug)]
+pub(crate) struct SeriesWalk {
+    block: SeriesBlock,
+    at: usize,
+    current: Vec<u8>,
+}
+
+impl SeriesWalk {
+    /// Moves to the next series; `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
+        let rest = self.block.bytes.get(self.at..self.block.entries).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let mut cursor = Cursor::new(rest);
+        next_entry(&mut cursor, &mut self.current)?;
+        self.at += rest.len() - cursor.remaining();
+        Ok(Some(&self.current))
+    }
+
+    pub(crate) fn current(&self) -> &[u8] {
+        &self.current
+    }
+}
+
+fn next_entry(cursor: &mut Cursor<'_>, series: &mut Vec<u8>) -> Result<(), Malformed> {
+    let [shared, len] = [cursor.varint()? as usize, cursor.varint()? as usize];
+    if shared > series.len() {
+        return Err(Malformed("a series shares more than there is"));
+    }
+    series.truncate(shared);
+    series.extend_from_slice(cursor.take(len)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn series() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(0_u8..4, 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn search_and_walk_find_what_was_pushed(
+            all in prop::collection::btree_set(series(), 1..200), wanted in series(),
+        ) {
+            let all: BTreeSet<Vec<u8>> = all;
+            let mut builder = SeriesBlockBuilder::default();
+            for series in &all {
+                builder.push(series);
+            }
+            let mut bytes = Vec::new();
+            builder.finish(&mut bytes);
+            let block = SeriesBlock::open(bytes.into()).unwrap();
+            let mut walk = block.walk();
+            let mut found = Vec::new();
+            while let Some(series) = walk.next().unwrap() {
+                found.push(series.to_vec());
+            }
+            prop_assert!(found.iter().eq(all.iter()));
+            let expected = all.range(..wanted.clone()).count();
+            let got = block.search(&wanted, &mut Vec::new()).unwrap();
+            prop_assert_eq!(got, (expected, all.contains(&wanted)));
+        }
+
+        #[test]
+        fn arbitrary_bytes_do_not_panic(
+            bytes in prop::collection::vec(prop_oneof![0_u8..5, any::<u8>()], 0..80),
+            wanted in series(),
+        ) {
+            let Ok(block) = SeriesBlock::open(bytes.into()) else { return Ok(()) };
+            let _ = block.search(&wanted, &mut Vec::new());
+            let mut walk = block.walk();
+            while let Ok(Some(_)) = walk.next() {}
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The store against a model of cells, and files that were changed.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod damage;
+mod model;
+mod scenario;

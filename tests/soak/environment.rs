@@ -1,0 +1,206 @@
+//! Where a run takes place: a small disk, a clock of its own, and the daemon on them.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tsd_testkit::{Daemon, DaemonBuilder, SplitMix64};
+
+const RESERVE_BYTES: u64 = 8 << 20;
+
+/// Damage.
+pub(crate) struct FlippedByte {
+    /// The file.
+    id: String,
+    pub(crate) at: u64,
+}
+
+impl FlippedByte {
+    /// The file as errors name it.
+    pub(crate) fn file(&self) -> String {
+        format!("t.tsdb/tables/{} ", self.id)
+    }
+}
+
+/// Directories and tools of a run.
+pub(crate) struct Environment {
+    root: tempfile::TempDir,
+    /// Whether the disk is a file system of its own.
+    pub(crate) has_disk: bool,
+    /// Whether the daemon's clock can be set.
+    pub(crate) has_clock: bool,
+    memtable_bytes: u64,
+}
+
+impl Environment {
+    /// Mounts a disk of this size and compiles the clock; what is not possible is printed.
+    pub(crate) fn prepare(tsdb: &str, disk_bytes: u64, memtable_bytes: u64) -> Self {
+        let root = tempfile::tempdir().expect("temporary directory");
+        fs::create_dir(root.path().join("disk")).expect("a directory");
+        let mut environment = Self { root, has_disk: false, has_clock: false, memtable_bytes };
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={disk_bytes}"), "tmpfs"])
+            .arg(environment.disk())
+            .output();
+        environment.has_disk = mounted.is_ok_and(|mounted| mounted.status.success());
+        if !environment.has_disk {
+            println!("soak: no right to mount a tmpfs, the disk is not filled");
+        }
+        fs::write(environment.clock_file(), 0_i64.to_ne_bytes()).expect("a file");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak/clock_shim.c");
+        let compiled = Command::new("cc")
+            .args(["-O2", "-shared", "-fPIC", "-o"])
+            .arg(environment.shim())
+            .arg(source)
+            .arg("-ldl")
+            .output();
+        environment.has_clock = compiled.is_ok_and(|compiled| compiled.status.success());
+        if !environment.has_clock {
+            println!("soak: no C compiler, the clock is not set");
+        }
+        // `exec`, so that signals reach the daemon.
+        let script = format!("#!/bin/sh\nulimit -n \"$SOAK_FILES\"\nexec {tsdb} \"$@\"\n");
+        fs::write(environment.script(), script).expect("a file");
+        fs::set_permissions(environment.script(), fs::Permissions::from_mode(0o755))
+            .expect("a mode");
+        environment
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.root.path().join("disk")
+    }
+
+    fn shim(&self) -> PathBuf {
+        self.root.path().join("clock.so")
+    }
+
+    fn script(&self) -> PathBuf {
+        self.root.path().join("tsdb")
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.root.path().join("clock")
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.disk().join("data")
+    }
+
+    /// Starts the daemon with this limit on open files.
+    pub(crate) fn start(&self, open_files: u64) -> Daemon {
+        let script = self.script();
+        let mut daemon = DaemonBuilder::new(&script.to_string_lossy(), &self.data())
+            .args(&["--log-level", "warn,tsd_cli=info"])
+            .env("SOAK_FILES", &open_files.to_string())
+            .env("TSD_STORAGE_RESERVE", &RESERVE_BYTES.to_string())
+            .env("TSD_STORAGE_MEMTABLE_SIZE", &self.memtable_bytes.to_string())
+            .env("TSD_STORAGE_LOG_SEGMENT_SIZE", &(1 << 20).to_string())
+            // Small, so that blocks are read from the disk again.
+            .env("TSD_STORAGE_CACHE_SIZE", &(1 << 20).to_string())
+            .env("TSD_HTTP_QUERY_ALLOW_DELETE", "true");
+        if self.has_clock {
+            daemon = daemon
+                .env("LD_PRELOAD", &self.shim().to_string_lossy())
+                .env("SOAK_CLOCK", &self.clock_file().to_string_lossy());
+        }
+        daemon.start()
+    }
+
+    /// Adds this to the daemon's wall clock, also to that of a running one.
+    pub(crate) fn set_clock(&self, offset_secs: i64) {
+        let file = OpenOptions::new().write(true).open(self.clock_file()).expect("the clock");
+        let nanoseconds = offset_secs * 1_000_000_000;
+        file.write_all_at(&nanoseconds.to_ne_bytes(), 0).expect("the clock");
+    }
+
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let stat = rustix::fs::statvfs(self.disk()).expect("a file system");
+        stat.f_bavail * stat.f_frsize
+    }
+
+    /// Another file takes the space, down to half of the reserve.
+    pub(crate) fn fill(&self) {
+        let path = self.disk().join("filler");
+        let mut filler = File::options().create(true).append(true).open(path).expect("a file");
+        let chunk = vec![0; 64 << 10];
+        while self.free_bytes() > RESERVE_BYTES / 2 && filler.write_all(&chunk).is_ok() {}
+    }
+
+    pub(crate) fn unfill(&self) {
+        fs::remove_file(self.disk().join("filler")).expect("the filler");
+    }
+
+    /// Ids of the files that have the points now, the largest one first.
+    fn live_files(&self) -> Vec<String> {
+        let table = self.data().join("store/t.tsdb");
+        let list = fs::read_to_string(table.join("FILES")).unwrap_or_default();
+        let ids = list.lines().filter_map(|line| line.strip_prefix("file ")?.split(' ').next());
+        let mut ids: Vec<String> = ids.map(str::to_owned).collect();
+        let bytes =
+            |id: &String| fs::metadata(table.join("tables").join(id)).map_or(0, |m| m.len());
+        ids.sort_by_key(|id| std::cmp::Reverse(bytes(id)));
+        ids
+    }
+
+    /// Flips a byte of a file of points: of the largest one, or of any.
+    pub(crate) fn flip(&self, random: &mut SplitMix64) -> Option<FlippedByte> {
+        let files = self.live_files();
+        let most = if random.below(2) == 0 { 1 } else { files.len().max(1) as u64 };
+        let id = files.get(random.below(most) as usize)?.clone();
+        let path = self.data().join("store/t.tsdb/tables").join(&id);
+        let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+        let at = random.below(file.metadata().ok()?.len().max(1));
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).ok()?;
+        file.write_all_at(&[byte[0] ^ 0x20], at).ok()?;
+        Some(FlippedByte { id, at })
+    }
+
+    /// True if the file has not been replaced.
+    pub(crate) fn is_live(&self, flipped: &FlippedByte) -> bool {
+        self.live_files().contains(&flipped.id)
+    }
+
+    /// Names of the losses that were not accepted.
+    pub(crate) fn losses(&self) -> Vec<PathBuf> {
+        let directory = fs::read_dir(self.data().join("store/quarantine"));
+        let paths = directory.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        paths.filter(|path| path.extension().is_some_and(|is| is == "lost")).collect()
+    }
+
+    /// Removes what was kept of damaged files.
+    pub(crate) fn empty_quarantine(&self) {
+        for entry in fs::read_dir(self.data().join("store/quarantine")).into_iter().flatten() {
+            let Ok(entry) = entry else { continue };
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+
+    /// Number of files of the daemon, and their size.
+    pub(crate) fn files(&self) -> (u64, u64) {
+        fn count(directory: &Path) -> u64 {
+            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+            entries.map(|e| if e.path().is_dir() { count(&e.path()) } else { 1 }).sum()
+        }
+        (count(&self.data()), tsd_testkit::process::directory_bytes(&self.data()))
+    }
+
+    /// Leaves disk and data for an investigation; returns the directory.
+    pub(crate) fn keep(mut self) -> PathBuf {
+        self.has_disk = false;
+        self.root.disable_cleanup(true);
+        self.root.path().to_owned()
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        if self.has_disk {
+            let _ = Command::new("umount").arg("-l").arg(self.disk()).status();
+        }
+    }
+}

@@ -1,0 +1,639 @@
+//! The faults, and what must hold during and after each.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::atomic::Ordering::SeqCst,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tsd_testkit::{Daemon, SplitMix64, http, try_http, wait_for};
+
+use crate::{
+    environment::Environment,
+    load::HOUR_MS,
+    model::SeriesModel,
+    run::{Figures, ReadError, Run, read_series},
+};
+
+/// Longest time until a fault shows, and until the daemon has recovered.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Limits of open files.
+const FILES: u64 = 4_096;
+const FEW_FILES: u64 = 256;
+/// Bounds of a run.
+const MOST_RESIDENT_BYTES: u64 = 2 << 30;
+const MOST_FILES: u64 = 4_000;
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    DiskFull,
+    KillOnFullDisk,
+    RestartOnFullDisk,
+    Kill,
+    FlipWhileRunning,
+    FlipAndKill,
+    Descriptors,
+    Clock,
+    ClockAndKill,
+    Reload,
+    Restart,
+    Suspend,
+}
+
+impl Stage {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::DiskFull,
+        Self::KillOnFullDisk,
+        Self::RestartOnFullDisk,
+        Self::Kill,
+        Self::FlipWhileRunning,
+        Self::FlipAndKill,
+        Self::Descriptors,
+        Self::Clock,
+        Self::ClockAndKill,
+        Self::Reload,
+        Self::Restart,
+        Self::Suspend,
+    ];
+
+    pub(crate) fn is_possible(self, environment: &Environment) -> bool {
+        match self {
+            Self::DiskFull | Self::KillOnFullDisk | Self::RestartOnFullDisk => environment.has_disk,
+            Self::Clock | Self::ClockAndKill => environment.has_clock,
+            _ => true,
+        }
+    }
+}
+
+/// The thread that injects faults and checks.
+pub(crate) struct Conductor<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) environment: &'a Environment,
+    daemon: Option<Daemon>,
+    random: SplitMix64,
+    /// Time under load in stages.
+    load: Duration,
+    /// Errors of daemons that ended.
+    errors: usize,
+}
+
+/// Answer of `/api/status`.
+struct Status {
+    word: String,
+    problems: Vec<Value>,
+    ready: bool,
+}
+
+impl Status {
+    fn has(&self, part: &str, impact: &str, reason: &str) -> bool {
+        self.problems.iter().any(|problem| {
+            problem["part"] == part
+                && problem["impact"] == impact
+                && problem["reason"].as_str().is_some_and(|text| text.contains(reason))
+        })
+    }
+
+    fn is_ok(&self) -> bool {
+        // Background work may be behind.
+        self.word == "ok"
+            && self.ready
+            && self.problems.iter().all(|problem| problem["impact"] == "degraded")
+    }
+
+    fn text(&self) -> String {
+        format!("{} (ready: {}) {:?}", self.word, self.ready, self.problems)
+    }
+}
+
+impl<'a> Conductor<'a> {
+    pub(crate) fn start(
+        run: &'a Run,
+        environment: &'a Environment,
+        seed: u64,
+        load: Duration,
+    ) -> Self {
+        let random = SplitMix64::new(seed);
+        let mut conductor = Self { run, environment, daemon: None, random, load, errors: 0 };
+        conductor.start_daemon(FILES);
+        conductor
+    }
+
+    fn start_daemon(&mut self, open_files: u64) {
+        let daemon = self.environment.start(open_files);
+        self.run.serve(daemon.address());
+        self.daemon = Some(daemon);
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("a daemon")
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.daemon().address()
+    }
+
+    fn kill(&mut self) {
+        self.run.end();
+        let daemon = self.daemon.take().expect("a daemon");
+        self.errors += daemon.events_at_level("ERROR").len();
+        daemon.kill();
+    }
+
+    fn terminate(&mut self) {
+        self.run.end();
+        let daemon = self.daemon.take().expect("a daemon");
+        self.errors += daemon.events_at_level("ERROR").len();
+        let status = daemon.terminate();
+        // Memtables that cannot be flushed stay in the log, and the exit status says so.
+        let is_full = self.run.disk_is_full.load(SeqCst);
+        self.require(status.success() || is_full, || format!("exit after SIGTERM: {status}"));
+    }
+
+    fn require(&self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.run.fail(what());
+        }
+    }
+
+    /// Waits until something holds; the run fails if it does not.
+    fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let poll = || {
+            std::thread::sleep(Duration::from_millis(50));
+            (holds() || self.run.is_stopped()).then_some(())
+        };
+        let ended = wait_for(PATIENCE, poll);
+        self.require(ended.is_some(), || format!("not within {PATIENCE:?}: {what}"));
+    }
+
+    fn status(&self) -> Status {
+        let (Ok(status), Ok(ready)) = (
+            try_http(self.address(), "GET", "/api/status", None),
+            try_http(self.address(), "GET", "/api/health/ready", None),
+        ) else {
+            return Status { word: "no response".into(), problems: Vec::new(), ready: false };
+        };
+        let body: Value = serde_json::from_str(&status.body).unwrap_or_default();
+        Status {
+            word: body["status"].as_str().unwrap_or(&status.body).into(),
+            problems: body["problems"].as_array().cloned().unwrap_or_default(),
+            ready: ready.status == 200,
+        }
+    }
+
+    fn wait_for_status(&self, what: &str, holds: impl Fn(&Status) -> bool) {
+        let mut last = String::new();
+        let ended = wait_for(PATIENCE, || {
+            std::thread::sleep(Duration::from_millis(50));
+            let status = self.status();
+            last = status.text();
+            (holds(&status) || self.run.is_stopped()).then_some(())
+        });
+        self.require(ended.is_some(), || format!("status {what} not within {PATIENCE:?}: {last}"));
+    }
+
+    fn wait_until_ok(&self) {
+        self.wait_for_status("ok", Status::is_ok);
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let text =
+            try_http(self.address(), "GET", "/metrics", None).map_or(String::new(), |m| m.body);
+        let line =
+            text.lines().find(|line| line.strip_prefix(name).is_some_and(|l| l.starts_with(' ')));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    }
+
+    /// Injects a fault, checks what must hold during it, ends it, and checks everything.
+    pub(crate) fn execute(&mut self, stage: Stage) {
+        let started = Instant::now();
+        let detail = match stage {
+            Stage::DiskFull => self.disk_full(|_| {}),
+            Stage::KillOnFullDisk => self.disk_full(|conductor| {
+                conductor.kill();
+                conductor.start_daemon(FILES);
+            }),
+            Stage::RestartOnFullDisk => self.disk_full(|conductor| {
+                conductor.terminate();
+                conductor.start_daemon(FILES);
+            }),
+            Stage::Kill => self.kill_often(),
+            Stage::FlipWhileRunning => self.flip(false),
+            Stage::FlipAndKill => self.flip(true),
+            Stage::Descriptors => self.descriptors(),
+            Stage::Clock => self.clock(false),
+            Stage::ClockAndKill => self.clock(true),
+            Stage::Reload => self.reload(),
+            Stage::Restart => {
+                self.terminate();
+                self.start_daemon(FILES);
+                String::new()
+            }
+            Stage::Suspend => self.suspend(),
+        };
+        if self.run.failures().is_empty() {
+            self.wait_until_ok();
+            let settle = matches!(
+                stage,
+                Stage::Kill | Stage::KillOnFullDisk | Stage::Restart | Stage::ClockAndKill
+            );
+            let verified = self.verify(settle);
+            self.check_bounds();
+            self.run.figures.stages.fetch_add(1, SeqCst);
+            println!(
+                "  {stage:?}: {verified} points verified, {:.1} s {detail}",
+                started.elapsed().as_secs_f64()
+            );
+        }
+    }
+
+    /// The disk is full, and then not, with something between.
+    fn disk_full(&mut self, on_full_disk: impl FnOnce(&mut Self)) -> String {
+        let run = self.run;
+        let gone = run.new_series("soak.gone", "a");
+        let at = 1_500_000_000_000 + run.figures.stages.load(SeqCst) as i64 * HOUR_MS;
+        let body =
+            format!(r#"{{"metric":"soak.gone","timestamp":{at},"value":1,"tags":{{"host":"a"}}}}"#);
+        let put = http(self.address(), "POST", "/api/put", Some(&body));
+        self.require(put.status == 204, || format!("put before the disk is full: {put:?}"));
+        run.disk_is_full.store(true, SeqCst);
+        self.environment.fill();
+        // Both kinds of senders are refused or held up, and told so.
+        self.wait("points are refused", || {
+            let uri = "/api/put?details";
+            let put = http(self.address(), "POST", uri, Some(&body));
+            put.status == 503 && put.body.contains("no space left")
+        });
+        self.wait("telnet is held up", || self.metric("tsd_write_held_points") > 0.0);
+        self.check_full_status();
+        let version = tsd_testkit::exchange(self.address(), b"version\nexit\n");
+        let version = String::from_utf8_lossy(&version).into_owned();
+        self.require(version.contains("built"), || format!("commands on a full disk: {version}"));
+        self.verify(false);
+        let uri = crate::run::series_uri(&gone, &(at..=at));
+        let deleted = http(self.address(), "DELETE", &uri, None);
+        self.require(deleted.status == 200, || format!("a delete on a full disk: {deleted:?}"));
+        let left = read_series(self.address(), &gone, &(at..=at));
+        self.require(left.as_ref().is_ok_and(Vec::is_empty), || format!("deleted, but {left:?}"));
+        on_full_disk(self);
+        // A start removes what was not completed.
+        self.environment.fill();
+        self.check_full_status();
+        self.verify(false);
+        let lowest = self.environment.free_bytes();
+        self.environment.unfill();
+        let freed = Instant::now();
+        self.wait_until_ok();
+        self.wait("points are taken again", || {
+            let put = http(self.address(), "POST", "/api/put", Some(&body));
+            put.status == 204
+        });
+        self.wait("no points are held", || self.metric("tsd_write_held_points") <= 0.0);
+        let recovered = freed.elapsed().as_secs_f64();
+        let deleted = http(self.address(), "DELETE", &uri, None);
+        self.require(deleted.status == 200, || format!("a delete: {deleted:?}"));
+        run.disk_is_full.store(false, SeqCst);
+        format!("({lowest} bytes free on the full disk, recovered after {recovered:.1} s)")
+    }
+
+    fn check_full_status(&self) {
+        self.wait_for_status("of a full disk", |status| {
+            status.word == "partial"
+                && !status.ready
+                && status.has("disk", "writes are rejected", "")
+        });
+    }
+
+    fn kill_often(&mut self) -> String {
+        let kills = 1 + self.random.below(3);
+        for _ in 0..kills {
+            self.run.sleep(Duration::from_millis(self.random.below(1_500)));
+            self.kill();
+            self.start_daemon(FILES);
+        }
+        format!("({kills} times)")
+    }
+
+    fn flip(&mut self, kill: bool) -> String {
+        let Some(flipped) = self.environment.flip(&mut self.random) else {
+            return "(no file yet)".into();
+        };
+        let (file, at) = (flipped.file(), flipped.at);
+        self.run.damaged.lock().expect("no panic").push(file.clone());
+        if kill {
+            self.kill();
+            self.start_daemon(FILES);
+        }
+        // Every point is read, so that the damage is met.
+        self.read_everything();
+        self.run.sleep(self.load);
+        let lost = match self.account_for_damage() {
+            Some(lost) => lost,
+            // A running daemon may have had the block in memory.
+            None if kill && self.environment.is_live(&flipped) => {
+                self.run.fail(format!("byte {at} of {file}is damaged, and nothing says so"));
+                String::new()
+            }
+            None => "the file was replaced before the byte was read".into(),
+        };
+        format!("({file}byte {at}{}; {lost})", if kill { ", killed" } else { "" })
+    }
+
+    /// Reads all points; damage may show.
+    fn read_everything(&self) {
+        for series in self.run.all_series() {
+            if let Some(span) = series.span()
+                && let Err(ReadError::Refused(_, text)) =
+                    read_series(self.address(), &series, &span)
+            {
+                self.require(self.run.names_damage(&text), || {
+                    format!("{} on a damaged store: {text}", series.metric)
+                });
+            }
+        }
+    }
+
+    /// Checks that exactly the hours of a damaged file fail, accepts their loss, and removes it from
+    /// the model. `None` without damage.
+    fn account_for_damage(&mut self) -> Option<String> {
+        let run = self.run;
+        let status = self.status();
+        let losses = self.environment.losses();
+        if status.is_ok() && losses.is_empty() {
+            return None;
+        }
+        self.wait_for_status("of damage", |status| {
+            let damaged = status.problems.iter().find(|problem| problem["part"] == "data");
+            damaged.is_none_or(|problem| {
+                status.ready
+                    && status.word == if problem["impact"] == "degraded" { "ok" } else { "partial" }
+                    && run.names_damage(problem["reason"].as_str().unwrap_or_default())
+            })
+        });
+        let _pause = run.pause.write().expect("no panic");
+        let mut failing = Vec::new();
+        let mut checked = 0;
+        for series in run.all_series() {
+            let Some(span) = series.span_ever() else { continue };
+            let mut hour = span.start().div_euclid(HOUR_MS) * HOUR_MS;
+            if self.check_series(&series, span.clone(), &mut checked) {
+                continue;
+            }
+            while hour <= *span.end() {
+                let range = hour..=hour + HOUR_MS - 1;
+                if !self.check_series(&series, range.clone(), &mut checked) {
+                    failing.push((series.clone(), range));
+                }
+                hour += HOUR_MS;
+            }
+        }
+        let notes = self.check_annotations();
+        for loss in self.environment.losses() {
+            std::fs::remove_file(loss).expect("the record of a loss");
+        }
+        self.wait_until_ok();
+        let hours = failing.len();
+        let mut lost = 0;
+        for (series, range) in failing {
+            match read_series(self.address(), &series, &range) {
+                Ok(found) => lost += series.replace(range, &found),
+                Err(error) => run.fail(format!("after the loss was accepted: {error}")),
+            }
+        }
+        run.figures.lost_to_damage.fetch_add(lost, SeqCst);
+        self.environment.empty_quarantine();
+        Some(format!("{hours} hours named, {lost} points and {notes} annotations lost"))
+    }
+
+    /// Compares a range of a series; false if it needs a damaged file.
+    fn check_series(
+        &self,
+        series: &SeriesModel,
+        range: std::ops::RangeInclusive<i64>,
+        checked: &mut u64,
+    ) -> bool {
+        let expected = series.expect(range);
+        match read_series(self.address(), series, &expected.range) {
+            Ok(found) => match series.check(&expected, &found) {
+                Ok(points) => *checked += points,
+                Err(wrong) => self.run.fail(wrong),
+            },
+            Err(error) => {
+                series.abandon(&expected);
+                match error {
+                    ReadError::Refused(_, text) if self.run.names_damage(&text) => {
+                        self.run.figures.named_errors.fetch_add(1, SeqCst);
+                        return false;
+                    }
+                    error => {
+                        self.run.fail(format!("read of {}: {error}", series.metric));
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Compares a sample of the annotations; returns how many were lost to damage.
+    fn check_annotations(&self) -> usize {
+        let mut notes = self.run.annotations.lock().expect("no panic");
+        let mut lost = Vec::new();
+        for (second, text) in notes.iter().rev().take(300) {
+            let uri = format!("/api/annotation?start_time={second}");
+            let read = http(self.address(), "GET", &uri, None);
+            if self.run.names_damage(&read.body) {
+                lost.push(*second);
+            } else {
+                self.require(read.body.contains(text.as_str()), || {
+                    format!("annotation {second}: {read:?}")
+                });
+            }
+        }
+        for second in &lost {
+            notes.remove(second);
+        }
+        lost.len()
+    }
+
+    /// Connections take all descriptors that the store leaves.
+    fn descriptors(&mut self) -> String {
+        let run = self.run;
+        self.terminate();
+        run.connections_are_taken.store(true, SeqCst);
+        self.start_daemon(FEW_FILES);
+        let address = self.address();
+        let series = run.new_series("soak.few", &format!("s{}", run.figures.stages.load(SeqCst)));
+        let mut steady = tsd_testkit::connect(address);
+        let mut put = |from: i64| {
+            for second in from..from + 100 {
+                let at = (1_600_000_000 + second) * 1_000;
+                series.attempt([(at, Some(second as f64))]);
+                writeln!(steady, "put {} {at} {second} host={}", series.metric, series.host)
+                    .expect("a connection");
+            }
+            Figures::add(&run.figures.sent, 100);
+        };
+        put(0);
+        let idle: Vec<_> =
+            (0..FEW_FILES * 2).filter_map(|_| TcpStream::connect(address).ok()).collect();
+        let mut reason = String::new();
+        self.wait("a connection is refused with the reason", || {
+            let mut reply = String::new();
+            if let Ok(mut stream) = TcpStream::connect(address) {
+                let _ = stream.write_all(b"version\n");
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read_to_string(&mut reply);
+            }
+            let refused = reply.contains("too many connections");
+            if refused {
+                reply.trim().clone_into(&mut reason);
+            }
+            refused
+        });
+        // The connection that was there before is served.
+        put(100);
+        run.sleep(self.load);
+        put(200);
+        steady.write_all(b"status\n").expect("a connection");
+        steady.shutdown(Shutdown::Write).expect("a connection");
+        let mut replies = String::new();
+        steady.read_to_string(&mut replies).expect("replies");
+        self.require(replies == "ok\n", || format!("with few descriptors: {replies}"));
+        series.acknowledge((0..300).map(|n| ((1_600_000_000 + n) * 1_000, Some(n as f64))));
+        Figures::add(&run.figures.acknowledged, 300);
+        let open = idle.len();
+        drop(idle);
+        self.wait_until_ok();
+        run.connections_are_taken.store(false, SeqCst);
+        format!("({open} idle connections; {reason})")
+    }
+
+    fn clock(&mut self, kill: bool) -> String {
+        let offsets = [-10, -3_600, -86_400, 7_200, 40 * 86_400];
+        let offset = offsets[self.random.below(offsets.len() as u64) as usize];
+        self.environment.set_clock(offset);
+        self.run.sleep(self.load);
+        if kill {
+            self.kill();
+            self.start_daemon(FILES);
+        }
+        self.wait_until_ok();
+        self.verify(false);
+        self.environment.set_clock(0);
+        self.run.sleep(self.load);
+        format!("({offset} s and back)")
+    }
+
+    fn reload(&self) -> String {
+        for _ in 0..3 {
+            self.daemon().signal("HUP");
+            self.run.sleep(Duration::from_millis(300));
+        }
+        String::new()
+    }
+
+    fn suspend(&mut self) -> String {
+        let time = self.load.min(Duration::from_secs(2 + self.random.below(10)));
+        self.daemon().signal("STOP");
+        std::thread::sleep(time);
+        self.daemon().signal("CONT");
+        format!("({:.1} s)", time.as_secs_f64())
+    }
+
+    /// Reads every point of the model; returns how many acknowledged ones there are. With `settle`,
+    /// nothing is written meanwhile, and what is in doubt is certain afterwards.
+    pub(crate) fn verify(&mut self, settle: bool) -> u64 {
+        let run = self.run;
+        let mut checked = 0;
+        let pause = settle.then(|| run.pause.write().expect("no panic"));
+        for series in run.all_series() {
+            if !run.failures().is_empty() {
+                break;
+            }
+            let Some(span) = series.span() else { continue };
+            if !self.check_series(&series, span.clone(), &mut checked) {
+                // Damage that was not met before.
+                drop(pause);
+                let lost = self.account_for_damage().unwrap_or_default();
+                println!("  damage found late: {lost}");
+                return checked;
+            }
+            if settle && let Ok(found) = read_series(self.address(), &series, &span) {
+                series.replace(span, &found);
+            }
+        }
+        run.figures.verified.fetch_add(checked, SeqCst);
+        self.check_annotations();
+        checked
+    }
+
+    fn check_bounds(&self) {
+        let resident = tsd_testkit::process::resident_bytes(self.daemon().pid());
+        let (files, _) = self.environment.files();
+        self.require(resident < MOST_RESIDENT_BYTES, || format!("{resident} bytes resident"));
+        self.require(files < MOST_FILES, || format!("{files} files"));
+    }
+
+    /// A row of figures.
+    pub(crate) fn row(&self, since: Instant) -> String {
+        let Figures {
+            sent,
+            acknowledged,
+            refused,
+            in_doubt,
+            held,
+            deleted,
+            queries,
+            named_errors,
+            verified,
+            lost_to_damage,
+            stages,
+        } = &self.run.figures;
+        let minutes = since.elapsed().as_secs_f64() / 60.0;
+        let resident = tsd_testkit::process::resident_bytes(self.daemon().pid()) >> 20;
+        let (files, bytes) = self.environment.files();
+        let counts = [
+            sent,
+            acknowledged,
+            refused,
+            in_doubt,
+            held,
+            deleted,
+            lost_to_damage,
+            queries,
+            named_errors,
+            verified,
+            stages,
+        ];
+        let counts: Vec<_> = counts.iter().map(|count| count.load(SeqCst).to_string()).collect();
+        format!(
+            "| {minutes:.0} | {} | {resident} | {files} | {} | {} |",
+            counts.join(" | "),
+            bytes >> 20,
+            self.errors
+        )
+    }
+
+    /// Ends the daemon and starts it once more, and reads everything from it.
+    pub(crate) fn finish(mut self) -> u64 {
+        self.terminate();
+        self.start_daemon(FILES);
+        self.wait_until_ok();
+        let verified = self.verify(false);
+        self.terminate();
+        verified
+    }
+
+    /// Warnings and errors of the daemon, for a failure.
+    pub(crate) fn log(&self) -> Vec<String> {
+        let Some(daemon) = &self.daemon else { return Vec::new() };
+        let levels = ["WARN", "ERROR"];
+        levels
+            .iter()
+            .flat_map(|level| daemon.events_at_level(level))
+            .map(|e| e.to_string())
+            .collect()
+    }
+}
