@@ -9,6 +9,7 @@ mod call;
 mod cell_selector;
 mod listener;
 mod master;
+mod memstore;
 mod meta;
 mod namespaces;
 mod row_calls;
@@ -184,14 +185,30 @@ impl FakeCluster {
         self.state.lock().clock_ahead_ms = ms;
     }
 
+    /// Sets the clock of the servers, epoch milliseconds.
+    pub fn set_clock(&self, clock: fn() -> i64) {
+        self.state.lock().server_clock = Some(clock);
+    }
+
     /// Sets the version of HBase. Versions before 2.4 ignore the condition of a region's actions.
     pub fn set_version(&self, version: &'static str) {
         self.state.lock().version = Some(version);
     }
 
-    /// Reports this load of the memstores, in percent, with every response to a Multi.
-    pub fn set_memstore_load(&self, percent: i32) {
-        self.state.lock().memstore_load = percent;
+    /// Reports this load of the memstore of a row's region, in percent, with every response to a Multi.
+    pub fn set_memstore_load(&self, table: &TableName, row: &str, percent: i32) {
+        let mut state = self.state.lock();
+        let region = state.region_name(table, row.as_bytes());
+        state.memstores.set_load(region, percent);
+    }
+
+    /// Gives the region of a row a memstore with this flush size in bytes, of which as many bytes a
+    /// second are flushed. Its load is reported with every response to a Multi, and at four times the
+    /// flush size the region is too busy.
+    pub fn set_memstore(&self, table: &TableName, row: &str, flush_size: usize, per_second: usize) {
+        let mut state = self.state.lock();
+        let region = state.region_name(table, row.as_bytes());
+        state.memstores.set_flushes(region, flush_size, per_second);
     }
 
     /// Start rows of the scanners that were opened on tables so far.

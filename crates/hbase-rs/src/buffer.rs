@@ -7,8 +7,10 @@
 //!   flight, otherwise when a call is full, when a response arrives, or after the linger.
 //! * A region that is unavailable keeps its mutations queued and is looked up again after a backoff,
 //!   by one call. Other regions are not delayed.
+//! * A region whose memstore fills up is paused, if its server reports that, before the server
+//!   rejects writes to it.
 //! * The bytes that are accepted and not complete are bounded: callers wait for admission.
-//!   Unavailable regions take at most half of the bound; then the callers who write to them wait.
+//!   Unavailable and paused regions take at most half of the bound; then the callers who write to them wait.
 //!
 //! A receipt reports for every mutation whether HBase has it. Nothing is acknowledged before, so
 //! dropping the buffer or a crash of the process loses no acknowledged write. A dropped buffer still
@@ -19,6 +21,7 @@ mod batch;
 mod buffer_pool;
 mod config;
 mod pending_batch;
+mod pressure;
 mod queues;
 mod receipt;
 mod share;
@@ -40,7 +43,7 @@ pub use self::{
 use self::{
     buffer_pool::BufferPool,
     pending_batch::{OPERATION, PendingBatch},
-    unavailable::UnavailableRegions,
+    unavailable::{HeldBytes, UnavailableRegions},
     writer::{Writer, WriterCommand},
 };
 use crate::{
@@ -133,13 +136,13 @@ impl BufferedMutator {
         if length > limit {
             return Err(rejected(Failure::CellTooLong { length, limit }));
         }
-        let permit = shared.acquire(&batch, deadline).await.map_err(rejected)?;
+        let (permit, held) = shared.acquire(&batch, deadline).await.map_err(rejected)?;
         if batch.is_empty() {
             return Ok(Receipt::empty());
         }
         let metrics = Arc::clone(shared.client.metrics());
         let (batch, result) = PendingBatch::new(batch, deadline, permit, metrics, &shared.pool);
-        let command = WriterCommand::Write(Box::new(batch));
+        let command = WriterCommand::Write(Box::new(batch), held);
         match timeout_at(deadline, shared.commands.send(command)).await {
             Ok(Ok(())) => Ok(Receipt::pending(result)),
             Ok(Err(_)) => Err(rejected(Failure::WriterGone)),
@@ -201,21 +204,22 @@ impl BufferShared {
         &self,
         batch: &MutationBatch,
         deadline: Instant,
-    ) -> Result<OwnedSemaphorePermit, Failure> {
+    ) -> Result<(OwnedSemaphorePermit, HeldBytes), Failure> {
         let waits = &self.client.metrics().buffers.waits;
         let available = self.unavailable.admit(batch, deadline);
-        if available.await.map_err(|_| Failure::Time)? {
+        let (held, waited) = available.await.map_err(|_| Failure::Time)?;
+        if waited {
             waits.one();
         }
         // A batch larger than the bound is admitted alone.
         let size = u32::try_from(batch.size()).unwrap_or(u32::MAX).min(self.max_bytes);
         match Arc::clone(&self.admission).try_acquire_many_owned(size) {
-            Ok(permit) => return Ok(permit),
+            Ok(permit) => return Ok((permit, held)),
             Err(TryAcquireError::Closed) => return Err(Failure::Closed),
             Err(TryAcquireError::NoPermits) => waits.one(),
         }
         let permit = Arc::clone(&self.admission).acquire_many_owned(size);
         let permit = timeout_at(deadline, permit).await.map_err(|_| Failure::Time)?;
-        permit.map_err(|_| Failure::Closed)
+        Ok((permit.map_err(|_| Failure::Closed)?, held))
     }
 }

@@ -7,6 +7,7 @@
 mod action;
 mod call;
 mod encode;
+mod load;
 mod outcome;
 
 pub use self::{
@@ -15,6 +16,7 @@ pub use self::{
 };
 pub(crate) use self::{
     action::ActionShare,
-    call::{MultiOutcome, RegionResult, call},
+    call::{MultiAnswer, MultiOutcome, RegionResult, call},
     encode::{ActionPosition, CallLimits, Encoder, RegionEncoder, RegionShare},
+    load::RegionLoad,
 };

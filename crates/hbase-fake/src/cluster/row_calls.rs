@@ -164,7 +164,8 @@ fn apply(
     block: &mut Bytes,
     out: &mut BytesMut,
 ) -> pb::Result {
-    let now = now_ms().saturating_add_signed(state.clock_ahead_ms);
+    let now = state.server_clock.map_or_else(now_ms, |clock| clock().unsigned_abs());
+    let now = now.saturating_add_signed(state.clock_ahead_ms);
     let nonce = (nonce_group, mutation.nonce());
     if let Some((count, cells)) = state.nonces.get(&nonce) {
         skip_cells(mutation, block);
@@ -252,6 +253,7 @@ pub(crate) fn multi(
             state, server, request, action, &mut block, &mut cells, fault,
         ));
     }
+    response.region_statistics = state.memstores.statistics(request);
     (response.encode_to_vec(), cells.freeze())
 }
 
@@ -264,14 +266,24 @@ fn execute_region_action(
     cells: &mut BytesMut,
     fault: Option<&FaultKind>,
 ) -> pb::RegionActionResult {
+    let mutations = || region_action.action.iter().filter_map(|action| action.mutation.as_ref());
     let exception = match fault {
         Some(FaultKind::RegionException { class, text }) => Some((*class, (*text).to_owned())),
         _ => state.served_region(server, &region_action.region.value).err(),
     };
+    let exception = exception.or_else(|| {
+        let bytes = mutations().fold((block.clone(), 0), |(mut rest, bytes), mutation| {
+            let before = rest.len();
+            skip_cells(mutation, &mut rest);
+            let after = rest.len();
+            (rest, bytes + before - after)
+        });
+        state.memstores.add(&region_action.region.value, bytes.1).err()
+    });
     let mut result = pb::RegionActionResult::default();
     if let Some((class, text)) = exception {
         // The cells of mutations that are not executed are skipped.
-        for mutation in region_action.action.iter().filter_map(|action| action.mutation.as_ref()) {
+        for mutation in mutations() {
             skip_cells(mutation, block);
         }
         result.exception = Some(encode_exception(class, &text));

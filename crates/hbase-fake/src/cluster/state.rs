@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hbase_rs::{MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
-use super::{master::Procedure, namespaces::Namespaces};
+use super::{master::Procedure, memstore::Memstores, namespaces::Namespaces};
 use crate::fault::{FaultKind, InjectedFault};
 
 /// Family and qualifier.
@@ -88,10 +88,11 @@ pub(crate) struct ClusterState {
     pub(crate) late_calls: Vec<(usize, String, Bytes, Bytes)>,
     /// Difference of the servers' clock from the real time, milliseconds.
     pub(crate) clock_ahead_ms: i64,
+    /// The servers' clock, epoch milliseconds; `None` is the real time.
+    pub(crate) server_clock: Option<fn() -> i64>,
     /// Start rows of the scanners opened on tables, in order.
     pub(crate) scan_starts: Vec<Bytes>,
-    /// Reported memstore load of every region, percent; 0 reports none.
-    pub(crate) memstore_load: i32,
+    pub(crate) memstores: Memstores,
     clock: u64,
 }
 
@@ -147,6 +148,10 @@ impl ClusterState {
         self.regions[at].server = server;
         self.regions[at].seq_num = seq_num;
         self.end_scanners(at);
+    }
+
+    pub(crate) fn region_name(&self, table: &TableName, row: &[u8]) -> Bytes {
+        self.regions[self.index(table, row)].region.name().clone()
     }
 
     pub(crate) fn start_of(&self, table: &TableName, row: &[u8]) -> Bytes {

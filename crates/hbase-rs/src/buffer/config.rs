@@ -18,6 +18,9 @@ pub struct BufferConfig {
     pub batch_bytes: usize,
     /// Maximum number of calls in flight to one server.
     pub calls_per_server: usize,
+    /// Maximum pause of a region after a response that reports its memstore as full; zero is none.
+    /// Servers report it if `hbase.client.backpressure.enabled` is true in their configuration.
+    pub max_pressure_pause: Duration,
     /// Time for each mutation from submission to its result. The default is the timeout of the
     /// table's operations.
     pub timeout: Option<Duration>,
@@ -33,6 +36,7 @@ impl Default for BufferConfig {
             batch_actions: 4_096,
             batch_bytes: 2 << 20,
             calls_per_server: 2,
+            max_pressure_pause: Duration::from_secs(2),
             timeout: None,
         }
     }

@@ -11,11 +11,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    batch::prefix, config::BufferConfig, pending_batch::MutationRange, share::MutationShare,
+    batch::prefix, config::BufferConfig, pending_batch::MutationRange, pressure,
+    share::MutationShare,
 };
 use crate::{
     error::Failure,
-    multi::CallLimits,
+    multi::{CallLimits, RegionLoad},
     region::{
         cache::RowRange,
         info::{Region, RegionLocation},
@@ -39,6 +40,10 @@ pub(super) struct RegionQueue {
     pub(super) failed_attempts: usize,
     /// Cause of the last one.
     pub(super) cause: Option<Failure>,
+    /// Last pause because of its load; zero if the load is no reason for one.
+    pause: Duration,
+    /// When that pause ends.
+    paused_until: Option<Instant>,
     /// True if the ready list of its server has it.
     ready: bool,
 }
@@ -63,8 +68,22 @@ pub(super) struct Queues {
     servers: HashMap<ServerName, ServerQueue>,
     /// Unavailable regions by the time of their next lookup.
     unavailable: BTreeSet<(Instant, Bytes)>,
-    /// True if [`Self::unavailable`] has changed since it was published.
-    pub(super) unavailable_changed: bool,
+    /// Paused regions by the end of their pause.
+    paused: BTreeSet<(Instant, Bytes)>,
+    /// True if [`Self::held`] has changed since it was published.
+    pub(super) held_changed: bool,
+}
+
+/// Regions whose mutations have to wait, and these mutations.
+#[derive(Debug, Default)]
+pub(super) struct HeldRegions {
+    /// Bytes of the mutations, and the rows of the regions.
+    pub(super) bytes: usize,
+    pub(super) ranges: Vec<RowRange>,
+    /// Bytes and number of those that are unavailable.
+    pub(super) unavailable: (usize, usize),
+    /// Number of the others: those that are paused now or were before their last call.
+    pub(super) under_pressure: usize,
 }
 
 impl HasRegion for RegionQueue {
@@ -84,6 +103,8 @@ impl RegionQueue {
             retry_at: None,
             failed_attempts: 0,
             cause: None,
+            pause: Duration::ZERO,
+            paused_until: None,
             ready: false,
         }
     }
@@ -110,6 +131,12 @@ impl RegionQueue {
             self.subtract(range);
         }
         overdue
+    }
+
+    /// True if its mutations have to wait, or had to before its last call. Its writers are bounded as
+    /// long: between two pauses they could fill the buffer.
+    const fn is_held(&self) -> bool {
+        self.location.is_none() || !self.pause.is_zero()
     }
 
     /// Returns the row prefixes that are certainly of this region.
@@ -158,8 +185,11 @@ impl Queues {
         let Some(queue) = self.regions.remove(key) else { return VecDeque::new() };
         if let Some(retry_at) = queue.retry_at {
             self.unavailable.remove(&(retry_at, key.clone()));
-            self.unavailable_changed = true;
         }
+        if let Some(until) = queue.paused_until {
+            self.paused.remove(&(until, key.clone()));
+        }
+        self.held_changed = true;
         queue.ranges
     }
 
@@ -191,22 +221,66 @@ impl Queues {
         let part = range.part(range.from, end);
         let (mutations, bytes) = (part.len(), part.cells().len());
         queue.push(part, front);
-        let Some(location) = queue.location.as_ref().filter(|_| queue.retry_at.is_none()) else {
-            self.unavailable_changed = true;
-            return end;
-        };
-        if !self.servers.contains_key(&location.server) {
-            self.servers.insert(location.server.clone(), ServerQueue::default());
+        self.held_changed |= queue.is_held();
+        add_to_ready(&mut self.servers, queue, (mutations, bytes), now);
+        end
+    }
+
+    /// Applies the load of a region. Returns by how much that extends its pause.
+    pub(super) fn set_load(
+        &mut self,
+        region: &Region,
+        load: RegionLoad,
+        maximum: Duration,
+        now: Instant,
+    ) -> Duration {
+        let key = region.start_key();
+        let queue = self.regions.get_mut(key).filter(|queue| queue.region.name() == region.name());
+        let Some(queue) = queue else { return Duration::ZERO };
+        let pause = pressure::pause(load, queue.pause, maximum);
+        self.held_changed |= queue.pause != pause;
+        queue.pause = pause;
+        let until = now + pause;
+        let before = queue.paused_until.unwrap_or(now);
+        // An unavailable region has a longer pause.
+        if until <= before || queue.location.is_none() || queue.retry_at.is_some() {
+            return Duration::ZERO;
         }
-        if let Some(server) = self.servers.get_mut(&location.server) {
-            server.mutations += mutations;
-            server.bytes += bytes;
-            server.since.get_or_insert(now);
-            if !std::mem::replace(&mut queue.ready, true) {
-                server.ready.push_back(queue.region.start_key().clone());
+        self.remove_from_ready(key);
+        if let Some(queue) = self.regions.get_mut(key) {
+            if let Some(before) = queue.paused_until.replace(until) {
+                self.paused.remove(&(before, key.clone()));
+            }
+            self.paused.insert((until, key.clone()));
+        }
+        until - before
+    }
+
+    /// Ends the pauses that are over.
+    pub(super) fn resume_regions(&mut self, now: Instant) {
+        while let Some((until, key)) =
+            self.paused.first().filter(|(until, _)| *until <= now).cloned()
+        {
+            self.paused.remove(&(until, key.clone()));
+            let Some(queue) = self.regions.get_mut(&key) else { continue };
+            queue.paused_until = None;
+            self.held_changed = true;
+            if queue.ranges.is_empty() {
+                // No call will report its load.
+                queue.pause = Duration::ZERO;
+            } else {
+                let queued = (queue.mutations, queue.bytes);
+                add_to_ready(&mut self.servers, queue, queued, now);
             }
         }
-        end
+    }
+
+    /// Ends the pause of a region early.
+    fn end_pause(&mut self, key: &Bytes) {
+        let queue = self.regions.get_mut(key);
+        if let Some(until) = queue.and_then(|queue| queue.paused_until.take()) {
+            self.paused.remove(&(until, key.clone()));
+        }
     }
 
     /// Removes a region from the ready list of its server.
@@ -229,15 +303,18 @@ impl Queues {
     /// Marks a region as unavailable until its next lookup.
     pub(super) fn set_unavailable(&mut self, key: &Bytes, retry_at: Instant, cause: Failure) {
         self.remove_from_ready(key);
+        self.end_pause(key);
         let Some(queue) = self.regions.get_mut(key) else { return };
         if let Some(before) = queue.retry_at.replace(retry_at) {
             self.unavailable.remove(&(before, key.clone()));
         }
         queue.location = None;
+        // Its load is not known where it is opened, and may not be reported there.
+        queue.pause = Duration::ZERO;
         queue.failed_attempts += 1;
         queue.cause = Some(cause);
         self.unavailable.insert((retry_at, key.clone()));
-        self.unavailable_changed = true;
+        self.held_changed = true;
     }
 
     /// Returns the unavailable regions that are to be looked up now, once each.
@@ -259,12 +336,14 @@ impl Queues {
     pub(super) fn set_available(&mut self, location: RegionLocation, now: Instant) {
         let key = location.region.start_key().clone();
         self.remove_from_ready(&key);
+        self.end_pause(&key);
         let Some(queue) = self.regions.get_mut(&key) else { return };
         if let Some(retry_at) = queue.retry_at.take() {
             self.unavailable.remove(&(retry_at, key.clone()));
         }
-        self.unavailable_changed = true;
+        self.held_changed = true;
         queue.location = Some(location);
+        queue.pause = Duration::ZERO;
         let ranges = std::mem::take(&mut queue.ranges);
         (queue.mutations, queue.bytes) = (0, 0);
         for range in ranges {
@@ -273,16 +352,21 @@ impl Queues {
         }
     }
 
-    /// Returns the unavailable regions, and the bytes of mutations for them.
-    pub(super) fn unavailable(&self) -> (usize, Vec<RowRange>) {
-        let unavailable = self.regions.values().filter(|queue| queue.location.is_none());
-        let (mut bytes, mut regions) = (0, Vec::new());
-        for queue in unavailable {
-            bytes += queue.bytes;
+    /// Returns the unavailable regions and those under memstore pressure.
+    pub(super) fn held(&self) -> HeldRegions {
+        let mut held = HeldRegions::default();
+        for queue in self.regions.values().filter(|queue| queue.is_held()) {
+            if queue.location.is_none() {
+                held.unavailable.0 += queue.bytes;
+                held.unavailable.1 += 1;
+            } else {
+                held.under_pressure += 1;
+            }
+            held.bytes += queue.bytes;
             let (start, end) = (queue.region.start_key().clone(), queue.region.end_key().clone());
-            regions.push(RowRange { start, end, exact: true });
+            held.ranges.push(RowRange { start, end, exact: true });
         }
-        (bytes, regions)
+        held
     }
 
     /// Sends no call to an overloaded server until then.
@@ -339,6 +423,7 @@ impl Queues {
                 let part = range.part(range.from, end);
                 let (count, size) = (part.len(), part.cells().len());
                 region.subtract(&part);
+                self.held_changed |= region.is_held();
                 queue.mutations = queue.mutations.saturating_sub(count);
                 queue.bytes = queue.bytes.saturating_sub(size);
                 if expired {
@@ -374,8 +459,9 @@ impl Queues {
     /// Returns when the next lookup or call is due by time alone.
     pub(super) fn next_wake(&self, config: &BufferConfig) -> Option<Instant> {
         let retry = self.unavailable.first().map(|(retry_at, _)| *retry_at);
+        let resume = self.paused.first().map(|(until, _)| *until);
         let linger = self.servers.values().filter_map(|server| server.wake(config)).min();
-        [retry, linger].into_iter().flatten().min()
+        [retry, resume, linger].into_iter().flatten().min()
     }
 }
 
@@ -400,6 +486,31 @@ impl ServerQueue {
         let since = self.since.filter(|_| self.calls_in_flight < limit)?;
         let linger = if self.calls_in_flight == 0 { Duration::ZERO } else { config.linger };
         Some((since + linger).max(self.paused_until.unwrap_or(since)))
+    }
+}
+
+/// Adds a region that may be sent to the ready list of its server, with mutations and bytes that
+/// were queued.
+fn add_to_ready(
+    servers: &mut HashMap<ServerName, ServerQueue>,
+    queue: &mut RegionQueue,
+    (mutations, bytes): (usize, usize),
+    now: Instant,
+) {
+    let Some(location) = queue.location.as_ref() else { return };
+    if queue.retry_at.is_some() || queue.paused_until.is_some() {
+        return;
+    }
+    if !servers.contains_key(&location.server) {
+        servers.insert(location.server.clone(), ServerQueue::default());
+    }
+    if let Some(server) = servers.get_mut(&location.server) {
+        server.mutations += mutations;
+        server.bytes += bytes;
+        server.since.get_or_insert(now);
+        if !std::mem::replace(&mut queue.ready, true) {
+            server.ready.push_back(queue.region.start_key().clone());
+        }
     }
 }
 

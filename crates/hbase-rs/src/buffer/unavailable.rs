@@ -1,11 +1,12 @@
-//! Admission of mutations for unavailable regions.
+//! Admission of mutations for unavailable regions, and for those under memstore pressure.
 //!
 //! Mutations for a region that is unavailable stay in the buffer until the region is available. They
 //! take at most half of the buffer's bytes; beyond that the callers who write to those regions wait,
-//! and the other half remains for the others.
+//! and the other half remains for the others. The bytes of a batch count from its admission on: first
+//! by a [`HeldBytes`], then by its place in the queues.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -23,6 +24,8 @@ pub(super) struct UnavailableRegions {
     /// Bytes of mutations for unavailable regions from which on callers wait.
     max_bytes: usize,
     bytes: AtomicUsize,
+    /// Bytes of admitted batches that are not queued yet.
+    admitted: AtomicUsize,
     regions: Mutex<Vec<RowRange>>,
     changed: watch::Sender<()>,
 }
@@ -32,6 +35,7 @@ impl UnavailableRegions {
         Self {
             max_bytes,
             bytes: AtomicUsize::new(0),
+            admitted: AtomicUsize::new(0),
             regions: Mutex::default(),
             changed: watch::Sender::new(()),
         }
@@ -44,31 +48,39 @@ impl UnavailableRegions {
         self.changed.send_replace(());
     }
 
-    /// True if a mutation of the batch has to wait.
-    fn blocks(&self, batch: &MutationBatch) -> bool {
-        if self.bytes.load(Ordering::Acquire) < self.max_bytes {
-            return false;
-        }
+    /// Admits the batch unless a mutation of it has to wait.
+    fn try_admit(self: &Arc<Self>, batch: &MutationBatch) -> Option<HeldBytes> {
+        // Locked until the bytes are counted, so that callers cannot pass together.
         let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        (0..batch.len()).any(|at| {
-            let row = batch.row(at);
-            regions.iter().any(|region| region.contains(row))
-        })
+        let is_held = |row: &[u8]| regions.iter().any(|region| region.contains(row));
+        if regions.is_empty() || !(0..batch.len()).any(|at| is_held(batch.row(at))) {
+            return Some(HeldBytes { of: Arc::clone(self), bytes: 0 });
+        }
+        let held = self.bytes.load(Ordering::Acquire) + self.admitted.load(Ordering::Acquire);
+        if held >= self.max_bytes {
+            return None;
+        }
+        let bytes = batch.size();
+        self.admitted.fetch_add(bytes, Ordering::AcqRel);
+        Some(HeldBytes { of: Arc::clone(self), bytes })
     }
 
-    /// Waits until the mutations are admitted. Returns true if the caller had to wait.
+    /// Waits until the mutations are admitted. Also returns true if the caller had to wait.
     ///
     /// # Errors
     ///
     /// If the deadline passes before.
     pub(super) async fn admit(
-        &self,
+        self: &Arc<Self>,
         batch: &MutationBatch,
         deadline: Instant,
-    ) -> Result<bool, DeadlineExceeded> {
+    ) -> Result<(HeldBytes, bool), DeadlineExceeded> {
         let mut changed = self.changed.subscribe();
         let mut waited = false;
-        while self.blocks(batch) {
+        loop {
+            if let Some(held) = self.try_admit(batch) {
+                return Ok((held, waited));
+            }
             waited = true;
             // The sender is not dropped before `self`.
             timeout_at(deadline, changed.changed())
@@ -76,7 +88,22 @@ impl UnavailableRegions {
                 .map_err(|_| DeadlineExceeded)?
                 .map_err(|_| DeadlineExceeded)?;
         }
-        Ok(waited)
+    }
+}
+
+/// Counts the bytes of an admitted batch for held regions until it is dropped.
+#[derive(Debug)]
+pub(super) struct HeldBytes {
+    of: Arc<UnavailableRegions>,
+    bytes: usize,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.of.admitted.fetch_sub(self.bytes, Ordering::AcqRel);
+            self.of.changed.send_replace(());
+        }
     }
 }
 
@@ -102,16 +129,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_writers_to_unavailable_regions_wait_when_half_is_full() {
-        let unavailable = UnavailableRegions::new(100);
+        let unavailable = Arc::new(UnavailableRegions::new(100));
         let soon = Instant::now() + Duration::from_secs(1);
         unavailable.set(99, vec![range()]);
-        assert!(!unavailable.admit(&batch("c"), soon).await.unwrap());
+        let (held, waited) = unavailable.admit(&batch("c"), soon).await.unwrap();
+        assert!(!waited);
+        // The batch counts until it is queued.
+        let now = Instant::now();
+        assert!(unavailable.admit(&batch("c"), now).await.is_err());
+        drop(held);
+        assert!(unavailable.admit(&batch("c"), soon).await.is_ok());
         unavailable.set(100, vec![range()]);
-        assert!(!unavailable.admit(&batch("d"), soon).await.unwrap());
+        assert!(!unavailable.admit(&batch("d"), soon).await.unwrap().1);
         assert!(unavailable.admit(&batch("c"), soon).await.is_err());
         let soon = Instant::now() + Duration::from_secs(1);
         let (c, end) = (batch("c"), async { unavailable.set(0, Vec::new()) });
         let (waited, ()) = tokio::join!(unavailable.admit(&c, soon), end);
-        assert!(waited.unwrap());
+        assert!(waited.unwrap().1);
     }
 }

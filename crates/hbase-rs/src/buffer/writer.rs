@@ -2,7 +2,11 @@
 
 mod results;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::{
@@ -16,12 +20,12 @@ use super::{
     pending_batch::{MutationRange, PendingBatch},
     queues::{Queues, take_overdue},
     share::MutationShare,
-    unavailable::UnavailableRegions,
+    unavailable::{HeldBytes, UnavailableRegions},
 };
 use crate::{
     error::Failure,
     locator::Unlocated,
-    multi::{self, CallLimits, MultiOutcome},
+    multi::{self, CallLimits, MultiAnswer, RegionLoad},
     region::{info::RegionLocation, meta::RegionTarget},
     server_name::ServerName,
     table::Table,
@@ -37,7 +41,7 @@ const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 #[derive(Debug)]
 pub(super) enum WriterCommand {
     /// Writes a batch.
-    Write(Box<PendingBatch>),
+    Write(Box<PendingBatch>, HeldBytes),
     /// Sends without lingering, and notifies when all earlier batches are complete.
     Flush(oneshot::Sender<()>),
 }
@@ -46,7 +50,7 @@ pub(super) enum WriterCommand {
 #[derive(Debug)]
 enum WriterEvent {
     /// A call has ended.
-    Called { server: ServerName, shares: Vec<MutationShare>, outcome: MultiOutcome },
+    Called { server: ServerName, shares: Vec<MutationShare>, answer: MultiAnswer },
     /// A lookup has ended: of the region with this key, or of unlocated mutations.
     Located { key: Option<Bytes>, outcome: Result<RegionLocation, Unlocated> },
 }
@@ -69,6 +73,14 @@ struct UnlocatedMutations {
     cause: Option<Failure>,
 }
 
+/// What this task has added to the gauges.
+#[derive(Clone, Copy, Debug, Default)]
+struct RegionGauges {
+    unavailable_bytes: u64,
+    unavailable_regions: u64,
+    regions_under_pressure: u64,
+}
+
 /// State of the writer task.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -84,13 +96,14 @@ pub(super) struct Writer {
     /// Bounds of a call, reduced after a server rejected a call as too large.
     limits: CallLimits,
     events: mpsc::UnboundedSender<WriterEvent>,
-    /// Bytes and regions in the gauges of unavailable regions.
-    unavailable_gauges: (u64, u64),
+    gauges: RegionGauges,
+    /// Of the batches that were queued after the held regions were published.
+    received: Vec<HeldBytes>,
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.set_unavailable_gauges((0, 0));
+        self.set_gauges(RegionGauges::default());
     }
 }
 
@@ -117,7 +130,8 @@ impl Writer {
             first_epoch: 0,
             limits,
             events,
-            unavailable_gauges: (0, 0),
+            gauges: RegionGauges::default(),
+            received: Vec::new(),
         };
         let mut open = true;
         let mut received = Vec::with_capacity(COMMAND_BATCH);
@@ -159,7 +173,8 @@ impl Writer {
 
     fn handle_command(&mut self, command: WriterCommand) {
         match command {
-            WriterCommand::Write(mut batch) => {
+            WriterCommand::Write(mut batch, held) => {
+                self.received.push(held);
                 batch.epoch = self.first_epoch + self.epochs.len() as u64 - 1;
                 if let Some(epoch) = self.epochs.back_mut() {
                     epoch.open += 1;
@@ -179,8 +194,10 @@ impl Writer {
     fn handle_event(&mut self, event: WriterEvent) {
         let now = Instant::now();
         match event {
-            WriterEvent::Called { server, shares, outcome } => {
-                self.handle_outcome(&server, shares, outcome, now);
+            WriterEvent::Called { server, shares, answer } => {
+                let loads = loads_of(&shares, answer.loads);
+                self.handle_outcome(&server, shares, answer.outcome, now);
+                self.apply_loads(&loads, now);
                 self.queues.call_ended(&server);
             }
             WriterEvent::Located { key: Some(key), outcome } => match outcome {
@@ -229,6 +246,7 @@ impl Writer {
     /// Starts the calls and lookups that are due.
     fn send_due(&mut self) {
         let now = Instant::now();
+        self.queues.resume_regions(now);
         for key in self.queues.take_due(now) {
             self.look_up_region(&key, now);
         }
@@ -241,21 +259,40 @@ impl Writer {
             }
             ready = self.queues.ready(&self.config, flushing, now);
         }
-        if std::mem::take(&mut self.queues.unavailable_changed) {
-            let (bytes, regions) = self.queues.unavailable();
-            self.set_unavailable_gauges((bytes as u64, regions.len() as u64));
-            self.unavailable.set(bytes, regions);
+        if std::mem::take(&mut self.queues.held_changed) {
+            let held = self.queues.held();
+            let (bytes, regions) = held.unavailable;
+            self.set_gauges(RegionGauges {
+                unavailable_bytes: bytes as u64,
+                unavailable_regions: regions as u64,
+                regions_under_pressure: held.under_pressure as u64,
+            });
+            self.unavailable.set(held.bytes, held.ranges);
         }
+        self.received.clear();
     }
 
     /// Adds the difference to the gauges, which all buffers of a client share.
-    fn set_unavailable_gauges(&mut self, new: (u64, u64)) {
-        let (bytes, regions) = std::mem::replace(&mut self.unavailable_gauges, new);
+    fn set_gauges(&mut self, new: RegionGauges) {
+        let old = std::mem::replace(&mut self.gauges, new);
         let gauges = &self.table.client().metrics().buffers;
-        gauges.unavailable_bytes.add(new.0);
-        gauges.unavailable_bytes.sub(bytes);
-        gauges.unavailable_regions.add(new.1);
-        gauges.unavailable_regions.sub(regions);
+        gauges.unavailable_bytes.add(new.unavailable_bytes);
+        gauges.unavailable_bytes.sub(old.unavailable_bytes);
+        gauges.unavailable_regions.add(new.unavailable_regions);
+        gauges.unavailable_regions.sub(old.unavailable_regions);
+        gauges.regions_under_pressure.add(new.regions_under_pressure);
+        gauges.regions_under_pressure.sub(old.regions_under_pressure);
+    }
+
+    /// Pauses the regions whose memstores are too full.
+    fn apply_loads(&mut self, loads: &[(RegionLocation, RegionLoad)], now: Instant) {
+        let maximum = self.config.max_pressure_pause;
+        let mut paused = Duration::ZERO;
+        for (location, load) in loads {
+            paused += self.queues.set_load(&location.region, *load, maximum, now);
+        }
+        let micros = u64::try_from(paused.as_micros()).unwrap_or(u64::MAX);
+        self.table.client().metrics().buffers.pressure_pause_micros.add(micros);
     }
 
     fn send(&mut self, server: &ServerName, now: Instant) {
@@ -273,10 +310,10 @@ impl Writer {
         let (server, events, pool) = (server.clone(), self.events.clone(), Arc::clone(&self.pool));
         tokio::spawn(async move {
             let mut encoder = pool.encoder();
-            let outcome = multi::call(&client, &shares, &mut encoder, deadline, true).await;
+            let answer = multi::call(&client, &shares, &mut encoder, deadline, true).await;
             pool.recycle_encoder(encoder);
             // Without the writer task the batches fail when they are dropped.
-            let _ = events.send(WriterEvent::Called { server, shares, outcome });
+            let _ = events.send(WriterEvent::Called { server, shares, answer });
         });
     }
 
@@ -412,4 +449,20 @@ impl Writer {
             }
         }
     }
+}
+
+/// Returns the regions of a call whose load was reported.
+fn loads_of(
+    shares: &[MutationShare],
+    loads: Vec<(Bytes, RegionLoad)>,
+) -> Vec<(RegionLocation, RegionLoad)> {
+    if loads.is_empty() {
+        return Vec::new();
+    }
+    let loads: HashMap<_, _> = loads.into_iter().collect();
+    let load = |share: &MutationShare| {
+        let load = loads.get(share.location.region.name())?;
+        Some((share.location.clone(), *load))
+    };
+    shares.iter().filter_map(load).collect()
 }

@@ -1,10 +1,12 @@
 //! Sends one Multi, and decides for each of its actions whether it is repeated.
 
+use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 use tokio::time::Instant;
 
 use super::{
     encode::{Encoder, RegionShare},
+    load::{RegionLoad, region_loads},
     outcome::{ActionOutcome, MultiError, RegionOutcome, all_done, multi_outcomes},
 };
 use crate::{
@@ -16,6 +18,14 @@ use crate::{
     locator::Locator,
     row::RowResult,
 };
+
+/// What a call has returned.
+#[derive(Debug)]
+pub(crate) struct MultiAnswer {
+    pub(crate) outcome: MultiOutcome,
+    /// Loads of its regions by name, if the server reports them.
+    pub(crate) loads: Vec<(Bytes, RegionLoad)>,
+}
 
 /// Outcome of a call.
 #[derive(Debug)]
@@ -49,8 +59,8 @@ pub(crate) async fn call<S: RegionShare>(
     encoder: &mut Encoder,
     deadline: Instant,
     discard_results: bool,
-) -> MultiOutcome {
-    let Some(first) = shares.first() else { return MultiOutcome::Done };
+) -> MultiAnswer {
+    let Some(first) = shares.first() else { return MultiOutcome::Done.without_loads() };
     let (message, block) = encoder.encode(shares, client.nonce_group());
     let metrics = client.metrics();
     metrics.batches.one();
@@ -60,15 +70,16 @@ pub(crate) async fn call<S: RegionShare>(
     encoder.recycle(message, block);
     let response = match response {
         Ok(response) => response,
-        Err(error) => return MultiOutcome::Failed(error),
+        Err(error) => return MultiOutcome::Failed(error).without_loads(),
     };
+    let loads = region_loads(response.encoded_message());
     if discard_results
         && response.has_no_block()
         && all_done(response.encoded_message(), shares.iter().map(S::len))
     {
-        return MultiOutcome::Done;
+        return MultiAnswer { outcome: MultiOutcome::Done, loads };
     }
-    match client.read::<pb::MultiResponse>(first.location(), &response) {
+    let outcome = match client.read::<pb::MultiResponse>(first.location(), &response) {
         Err(error) => MultiOutcome::Failed(error),
         Ok((response, cells)) => {
             let regions: Vec<_> =
@@ -78,10 +89,15 @@ pub(crate) async fn call<S: RegionShare>(
                 Err(error) => MultiOutcome::Unreadable(error),
             }
         }
-    }
+    };
+    MultiAnswer { outcome, loads }
 }
 
 impl MultiOutcome {
+    const fn without_loads(self) -> MultiAnswer {
+        MultiAnswer { outcome: self, loads: Vec::new() }
+    }
+
     /// Returns the result of each share, with how to recover from failures. Locations that a
     /// failure shows to be stale are invalidated.
     ///

@@ -197,13 +197,13 @@ fn entry_done(mut rest: &[u8]) -> Option<u64> {
 }
 
 /// Value of a protobuf field.
-enum FieldValue<'a> {
+pub(super) enum FieldValue<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
 }
 
 /// Reads the next field.
-fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, FieldValue<'a>)> {
+pub(super) fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, FieldValue<'a>)> {
     let key = decode_varint(rest).ok()?;
     let value = match key & 7 {
         0 => FieldValue::Varint(decode_varint(rest).ok()?),

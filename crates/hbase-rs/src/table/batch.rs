@@ -217,9 +217,9 @@ impl<'a> Batch<'a> {
     ) -> Vec<(usize, Result<RowResult, FailedAttempt>)> {
         let client = &self.table.client;
         let deadline = self.attempts.call_deadline(client.config().call_timeout);
-        let outcome = multi::call(client, &shares, &mut Encoder::default(), deadline, false).await;
+        let answer = multi::call(client, &shares, &mut Encoder::default(), deadline, false).await;
         let is_first = self.attempts.is_first();
-        let results = outcome.into_results(client.locator(), &shares, |_| is_first);
+        let results = answer.outcome.into_results(client.locator(), &shares, |_| is_first);
         let mut actions = Vec::new();
         for (share, result) in shares.into_iter().zip(results) {
             let indices = share.actions.into_iter().map(|(at, _)| at);

@@ -94,7 +94,8 @@ impl Table {
             let shares = [ActionShare::atomic(location, &actions, condition)];
             let deadline = attempts.call_deadline(self.client.config().call_timeout);
             let encoder = &mut Encoder::default();
-            let outcome = multi::call(&self.client, &shares, encoder, deadline, false).await;
+            let answer = multi::call(&self.client, &shares, encoder, deadline, false).await;
+            let outcome = answer.outcome;
             if let MultiOutcome::Regions(regions) = &outcome
                 && let [RegionOutcome::Group { processed, .. }] = regions[..]
             {

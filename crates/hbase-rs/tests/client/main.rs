@@ -15,6 +15,7 @@ mod connections;
 mod discovery;
 mod lookups;
 mod outages;
+mod pressure;
 mod regions;
 mod rows;
 mod scans;
